@@ -83,7 +83,7 @@ use crate::keys::store::KeyStore;
 use crate::nodes::store::ChangeLog;
 use crate::pki::store::PkiStore;
 use crate::projects::store::ProjectStore;
-use backend::{FactWrite, Reader, Unit};
+use backend::{Fact, FactWrite, Reader, Unit};
 use file_hold::Held;
 use keyring::DataKeys;
 use keys::Keys;
@@ -266,20 +266,21 @@ impl Storage {
         tokio::task::spawn_blocking(move || file.hold()).await.map_err(Error::internal)?
     }
 
-    /// Notes that the store was restored: CRL numbers are above `now` from here on.
+    /// Notes that the store was restored: CRL numbers are above `now` and all that are known from here on.
     ///
     /// # Errors
-    /// `Invalid` when a CRL was published later than that; `Unavailable`.
+    /// `Invalid` when a CRL was published later than that, or there are no higher numbers; `Unavailable`.
     async fn note_restore(&self, now: Time) -> Result<()> {
-        let latest = "SELECT CAST(COALESCE(MAX(this_update), 0) AS BIGINT) FROM crl";
-        let mut found = scan::rows(&*self.stores.projects, latest, Vec::new()).await?;
-        let latest = found.first_mut().map(|row| row.get::<i64>()).transpose().map_err(scan::error)?;
-        if latest.is_some_and(|latest| latest > now.unix_timestamp()) {
-            return Err(Error::invalid(
-                "the store has CRLs of a later time than it is by this machine's clock: set the clock",
-            ));
-        }
-        self.commits.submit(Unit::Facts(vec![FactWrite::new(restored::restored(now))])).outcome().await.map(drop)
+        let noted = self.restored(now).await?;
+        self.commits.submit(Unit::Facts(vec![FactWrite::new(noted)])).outcome().await.map(drop)
+    }
+
+    /// The fact that what this store holds is restored at `now`.
+    async fn restored(&self, now: Time) -> Result<Fact> {
+        let mut found = scan::rows(&*self.stores.projects, restored::PUBLISHED, Vec::new()).await?;
+        let row = found.first_mut().ok_or_else(|| Error::internal("a maximum has a row"))?;
+        let published = (row.get().map_err(scan::error)?, row.get().map_err(scan::error)?);
+        restored::restored(now, published, &self.reader.meta().await?)
     }
 
     /// How many commits ran since the store was opened.

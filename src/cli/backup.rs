@@ -5,6 +5,7 @@
 //! as one would take it. PostgreSQL has tools of its own.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
 use serde_json::json;
 use signet::clock::Clock;
@@ -58,11 +59,11 @@ pub(super) fn backup(arguments: &Backup) -> Result<()> {
     Ok(())
 }
 
-/// A copy beside a server. It counts only when the server says afterwards that it held the file all the time.
+/// A copy beside a server. It counts only when the server says afterwards that it held the file all the time, and ends
+/// when the server ends it.
 fn beside(mut server: Client, folder: &Path, to: &Path) -> Result<Partial> {
     server.ask(&json!({ "command": "backup" }))?;
-    let partial = backup::copy(folder, to)?;
-    let released = server.ask(&json!({ "release": true }))?;
+    let (partial, released) = server.ask_after(|stop| backup::copy(folder, to, stop), &json!({ "release": true }))?;
     if released["held"] != true {
         return Err(Error::new(Kind::Unavailable, "the server did not hold its file: nothing was copied"));
     }
@@ -77,7 +78,7 @@ fn alone(folder: &Path, to: &Path) -> Result<Partial> {
         ),
         _ => error,
     })?;
-    backup::copy(folder, to)
+    backup::copy(folder, to, &AtomicBool::new(false))
 }
 
 /// Puts a copy into the data folder.

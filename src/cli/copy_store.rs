@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use signet::clock::Clock;
 use signet::error::{Error, Kind, Result};
-use signet::server::verify::verify;
+use signet::server;
 use signet::storage::seal::SealKey;
-use signet::storage::verify::Subject;
+use signet::storage::verify::{self, Findings, Subject};
 use signet::storage::{self, Database, Options, PostgresUrl, backup, transfer};
 
 use super::place::Place;
@@ -19,8 +19,9 @@ use super::verify_backup::tell;
 pub(crate) struct Arguments {
     #[command(flatten)]
     place: Place,
-    /// The database, which must be empty: postgres://user@host/database.
-    #[arg(long, value_name = "URL")]
+    /// The database, which must be empty: postgres://user@host/database. A password belongs into the environment, or
+    /// into the file that `passfile` names.
+    #[arg(long, value_name = "URL", env = "SIGNET_COPY_STORE_TO", hide_env_values = true)]
     to: String,
     /// A copy that `backup` made, instead of the store itself: the server may run then.
     #[arg(long, value_name = "FILE")]
@@ -41,7 +42,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
 async fn copy(options: Options, folder: &Path, from: Option<&Path>, to: PostgresUrl, clock: Clock) -> Result<()> {
     let seal_key = options.seal_key.clone();
     match from {
-        Some(file) => carry(file.to_owned(), seal_key.clone(), &to, &clock).await?,
+        Some(file) => {
+            require_whole(file).await?;
+            carry(file.to_owned(), seal_key.clone(), &to, &clock).await?;
+        }
         None => {
             drop(backup::lock(folder)?);
             // Brings the schema up to date and the log into the file.
@@ -50,17 +54,32 @@ async fn copy(options: Options, folder: &Path, from: Option<&Path>, to: Postgres
             carry(backup::database(folder), seal_key.clone(), &to, &clock).await?;
         }
     }
-    let findings = verify(Subject::Postgres(to), seal_key, clock).await?;
-    tell("the database", &findings)
+    let findings = server::verify::verify(Subject::Postgres(to), seal_key, clock).await?;
+    match (findings.count_certain(), findings.count()) {
+        (0, 1..) => {
+            // The first start publishes new lists of the revocations, all of which came along.
+            findings.lines().for_each(|line| println!("{line}"));
+            println!("the database: ok but for its CRLs, which the first start makes anew");
+            Ok(())
+        }
+        _ => tell("the database", &findings),
+    }
+}
+
+/// That a copy is whole and of this program's version, which nobody else looks at before it is read.
+async fn require_whole(file: &Path) -> Result<()> {
+    let mut findings = Findings::default();
+    if verify::file(&Subject::File(file.to_owned()), &mut findings).await? {
+        return Ok(());
+    }
+    tell(&file.display().to_string(), &findings)
 }
 
 async fn carry(file: PathBuf, seal_key: SealKey, to: &PostgresUrl, clock: &Clock) -> Result<()> {
     let source =
-        storage::verify::open(Subject::File(file), seal_key, clock.clone()).await.map_err(|error| {
-            match error.kind() {
-                Kind::Invalid => error.within("the store that is copied"),
-                _ => error,
-            }
+        verify::open(Subject::File(file), seal_key, clock.clone()).await.map_err(|error| match error.kind() {
+            Kind::Invalid => error.within("the store that is copied"),
+            _ => error,
         })?;
     let copied = transfer::copy(&source, to, clock.now(), |table, rows| println!("{table}: {rows} rows")).await;
     source.shutdown().await.and(copied)

@@ -19,8 +19,15 @@ pub(crate) struct Arguments {
     /// The copy of an embedded store. Without it the database is looked through that the configuration names; no node
     /// may run on it.
     file: Option<PathBuf>,
-    /// Another database, instead of a file: one that was restored elsewhere.
-    #[arg(long, value_name = "URL", conflicts_with = "file")]
+    /// Another database, instead of a file: one that was restored elsewhere. A password belongs into the environment, or
+    /// into the file that `passfile` names.
+    #[arg(
+        long,
+        value_name = "URL",
+        conflicts_with = "file",
+        env = "SIGNET_VERIFY_DATABASE_URL",
+        hide_env_values = true
+    )]
     database_url: Option<String>,
 }
 

@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use crate::error::Warnings;
 
-pub use self::builder::{Builder, Built, WantedCrls};
+pub use self::builder::{Builder, Built, Unmade, WantedCrls};
 pub use self::list::Published;
 pub use self::summary::{Summaries, Summary};
 

@@ -11,19 +11,21 @@ use std::sync::Arc;
 use crate::auth::Auth;
 use crate::auth::mounts::{Mount, MountKind};
 use crate::clock::Clock;
-use crate::documents::{MountId, SYSTEM};
-use crate::error::{Kind, Result};
+use crate::documents::SYSTEM;
+use crate::error::{Error, Kind, Result};
 use crate::keys::signing::NoSigners;
-use crate::pki::crl::Builder;
+use crate::pki::crl::{Builder, Unmade};
+use crate::pki::mount::issuer::Issuer;
+use crate::pki::mount::profile::issuer_key_id;
 use crate::pki::mount::view::View;
 use crate::pki::store::PkiStore;
 use crate::storage::Storage;
 use crate::storage::seal::SealKey;
-use crate::storage::verify::{self, Findings, Subject};
+use crate::storage::verify::{self, Findings, Named, Recorded, Subject};
 use crate::x509::certificate::Certificate;
 
 /// Certificates at a time.
-const PAGE: u32 = 500;
+const PAGE: usize = 500;
 
 /// Looks through a store; what is wrong with it.
 ///
@@ -48,15 +50,21 @@ pub async fn verify(subject: Subject, seal_key: SealKey, clock: Clock) -> Result
 
 async fn look(storage: &Storage, clock: Clock, findings: &mut Findings) -> Result<()> {
     let stored = verify::rows(storage, findings).await?;
+    domains(storage, &stored, clock, findings).await
+}
+
+/// Looks at what the rows mean to the domains.
+async fn domains(storage: &Storage, stored: &[Named], clock: Clock, findings: &mut Findings) -> Result<()> {
     let auth = match Auth::open(storage.auth(), clock.clone()).await {
         Ok(auth) => auth,
         Err(error) => {
+            let error = of_the_copy(storage, error).await?;
             findings.add(format!("authentication: mounts and policies do not open ({error})"));
             return Ok(());
         }
     };
     let mounts = auth.mounts();
-    for (id, _) in &stored {
+    for (id, _) in stored {
         if *id != SYSTEM && mounts.by_id(*id).is_none() {
             findings.add(format!("mount: {} has rows and no document", id.0));
         }
@@ -66,18 +74,28 @@ async fn look(storage: &Storage, clock: Clock, findings: &mut Findings) -> Resul
             findings.add(format!("mount: {} has a document and no rows", mount.path));
             continue;
         };
-        let mut authority = Authority { mount, store: storage.pki(), findings };
+        let mut authority = Authority { mount, storage, findings };
         if let Err(error) = authority.look(issuers, clock.clone()).await {
+            let error = of_the_copy(storage, error).await?;
             findings.add(format!("{}: does not open ({error})", mount.path));
         }
     }
     Ok(())
 }
 
+/// An error that says something about what a store holds.
+///
+/// # Errors
+/// The error itself when the store cannot be read at all any more: then it says nothing.
+async fn of_the_copy(storage: &Storage, error: Error) -> Result<Error> {
+    let is_lost = error.kind() == Kind::Unavailable && verify::reach(storage).await.is_err();
+    if is_lost { Err(error) } else { Ok(error) }
+}
+
 /// A certificate authority that is looked at.
 struct Authority<'a> {
     mount: &'a Mount,
-    store: Arc<dyn PkiStore>,
+    storage: &'a Storage,
     findings: &'a mut Findings,
 }
 
@@ -88,12 +106,28 @@ impl Authority<'_> {
 
     /// Looks at its documents, its certificates and its lists. `named` are the issuers of its certificates.
     async fn look(&mut self, named: &BTreeSet<String>, clock: Clock) -> Result<()> {
-        let view = View::load(self.mount.id, self.store.documents(self.mount.id).await?)?;
+        let (mount, store) = (self.mount.id, self.storage.pki());
+        let view = View::load(mount, store.documents(mount).await?)?;
         self.documents(&view, named);
-        self.certificates(&view, self.mount.id).await?;
-        let mut lists = Builder::new(self.mount.id, Arc::clone(&self.store), Arc::new(NoSigners), clock);
-        for text in lists.verify(&view).await? {
-            self.add(&text);
+        self.certificates(&view).await?;
+        self.lists(&view, store, clock).await
+    }
+
+    /// Each published list comes out of the stored revocations.
+    async fn lists(&mut self, view: &View, store: Arc<dyn PkiStore>, clock: Clock) -> Result<()> {
+        let mut lists = Builder::new(self.mount.id, store, Arc::new(NoSigners), clock);
+        for Unmade { list, amended } in lists.verify(view).await? {
+            let path = &self.mount.path;
+            match amended {
+                0 => self.findings.add_doubtful(format!(
+                    "{path}: {list} does not come out of the stored revocations and settings (harmless when settings of \
+                     CRLs were changed after it was signed: crl/rotate before the copy rules that out)"
+                )),
+                some => self.findings.note(format!(
+                    "{path}: {list} cannot be looked at: reasons of {some} revocations were changed after it was signed \
+                     (crl/rotate before the copy rules that out)"
+                )),
+            }
         }
         Ok(())
     }
@@ -120,19 +154,21 @@ impl Authority<'_> {
         }
     }
 
-    /// Each certificate that says that an issuer here signed it was signed by that.
-    async fn certificates(&mut self, view: &View, mount: MountId) -> Result<()> {
-        let mut after = None;
+    /// Each certificate was signed by the issuer that its row names; where that is gone, by the one here that the
+    /// certificate names.
+    async fn certificates(&mut self, view: &View) -> Result<()> {
+        let mut after = Vec::new();
         loop {
-            let page = self.store.certificates(mount, after, PAGE).await?;
-            let full = page.len() == PAGE as usize;
-            for (serial, der) in page {
-                after = Some(serial);
+            let page = verify::certificates(self.storage, self.mount.id, &after, PAGE).await?;
+            let full = page.len() == PAGE;
+            for Recorded { serial, issuer, der } in page {
                 // One that cannot be read was told of with its row.
-                let Ok(certificate) = Certificate::parse(&der) else { continue };
-                if claims_an_issuer(view, &certificate) && view.signed_by(&certificate).is_none() {
-                    self.add(&format!("certificate {serial} is not signed by its issuer"));
+                if let Ok(certificate) = Certificate::parse(&der)
+                    && !is_signed(view, &issuer, &certificate)
+                {
+                    self.add(&format!("certificate {} is not signed by its issuer", certificate.serial()));
                 }
+                after = serial;
             }
             if !full {
                 return Ok(());
@@ -141,10 +177,51 @@ impl Authority<'_> {
     }
 }
 
+/// Whether a certificate was signed by the issuer of its row. Of one that is gone nothing is known but what the
+/// certificate itself says: that an issuer here, by name and key, signed it.
+fn is_signed(view: &View, id: &str, certificate: &Certificate) -> bool {
+    let by = |issuer: &Issuer| {
+        let issuer = &issuer.certificate;
+        issuer.subject() == certificate.issuer() && certificate.is_signed_by(issuer.key())
+    };
+    // A reference is a name, too: only the id counts.
+    let named = view.signer(id).filter(|signer| signer.issuer.record.id == id);
+    named.map_or_else(
+        || !claims_an_issuer(view, certificate) || view.signed_by(certificate).is_some(),
+        |signer| by(&signer.issuer),
+    )
+}
+
 /// Whether an issuer here has the name and the key that a certificate says it is issued by.
 fn claims_an_issuer(view: &View, certificate: &Certificate) -> bool {
     let Some(key) = certificate.authority_key_id() else { return false };
     view.signers()
-        .map(|signer| &signer.issuer.certificate)
-        .any(|issuer| issuer.subject() == certificate.issuer() && issuer.subject_key_id() == Some(key.as_slice()))
+        .map(|signer| &signer.issuer)
+        .any(|issuer| issuer.certificate.subject() == certificate.issuer() && issuer_key_id(issuer) == key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::{Database, Options};
+
+    async fn store(folder: &std::path::Path) -> Storage {
+        let database = Database::Embedded(folder.to_owned());
+        let options = Options { database, seal_key: SealKey::random(), clock: Clock::system(), queue: 10 };
+        crate::storage::open(options).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_store_that_is_lost_meanwhile_is_no_finding_about_what_it_holds() {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = store(folder.path()).await;
+        let mut findings = Findings::default();
+        domains(&storage, &[], Clock::system(), &mut findings).await.unwrap();
+        let damaged = Error::unavailable("storage: the read failed", "a stored serial");
+        assert!(of_the_copy(&storage, damaged).await.is_ok(), "a store that can be read");
+        storage.shutdown().await.unwrap();
+        let error = domains(&storage, &[], Clock::system(), &mut findings).await.unwrap_err();
+        assert_eq!((error.kind(), findings.count()), (Kind::Unavailable, 0));
+        assert!(of_the_copy(&storage, Error::internal("damaged")).await.is_ok());
+    }
 }

@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
 use super::embedded::copy;
 use super::{Options, open};
@@ -31,12 +32,13 @@ pub fn lock(folder: &Path) -> Result<Locked> {
 }
 
 /// Copies the store of a data folder to `to`, or what will become `to`. Its file must be held until this has ended, or
-/// the folder be [locked](lock). Blocks.
+/// the folder be [locked](lock). Ends soon after `stop` is set. Blocks.
 ///
 /// # Errors
-/// `NotFound` when there is no store; `Conflict` when `to` exists; `Unavailable` from the disks.
-pub fn copy(folder: &Path, to: &Path) -> Result<Partial> {
-    copy::Partial::of_folder(folder, to).map(Partial)
+/// `NotFound` when there is no store; `Conflict` when `to` exists; `Unavailable` from the disks, and when it was
+/// stopped.
+pub fn copy(folder: &Path, to: &Path, stop: &AtomicBool) -> Result<Partial> {
+    copy::Partial::of_folder(folder, to, stop).map(Partial)
 }
 
 impl Partial {

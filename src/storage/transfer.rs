@@ -14,7 +14,7 @@ use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::projects::store::ProjectStore;
 use crate::sql::{Failure, Row, Value};
-use crate::storage::restored::{COPIED, restored};
+use crate::storage::restored::COPIED;
 
 /// Rows at a time. The widest table has some twenty columns, and a statement 65,535 places.
 const PAGE: usize = 250;
@@ -32,9 +32,11 @@ const KEY: &str = "SELECT CASE wr WHEN 1 THEN (SELECT name FROM pragma_table_inf
 /// whole, with the number of its rows.
 ///
 /// # Errors
-/// `Conflict` when the database is not empty; `Unavailable` when one of them fails: the database stays empty then.
+/// `Conflict` when the database is not empty; `Invalid` when this machine's clock is behind what the source has seen;
+/// `Unavailable` when one of them fails: the database stays empty then.
 pub async fn copy(source: &Storage, to: &PostgresUrl, now: Time, mut told: impl FnMut(&str, i64)) -> Result<()> {
     let store = &*source.stores.projects;
+    let (name, value) = source.restored(now).await?;
     let target = Filling::begin(to).await?;
     let sequences = sequences(store).await?;
     for table in texts(store, TABLES, Vec::new()).await? {
@@ -50,7 +52,6 @@ pub async fn copy(source: &Storage, to: &PostgresUrl, now: Time, mut told: impl 
         target.go_on_above(&table, &columns, sequences.get(&table).copied().unwrap_or(0)).await?;
         told(&table, rows);
     }
-    let (name, value) = restored(now);
     let columns = target.columns(FACTS).await?;
     let columns: Vec<&Column> =
         ["name", "value"].iter().filter_map(|name| columns.iter().find(|column| column.name == *name)).collect();

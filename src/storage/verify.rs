@@ -12,13 +12,14 @@ mod seals;
 use std::path::PathBuf;
 
 use super::store::Store;
-use super::{Options, PostgresUrl, Storage, embedded, postgres};
+use super::{Options, PostgresUrl, Storage, embedded, postgres, scan};
 use crate::clock::Clock;
+use crate::documents::MountId;
 use crate::error::{Error, Result};
 use crate::storage::seal::SealKey;
 pub use findings::Findings;
 use read_only::ReadOnly;
-pub use records::Named;
+pub use records::{Named, Recorded};
 
 /// What is looked through.
 #[derive(Clone)]
@@ -82,6 +83,22 @@ pub async fn rows(storage: &Storage, findings: &mut Findings) -> Result<Vec<Name
     let store = &*storage.stores.projects;
     seals::open_all(store, &storage.keys, findings).await?;
     records::agree(store, findings).await
+}
+
+/// Reads something that every store has.
+///
+/// # Errors
+/// `Unavailable` when it cannot be read.
+pub async fn reach(storage: &Storage) -> Result<()> {
+    scan::rows(&*storage.stores.projects, "SELECT 1 FROM meta LIMIT 1", Vec::new()).await.map(drop)
+}
+
+/// At most `limit` certificates of a mount, with the issuers that their rows name, whose serials are after these octets.
+///
+/// # Errors
+/// `Unavailable` when they cannot be read.
+pub async fn certificates(storage: &Storage, mount: MountId, after: &[u8], limit: usize) -> Result<Vec<Recorded>> {
+    records::of_mount(&*storage.stores.projects, mount, after, limit).await
 }
 
 /// The tables whose sealed bodies are opened.

@@ -1,6 +1,7 @@
 //! Copies of a store and what comes of them: made under load, looked through, put back, carried to another store.
 
 mod damages;
+mod doubtful;
 mod drill;
 mod socket;
 

@@ -113,6 +113,15 @@ struct Stored {
     delta: Option<CrlRow>,
 }
 
+/// A stored list that does not come out of the stored revocations.
+pub struct Unmade {
+    /// Which one: its number and its group.
+    pub list: String,
+    /// How many revocations have got another reason since it was signed; with any it cannot be made again, damaged or
+    /// not.
+    pub amended: usize,
+}
+
 impl Builder {
     /// A builder that has read nothing yet.
     pub fn new(mount: MountId, store: Arc<dyn PkiStore>, signers: Arc<dyn Signers>, clock: Clock) -> Self {
@@ -181,33 +190,50 @@ impl Builder {
         Ok(built)
     }
 
-    /// Whether each stored list comes out of the stored revocations, under its signature; what does not, as texts. For
-    /// a builder that has read nothing yet, of a store that nobody works on. Nothing is signed.
+    /// The stored lists that do not come out of the stored revocations, under their signatures. For a builder that has
+    /// read nothing yet, of a store that nobody works on. Nothing is signed.
     ///
     /// # Errors
     /// `Unavailable` when the store cannot be read.
-    pub async fn verify(&mut self, view: &View) -> Result<Vec<String>> {
+    pub async fn verify(&mut self, view: &View) -> Result<Vec<Unmade>> {
         let groups = groups(view);
         self.adopt(Layout::new(view, &groups), &groups);
         self.load(view, &groups, false).await?;
         let stored = self.store.crls(self.mount).await?;
-        let mut wrong = Vec::new();
+        let mut unmade = Vec::new();
         for group in groups.iter().filter(|group| group.signer.is_some()) {
-            let state = self.states.get(&group.id);
-            let made = |row: &CrlRow, list: Option<&Arc<Published>>| list.is_some_and(|made| made.number == row.number);
-            let complete = state.and_then(|state| state.complete.as_ref());
-            let delta = state.and_then(|state| state.delta.as_ref());
-            for (name, list) in [(group.id.clone(), complete), (delta_group(&group.id), delta)] {
-                let row = stored.iter().find(|row| row.group == name);
-                if let Some(row) = row.filter(|row| !made(row, list)) {
-                    wrong.push(format!(
-                        "CRL {} of {name} does not come out of the stored revocations and settings",
-                        row.number
-                    ));
+            let made = self.states.get(&group.id).map(|state| [&state.complete, &state.delta].map(Option::as_ref));
+            let [complete, delta] = made.unwrap_or_default().map(|list| list.map(|list| list.number));
+            let mut of_complete = 0;
+            for (name, made) in [(group.id.clone(), complete), (delta_group(&group.id), delta)] {
+                let Some(row) = stored.iter().find(|row| row.group == name) else { continue };
+                if made != Some(row.number) {
+                    // Without its complete CRL no delta CRL is made.
+                    let amended = self.amended(group, row).await?.max(of_complete);
+                    of_complete = amended;
+                    unmade.push(Unmade { list: format!("CRL {} of {name}", row.number), amended });
                 }
             }
         }
-        Ok(wrong)
+        Ok(unmade)
+    }
+
+    /// How many revocations of a group are older than a list of it and come after what it covers: their reasons were
+    /// amended since, and nobody knows what the list says of them.
+    async fn amended(&self, group: &Group, row: &CrlRow) -> Result<usize> {
+        let (mut after, mut amended) = (row.covers, 0);
+        loop {
+            let page = self.store.revocations(self.mount, after, PAGE).await?;
+            let is = |one: &&StoredRevocation| {
+                one.row.revoked_at.unix_timestamp() <= row.this_update
+                    && self.layout.group(one).0.is_some_and(|of| *of == group.id)
+            };
+            amended += page.iter().filter(is).count();
+            match page.last() {
+                Some(last) if page.len() == PAGE as usize => after = last.sequence,
+                _ => return Ok(amended),
+            }
+        }
     }
 
     fn has_fresh(&self, groups: &[Group]) -> bool {

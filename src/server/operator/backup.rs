@@ -14,7 +14,7 @@ use futures_util::future::LocalBoxFuture;
 use serde_json::{Value, json};
 
 use super::context::Context;
-use super::wire::Conversation;
+use super::wire::{Conversation, Mouth};
 use crate::error::{Error, Result};
 
 /// Longest time for which the file is held.
@@ -29,20 +29,12 @@ pub(super) fn run<'a>(
     conversation: &'a mut Conversation,
 ) -> LocalBoxFuture<'a, Result<Value>> {
     async move {
-        let held = context.storage.hold_file().await?;
-        let started = Instant::now();
         let Conversation { ears, mouth } = conversation;
+        // It is waited for while the log is moved, which takes its time when the log is long.
+        let held = with_beats(mouth, BEAT, || Ok(()), context.storage.hold_file()).await?;
+        let started = Instant::now();
         mouth.say(&json!({ "result": { "held": true } })).await?;
-        let mut next = std::pin::pin!(ears.hear());
-        let line = loop {
-            tokio::select! {
-                line = &mut next => break line?,
-                () = tokio::time::sleep(BEAT) => {
-                    held.require_room()?;
-                    mouth.say(&json!({ "working": true })).await?;
-                }
-            }
-        };
+        let line = with_beats(mouth, BEAT, || held.require_room(), ears.hear()).await?;
         if line["release"] != true {
             return Err(Error::malformed("release: is what comes after a copy"));
         }
@@ -51,4 +43,56 @@ pub(super) fn run<'a>(
         Ok(json!({ "held": true }))
     }
     .boxed_local()
+}
+
+/// Waits for `work`, with a look and a sign of life after each `beat`.
+async fn with_beats<T>(
+    mouth: &mut Mouth,
+    beat: Duration,
+    look: impl Fn() -> Result<()>,
+    work: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let mut work = std::pin::pin!(work);
+    loop {
+        tokio::select! {
+            done = &mut work => return done,
+            () = tokio::time::sleep(beat) => {
+                look()?;
+                mouth.say(&json!({ "working": true })).await?;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use tokio::io::AsyncReadExt as _;
+    use tokio::net::UnixStream;
+
+    use super::*;
+
+    const BEAT: Duration = Duration::from_millis(10);
+
+    #[tokio::test]
+    async fn who_waits_hears_that_work_goes_on_until_a_look_ends_it() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let Conversation { mut mouth, .. } = Conversation::new(ours);
+        let slow = async {
+            tokio::time::sleep(BEAT * 20).await;
+            Ok("done")
+        };
+        assert_eq!(with_beats(&mut mouth, BEAT, || Ok(()), slow).await.unwrap(), "done");
+        let mut said = vec![0; 2 * 17];
+        theirs.read_exact(&mut said).await.unwrap();
+        assert_eq!(String::from_utf8(said).unwrap(), "{\"working\":true}\n".repeat(2));
+        let looks = Cell::new(0);
+        let look = || {
+            looks.set(looks.get() + 1);
+            if looks.get() < 3 { Ok(()) } else { Err(Error::malformed("no room")) }
+        };
+        let never = std::future::pending::<Result<()>>();
+        assert_eq!(with_beats(&mut mouth, BEAT, look, never).await.unwrap_err().to_string(), "no room");
+    }
 }

@@ -1,8 +1,10 @@
 //! The commands' end of the socket. It blocks: a command line waits for nothing else.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -46,22 +48,166 @@ impl Client {
     /// # Errors
     /// What the server refuses, and `Unavailable` when it leaves or falls silent.
     pub fn ask(&mut self, line: &Value) -> Result<Value> {
-        let gone = |e| Error::unavailable("the server does not answer", e);
-        let text = format!("{line}\n");
-        self.0.get_mut().write_all(text.as_bytes()).map_err(gone)?;
+        let sent = say(self.0.get_ref(), line);
+        // Who leaves has said why before.
+        self.answer().map_err(|heard| match sent {
+            Err(error) if heard.is_end => Error::unavailable("the server does not answer", error),
+            _ => heard.error,
+        })
+    }
+
+    /// Does `work` while the server goes on with what it was asked, then sends a line and waits for what becomes of it.
+    /// When the server gives up meanwhile, leaves or falls silent, `work` is told to stop.
+    ///
+    /// # Errors
+    /// Those of [`ask`](Self::ask), whatever `work` makes of being stopped, and those of `work`.
+    pub fn ask_after<T>(&mut self, work: impl FnOnce(&AtomicBool) -> Result<T>, line: &Value) -> Result<(T, Value)> {
+        let mouth = self.0.get_ref().try_clone().map_err(gone)?;
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let hearing = scope.spawn(|| {
+                let heard = self.answer();
+                stop.store(heard.is_err(), Ordering::Release);
+                heard
+            });
+            let done = work(&stop);
+            let stopped = stop.load(Ordering::Acquire);
+            // What cannot be sent any more is explained by what is heard.
+            let _ = if done.is_ok() { say(&mouth, line) } else { mouth.shutdown(Shutdown::Both) };
+            let heard = hearing.join().map_err(|_| Error::internal("the socket's reader has panicked"))?;
+            match done {
+                Ok(done) => Ok((done, heard.map_err(|heard| heard.error)?)),
+                Err(error) => Err(if stopped { heard.err().map_or(error, |heard| heard.error) } else { error }),
+            }
+        })
+    }
+
+    /// The next line that is more than a sign of life.
+    fn answer(&mut self) -> Result<Value, Heard> {
         loop {
             let mut line = Vec::new();
-            (&mut self.0).take(LINE).read_until(b'\n', &mut line).map_err(gone)?;
+            (&mut self.0).take(LINE).read_until(b'\n', &mut line).map_err(|e| Heard::end(gone(e)))?;
             if line.last() != Some(&b'\n') {
-                return Err(Error::new(Kind::Unavailable, "the server has ended"));
+                return Err(Heard::end(Error::new(Kind::Unavailable, "the server has ended")));
             }
-            let mut answer: Value = serde_json::from_slice(&line).map_err(Error::internal)?;
+            let mut answer: Value = serde_json::from_slice(&line).map_err(|e| Heard::said(Error::internal(e)))?;
             if let Some(text) = answer["error"].as_str() {
-                return Err(Error::new(Kind::Unavailable, text.to_owned()));
+                return Err(Heard::said(Error::new(Kind::Unavailable, text.to_owned())));
             }
             if let Some(result) = answer.get_mut("result") {
                 return Ok(result.take());
             }
         }
+    }
+}
+
+/// What is heard in the place of a result.
+struct Heard {
+    error: Error,
+    /// The end, and not a word about it.
+    is_end: bool,
+}
+
+impl Heard {
+    fn end(error: Error) -> Self {
+        Self { error, is_end: true }
+    }
+
+    fn said(error: Error) -> Self {
+        Self { error, is_end: false }
+    }
+}
+
+fn say(mut stream: &UnixStream, line: &Value) -> std::io::Result<()> {
+    stream.write_all(format!("{line}\n").as_bytes())
+}
+
+fn gone(error: std::io::Error) -> Error {
+    Error::unavailable("the server does not answer", error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+    use std::time::Instant;
+
+    use serde_json::json;
+
+    use super::super::place::NAME;
+    use super::*;
+
+    const WORKING: &str = "{\"working\":true}\n";
+
+    /// A client of a server that does as `server` says.
+    fn client(server: impl FnOnce(BufReader<UnixStream>) + Send + 'static) -> (tempfile::TempDir, Client) {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(folder.path().join(NAME)).unwrap();
+        std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            // Whoever is not read for so long fails.
+            stream.set_write_timeout(Some(Duration::from_secs(2))).unwrap();
+            server(BufReader::new(stream));
+        });
+        let client = Client::connect(folder.path()).unwrap().unwrap();
+        (folder, client)
+    }
+
+    fn hear(stream: &mut BufReader<UnixStream>) -> String {
+        let mut line = String::new();
+        stream.read_line(&mut line).unwrap();
+        line
+    }
+
+    #[test]
+    fn a_server_that_says_that_it_works_is_read_however_long_the_work_is() {
+        let (told, all_said) = std::sync::mpsc::channel();
+        let (_folder, mut client) = client(move |mut stream| {
+            for _ in 0..20_000 {
+                stream.get_mut().write_all(WORKING.as_bytes()).unwrap();
+            }
+            told.send(()).unwrap();
+            assert_eq!(hear(&mut stream), "{\"release\":true}\n");
+            stream.get_mut().write_all(b"{\"result\":{\"held\":true}}\n").unwrap();
+        });
+        let work = |_: &AtomicBool| all_said.recv_timeout(Duration::from_secs(20)).map_err(Error::internal);
+        let ((), answer) = client.ask_after(work, &json!({ "release": true })).unwrap();
+        assert_eq!(answer, json!({ "held": true }));
+    }
+
+    #[test]
+    fn a_server_that_gives_up_stops_the_work_and_its_reason_is_told() {
+        for (last, says) in [("{\"error\":\"the disk is full\"}\n", "the disk is full"), ("", "the server has ended")] {
+            let (_folder, mut client) = client(move |mut stream| {
+                stream.get_mut().write_all(format!("{WORKING}{last}").as_bytes()).unwrap();
+            });
+            let begun = Instant::now();
+            let work = |stop: &AtomicBool| -> Result<()> {
+                while !stop.load(Ordering::Acquire) {
+                    assert!(begun.elapsed() < Duration::from_secs(20), "nobody stops it");
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Err(Error::internal("stopped"))
+            };
+            let error = client.ask_after(work, &json!({ "release": true })).unwrap_err();
+            assert_eq!(error.to_string(), says);
+        }
+    }
+
+    #[test]
+    fn work_that_fails_is_told_as_it_failed() {
+        let (_folder, mut client) = client(|mut stream| drop(hear(&mut stream)));
+        let work = |_: &AtomicBool| Err::<(), _>(Error::invalid("no such thing"));
+        let error = client.ask_after(work, &json!({ "release": true })).unwrap_err();
+        assert_eq!(error.to_string(), "no such thing");
+    }
+
+    #[test]
+    fn who_is_refused_before_asking_hears_why() {
+        let (_folder, mut client) = client(|mut stream| {
+            stream.get_mut().write_all(b"{\"error\":\"too many\"}\n").unwrap();
+        });
+        // The server has left by now.
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(client.ask(&json!({ "command": "backup" })).unwrap_err().to_string(), "too many");
     }
 }

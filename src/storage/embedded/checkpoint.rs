@@ -108,7 +108,7 @@ impl Drop for Checkpointer {
 }
 
 fn tick(path: &Path, db: &mut Option<Connection>) -> rusqlite::Result<()> {
-    // The log is never made smaller while it is in use, so its size rules out most ticks for free.
+    // The log is never made shorter than what is in it, so its size rules out most ticks for free.
     let size = std::fs::metadata(log::path_of(path)).map_or(0, |m| m.len());
     if size < PASSIVE_PAGES as u64 * 4096 {
         return Ok(());

@@ -15,6 +15,9 @@ use crate::error::{Error, Kind, Result};
 const WRITER_WAIT: Duration = Duration::from_secs(30);
 /// Longest wait of a read for the start of the database's log.
 const READER_WAIT: Duration = Duration::from_secs(5);
+/// Octets that a log keeps when it starts over after it was longer, as it is after a backup that took its time: somewhat
+/// more than the checkpointer lets it come to, so that the usual log is never cut.
+const LONGEST_LOG: u64 = 320 << 20;
 /// Room for every statement of this engine.
 const STATEMENTS: usize = 256;
 
@@ -46,6 +49,7 @@ pub(super) fn writer(path: &Path) -> Result<Connection> {
          PRAGMA foreign_keys = ON; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -16384;",
     )
     .map_err(failed)?;
+    cut_log_to(&db, LONGEST_LOG).map_err(failed)?;
     keep_log_on_close(&db, true).map_err(failed)?;
     require_durable(&db, path)?;
     Ok(db)
@@ -80,9 +84,44 @@ pub(super) fn keep_log_on_close(db: &Connection, keep: bool) -> rusqlite::Result
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, keep).map(drop)
 }
 
+/// How long the file of a log is at most once it has started over. Looked at by the commit that starts it over, and by no
+/// other.
+fn cut_log_to(db: &Connection, octets: u64) -> rusqlite::Result<()> {
+    db.pragma_update_and_check(None, "journal_size_limit", octets as i64, |_| Ok(()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_log_that_had_to_grow_is_cut_when_it_starts_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.db");
+        Connection::open(&path).unwrap().execute_batch("CREATE TABLE t (b BLOB)").unwrap();
+        let db = writer(&path).unwrap();
+        let limit: i64 = db.query_row("PRAGMA journal_size_limit", [], |row| row.get(0)).unwrap();
+        assert_eq!(limit, LONGEST_LOG as i64);
+        let insert = |mib: u32| {
+            for _ in 0..mib {
+                db.execute("INSERT INTO t VALUES (randomblob(1048576))", []).unwrap();
+            }
+        };
+        let size = || std::fs::metadata(super::super::log::path_of(&path)).unwrap().len();
+        let moved = || db.query_row("PRAGMA wal_checkpoint(FULL)", [], |_| Ok(())).unwrap();
+        cut_log_to(&db, 3 << 20).unwrap();
+        insert(6);
+        let long = size();
+        assert!(long > 6 << 20);
+        moved();
+        assert_eq!(size(), long, "not before it starts over");
+        insert(1);
+        assert_eq!(size(), 3 << 20);
+        insert(1);
+        moved();
+        insert(1);
+        assert_eq!(size(), 3 << 20, "what is shorter stays as it is");
+    }
 
     #[test]
     fn durability_that_is_switched_off_is_refused() {

@@ -16,6 +16,7 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Result as IoResult, Seek as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -24,7 +25,7 @@ use super::connection;
 use super::schema;
 use crate::clock::Time;
 use crate::error::{Error, Kind, Result};
-use crate::storage::restored::{COPIED, copied, restored};
+use crate::storage::restored::{COPIED, PUBLISHED, copied, crl_floor, restored};
 use crate::storage::statements::meta as sql;
 
 /// The database's name in a data folder.
@@ -38,56 +39,68 @@ const HEADER: u64 = 32;
 /// How often the log is read at most; it starts over once.
 const TRIES: usize = 3;
 
-/// A copy that is not whole yet, under a name of its own beside the one that it will have. Dropping it removes it.
+/// A copy that is not whole yet, in a folder of its own beside the name that it will have. Dropping it removes it.
 pub(crate) struct Partial {
+    folder: PathBuf,
     part: PathBuf,
     to: PathBuf,
 }
 
 impl Partial {
-    /// Copies the database of a folder, file and log. The file must be held, or nobody be there who changes it.
+    /// Copies the database of a folder, file and log. The file must be held, or nobody be there who changes it. Ends
+    /// within a slice after `stop` is set.
     ///
     /// # Errors
-    /// `NotFound` when the folder has no database; `Conflict` when `to` exists; `Unavailable` from the disk.
-    pub(crate) fn of_folder(folder: &Path, to: &Path) -> Result<Self> {
+    /// `NotFound` when the folder has no database; `Conflict` when `to` exists; `Unavailable` from the disk, and when it
+    /// was stopped.
+    pub(crate) fn of_folder(folder: &Path, to: &Path, stop: &AtomicBool) -> Result<Self> {
+        let database = open_database(folder)?;
         let partial = Self::beside(to)?;
         let failed = |e| Error::unavailable(format!("{}: cannot be copied", folder.display()), e);
-        let database = open_database(folder)?;
-        copy(&database, &create(&partial.part)?).map_err(failed)?;
-        partial.copy_log(&with_end(&folder.join(NAME), SIDES[0])).map_err(failed)?;
+        copy(&database, &partial.create("")?, stop).map_err(failed)?;
+        partial.copy_log(&with_end(&folder.join(NAME), SIDES[0]), stop)?;
         Ok(partial)
     }
 
     /// Copies a file that is a copy.
     fn of_file(from: &Path, to: &Path) -> Result<Self> {
-        let partial = Self::beside(to)?;
         let failed = |e| Error::unavailable(format!("{}: cannot be copied", from.display()), e);
-        copy(&File::open(from).map_err(failed)?, &create(&partial.part)?).map_err(failed)?;
+        let from = File::open(from).map_err(failed)?;
+        let partial = Self::beside(to)?;
+        copy(&from, &partial.create("")?, &AtomicBool::new(false)).map_err(failed)?;
         Ok(partial)
     }
 
+    /// Nobody else puts anything into its folder, whoever may write beside it.
     fn beside(to: &Path) -> Result<Self> {
         if to.symlink_metadata().is_ok() {
             return Err(taken(to));
         }
-        let part = with_end(to, &format!(".partial-{}", crate::random::base62(8)));
-        Ok(Self { part, to: to.to_owned() })
+        let folder = with_end(to, &format!(".partial-{}", crate::random::base62(8)));
+        DirBuilder::new().mode(0o700).create(&folder).map_err(|e| unmade(&folder, e))?;
+        Ok(Self { part: folder.join(NAME), folder, to: to.to_owned() })
     }
 
-    fn copy_log(&self, log: &Path) -> IoResult<()> {
+    /// A file of it, which is not there yet: the database, or what its name ends with besides.
+    fn create(&self, end: &str) -> Result<File> {
+        let path = with_end(&self.part, end);
+        let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        created.map_err(|e| unmade(&path, e))
+    }
+
+    fn copy_log(&self, log: &Path, stop: &AtomicBool) -> Result<()> {
+        let failed = |e| Error::unavailable(format!("{}: cannot be copied", log.display()), e);
+        let mut from = match File::open(log) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            opened => opened.map_err(failed)?,
+        };
+        let mut to = self.create(SIDES[0])?;
         for _ in 0..TRIES {
-            let mut from = match File::open(log) {
-                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-                opened => opened?,
-            };
-            let before = header(&mut from)?;
-            let path = with_end(&self.part, SIDES[0]);
-            copy(&from, &OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(path)?)?;
-            if header(&mut from)? == before {
+            if copy_unchanged(&mut from, &mut to, stop).map_err(failed)? {
                 return Ok(());
             }
         }
-        Err(std::io::Error::other("the log starts over again and again"))
+        Err(failed(std::io::Error::other("the log starts over again and again")))
     }
 
     /// Brings the log into the file, marks it as a copy, and gives it its name. How many octets it has.
@@ -131,11 +144,12 @@ impl Partial {
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        // Nothing of it is there any more when it was given its name.
+        // The file is not there any more when it was given its name.
         let _ = std::fs::remove_file(&self.part);
         for side in SIDES {
             let _ = std::fs::remove_file(with_end(&self.part, side));
         }
+        let _ = std::fs::remove_dir(&self.folder);
     }
 }
 
@@ -169,26 +183,21 @@ pub(crate) fn restore(copy: &Path, folder: &Path, now: Time) -> Result<u64> {
 /// Makes a store of a copy that is opened for work: from here on CRL numbers are above all that were ever used.
 ///
 /// # Errors
-/// `Invalid` when the clock is behind what the copy has seen; `Unavailable` from the disk.
+/// `Invalid` when the clock is behind what the copy has seen, or no numbers are left; `Unavailable` from the disk.
 pub(super) fn adopt(db: &mut Connection, now: Time) -> Result<()> {
     let failed = |e| Error::unavailable("storage: the copy cannot be made a store", e);
     let fact = "SELECT 1 FROM meta WHERE name = $1";
     if db.query_row(fact, [COPIED], |_| Ok(())).optional().map_err(failed)?.is_none() {
         return Ok(());
     }
-    let seen: Option<i64> = db.query_row("SELECT MAX(this_update) FROM crl", [], |row| row.get(0)).map_err(failed)?;
-    if seen.is_some_and(|seen| seen > now.unix_timestamp()) {
-        return Err(Error::invalid(
-            "storage: this is a copy with CRLs of a later time than it is by this machine's clock; CRL numbers after a \
-             restore begin at the time: set the clock",
-        ));
-    }
+    let published = db.query_row(PUBLISHED, [], |row| Ok((row.get(0)?, row.get(1)?))).map_err(failed)?;
+    let facts = super::meta::all(db).map_err(failed)?;
+    let (name, value) = restored(now, published, &facts)?;
     let tx = db.transaction().map_err(failed)?;
-    let (name, value) = restored(now);
     tx.execute(sql::INSERT, params![name, value]).map_err(failed)?;
     tx.execute("DELETE FROM meta WHERE name = $1", [COPIED]).map_err(failed)?;
     tx.commit().map_err(failed)?;
-    tracing::warn!("the store was restored from a copy: CRL numbers go on at the time of now, in microseconds");
+    tracing::warn!(above = crl_floor(&[(name, value)]), "the store was restored from a copy: CRL numbers begin anew");
     Ok(())
 }
 
@@ -210,18 +219,29 @@ fn open_database(folder: &Path) -> Result<File> {
     })
 }
 
-fn create(path: &Path) -> Result<File> {
-    let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    created.map_err(|e| Error::unavailable(format!("{}: cannot be made", path.display()), e))
+fn unmade(path: &Path, error: std::io::Error) -> Error {
+    Error::unavailable(format!("{}: cannot be made", path.display()), error)
+}
+
+/// All of a log in the place of what `to` has; whether it has not started over meanwhile.
+fn copy_unchanged(from: &mut File, to: &mut File, stop: &AtomicBool) -> IoResult<bool> {
+    to.rewind()?;
+    to.set_len(0)?;
+    let before = header(from)?;
+    copy(from, to, stop)?;
+    Ok(header(from)? == before)
 }
 
 /// The rest of a file, by the system's own means where it has such.
-fn copy(from: &File, to: &File) -> IoResult<()> {
+fn copy(from: &File, to: &File, stop: &AtomicBool) -> IoResult<()> {
     let mut to = to;
-    while std::io::copy(&mut from.take(SLICE), &mut to)? == SLICE {
+    while !stop.load(Ordering::Acquire) {
+        if std::io::copy(&mut from.take(SLICE), &mut to)? < SLICE {
+            return Ok(());
+        }
         to.sync_data()?;
     }
-    Ok(())
+    Err(std::io::Error::other("it was stopped"))
 }
 
 /// The first octets of a log; it is read on from its begin.
@@ -247,6 +267,10 @@ mod tests {
         vec![Unit::Facts(vec![FactWrite::new((format!("fact {name}"), vec![7; 3000]))])]
     }
 
+    fn partial(folder: &Path, to: &Path) -> Result<Partial> {
+        Partial::of_folder(folder, to, &AtomicBool::new(false))
+    }
+
     fn facts(file: &Path) -> i64 {
         let db = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
         let sound: String = db.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
@@ -270,7 +294,7 @@ mod tests {
             checkpoint(mode);
             // Some of it is behind what was moved.
             assert!(writer.apply(fact(round * 100 + 50)).await[0].is_ok());
-            Partial::of_folder(&folder, &file).unwrap().finish(at(1)).unwrap();
+            partial(&folder, &file).unwrap().finish(at(1)).unwrap();
             assert_eq!(facts(&file), (round as i64 + 1) * 21, "{mode}");
             assert_eq!(std::fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
             std::fs::remove_file(&file).unwrap();
@@ -289,7 +313,7 @@ mod tests {
             for name in 0..40 {
                 assert!(writer.apply(fact(name)).await[0].is_ok());
             }
-            let partial = Partial::of_folder(&folder, &file).unwrap();
+            let partial = partial(&folder, &file).unwrap();
             for name in 40..60 {
                 assert!(writer.apply(fact(name)).await[0].is_ok());
             }
@@ -308,13 +332,50 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (folder, file) = (dir.path().join("data"), dir.path().join("copy.db"));
         let _open = super::super::open(&folder, at(0)).unwrap();
-        drop(Partial::of_folder(&folder, &file).unwrap());
+        drop(partial(&folder, &file).unwrap());
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
-        let partial = Partial::of_folder(&folder, &file).unwrap();
+        let partial = partial(&folder, &file).unwrap();
         std::fs::write(&file, "mine").unwrap();
         assert_eq!(partial.finish(at(1)).unwrap_err().kind(), Kind::Conflict);
         assert_eq!(std::fs::read(&file).unwrap(), b"mine");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[tokio::test]
+    async fn what_a_copy_is_made_of_is_where_nobody_else_writes() {
+        let dir = tempfile::tempdir().unwrap();
+        let (folder, file) = (dir.path().join("data"), dir.path().join("copy.db"));
+        let (mut writer, _pool) = super::super::open(&folder, at(0)).unwrap();
+        assert!(writer.apply(fact(1)).await[0].is_ok());
+        // Whoever may write beside a copy.
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        std::fs::set_permissions(dir.path(), open).unwrap();
+        let partial = partial(&folder, &file).unwrap();
+        let beside: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap()).collect();
+        let beside: Vec<_> = beside.iter().filter(|entry| entry.file_name() != "data").collect();
+        let [made] = beside[..] else { panic!("{beside:?}") };
+        assert!(made.file_name().to_str().unwrap().starts_with("copy.db.partial-"));
+        let metadata = made.metadata().unwrap();
+        assert!(metadata.is_dir() && metadata.mode() & 0o777 == 0o700, "{metadata:?}");
+        let mut within: Vec<_> =
+            std::fs::read_dir(made.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        within.sort();
+        assert_eq!(within, ["signet.db", "signet.db-wal"]);
+        // A file that is there is never taken for its own.
+        assert!(partial.create("-wal").unwrap_err().to_string().contains("cannot be made"));
+        partial.finish(at(1)).unwrap();
+        assert_eq!(facts(&file), 1);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_copy_that_is_stopped_ends_and_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let (folder, file) = (dir.path().join("data"), dir.path().join("copy.db"));
+        let _open = super::super::open(&folder, at(0)).unwrap();
+        let error = Partial::of_folder(&folder, &file, &AtomicBool::new(true)).err().unwrap();
+        assert_eq!(error.kind(), Kind::Unavailable);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
     #[test]
@@ -335,5 +396,12 @@ mod tests {
         adopt(&mut db, at(100)).unwrap();
         adopt(&mut db, at(150)).unwrap();
         assert_eq!(restores(&db), ["restored/100000000"]);
+        // A copy of that, with a list that a wrong clock has numbered.
+        let (name, value) = copied(at(3));
+        db.execute(sql::INSERT, params![name, value]).unwrap();
+        db.execute("UPDATE crl SET number = 900000000", []).unwrap();
+        adopt(&mut db, at(200)).unwrap();
+        let above = |name: &String| name.strip_prefix("restored/").unwrap().parse::<u64>().unwrap();
+        assert!(restores(&db).iter().map(above).max() > Some(1_000_000_000_000));
     }
 }

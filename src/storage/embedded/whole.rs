@@ -20,8 +20,7 @@ const FAULTS: usize = 50;
 pub(crate) fn look(file: &Path) -> Result<Vec<String>> {
     // What cannot be opened here is no finding about its content.
     File::open(file).map_err(|e| Error::unavailable(format!("{}: cannot be read", file.display()), e))?;
-    let found = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)
-        .and_then(|db| Ok((faults(&db)?, schema::require_equal(&db))));
+    let found = connect(file).and_then(|db| Ok((faults(&db)?, schema::require_equal(&db))));
     Ok(match found {
         Err(error) => vec![format!("file: cannot be read as a database ({error})")],
         Ok((faults, Ok(()))) => faults,
@@ -49,13 +48,32 @@ pub(crate) fn open(file: &Path) -> Result<Pool> {
     let failed = |e| Error::unavailable(format!("{}: cannot be read", file.display()), e);
     let path = std::path::absolute(file).map_err(failed)?;
     let lock = Arc::new(File::open(&path).map_err(failed)?);
+    let db = connect(&path).map_err(|e| Error::unavailable(format!("{}: cannot be read", path.display()), e))?;
+    schema::require_equal(&db)?;
     Pool::open(&path, lock)
+}
+
+fn connect(file: &Path) -> rusqlite::Result<Connection> {
+    Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::storage::verify::sealed_tables;
+
+    #[test]
+    fn a_copy_of_another_version_is_not_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("copy.db");
+        let mut db = Connection::open(&file).unwrap();
+        schema::migrate(&mut db).unwrap();
+        assert!(open(&file).is_ok());
+        db.execute("UPDATE meta SET value = CAST('1' AS BLOB) WHERE name = 'schema'", []).unwrap();
+        let error = open(&file).err().unwrap();
+        assert_eq!(error.kind(), crate::error::Kind::Invalid);
+        assert!(error.to_string().contains("schema: has version 1,"), "{error}");
+    }
 
     #[test]
     fn every_table_with_sealed_bodies_is_opened() {

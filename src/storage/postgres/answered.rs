@@ -1,7 +1,10 @@
 //! SQL of requests that may be sent again.
 
-use super::query::{Failure, Session, count, execute, row, serial};
-use crate::pki::store::AnsweredRow;
+use std::collections::{HashMap, HashSet};
+
+use super::query::{Failure, Session, count, execute, row, rows, serial};
+use crate::pki::store::{AnsweredRow, PkiWrite};
+use crate::storage::backend::Unit;
 use crate::storage::statements::answered as sql;
 
 /// Another node's row of the same key is waited for.
@@ -10,6 +13,37 @@ const INSERT: &str = "INSERT INTO answered_request (key, request, serial, lease,
     ON CONFLICT (key) DO UPDATE SET request = excluded.request, serial = excluded.serial, lease = excluded.lease,
         expires_at = excluded.expires_at
     WHERE answered_request.expires_at <= $6";
+
+const STANDING: &str = "SELECT key, expires_at FROM answered_request WHERE key = ANY($1)";
+
+/// The units with a key that stands already, or that an earlier one of them has: whoever sends a request twice has a
+/// refusal of that unit, and the others of the batch stay in one statement. Asks nothing when there are no keys. What
+/// another node stores after this look is found by [`insert_all`].
+pub(super) async fn repeats(db: &Session, units: &[Unit]) -> Result<HashSet<usize>, Failure> {
+    let keyed: Vec<(usize, &AnsweredRow)> =
+        units.iter().enumerate().flat_map(|(at, unit)| of_unit(unit).map(move |row| (at, row))).collect();
+    if keyed.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let mut standing = HashMap::new();
+    let keys: Vec<&[u8]> = keyed.iter().map(|(_, row)| &row.key[..]).collect();
+    for found in rows(db, STANDING, &[&keys]).await? {
+        standing.insert(found.try_get::<_, Vec<u8>>(0)?, found.try_get::<_, i64>(1)?);
+    }
+    let (mut first, mut repeats) = (HashMap::new(), HashSet::new());
+    for (at, row) in keyed {
+        let stands = standing.get(&row.key[..]).is_some_and(|expires_at| *expires_at > row.answered_at());
+        if stands || *first.entry(row.key).or_insert(at) != at {
+            repeats.insert(at);
+        }
+    }
+    Ok(repeats)
+}
+
+fn of_unit(unit: &Unit) -> impl Iterator<Item = &AnsweredRow> {
+    let writes = if let Unit::Pki(writes) = unit { &writes[..] } else { &[] };
+    writes.iter().filter_map(|write| if let PkiWrite::Answered(row) = write { Some(row) } else { None })
+}
 
 /// Stores all of them in one statement, or says that a key is taken, perhaps by another one of them: then the caller
 /// must undo the transaction, or the part of it behind a savepoint.
@@ -50,4 +84,71 @@ pub(super) async fn get(db: &Session, key: [u8; 32]) -> Result<Option<AnsweredRo
     let request = request.try_into().map_err(|_| Failure::Unreadable("the hash of a stored request"))?;
     let (lease, expires_at) = (found.try_get(2)?, found.try_get(3)?);
     Ok(Some(AnsweredRow { key, request, serial: serial(&found, 1)?, lease, expires_at }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::store::AuthWrite;
+    use crate::documents::MountId;
+    use crate::pki::store::CertificateRow;
+    use crate::storage::backend::Backend as _;
+    use crate::storage::contract::Fixture as _;
+    use crate::storage::postgres::fixture::Postgres;
+    use crate::storage::postgres::open;
+    use crate::x509::serial::Serial;
+
+    const NOW: i64 = 1_800_000_000;
+
+    fn unit(mount: MountId, key: Option<(u8, i64)>) -> Unit {
+        let serial = Serial::random();
+        let row = CertificateRow {
+            mount,
+            serial,
+            issuer: "issuer-1".into(),
+            role: None,
+            common_name: None,
+            not_before: 0,
+            not_after: 1,
+            issued_at: 0,
+            requester: String::new(),
+            der: vec![0x30],
+        };
+        let answered = key.map(|(key, at)| {
+            let expires_at = at + AnsweredRow::LIFE;
+            PkiWrite::Answered(AnsweredRow { key: [key; 32], request: [0; 32], serial, lease: None, expires_at })
+        });
+        Unit::Pki(std::iter::once(PkiWrite::Certificate(row)).chain(answered).collect())
+    }
+
+    #[tokio::test]
+    async fn requests_that_are_repeated_leave_the_others_in_one_statement() {
+        let fixture = Postgres::new();
+        let (mut writer, _reader) = open(fixture.url()).await.unwrap();
+        let mount = MountId::random();
+        let made = Unit::Auth { writes: vec![AuthWrite::MountCreate(mount)], now: crate::clock::Time::UNIX_EPOCH };
+        assert!(writer.apply(vec![made]).await[0].is_ok());
+        // Each subtransaction would have a number of its own.
+        let numbers = || fixture.number("SELECT COUNT(DISTINCT xmin::text) FROM certificate");
+        let end = NOW + AnsweredRow::LIFE;
+        let batches: [(&[Option<(u8, i64)>], &[bool]); 3] = [
+            // Two of one key, and others.
+            (&[None, Some((1, NOW)), None, Some((1, NOW)), Some((2, NOW))], &[true, true, true, false, true]),
+            // One that stands, until its last second.
+            (&[None, Some((1, NOW)), Some((3, NOW)), Some((1, end - 1))], &[true, false, true, false]),
+            // Its day is over.
+            (&[Some((1, end)), None, Some((1, end)), Some((2, NOW))], &[true, true, false, false]),
+        ];
+        let mut stored = 0;
+        for (transactions, (keys, stand)) in (1..).zip(batches) {
+            let answers = writer.apply(keys.iter().map(|key| unit(mount, *key)).collect()).await;
+            for (answer, stands) in answers.iter().zip(stand) {
+                let outcomes = format!("{:?}", answer.as_ref().unwrap());
+                assert_eq!(outcomes.contains("SerialTaken"), !stands, "batch {transactions}: {outcomes}");
+            }
+            stored += stand.iter().filter(|stands| **stands).count() as i64;
+            assert_eq!(fixture.number("SELECT COUNT(*) FROM certificate"), stored);
+            assert_eq!(numbers(), transactions, "every unit of a batch is in its one transaction");
+        }
+    }
 }

@@ -2,14 +2,15 @@
 //! belongs to them, and revocations are gathered into one statement each at the end, counters last. Their mounts
 //! are held in the same flight.
 //!
-//! A unit that can fail half-way runs behind a savepoint. A failure that shows only at the end (a taken
-//! serial, a mount that is gone) gives up the transaction, and the writer comes again with every unit behind
-//! a savepoint.
+//! A unit that can fail half-way runs behind a savepoint. A request that is repeated, which any caller can do, is
+//! found before anything is sent (`answered`). A failure that shows only at the end (a taken serial, a mount that is
+//! gone, a key that another node took at the same moment) gives up the transaction, and the writer comes again with
+//! every unit behind a savepoint.
 
 use super::gathered::{Place, Turn};
 use super::query::{Failure, Session};
 use super::transaction::Transaction;
-use super::{auth, meta, pki};
+use super::{answered, auth, meta, pki};
 use crate::documents::SYSTEM;
 use crate::error::Result;
 use crate::pki::store::{PkiOutcome, StoredRevocation};
@@ -33,9 +34,15 @@ impl<'a> Batch<'a> {
 
     /// Everything between BEGIN and COMMIT.
     pub(super) async fn run(mut self, units: &'a [Unit]) -> Result<Answers, Failure> {
-        for unit in units {
-            let answer =
-                if self.careful || fails_half_way(unit) { self.guarded(unit).await? } else { self.plain(unit).await? };
+        let repeats = answered::repeats(self.tx.db, units).await?;
+        for (at, unit) in units.iter().enumerate() {
+            let answer = if repeats.contains(&at) {
+                unit.serial_taken()
+            } else if self.careful || fails_half_way(unit) {
+                self.guarded(unit).await?
+            } else {
+                self.plain(unit).await?
+            };
             self.answers.push(answer);
         }
         let Self { tx, mut answers, .. } = self;

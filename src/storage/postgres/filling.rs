@@ -16,7 +16,7 @@ use crate::sql::Value;
 /// The transaction may stand still while the other store is read, and its statements take their time.
 const BEGIN: &str = "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '10s';
     SET LOCAL idle_in_transaction_session_timeout = '10min'";
-const TABLES: &str = "SELECT table_name::text FROM information_schema.tables
+const TABLES: &str = "SELECT quote_ident(table_name::text) FROM information_schema.tables
     WHERE table_schema = current_schema() AND table_type = 'BASE TABLE'";
 const COLUMNS: &str = "SELECT column_name::text, udt_name::text, is_identity = 'YES' FROM information_schema.columns
     WHERE table_schema = current_schema() AND table_name::text = $1::text";
@@ -42,12 +42,14 @@ impl Filling {
     /// Brings the schema up to date and begins.
     ///
     /// # Errors
-    /// `Conflict` when the database is not empty, and those of connecting.
+    /// `Conflict` when the database is not empty, which stays as it is then, and those of connecting.
     pub(crate) async fn begin(url: &PostgresUrl) -> Result<Self> {
         let mut db = connect::session(url).await?;
+        // What is somebody's is not brought up to date either.
+        require_empty(&db).await?;
         schema::migrate(&mut db).await?;
         let filling = Self::begin_in(db).await.map_err(failed)?;
-        filling.require_empty().await?;
+        require_empty(&filling.db).await?;
         for [table, name, _] in &filling.foreign_keys {
             filling.run(&format!("ALTER TABLE {table} DROP CONSTRAINT {name}")).await?;
         }
@@ -60,19 +62,6 @@ impl Filling {
         let keys = found.iter().map(|row| Ok([row.try_get(0)?, row.try_get(1)?, row.try_get(2)?]));
         let foreign_keys = keys.collect::<Result<_, Failure>>()?;
         Ok(Self { db, foreign_keys })
-    }
-
-    async fn require_empty(&self) -> Result<()> {
-        for table in rows(&self.db, TABLES, &[]).await.map_err(failed)? {
-            let table: String = table.try_get(0).map_err(|e| failed(e.into()))?;
-            let of_new = NEW.iter().find(|(name, _)| *name == table).map_or("FALSE", |(_, rows)| rows);
-            let any = format!("SELECT 1 FROM {table} WHERE NOT ({of_new}) LIMIT 1");
-            if !rows(&self.db, &any, &[]).await.map_err(failed)?.is_empty() {
-                let text = format!("the database is not empty: {table} has rows; copy into a new one");
-                return Err(Error::new(Kind::Conflict, text));
-            }
-        }
-        Ok(())
     }
 
     /// The columns of a table.
@@ -161,6 +150,19 @@ impl Column {
     }
 }
 
+async fn require_empty(db: &Session) -> Result<()> {
+    for table in rows(db, TABLES, &[]).await.map_err(failed)? {
+        let table: String = table.try_get(0).map_err(|e| failed(e.into()))?;
+        let of_new = NEW.iter().find(|(name, _)| *name == table).map_or("FALSE", |(_, rows)| rows);
+        let any = format!("SELECT 1 FROM {table} WHERE NOT ({of_new}) LIMIT 1");
+        if !rows(db, &any, &[]).await.map_err(failed)?.is_empty() {
+            let text = format!("the database is not empty: {table} has rows; copy into a new one");
+            return Err(Error::new(Kind::Conflict, text));
+        }
+    }
+    Ok(())
+}
+
 /// With what the server says: the operator reads it who copies.
 fn failed(failure: Failure) -> Error {
     let said = match &failure {
@@ -171,5 +173,36 @@ fn failed(failure: Failure) -> Error {
     match said {
         Some(said) => Error::unavailable(format!("the database does not take it ({said})"), error),
         None => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::contract::Fixture as _;
+    use crate::storage::postgres::fixture::Postgres;
+
+    #[tokio::test]
+    async fn a_database_that_is_somebodys_stays_as_it_is() {
+        let fixture = Postgres::new();
+        let url = PostgresUrl::parse(&fixture.database.url()).unwrap();
+        fixture.database.psql("CREATE TABLE \"Its own\" (name TEXT); INSERT INTO \"Its own\" VALUES ('x')");
+        let error = Filling::begin(&url).await.err().unwrap();
+        assert_eq!(error.kind(), Kind::Conflict);
+        assert!(error.to_string().contains("the database is not empty: \"Its own\" has rows"), "{error}");
+        assert_eq!(fixture.number("SELECT COUNT(*) FROM pg_tables WHERE schemaname = current_schema()"), 1);
+        fixture.database.psql("DELETE FROM \"Its own\"");
+        assert!(Filling::begin(&url).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_store_of_an_earlier_version_is_not_brought_up_to_date() {
+        let fixture = Postgres::new();
+        let url = PostgresUrl::parse(&fixture.database.url()).unwrap();
+        fixture.open(10).await.unwrap().shutdown().await.unwrap();
+        fixture.change("UPDATE meta SET value = $1 WHERE name = 'schema'", &[b"1"]);
+        let error = Filling::begin(&url).await.err().unwrap();
+        assert!(error.kind() == Kind::Conflict && error.text().contains("not empty"), "{error}");
+        assert_eq!(fixture.octets("SELECT value FROM meta WHERE name = 'schema'"), b"1");
     }
 }

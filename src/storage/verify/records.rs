@@ -21,6 +21,8 @@ const MOUNTS: &str = "SELECT m.id, m.rev_seq, CAST(COALESCE(SUM(c.certificates),
     FROM mount m LEFT JOIN counter c ON c.mount = m.id GROUP BY m.id, m.rev_seq ORDER BY m.id";
 const CERTIFICATES: &str = "SELECT mount, serial, issuer, not_before, not_after, der FROM certificate
     WHERE (mount, serial) > ($1, $2) ORDER BY mount, serial LIMIT $3";
+const OF_MOUNT: &str = "SELECT serial, issuer, der FROM certificate
+    WHERE mount = $1 AND serial > $2 ORDER BY serial LIMIT $3";
 const REVOCATIONS: &str = "SELECT mount, seq, serial FROM revocation
     WHERE (mount, seq) > ($1, $2) ORDER BY mount, seq LIMIT $3";
 const CRLS: &str = "SELECT mount, grp, number, covers, this_update, next_update FROM crl ORDER BY mount, grp";
@@ -36,6 +38,29 @@ struct Sums {
 
 /// A mount, and the issuers that its certificates name.
 pub type Named = (MountId, BTreeSet<String>);
+
+/// A certificate as its row has it.
+pub struct Recorded {
+    /// Its serial number, octets.
+    pub serial: Vec<u8>,
+    /// The issuer that it names.
+    pub issuer: String,
+    /// The certificate.
+    pub der: Vec<u8>,
+}
+
+/// At most `limit` certificates of a mount whose serials are after these octets, ascending by them.
+pub(super) async fn of_mount(
+    store: &dyn ProjectStore,
+    mount: MountId,
+    after: &[u8],
+    limit: usize,
+) -> Result<Vec<Recorded>> {
+    let values = vec![mount.0.into(), after.to_vec().into(), (limit as i64).into()];
+    let rows = scan::rows(store, OF_MOUNT, values).await?;
+    let recorded = |mut row: Row| Ok(Recorded { serial: row.get()?, issuer: row.get()?, der: row.get()? });
+    rows.into_iter().map(recorded).collect::<Result<_, Failure>>().map_err(scan::error)
+}
 
 /// Holds all of them against each other; the mounts that there are, and whom their certificates name as issuers.
 pub(super) async fn agree(store: &dyn ProjectStore, findings: &mut Findings) -> Result<Vec<Named>> {

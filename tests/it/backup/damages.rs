@@ -145,7 +145,7 @@ fn swap(file: &Path) {
 }
 
 /// Overwrites the begin of a page of the certificates' index.
-fn overwrite_page(file: &Path) {
+pub(super) fn overwrite_page(file: &Path) {
     let db = Connection::open(file).unwrap();
     let root = "SELECT rootpage FROM sqlite_master WHERE name = 'certificate_serial'";
     let page: u32 = db.query_row(root, [], |row| row.get(0)).unwrap();

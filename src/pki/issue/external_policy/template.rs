@@ -62,6 +62,10 @@ pub(super) async fn issue(
     let (requester, watch) = (&who.recorded_as, &who.watch);
     let record = Record { role: None, requester, watch, store: consent.store, beside, repeatable };
     let issued = draft.release(view, &tools, key, &record, stages).await?;
+    if issued.repeated {
+        // Another template was signed, and what there is to say of it is said.
+        return Ok(issued);
+    }
     if issued.serial != template.serial() {
         warnings.add("the template's serial number was replaced: it is taken, or may be".to_owned());
     }

@@ -384,6 +384,20 @@ async fn what_a_policy_engine_decides_is_repeated_without_asking_it_again() {
     let issue = json!({ "key_type": "ec" });
     let first = keyed(client, "external-policy/issue", "i", &issue).await;
     refused(&pki, client, "external-policy/issue", "i", &issue, &serial(&first)).await;
+    // Two at the same moment have two templates, of which one is signed: nothing of it was replaced.
+    let asked = engine.asked();
+    engine.hold().await;
+    let both = join_all((0..2).map(|_| keyed(client, "external-policy/sign/web", "both", &body)));
+    let answered = async {
+        engine.wait_for(asked + 2).await;
+        engine.release();
+    };
+    let (both, ()) = tokio::join!(both, answered);
+    assert_eq!(serial(&both[0]), serial(&both[1]));
+    assert_eq!(both.iter().filter(|answer| is_repeat(answer)).count(), 1);
+    for answer in &both {
+        assert!(answer.body["warnings"].is_null(), "{}", answer.text);
+    }
     pki.stop().await;
     engine.stop().await;
 }
