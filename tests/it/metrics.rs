@@ -108,6 +108,7 @@ fn closed_set(label: &str) -> BTreeSet<String> {
                     "documents",
                     "certificate",
                     "status",
+                    "known",
                     "serials",
                     "revoked_serials",
                     "revocations",

@@ -118,6 +118,7 @@ pub static ROUTES: &[Route] = &[
     route!(token Update "intermediate/set-signed" &["certificate"] => import::set_signed),
     route!(token Update "issuers/import/bundle" &["pem_bundle"] => import::bundle),
     route!(token Update "issuers/import/cert" &["pem_bundle"] => import::certificates),
+    route!(token Update "issuers/import/crl" &["crl"] => import::list).with_raw_body(import::MAX_LIST),
     route!(token Update "config/ca" &["pem_bundle"] => import::bundle),
     route!(token Update "root/replace" &["default"] => issuers::replace_root),
     route!(sudo Delete "root" &[] => issuers::delete_all),
