@@ -134,6 +134,7 @@ impl Stage {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             tls: None,
             metrics_listen: None,
+            public_listen: None,
             workers: 0,
             connections: ConnectionLimits::default(),
             clock: clock.clone(),

@@ -1,7 +1,7 @@
 //! The command line. Other programs rely on its words and outputs.
 //!
 //! `dev` needs nothing; `serve`, `migrate`, the words of `operator`, `bootstrap` and `check` read a configuration file (see
-//! `signet.example.toml`); `issue` and `explain` are clients; `completions` is for shells.
+//! `signet.example.toml`); `issue`, `import` and `explain` are clients; `completions` is for shells.
 
 mod backup;
 mod bootstrap;
@@ -11,6 +11,7 @@ mod completions;
 mod copy_store;
 mod dev;
 mod explain;
+mod import;
 mod installation;
 mod issue;
 mod migrate;
@@ -50,6 +51,8 @@ enum Word {
     Check(check::Arguments),
     /// Get a certificate from a server and write it to files.
     Issue(issue::Arguments),
+    /// Bring an authority from elsewhere: its keys, certificates and CRLs, from a folder of PEM files.
+    Import(import::Arguments),
     /// Say whether a token may do something, which rule of which policy decides, and why.
     Explain(explain::Arguments),
     /// Print the completions of this command line for a shell.
@@ -68,6 +71,10 @@ impl Command {
             Word::Issue(arguments) => {
                 logs_from_environment()?;
                 actix_rt::System::new().block_on(issue::run(arguments))
+            }
+            Word::Import(arguments) => {
+                logs_from_environment()?;
+                actix_rt::System::new().block_on(import::run(arguments))
             }
             Word::Explain(arguments) => {
                 logs_from_environment()?;

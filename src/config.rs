@@ -69,6 +69,18 @@ pub const SETTINGS: &[Setting] = &[
     ),
     setting("tls_key_file", "SIGNET_TLS_KEY_FILE", "", "PEM file of the private key of the certificate."),
     setting("metrics_listen", "SIGNET_METRICS_LISTEN", "", "Address and port of /metrics without a token, plain HTTP."),
+    setting(
+        "public_listen",
+        "SIGNET_PUBLIC_LISTEN",
+        "",
+        "Address and port of CRLs, OCSP and CA certificates for everyone, plain HTTP.",
+    ),
+    setting(
+        "public_url",
+        "SIGNET_PUBLIC_URL",
+        "",
+        "Scheme and authority that relying parties reach public_listen by, for URLs in certificates.",
+    ),
     setting("data_dir", "SIGNET_DATA_DIR", "", "Folder of the embedded store. This or database_url is required."),
     setting("database_url", "SIGNET_DATABASE_URL", "", "PostgreSQL database instead of the embedded store."),
     setting("seal_key_file", "SIGNET_SEAL_KEY_FILE", "", "File of the seal key, mode 0600; seal.key in data_dir."),
@@ -138,6 +150,12 @@ pub const SETTINGS: &[Setting] = &[
         "SIGNET_MAX_CONNECTIONS_PER_ADDRESS",
         "0",
         "Most connections from one address; 0 is half of all.",
+    ),
+    setting(
+        "public_max_connections",
+        "SIGNET_PUBLIC_MAX_CONNECTIONS",
+        "0",
+        "Most connections of public_listen; 0 is a quarter of all that there may be, at most 1000.",
     ),
     setting(
         "commit_queue",
@@ -300,6 +318,8 @@ pub struct Config {
     pub tls: Option<TlsFiles>,
     /// Where `/metrics` is open, if anywhere.
     pub metrics_listen: Option<SocketAddr>,
+    /// Where CRLs, OCSP and CA certificates are open, if anywhere.
+    pub public_listen: Option<SocketAddr>,
     /// Where the data is.
     pub store: Store,
     /// Where the seal key comes from.
@@ -310,6 +330,8 @@ pub struct Config {
     pub max_connections: usize,
     /// Most connections from one address; 0 is half of all.
     pub max_connections_per_address: usize,
+    /// Most connections of the public listener; 0 is a quarter of all that there may be.
+    pub public_max_connections: usize,
     /// Most units of writes under way.
     pub commit_queue: usize,
     /// Settings of the secrets service's wire.
@@ -549,6 +571,10 @@ mod tests {
             ),
             ("seal_key = \"00\"", "seal_key: is taken from the environment only, as SIGNET_SEAL_KEY"),
             ("metrics_listen = \"127.0.0.1:8200\"", "metrics_listen: must be another address than listen"),
+            ("public_listen = \"127.0.0.1:8200\"", "public_listen: must be another address than listen"),
+            ("public_listen = \"[::1]:1\"\nmetrics_listen = \"[::1]:1\"", "public_listen: must be another address"),
+            ("public_url = \"https://pki.example\"", "public_url: must be http and an authority"),
+            ("public_url = \"http://pki.example/v1\"", "public_url: must be http and an authority"),
             ("log = \"a=b=c\"", "log: must be"),
             ("pkcs11_libraries = { \"a/b\" = \"/x\" }", "pkcs11_libraries: must be"),
             ("pkcs11_libraries = { a = \"x\" }", "pkcs11_libraries: must be"),

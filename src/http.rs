@@ -9,6 +9,7 @@ pub mod address;
 pub mod body;
 pub mod encoding;
 pub mod jsonapi;
+pub mod public;
 pub mod rate;
 pub mod reach;
 pub mod request_id;

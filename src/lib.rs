@@ -8,7 +8,7 @@
 //! # The tree
 //!
 //! ```text
-//! main.rs, cli/   the command line: dev, serve, migrate, operator …, bootstrap, check, issue, explain, completions
+//! main.rs, cli/   the command line: dev, serve, migrate, operator …, bootstrap, check, issue, import, explain, …
 //! config          every setting, its default, its environment name, its rule
 //! server          the composition root: opens stores, starts actors, binds (TLS with HTTP/2 too), drains
 //! http            the wires: http/secrets is one pipeline and one route table per kind of mount,
@@ -113,7 +113,7 @@
 //! | what is recorded beside a certificate, such as a request that may be repeated? | [`pki::issue::beside`], [`pki::issue::repeats`], [`pki::revocation::leases`] |
 //! | who signs with a managed key, and is it true? | [`keys::signing`], asked by `pki/check/prepared.rs` |
 //! | which issuer signs, may it? | [`pki::mount::view`], `pki/issue/signer.rs` |
-//! | what may be imported, what does it become? | [`pki::ca::import`], `pki/ca/bundle.rs` |
+//! | what may be imported, what does it become? | [`pki::ca::import`], `pki/ca/bundle.rs`, [`pki::revocation::imported`] |
 //! | what may an external policy engine decide? | [`pki::issue::external_policy`] |
 //! | what is on the CRL, when is it built? | [`pki::crl`] |
 //! | is this certificate revoked (OCSP)? | [`pki::revocation::ocsp`] |

@@ -4,7 +4,8 @@
 //! [`Server::start`] binds and serves; [`Running::stop`] drains. Called by the commands and by tests.
 //! A listener is in `listener`, which connections it holds in `connections`, its certificate in [`tls`], HTTP/2
 //! in `http2`, what the operating system allows and asks for in `capacity` and `signals`, what a service manager is told
-//! in `notify`, operators' commands in [`operator`]. A second listener, when there is one, serves nothing but the metrics.
+//! in `notify`, operators' commands in [`operator`]. Beside the main listener there may be one that serves nothing but
+//! the metrics, and one for relying parties ([`public`](crate::http::public)), each with connections and workers of its own.
 
 mod audit;
 mod capacity;
@@ -32,6 +33,8 @@ use actix_web::dev;
 use actix_web::http::header::STRICT_TRANSPORT_SECURITY;
 use actix_web::middleware::{Condition, DefaultHeaders};
 use futures_util::FutureExt as _;
+use futures_util::future::join;
+use ipnet::IpNet;
 use serde_json::json;
 use tokio::task::JoinHandle;
 
@@ -89,6 +92,8 @@ pub struct Options {
     pub tls: Option<Certificate>,
     /// Where `/metrics` is open to everyone, if anywhere; plain HTTP.
     pub metrics_listen: Option<SocketAddr>,
+    /// Where CRLs, OCSP and the certificates of authorities are open to everyone, if anywhere; plain HTTP.
+    pub public_listen: Option<SocketAddr>,
     /// Threads that serve requests; 0 is one per core.
     pub workers: usize,
     /// How many connections there may be.
@@ -117,13 +122,15 @@ pub struct Options {
     pub skew_limit: Duration,
 }
 
-/// How many connections the main listener holds.
+/// How many connections the listeners hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionLimits {
     /// In all; 0 is what the limit of open files leaves, at most 10,000.
     pub max: usize,
     /// From one address; 0 is half of them all. The machine itself and trusted proxies have no such limit.
     pub max_per_address: usize,
+    /// Those of the public listener; 0 is a quarter of all, at most 1000. From one address there may be half of them.
+    pub public: usize,
 }
 
 /// A server that is open but does not listen yet.
@@ -135,6 +142,8 @@ pub struct Server {
     listen: SocketAddr,
     tls: Option<Certificate>,
     metrics_listen: Option<SocketAddr>,
+    /// Where the public listener is to be, and how many connections it holds.
+    public: Option<(SocketAddr, Caps)>,
     workers: usize,
     caps: Caps,
 }
@@ -158,7 +167,11 @@ impl Server {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             given => given,
         };
-        let caps = capacity::caps(options.connections, capacity::raise_file_limit(), workers);
+        let files = capacity::raise_file_limit();
+        let public_caps = |address| (address, capacity::public_caps(options.connections.public, files, workers));
+        let public = options.public_listen.map(public_caps);
+        let taken = public.map_or(0, |(_, caps)| caps.total + caps.spare());
+        let caps = capacity::caps(options.connections, files.saturating_sub(taken), workers);
         let kinds = StoreKinds { storage: options.storage.database.engine(), seal: options.storage.seal_key.kind() };
         let folder = match &options.storage.database {
             Database::Embedded(folder) => Some(folder.clone()),
@@ -173,7 +186,7 @@ impl Server {
         match domains(stores, keys, given, kinds).await {
             Ok(shared) => {
                 let shared = Arc::new(shared);
-                Ok(Self { shared, storage, folder, listen, tls, metrics_listen, workers, caps })
+                Ok(Self { shared, storage, folder, listen, tls, metrics_listen, public, workers, caps })
             }
             Err(error) => {
                 // Lets go of the data, so that the next attempt finds it free.
@@ -196,8 +209,11 @@ impl Server {
     /// `Unavailable` when an address cannot be bound; the store is closed then.
     pub async fn start(self) -> Result<Running> {
         let pulse = Pulse::new(self.workers);
-        let bound = self.bind(&pulse).and_then(|main| Ok((main, self.metrics_listen.map(bind_metrics).transpose()?)));
-        let (main, metrics) = match bound {
+        let all = || {
+            let main = self.bind(&pulse)?;
+            Ok((main, self.metrics_listen.map(bind_metrics).transpose()?, self.bind_public()?))
+        };
+        let (main, metrics, public) = match all() {
             Ok(bound) => bound,
             Err(error) => {
                 self.close().await?;
@@ -206,6 +222,9 @@ impl Server {
         };
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let _ = self.shared.address.set(format!("{scheme}://{}", main.address));
+        if let Some(address) = public.as_ref().map(|bound| bound.address).filter(|bound| !bound.ip().is_unspecified()) {
+            let _ = self.shared.public_address.set(format!("http://{address}"));
+        }
         let own = [
             sweep(self.shared.clone()).boxed_local(),
             follow(self.shared.clone()).boxed_local(),
@@ -215,7 +234,8 @@ impl Server {
         ];
         let tasks = self.shared.mounts.tasks().into_iter().chain(own).map(actix_rt::spawn).collect();
         let operator = self.operator();
-        Ok(Running { main: main.serve(), metrics: metrics.map(Bound::serve), operator, tasks, pulse, server: self })
+        let (metrics, public) = (metrics.map(Bound::serve), public.map(Bound::serve));
+        Ok(Running { main: main.serve(), metrics, public, operator, tasks, pulse, server: self })
     }
 
     /// The operator's socket, where there is a data folder. A server without it is worth more than none.
@@ -236,9 +256,27 @@ impl Server {
             app.wrap(Condition::new(over_tls, hsts)).wrap_fn(listener::exchange)
         };
         let tls = self.tls.as_ref().map(Certificate::server_config).transpose()?;
-        let exempt = loopback().into_iter().chain(self.shared.settings.trusted_proxies.iter().copied()).collect();
-        let connections = Connections::new("main", self.caps, exempt);
+        let connections = Connections::new("main", self.caps, self.exempt());
         listener::bind(Setup { address: self.listen, tls, workers: self.workers, connections }, app)
+    }
+
+    /// The listener for relying parties, when there is one. Its workers are its own: who keeps them busy keeps nobody
+    /// waiting on the main listener.
+    fn bind_public(&self) -> Result<Option<Bound<impl FnOnce() -> dev::Server + use<>>>> {
+        let Some((address, caps)) = self.public else { return Ok(None) };
+        let shared = self.shared.clone();
+        let app = move || {
+            let state = State::new(shared.clone());
+            App::new().configure(|app| http::public::configure(app, state)).wrap_fn(listener::exchange)
+        };
+        let connections = Connections::new("public", caps, self.exempt());
+        let workers = self.workers.div_ceil(2);
+        listener::bind(Setup { address, tls: None, workers, connections }, app).map(Some)
+    }
+
+    /// Who is counted in all and not by address.
+    fn exempt(&self) -> Vec<IpNet> {
+        loopback().into_iter().chain(self.shared.settings.trusted_proxies.iter().copied()).collect()
     }
 
     /// Closes the store of a server that does not serve.
@@ -307,7 +345,7 @@ async fn domains(stores: Stores, keys: Keys, given: Given, kinds: StoreKinds) ->
     let projects = Projects::start(stores.projects, clock.clone());
     let limits = Limits::new(settings.projects_rate_limit);
     let bodies = Bodies::new(settings.max_bodies_in_flight);
-    let address = OnceLock::new();
+    let (address, public_address) = (OnceLock::new(), OnceLock::new());
     Ok(Shared {
         auth,
         engine,
@@ -317,6 +355,7 @@ async fn domains(stores: Stores, keys: Keys, given: Given, kinds: StoreKinds) ->
         projects,
         limits,
         address,
+        public_address,
         nodes,
         clock,
         settings,
@@ -428,6 +467,7 @@ pub type Reread<T> = Arc<dyn Fn() -> Result<T> + Send + Sync>;
 pub struct Running {
     main: Serving,
     metrics: Option<Serving>,
+    public: Option<Serving>,
     operator: Option<operator::Socket>,
     tasks: Vec<JoinHandle<()>>,
     pulse: Pulse,
@@ -443,6 +483,11 @@ impl Running {
     /// The bound address of the metrics' own listener.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics.as_ref().map(|listener| listener.address)
+    }
+
+    /// The bound address of the public listener.
+    pub fn public_address(&self) -> Option<SocketAddr> {
+        self.public.as_ref().map(|listener| listener.address)
     }
 
     /// The domains and settings.
@@ -507,7 +552,16 @@ impl Running {
     /// Those of [`Server::close`]; `Internal` when the listener had failed.
     pub async fn stop(self) -> Result<()> {
         self.server.shared.stopping.start();
-        let served = self.main.stop(true).await;
+        let public = async {
+            match self.public {
+                Some(public) => public.stop(true).await,
+                None => Ok(()),
+            }
+        };
+        let (served, public) = join(self.main.stop(true), public).await;
+        if let Err(error) = public {
+            tracing::warn!("the public listener had failed: {error}");
+        }
         if let Some(metrics) = self.metrics
             && let Err(error) = metrics.stop(false).await
         {

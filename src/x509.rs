@@ -16,6 +16,7 @@ pub mod certificate;
 pub mod crl;
 pub mod csr;
 pub mod extension;
+pub mod foreign_crl;
 pub mod general_name;
 pub mod name;
 pub mod ocsp;

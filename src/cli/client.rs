@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use reqwest::header::{HeaderValue, LOCATION};
+use reqwest::header::{CONTENT_TYPE, HeaderValue, LOCATION};
 use serde_json::Value;
 use signet::error::{Error, Kind, Result};
 use signet::secret::PartlySecret;
@@ -19,6 +19,9 @@ const LOCALHOST: &str = "localhost";
 const LONGEST_SHOWN: usize = 200;
 /// Longest answer that is read, octets.
 const LONGEST_ANSWER: usize = 4 << 20;
+
+/// How long a request with many octets may take.
+const LONG: Duration = Duration::from_secs(600);
 
 /// Which server is asked.
 #[derive(clap::Args)]
@@ -50,10 +53,29 @@ impl Server {
         let base = self.address.trim_end_matches('/');
         check_address(base)?;
         let url = format!("{base}/v1/{path}");
-        let mut token = HeaderValue::from_str(token)
-            .map_err(|_| Error::invalid("SIGNET_TOKEN: has characters that no token has"))?;
-        token.set_sensitive(true);
-        let request = self.client()?.post(&url).header("X-Service-Token", token).json(body);
+        let request = self.client()?.post(&url).header("X-Service-Token", header(token)?).json(body);
+        self.answer(base, url, request).await
+    }
+
+    /// As [`Server::post`], of octets of this media type, which may be many: the answer may take ten minutes.
+    ///
+    /// # Errors
+    /// As [`Server::post`].
+    pub(super) async fn post_octets(
+        &self,
+        path: &str,
+        token: &str,
+        media_type: &str,
+        octets: Vec<u8>,
+    ) -> Result<Reply> {
+        let base = self.address.trim_end_matches('/');
+        check_address(base)?;
+        let url = format!("{base}/v1/{path}");
+        let request = self.client()?.post(&url).header("X-Service-Token", header(token)?).timeout(LONG);
+        self.answer(base, url, request.header(CONTENT_TYPE, media_type).body(octets)).await
+    }
+
+    async fn answer(&self, base: &str, url: String, request: reqwest::RequestBuilder) -> Result<Reply> {
         let answer =
             request.send().await.map_err(|e| Error::unavailable(format!("{base}: no answer ({})", cause(&e)), e))?;
         let status = answer.status().as_u16();
@@ -83,6 +105,14 @@ impl Server {
         }
         client.build().map_err(Error::internal)
     }
+}
+
+/// A token as a header.
+fn header(token: &str) -> Result<HeaderValue> {
+    let mut token =
+        HeaderValue::from_str(token).map_err(|_| Error::invalid("SIGNET_TOKEN: has characters that no token has"))?;
+    token.set_sensitive(true);
+    Ok(token)
 }
 
 impl Reply {

@@ -59,6 +59,9 @@ pub(crate) struct Arguments {
     /// A file in which every request and answer is recorded.
     #[arg(long, value_name = "FILE", env = "SIGNET_AUDIT")]
     audit_file: Option<PathBuf>,
+    /// Where CRLs, OCSP and CA certificates are without anything else, on the loopback; port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS", env = "SIGNET_PUBLIC_LISTEN")]
+    public_listen: Option<SocketAddr>,
 }
 
 /// What the root token of a development server is called; starting again replaces it.
@@ -82,6 +85,11 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
             "--listen: a development server listens on the loopback only, such as 127.0.0.1:8200",
         ));
     }
+    if arguments.public_listen.is_some_and(|address| !address.ip().is_loopback()) {
+        return Err(Error::invalid(
+            "--public-listen: a development server listens on the loopback only, such as 127.0.0.1:8080",
+        ));
+    }
     // From here on a signal ends the server in good order, also while it starts.
     let signals = Signals::watch()?;
     let temporary = Temporary::unless(arguments.data_dir.is_some())?;
@@ -97,7 +105,8 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     };
     let libraries = libraries(&arguments.pkcs11_library)?;
     let audit = arguments.audit_file.map(|path| DeviceSettings::file("file", path)).into_iter().collect();
-    let options = Options { audit, ..options(folder, database, arguments.listen, libraries.clone())? };
+    let options = options(folder, database, arguments.listen, libraries.clone())?;
+    let options = Options { audit, public_listen: arguments.public_listen, ..options };
     let server = Server::open(options).await?;
     let prepared = prepare(&server, arguments.root_token.as_deref()).await;
     let token = match prepared {
@@ -108,7 +117,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
         }
     };
     let running = server.start().await?;
-    greet(running.address(), &token, &place).map_err(Error::internal)?;
+    greet(running.address(), running.public_address(), &token, &place).map_err(Error::internal)?;
     running.until(signals, Arc::new(move || Ok(libraries.clone()))).await
 }
 
@@ -136,6 +145,7 @@ fn options(folder: &Path, database: Database, listen: SocketAddr, pkcs11_librari
         listen,
         tls: None,
         metrics_listen: None,
+        public_listen: None,
         workers: 0,
         connections: ConnectionLimits::default(),
         clock,
@@ -208,9 +218,12 @@ fn fields(body: serde_json::Value) -> Result<Fields> {
     Fields::parse(body.to_string().as_bytes())
 }
 
-fn greet(address: SocketAddr, token: &str, place: &str) -> std::io::Result<()> {
+fn greet(address: SocketAddr, public: Option<SocketAddr>, token: &str, place: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "listening on http://{address}")?;
+    if let Some(public) = public {
+        writeln!(out, "public listener on http://{public}")?;
+    }
     writeln!(out)?;
     writeln!(out, "This is a development server: no TLS, a root token on the screen, the seal key beside")?;
     writeln!(out, "the data. Never use it for anything that matters.")?;

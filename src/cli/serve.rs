@@ -1,6 +1,7 @@
 //! `signet serve`: the server as a configuration file says.
 
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -25,6 +26,10 @@ pub(crate) struct Arguments {
     /// A file that the audit writes to, beside the devices of the configuration.
     #[arg(long, value_name = "FILE")]
     audit_file: Option<PathBuf>,
+    /// Where CRLs, OCSP and CA certificates are for everyone, over plain HTTP; wins over public_listen of the
+    /// configuration.
+    #[arg(long, value_name = "ADDRESS")]
+    public_listen: Option<SocketAddr>,
 }
 
 /// Serves until a signal comes.
@@ -35,6 +40,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             return Err(Error::invalid("--audit-file: the configuration has an audit device \"file\" already"));
         }
         config.audit.push(DeviceSettings::file("file", path));
+    }
+    if let Some(address) = arguments.public_listen {
+        if address.port() != 0 && (address == config.listen || Some(address) == config.metrics_listen) {
+            return Err(Error::invalid("--public-listen: must be another address than listen and metrics_listen"));
+        }
+        config.public_listen = Some(address);
     }
     let file = arguments.config.clone();
     let libraries = move || Libraries::new(config::load(&file)?.pkcs11_libraries);
@@ -51,11 +62,13 @@ async fn serve(config: Config, libraries: Reread<Libraries>) -> Result<()> {
         listen: config.listen,
         tls,
         metrics_listen: config.metrics_listen,
+        public_listen: config.public_listen,
         skew_limit: SKEW_LIMIT,
         workers: config.workers,
         connections: ConnectionLimits {
             max: config.max_connections,
             max_per_address: config.max_connections_per_address,
+            public: config.public_max_connections,
         },
         storage: storage_options(&config, clock.clone())?,
         clock,
@@ -74,6 +87,10 @@ async fn serve(config: Config, libraries: Reread<Libraries>) -> Result<()> {
     let told = writeln!(out, "listening on {scheme}://{}", running.address());
     let told = told.and_then(|()| match running.metrics_address() {
         Some(address) => writeln!(out, "metrics on http://{address}/metrics"),
+        None => Ok(()),
+    });
+    let told = told.and_then(|()| match running.public_address() {
+        Some(address) => writeln!(out, "public listener on http://{address}"),
         None => Ok(()),
     });
     told.and_then(|()| out.flush()).map_err(Error::internal)?;

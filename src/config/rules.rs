@@ -27,11 +27,13 @@ pub(super) fn checked(fields: &Fields, problems: &mut Vec<String>) -> Config {
         listen,
         tls: read.tls(listen),
         metrics_listen: read.metrics_listen(listen),
+        public_listen: read.public_listen(listen),
         seal_key: seal::source(&mut read, &store),
         store,
         workers: read.number("workers", 0, 1024),
         max_connections: read.number("max_connections", 0, 1_000_000),
         max_connections_per_address: read.number("max_connections_per_address", 0, 1_000_000),
+        public_max_connections: read.number("public_max_connections", 0, 1_000_000),
         commit_queue: read.number("commit_queue", 1, 1 << 20),
         http: Settings {
             compat: read.one("compat", Fields::bool, "true or false").unwrap_or_default(),
@@ -40,7 +42,13 @@ pub(super) fn checked(fields: &Fields, problems: &mut Vec<String>) -> Config {
             max_duration: read.duration("max_request_duration", 1..=3600, "between 1s and 1h"),
             body_timeout: read.duration("body_timeout", 1..=600, "between 1s and 10m"),
             open_metrics: false,
-            external_url: read.external_url(),
+            external_url: read.origin(
+                "external_url",
+                &["http", "https"],
+                "a scheme and an authority, such as https://signet.example:8200",
+            ),
+            // RFC 5280, 8: what certificates point to is not for https.
+            public_url: read.origin("public_url", &["http"], "http and an authority, such as http://pki.example"),
             projects_rate_limit: read.projects_rate_limit(),
             serial_numbers: read.serial_numbers(),
             trusted_proxies: read.trusted_proxies(),
@@ -78,16 +86,15 @@ impl Reader<'_> {
         None
     }
 
-    /// Without a path and anything after it: paths of the API follow it.
-    fn external_url(&mut self) -> Option<String> {
-        let rule = "a scheme and an authority, such as https://signet.example:8200";
-        let text = self.one("external_url", Fields::text, rule)?;
-        let url = Url::parse(&text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+    /// A URL of one of these schemes, without a path and anything after it: paths of the API follow it.
+    fn origin(&mut self, name: &str, schemes: &[&str], rule: &str) -> Option<String> {
+        let text = self.one(name, Fields::text, rule)?;
+        let url = Url::parse(&text).ok().filter(|url| schemes.contains(&url.scheme()) && url.has_host());
         let bare = url.filter(|url| {
             url.path() == "/" && url.query().is_none() && url.fragment().is_none() && url.username().is_empty()
         });
         if bare.is_none() {
-            self.problem("external_url", &format!("must be {rule}"));
+            self.problem(name, &format!("must be {rule}"));
         }
         bare.map(|url| url.origin().ascii_serialization())
     }
@@ -138,6 +145,15 @@ impl Reader<'_> {
         let address = self.address("metrics_listen")?;
         if address == listen && address.port() != 0 {
             self.problem("metrics_listen", "must be another address than listen");
+        }
+        Some(address)
+    }
+
+    fn public_listen(&mut self, listen: SocketAddr) -> Option<SocketAddr> {
+        let address = self.address("public_listen")?;
+        let metrics = self.fields.text("metrics_listen").ok().flatten().and_then(|text| text.parse().ok());
+        if address.port() != 0 && (address == listen || Some(address) == metrics) {
+            self.problem("public_listen", "must be another address than listen and metrics_listen");
         }
         Some(address)
     }

@@ -66,12 +66,35 @@ use route::{Access, BodyKind, Call, Params, Route};
 use target::{Sent, Target, below_mount};
 use wrapped::Wanted;
 
+/// What is said on the public listener of everything that is not served there.
+pub const ELSEWHERE: &str = "not found: this address serves CRLs, OCSP and the certificates of authorities only";
+
+/// Which requests a listener lets through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entrance {
+    /// All of them.
+    Main,
+    /// Those that [anybody may ask](Route::public) and no others: what else there is nobody is told.
+    Public,
+}
+
 /// Answers one request. `raw_path` is what follows `/v1/` in the request line, still encoded.
 pub async fn answer(state: State, request: &HttpRequest, raw_path: &str, payload: Payload) -> HttpResponse {
+    answer_at(Entrance::Main, state, request, raw_path, payload).await
+}
+
+/// As [`answer`], of a request that came in there.
+pub async fn answer_at(
+    entrance: Entrance,
+    state: State,
+    request: &HttpRequest,
+    raw_path: &str,
+    payload: Payload,
+) -> HttpResponse {
     static UNROUTED: LazyLock<RouteMeter> = LazyLock::new(|| RouteMeter::new("secrets", "none", "none".to_owned()));
     let started = Instant::now();
     let id = RequestId::random();
-    let mut trail = Trail::new(&state, request, raw_path, id);
+    let mut trail = Trail::new(entrance, &state, request, raw_path, id);
     let conditions = matches!(*request.method(), Method::GET | Method::HEAD).then(|| request.headers());
     // At debug: a span for every request costs more than the rest of the pipeline; refusals and
     // failures carry the id themselves.
@@ -112,6 +135,7 @@ pub async fn answer(state: State, request: &HttpRequest, raw_path: &str, payload
 
 /// What is learnt on the way and needed for the answer, whatever the outcome.
 struct Trail<'a> {
+    entrance: Entrance,
     id: RequestId,
     method: &'a str,
     raw_path: &'a str,
@@ -131,13 +155,14 @@ struct Trail<'a> {
 }
 
 impl<'a> Trail<'a> {
-    fn new(state: &'a State, request: &'a HttpRequest, raw_path: &'a str, id: RequestId) -> Self {
+    fn new(entrance: Entrance, state: &'a State, request: &'a HttpRequest, raw_path: &'a str, id: RequestId) -> Self {
         let record = state.audit.record();
         let seen = record.is_kept().then(|| {
             let address = caller_address(request, &state.settings.trusted_proxies);
             Box::new(Seen::from(address.ok().flatten()))
         });
         Self {
+            entrance,
             id,
             method: request.method().as_str(),
             raw_path,
@@ -151,6 +176,14 @@ impl<'a> Trail<'a> {
             record,
             deadline: Instant::now() + state.settings.max_duration,
         }
+    }
+
+    /// Why a request gets nothing that came in where it may not. Nobody hears of it: whoever reaches the public
+    /// listener could fill the audit.
+    fn turned_away(&mut self) -> Error {
+        self.record.skip();
+        self.seen = None;
+        Error::new(Kind::NotFound, ELSEWHERE)
     }
 
     /// Takes note of where the request leads.
@@ -202,8 +235,11 @@ impl<'a> Trail<'a> {
 
 async fn steps(state: &State, request: &HttpRequest, payload: Payload, trail: &mut Trail<'_>) -> Result<Answer> {
     let (settings, headers) = (&state.settings, request.headers());
-    let mut asked = asked(&state.auth.mounts(), request, trail.raw_path, settings)?;
-    let target = Target::of(&state.auth.mounts(), &mut asked);
+    let (asked, target) = match (led(state, request, trail.raw_path), trail.entrance) {
+        (led, Entrance::Main) => led?,
+        (Ok((asked, target)), Entrance::Public) if target.is_public() && !asked.help => (asked, target),
+        (_, Entrance::Public) => return Err(trail.turned_away()),
+    };
     trail.led_to(&target, &asked);
     let address = caller_address(request, &settings.trusted_proxies)?;
     trail.deadline = Instant::now() + settings.max_duration;
@@ -231,7 +267,11 @@ async fn steps(state: &State, request: &HttpRequest, payload: Payload, trail: &m
     let standing = gate.as_ref().and_then(|gate| gate.behind_the_body(state, &target, &asked, &sent.fields));
     trail.counted(standing, &asked)?;
     request::root_namespace(headers, settings.compat)?;
-    let wrap_ttl = request::wrap_ttl(headers, settings.compat)?;
+    let wrap_ttl = match trail.entrance {
+        Entrance::Main => request::wrap_ttl(headers, settings.compat)?,
+        // A token would come of it.
+        Entrance::Public => None,
+    };
     wrap_ttl.map_or(Ok(()), |ttl| state.auth.check_wrapping_ttl(ttl))?;
     trail.deadline = Instant::now() + settings.max_duration;
     let known = known?;
@@ -287,6 +327,14 @@ async fn steps(state: &State, request: &HttpRequest, payload: Payload, trail: &m
     let mount_type = trail.mount.as_ref().map_or("", |mount| mount.kind.word());
     let context = render::Context { mount_type, courtesies, ..render::Context::default() };
     guarded(trail.deadline, || wrapped::put_away(state, answer, wanted, &trail.id, context)).await
+}
+
+/// What is asked for, and where it leads.
+fn led(state: &State, request: &HttpRequest, raw_path: &str) -> Result<(Asked, Target)> {
+    let table = state.auth.mounts();
+    let mut asked = asked(&table, request, raw_path, &state.settings)?;
+    let target = Target::of(&table, &mut asked);
+    Ok((asked, target))
 }
 
 /// What is asked for. A tail that a route takes as it was sent never meets the rules for paths.
@@ -508,6 +556,7 @@ mod tests {
             assert!(route.synonyms.iter().all(|(one, other)| known(one) && known(other)), "{kind} {pattern}");
             let bounded = route.body_limit.is_some_and(|limit| limit <= 64 << 10);
             assert!(route.access != Access::Open || bounded, "{kind} {pattern}: a body of anybody");
+            assert!(!route.public || route.access == Access::Open, "{kind} {pattern}: nobody's token is read there");
             assert!(seen.insert((kind, pattern, route.operation)), "twice: {kind} {pattern} {:?}", route.operation);
             assert_ne!(route.operation, Operation::Create, "{kind} {pattern}: writes are Update");
         }

@@ -24,6 +24,9 @@ pub struct Settings {
     /// Scheme and authority of absolute links, such as `https://signet.example`; by default those of the
     /// listener.
     pub external_url: Option<String>,
+    /// Scheme and authority by which relying parties reach the public listener, such as `http://pki.example`; by
+    /// default those that it is bound to.
+    pub public_url: Option<String>,
     /// Requests per second that a user of the projects API may make; 0 is no limit.
     pub projects_rate_limit: u32,
     /// What the serial numbers of new certificates begin with.
@@ -42,6 +45,7 @@ impl Default for Settings {
             max_duration: Duration::from_secs(90),
             open_metrics: false,
             external_url: None,
+            public_url: None,
             projects_rate_limit: 0,
             serial_numbers: SerialNumbers::default(),
             trusted_proxies: Vec::new(),

@@ -42,6 +42,8 @@ pub struct Shared {
     pub limits: Limits,
     /// Scheme and authority of absolute links; set when the server listens.
     pub address: OnceLock<String>,
+    /// Scheme and authority of the public listener; set when it listens, unless its address is that of all interfaces.
+    pub public_address: OnceLock<String>,
     /// The other nodes of the database.
     pub nodes: Nodes,
     /// The time.
@@ -65,6 +67,12 @@ impl Shared {
     pub fn origin(&self) -> &str {
         let configured = self.settings.external_url.as_deref();
         configured.or_else(|| self.address.get().map(String::as_str)).unwrap_or_default()
+    }
+
+    /// Scheme and authority by which relying parties reach the public listener, as far as that is known.
+    pub fn public_origin(&self) -> Option<&str> {
+        let configured = self.settings.public_url.as_deref();
+        configured.or_else(|| self.public_address.get().map(String::as_str))
     }
 }
 

@@ -174,6 +174,8 @@ pub struct Authority {
     tools: Tools,
     answers: Arc<Answers>,
     tidying: Tidying,
+    /// Held while a CRL from elsewhere is imported.
+    importing: Arc<Mutex<()>>,
 }
 
 impl Authority {
@@ -185,7 +187,16 @@ impl Authority {
         let (store, thread) = (Arc::clone(&tools.store), &engine.control);
         let control = ControlLink::start(thread, Arc::clone(&view), Arc::clone(&crls), store, builder);
         let tidying = Tidying::new(engine.background.clone(), tools.clock.now());
-        Self { mount, view, crls, control, tools, answers: Arc::clone(&engine.answers), tidying }
+        Self {
+            mount,
+            view,
+            crls,
+            control,
+            tools,
+            answers: Arc::clone(&engine.answers),
+            tidying,
+            importing: Arc::default(),
+        }
     }
 
     /// The issuers, by name or else by id, with a managed key that the mount may not sign with now.
@@ -225,6 +236,11 @@ impl Authority {
     /// What this node knows of the mount's tidying.
     pub(crate) fn tidying(&self) -> &Tidying {
         &self.tidying
+    }
+
+    /// The turn of whoever imports a CRL from elsewhere.
+    pub(crate) fn importing(&self) -> &Arc<Mutex<()>> {
+        &self.importing
     }
 
     /// The published CRLs of an issuer, by its id. Just after a start it waits for the first build, so

@@ -380,6 +380,15 @@ pub struct SerialStatus {
     pub revocation: Option<StoredRevocation>,
 }
 
+/// What a serial number stands for already, for whoever brings revocations from elsewhere.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KnownSerial {
+    /// The issuer's id and the end of validity (epoch seconds) of the certificate, while that is stored.
+    pub certificate: Option<(String, i64)>,
+    /// The issuer's id of its revocation.
+    pub revocation: Option<String>,
+}
+
 /// A stored certificate by serial and DER alone.
 pub type SerialAndDer = (Serial, Vec<u8>);
 
@@ -398,6 +407,9 @@ pub trait PkiStore: Send + Sync {
 
     /// What is known of a serial number, without the certificate itself.
     fn status(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<SerialStatus>>;
+
+    /// What is known of each of these serial numbers, in their order.
+    fn known(&self, mount: MountId, serials: Vec<Serial>) -> BoxFuture<'static, Result<Vec<KnownSerial>>>;
 
     /// At most `limit` serials after `after`, ascending by bytes.
     fn serials(&self, mount: MountId, after: Option<Serial>, limit: u32) -> BoxFuture<'static, Result<Vec<Serial>>>;

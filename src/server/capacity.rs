@@ -12,7 +12,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::ConnectionLimits;
 
 /// Files kept for the store, the database's sessions, calls of policy engines, the logs and the listener of
-/// the metrics: at least so many, an eighth of a larger limit, and [`PER_WORKER`].
+/// the metrics (that for relying parties has a share of its own): at least so many, an eighth of a larger limit, and [`PER_WORKER`].
 const RESERVED: usize = 128;
 /// Files of one worker's own event queue and wake-ups.
 const PER_WORKER: usize = 4;
@@ -20,6 +20,11 @@ const PER_WORKER: usize = 4;
 const MOST: usize = 10_000;
 /// Connections that there may be however few files there are.
 const FEWEST: usize = 16;
+
+/// Connections of the public listener unless a setting says otherwise, where there are files enough.
+const PUBLIC: usize = 1000;
+/// The share of all connections that the public listener may have.
+const PUBLIC_SHARE: usize = 4;
 
 /// How many connections a listener holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +86,25 @@ pub(super) fn raise_file_limit() -> usize {
     holds.and_then(|files| usize::try_from(files).ok()).unwrap_or(usize::MAX)
 }
 
+/// How many connections the public listener holds: a quarter of what there may be at most, so that it never takes
+/// all of them. The main listener has the others.
+pub(super) fn public_caps(wanted: usize, files: usize, workers: usize) -> Caps {
+    let possible = (possible(files, workers) / PUBLIC_SHARE).max(FEWEST);
+    let total = match wanted {
+        0 => possible.min(PUBLIC),
+        given if given > possible => {
+            tracing::warn!(
+                files,
+                "public_max_connections: {possible} in place of {given}: more would be taken from the main listener"
+            );
+            possible
+        }
+        given => given,
+    };
+    tracing::info!(files, public_max_connections = total, "connections");
+    Caps { total, per_address: total.div_ceil(2) }
+}
+
 /// What there may be of what is wanted, with this many files for the process.
 pub(super) fn caps(wanted: ConnectionLimits, files: usize, workers: usize) -> Caps {
     let possible = possible(files, workers);
@@ -112,7 +136,7 @@ mod tests {
     use super::*;
 
     fn of(max: usize, max_per_address: usize, files: usize) -> Caps {
-        caps(ConnectionLimits { max, max_per_address }, files, 2)
+        caps(ConnectionLimits { max, max_per_address, public: 0 }, files, 2)
     }
 
     #[test]
@@ -136,6 +160,20 @@ mod tests {
             let _again = room.take().unwrap();
             assert!(room.take().is_none());
         }
+    }
+
+    #[test]
+    fn the_public_listener_has_a_share_that_the_main_one_does_not_count_on() {
+        for files in [256, 1024, 4096, 65_536, 1 << 20] {
+            let public = public_caps(0, files, 2);
+            let main = of(0, 0, files - public.total - public.spare());
+            assert!(public.total <= PUBLIC && public.per_address * 2 >= public.total);
+            let taken = public.total + public.spare() + main.total + main.spare();
+            assert!(files - taken >= RESERVED.min(files / 8), "{files}: {public:?} {main:?}");
+            assert!(main.total >= public.total, "{files}: {public:?} {main:?}");
+        }
+        assert_eq!(public_caps(7, 1024, 2), Caps { total: 7, per_address: 4 });
+        assert_eq!(public_caps(5000, 1024, 2).total, 832 / 4);
     }
 
     #[test]

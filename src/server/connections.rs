@@ -88,8 +88,8 @@ struct Events {
 }
 
 impl Connections {
-    /// No connections yet. `exempt` are the addresses that are counted in all only; `listener` is `main` or
-    /// `metrics`.
+    /// No connections yet. `exempt` are the addresses that are counted in all only; `listener` is `main`,
+    /// `metrics` or `public`.
     pub(super) fn new(listener: &'static str, caps: Caps, exempt: Vec<IpNet>) -> Arc<Self> {
         metrics::gauge!(CONNECTIONS_LIMIT, "listener" => listener).set(caps.total as f64);
         metrics::gauge!(CONNECTIONS_OPEN, "listener" => listener).set(0.0);

@@ -163,6 +163,7 @@ macro_rules! contract {
             pki::a_revocation_is_idempotent_and_the_first_stays,
             pki::a_compromise_replaces_another_reason_once_and_moves_to_the_next_number,
             pki::the_status_of_a_serial_is_of_its_certificate_and_its_revocation,
+            pki::what_serials_stand_for_is_told_in_their_order,
             pki::revocation_sequences_have_no_gaps_under_8_tasks,
             pki::counters_equal_a_full_scan_after_random_writes,
             pki::keyset_pages_are_complete_and_do_not_overlap,

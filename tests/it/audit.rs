@@ -1,7 +1,7 @@
 //! What devices are told of requests, and what happens without them.
 
 mod devices;
-mod double;
+pub mod double;
 mod process;
 mod projects;
 mod secrets;

@@ -30,6 +30,7 @@ mod postgres;
 mod process;
 mod provider;
 mod proxies;
+mod public;
 mod readme;
 mod recorded;
 mod seal;

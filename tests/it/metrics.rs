@@ -95,7 +95,7 @@ fn closed_set(label: &str) -> BTreeSet<String> {
             let connections = ["idle", "head", "full", "address", "flood", "requests"];
             failures.into_iter().chain(retries).chain(connections).map(str::to_owned).collect()
         }
-        "listener" => ["main", "metrics"].map(str::to_owned).to_vec(),
+        "listener" => ["main", "metrics", "public"].map(str::to_owned).to_vec(),
         "rule" => ["number", "covers", "entries"].map(str::to_owned).to_vec(),
         "name" => {
             let (writes, reads) = (
@@ -108,6 +108,7 @@ fn closed_set(label: &str) -> BTreeSet<String> {
                     "documents",
                     "certificate",
                     "status",
+                    "known",
                     "serials",
                     "revoked_serials",
                     "revocations",

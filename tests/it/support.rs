@@ -43,6 +43,8 @@ pub struct Builder {
     cloud: CloudSettings,
     signers: Option<Arc<dyn Signers>>,
     cloudb: CloudbSettings,
+    public_listen: Option<SocketAddr>,
+    connections: ConnectionLimits,
 }
 
 /// The name of the library that every server of tests has: a file that is no module, so that keys on it can be
@@ -77,6 +79,18 @@ impl Builder {
     /// TLS in place of plain HTTP. The clients of this module do not check the certificate.
     pub fn tls(mut self, files: TlsFiles) -> Self {
         self.tls = Some(files);
+        self
+    }
+
+    /// A listener for relying parties, beside the main one.
+    pub fn public(mut self) -> Self {
+        self.public_listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
+        self
+    }
+
+    /// How many connections there may be.
+    pub fn connections(mut self, limits: ConnectionLimits) -> Self {
+        self.connections = limits;
         self
     }
 
@@ -171,8 +185,9 @@ impl Builder {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             tls: self.tls.clone().map(|files| Certificate::load(files, self.clock.clone()).unwrap()),
             metrics_listen: None,
+            public_listen: self.public_listen,
             workers: 2,
-            connections: ConnectionLimits::default(),
+            connections: self.connections,
             clock: self.clock.clone(),
             storage: storage::Options {
                 database,
@@ -242,12 +257,19 @@ impl App {
             cloud: CloudSettings::default(),
             signers: None,
             cloudb: CloudbSettings::default(),
+            public_listen: None,
+            connections: ConnectionLimits::default(),
         }
     }
 
     /// Its folder, with the data of the embedded store.
     pub fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// A client of the public listener, with the same token.
+    pub fn public(&self) -> Client {
+        Client::new(self.running.public_address().unwrap(), &self.client.token)
     }
 
     /// Its domains.
@@ -350,6 +372,8 @@ impl App {
             cloud,
             signers,
             cloudb,
+            public_listen: None,
+            connections: self.builder.connections,
         };
         let folder = tempfile::tempdir().unwrap();
         // A copied file keeps its mode.

@@ -117,6 +117,8 @@ pub struct Route {
     pub names_token: bool,
     /// Whether its requests may be [sent again](crate::http::secrets::request::repeat_key).
     pub repeatable: bool,
+    /// Whether the [public listener](crate::http::public) answers it, too.
+    pub public: bool,
     /// The code.
     pub handler: Handler,
 }
@@ -132,7 +134,7 @@ impl Route {
         let (access, body) = (Access::Token, BodyKind::Fields);
         let (synonyms, body_limit, longest_text) = (&[], None, MAX_TEXT);
         let (compressible, audited, names_token) = (matches!(op, Operation::List), true, false);
-        let repeatable = false;
+        let (repeatable, public) = (false, false);
         Self {
             operation: op,
             pattern,
@@ -147,6 +149,7 @@ impl Route {
             audited,
             names_token,
             repeatable,
+            public,
             handler,
         }
     }
@@ -197,6 +200,12 @@ impl Route {
     #[must_use]
     pub const fn repeatable(self) -> Self {
         Self { repeatable: true, ..self }
+    }
+
+    /// The same open route, which relying parties ask wherever they are: on the public listener, too.
+    #[must_use]
+    pub const fn public(self) -> Self {
+        Self { public: true, ..self }
     }
 
     /// The same route, of which the audit is not told.

@@ -79,6 +79,11 @@ impl Target {
         }
     }
 
+    /// Whether the public listener answers it.
+    pub(super) fn is_public(&self) -> bool {
+        matches!(&self.found, Found::Route(_, route, _) if route.public && route.access == Access::Open)
+    }
+
     /// Whether the audit is told of its requests.
     pub(super) fn is_audited(&self) -> bool {
         !matches!(&self.found, Found::Route(_, route, _) if !route.audited)

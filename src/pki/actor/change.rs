@@ -97,8 +97,8 @@ mod tests {
     use super::*;
     use crate::documents::{Document, MountId};
     use crate::pki::store::{
-        AnsweredRow, CrlRow, LeaseRow, MetadataRow, PkiWrite, SerialAndDer, SerialStatus, StoredCertificate,
-        StoredRevocation, TidyRow,
+        AnsweredRow, CrlRow, KnownSerial, LeaseRow, MetadataRow, PkiWrite, SerialAndDer, SerialStatus,
+        StoredCertificate, StoredRevocation, TidyRow,
     };
     use crate::x509::serial::Serial;
 
@@ -114,6 +114,10 @@ mod tests {
 
     impl PkiStore for NoStore {
         fn status(&self, _: MountId, _: Serial) -> BoxFuture<'static, Result<SerialStatus>> {
+            unreachable!("nothing is read")
+        }
+
+        fn known(&self, _: MountId, _: Vec<Serial>) -> BoxFuture<'static, Result<Vec<KnownSerial>>> {
             unreachable!("nothing is read")
         }
 

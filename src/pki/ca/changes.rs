@@ -240,7 +240,7 @@ pub async fn write_urls(
             let urls = merge(stands)?.checked_after(stands)?;
             let mut next = view.clone();
             let writes = vec![next.set_urls(urls)];
-            let warnings = unresolved(&next);
+            let warnings = advice(&next);
             Ok((planned(next, writes), warnings))
         })
         .await
@@ -259,7 +259,7 @@ pub async fn write_cluster(
             let cluster = merge(&view.cluster.value)?;
             let mut next = view.clone();
             let writes = vec![next.set_cluster(cluster)];
-            let warnings = unresolved(&next);
+            let warnings = advice(&next);
             Ok((planned(next, writes), warnings))
         })
         .await
@@ -308,10 +308,12 @@ pub async fn write_external_policy(
         .await
 }
 
-/// Warns of URLs with addresses of the mount that are not configured, once there is an issuer to use them.
-fn unresolved(view: &View) -> Warnings {
-    let mut warnings = Warnings::default();
-    if view.global_urls().unresolved() && view.signers().next().is_some() {
+/// Warns of URLs with addresses of the mount that are not configured, once there is an issuer to use them, and of those
+/// that relying parties may not be able to use.
+fn advice(view: &View) -> Warnings {
+    let urls = view.global_urls();
+    let mut warnings: Warnings = urls.advice().into_iter().collect();
+    if urls.unresolved() && view.signers().next().is_some() {
         warnings.add("cluster config missing: issuing fails while the URLs name its paths");
     }
     warnings

@@ -5,7 +5,7 @@
 //! would give one identity to two certificates is refused. The certificate itself is not stored beside
 //! the issued ones, so `cert/:serial` and the revocations are of certificates that were issued here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -18,7 +18,7 @@ use crate::keys::local::PrivateKey;
 use crate::keys::signing::{Signers, SigningKey};
 use crate::pki::actor::Planned;
 use crate::pki::engine::Authority;
-use crate::pki::mount::issuer::{IssuerRecord, Key, LeafNotAfter, Usage, check_name, may_sign_crls};
+use crate::pki::mount::issuer::{IssuerRecord, Key, LeafNotAfter, Usage, authority_id, check_name, may_sign_crls};
 use crate::pki::mount::signer::unchosen_revocation_algorithm;
 use crate::pki::mount::urls::NO_URLS;
 use crate::pki::mount::view::View;
@@ -77,6 +77,8 @@ pub async fn bundle(
             for (certificate, revoked_at) in bundle.certificates.iter().zip(&stored) {
                 import.certificate(field, certificate, *revoked_at)?;
             }
+            // A key that was made here has signed nothing elsewhere.
+            import.foreign_keys = private_keys == PrivateKeys::Allowed;
             import.finish(view)
         })
         .await?;
@@ -98,6 +100,7 @@ pub async fn key(authority: &Authority, text: Secret, name: String) -> Result<Im
         .change_and_crls(move |view| {
             let mut import = Import::new(view, &*signers, now);
             let public = key.public().clone();
+            import.foreign_keys = true;
             import.key(Arc::clone(&key), &name)?;
             let known = !import.existing_keys.is_empty();
             let stored = import.next.key_of(&public).ok_or_else(|| Error::internal("an imported key is there"))?;
@@ -170,6 +173,8 @@ struct Import<'a> {
     existing_keys: Vec<String>,
     /// Issuers that were there before and have their key from now on.
     linked: Vec<String>,
+    /// Whether the keys may have been used elsewhere.
+    foreign_keys: bool,
     warnings: Warnings,
 }
 
@@ -187,6 +192,7 @@ impl<'a> Import<'a> {
             imported_keys: Vec::new(),
             existing_keys: Vec::new(),
             linked: Vec::new(),
+            foreign_keys: false,
             warnings: Warnings::default(),
         }
     }
@@ -237,6 +243,7 @@ impl<'a> Import<'a> {
             urls: Default::default(),
             revoked_at,
             revoked_for: Default::default(),
+            crl_number: 0,
             modified_at: self.now,
         };
         self.imported_issuers.push(record.id.clone());
@@ -250,6 +257,9 @@ impl<'a> Import<'a> {
         self.next.settle();
         self.choose_default();
         self.warn(before);
+        if self.foreign_keys {
+            self.warn_of_numbers(before);
+        }
         let issuers = self.imported_issuers.iter().chain(&self.existing_issuers);
         let mapping =
             issuers.filter_map(|id| Some((id.clone(), self.next.signer(id)?.issuer.record.key_id.clone()))).collect();
@@ -283,6 +293,23 @@ impl<'a> Import<'a> {
         let Some(chosen) = chosen.cloned() else { return };
         config.default = chosen;
         self.writes.push(self.next.set_issuers_config(config));
+    }
+
+    /// Says of authorities that are new here, and may have published CRLs elsewhere, that their numbers begin anew.
+    fn warn_of_numbers(&mut self, before: &View) {
+        let here = before.signers().filter(|signer| signer.key.is_some());
+        let mut told: HashSet<String> = here.map(|signer| authority_id(&signer.issuer.certificate)).collect();
+        for id in self.imported_issuers.iter().chain(&self.linked) {
+            let Some(signer) = self.next.signer(id).filter(|s| s.key.is_some() && s.issuer.record.usage.crl) else {
+                continue;
+            };
+            if signer.issuer.record.crl_number == 0 && told.insert(authority_id(&signer.issuer.certificate)) {
+                self.warnings.add(format!(
+                    "the CRLs of issuer {id} begin with number 1 and without entries: if it published CRLs elsewhere, \
+                     import the last one (issuers/import/crl) before anybody fetches one from here"
+                ));
+            }
+        }
     }
 
     fn warn(&mut self, before: &View) {

@@ -295,6 +295,7 @@ impl Order {
             urls: Default::default(),
             revoked_at: None,
             revoked_for: Default::default(),
+            crl_number: 0,
             modified_at: now,
         }
     }

@@ -16,6 +16,8 @@ pub(super) struct Group {
     pub(super) issuers: Vec<String>,
     /// Whoever signs for them; none has its key here and the usage where it is missing.
     pub(super) signer: Option<Arc<Signer>>,
+    /// Numbers are above this one: they had reached it elsewhere.
+    pub(super) floor: u64,
 }
 
 /// The groups of a mount.
@@ -34,6 +36,7 @@ pub(super) fn groups(view: &View) -> Vec<Group> {
                 id,
                 issuers: members.iter().map(|s| s.issuer.record.id.clone()).collect(),
                 signer: signer.map(|s| Arc::clone(s)),
+                floor: members.iter().map(|s| s.issuer.record.crl_number).max().unwrap_or(0),
             }
         })
         .collect()

@@ -56,6 +56,23 @@ impl Cluster {
     }
 }
 
+/// Why whoever checks a certificate may not be able to fetch what it points to there. Placeholders are not judged.
+pub(crate) fn unfit_for_relying_parties(url: &str) -> Option<&'static str> {
+    let url = url::Url::parse(url).ok()?;
+    let is_loopback = match url.host()? {
+        url::Host::Domain(name) => name == "localhost" || name.ends_with(".localhost"),
+        url::Host::Ipv4(address) => address.is_loopback(),
+        url::Host::Ipv6(address) => address.is_loopback(),
+    };
+    if matches!(url.scheme(), "https" | "ldaps") {
+        return Some(
+            "https is not for what certificates point to: whoever checks one would have to check another one first \
+             (RFC 5280, section 8); name an address of plain HTTP, such as that of public_listen",
+        );
+    }
+    is_loopback.then_some("the loopback is reached from this machine only")
+}
+
 /// What URLs may hold of this configuration.
 pub(crate) const PLACEHOLDERS: [&str; 2] = ["{{cluster_path}}", "{{cluster_aia_path}}"];
 

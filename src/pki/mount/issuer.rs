@@ -160,8 +160,16 @@ pub struct IssuerRecord {
     /// Why it was revoked.
     #[serde(default, skip_serializing_if = "Grounds::are_unsaid")]
     pub revoked_for: Grounds,
+    /// The CRL number that it had reached elsewhere: those of the lists that are made here are above it. 0 when it was
+    /// nowhere else, as far as is known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub crl_number: u64,
     /// When it last changed, epoch seconds (`Last-Modified`).
     pub modified_at: i64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// An issuer: its record and its parsed certificate.

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::cluster::{Cluster, PLACEHOLDERS, is_absolute_url};
+use super::cluster::{Cluster, PLACEHOLDERS, is_absolute_url, unfit_for_relying_parties};
 use crate::error::{Error, Result};
 use crate::pki::values::Most;
 
@@ -134,9 +134,23 @@ impl Urls {
         Ok(text)
     }
 
+    /// What relying parties will find wrong with these URLs; [`Urls::in_cluster`] comes first.
+    pub fn advice(&self) -> Vec<String> {
+        let of = |(name, list): (&'static str, &Vec<String>)| {
+            let wrong = list.iter().filter_map(|url| unfit_for_relying_parties(url)).next();
+            wrong.map(|why| format!("{name}: {why}"))
+        };
+        self.lists().into_iter().filter_map(of).collect()
+    }
+
     /// Whether some URL holds the issuer's id, which a root does not have before it is signed.
     pub fn names_issuer(&self) -> bool {
         self.templating && self.lists().iter().any(|(_, list)| list.iter().any(|url| url.contains(ISSUER_ID)))
+    }
+
+    /// Whether some URL holds the address of authority information, and it is not filled in.
+    pub fn needs_aia_path(&self) -> bool {
+        self.templating && self.lists().iter().any(|(_, list)| list.iter().any(|url| url.contains(PLACEHOLDERS[1])))
     }
 
     /// Whether some URL holds an address of the mount that is not filled in.
@@ -176,6 +190,24 @@ mod tests {
         let url = format!("http://a.test/{}", "x".repeat(1024));
         let error = checked(Urls { crl_distribution_points: one(&url), ..Urls::default() }).unwrap_err();
         assert_eq!(error.text(), "crl_distribution_points: an entry is longer than 1024 bytes");
+    }
+
+    #[test]
+    fn what_relying_parties_cannot_fetch_is_told_once_for_each_list() {
+        let urls = |crls: &[&str], ocsp: &str| Urls {
+            crl_distribution_points: crls.iter().map(|url| (*url).to_owned()).collect(),
+            ocsp_servers: one(ocsp),
+            ..Urls::default()
+        };
+        assert_eq!(urls(&["http://a.test/crl", "ldap://a.test/cn=crl"], "http://[2001:db8::1]/ocsp").advice(), [""; 0]);
+        let wrong =
+            urls(&["http://a.test/crl", "HTTPS://a.test/crl", "https://b.test"], "http://127.0.0.2:80/o").advice();
+        assert!(wrong[0].starts_with("crl_distribution_points: https is not for"), "{wrong:?}");
+        assert!(wrong[1].starts_with("ocsp_servers: the loopback is reached"), "{wrong:?}");
+        assert_eq!(wrong.len(), 2);
+        for loopback in ["http://localhost/o", "http://LocalHost:8080/o", "http://[::1]:80/o", "http://a.localhost/"] {
+            assert_eq!(urls(&[], loopback).advice().len(), 1, "{loopback}");
+        }
     }
 
     #[test]

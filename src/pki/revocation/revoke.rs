@@ -108,6 +108,7 @@ struct Target {
     serial: Serial,
     issuer: String,
     not_after: i64,
+    /// Empty when it is revoked and nobody here has it.
     der: Vec<u8>,
     /// Brought by the caller and not stored here yet.
     brought: Option<Box<CertificateRow>>,
@@ -160,6 +161,9 @@ pub async fn revoke_with_key(
     requester: &str,
 ) -> Result<Outcome> {
     let (target, why) = target(authority, revocation, requester).await?;
+    if target.der.is_empty() {
+        return Err(unknown(target.serial));
+    }
     let der = target.der.clone();
     // Off the worker: the check of a large RSA key takes milliseconds.
     tokio::task::spawn_blocking(move || prove_possession(&der, proof)).await.map_err(Error::internal)??;
@@ -260,8 +264,25 @@ async fn by_serial(authority: &Authority, view: &View, serial: Serial) -> Result
         Some(found) => Ok(Target::stored(found)),
         // An imported issuer is not among the certificates.
         None if view.signers().any(|s| s.issuer.certificate.serial() == serial) => Err(is_issuer("serial_number")),
-        None => Err(Error::invalid(format!("serial_number: certificate with serial {serial} not found"))),
+        None => revoked_elsewhere(authority, serial).await?.ok_or_else(|| unknown(serial)),
     }
+}
+
+/// A certificate that is revoked and not stored: it was issued elsewhere, or removed when it had expired.
+async fn revoked_elsewhere(authority: &Authority, serial: Serial) -> Result<Option<Target>> {
+    let revocation = authority.tools().store.status(authority.mount(), serial).await?.revocation;
+    Ok(revocation.map(|stored| Target {
+        serial,
+        issuer: stored.row.issuer.clone(),
+        not_after: stored.row.not_after,
+        der: Vec::new(),
+        brought: None,
+        revocation: Some(stored),
+    }))
+}
+
+fn unknown(serial: Serial) -> Error {
+    Error::invalid(format!("serial_number: certificate with serial {serial} not found"))
 }
 
 async fn by_certificate(

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use super::*;
 use crate::clock::rfc3339;
 use crate::documents::SYSTEM;
-use crate::pki::store::{PkiOutcome, SerialStatus, StoredRevocation};
+use crate::pki::store::{KnownSerial, PkiOutcome, SerialStatus, StoredRevocation};
 
 pub(super) async fn documents_are_compare_and_set_on_the_version(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
@@ -111,6 +111,29 @@ pub(super) async fn the_status_of_a_serial_is_of_its_certificate_and_its_revocat
     let other = MountId::random();
     w.create(other).await;
     assert_eq!(w.pki.status(other, certificate(other, 1).serial).await.unwrap(), SerialStatus::default());
+}
+
+pub(super) async fn what_serials_stand_for_is_told_in_their_order(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let (stored, other) = (certificate(w.mount, 1), MountId::random());
+    w.create(other).await;
+    w.put(vec![PkiWrite::Certificate(stored.clone()), PkiWrite::Revocation(revocation(w.mount, 1))]).await;
+    w.put(vec![PkiWrite::Certificate(certificate(w.mount, 2))]).await;
+    w.put(vec![PkiWrite::Revocation(revocation(w.mount, 3))]).await;
+    let known = async |mount, numbers: &[u32]| {
+        let serials = numbers.iter().map(|n| certificate(mount, *n).serial).collect();
+        w.pki.known(mount, serials).await.unwrap()
+    };
+    let certificate = Some((stored.issuer.clone(), stored.not_after));
+    let revocation = Some(revocation(w.mount, 1).issuer);
+    let both = KnownSerial { certificate: certificate.clone(), revocation: revocation.clone() };
+    let alone = KnownSerial { certificate: None, revocation };
+    let good = KnownSerial { certificate, revocation: None };
+    let nothing = KnownSerial::default();
+    let all = known(w.mount, &[3, 9, 1, 2, 3]).await;
+    assert_eq!(all, [alone.clone(), nothing.clone(), both, good, alone]);
+    assert_eq!(known(other, &[1, 2]).await, [nothing.clone(), nothing]);
+    assert_eq!(known(w.mount, &[]).await, []);
 }
 
 pub(super) async fn revocation_sequences_have_no_gaps_under_8_tasks(fixture: &impl Fixture) {

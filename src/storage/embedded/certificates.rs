@@ -5,13 +5,18 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use super::query::{Failure, page, prepared, serial};
 use super::revocations;
 use crate::documents::MountId;
-use crate::pki::store::{CertificateRow, SerialStatus, StoredCertificate};
+use crate::pki::store::{CertificateRow, KnownSerial, SerialStatus, StoredCertificate};
 use crate::storage::statements::certificates as sql;
 use crate::x509::serial::Serial;
 
 const INSERT: &str = "INSERT INTO certificate
     (mount, serial, issuer, role, common_name, not_before, not_after, issued_at, requester, der)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (mount, serial) DO NOTHING";
+
+const KNOWN: &str = "SELECT c.issuer, c.not_after, r.issuer
+    FROM (SELECT id FROM mount WHERE id = $1) m
+        LEFT JOIN certificate c ON c.mount = m.id AND c.serial = $2
+        LEFT JOIN revocation r ON r.mount = m.id AND r.serial = $2";
 
 pub(super) fn insert(db: &Connection, row: &CertificateRow) -> Result<(), Failure> {
     let stored = prepared(db, INSERT)?.execute(params![
@@ -58,6 +63,16 @@ pub(super) fn status(db: &Connection, mount: MountId, serial: Serial) -> rusqlit
     };
     let found = prepared(db, sql::STATUS)?.query_row(params![mount.0, serial.octets()], read).optional()?;
     Ok(found.unwrap_or_default())
+}
+
+pub(super) fn known(db: &Connection, mount: MountId, serials: &[Serial]) -> rusqlite::Result<Vec<KnownSerial>> {
+    let mut statement = prepared(db, KNOWN)?;
+    let read = |row: &Row<'_>| {
+        let certificate = row.get::<_, Option<String>>(0)?.zip(row.get::<_, Option<i64>>(1)?);
+        Ok(KnownSerial { certificate, revocation: row.get(2)? })
+    };
+    let mut one = |serial: &Serial| statement.query_row(params![mount.0, serial.octets()], read).optional();
+    serials.iter().map(|serial| Ok(one(serial)?.unwrap_or_default())).collect()
 }
 
 pub(super) fn serials(

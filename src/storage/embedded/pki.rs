@@ -11,8 +11,8 @@ use super::{answered, certificates, crls, documents, leases, metadata, revocatio
 use crate::documents::{Document, MountId};
 use crate::error::Result;
 use crate::pki::store::{
-    AnsweredRow, CrlRow, LeaseRow, MetadataRow, PkiOutcome, PkiStore, PkiWrite, SerialAndDer, SerialStatus,
-    StoredCertificate, StoredRevocation, TidyRow,
+    AnsweredRow, CrlRow, KnownSerial, LeaseRow, MetadataRow, PkiOutcome, PkiStore, PkiWrite, SerialAndDer,
+    SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
 };
 use crate::storage::store::Store;
 use crate::x509::serial::Serial;
@@ -98,6 +98,10 @@ impl PkiStore for Store<Pool> {
 
     fn status(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<SerialStatus>> {
         self.reader.read(move |db| certificates::status(db, mount, serial))
+    }
+
+    fn known(&self, mount: MountId, serials: Vec<Serial>) -> BoxFuture<'static, Result<Vec<KnownSerial>>> {
+        self.reader.read(move |db| certificates::known(db, mount, &serials))
     }
 
     fn serials(&self, mount: MountId, after: Option<Serial>, limit: u32) -> BoxFuture<'static, Result<Vec<Serial>>> {

@@ -1,9 +1,11 @@
 //! SQL of issued certificates.
 
+use tokio_postgres::Row;
+
 use super::query::{Failure, Session, insert, page, row, rows, serial};
 use super::revocations;
 use crate::documents::MountId;
-use crate::pki::store::{CertificateRow, SerialStatus, StoredCertificate};
+use crate::pki::store::{CertificateRow, KnownSerial, SerialStatus, StoredCertificate};
 use crate::storage::statements::certificates as sql;
 use crate::x509::serial::Serial;
 
@@ -11,6 +13,12 @@ const INSERT: &str = "INSERT INTO certificate
     (mount, serial, issuer, role, common_name, not_before, not_after, issued_at, requester, der)
     SELECT UNNEST($1::BIGINT[]), UNNEST($2::BYTEA[]), UNNEST($3::TEXT[]), UNNEST($4::TEXT[]), UNNEST($5::TEXT[]),
         UNNEST($6::BIGINT[]), UNNEST($7::BIGINT[]), UNNEST($8::BIGINT[]), UNNEST($9::TEXT[]), UNNEST($10::BYTEA[])";
+
+const KNOWN: &str = "SELECT c.issuer, c.not_after, r.issuer
+    FROM UNNEST($2::BYTEA[]) WITH ORDINALITY AS asked (serial, place)
+        LEFT JOIN certificate c ON c.mount = $1 AND c.serial = asked.serial
+        LEFT JOIN revocation r ON r.mount = $1 AND r.serial = asked.serial
+    ORDER BY asked.place";
 
 /// Stores all of them in one statement, or says that a serial is taken: then the caller must undo the
 /// transaction, or the part of it behind a savepoint.
@@ -63,6 +71,15 @@ pub(super) async fn status(db: &Session, mount: MountId, serial: Serial) -> Resu
     let revoked = found.try_get::<_, Option<i64>>(1)?.is_some();
     let revocation = if revoked { Some(revocations::read(mount, &found, 1)?) } else { None };
     Ok(SerialStatus { issuer: found.try_get(0)?, revocation })
+}
+
+pub(super) async fn known(db: &Session, mount: MountId, all: &[Serial]) -> Result<Vec<KnownSerial>, Failure> {
+    let octets: Vec<&[u8]> = all.iter().map(Serial::octets).collect();
+    let read = |row: &Row| {
+        let certificate = row.try_get::<_, Option<String>>(0)?.zip(row.try_get::<_, Option<i64>>(1)?);
+        Ok(KnownSerial { certificate, revocation: row.try_get(2)? })
+    };
+    rows(db, KNOWN, &[&mount.0, &octets]).await?.iter().map(read).collect()
 }
 
 pub(super) async fn serials(

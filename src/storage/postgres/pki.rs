@@ -12,8 +12,8 @@ use super::{answered, certificates, crls, leases, metadata, mounts, revocations,
 use crate::documents::{Document, MountId};
 use crate::error::Result;
 use crate::pki::store::{
-    AnsweredRow, CrlRow, LeaseRow, MetadataRow, PkiOutcome, PkiStore, PkiWrite, SerialAndDer, SerialStatus,
-    StoredCertificate, StoredRevocation, TidyRow,
+    AnsweredRow, CrlRow, KnownSerial, LeaseRow, MetadataRow, PkiOutcome, PkiStore, PkiWrite, SerialAndDer,
+    SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
 };
 use crate::storage::store::Store;
 use crate::x509::serial::Serial;
@@ -118,6 +118,13 @@ impl PkiStore for Store<Pool> {
 
     fn status(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<SerialStatus>> {
         self.reader.read("status", move |db| certificates::status(db, mount, serial).boxed())
+    }
+
+    fn known(&self, mount: MountId, serials: Vec<Serial>) -> BoxFuture<'static, Result<Vec<KnownSerial>>> {
+        self.reader.read("known", move |db| {
+            let serials = serials.clone();
+            async move { certificates::known(db, mount, &serials).await }.boxed()
+        })
     }
 
     fn serials(&self, mount: MountId, after: Option<Serial>, limit: u32) -> BoxFuture<'static, Result<Vec<Serial>>> {

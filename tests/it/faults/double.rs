@@ -13,8 +13,8 @@ use signet::documents::{Document, DocumentWrite, MountId};
 use signet::error::{Error, Kind, Result};
 use signet::keys::store::KeyStore;
 use signet::pki::store::{
-    AnsweredRow, CrlRow, LeaseRow, MetadataRow, PkiOutcome, PkiStore, PkiWrite, SerialAndDer, SerialStatus,
-    StoredCertificate, StoredRevocation, TidyRow,
+    AnsweredRow, CrlRow, KnownSerial, LeaseRow, MetadataRow, PkiOutcome, PkiStore, PkiWrite, SerialAndDer,
+    SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
 };
 use signet::storage::Stores;
 use signet::x509::serial::Serial;
@@ -260,6 +260,10 @@ impl PkiStore for Double {
 
     fn status(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<SerialStatus>> {
         self.call("status", |s| s.pki.status(mount, serial))
+    }
+
+    fn known(&self, mount: MountId, serials: Vec<Serial>) -> BoxFuture<'static, Result<Vec<KnownSerial>>> {
+        self.call("known", |s| s.pki.known(mount, serials))
     }
 
     fn serials(&self, mount: MountId, after: Option<Serial>, limit: u32) -> BoxFuture<'static, Result<Vec<Serial>>> {

@@ -645,6 +645,16 @@ async fn pki_write(stage: &Stage, operation: Operation, pattern: &str) -> Option
             let field = if pattern == "intermediate/set-signed" { "certificate" } else { "pem_bundle" };
             Ask::new(path, json!({ field: root })).afterwards(Afterwards::Warns)
         }
+        (Update, "issuers/import/crl") => {
+            // The list of an authority that comes back from elsewhere.
+            one_issuer(stage).await;
+            let entries = json!([{ "serial_number": "0a:0b:0c", "revocation_time": 1_700_000_000 }]);
+            let list = json!({ "revoked_certs": entries, "crl_number": 77, "next_update": "24h" });
+            let list = stage.post("pki/issuer/default/sign-revocation-list", list).await;
+            Ask::new(path, json!({ "crl": list.body["data"]["crl"] })).afterwards(Afterwards::Unanswered(
+                "a 200 promises that the number of the CRL is above the imported one",
+            ))
+        }
         (Update, "issuer/:issuer_ref/revoke") => {
             two_issuers(stage).await;
             Ask::new("pki/issuer/next/revoke", json!({})).afterwards(Afterwards::Warns)

@@ -19,6 +19,7 @@ pub mod external_policy;
 pub mod foreign;
 mod identities;
 mod import;
+mod imported_crl;
 mod intermediate;
 mod issuer_revocation;
 mod kept;

@@ -1,5 +1,10 @@
 //! Importing: `intermediate/set-signed`, `issuers/import/…`, `config/ca`, `keys/import`.
+//!
+//! A CRL may be many megabytes. It is the body itself (DER, or PEM), or its member `crl` in JSON; whichever it is, it is
+//! read off the worker.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
 use crate::error::{Error, Result};
@@ -7,7 +12,13 @@ use crate::fields::Fields;
 use crate::http::secrets::answer::Answer;
 use crate::http::secrets::route::Call;
 use crate::pki::ca::import::{self, PrivateKeys};
+use crate::pki::revocation::imported;
 use crate::secret::Secret;
+use crate::x509::foreign_crl::ForeignCrl;
+use crate::x509::pem;
+
+/// Longest body with a CRL, octets: one of two million entries in JSON.
+pub(super) const MAX_LIST: usize = 96 << 20;
 
 /// Certificates and keys.
 pub(super) async fn bundle(call: Call) -> Result<Answer> {
@@ -46,7 +57,94 @@ pub(super) async fn key(mut call: Call) -> Result<Answer> {
     Ok(Answer::data(data).with_warnings(key.warnings))
 }
 
+/// The CRL that an issuer published before it came here.
+pub(super) async fn list(mut call: Call) -> Result<Answer> {
+    let body = std::mem::take(&mut call.body);
+    let authority = call.authority().await?;
+    let read = move || ForeignCrl::read(der(&body)?);
+    let list = tokio::task::spawn_blocking(read).await.map_err(Error::internal)??;
+    let imported = imported::import(&authority, list).await?;
+    let data = json!({
+        "issuers": imported.issuers,
+        "crl_number": imported.number,
+        "published_crl_number": imported.published,
+        "entries": imported.entries,
+        "imported_entries": imported.imported,
+        "existing_entries": imported.entries.saturating_sub(imported.imported),
+    });
+    Ok(Answer::data(data).with_warnings(imported.warnings))
+}
+
+/// The DER of a list in a body.
+fn der(body: &[u8]) -> Result<Vec<u8>> {
+    if body.len() > MAX_LIST {
+        return Err(Error::invalid(format!("crl: the request is longer than {} MiB", MAX_LIST >> 20)));
+    }
+    match body.trim_ascii_start().first() {
+        None => Err(missing()),
+        Some(b'{') => {
+            let fields = Fields::parse_within(body, usize::MAX)?;
+            decoded(fields.str("crl")?.filter(|text| !text.is_empty()).ok_or_else(missing)?)
+        }
+        // A SEQUENCE of more than 127 octets begins so, and no text does.
+        Some(0x30) if body.get(1).is_some_and(|length| *length >= 0x80) => Ok(body.to_vec()),
+        Some(_) => decoded(std::str::from_utf8(body).map_err(|_| neither())?),
+    }
+}
+
+fn missing() -> Error {
+    Error::invalid("crl: must be given")
+}
+
+fn neither() -> Error {
+    Error::invalid("crl: must be one CRL, in PEM or DER (in JSON in base64)")
+}
+
+/// A list in PEM, or its DER in base64.
+fn decoded(text: &str) -> Result<Vec<u8>> {
+    if !text.contains("-----BEGIN ") {
+        let compact: Vec<u8> = text.bytes().filter(|octet| !octet.is_ascii_whitespace()).collect();
+        return STANDARD.decode(compact).map_err(|_| neither());
+    }
+    let blocks = pem::blocks(text).map_err(|error| Error::invalid(format!("crl: {}", error.text())))?;
+    match <[_; 1]>::try_from(blocks) {
+        Ok([(label, der)]) if label == pem::CRL => Ok(der),
+        _ => Err(Error::invalid("crl: must be exactly one PEM block, X509 CRL")),
+    }
+}
+
 /// Takes what is to be imported out of the body, whatever becomes of the request.
 fn given(field: &'static str, fields: &mut Fields) -> Result<Secret> {
     fields.take_secret(field)?.ok_or_else(|| Error::invalid(format!("{field}: must be given")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_read_in_every_form_and_nothing_else_is() {
+        let list = [&[0x30, 0x81, 0x80][..], &[7; 128]].concat();
+        let (pem, base64) = (pem::encode(pem::CRL, &list), STANDARD.encode(&list));
+        let json = |text: &str| json!({ "crl": text }).to_string().into_bytes();
+        for body in [list.clone(), pem.clone().into_bytes(), json(&pem), json(&base64), base64.clone().into_bytes()] {
+            assert_eq!(der(&body).unwrap(), list);
+        }
+        let other = pem::encode("CERTIFICATE", &list);
+        for body in [
+            b"".to_vec(),
+            b" \n".to_vec(),
+            b"{}".to_vec(),
+            json(""),
+            json("a path"),
+            json(&other),
+            json(&pem.repeat(2)),
+            b"{\"crl\":7}".to_vec(),
+            vec![0xff; 200],
+        ] {
+            let error = der(&body).unwrap_err();
+            assert!(error.text().starts_with("crl: "), "{error}");
+        }
+        assert!(der(&vec![b'A'; MAX_LIST + 1]).unwrap_err().text().contains("longer than 96 MiB"));
+    }
 }

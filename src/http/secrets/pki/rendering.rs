@@ -317,6 +317,7 @@ mod tests {
             urls: Default::default(),
             revoked_at: None,
             revoked_for: Default::default(),
+            crl_number: 0,
             modified_at: 0,
         };
         view.put_issuer(record).unwrap();

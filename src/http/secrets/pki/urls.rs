@@ -24,8 +24,21 @@ pub(super) async fn read(call: Call) -> Result<Answer> {
 pub(super) async fn write(mut call: Call) -> Result<Answer> {
     let fields = std::mem::take(&mut call.fields);
     let merge = move |stored: &Urls| merged(stored, &fields, TEMPLATING);
-    let warnings = changes::write_urls(&*call.authority().await?, merge).await?;
+    let authority = call.authority().await?;
+    let mut warnings = changes::write_urls(&authority, merge).await?;
+    let view = authority.view();
+    if let Some(path) = public_path(&call)
+        && view.global_urls().needs_aia_path()
+    {
+        warnings.add(format!("config/cluster has no aia_path: written without one, it takes {path}"));
+    }
     Ok(read(call).await?.with_warnings(warnings))
+}
+
+/// Where relying parties reach the call's mount on the public listener, when there is one.
+fn public_path(call: &Call) -> Option<String> {
+    let origin = call.state.public_origin()?;
+    Some(format!("{origin}/v1/{}", call.mount.path.trim_end_matches('/')))
 }
 
 /// Takes the lists that `fields` has; absent ones stay. `templating` is the name of the flag.
@@ -59,14 +72,24 @@ pub(super) async fn read_cluster(call: Call) -> Result<Answer> {
 
 pub(super) async fn write_cluster(mut call: Call) -> Result<Answer> {
     let fields = std::mem::take(&mut call.fields);
-    let merge = move |stored: &Cluster| merged_cluster(stored, &fields);
-    let warnings = changes::write_cluster(&*call.authority().await?, merge).await?;
+    let authority = call.authority().await?;
+    let default = public_path(&call).filter(|_| !fields.has("aia_path"));
+    let taken = default.clone().filter(|_| authority.view().cluster.value.aia_path == Address::default());
+    let merge = move |stored: &Cluster| merged_cluster(stored, &fields, default.as_deref());
+    let mut warnings = changes::write_cluster(&authority, merge).await?;
+    if let Some(path) = taken {
+        warnings.add(format!("aia_path: none was given, so it is the public listener's, {path}"));
+    }
     Ok(read_cluster(call).await?.with_warnings(warnings))
 }
 
-/// Takes the addresses that `fields` has; absent ones stay, an empty text clears one.
-fn merged_cluster(stored: &Cluster, fields: &Fields) -> Result<Cluster> {
+/// Takes the addresses that `fields` has; absent ones stay, an empty text clears one. An `aia_path` that is neither
+/// stored nor given is `public`, where this server is for relying parties.
+fn merged_cluster(stored: &Cluster, fields: &Fields, public: Option<&str>) -> Result<Cluster> {
     let mut cluster = stored.clone();
+    if let Some(public) = public.filter(|_| stored.aia_path == Address::default() && !fields.has("aia_path")) {
+        cluster.aia_path = Address::new("aia_path", public)?;
+    }
     for (name, address) in [("path", &mut cluster.path), ("aia_path", &mut cluster.aia_path)] {
         if let Some(given) = fields.text_within(name, MAX_URL)? {
             *address = Address::new(name, given)?;
@@ -97,12 +120,16 @@ mod tests {
 
     #[test]
     fn addresses_are_merged_and_refused_by_their_name() {
-        let merged = |stored: &Cluster, json: &str| merged_cluster(stored, &fields(json));
+        let merged = |stored: &Cluster, json: &str| merged_cluster(stored, &fields(json), None);
         let one = merged(&Cluster::default(), r#"{"path":"https://ca.test/v1/pki"}"#).unwrap();
         let both = merged(&one, r#"{"aia_path":"http://aia.test"}"#).unwrap();
         assert_eq!((both.path.as_str(), both.aia_path.as_str()), ("https://ca.test/v1/pki", "http://aia.test"));
         let cleared = merged(&both, r#"{"path":"","aia_path":null}"#).unwrap();
         assert_eq!((cleared.path.as_str(), cleared.aia_path.as_str()), ("", "http://aia.test"));
+        let public = |stored: &Cluster, json: &str| merged_cluster(stored, &fields(json), Some("http://pub.test/v1/a"));
+        assert_eq!(public(&one, "{}").unwrap().aia_path.as_str(), "http://pub.test/v1/a");
+        assert_eq!(public(&one, r#"{"aia_path":""}"#).unwrap().aia_path.as_str(), "");
+        assert_eq!(public(&both, "{}").unwrap(), both);
         for name in CLUSTER_FIELDS {
             let error = merged(&both, &format!(r#"{{"{name}":"ca.test"}}"#)).unwrap_err();
             assert!(error.text().starts_with(&format!("{name}: ")), "{error}");

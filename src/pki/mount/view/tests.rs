@@ -28,6 +28,7 @@ fn record(id: &str, der: &[u8]) -> IssuerRecord {
         urls: Urls::default(),
         revoked_at: None,
         revoked_for: Default::default(),
+        crl_number: 0,
         modified_at: 0,
     }
 }

@@ -1,0 +1,100 @@
+//! The listener for relying parties: CRLs, OCSP and the certificates of authorities, for whoever reaches it.
+//!
+//! RFC 5280 (section 8) wants what certificates point to over plain HTTP: who checks a certificate by way of https has
+//! another one to check first. So this listener may be off the loopback without TLS, and serves nothing else. Which
+//! routes it has stands in the route table ([`Route::public`](super::secrets::route::Route::public)); they go the way of
+//! every request, with the same quotas and the same audit. All else is a 404 that says what there is, whatever it is
+//! and whoever asks: no token is looked at, no body read, nothing recorded.
+//!
+//! A body is a question about certificates, of a few hundred octets: one that is longer than [`MAX_BODY`] or takes
+//! longer than [`BODY_TIME`] ends its request.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use actix_web::dev;
+use actix_web::error::PayloadError;
+use actix_web::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use actix_web::web::{self, ServiceConfig};
+use actix_web::{FromRequest as _, HttpRequest, HttpResponse};
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt as _, stream};
+use tokio::time::Instant;
+
+use super::secrets::{self, ELSEWHERE, Entrance, render};
+use super::state::State;
+
+/// Most octets of a body, with what is thrown away of it.
+pub const MAX_BODY: usize = 16 << 10;
+/// How long a body may take.
+pub const BODY_TIME: Duration = Duration::from_secs(10);
+
+/// The services of one worker of the listener.
+pub fn configure(app: &mut ServiceConfig, state: State) {
+    app.app_data(state).default_service(web::to(public_service));
+}
+
+async fn public_service(state: State, request: HttpRequest, payload: web::Payload) -> HttpResponse {
+    if declared(&request).is_some_and(|length| length > MAX_BODY as u64) {
+        return error(HttpResponse::PayloadTooLarge(), &format!("body: larger than {MAX_BODY} bytes"));
+    }
+    match (request.uri().path().strip_prefix("/v1/"), bounded(&request, payload).await) {
+        (Some(path), Some(payload)) => secrets::answer_at(Entrance::Public, state, &request, path, payload).await,
+        _ => error(HttpResponse::NotFound(), ELSEWHERE),
+    }
+}
+
+fn error(mut response: actix_web::HttpResponseBuilder, text: &str) -> HttpResponse {
+    let body = serde_json::json!({ "errors": [text] }).to_string();
+    response.insert_header((CONTENT_TYPE, render::JSON)).body(body)
+}
+
+fn declared(request: &HttpRequest) -> Option<u64> {
+    request.headers().get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, PayloadError>>>>;
+
+/// A body that ends with an error where it gets too long, or too late.
+async fn bounded(request: &HttpRequest, payload: web::Payload) -> Option<web::Payload> {
+    let until = Instant::now() + BODY_TIME;
+    let chunks = stream::unfold(Some((payload, 0)), move |reading| async move {
+        let (mut payload, before) = reading?;
+        match tokio::time::timeout_at(until, payload.next()).await {
+            Ok(None) => None,
+            Ok(Some(Ok(chunk))) if before + chunk.len() <= MAX_BODY => {
+                let length = before + chunk.len();
+                Some((Ok(chunk), Some((payload, length))))
+            }
+            Ok(Some(Ok(_))) => Some((Err(PayloadError::Overflow), None)),
+            Ok(Some(Err(error))) => Some((Err(error), None)),
+            Err(_) => Some((Err(PayloadError::Incomplete(None)), None)),
+        }
+    });
+    let payload: Chunks = Box::pin(chunks);
+    let mut bounded = dev::Payload::Stream { payload };
+    web::Payload::from_request(request, &mut bounded).await.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use actix_web::test::TestRequest;
+
+    async fn read(body: Vec<u8>) -> Result<usize, PayloadError> {
+        let (request, mut inner) = TestRequest::default().set_payload(body).to_http_parts();
+        let payload = web::Payload::from_request(&request, &mut inner).await.unwrap();
+        let mut payload = bounded(&request, payload).await.unwrap();
+        let mut length = 0;
+        while let Some(chunk) = payload.next().await {
+            length += chunk?.len();
+        }
+        Ok(length)
+    }
+
+    #[actix_web::test]
+    async fn a_body_is_read_to_its_limit_and_no_further() {
+        assert_eq!(read(vec![0; MAX_BODY]).await.unwrap(), MAX_BODY);
+        assert!(matches!(read(vec![0; MAX_BODY + 1]).await, Err(PayloadError::Overflow)));
+    }
+}

@@ -1,0 +1,327 @@
+//! CRLs that an authority published before it came to this mount: `issuers/import/crl`.
+//!
+//! Whoever knows the old list must take the next one: its number goes on above, and every entry is still there. So the
+//! entries become revocations like any other, of certificates that are not stored here, and then the number goes into
+//! the issuer's record; a list that is made in between has a number that nobody takes who knows the old one. Nothing is
+//! stored before the whole list was read and every serial number held against what the mount has: one that another
+//! issuer of the mount has used is refused, because a mount knows certificates by their serial number alone.
+//!
+//! A list may have millions of entries. It is read off the workers and stored in units of [`PAGE`], so that others'
+//! writes go on in between; a caller that leaves does not end the import, and one that sends the list again finds what
+//! is stored. One list of a mount is imported at a time.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Time;
+use crate::error::{Error, Kind, Result, Warnings};
+use crate::pki::actor::Planned;
+use crate::pki::crl::{Published, WantedCrls};
+use crate::pki::engine::Authority;
+use crate::pki::mount::issuer::{IssuerRecord, authority_id, may_sign_crls};
+use crate::pki::mount::signer::Signer;
+use crate::pki::mount::view::View;
+use crate::pki::store::{Grounds, KnownSerial, PkiOutcome, PkiWrite, RevocationRow};
+use crate::x509::foreign_crl::{ForeignCrl, ForeignEntry, ON_HOLD};
+use crate::x509::serial::Serial;
+
+/// Entries of one unit of writes.
+const PAGE: usize = 500;
+/// Tries when the queue of writes is full, and the pause between them.
+const TRIES: usize = 100;
+const PAUSE: Duration = Duration::from_millis(100);
+/// How far the clock of whoever made a list may be ahead, seconds.
+const SKEW: i64 = 300;
+/// When a certificate ends that nobody here has seen: 9999-12-31T23:59:59Z (RFC 5280 4.1.2.5), so that its entry stays.
+const UNKNOWN_END: i64 = 253_402_300_799;
+
+/// What came of an import.
+pub struct ImportedList {
+    /// Ids of the issuers whose list it is: those of one subject and key.
+    pub issuers: Vec<String>,
+    /// The number of the list.
+    pub number: u64,
+    /// The number of the list that was published here after it; `None` where the issuer cannot have one.
+    pub published: Option<u64>,
+    /// How many certificates it lists.
+    pub entries: usize,
+    /// How many of them were not revoked here before.
+    pub imported: usize,
+    /// Warnings for the caller.
+    pub warnings: Warnings,
+}
+
+/// Takes over a list of an issuer of the mount.
+///
+/// # Errors
+/// `Invalid` naming `crl` and the rule, and nothing is stored then; `Busy` while another one is imported; `Unavailable`
+/// from storage, and what was stored stays.
+pub async fn import(authority: &Arc<Authority>, list: ForeignCrl) -> Result<ImportedList> {
+    let busy = |_| Error::new(Kind::Busy, "another CRL is being imported into this mount");
+    let turn = Arc::clone(authority.importing()).try_lock_owned().map_err(busy)?;
+    let authority = Arc::clone(authority);
+    // A task of its own: a caller that leaves must not leave half a list behind.
+    let work = tokio::spawn(async move {
+        let _turn = turn;
+        let import = Import::of(authority, list).await?;
+        let checked = import.check().await?;
+        import.carry_out(checked).await
+    });
+    work.await.map_err(Error::internal)?
+}
+
+/// An import under way.
+struct Import {
+    authority: Arc<Authority>,
+    list: Arc<ForeignCrl>,
+    /// The issuers whose list it is.
+    issuers: Vec<String>,
+    /// All ids under which their certificates and revocations may be stored: those of deleted ones as well.
+    same: HashSet<String>,
+    /// The issuers of the mount that they certify.
+    certified: HashMap<Serial, String>,
+    entries: usize,
+    on_hold: usize,
+}
+
+/// What a list means for the mount.
+#[derive(Default)]
+struct Checked {
+    /// Entries that are not stored.
+    fresh: usize,
+    /// When the certificates end that are stored.
+    ends: HashMap<Serial, i64>,
+    /// Issuers of the mount that are on it.
+    revoked: Vec<(String, ForeignEntry)>,
+}
+
+impl Import {
+    /// Finds whose list it is, and reads all of it.
+    async fn of(authority: Arc<Authority>, list: ForeignCrl) -> Result<Self> {
+        let (view, now) = (authority.view(), authority.tools().clock.now().unix_timestamp());
+        // Its signature covers all of it, and each entry is looked at.
+        let read = move || {
+            let issuers = issuers_of(&view, &list)?;
+            if list.this_update > now + SKEW {
+                return Err(Error::invalid("crl: its thisUpdate is still to come"));
+            }
+            let (mut entries, mut on_hold, mut at) = (0, 0, 0);
+            loop {
+                let (page, next) = list.page(at, PAGE)?;
+                if page.is_empty() {
+                    break;
+                }
+                (entries, at) = (entries + page.len(), next);
+                on_hold += page.iter().filter(|entry| entry.reason == Some(ON_HOLD)).count();
+            }
+            Ok((view, list, issuers, entries, on_hold))
+        };
+        let (view, list, issuers, entries, on_hold) =
+            tokio::task::spawn_blocking(read).await.map_err(Error::internal)??;
+        let group = issuers.first().and_then(|id| view.signer(id)).map(|signer| group(signer)).unwrap_or_default();
+        let former = view.issuers_config.value.former.iter().filter(|(_, of)| **of == group).map(|(id, _)| id.clone());
+        let same = issuers.iter().cloned().chain(former).collect();
+        let is_certified = |signer: &&Arc<Signer>| {
+            view.parents(&signer.issuer.record.id).iter().any(|parent| issuers.contains(parent))
+        };
+        let certified = view.signers().filter(is_certified);
+        let certified = certified.map(|s| (s.issuer.certificate.serial(), s.issuer.record.id.clone())).collect();
+        Ok(Self { list: Arc::new(list), issuers, same, certified, entries, on_hold, authority })
+    }
+
+    /// Holds every entry against what the mount has. Nothing is stored.
+    async fn check(&self) -> Result<Checked> {
+        let (mut checked, mut at) = (Checked::default(), 0);
+        let (store, mount) = (&self.authority.tools().store, self.authority.mount());
+        loop {
+            let (page, next) = self.list.page(at, PAGE)?;
+            if page.is_empty() {
+                break;
+            }
+            at = next;
+            let known = store.known(mount, page.iter().map(|entry| entry.serial).collect()).await?;
+            for (entry, known) in page.into_iter().zip(known) {
+                self.hold(entry.serial, &known)?;
+                checked.fresh += usize::from(known.revocation.is_none());
+                checked.ends.extend(known.certificate.map(|(_, end)| (entry.serial, end)));
+                if let Some(id) = self.certified.get(&entry.serial) {
+                    checked.revoked.push((id.clone(), entry));
+                }
+            }
+        }
+        self.has_room(checked.fresh).await?;
+        Ok(checked)
+    }
+
+    /// Whether a serial number is free for the certificates of this authority.
+    fn hold(&self, serial: Serial, known: &KnownSerial) -> Result<()> {
+        let of_certificate = known.certificate.iter().map(|(issuer, _)| issuer);
+        if of_certificate.chain(&known.revocation).all(|issuer| self.same.contains(issuer)) {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "crl: serial number {serial} is that of a certificate of another issuer of this mount: give each authority \
+             with serial numbers from elsewhere a mount of its own"
+        )))
+    }
+
+    /// Whether the next list may be as long as it would be: otherwise there would be none at all.
+    async fn has_room(&self, fresh: usize) -> Result<()> {
+        let Some(most) = self.authority.view().crl_config.value.max_crl_entries() else { return Ok(()) };
+        let published = self.published().await.map_or(0, |list| list.entries);
+        if published + fresh > most {
+            return Err(Error::invalid(format!(
+                "crl: with its entries the CRL would have {} of them and may have {most} (max_crl_entries of config/crl)",
+                published + fresh
+            )));
+        }
+        Ok(())
+    }
+
+    async fn published(&self) -> Option<Arc<Published>> {
+        let issuer = self.issuers.first()?;
+        self.authority.crls(issuer).await.ok().flatten().map(|lists| lists.complete)
+    }
+
+    /// Stores the entries, then the number, then has the next list made.
+    async fn carry_out(self, checked: Checked) -> Result<ImportedList> {
+        let Checked { ends, revoked, .. } = checked;
+        let imported = self.store(&ends).await?;
+        self.authority.answers().revoked();
+        let mut warnings = self.warnings();
+        for (id, entry) in &revoked {
+            let serial = entry.serial;
+            warnings.add(format!(
+                "the issuer {id} (serial number {serial}) is on the list: it signs no certificate any more"
+            ));
+        }
+        let (issuers, number, now) = (self.issuers.clone(), self.list.number, self.authority.tools().clock.now());
+        let plan = move |view: &View| {
+            let mut next = view.clone();
+            let mut writes = Vec::new();
+            let stay: Vec<&String> = issuers.iter().filter(|id| view.signer(id).is_some()).collect();
+            if stay.is_empty() {
+                return Err(Error::invalid("crl: its issuer was deleted meanwhile"));
+            }
+            for id in stay {
+                let mut record = record_of(&next, id)?;
+                if record.crl_number < number {
+                    record.crl_number = number;
+                    writes.push(next.put_issuer(record)?);
+                }
+            }
+            for (id, entry) in revoked.iter().filter(|(id, _)| view.signer(id).is_some()) {
+                let mut record = record_of(&next, id)?;
+                if record.revoked_at.is_none() {
+                    record.usage.issuing = false;
+                    record.revoked_at = Some(entry.revoked_at);
+                    record.revoked_for = Grounds { reason: entry.reason, invalidity_date: entry.invalidity_date };
+                    record.modified_at = now.unix_timestamp();
+                    writes.push(next.put_issuer(record)?);
+                }
+            }
+            Ok((Planned { view: next, writes, crls: false }, ()))
+        };
+        self.authority.change(plan).await?;
+        warnings.extend(self.authority.build_crls(WantedCrls { complete: true, ..WantedCrls::DUE }).await?);
+        let published = self.published().await.map(|list| list.number).filter(|published| *published > number);
+        Ok(ImportedList { issuers: self.issuers, number, published, entries: self.entries, imported, warnings })
+    }
+
+    /// Stores the entries, in units; how many were new.
+    async fn store(&self, ends: &HashMap<Serial, i64>) -> Result<usize> {
+        let (mut imported, mut at) = (0, 0);
+        loop {
+            let (page, next) = self.list.page(at, PAGE)?;
+            if page.is_empty() {
+                return Ok(imported);
+            }
+            at = next;
+            let unit: Vec<PkiWrite> = page.iter().map(|entry| self.revocation(entry, ends)).collect::<Result<_>>()?;
+            for outcome in self.commit(unit).await? {
+                let PkiOutcome::Revoked { stored, fresh } = outcome else { continue };
+                // Another request revoked it since it was looked at.
+                let known = KnownSerial { certificate: None, revocation: Some(stored.row.issuer) };
+                self.hold(stored.row.serial, &known)?;
+                imported += usize::from(fresh);
+            }
+        }
+    }
+
+    fn revocation(&self, entry: &ForeignEntry, ends: &HashMap<Serial, i64>) -> Result<PkiWrite> {
+        let ForeignEntry { serial, revoked_at, reason, invalidity_date } = *entry;
+        let revoked_at = Time::from_unix_timestamp(revoked_at).map_err(Error::internal)?;
+        Ok(PkiWrite::Revocation(RevocationRow {
+            mount: self.authority.mount(),
+            serial,
+            issuer: self.issuers.first().cloned().unwrap_or_default(),
+            revoked_at,
+            not_after: ends.get(&serial).copied().unwrap_or(UNKNOWN_END),
+            reason,
+            invalidity_date,
+        }))
+    }
+
+    /// Stores a unit; waits where the queue of writes is full, which others fill as well.
+    async fn commit(&self, unit: Vec<PkiWrite>) -> Result<Vec<PkiOutcome>> {
+        for _ in 1..TRIES {
+            match self.authority.tools().store.commit(unit.clone()).await {
+                Err(error) if error.kind() == Kind::Busy => tokio::time::sleep(PAUSE).await,
+                done => return done,
+            }
+        }
+        self.authority.tools().store.commit(unit).await
+    }
+
+    fn warnings(&self) -> Warnings {
+        let mut warnings = Warnings::default();
+        if self.list.is_partial {
+            warnings.add(
+                "the list says that it does not hold all certificates of its issuer (issuingDistributionPoint): import the \
+                 others, too",
+            );
+        }
+        if self.on_hold > 0 {
+            let count = self.on_hold;
+            warnings
+                .add(format!("{count} entries are on hold (certificateHold): they stay, nothing releases them here"));
+        }
+        let now = self.authority.tools().clock.now().unix_timestamp();
+        if self.list.next_update.is_some_and(|next| next < now) {
+            warnings.add("the nextUpdate of the list is past: if there is a later one, import it, too");
+        }
+        warnings
+    }
+}
+
+fn group(signer: &Signer) -> String {
+    authority_id(&signer.issuer.certificate)
+}
+
+fn record_of(view: &View, id: &str) -> Result<IssuerRecord> {
+    view.signer(id)
+        .map(|signer| signer.issuer.record.clone())
+        .ok_or_else(|| Error::internal("an issuer that was there"))
+}
+
+/// The issuers whose list this is, those with their key here first: they have its issuer's name, and one key that made
+/// its signature.
+fn issuers_of(view: &View, list: &ForeignCrl) -> Result<Vec<String>> {
+    let named: Vec<_> = view.signers().filter(|s| s.issuer.certificate.subject() == list.issuer()).collect();
+    if named.is_empty() {
+        return Err(Error::invalid("crl: no issuer of this mount has the name of its issuer; import that one first"));
+    }
+    let mut groups = HashSet::new();
+    // The signature is as long to check as the list is: once for each key.
+    let made = named.iter().find(|s| groups.insert(group(s)) && list.is_signed_by(s.issuer.certificate.key()));
+    let made = made.ok_or_else(|| {
+        Error::invalid("crl: its signature was not made by the key of an issuer of this mount with that name")
+    })?;
+    let mut issuers: Vec<_> = named.iter().filter(|s| group(s) == group(made)).collect();
+    if !issuers.iter().any(|signer| may_sign_crls(&signer.issuer.certificate)) {
+        return Err(Error::invalid("crl: its issuer may not sign CRLs: no cRLSign in its keyUsage (RFC 5280 4.2.1.3)"));
+    }
+    issuers.sort_by_key(|signer| signer.key.is_none());
+    Ok(issuers.iter().map(|signer| signer.issuer.record.id.clone()).collect())
+}

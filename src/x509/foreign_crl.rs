@@ -1,0 +1,438 @@
+//! CRLs that were made elsewhere, read whole (RFC 5280 5): what an authority has revoked before it came here.
+//!
+//! A list may have millions of entries: it is held once, as it came, and its entries are read in pages, so that nobody
+//! waits for all of them. Refused is what cannot be taken over as a fact about the issuer's own certificates: version 1,
+//! delta CRLs, indirect ones, those for some reasons only or of attribute certificates, a list without a number, and
+//! critical extensions that are not known here (5.2, 5.3).
+
+use std::ops::Range;
+
+use super::algorithm::SignatureAlgorithm;
+use super::oid::{self, oid_text};
+use super::pieces::Name;
+use super::public_key::PublicKey;
+use super::raw_extension::{ExtensionRef, RawExtension, find};
+use super::reader::{DerError, Read, Reader};
+use super::serial::Serial;
+use super::time;
+use super::writer::{ENUMERATED, GENERALIZED_TIME, INTEGER, SEQUENCE, UTC_TIME, context, context_constructed};
+use crate::error::{Error, Result};
+
+/// CRL numbers that are not below this one leave no room for those that follow.
+pub const MOST_NUMBER: u64 = 1 << 62;
+/// The reason certificateHold (5.3.1).
+pub const ON_HOLD: u8 = 6;
+/// The reason removeFromCRL, which delta CRLs have.
+const REMOVED: u8 = 8;
+
+/// A list that was made elsewhere.
+#[derive(Debug)]
+pub struct ForeignCrl {
+    der: Vec<u8>,
+    tbs: Range<usize>,
+    entries: Range<usize>,
+    issuer: Name,
+    algorithm: SignatureAlgorithm,
+    signature: Vec<u8>,
+    /// When it was made, epoch seconds.
+    pub this_update: i64,
+    /// When the next one is due, epoch seconds.
+    pub next_update: Option<i64>,
+    /// Its number (5.2.3).
+    pub number: u64,
+    /// Whether it says of itself that it does not list all certificates of its issuer (5.2.5).
+    pub is_partial: bool,
+}
+
+/// One revoked certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForeignEntry {
+    /// Its serial number.
+    pub serial: Serial,
+    /// When it was revoked, epoch seconds.
+    pub revoked_at: i64,
+    /// Why (5.3.1); `None` is unspecified.
+    pub reason: Option<u8>,
+    /// From when on it was not to be trusted (5.3.2), epoch seconds.
+    pub invalidity_date: Option<i64>,
+}
+
+impl ForeignCrl {
+    /// Reads everything of a list but its entries.
+    ///
+    /// # Errors
+    /// `Invalid`, naming `crl` and the rule.
+    pub fn read(der: Vec<u8>) -> Result<Self> {
+        let mut outer = Reader::only(&der, SEQUENCE).map_err(of_crl)?.reader();
+        let (tbs, algorithm, signature) = (|| {
+            let parts = (outer.expect(SEQUENCE)?, outer.expect(SEQUENCE)?.raw, outer.bit_string()?);
+            outer.done()?;
+            Ok(parts)
+        })()
+        .map_err(of_crl)?;
+        let signed_with = SignatureAlgorithm::from_der(algorithm)
+            .map_err(|error| Error::invalid(format!("crl: its signature algorithm is refused: {}", error.text())))?;
+        let head = Head::read(tbs.reader(), algorithm).map_err(of_crl)?;
+        let Extended { number, is_partial } = Extended::of(&head.extensions)?;
+        let Head { issuer, this_update, next_update, entries, .. } = head;
+        let (tbs, entries, signature) = (place(&der, tbs.raw), place(&der, entries), signature.to_vec());
+        Ok(Self {
+            tbs,
+            entries,
+            issuer,
+            algorithm: signed_with,
+            signature,
+            this_update,
+            next_update,
+            number,
+            is_partial,
+            der,
+        })
+    }
+
+    /// The issuer, byte for byte.
+    pub fn issuer(&self) -> &Name {
+        &self.issuer
+    }
+
+    /// Whether `key` made the signature. As long as the list is.
+    pub fn is_signed_by(&self, key: &PublicKey) -> bool {
+        key.verify(self.algorithm, &self.der[self.tbs.clone()], &self.signature).is_ok()
+    }
+
+    /// At most `most` entries from octet `at` of their list on, and where the next one begins; none at the end.
+    ///
+    /// # Errors
+    /// `Invalid`, naming the entry by its serial number where it has one, and the rule.
+    pub fn page(&self, at: usize, most: usize) -> Result<(Vec<ForeignEntry>, usize)> {
+        let list = &self.der[self.entries.clone()];
+        let mut rest = Reader::new(list.get(at..).unwrap_or_default());
+        let mut page = Vec::new();
+        while page.len() < most && !rest.is_empty() {
+            page.push(ForeignEntry::read(&mut rest)?);
+        }
+        Ok((page, list.len() - rest.rest().len()))
+    }
+}
+
+fn of_crl(error: DerError) -> Error {
+    error.of("crl")
+}
+
+/// Where a part of the whole is.
+fn place(whole: &[u8], part: &[u8]) -> Range<usize> {
+    let start = (part.as_ptr() as usize).saturating_sub(whole.as_ptr() as usize);
+    start..start + part.len()
+}
+
+/// The fields of a TBSCertList.
+struct Head<'a> {
+    issuer: Name,
+    this_update: i64,
+    next_update: Option<i64>,
+    /// The content of revokedCertificates.
+    entries: &'a [u8],
+    extensions: Vec<RawExtension>,
+}
+
+impl<'a> Head<'a> {
+    fn read(mut fields: Reader<'a>, algorithm: &[u8]) -> Read<Self> {
+        match fields.optional(INTEGER)? {
+            Some(version) if version.content == [1] => {}
+            _ => return Err(DerError("must be of version 2, with a CRL number (RFC 5280 5.1.2.1)")),
+        }
+        if fields.expect(SEQUENCE)?.raw != algorithm {
+            return Err(DerError("the two signature algorithms must be equal (RFC 5280 5.1.1.2)"));
+        }
+        let issuer = Name::from_der(fields.expect(SEQUENCE)?.raw)?;
+        let this_update = time::read(&mut fields)?;
+        let is_time = fields.rest().first().is_some_and(|tag| matches!(*tag, UTC_TIME | GENERALIZED_TIME));
+        let next_update = if is_time { Some(time::read(&mut fields)?) } else { None };
+        // Where the list begins is needed of an empty one as well: an empty end of what is there.
+        let here = &fields.rest()[..0];
+        let entries = fields.optional(SEQUENCE)?.map_or(here, |list| list.content);
+        let extensions = match fields.optional(context_constructed(0))? {
+            Some(explicit) => Reader::only(explicit.content, SEQUENCE)?.reader(),
+            None => Reader::new(&[]),
+        };
+        fields.done()?;
+        Ok(Self { issuer, this_update, next_update, entries, extensions: RawExtension::read_few(extensions)? })
+    }
+}
+
+/// What the extensions of a list say.
+struct Extended {
+    number: u64,
+    is_partial: bool,
+}
+
+impl Extended {
+    fn of(extensions: &[RawExtension]) -> Result<Self> {
+        if find(extensions, oid::DELTA_CRL_INDICATOR).is_some() {
+            return Err(Error::invalid("crl: is a delta CRL; the complete one is wanted"));
+        }
+        let known = [oid::CRL_NUMBER, oid::ISSUING_DISTRIBUTION_POINT];
+        let unknown = extensions.iter().find(|extension| extension.critical && !known.contains(&&extension.oid[..]));
+        if let Some(extension) = unknown {
+            let id = extension.oid_text();
+            return Err(Error::invalid(format!("crl: its critical extension {id} is not known here (RFC 5280 5.2)")));
+        }
+        let number = find(extensions, oid::CRL_NUMBER)
+            .ok_or_else(|| Error::invalid("crl: has no CRL number (RFC 5280 5.2.3)"))?;
+        let scope = find(extensions, oid::ISSUING_DISTRIBUTION_POINT).map(|scope| is_partial(&scope.value));
+        Ok(Self {
+            number: read_number(&number.value)?,
+            is_partial: scope.transpose().map_err(of_crl)?.unwrap_or(false),
+        })
+    }
+}
+
+fn read_number(value: &[u8]) -> Result<u64> {
+    let mut reader = Reader::new(value);
+    let octets = reader.unsigned().and_then(|octets| reader.done().map(|()| octets)).map_err(of_crl)?;
+    let fits = octets.len() <= size_of::<u64>();
+    let number = octets.iter().take(size_of::<u64>()).fold(0, |number, octet| number << 8 | u64::from(*octet));
+    if !fits || number >= MOST_NUMBER {
+        return Err(Error::invalid("crl: its CRL number is 2^62 or above: none could follow it here"));
+    }
+    Ok(number)
+}
+
+/// Reads issuingDistributionPoint (5.2.5): whether it leaves out some certificates of the issuer.
+fn is_partial(value: &[u8]) -> Read<bool> {
+    let mut fields = Reader::only(value, SEQUENCE)?.reader();
+    let named = fields.optional(context_constructed(0))?.is_some();
+    let mut flag = |number: u8| -> Read<bool> {
+        match fields.optional(context(number))? {
+            None => Ok(false),
+            Some(flag) => match flag.content {
+                [0xff] => Ok(true),
+                [0] => Ok(false),
+                _ => Err(DerError("a BOOLEAN must be 0x00 or 0xFF")),
+            },
+        }
+    };
+    let (users, authorities) = (flag(1)?, flag(2)?);
+    let reasons = fields.optional(context(3))?.is_some();
+    let mut flag = |number: u8| Ok::<_, DerError>(fields.optional(context(number))?.is_some_and(|f| f.content != [0]));
+    let (indirect, attributes) = (flag(4)?, flag(5)?);
+    fields.done()?;
+    match (reasons, indirect, attributes) {
+        (true, ..) => Err(DerError("is for some reasons only (onlySomeReasons); one for all of them is wanted")),
+        (_, true, _) => Err(DerError("is an indirect CRL, with certificates of other issuers")),
+        (.., true) => Err(DerError("is a CRL of attribute certificates")),
+        _ => Ok(named || users || authorities),
+    }
+}
+
+impl ForeignEntry {
+    fn read(list: &mut Reader<'_>) -> Result<Self> {
+        let mut fields = list.sequence().map_err(of_crl)?;
+        let octets = fields.unsigned().map_err(of_crl)?;
+        let serial = Serial::from_octets(octets)
+            .map_err(|_| Error::invalid("crl: a serial number is longer than 20 octets (RFC 5280 5.1.2.6)"))?;
+        let named = |rule: &str| Error::invalid(format!("crl: entry of serial number {serial}: {rule}"));
+        let of_entry = |error: DerError| named(error.0);
+        let revoked_at = time::read(&mut fields).map_err(of_entry)?;
+        let extensions = fields.optional(SEQUENCE).map_err(of_entry)?;
+        fields.done().map_err(of_entry)?;
+        let mut entry = Self { serial, revoked_at, reason: None, invalidity_date: None };
+        let mut extensions = extensions.map_or(Reader::new(&[]), |list| list.reader());
+        let mut seen: Vec<&[u8]> = Vec::new();
+        while !extensions.is_empty() {
+            let extension = ExtensionRef::next(&mut extensions).map_err(of_entry)?;
+            if seen.contains(&extension.oid) || seen.len() == MOST_EXTENSIONS {
+                return Err(named("an extension appears twice, or there are more than 16 (RFC 5280 4.2)"));
+            }
+            seen.push(extension.oid);
+            entry.take(&extension).map_err(|problem| match problem {
+                Problem::Rule(rule) => named(rule),
+                Problem::Unknown => {
+                    let id = oid_text(extension.oid);
+                    named(&format!("critical extension {id} is not known here (RFC 5280 5.3)"))
+                }
+            })?;
+        }
+        Ok(entry)
+    }
+
+    fn take(&mut self, extension: &ExtensionRef<'_>) -> std::result::Result<(), Problem> {
+        match extension.oid {
+            oid::REASON_CODE => self.reason = reason(extension.value)?,
+            oid::INVALIDITY_DATE => {
+                let mut value = Reader::new(extension.value);
+                if extension.value.first() != Some(&GENERALIZED_TIME) {
+                    return Err(Problem::Rule("its invalidity date must be a GeneralizedTime (RFC 5280 5.3.2)"));
+                }
+                self.invalidity_date = Some(time::read(&mut value)?);
+                value.done()?;
+            }
+            oid::CERTIFICATE_ISSUER => return Err(Problem::Rule("is of another issuer: the list is an indirect CRL")),
+            _ if extension.critical == Some(true) => return Err(Problem::Unknown),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Most extensions of an entry.
+const MOST_EXTENSIONS: usize = 16;
+
+/// Why an extension of an entry is not taken.
+enum Problem {
+    Rule(&'static str),
+    Unknown,
+}
+
+impl From<DerError> for Problem {
+    fn from(error: DerError) -> Self {
+        Self::Rule(error.0)
+    }
+}
+
+/// Reads reasonCode; unspecified is none.
+fn reason(value: &[u8]) -> std::result::Result<Option<u8>, Problem> {
+    match Reader::only(value, ENUMERATED)?.content {
+        [0] => Ok(None),
+        [REMOVED] => Err(Problem::Rule("removeFromCRL is for delta CRLs (RFC 5280 5.3.1)")),
+        [code @ (1..=6 | 9 | 10)] => Ok(Some(*code)),
+        _ => Err(Problem::Rule("its reason is none of RFC 5280 5.3.1")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::x509::crl::{CrlTbs, entry, entry_with_extensions};
+    use crate::x509::extension::{crl_number, delta_crl_indicator, extension};
+    use crate::x509::name;
+    use crate::x509::pieces::Extensions;
+
+    const ALGORITHM: SignatureAlgorithm = SignatureAlgorithm::Ed25519;
+
+    fn serial(last: u8) -> Serial {
+        Serial::from_octets(&[0x80, last]).unwrap()
+    }
+
+    fn list(entries: &[Vec<u8>], extensions: &[&Extensions]) -> Vec<u8> {
+        let (issuer, entries) = (name::name(&[]), entries.iter().cloned().map(Bytes::from).collect());
+        let tbs = CrlTbs { algorithm: ALGORITHM, issuer: &issuer, this_update: 5, next_update: 9, extensions };
+        tbs.encode(entries).signed(ALGORITHM, &[0; 64]).concat()
+    }
+
+    fn numbered(entries: &[Vec<u8>]) -> Vec<u8> {
+        list(entries, &[&crl_number(300)])
+    }
+
+    fn all(der: Vec<u8>) -> Result<Vec<ForeignEntry>> {
+        let list = ForeignCrl::read(der)?;
+        let (mut all, mut at) = (Vec::new(), 0);
+        loop {
+            let (page, next) = list.page(at, 2)?;
+            if page.is_empty() {
+                return Ok(all);
+            }
+            all.extend(page);
+            at = next;
+        }
+    }
+
+    #[test]
+    fn entries_are_read_in_pages_with_their_reasons_and_dates() {
+        let entries = [
+            entry(&serial(1), 1_700_000_001, None, None),
+            entry(&serial(2), 1_700_000_002, Some(1), Some(1_600_000_000)),
+            entry(&serial(3), 2_600_000_000, Some(10), None),
+            entry_with_extensions(&serial(4), 7, &extension(&[0x2a, 3, 4], false, &[5, 0])),
+            entry_with_extensions(&serial(5), 7, &extension(oid::REASON_CODE, false, &[ENUMERATED, 1, 0])),
+        ];
+        let read = all(numbered(&entries)).unwrap();
+        let of = |last, revoked_at, reason, invalidity_date| ForeignEntry {
+            serial: serial(last),
+            revoked_at,
+            reason,
+            invalidity_date,
+        };
+        let expected = [
+            of(1, 1_700_000_001, None, None),
+            of(2, 1_700_000_002, Some(1), Some(1_600_000_000)),
+            of(3, 2_600_000_000, Some(10), None),
+            of(4, 7, None, None),
+            of(5, 7, None, None),
+        ];
+        assert_eq!(read, expected);
+        assert_eq!(all(numbered(&[])).unwrap(), []);
+        let head = ForeignCrl::read(numbered(&[])).unwrap();
+        assert_eq!((head.number, head.this_update, head.next_update, head.is_partial), (300, 5, Some(9), false));
+    }
+
+    #[test]
+    fn what_is_no_complete_list_of_the_issuers_own_certificates_is_refused() {
+        let number = crl_number(300);
+        let scope = |fields: &[u8]| {
+            let value = [&[SEQUENCE, fields.len() as u8], fields].concat();
+            extension(oid::ISSUING_DISTRIBUTION_POINT, true, &value)
+        };
+        let refused =
+            |extensions: &[&Extensions]| ForeignCrl::read(list(&[], extensions)).unwrap_err().text().to_owned();
+        assert!(refused(&[]).starts_with("crl: has no CRL number"));
+        assert!(refused(&[&number, &delta_crl_indicator(1)]).starts_with("crl: is a delta CRL"));
+        assert!(refused(&[&number, &extension(&[0x2a, 3, 4], true, &[5, 0])]).contains("critical extension 1.2.3.4"));
+        assert!(refused(&[&number, &scope(&[0x84, 1, 0xff])]).contains("indirect"));
+        assert!(refused(&[&number, &scope(&[0x85, 1, 0xff])]).contains("attribute certificates"));
+        assert!(refused(&[&number, &scope(&[0x83, 2, 1, 0x40])]).contains("onlySomeReasons"));
+        assert!(refused(&[&number, &scope(&[0x81, 1, 7])]).contains("BOOLEAN"));
+        assert!(refused(&[&number, &number]).contains("twice"));
+        assert!(refused(&[&crl_number(MOST_NUMBER)]).contains("2^62"));
+        assert!(
+            refused(&[&extension(oid::CRL_NUMBER, false, &[INTEGER, 9, 1, 0, 0, 0, 0, 0, 0, 0, 0])]).contains("2^62")
+        );
+        for (fields, partial) in
+            [(&[][..], false), (&[0x82, 1, 0xff], true), (&[0x81, 1, 0xff], true), (&[0x81, 1, 0], false)]
+        {
+            assert_eq!(ForeignCrl::read(list(&[], &[&number, &scope(fields)])).unwrap().is_partial, partial);
+        }
+        // Version 1 has no version field and no extensions.
+        let der = numbered(&[]);
+        let at = der.windows(3).position(|three| three == [INTEGER, 1, 1]).unwrap();
+        let mut first = der.clone();
+        first[at + 2] = 0;
+        assert!(ForeignCrl::read(first).unwrap_err().text().contains("version 2"));
+        assert!(ForeignCrl::read([&der[..], &[0]].concat()).is_err());
+    }
+
+    #[test]
+    fn an_entry_that_breaks_a_rule_is_named_by_its_serial_number() {
+        let refused = |entry: Vec<u8>| all(numbered(&[entry])).unwrap_err().text().to_owned();
+        let with =
+            |oid: &[u8], critical, value: &[u8]| entry_with_extensions(&serial(7), 1, &extension(oid, critical, value));
+        for (entry, rule) in [
+            (with(oid::REASON_CODE, false, &[ENUMERATED, 1, 8]), "removeFromCRL"),
+            (with(oid::REASON_CODE, false, &[ENUMERATED, 1, 7]), "none of RFC 5280"),
+            (with(oid::REASON_CODE, false, &[ENUMERATED, 2, 0, 1]), "none of RFC 5280"),
+            (with(oid::CERTIFICATE_ISSUER, true, &[SEQUENCE, 0]), "another issuer"),
+            (with(oid::INVALIDITY_DATE, false, b"\x17\x0d700101000000Z"), "GeneralizedTime"),
+            (with(&[0x2a, 3, 4], true, &[5, 0]), "critical extension 1.2.3.4"),
+        ] {
+            let text = refused(entry);
+            assert!(text.starts_with("crl: entry of serial number 80:07: ") && text.contains(rule), "{text}");
+        }
+        let long = [&[SEQUENCE, 38, INTEGER, 21][..], &[1; 21], b"\x17\x0d700101000000Z"].concat();
+        assert!(refused(long).contains("20 octets"));
+    }
+
+    proptest! {
+        #[test]
+        fn mutated_lists_never_panic(at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>()) {
+            let entries = [entry(&serial(1), 1, Some(1), Some(2)), entry(&serial(2), 1, None, None)];
+            let mut der = numbered(&entries);
+            prop_assert!(ForeignCrl::read(der[..cut.index(der.len())].to_vec()).is_err());
+            let at = at.index(der.len());
+            der[at] = byte;
+            let _ = all(der);
+        }
+    }
+}

@@ -1,0 +1,540 @@
+//! Authorities that published CRLs before they came here: `issuers/import/crl` and `signet import`. Those who knew the
+//! old list, openssl and Python's `cryptography`, say whether they take the new one.
+
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use signet::keys::local::PrivateKey;
+use signet::x509::algorithm::SignatureAlgorithm;
+use signet::x509::crl::{CrlTbs, entry};
+use signet::x509::extension;
+use signet::x509::ocsp::IdHash;
+use signet::x509::pem;
+use signet::x509::serial::Serial;
+
+use super::foreign::{Ca, Crl, Files, openssl_text, run};
+use super::mount::{Pki, parse};
+use super::ocsp::{cert_id, request};
+use crate::judges::{judge, refusal};
+use crate::process::{openssl, signet};
+use crate::support::{Answer, App, Client, send};
+
+/// An authority that `openssl ca` keeps: in a folder with its database of certificates.
+struct Authority {
+    files: Files,
+}
+
+const CONFIGURATION: &str = "
+[ca]
+default_ca = own
+[own]
+database = index.txt
+new_certs_dir = .
+serial = serial
+crlnumber = crlnumber
+certificate = ca.pem
+private_key = ca-key.pem
+default_md = sha256
+default_days = 100
+default_crl_days = 7
+policy = any
+crl_extensions = list
+unique_subject = no
+[any]
+commonName = supplied
+[list]
+authorityKeyIdentifier = keyid
+[req]
+distinguished_name = dn
+[dn]
+";
+
+impl Authority {
+    /// With the certificate `authority`, whose next serial number is 4096 and whose next CRL has number 420.
+    fn of(authority: &Ca) -> Self {
+        let files = Files::new();
+        let own: [(&str, &str); 6] = [
+            ("ca.cnf", CONFIGURATION),
+            ("index.txt", ""),
+            ("serial", "1000\n"),
+            ("crlnumber", "01A4\n"),
+            ("ca.pem", &authority.pem),
+            ("ca-key.pem", &authority.key),
+        ];
+        for (name, text) in own {
+            files.write(name, text.as_bytes());
+        }
+        Self { files }
+    }
+
+    fn new(subject: &str) -> Self {
+        Self::of(&Ca::root(subject))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.files.path(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    fn run(&self, arguments: &[&str]) {
+        openssl(&self.path(""), &[&["ca", "-config", "ca.cnf", "-batch"], arguments].concat());
+    }
+
+    /// A leaf called `name`, in `name.pem`.
+    fn issue(&self, name: &str) {
+        let (key, csr, pem) = (format!("{name}.key"), format!("{name}.csr"), format!("{name}.pem"));
+        let subject = format!("/CN={name}");
+        let new = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", &key, "-out", &csr];
+        openssl(&self.path(""), &[&["req", "-new", "-config", "ca.cnf", "-subj", &subject], &new[..]].concat());
+        self.run(&["-in", &csr, "-out", &pem, "-notext"]);
+    }
+
+    fn revoke(&self, name: &str, reason: &[&str]) {
+        self.run(&[&["-revoke", &format!("{name}.pem")], reason].concat());
+    }
+
+    /// Its next CRL, in `crl.pem`.
+    fn publish(&self) -> String {
+        self.run(&["-gencrl", "-out", "crl.pem"]);
+        self.text("crl.pem")
+    }
+
+    fn bundle(&self) -> String {
+        format!("{}\n{}", self.text("ca.pem").trim(), self.text("ca-key.pem"))
+    }
+
+    fn serial(&self, name: &str) -> String {
+        parse(&self.text(&format!("{name}.pem"))).serial().to_string()
+    }
+
+    /// Whether openssl, with this list at hand, takes the leaf.
+    fn is_good(&self, name: &str, crl: &Crl) -> bool {
+        let list = self.files.write("now.pem", openssl_text(&["crl", "-inform", "DER"], &crl.der).as_bytes());
+        let (ca, leaf) = (self.path("ca.pem"), self.path(&format!("{name}.pem")));
+        let [ca, list, leaf] = [&ca, &list, &leaf].map(|path| path.to_str().unwrap());
+        let output = run("openssl", &["verify", "-crl_check", "-CAfile", ca, "-CRLfile", list, leaf], b"");
+        let told = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.success() || told.contains("certificate revoked"), "{told}");
+        output.status.success()
+    }
+}
+
+async fn import(pki: &Pki, bundle: &str) -> String {
+    let answer = pki.post("issuers/import/bundle", json!({ "pem_bundle": bundle })).await;
+    let data = &answer.body["data"];
+    data["imported_issuers"][0].as_str().unwrap_or_else(|| panic!("{}", answer.text)).to_owned()
+}
+
+/// What OCSP says of a serial number of an authority.
+async fn status(pki: &Pki, ca: &str, serial: &str) -> String {
+    let id = cert_id(IdHash::Sha1, &parse(ca), &Serial::parse(serial).unwrap());
+    pki.ocsp(&request(&[id], None)).await.statuses().remove(0)
+}
+
+/// That Python's `cryptography`, which knows the list in the file `old`, takes this one for its successor, on which
+/// these are besides.
+fn assert_follows(old: &Path, new: &Crl, ca: &str, more: &[&str]) {
+    let files = Files::new();
+    let (new, ca) = (files.write("new.crl", &new.der), files.write("ca.pem", ca.as_bytes()));
+    let more: Vec<String> = more.iter().map(|serial| serial.replace(':', "")).collect();
+    let mut arguments = vec!["compare", old.to_str().unwrap(), new.to_str().unwrap(), ca.to_str().unwrap()];
+    arguments.extend(more.iter().map(String::as_str));
+    judge("peer_authority.py", &arguments);
+}
+
+async fn an_authority_of_openssl_goes_on(app: App) {
+    let pki = Pki { app };
+    let own = Authority::new("/CN=Own authority");
+    for name in ["first", "second", "third"] {
+        own.issue(name);
+    }
+    own.revoke("first", &["-crl_reason", "superseded"]);
+    own.revoke("second", &["-crl_compromise", "20250102030405Z"]);
+    let list = own.publish();
+    let ca = own.text("ca.pem");
+    let imported = pki.post("issuers/import/bundle", json!({ "pem_bundle": own.bundle() })).await;
+    let id = imported.body["data"]["imported_issuers"][0].as_str().unwrap().to_owned();
+    assert!(imported.warnings().contains(&format!("the CRLs of issuer {id} begin with number 1")), "{}", imported.text);
+    // Without the list nobody who knew it takes what is published here.
+    let before = pki.crl(&id).await;
+    assert_eq!(before.number(), 1);
+    let (old, files) = (own.path("crl.pem"), Files::new());
+    let (bad, ca_file) = (files.write("bad.crl", &before.der), files.write("ca.pem", ca.as_bytes()));
+    let told = refusal(
+        "peer_authority.py",
+        &["compare", old.to_str().unwrap(), bad.to_str().unwrap(), ca_file.to_str().unwrap()],
+    );
+    assert!(told.contains("number 420 -> 1") && told.contains("is gone"), "{told}");
+
+    let answer = pki.post("issuers/import/crl", json!({ "crl": list })).await;
+    let expected = json!({ "issuers": [id], "crl_number": 420, "published_crl_number": 421, "entries": 2,
+        "imported_entries": 2, "existing_entries": 0 });
+    assert_eq!(answer.body["data"], expected);
+    assert_eq!(answer.warnings(), "");
+    let crl = pki.crl(&id).await;
+    assert_eq!(crl.number(), 421);
+    assert_follows(&old, &crl, &ca, &[]);
+    assert!(crl.is_signed_by(&ca));
+    let goods = ["first", "second", "third"].map(|name| own.is_good(name, &crl));
+    assert_eq!(goods, [false, false, true]);
+    for (name, expected) in [("first", "revoked"), ("second", "revoked"), ("third", "unknown")] {
+        assert_eq!(status(&pki, &ca, &own.serial(name)).await, expected, "{name}");
+    }
+    // It is revoked since then, whoever asks again and how.
+    let listed = pki.list("certs/revoked").await;
+    assert!(listed.contains(&own.serial("first")) && !listed.contains(&own.serial("third")), "{listed:?}");
+    let again = pki.post("revoke", json!({ "certificate": own.text("first.pem") })).await;
+    let by_serial = pki.post("revoke", json!({ "serial_number": own.serial("second") })).await;
+    for (answer, name) in [(&again, "first"), (&by_serial, "second")] {
+        let entry = crl.entry(&own.serial(name)).unwrap();
+        let at = answer.body["data"]["revocation_time_rfc3339"].as_str().unwrap();
+        assert!(entry.contains(&at[11..19]), "{name}: {at} {entry}");
+    }
+    // What was issued elsewhere and is good can be revoked here, by itself.
+    pki.refused("revoke", json!({ "serial_number": own.serial("third") }), "not found").await;
+    pki.post("revoke", json!({ "certificate": own.text("third.pem"), "reason": "keyCompromise" })).await;
+    assert_eq!(status(&pki, &ca, &own.serial("third")).await, "revoked");
+    let next = pki.crl(&id).await;
+    assert!(next.number() > 421 && !own.is_good("third", &next));
+    assert_follows(&old, &next, &ca, &[&own.serial("third")]);
+    // The same list again changes nothing but the number; an earlier one does not take it back.
+    let repeated = pki.post("issuers/import/crl", json!({ "crl": list })).await.body["data"].clone();
+    assert_eq!((&repeated["imported_entries"], &repeated["existing_entries"]), (&json!(0), &json!(2)));
+    let last = pki.crl(&id).await;
+    assert!(last.number() > next.number());
+    assert_eq!(last.serials(), next.serials());
+    // After a start it is the same list.
+    let pki = Pki { app: pki.app.restart().await };
+    assert!(pki.crl(&id).await.der == last.der);
+    assert_eq!(status(&pki, &ca, &own.serial("first")).await, "revoked");
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn an_authority_of_openssl_goes_on_with_its_number_and_its_entries() {
+    an_authority_of_openssl_goes_on(App::start().await).await;
+}
+
+#[actix_web::test]
+async fn an_authority_of_openssl_goes_on_with_its_number_and_its_entries_on_postgresql() {
+    an_authority_of_openssl_goes_on(App::builder().postgres().start().await).await;
+}
+
+#[actix_web::test]
+async fn the_export_of_a_peer_is_imported_from_its_folder() {
+    let pki = Pki::empty().await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let serials = judge("peer_authority.py", &["make", folder.path().to_str().unwrap()]);
+    std::fs::write(path("notes.txt"), "nothing for a server").unwrap();
+    let command = async |arguments: &[&str]| {
+        let mut command = signet();
+        command.args(["import", folder.path().to_str().unwrap()]).args(arguments);
+        command.env("SIGNET_ADDR", pki.app.client.url("").trim_end_matches("/v1/"));
+        command.env("SIGNET_TOKEN", &pki.app.client.token);
+        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        let [out, err] = [output.stdout, output.stderr].map(|octets| String::from_utf8(octets).unwrap());
+        (output.status.success(), out, err)
+    };
+    let (done, out, err) = command(&[]).await;
+    assert!(done, "{out}{err}");
+    assert!(out.contains(": new, with its key\n"), "{out}");
+    assert!(out.contains("number 20261012000017, 4 entries, 4 of them new here"), "{out}");
+    assert!(err.contains("good.pem: is not the certificate of an authority"), "{err}");
+    assert!(err.contains("notes.txt: is neither PEM nor"), "{err}");
+    // Its numbers go on; what stays on hold is said.
+    assert!(!err.contains("begin with number 1") && err.contains("1 entries are on hold"), "{err}");
+    let ca = openssl_text(&["x509"], &std::fs::read(path("bundle.pem")).unwrap());
+    let crl = pki.crl("default").await;
+    assert_eq!(crl.number(), 20_261_012_000_018);
+    assert_follows(&path("issuing-ca.crl"), &crl, &ca, &[]);
+    for serial in serials.lines() {
+        assert_eq!(status(&pki, &ca, &colons(serial)).await, "revoked", "{serial}");
+    }
+    let list = path("now.pem");
+    std::fs::write(&list, openssl_text(&["crl", "-inform", "DER"], &crl.der)).unwrap();
+    std::fs::write(path("only-ca.txt"), &ca).unwrap();
+    let verify = |leaf: &str| {
+        let [ca, list, leaf] = [path("only-ca.txt"), list.clone(), path(leaf)].map(|p| p.to_str().unwrap().to_owned());
+        run("openssl", &["verify", "-crl_check", "-CAfile", &ca, "-CRLfile", &list, &leaf], b"").status.success()
+    };
+    assert_eq!([verify("good.pem"), verify("revoked.pem")], [true, false]);
+    // A second time nothing is new, and what the folder does not say is not asked for.
+    std::fs::remove_file(path("now.pem")).unwrap();
+    let (done, out, _) = command(&[]).await;
+    assert!(
+        done && out.contains(": there before, with its key\n") && out.contains("4 entries, 0 of them new here"),
+        "{out}"
+    );
+    // Nothing is sent when something cannot be read, and a refusal says who refuses.
+    let (done, _, err) = command(&["--mount", "none"]).await;
+    assert!(!done && err.contains("status 404") && err.contains("(is --mount right?)"), "{err}");
+    std::fs::write(path("broken.pem"), "-----BEGIN X509 CRL-----\nMAAA\n-----END X509 CRL-----\n").unwrap();
+    let (done, _, err) = command(&[]).await;
+    assert!(!done && err.contains("broken.pem: crl: "), "{err}");
+    pki.stop().await;
+}
+
+/// `aff` → `0a:ff`.
+fn colons(hex: &str) -> String {
+    let hex = if hex.len() % 2 == 1 { format!("0{hex}") } else { hex.to_owned() };
+    let pairs: Vec<&str> = hex.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).unwrap()).collect();
+    pairs.join(":")
+}
+
+/// A list signed with this key, with extensions beside its number.
+fn list(
+    ca: &Ca,
+    number: u64,
+    entries: &[Vec<u8>],
+    this_update: i64,
+    further: &[&signet::x509::pieces::Extensions],
+) -> Vec<u8> {
+    let key = PrivateKey::from_pem(&ca.key).unwrap();
+    let algorithm = SignatureAlgorithm::for_issuer(key.kind(), 256, false).unwrap();
+    let (certificate, number) = (parse(&ca.pem), extension::crl_number(number));
+    let extensions: Vec<_> = [&number].into_iter().chain(further.iter().copied()).collect();
+    let tbs = CrlTbs {
+        algorithm,
+        issuer: certificate.subject(),
+        this_update,
+        next_update: this_update + 86_400,
+        extensions: &extensions,
+    };
+    let tbs = tbs.encode(entries.iter().cloned().map(Bytes::from).collect());
+    let signature = key.sign(algorithm, &tbs.pieces().collect::<Vec<_>>().concat()).unwrap();
+    tbs.signed(algorithm, &signature).concat()
+}
+
+fn serial(n: u32) -> Serial {
+    Serial::from_octets(&[&[0x31][..], &n.to_be_bytes()].concat()).unwrap()
+}
+
+async fn sent(client: &Client, octets: Vec<u8>) -> Answer {
+    let request = client.request("POST", "pki/issuers/import/crl").header("Content-Type", "application/pkix-crl");
+    send(request.body(octets)).await
+}
+
+fn now(pki: &Pki) -> i64 {
+    pki.app.clock.now().unix_timestamp()
+}
+
+#[actix_web::test]
+async fn a_list_that_is_not_a_complete_one_of_an_issuer_here_is_refused_and_leaves_nothing() {
+    let pki = Pki::empty().await;
+    let (ca, other) = (Ca::root("/CN=Own authority"), Ca::root("/CN=Own authority"));
+    let id = import(&pki, &ca.bundle()).await;
+    let silent = Ca::root_with(
+        ca.key.clone(),
+        "/CN=Silent",
+        "basicConstraints=critical,CA:true\nkeyUsage=critical,keyCertSign",
+        &[],
+    );
+    import(&pki, &silent.pem).await;
+    let before = pki.crl(&id).await;
+    let one = [entry(&serial(1), 1_700_000_000, None, None)];
+    let at = now(&pki);
+    let good = list(&ca, 9, &one, at, &[]);
+    let mut tampered = good.clone();
+    let place = tampered.windows(2).position(|two| two == [0x31, 0]).unwrap();
+    tampered[place + 4] ^= 1;
+    let scope = extension::extension(&[0x55, 0x1d, 28], true, &[0x30, 3, 0x84, 1, 0xff]);
+    let reasons = [entry(&serial(1), 1_700_000_000, None, None), entry(&serial(2), 1_700_000_000, Some(8), None)];
+    let own = Authority::of(&ca);
+    own.files.write(
+        "ca.cnf",
+        CONFIGURATION.replace("crl_extensions = list", "").replace("crlnumber = crlnumber", "").as_bytes(),
+    );
+    let first_version = own.publish().into_bytes();
+    for (octets, rule) in [
+        (list(&other, 9, &one, at, &[]), "crl: its signature was not made by the key of an issuer"),
+        (
+            list(&Ca { key: ca.key.clone(), pem: Ca::root("/CN=X").pem }, 9, &one, at, &[]),
+            "crl: no issuer of this mount has the name",
+        ),
+        (list(&silent, 9, &one, at, &[]), "crl: its issuer may not sign CRLs"),
+        (tampered, "crl: its signature was not made by"),
+        (list(&ca, 9, &one, at + 3600, &[]), "crl: its thisUpdate is still to come"),
+        (list(&ca, 1 << 62, &one, at, &[]), "crl: its CRL number is 2^62 or above"),
+        (list(&ca, 9, &one, at, &[&extension::delta_crl_indicator(3)]), "crl: is a delta CRL"),
+        (list(&ca, 9, &one, at, &[&scope]), "crl: is an indirect CRL"),
+        (list(&ca, 9, &reasons, at, &[]), "crl: entry of serial number 31:00:00:00:02: removeFromCRL"),
+        (first_version, "crl: must be of version 2"),
+        (ca.pem.clone().into_bytes(), "crl: must be exactly one PEM block"),
+        (good[..good.len() - 1].to_vec(), "crl: "),
+        (Vec::new(), "crl: must be given"),
+    ] {
+        let answer = sent(&pki.app.client, octets).await;
+        assert!(answer.status == 400 && answer.error().starts_with(rule), "{rule}: {} {}", answer.status, answer.text);
+    }
+    assert_eq!(pki.list("certs/revoked").await, [""; 0]);
+    assert!(pki.crl(&id).await.der == before.der);
+    assert_eq!(sent(&pki.app.client, good).await.body["data"]["published_crl_number"], 10);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn serial_numbers_that_two_authorities_use_are_kept_apart() {
+    let pki = Pki::empty().await;
+    let (one, two) = (Authority::new("/CN=One"), Authority::new("/CN=Two"));
+    let mut ids = Vec::new();
+    for authority in [&one, &two] {
+        authority.issue("leaf");
+        authority.revoke("leaf", &[]);
+        authority.publish();
+        ids.push(import(&pki, &authority.bundle()).await);
+    }
+    assert_eq!(one.serial("leaf"), two.serial("leaf"));
+    pki.post("issuers/import/crl", json!({ "crl": one.text("crl.pem") })).await;
+    let rule = format!("crl: serial number {} is that of a certificate of another issuer", one.serial("leaf"));
+    pki.refused("issuers/import/crl", json!({ "crl": two.text("crl.pem") }), &rule).await;
+    assert_eq!((pki.crl(&ids[0]).await.number(), pki.crl(&ids[1]).await.number()), (421, 1));
+    // A certificate of another issuer is not revoked by such a list either.
+    let pki = {
+        pki.stop().await;
+        Pki::start().await
+    };
+    pki.role(&json!({})).await;
+    let leaf = pki.ask("issue/r", json!({ "common_name": "localhost" })).await;
+    let ca = Ca::root("/CN=Own authority");
+    import(&pki, &ca.bundle()).await;
+    let at = now(&pki);
+    let answer =
+        sent(&pki.app.client, list(&ca, 9, &[entry(&leaf.certificate.serial(), at, None, None)], at, &[])).await;
+    assert!(answer.status == 400 && answer.error().contains("of another issuer of this mount"), "{}", answer.text);
+    assert_eq!(pki.list("certs/revoked").await, [""; 0]);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn an_issuer_of_the_mount_that_is_on_the_list_signs_no_more() {
+    let pki = Pki::empty().await;
+    let root = Authority::new("/CN=Root");
+    let ca = Ca { key: root.text("ca-key.pem"), pem: root.text("ca.pem").trim().to_owned() };
+    let below = ca.intermediate("/CN=Below", &["-set_serial", "0x2000"]);
+    import(&pki, &root.bundle()).await;
+    let id = import(&pki, &below.bundle()).await;
+    pki.role(&json!({})).await;
+    let ask = json!({ "common_name": "localhost", "ttl": "1h" });
+    pki.ask(&format!("issuer/{id}/issue/r"), ask.clone()).await;
+    let at = now(&pki);
+    let entries = [entry(&Serial::parse("20:00").unwrap(), 1_700_000_000, Some(4), None)];
+    let answer = sent(&pki.app.client, list(&ca, 9, &entries, at, &[])).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    assert!(answer.text.contains(&format!("the issuer {id} (serial number 20:00) is on the list")), "{}", answer.text);
+    pki.refused(&format!("issuer/{id}/issue/r"), ask, "").await;
+    let issuer = pki.get(&format!("issuer/{id}")).await;
+    assert_eq!((&issuer["revoked"], &issuer["revocation_time"]), (&json!(true), &json!(1_700_000_000)));
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn a_long_list_is_stored_in_steps_and_delta_lists_go_on_above_it() {
+    const COUNT: u32 = 20_000;
+    let pki = Pki::empty().await;
+    let ca = Ca::root("/CN=Own authority");
+    let id = import(&pki, &ca.bundle()).await;
+    pki.post("config/crl", json!({ "auto_rebuild": true, "enable_delta": true, "max_crl_entries": COUNT - 1 })).await;
+    let at = now(&pki);
+    let entries: Vec<_> =
+        (0..COUNT).map(|n| entry(&serial(n), 1_600_000_000 + i64::from(n), Some((n % 6) as u8), None)).collect();
+    let octets = list(&ca, 500, &entries, at, &[]);
+    let refused = sent(&pki.app.client, octets.clone()).await;
+    assert!(refused.error().contains("may have 19999 (max_crl_entries of config/crl)"), "{}", refused.text);
+    assert_eq!(pki.list("certs/revoked").await, [""; 0]);
+    pki.post("config/crl", json!({ "max_crl_entries": -1 })).await;
+    // Two at a time are not taken, and others are served meanwhile.
+    let (first, second, health) = futures_util::future::join3(
+        sent(&pki.app.client, octets.clone()),
+        sent(&pki.app.client, octets.clone()),
+        pki.app.client.get("sys/health"),
+    )
+    .await;
+    let mut statuses = [first.status, second.status];
+    statuses.sort_unstable();
+    assert!(matches!(statuses, [200, 503] | [200, 200]), "{statuses:?}");
+    assert_eq!(health.status, 200);
+    let crl = pki.crl(&id).await;
+    assert!(crl.number() > 500);
+    assert_eq!(crl.serials().len(), COUNT as usize);
+    let files = Files::new();
+    let old = files.write("old.crl", &octets);
+    assert_follows(&old, &crl, &ca.pem, &[]);
+    pki.role(&json!({})).await;
+    let leaf = pki.ask("issue/r", json!({ "common_name": "localhost", "ttl": "1h" })).await;
+    pki.post("revoke", json!({ "serial_number": leaf.serial() })).await;
+    assert_eq!(pki.get("crl/rotate-delta").await["success"], true);
+    let delta = pki.fetch("GET", "crl/delta", &[]).await.bytes().await.unwrap().to_vec();
+    let delta = Crl::new(delta);
+    assert!(delta.number() > crl.number());
+    assert_eq!(delta.serials(), [leaf.serial()]);
+    // Tidying leaves what nobody knows the end of.
+    pki.post("tidy", json!({ "tidy_revoked_certs": true, "tidy_cert_store": true, "safety_buffer": "1s" })).await;
+    while pki.get("tidy-status").await["state"] != "Finished" {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    assert_eq!(pki.get("crl/rotate").await["success"], true);
+    assert_eq!(pki.crl(&id).await.serials().len(), COUNT as usize + 1);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn a_list_is_imported_by_whoever_may_and_in_every_form() {
+    let pki = Pki::empty().await;
+    let ca = Ca::root("/CN=Own authority");
+    import(&pki, &ca.bundle()).await;
+    pki.app.policy("import", "path \"pki/issuers/import/crl\" { capabilities = [\"update\"] }").await;
+    pki.app.policy("bundles", "path \"pki/issuers/import/bundle\" { capabilities = [\"update\"] }").await;
+    let (may, may_not) = (pki.app.with_policies(&["import"]).await, pki.app.with_policies(&["bundles"]).await);
+    let at = now(&pki);
+    let lists: Vec<Vec<u8>> =
+        (1..=5).map(|n| list(&ca, 10 * u64::from(n), &[entry(&serial(n), at, None, None)], at, &[])).collect();
+    sent(&may_not, lists[0].clone()).await.assert_denied();
+    sent(&may.with_token(""), lists[0].clone()).await.assert_denied();
+    let text = |n: usize| pem::encode(pem::CRL, &lists[n]);
+    let json = async |crl: Value| may.post("pki/issuers/import/crl", json!({ "crl": crl })).await;
+    let base64 = |n: usize| text(n).lines().filter(|line| !line.starts_with("---")).collect::<Vec<_>>().join("\n");
+    for (n, answer) in [
+        (1, sent(&may, lists[0].clone()).await),
+        (2, sent(&may, text(1).into_bytes()).await),
+        (3, json(text(2).into()).await),
+        (4, json(base64(3).into()).await),
+        (5, json(base64(4).replace('\n', "").into()).await),
+    ] {
+        assert_eq!(answer.body["data"]["published_crl_number"], 10 * n + 1, "{}", answer.text);
+        assert_eq!(answer.body["data"]["imported_entries"], 1, "{}", answer.text);
+    }
+    assert_eq!(pki.list("certs/revoked").await.len(), 5);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn keys_that_were_made_here_have_published_nothing_elsewhere() {
+    let pki = Pki::start().await;
+    let root = Ca::root("/CN=Above");
+    let csr = json!({ "common_name": "Below", "key_type": "ec" });
+    let csr = pki.post("intermediate/generate/internal", csr).await.body["data"]["csr"].clone();
+    let signed = root.signs(
+        csr.as_str().unwrap(),
+        "basicConstraints=critical,CA:true\nkeyUsage=critical,keyCertSign,cRLSign",
+        &[],
+    );
+    let set = pki.post("intermediate/set-signed", json!({ "certificate": signed })).await;
+    assert!(!set.text.contains("begin with number 1"), "{}", set.text);
+    // One whose lists are here already goes on with them.
+    let key = Ca::root("/CN=Twice");
+    assert!(pki.post("config/ca", json!({ "pem_bundle": key.bundle() })).await.text.contains("begin with number 1"));
+    let renewed = Ca::root_with(
+        key.key.clone(),
+        "/CN=Twice",
+        "basicConstraints=critical,CA:true\nsubjectKeyIdentifier=hash",
+        &[],
+    );
+    let again = pki.post("config/ca", json!({ "pem_bundle": renewed.bundle() })).await;
+    assert!(!again.text.contains("begin with number 1"), "{}", again.text);
+    pki.stop().await;
+}
