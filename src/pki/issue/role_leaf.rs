@@ -48,6 +48,7 @@ pub async fn issue(
     let started = Instant::now();
     let entry = role(&view, &request.role)?;
     let record = Record::of(&origin, Some((&request.role, &entry.role)), request.metadata.as_deref())?;
+    record.require_room(&tools)?;
     let mut warnings = Warnings::default();
     let spec = key_spec(&entry.role, &request.key, &mut warnings)?;
     let signer = signer(&view, origin.issuer_or(&entry.role.issuer_ref))?;
@@ -79,6 +80,7 @@ pub async fn sign(
     let started = Instant::now();
     let entry = role(&view, &request.role)?;
     let record = Record::of(&origin, Some((&request.role, &entry.role)), request.metadata.as_deref())?;
+    record.require_room(&tools)?;
     let csr = &request.csr;
     check_key(&entry.role, csr.key.kind())?;
     weak_key::refuse("csr", &csr.key)?;
