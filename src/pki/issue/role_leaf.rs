@@ -55,7 +55,7 @@ pub async fn issue(
     let role = entry.role.filled_for(origin.requester.identity());
     let (names, more) = names::for_issue(&role, &request.names, &origin.requester.display_name)?;
     warnings.extend(more);
-    let now = tools.clock.now();
+    let now = tools.clock.agreed_now()?;
     let (draft, more) = leaf(&entry, spec.kind(), signer, &names, &request.validity, origin.limits, now)?;
     warnings.extend(more);
     draft.check_signer(&*tools.signers)?;
@@ -94,7 +94,7 @@ pub async fn sign(
     let role = entry.role.filled_for(origin.requester.identity());
     let (names, more) = names::for_sign(&role, &request.names, &csr_names(csr)?, display_name)?;
     warnings.extend(more);
-    let now = tools.clock.now();
+    let now = tools.clock.agreed_now()?;
     let (draft, more) = leaf(&entry, csr.key.kind(), signer, &names, &request.validity, origin.limits, now)?;
     warnings.extend(more);
     stages.rules(started);
