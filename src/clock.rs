@@ -1,37 +1,106 @@
 //! Time as a parameter, and the one parser and printer of duration texts.
 //!
 //! Everything that asks for the time takes a [`Clock`]; tests give it one that they move by hand.
+//!
+//! A clock may have a reference: the clock of a database that others use too. What expires, and what is dated, is
+//! decided by one's own clock; one that is far from the reference decides nothing ([`Clock::require_agreed`]). The
+//! reference is asked now and then ([`Clock::compared`]); in between it goes on by the monotonic clock, which no
+//! step of the time moves, so a step is seen by whoever looks next.
 
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 
 /// A point in time, UTC, with nanosecond resolution.
 pub type Time = time::OffsetDateTime;
 
-/// Where the time comes from.
+/// Where the time comes from. Clones are the same clock.
 #[derive(Clone, Default)]
-pub struct Clock(Option<Arc<Mutex<Time>>>);
+pub struct Clock {
+    /// Where it stands, when it is moved by hand.
+    manual: Option<Arc<Mutex<Time>>>,
+    reference: Arc<Reference>,
+}
+
+/// A clock that counts for others too.
+struct Reference {
+    began: Instant,
+    /// What it showed at `began`, nanoseconds since the epoch; [`NOWHERE`] without one.
+    at_begin: AtomicI64,
+    /// Largest difference at which ours may be used, nanoseconds.
+    limit: AtomicI64,
+}
+
+/// No reference.
+const NOWHERE: i64 = i64::MIN;
+
+impl Default for Reference {
+    fn default() -> Self {
+        Self { began: Instant::now(), at_begin: AtomicI64::new(NOWHERE), limit: AtomicI64::new(0) }
+    }
+}
 
 impl Clock {
     /// The system's clock.
     pub fn system() -> Self {
-        Self(None)
+        Self::default()
     }
 
     /// A clock that stands at `now` until [`Clock::advance`] or [`Clock::set`] moves it.
     pub fn manual(now: Time) -> Self {
-        Self(Some(Arc::new(Mutex::new(now))))
+        Self { manual: Some(Arc::new(Mutex::new(now))), ..Self::default() }
+    }
+
+    /// Notes that it is `ahead` of the reference now, and how far it may be.
+    pub fn compared(&self, ahead: time::Duration, limit: Duration) {
+        let shown = (self.now() - ahead).unix_timestamp_nanos() - nanoseconds(self.reference.began.elapsed());
+        let narrow = |number: i128| i64::try_from(number).unwrap_or(i64::MAX);
+        self.reference.limit.store(narrow(nanoseconds(limit)), Ordering::Relaxed);
+        self.reference.at_begin.store(narrow(shown), Ordering::Relaxed);
+    }
+
+    /// Whether `now`, just read, is as near to the reference as it must be, or there is none.
+    fn agrees(&self, now: Time) -> bool {
+        let at_begin = self.reference.at_begin.load(Ordering::Relaxed);
+        if at_begin == NOWHERE {
+            return true;
+        }
+        let there = i128::from(at_begin) + nanoseconds(self.reference.began.elapsed());
+        let limit = self.reference.limit.load(Ordering::Relaxed);
+        (now.unix_timestamp_nanos() - there).abs() <= i128::from(limit)
+    }
+
+    /// Whether it is as near to its reference as it must be, or has none.
+    pub fn is_agreed(&self) -> bool {
+        self.agrees(self.now())
+    }
+
+    /// That it may decide what has expired and date what is signed.
+    ///
+    /// # Errors
+    /// `Unavailable` when it is too far from its reference.
+    pub fn require_agreed(&self) -> Result<()> {
+        self.agreed_now().map(drop)
     }
 
     /// The current time.
     #[expect(clippy::disallowed_methods, reason = "here the system is asked what time it is")]
     pub fn now(&self) -> Time {
-        match &self.0 {
+        match &self.manual {
             None => Time::now_utc(),
             Some(at) => *at.lock().unwrap_or_else(|e| e.into_inner()),
         }
+    }
+
+    /// The current time, for whoever dates what is signed by it, or removes what has ended.
+    ///
+    /// # Errors
+    /// As [`Clock::require_agreed`].
+    pub fn agreed_now(&self) -> Result<Time> {
+        let now = self.now();
+        self.agrees(now).then_some(now).ok_or_else(too_far)
     }
 
     /// Moves a manual clock forward; the system's clock stays as it is.
@@ -41,10 +110,18 @@ impl Clock {
 
     /// Sets a manual clock; the system's clock stays as it is.
     pub fn set(&self, to: Time) {
-        if let Some(at) = &self.0 {
+        if let Some(at) = &self.manual {
             *at.lock().unwrap_or_else(|e| e.into_inner()) = to;
         }
     }
+}
+
+fn too_far() -> Error {
+    Error::new(Kind::Unavailable, "clock: this node's is too far from the database's")
+}
+
+fn nanoseconds(duration: Duration) -> i128 {
+    i128::try_from(duration.as_nanos()).unwrap_or(i128::MAX)
 }
 
 /// RFC 3339 in UTC, with a fraction only where there is one.

@@ -9,7 +9,8 @@
 //! it serves the next request that asks for rights, and refuses the request when it cannot.
 //!
 //! It watches the clocks too: what expires is decided by each node's clock, so nodes whose clocks differ
-//! disagree. The database's clock is the common measure.
+//! disagree. The database's clock is the common measure ([`Clock::compared`]): a node that is too far from it answers
+//! no request that asks for rights, signs no list and removes nothing, until the clocks agree again.
 //!
 //! A server whose store is its own has nobody to follow: then nothing of this runs. Called by the
 //! composition root and, before every decision, by `http`.
@@ -144,20 +145,17 @@ impl Nodes {
         }
     }
 
-    /// That what this node knows of the others' changes is not older than [`STALENESS`]; looks when it is.
+    /// That what this node knows of the others' changes is not older than [`STALENESS`], and its clock near the
+    /// database's; looks when it is not. A machine that was suspended has a clock that was set, and no more.
     ///
     /// # Errors
-    /// `Unavailable` when the log cannot be read.
+    /// `Unavailable` when the log cannot be read, or the clocks differ too much.
     pub async fn fresh(&self) -> Result<()> {
-        match &self.0 {
-            Some(follower) if follower.last().well.elapsed() >= STALENESS => follower.catch_up().await,
-            _ => Ok(()),
+        let Some(follower) = &self.0 else { return Ok(()) };
+        if follower.is_stale() {
+            follower.catch_up().await?;
         }
-    }
-
-    /// Whether the clocks of this node and of the database are close enough to serve.
-    pub fn clocks_agree(&self) -> bool {
-        self.0.as_ref().is_none_or(|follower| follower.skew.is_within_limit())
+        follower.skew.require_agreed()
     }
 }
 
@@ -184,16 +182,18 @@ impl Follower {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether the log must be read before anything is decided.
+    fn is_stale(&self) -> bool {
+        self.last().well.elapsed() >= STALENESS || self.skew.has_moved()
+    }
+
     async fn catch_up(&self) -> Result<()> {
         let mut state = self.state.lock().await;
         // Whoever had the lock before may have looked.
-        let (well, failed) = {
-            let last = self.last();
-            (last.well, last.failed)
-        };
-        if well.elapsed() < STALENESS {
+        if !self.is_stale() {
             return Ok(());
         }
+        let failed = self.last().failed;
         if failed.is_some_and(|at| at.elapsed() < FAILED) {
             return Err(Error::new(Kind::Unavailable, "storage: what other nodes changed cannot be read"));
         }

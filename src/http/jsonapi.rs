@@ -110,6 +110,7 @@ async fn steps(
     if found.route.open {
         return Ok(Reply::Empty);
     }
+    state.clock.require_agreed()?;
     let token = bearer(request.headers());
     trail.shown(token.as_ref().ok());
     let reads = *found.route.method == Method::GET;

@@ -44,6 +44,7 @@ impl Skew {
         };
         let milliseconds = i64::try_from(ahead.whole_milliseconds()).unwrap_or(i64::MAX);
         self.ahead.store(milliseconds, Ordering::Relaxed);
+        self.clock.compared(ahead, self.limit);
         gauge!(telemetry::CLOCK_SKEW_SECONDS).set(ahead.unsigned_abs().as_secs_f64());
         let large = ahead.unsigned_abs() > WARN;
         if large && !self.warned.load(Ordering::Relaxed) {
@@ -61,6 +62,16 @@ impl Skew {
 
     pub(super) fn is_within_limit(&self) -> bool {
         self.size() <= self.limit
+    }
+
+    /// Whether this machine's clock was set since it was last measured, into the limit or out of it.
+    pub(super) fn has_moved(&self) -> bool {
+        self.is_within_limit() != self.clock.is_agreed()
+    }
+
+    /// That this machine's clock may be used at this moment.
+    pub(super) fn require_agreed(&self) -> Result<()> {
+        self.clock.require_agreed()
     }
 
     pub(super) fn refuse_beyond_limit(&self) -> Result<()> {
@@ -98,6 +109,25 @@ mod tests {
             assert!(!skew.is_within_limit());
             let error = skew.refuse_beyond_limit().unwrap_err();
             assert!(error.text().contains(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_set_is_seen_before_it_is_measured_again() {
+        let now = datetime!(2030-01-01 00:00 UTC);
+        let clock = Clock::manual(now);
+        assert!(clock.is_agreed(), "nothing is known of another one");
+        let skew = Skew::new(clock.clone(), LIMIT);
+        skew.measure(now, now);
+        assert!(!skew.has_moved() && clock.require_agreed().is_ok());
+        for step in [time::Duration::days(1), time::Duration::days(-400), time::Duration::days(4000)] {
+            clock.set(now + step);
+            assert!(skew.has_moved() && clock.require_agreed().is_err(), "{step}");
+            skew.measure(clock.now(), now);
+            assert!(!skew.has_moved() && clock.require_agreed().is_err(), "{step}");
+            clock.set(now);
+            assert!(skew.has_moved() && clock.require_agreed().is_ok(), "{step}");
+            skew.measure(now, now);
         }
     }
 

@@ -141,7 +141,7 @@ impl Engine {
     /// # Errors
     /// `Unavailable` from storage; the next call tries again.
     pub async fn sweep_answered(&self) -> Result<()> {
-        let now = self.tools.clock.now().unix_timestamp();
+        let now = self.tools.clock.agreed_now()?.unix_timestamp();
         while self.tools.store.sweep_answered(now, SWEEP).await? == SWEEP {}
         Ok(())
     }

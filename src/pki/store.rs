@@ -399,6 +399,13 @@ pub trait PkiStore: Send + Sync {
     /// callers share a commit. Resolves only when the unit is on disk.
     fn commit(&self, unit: Vec<PkiWrite>) -> BoxFuture<'static, Result<Vec<PkiOutcome>>>;
 
+    /// That a unit would find room at this moment: whoever has a lot to do before there is a unit asks first, so that
+    /// what is refused costs little. It may be refused all the same.
+    ///
+    /// # Errors
+    /// `Busy` when it would not.
+    fn require_room(&self) -> Result<()>;
+
     /// All documents of a mount.
     fn documents(&self, mount: MountId) -> BoxFuture<'static, Result<Vec<Document>>>;
 

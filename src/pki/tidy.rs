@@ -160,7 +160,7 @@ pub async fn write_config(
 impl Engine {
     /// Begins the runs that are due by `config/auto-tidy`. To be called every second or so.
     pub async fn tidy_due(&self) {
-        let now = self.tools().clock.now();
+        let Ok(now) = self.tools().clock.agreed_now() else { return };
         for authority in self.authorities() {
             let view = authority.view();
             let config = &view.auto_tidy.value;

@@ -51,15 +51,20 @@ impl Handle {
     pub(crate) fn submit(&self, unit: Unit) -> Submitted {
         let place = match self.places.clone().try_acquire_owned() {
             Ok(permit) => Place::take(permit, &self.admitted),
-            Err(TryAcquireError::NoPermits) => {
-                counter!(telemetry::COMMIT_FAILURES, "reason" => "busy").increment(1);
-                return Submitted(Err(Error::new(Kind::Busy, "storage: the commit queue is full")));
-            }
+            Err(TryAcquireError::NoPermits) => return Submitted(Err(full())),
             Err(TryAcquireError::Closed) => return Submitted(Err(stopped())),
         };
         let (reply, outcome) = oneshot::channel();
         self.link.submit(Job { unit, arrived: Instant::now(), reply, place });
         Submitted(Ok(outcome))
+    }
+
+    /// That a unit would find room at this moment, for whoever has a lot to do before there is a unit.
+    ///
+    /// # Errors
+    /// `Busy` when it would not.
+    pub(crate) fn require_room(&self) -> Result<()> {
+        if self.places.available_permits() == 0 && !self.places.is_closed() { Err(full()) } else { Ok(()) }
     }
 
     /// How many commits ran so far.
@@ -79,6 +84,11 @@ impl Submitted {
     pub(crate) async fn outcome(self) -> Result<Outcomes> {
         self.0?.await.unwrap_or_else(|_| Err(stopped()))
     }
+}
+
+fn full() -> Error {
+    counter!(telemetry::COMMIT_FAILURES, "reason" => "busy").increment(1);
+    Error::new(Kind::Busy, "storage: the commit queue is full")
 }
 
 fn stopped() -> Error {
@@ -157,10 +167,12 @@ mod tests {
         let (handle, open, _) = gated(2);
         let admitted = [handle.submit(unit(1)), handle.submit(unit(2))];
         assert_eq!(handle.submit(unit(3)).outcome().await.unwrap_err().kind(), Kind::Busy);
+        assert_eq!(handle.require_room().unwrap_err().kind(), Kind::Busy);
         drop(open);
         for one in admitted {
             assert!(one.outcome().await.is_ok());
         }
+        assert!(handle.require_room().is_ok());
         assert!(handle.submit(unit(4)).outcome().await.is_ok());
     }
 

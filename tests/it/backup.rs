@@ -25,7 +25,7 @@ fn run(command: &mut Command) -> Result<String, String> {
 }
 
 /// Copies the store of a data folder to a new file.
-fn backup(folder: &Path, to: &Path) -> Result<String, String> {
+pub fn backup(folder: &Path, to: &Path) -> Result<String, String> {
     run(operator(&["backup"], folder).arg("--to").arg(to))
 }
 

@@ -115,14 +115,24 @@ impl Cluster {
         Self::keep(free.port(), "127.0.0.1", Path::new(""))
     }
 
+    /// A cluster for the caller alone, whose programs have these in their environment.
+    pub(crate) fn with_environment(environment: &[(String, String)]) -> Arc<Self> {
+        Self::keep_in(PORT, "", Path::new(""), environment)
+    }
+
     /// A standby of this one, as it is at present, which follows it.
     pub(crate) fn standby(&self) -> Arc<Self> {
         Self::keep(self.port, "", &self.folder)
     }
 
     fn keep(port: u16, listen: &str, primary: &Path) -> Arc<Self> {
+        Self::keep_in(port, listen, primary, &[])
+    }
+
+    fn keep_in(port: u16, listen: &str, primary: &Path, environment: &[(String, String)]) -> Arc<Self> {
         let binaries = binaries();
         let mut script = unprivileged("sh")
+            .envs(environment.iter().map(|(name, value)| (name, value)))
             .args(["-c", KEEPER, "keeper"])
             .arg(&binaries)
             .args([&port.to_string(), listen])
@@ -235,6 +245,11 @@ impl Database {
             self.cluster.folder.display(),
             self.cluster.port
         )
+    }
+
+    /// Where it is behind a port of this machine that leads to its server.
+    pub(crate) fn url_through(&self, port: u16) -> String {
+        format!("postgres://signet@127.0.0.1:{port}/{}", self.name)
     }
 
     /// Where it is while any of its server and a standby takes writes.

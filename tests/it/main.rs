@@ -5,6 +5,7 @@ mod architecture;
 mod audit;
 mod backup;
 mod canary;
+mod chaos;
 mod circles;
 mod cluster;
 mod command;

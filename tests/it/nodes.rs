@@ -4,7 +4,7 @@
 //! machine does not fail them.
 
 mod crls;
-mod failover;
+pub mod failover;
 mod follow;
 mod identities;
 mod logins;

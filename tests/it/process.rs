@@ -22,6 +22,11 @@ pub fn signet_by(program: &str, arguments: &[&str]) -> Command {
     clean(command)
 }
 
+/// Another build of the program.
+pub fn signet_at(program: &Path) -> Command {
+    clean(Command::new(program))
+}
+
 /// A script for the shell, which ends with all that it started after two minutes.
 pub fn shell(script: &str) -> Command {
     let mut command = Command::new("timeout");

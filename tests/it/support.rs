@@ -518,6 +518,9 @@ pub async fn send(request: reqwest::RequestBuilder) -> Answer {
 
 async fn read(response: Response) -> Answer {
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    // Whoever is told to come again is told when, whatever a test is about.
+    let again = headers.get("retry-after").is_some_and(|value| value.to_str().unwrap().parse::<u64>().is_ok());
+    assert!(again || !matches!(status, 429 | 503), "{status} without Retry-After from {}", response.url());
     let text = response.text().await.unwrap();
     let body = serde_json::from_str(&text).unwrap_or(Value::Null);
     Answer { status, headers, text, body }

@@ -21,7 +21,7 @@ impl Auth {
     /// Removes entities that nobody needs, in small batches. To be called again and again; stopping at any point
     /// does no harm.
     pub(crate) async fn sweep_entities(&self) -> Result<()> {
-        let now = self.clock.now();
+        let now = self.clock.agreed_now()?;
         self.entities.prune(now);
         for _ in 0..STEPS {
             let step = AuthWrite::EntitySweep { now: now - GRACE, again: now + AGAIN, limit: BATCH };

@@ -83,7 +83,7 @@ impl Auth {
     /// # Errors
     /// Those of the store.
     pub async fn sweep(&self) -> Result<u32> {
-        let now = self.clock.now();
+        let now = self.clock.agreed_now()?;
         self.tokens.prune(now);
         self.sweep_policies().await?;
         self.sweep_quotas().await?;

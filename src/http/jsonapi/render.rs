@@ -70,7 +70,7 @@ pub(super) fn refusal(refusal: &Refusal, id: &RequestId, rate: Option<Left>) -> 
     let code = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = HttpResponse::build(code).content_type(MEDIA_TYPE).body(json!({ "errors": errors }).to_string());
     let headers = response.headers_mut();
-    if status == 503 {
+    if matches!(status, 429 | 503) {
         set(headers, RETRY_AFTER, &AGAIN_AFTER.as_secs().to_string());
     }
     if let Some(seconds) = refusal.retry_after {

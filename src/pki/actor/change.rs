@@ -133,6 +133,10 @@ mod tests {
             unreachable!("nothing is written")
         }
 
+        fn require_room(&self) -> Result<()> {
+            unreachable!("nothing is written")
+        }
+
         fn documents(&self, _: MountId) -> BoxFuture<'static, Result<Vec<Document>>> {
             unreachable!("nothing is read")
         }

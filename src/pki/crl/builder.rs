@@ -428,7 +428,7 @@ impl Builder {
             let entries = state.entries.and(&state.fresh).with(issuers);
             let listed = if config.disable { Entries::default() } else { entries.clone() };
             check_size(config, &listed)?;
-            let now = self.clock.now().unix_timestamp();
+            let now = self.clock.agreed_now()?.unix_timestamp();
             state.guard(number, self.loaded, &listed, now, config.disable)?;
             let frame = Frame { number, base: None, this_update: now, next_update: next_update(config, now) };
             let complete = draft(view, signer, &listed, frame)?;
@@ -458,7 +458,7 @@ impl Builder {
         let config = &view.crl_config.value;
         let state = self.states.entry(group.id.clone()).or_default();
         let Some(base) = state.complete.as_ref().map(|list| list.number) else { return Ok(()) };
-        let now = self.clock.now().unix_timestamp();
+        let now = self.clock.agreed_now()?.unix_timestamp();
         let number = state.number() + 1;
         let frame = Frame { number, base: Some(base), this_update: now, next_update: next_update(config, now) };
         let delta = draft(view, signer, &state.fresh, frame)?;

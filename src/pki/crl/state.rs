@@ -17,6 +17,10 @@ use crate::telemetry;
 const RENEW_BEFORE: Duration = Duration::from_secs(12 * 3600);
 /// The least that is left when a CRL is built again, if its life allows: a build takes time.
 const LEAST_LEFT: Duration = Duration::from_secs(60);
+/// How far the time of a list may be ahead of this node's clock: nodes' clocks differ a little. One that is further
+/// ahead was signed by a clock that was wrong, or is now; whoever reads it would not take it yet.
+const AHEAD: i64 = 120;
+
 /// The lists and entries of one group.
 #[derive(Default)]
 pub(super) struct GroupState {
@@ -64,7 +68,8 @@ impl GroupState {
     pub(super) fn complete_due(&self, config: &CrlConfig, wanted: bool, issuers: bool, now: i64) -> bool {
         let Some(complete) = &self.complete else { return true };
         let by_revocation = !config.auto_rebuild && !config.disable && (issuers || !self.fresh.is_empty());
-        wanted || self.stale || by_revocation || now >= renewal(config, complete)
+        let ahead = complete.this_update > now + AHEAD;
+        wanted || self.stale || by_revocation || ahead || now >= renewal(config, complete)
     }
 
     pub(super) fn delta_due(&self, config: &CrlConfig, wanted: bool, now: i64) -> bool {

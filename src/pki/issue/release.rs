@@ -99,6 +99,16 @@ impl<'a> Record<'a> {
     }
 }
 
+impl Record<'_> {
+    /// That it would find room in the store at this moment: keys and signatures are not made for what is refused.
+    ///
+    /// # Errors
+    /// `Busy` when it would not.
+    pub(crate) fn require_room(&self, tools: &Tools) -> Result<()> {
+        if self.store { tools.store.require_room() } else { Ok(()) }
+    }
+}
+
 impl Draft {
     /// That the issuer's key signs with the draft's algorithm, as far as that is known without asking a device: before
     /// somebody's key is generated.

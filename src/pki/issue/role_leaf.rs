@@ -48,13 +48,14 @@ pub async fn issue(
     let started = Instant::now();
     let entry = role(&view, &request.role)?;
     let record = Record::of(&origin, Some((&request.role, &entry.role)), request.metadata.as_deref())?;
+    record.require_room(&tools)?;
     let mut warnings = Warnings::default();
     let spec = key_spec(&entry.role, &request.key, &mut warnings)?;
     let signer = signer(&view, origin.issuer_or(&entry.role.issuer_ref))?;
     let role = entry.role.filled_for(origin.requester.identity());
     let (names, more) = names::for_issue(&role, &request.names, &origin.requester.display_name)?;
     warnings.extend(more);
-    let now = tools.clock.now();
+    let now = tools.clock.agreed_now()?;
     let (draft, more) = leaf(&entry, spec.kind(), signer, &names, &request.validity, origin.limits, now)?;
     warnings.extend(more);
     draft.check_signer(&*tools.signers)?;
@@ -79,6 +80,7 @@ pub async fn sign(
     let started = Instant::now();
     let entry = role(&view, &request.role)?;
     let record = Record::of(&origin, Some((&request.role, &entry.role)), request.metadata.as_deref())?;
+    record.require_room(&tools)?;
     let csr = &request.csr;
     check_key(&entry.role, csr.key.kind())?;
     weak_key::refuse("csr", &csr.key)?;
@@ -92,7 +94,7 @@ pub async fn sign(
     let role = entry.role.filled_for(origin.requester.identity());
     let (names, more) = names::for_sign(&role, &request.names, &csr_names(csr)?, display_name)?;
     warnings.extend(more);
-    let now = tools.clock.now();
+    let now = tools.clock.agreed_now()?;
     let (draft, more) = leaf(&entry, csr.key.kind(), signer, &names, &request.validity, origin.limits, now)?;
     warnings.extend(more);
     stages.rules(started);

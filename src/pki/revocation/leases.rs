@@ -156,7 +156,7 @@ impl Engine {
         let store = &self.tools().store;
         while store.mark_ended(STEP).await? == STEP {}
         let revoked = self.end_marked("", END_OF_IDS, None).await;
-        let now = self.tools().clock.now().unix_timestamp();
+        let now = self.tools().clock.agreed_now()?.unix_timestamp();
         loop {
             let swept = store.sweep_leases(now, STEP).await?;
             metrics::counter!(telemetry::PKI_LEASES_ENDED, "result" => "expired").increment(u64::from(swept));

@@ -207,7 +207,7 @@ async fn sign(
     nonce: Option<&[u8]>,
 ) -> Result<(Bytes, Times)> {
     let started = Instant::now();
-    let this_update = authority.tools().clock.now().unix_timestamp();
+    let this_update = authority.tools().clock.agreed_now()?.unix_timestamp();
     let life = view.crl_config.value.ocsp_expiry().as_secs();
     let next_update = i64::try_from(life).ok().filter(|&life| life > 0).map(|life| this_update + life);
     let data = ResponseData {

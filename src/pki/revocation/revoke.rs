@@ -188,7 +188,7 @@ fn prove_possession(der: &[u8], proof: impl FnOnce() -> Result<PrivateKey>) -> R
 /// already, has expired, or is an issuer.
 pub(crate) async fn of_lease(authority: &Authority, serial: Serial) -> Result<Option<RevocationRow>> {
     let Some(found) = authority.tools().store.certificate(authority.mount(), serial).await? else { return Ok(None) };
-    let now = authority.tools().clock.now();
+    let now = authority.tools().clock.agreed_now()?;
     let target = Target::stored(found);
     let is_issuer = authority.view().issuer_with_der(&target.der).is_some();
     let done = target.revocation.is_some() || target.has_expired(now) || is_issuer;
@@ -196,7 +196,7 @@ pub(crate) async fn of_lease(authority: &Authority, serial: Serial) -> Result<Op
 }
 
 async fn carry_out(authority: &Arc<Authority>, mut target: Target, why: Why, coming: Coming) -> Result<Outcome> {
-    let now = authority.tools().clock.now();
+    let now = authority.tools().clock.agreed_now()?;
     let row = target.revoked(authority.mount(), now, why);
     // Before its end of validity is looked at: what was revoked in time stays so.
     let is_revoked = target.revocation.is_some();
@@ -345,7 +345,7 @@ pub async fn revoke_issuer(
     let view = authority.view();
     let issuer = &view.signer(reference).ok_or_else(Error::not_found)?.issuer;
     let id = issuer.record.id.clone();
-    let now = authority.tools().clock.now();
+    let now = authority.tools().clock.agreed_now()?;
     let rows = issuer_rows(authority, &view, issuer, now, why, requester).await?;
     let wanted = id.clone();
     let ((mut warnings, fresh), crls) = authority

@@ -175,6 +175,7 @@ impl Run {
     /// One unit of writes, and the renewal of the turn in front of it; what was removed is counted. Ends the
     /// run when somebody asked for it.
     async fn step(&mut self, writes: impl Fn() -> Vec<PkiWrite>) -> Step<Removed> {
+        self.authority.tools().clock.require_agreed()?;
         for _ in 0..PATIENCE {
             let unit = std::iter::once(self.turn(Some(TURN))).chain(writes()).collect();
             match self.authority.tools().store.commit(unit).await {

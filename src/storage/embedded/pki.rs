@@ -88,6 +88,10 @@ impl PkiStore for Store<Pool> {
         self.submit(unit)
     }
 
+    fn require_room(&self) -> Result<()> {
+        self.commits.require_room()
+    }
+
     fn documents(&self, mount: MountId) -> BoxFuture<'static, Result<Vec<Document>>> {
         self.open_documents(mount, None)
     }

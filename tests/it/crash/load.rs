@@ -1,6 +1,7 @@
 //! Clients that issue, sign, revoke and fetch the CRL, and the book of what they were told.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
@@ -21,7 +22,9 @@ const REVOKING: usize = 2;
 /// Between two requests of a client that was refused, or that watches.
 const PACE: Duration = Duration::from_millis(10);
 /// Longest wait for what must come.
-const LIMIT: Duration = Duration::from_secs(40);
+const LIMIT: Duration = Duration::from_secs(60);
+/// Longest wait for an answer: longer than the server may take for one.
+const PATIENCE: Duration = Duration::from_secs(100);
 
 /// Everything that was acknowledged, over all runs of a server.
 #[derive(Default)]
@@ -32,6 +35,8 @@ pub struct Book {
     pub revoked: HashMap<String, i64>,
     /// The highest number of a CRL that was seen.
     pub crl_number: u64,
+    /// What each number was seen to mean: a hash of the octets.
+    pub crls: HashMap<u64, u64>,
     /// Answers 503.
     pub refused: usize,
     /// What must not happen.
@@ -77,6 +82,7 @@ pub enum Unanswered {
 /// Clients at work on a thread of their own.
 pub struct Load {
     stop: Arc<AtomicBool>,
+    may_end: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
@@ -85,8 +91,9 @@ impl Load {
     pub fn start(dev: &Dev, token: &str, ledger: &Ledger, unanswered: Unanswered) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let csr = foreign::csr("ec-256", "/CN=sign.test", "");
-        let one =
-            One { client: dev.client().with_token(token), ledger: ledger.clone(), stop: stop.clone(), unanswered };
+        let may_end = Arc::new(AtomicBool::new(unanswered == Unanswered::IsTheEnd));
+        let client = dev.client().with_token(token);
+        let one = One { client, ledger: ledger.clone(), stop: stop.clone(), may_end: may_end.clone() };
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let mut all: Vec<LocalBoxFuture<'_, ()>> = Vec::new();
@@ -102,7 +109,12 @@ impl Load {
             all.push(Box::pin(one.watch()));
             runtime.block_on(join_all(all));
         });
-        Self { stop, thread }
+        Self { stop, may_end, thread }
+    }
+
+    /// From now on a request without an answer is the end of the server.
+    pub fn expect_the_end(&self) {
+        self.may_end.store(true, Ordering::Relaxed);
     }
 
     /// Lets the requests under way end.
@@ -117,7 +129,7 @@ struct One {
     client: Client,
     ledger: Ledger,
     stop: Arc<AtomicBool>,
-    unanswered: Unanswered,
+    may_end: Arc<AtomicBool>,
 }
 
 /// The server is gone.
@@ -130,7 +142,7 @@ impl One {
 
     /// The body of a 200; `None` when it was refused, as it may be.
     async fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Option<Vec<u8>>, Gone> {
-        let mut request = self.client.request(method, path);
+        let mut request = self.client.request(method, path).timeout(PATIENCE);
         if let Some(body) = body {
             request = request.json(body);
         }
@@ -146,7 +158,7 @@ impl One {
                 let text = String::from_utf8_lossy(&body);
                 self.ledger.read().wrong.push(format!("{path}: {status}, Retry-After {retry}: {text}"));
             }
-            Err(_) if self.unanswered == Unanswered::IsTheEnd => return Err(Gone),
+            Err(_) if self.may_end.load(Ordering::Relaxed) => return Err(Gone),
             Err(error) => self.ledger.read().wrong.push(format!("{path}: no answer: {error:?}")),
         }
         tokio::time::sleep(PACE).await;
@@ -202,14 +214,21 @@ impl One {
             };
             let Ok(answer) = self.ask("GET", "pki/crl", None).await else { return };
             let Some(der) = answer else { continue };
-            self.saw(&Crl::parse(&der).unwrap(), before, &revoked);
+            self.saw(&der, before, &revoked);
             tokio::time::sleep(PACE).await;
         }
     }
 
-    fn saw(&self, crl: &Crl, before: u64, revoked: &HashMap<String, i64>) {
-        let (number, missing) = (number(crl), missing(crl, revoked));
+    fn saw(&self, der: &[u8], before: u64, revoked: &HashMap<String, i64>) {
+        let crl = Crl::parse(der).unwrap();
+        let (number, missing) = (number(&crl), missing(&crl, revoked));
+        let mut hash = DefaultHasher::new();
+        der.hash(&mut hash);
         let mut book = self.ledger.read();
+        let hash = hash.finish();
+        if *book.crls.entry(number).or_insert(hash) != hash {
+            book.wrong.push(format!("two CRLs have the number {number}"));
+        }
         book.crl_number = book.crl_number.max(number);
         if number < before {
             book.wrong.push(format!("CRL number {number} after {before}"));

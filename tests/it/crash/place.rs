@@ -65,6 +65,16 @@ impl Place {
         Self { folder: (folder.clone(), folder), command: Box::new(command), ..self }
     }
 
+    /// The same place, with another program.
+    pub fn run_by(self, command: impl Fn() -> Command + 'static) -> Self {
+        Self { command: Box::new(command), ..self }
+    }
+
+    /// Whoever starts from now on is this program.
+    pub fn run_anew(&mut self, command: impl Fn() -> Command + 'static) {
+        self.command = Box::new(command);
+    }
+
     /// The same folder, and another database.
     pub fn with_database(self, database: cluster::Database) -> Self {
         Self { database: Some(database), ..self }
@@ -85,12 +95,23 @@ impl Place {
         String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
     }
 
+    /// The same as [`Place::operator`], over another database with the same seal key.
+    pub fn operator_on(&self, database: &cluster::Database, words: &[&str]) -> String {
+        let output = self.run_operator_on(&format!("database_url = {:?}", database.url()), words);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
     fn run_operator(&self, words: &[&str]) -> std::process::Output {
-        let file = self.temporary.path().join("signet.toml");
         let store = match &self.database {
             Some(database) => format!("database_url = {:?}", database.url()),
             None => format!("data_dir = {:?}", self.folder.0),
         };
+        self.run_operator_on(&store, words)
+    }
+
+    fn run_operator_on(&self, store: &str, words: &[&str]) -> std::process::Output {
+        let file = self.temporary.path().join("signet.toml");
         std::fs::write(&file, format!("{store}\nseal_key_file = {:?}\n", self.file("seal.key"))).unwrap();
         (self.command)().arg("operator").args(words).arg("--config").arg(file).output().unwrap()
     }
@@ -101,12 +122,18 @@ impl Place {
     }
 
     /// Starts a server by a prepared command.
-    pub fn start_by(&self, mut command: Command) -> Dev {
+    pub fn start_by(&self, command: Command) -> Dev {
+        self.start_at(command, None)
+    }
+
+    /// Starts a server by a prepared command, which comes to the database by a way of its own.
+    pub fn start_at(&self, mut command: Command, url: Option<&str>) -> Dev {
         // What it complains of is wanted when a test fails only.
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.temporary.path().join("log"));
         command.stderr(log.unwrap());
         let mut arguments = vec!["--root-token", ROOT, "--data-dir", self.folder.0.to_str().unwrap()];
-        let url = self.url.clone().or_else(|| self.database.as_ref().map(cluster::Database::url));
+        let url = url.map(str::to_owned).or_else(|| self.url.clone());
+        let url = url.or_else(|| self.database.as_ref().map(cluster::Database::url));
         if let Some(url) = &url {
             arguments.extend(["--database-url", url]);
         }
@@ -136,6 +163,16 @@ impl Place {
         let answer = dev.client().post("auth/token/create-orphan", json!({ "policies": ["root"] })).await;
         assert_eq!(answer.status, 200, "{}", answer.text);
         dev.client().with_token(answer.body["auth"]["client_token"].as_str().unwrap())
+    }
+
+    /// The program, as this place runs it.
+    pub fn command(&self) -> Command {
+        (self.command)()
+    }
+
+    /// The database, when the data is not in the folder.
+    pub fn database(&self) -> Option<&cluster::Database> {
+        self.database.as_ref()
     }
 
     /// A file of the data folder.

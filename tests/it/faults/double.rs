@@ -250,6 +250,10 @@ impl PkiStore for Double {
         self.call("commit (pki)", |s| s.pki.commit(unit))
     }
 
+    fn require_room(&self) -> Result<()> {
+        self.0.real().pki.require_room()
+    }
+
     fn documents(&self, mount: MountId) -> BoxFuture<'static, Result<Vec<Document>>> {
         self.call("documents (pki)", |s| s.pki.documents(mount))
     }

@@ -9,7 +9,7 @@ use crate::crash::load::{Ledger, Load, Unanswered};
 use crate::crash::place::Place;
 
 /// A server, and a standby that has all that is answered as committed.
-fn pair() -> (std::sync::Arc<Cluster>, crate::cluster::Database, std::sync::Arc<Cluster>) {
+pub fn pair() -> (std::sync::Arc<Cluster>, crate::cluster::Database, std::sync::Arc<Cluster>) {
     let primary = Cluster::new();
     let database = primary.database();
     let standby = primary.standby();

@@ -16,7 +16,7 @@ impl Auth {
     pub(crate) async fn sweep_secret_ids(&self) -> Result<u32> {
         let mut removed = 0;
         for _ in 0..STEPS {
-            match self.store.sweep_secret_ids(self.clock.now(), BATCH).await? {
+            match self.store.sweep_secret_ids(self.clock.agreed_now()?, BATCH).await? {
                 0 => break,
                 count => removed += count,
             }

@@ -64,6 +64,10 @@ fn decoded(text: &[u8]) -> Option<Vec<u8>> {
 }
 
 async fn answered(call: &Call, request: &[u8]) -> Result<Answered> {
+    // An answer is dated, and nobody need show rights for it.
+    if let Err(error) = call.state.clock.require_agreed() {
+        return Ok(Answered::failed(&error));
+    }
     match call.authority().await {
         // Unified data is this server's own; it is there when it is switched on.
         Ok(authority)

@@ -43,10 +43,14 @@ pub(super) async fn health(call: Call) -> Result<Answer> {
         "cluster_id": identity.cluster_id,
     });
     let answer = Answer::from(Body::Plain(body));
-    if call.state.stopping.is() || !call.state.nodes.clocks_agree() || !call.state.reach.is_within().await {
+    if call.state.stopping.is() || !call.state.clock.is_agreed() || !call.state.reach.is_within().await {
         return Ok(Answer { headers: vec![("retry-after", "1".to_owned())], ..answer.with_status(503) });
     }
-    Ok(answer.with_status(active))
+    Ok(match active {
+        // That, too, is for whoever comes again.
+        429 | 503 => Answer { headers: vec![("retry-after", "1".to_owned())], ..answer.with_status(active) },
+        _ => answer.with_status(active),
+    })
 }
 
 fn status_code(call: &Call, name: &str) -> Result<Option<u16>> {

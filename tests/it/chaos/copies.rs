@@ -1,0 +1,83 @@
+//! A copy of the store, made beside the servers in the middle of everything, and what it must hold.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use rusqlite::{Connection, OpenFlags};
+
+use super::site::Node;
+use crate::backup::backup;
+use crate::cluster;
+use crate::crash::place::Place;
+
+/// A copy, and what was acknowledged before it was begun.
+pub struct Copy {
+    store: Store,
+    issued: BTreeSet<String>,
+    revoked: BTreeSet<String>,
+}
+
+enum Store {
+    Database(cluster::Database),
+    File { file: PathBuf, _folder: tempfile::TempDir },
+}
+
+/// A serial number as the stores show it.
+fn plain(serial: &str) -> String {
+    serial.replace(':', "")
+}
+
+impl Copy {
+    /// Copies the store by the means that operators have.
+    pub fn make(place: &Place, nodes: &[Node]) -> Self {
+        let (mut issued, mut revoked) = (BTreeSet::new(), BTreeSet::new());
+        for node in nodes {
+            let book = node.ledger.read();
+            issued.extend(book.issued.keys().map(|serial| plain(serial)));
+            revoked.extend(book.revoked.keys().map(|serial| plain(serial)));
+        }
+        let store = match place.database() {
+            Some(database) => {
+                let dump = database.dump();
+                // On a server that nothing is done to.
+                let copy = cluster::shared().database();
+                copy.load(&dump);
+                Store::Database(copy)
+            }
+            None => {
+                let folder = tempfile::tempdir().unwrap();
+                let file = folder.path().join("copy.db");
+                backup(&place.file(""), &file).unwrap();
+                Store::File { file, _folder: folder }
+            }
+        };
+        Self { store, issued, revoked }
+    }
+
+    /// That it is whole, and has all that was acknowledged before it.
+    pub fn judge(&self, place: &Place) {
+        let said = match &self.store {
+            Store::Database(database) => place.operator_on(database, &["verify-backup"]),
+            Store::File { file, .. } => place.operator(&["verify-backup", file.to_str().unwrap()]),
+        };
+        assert!(said.ends_with(": ok\n"), "the copy: {said}");
+        for (table, known) in [("certificate", &self.issued), ("revocation", &self.revoked)] {
+            let missing: Vec<_> = known.difference(&self.serials(table)).cloned().collect();
+            assert_eq!(missing, [""; 0], "{table}: acknowledged before the copy, and not in it");
+        }
+    }
+
+    fn serials(&self, table: &str) -> BTreeSet<String> {
+        match &self.store {
+            Store::Database(database) => {
+                let rows = database.psql(&format!("SELECT encode(serial, 'hex') FROM {table}"));
+                rows.lines().map(str::to_owned).collect()
+            }
+            Store::File { file, .. } => {
+                let db = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
+                let mut rows = db.prepare(&format!("SELECT lower(hex(serial)) FROM {table}")).unwrap();
+                rows.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+            }
+        }
+    }
+}

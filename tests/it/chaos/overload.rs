@@ -1,0 +1,146 @@
+//! More is asked than can be done: what is done stays as much as before, and the rest hears so at once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use serde_json::json;
+
+use super::seed::{Seed, is_long, rounds};
+use crate::serve::{Served, Site};
+use crate::support::{Answer, Client, send};
+
+/// Most writes under way in the server.
+const QUEUE: usize = 16;
+/// As many clients as the server has work for: what else it writes now and then finds a place, too.
+const CLIENTS: usize = 12;
+/// How many times as many ask in overload.
+const TIMES: usize = 5;
+/// How much of the peak is done under overload, and how long the slowest refusal but one in a hundred may take.
+const GOODPUT: f64 = 0.8;
+const REFUSAL: Duration = Duration::from_millis(50);
+
+/// What a crowd of clients was told.
+#[derive(Default)]
+struct Told {
+    issued: BTreeMap<String, String>,
+    refusals: Vec<Duration>,
+    took: Duration,
+}
+
+impl Told {
+    fn rate(&self) -> f64 {
+        self.issued.len() as f64 / self.took.as_secs_f64()
+    }
+
+    /// How long all refusals but one in a hundred took at most.
+    fn slowest(&mut self) -> Duration {
+        self.refusals.sort();
+        self.refusals[(self.refusals.len() - 1) * 99 / 100]
+    }
+}
+
+fn judge(told: &mut Told, answer: &Answer, took: Duration) {
+    match answer.status {
+        200 => {
+            let text = |name: &str| answer.body["data"][name].as_str().unwrap().to_owned();
+            let again = told.issued.insert(text("serial_number"), text("certificate"));
+            assert!(again.is_none(), "a serial number came twice");
+        }
+        503 => {
+            assert_eq!(answer.header("retry-after"), "1", "{}", answer.text);
+            assert_eq!(answer.header("content-type"), "application/json");
+            assert_eq!(answer.error(), "storage: the commit queue is full");
+            told.refusals.push(took);
+        }
+        status => panic!("{status}: {}", answer.text),
+    }
+}
+
+/// So many clients, each of which asks again as soon as it is answered, until it is enough.
+fn crowd(client: &Client, count: usize, enough: impl Fn(&Told) -> bool + Send + 'static) -> Told {
+    let (client, stop) = (client.clone(), Arc::new(AtomicBool::new(false)));
+    let thread = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let told = std::cell::RefCell::new(Told::default());
+        let started = Instant::now();
+        let one = async || {
+            while !stop.load(Ordering::Relaxed) {
+                let asked = Instant::now();
+                let body = json!({ "common_name": "a.test" });
+                let answer = send(client.request("POST", "pki/issue/web").json(&body)).await;
+                let mut told = told.borrow_mut();
+                judge(&mut told, &answer, asked.elapsed());
+                told.took = started.elapsed();
+                stop.fetch_or(enough(&told), Ordering::Relaxed);
+            }
+        };
+        runtime.block_on(join_all((0..count).map(|_| one())));
+        told.into_inner()
+    });
+    thread.join().unwrap()
+}
+
+/// A server with few places for writes, and a client of an authority in it.
+async fn server() -> (Site, Served, Client) {
+    let site = Site::new();
+    site.configure(&format!("commit_queue = {QUEUE}\n"));
+    let token = site.init();
+    let served = Served::start(site.command(&["serve"]).env("SIGNET_WORKERS", "2"), &site.path("log"));
+    let client = served.client(&token);
+    assert_eq!(client.post("sys/mounts/pki", json!({ "type": "pki" })).await.status, 204);
+    let root = json!({ "common_name": "Root", "key_type": "ec" });
+    assert_eq!(client.post("pki/root/generate/internal", root).await.status, 200);
+    let role = json!({ "allow_any_name": true, "key_type": "ec", "ttl": "1h" });
+    assert_eq!(client.post("pki/roles/web", role).await.status, 200);
+    (site, served, client)
+}
+
+#[actix_web::test]
+async fn five_times_the_load_costs_refusals_and_nothing_that_was_answered() {
+    let mut seed = Seed::new();
+    let (site, served, client) = server().await;
+    let long = is_long();
+    let peak =
+        crowd(&client, CLIENTS, move |told| if long { told.took.as_secs() >= 15 } else { told.issued.len() >= 60 });
+    assert_eq!(peak.refusals.len(), 0, "fewer than there are places");
+    // A new data key and a copy in the middle of it.
+    let (wait, second) = (seed.millis(50..400), client.clone());
+    let (data, copy) = (site.path("data"), site.path("copy.db"));
+    let aside = std::thread::spawn(move || {
+        std::thread::sleep(wait);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let rotate = async || second.post("sys/rotate", json!({})).await.status;
+        while runtime.block_on(rotate()) != 204 {}
+        crate::backup::backup(&data, &copy).unwrap();
+    });
+    let refusals = rounds(20, 1);
+    let mut told = crowd(&client, TIMES * CLIENTS, move |told| match long {
+        true => told.took.as_secs() >= 60 && told.refusals.len() >= refusals,
+        false => told.issued.len() >= 120 && told.refusals.len() >= refusals,
+    });
+    aside.join().unwrap();
+    let (slowest, refused) = (told.slowest(), told.refusals.len());
+    println!("peak {:.0}/s, overload {:.0}/s, {refused} refusals, slowest {slowest:?}", peak.rate(), told.rate());
+    if is_long() {
+        assert!(told.rate() >= GOODPUT * peak.rate(), "{:.0}/s of {:.0}/s", told.rate(), peak.rate());
+        assert!(slowest < REFUSAL, "{slowest:?}");
+    }
+    // It goes on as if nothing had been, with all that it answered.
+    let after = crowd(&client, CLIENTS, |told| told.issued.len() >= 40);
+    assert_eq!(after.refusals.len(), 0);
+    for (serial, pem) in peak.issued.iter().chain(&told.issued).chain(&after.issued) {
+        let answer = client.get(&format!("pki/cert/{serial}")).await;
+        assert_eq!(answer.body["data"]["certificate"].as_str(), Some(pem.as_str()), "{serial}: {}", answer.text);
+    }
+    served.terminate();
+    let last = site.path("last.db");
+    crate::backup::backup(&site.path("data"), &last).unwrap();
+    for file in [site.path("copy.db"), last] {
+        let mut verify = site.command(&["operator", "verify-backup"]);
+        let output = verify.arg(&file).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+}
