@@ -23,7 +23,7 @@ async fn post(client: &Client, path: &str, body: Value) -> Value {
 
 fn verify(folder: &Path, file: &Path) -> Result<String, String> {
     let output = operator(&["verify-backup"], folder).arg(file).output().unwrap();
-    let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
     if output.status.success() { Ok(said) } else { Err(said) }
 }
 
