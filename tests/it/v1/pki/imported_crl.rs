@@ -40,10 +40,14 @@ default_days = 100
 default_crl_days = 7
 policy = any
 crl_extensions = list
+x509_extensions = leaf
 unique_subject = no
 [any]
 commonName = supplied
 [list]
+authorityKeyIdentifier = keyid
+[leaf]
+basicConstraints = CA:false
 authorityKeyIdentifier = keyid
 [req]
 distinguished_name = dn
