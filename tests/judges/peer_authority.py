@@ -119,14 +119,15 @@ def compare(old, new, ca, more):
         problems.append(f"number {number(old)} -> {number(new)}")
     if new.last_update_utc < old.last_update_utc:
         problems.append("thisUpdate")
+    listed = {one.serial_number: one for one in new}
     for one in old:
-        there = new.get_revoked_certificate_by_serial_number(one.serial_number)
+        there = listed.get(one.serial_number)
         if there is None:
             problems.append(f"{one.serial_number:x} is gone")
         elif there.revocation_date_utc != one.revocation_date_utc or extensions(there) != extensions(one):
             problems.append(f"{one.serial_number:x} differs")
     for serial in more:
-        if new.get_revoked_certificate_by_serial_number(int(serial, 16)) is None:
+        if int(serial, 16) not in listed:
             problems.append(f"{serial} is missing")
     print("; ".join(problems) or f"number {number(new)}")
     return 1 if problems else 0

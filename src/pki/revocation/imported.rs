@@ -196,7 +196,10 @@ impl Import {
                 "the issuer {id} (serial number {serial}) is on the list: it signs no certificate any more"
             ));
         }
-        let (issuers, number, now) = (self.issuers.clone(), self.list.number, self.authority.tools().clock.now());
+        let (issuers, now) = (self.issuers.clone(), self.authority.tools().clock.now());
+        // Entries that are new make the next list due, whatever the settings say of revocations.
+        let published = self.published().await.filter(|_| imported > 0).map_or(0, |list| list.number);
+        let number = self.list.number.max(published);
         let plan = move |view: &View| {
             let mut next = view.clone();
             let mut writes = Vec::new();
@@ -224,7 +227,8 @@ impl Import {
             Ok((Planned { view: next, writes, crls: false }, ()))
         };
         self.authority.change(plan).await?;
-        warnings.extend(self.authority.build_crls(WantedCrls { complete: true, ..WantedCrls::DUE }).await?);
+        warnings.extend(self.authority.build_crls(WantedCrls::DUE).await?);
+        let number = self.list.number;
         let published = self.published().await.map(|list| list.number).filter(|published| *published > number);
         Ok(ImportedList { issuers: self.issuers, number, published, entries: self.entries, imported, warnings })
     }
