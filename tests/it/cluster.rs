@@ -131,8 +131,10 @@ impl Cluster {
 
     fn keep_in(port: u16, listen: &str, primary: &Path, environment: &[(String, String)]) -> Arc<Self> {
         let binaries = binaries();
-        let mut script = unprivileged("sh")
-            .envs(environment.iter().map(|(name, value)| (name, value)))
+        // Set by whoever runs as the server does: what is preloaded leaves things behind for those of the same user.
+        let mut script = unprivileged("env")
+            .args(environment.iter().map(|(name, value)| format!("{name}={value}")))
+            .arg("sh")
             .args(["-c", KEEPER, "keeper"])
             .arg(&binaries)
             .args([&port.to_string(), listen])

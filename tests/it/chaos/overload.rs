@@ -1,7 +1,6 @@
 //! More is asked than can be done: what is done stays as much as before, and the rest hears so at once.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -59,9 +58,10 @@ fn judge(told: &mut Told, answer: &Answer, took: Duration) {
     }
 }
 
-/// So many clients, each of which asks again as soon as it is answered, until it is enough.
-fn crowd(client: &Client, count: usize, enough: impl Fn(&Told) -> bool + Send + 'static) -> Told {
-    let (client, stop) = (client.clone(), Arc::new(AtomicBool::new(false)));
+/// So many clients, each of which asks again as soon as it is answered, until it is enough. Their connections are
+/// served by a thread of their own.
+fn crowd(client: Client, count: usize, enough: impl Fn(&Told) -> bool + Send + 'static) -> Told {
+    let stop = AtomicBool::new(false);
     let thread = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let told = std::cell::RefCell::new(Told::default());
@@ -84,7 +84,7 @@ fn crowd(client: &Client, count: usize, enough: impl Fn(&Told) -> bool + Send + 
 }
 
 /// A server with few places for writes, and a client of an authority in it.
-async fn server() -> (Site, Served, Client) {
+async fn server() -> (Site, Served, String) {
     let site = Site::new();
     site.configure(&format!("commit_queue = {QUEUE}\n"));
     let token = site.init();
@@ -95,29 +95,32 @@ async fn server() -> (Site, Served, Client) {
     assert_eq!(client.post("pki/root/generate/internal", root).await.status, 200);
     let role = json!({ "allow_any_name": true, "key_type": "ec", "ttl": "1h" });
     assert_eq!(client.post("pki/roles/web", role).await.status, 200);
-    (site, served, client)
+    (site, served, token)
 }
 
 #[actix_web::test]
 async fn five_times_the_load_costs_refusals_and_nothing_that_was_answered() {
     let mut seed = Seed::new();
-    let (site, served, client) = server().await;
+    let (site, served, token) = server().await;
+    let client = served.client(&token);
     let long = is_long();
-    let peak =
-        crowd(&client, CLIENTS, move |told| if long { told.took.as_secs() >= 15 } else { told.issued.len() >= 60 });
+    let enough = move |told: &Told| if long { told.took.as_secs() >= 15 } else { told.issued.len() >= 60 };
+    let peak = crowd(served.client(&token), CLIENTS, enough);
     assert_eq!(peak.refusals.len(), 0, "fewer than there are places");
     // A new data key and a copy in the middle of it.
-    let (wait, second) = (seed.millis(50..400), client.clone());
+    let (wait, second) = (seed.millis(50..400), served.client(&token));
     let (data, copy) = (site.path("data"), site.path("copy.db"));
     let aside = std::thread::spawn(move || {
         std::thread::sleep(wait);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let rotate = async || second.post("sys/rotate", json!({})).await.status;
-        while runtime.block_on(rotate()) != 204 {}
+        while runtime.block_on(rotate()) != 204 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         crate::backup::backup(&data, &copy).unwrap();
     });
     let refusals = rounds(20, 1);
-    let mut told = crowd(&client, TIMES * CLIENTS, move |told| match long {
+    let mut told = crowd(served.client(&token), TIMES * CLIENTS, move |told| match long {
         true => told.took.as_secs() >= 60 && told.refusals.len() >= refusals,
         false => told.issued.len() >= 120 && told.refusals.len() >= refusals,
     });
@@ -129,7 +132,7 @@ async fn five_times_the_load_costs_refusals_and_nothing_that_was_answered() {
         assert!(slowest < REFUSAL, "{slowest:?}");
     }
     // It goes on as if nothing had been, with all that it answered.
-    let after = crowd(&client, CLIENTS, |told| told.issued.len() >= 40);
+    let after = crowd(served.client(&token), CLIENTS, |told| told.issued.len() >= 40);
     assert_eq!(after.refusals.len(), 0);
     for (serial, pem) in peak.issued.iter().chain(&told.issued).chain(&after.issued) {
         let answer = client.get(&format!("pki/cert/{serial}")).await;

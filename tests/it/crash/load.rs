@@ -194,7 +194,10 @@ impl One {
             match &answer {
                 Ok(Some(answer)) => {
                     let answer: Value = serde_json::from_slice(answer).unwrap();
-                    book.revoked.insert(serial, answer["data"]["revocation_time"].as_i64().unwrap());
+                    // One that has ended since is not revoked any more.
+                    if let Some(time) = answer["data"]["revocation_time"].as_i64() {
+                        book.revoked.insert(serial, time);
+                    }
                 }
                 // Nobody knows: it is asked again.
                 Ok(None) | Err(Gone) => book.to_revoke.push(serial),
