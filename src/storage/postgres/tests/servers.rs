@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::net::{UnixListener, UnixStream};
 
 use super::*;
+use crate::nodes::store::Course;
 use crate::storage::backend::Reader as _;
 
 /// A way to the server of a database that is as slow as it is told, milliseconds for each connection.
@@ -43,6 +44,43 @@ async fn a_connection_that_takes_longer_than_its_caller_waits_is_there_for_the_n
 }
 
 #[tokio::test]
+async fn a_standby_that_took_over_is_another_course_of_events_and_another_connection_is_not() {
+    let primary = cluster::Cluster::new();
+    let database = primary.database();
+    let standby = primary.standby();
+    let fixture = Postgres::new();
+    let on = |server: &Arc<cluster::Cluster>| PostgresUrl::parse(&database.on(server).url()).unwrap();
+    let options = crate::storage::Options {
+        database: crate::storage::Database::Postgres(on(&primary)),
+        seal_key: fixture.seal_key(),
+        clock: fixture.clock().clone(),
+        queue: 10,
+    };
+    let node = crate::storage::open(options).await.unwrap();
+    let mount = MountId::random();
+    node.auth().commit(vec![AuthWrite::MountCreate(mount)]).await.unwrap();
+    node.pki().commit(document(mount, "a")).await.unwrap();
+    let is_there = "SELECT COUNT(*) FROM document WHERE name = 'a'";
+    while database.on(&standby).psql(is_there) != "1" {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let ask = async |server: &Arc<cluster::Cluster>, point: Point| {
+        let (client, driver) = connect::client(&on(server)).await.unwrap();
+        let made = Instant::now();
+        changes::since(&query::Session::new(client, driver), made, point, 7).await.ok().unwrap()
+    };
+    let first = ask(&primary, Point::default()).await;
+    assert!(!first.is_other_course && first.point.course.is_some(), "nothing was seen before");
+    let again = ask(&primary, first.point).await;
+    assert!(!again.is_other_course, "another connection to the same server");
+    standby.promote();
+    let moved = ask(&standby, again.point).await;
+    assert!(moved.is_other_course);
+    assert_eq!(moved.mounts.iter().find(|change| change.mount == mount).map(|change| change.version), Some(1));
+    assert!(!ask(&standby, moved.point).await.is_other_course);
+}
+
+#[tokio::test]
 async fn a_session_writes_on_no_server_that_the_writer_refuses() {
     let fixture = Postgres::new();
     let (mut writer, reader) = open(fixture.url()).await.unwrap();
@@ -65,4 +103,19 @@ async fn a_session_writes_on_no_server_that_the_writer_refuses() {
     fixture.database.psql(&format!("ALTER DATABASE {name} SET synchronous_commit = on"));
     assert!(reader.run("test", work("four"), true).await.is_ok());
     assert_eq!(fixture.number("SELECT COUNT(*) FROM meta WHERE name IN ('two', 'three')"), 0);
+}
+
+#[tokio::test]
+async fn nothing_is_sealed_with_a_key_that_was_lost_with_the_server_before() {
+    let early = Instant::now();
+    let (fixture, storage, mount) = node().await;
+    let of_another = Course { system: 1, timeline: 1 };
+    let point = Point { place: 0, read_at: Some(early), course: Some(of_another) };
+    assert_eq!(storage.keyring().rotate().await.unwrap(), 2);
+    write(&storage, mount, "before").await;
+    fixture.change("DELETE FROM meta WHERE name = 'data-key/2'", &[]);
+    let found = storage.changes().unwrap().since(point).await.unwrap();
+    assert!(found.is_other_course && found.point.course.is_some_and(|course| course != of_another));
+    write(&storage, mount, "after").await;
+    assert_eq!((term(&fixture, "before"), term(&fixture, "after")), (vec![0, 0, 0, 2], vec![0, 0, 0, 1]));
 }
