@@ -175,6 +175,14 @@ struct Held {
     batch: Option<Arc<Batch>>,
 }
 
+impl Held {
+    /// Of a token that is stored.
+    fn of(row: &TokenRow) -> Self {
+        let TokenRow { hash, accessor_hash: recorded_as, expires_at, uses, .. } = *row;
+        Self { hash, recorded_as, expires_at, uses, batch: None }
+    }
+}
+
 /// Tokens, policies and the mount table of one server.
 pub struct Auth {
     store: Arc<dyn AuthStore>,
@@ -353,19 +361,17 @@ impl Auth {
 
     /// Who is behind a row; `Forbidden` when its entity is gone or disabled.
     async fn caller(&self, row: &TokenRow) -> Result<Arc<Caller>> {
-        let held = Held {
-            hash: row.hash,
-            recorded_as: row.accessor_hash,
-            expires_at: row.expires_at,
-            uses: row.uses,
-            batch: None,
-        };
-        self.caller_of(Record::of(row)?, held).await
+        self.caller_of(Record::of(row)?, Held::of(row)).await
     }
 
     /// Who holds a token, by what is known of it; `Forbidden` when its entity is gone or disabled.
     async fn caller_of(&self, record: Record, held: Held) -> Result<Arc<Caller>> {
         let entity = self.entity_behind(&record.entity_id).await?;
+        Ok(self.caller_with(record, held, entity))
+    }
+
+    /// Who holds a token, with this entity behind it.
+    fn caller_with(&self, record: Record, held: Held, entity: Option<EntityRef>) -> Arc<Caller> {
         let policies = self.policies.load();
         let acl = match &entity {
             None => policies.acl(&record.policies, None, self.clock.now()),
@@ -374,7 +380,7 @@ impl Auth {
                 policies.acl(&names, Some(&**entity), self.clock.now())
             }
         };
-        Ok(Arc::new(Caller {
+        Arc::new(Caller {
             accessor: record.accessor,
             recorded_as: held.recorded_as.iter().map(|b| format!("{b:02x}")).collect(),
             display_name: record.display_name,
@@ -391,7 +397,7 @@ impl Auth {
             batch: held.batch,
             acl,
             generation: policies.generation(),
-        }))
+        })
     }
 
     /// Whether the caller may do `operation` there; without parameters, whether it may with any.

@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use metrics::{counter, histogram};
 
@@ -177,6 +178,10 @@ async fn ask(log: &dyn ChangeLog, point: Point, skew: &Skew) -> Result<Changes> 
     answer
 }
 
+fn is_news(state: &State, change: &Change) -> bool {
+    change.is_news(state.seen.get(&change.mount).map_or(0, |seen| seen.version))
+}
+
 impl Follower {
     fn last(&self) -> std::sync::MutexGuard<'_, Last> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
@@ -221,13 +226,22 @@ impl Follower {
     async fn take_over(&self, state: &mut State) -> Result<()> {
         let changes = ask(&*self.log, state.point, &self.skew).await?;
         let asked = Instant::now();
-        if let Some(system) = changes.mounts.iter().find(|change| change.mount == SYSTEM) {
-            self.system(state, system).await?;
+        if let Some(system) = changes.mounts.iter().find(|change| change.mount == SYSTEM)
+            && (changes.is_other_course || is_news(state, system))
+        {
+            // Policies and the mount table.
+            self.mounts.follow_table().await?;
         }
         self.mounts(state, &changes).await?;
+        if changes.is_other_course {
+            tracing::warn!("the database goes on from an earlier state, or elsewhere: everything was read again");
+            state.seen.clear();
+        }
         for change in &changes.mounts {
             self.note(state, change);
-            self.measure_lag(state, change, &changes, asked);
+            if !changes.is_other_course {
+                self.measure_lag(state, change, &changes, asked);
+            }
             state.seen.insert(change.mount, Seen { version: change.version, crls: change.crls });
         }
         state.point = changes.point;
@@ -235,19 +249,15 @@ impl Follower {
         Ok(())
     }
 
-    /// Policies and the mount table.
-    async fn system(&self, state: &mut State, change: &Change) -> Result<()> {
-        if !change.is_news(state.seen.get(&SYSTEM).map_or(0, |seen| seen.version)) {
-            return Ok(());
-        }
-        self.mounts.follow_table().await
-    }
-
     /// The state of mounts that are open here.
     async fn mounts(&self, state: &State, changes: &Changes) -> Result<()> {
-        let news = |change: &&Change| change.is_news(state.seen.get(&change.mount).map_or(0, |seen| seen.version));
-        let changed = changes.mounts.iter().filter(news);
-        join_all(changed.map(|change| self.mounts.follow(change.mount))).await.into_iter().collect()
+        let other = changes.is_other_course;
+        let changed = changes.mounts.iter().filter(|change| other || is_news(state, change));
+        let follow = |change: &Change| match other {
+            true => self.mounts.follow_anew(change.mount).boxed(),
+            false => self.mounts.follow(change.mount).boxed(),
+        };
+        join_all(changed.map(follow)).await.into_iter().collect()
     }
 
     /// Notes whose CRLs are behind.

@@ -178,6 +178,19 @@ pub async fn open(options: Options) -> Result<Storage> {
     }
 }
 
+/// That the server of a database is there, takes writes and is fit for them; an embedded store has none. For whoever
+/// starts beside the server and may be the first to be ready.
+///
+/// # Errors
+/// `Unavailable` when it cannot be reached at present; `Invalid` when it must not be used, or its URL names a file that
+/// cannot be.
+pub async fn reach(database: &Database) -> Result<()> {
+    match database {
+        Database::Embedded(_) => Ok(()),
+        Database::Postgres(url) => postgres::reach(url).await,
+    }
+}
+
 impl Storage {
     /// Gives each domain its handle.
     fn new<R: Reader + Clone>(store: Arc<Store<R>>, changes: Option<Arc<dyn ChangeLog>>) -> Self

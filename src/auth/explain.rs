@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use super::policy::Place;
 use super::policy::explain::{self, Explanation, Merged};
-use super::store::TokenRow;
-use super::token::{hash_of, is_batch};
-use super::{Auth, Caller, live};
+use super::token::{Record, hash_of, is_batch};
+use super::{Auth, Caller, Held, live};
 use crate::error::Result;
 
 /// A token that somebody asks about.
@@ -28,6 +27,8 @@ pub enum TokenState {
     Expired,
     /// It was used as often as it might be.
     UsedUp,
+    /// Whoever is behind it is disabled, for now.
+    EntityDisabled,
 }
 
 impl TokenState {
@@ -37,20 +38,21 @@ impl TokenState {
             Self::Live => "live",
             Self::Expired => "expired",
             Self::UsedUp => "used up",
+            Self::EntityDisabled => "entity disabled",
         }
     }
 }
 
 impl Auth {
     /// The token with this accessor, also one that cannot be used any more, as long as it is stored;
-    /// `None` also when its entity is gone or disabled.
+    /// `None` also when its entity is gone.
     ///
     /// # Errors
     /// Those of the store.
     pub async fn subject_by_accessor(&self, accessor: &str) -> Result<Option<Subject>> {
         let Some(hash) = hash_of(accessor) else { return Ok(None) };
         match self.store.token_by_accessor(hash).await? {
-            Some(row) => live(self.subject(&row).await),
+            Some(row) => live(self.subject(Record::of(&row)?, Held::of(&row)).await),
             None => Ok(None),
         }
     }
@@ -62,24 +64,27 @@ impl Auth {
     pub async fn subject_by_token(&self, token: &str) -> Result<Option<Subject>> {
         if is_batch(token) {
             // One that has ended cannot be told from one that never was: it is stored nowhere.
-            let caller = live(self.batch_caller(token).await)?;
-            return Ok(caller.map(|caller| Subject { caller, state: TokenState::Live }));
+            return match self.batch_held(token).await? {
+                Some((record, held)) => live(self.subject(record, held).await),
+                None => Ok(None),
+            };
         }
         let Some(hash) = hash_of(token) else { return Ok(None) };
         match self.store.token(hash).await? {
-            Some(row) => live(self.subject(&row).await),
+            Some(row) => live(self.subject(Record::of(&row)?, Held::of(&row)).await),
             None => Ok(None),
         }
     }
 
-    async fn subject(&self, row: &TokenRow) -> Result<Subject> {
-        let now = self.clock.now();
-        let state = match (row.expires_at, row.uses) {
-            (Some(end), _) if end <= now => TokenState::Expired,
+    async fn subject(&self, record: Record, held: Held) -> Result<Subject> {
+        let entity = self.entity_named(&record.entity_id).await?;
+        let state = match (held.expires_at, held.uses) {
+            (Some(end), _) if end <= self.clock.now() => TokenState::Expired,
             (_, Some(0)) => TokenState::UsedUp,
+            _ if entity.as_ref().is_some_and(|entity| entity.disabled) => TokenState::EntityDisabled,
             _ => TokenState::Live,
         };
-        Ok(Subject { caller: self.caller(row).await?, state })
+        Ok(Subject { caller: self.caller_with(record, held, entity), state })
     }
 
     /// Why policies decide over a path as they do, for this caller; the path of a `list` ends in `/`. Who holds

@@ -4,17 +4,23 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use signet::audit::DeviceSettings;
 use signet::clock::Clock;
 use signet::config::{self, Config};
-use signet::error::{Error, Result};
+use signet::error::{Error, Kind, Result};
 use signet::keys::Libraries;
 use signet::nodes::SKEW_LIMIT;
 use signet::server::tls::Certificate;
 use signet::server::{ConnectionLimits, Options, Reread, Server, Signals};
+use signet::storage::{self, Database};
 
 use super::installation::{ROOT_NAME, prepared, storage_options};
+
+/// Between two looks for the database, at first and at most.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// The arguments of `signet serve`.
 #[derive(clap::Args)]
@@ -54,9 +60,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 
 async fn serve(config: Config, libraries: Reread<Libraries>) -> Result<()> {
     // From here on a signal ends the server in good order, also while it starts.
-    let signals = Signals::watch_with_reload()?;
+    let mut signals = Signals::watch_with_reload()?;
     let clock = Clock::system();
     let tls = config.tls.clone().map(|files| Certificate::load(files, clock.clone())).transpose()?;
+    let storage = storage_options(&config, clock.clone())?;
+    tokio::select! {
+        reached = reached(&storage.database) => reached?,
+        () = signals.stop() => {
+            tracing::info!("stopping: the database was not there yet");
+            return Ok(());
+        }
+    }
     let scheme = if tls.is_some() { "https" } else { "http" };
     let server = Server::open(Options {
         listen: config.listen,
@@ -70,7 +84,7 @@ async fn serve(config: Config, libraries: Reread<Libraries>) -> Result<()> {
             max_per_address: config.max_connections_per_address,
             public: config.public_max_connections,
         },
-        storage: storage_options(&config, clock.clone())?,
+        storage,
         clock,
         pkcs11_libraries: Libraries::new(config.pkcs11_libraries)?,
         cloud: config.cloud.in_environment(),
@@ -95,6 +109,31 @@ async fn serve(config: Config, libraries: Reread<Libraries>) -> Result<()> {
     });
     told.and_then(|()| out.flush()).map_err(Error::internal)?;
     running.until(signals, libraries).await
+}
+
+/// Waits until the database is there: when everything starts at once it may be the last. What would not change by
+/// itself ends the wait.
+async fn reached(database: &Database) -> Result<()> {
+    let (mut pause, mut told) = (FIRST_PAUSE, None);
+    loop {
+        match storage::reach(database).await {
+            Ok(()) => {
+                if told.is_some() {
+                    tracing::warn!("the database is there");
+                }
+                return Ok(());
+            }
+            Err(error) if error.kind() != Kind::Unavailable => return Err(error),
+            // Once for each reason.
+            Err(error) if told.as_deref() != Some(error.text()) => {
+                tracing::warn!("waiting for the database: {error}");
+                told = Some(error.text().to_owned());
+            }
+            Err(_) => {}
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
 }
 
 async fn hint_at_init(server: &Server) {

@@ -27,6 +27,14 @@ impl Open {
         }
     }
 
+    /// Forgets which revocations and lists it knows, and reads them again in the background.
+    fn begin_again(&self) {
+        match self {
+            Self::Pki(authority) => authority.begin_crls_again(),
+            Self::Method(_) => {}
+        }
+    }
+
     /// Whether what it publishes holds every revocation up to this number of its sequence; `None` when it
     /// publishes none.
     fn covers(&self, revocations: u64) -> Option<bool> {
@@ -74,6 +82,19 @@ impl Mounts {
         let reload = open.reload().await;
         counter!(telemetry::CHANGES_RELOADS, "part" => "mount").increment(1);
         reload.or_else(|error| tolerate("another node's change of a mount cannot be read", error))
+    }
+
+    /// The database goes on without some of what was stored: reads all of this mount again if it is open here,
+    /// revocations and lists in the background.
+    ///
+    /// # Errors
+    /// As [`Mounts::follow`].
+    pub async fn follow_anew(&self, mount: MountId) -> Result<()> {
+        self.follow(mount).await?;
+        if let Some(open) = self.opened(mount) {
+            open.begin_again();
+        }
+        Ok(())
     }
 
     /// Whether what this mount publishes holds every revocation up to this number; `None` when it is not open

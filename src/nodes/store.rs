@@ -17,6 +17,18 @@ pub struct Point {
     pub place: u64,
     /// When the log was asked for it: a log whose way was interrupted since then may count anew.
     pub read_at: Option<Instant>,
+    /// The course of events that it is a place of; `None` when the database does not tell.
+    pub course: Option<Course>,
+}
+
+/// One course of events of a database. A server that takes over as an asynchronous standby begins another one, without
+/// the last that happened in the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Course {
+    /// The database system: its standbys share it, a copy that was put back does not.
+    pub system: i64,
+    /// Its timeline.
+    pub timeline: i64,
 }
 
 /// What stands in the log for one mount; `SYSTEM` is the one of policies and the mount table.
@@ -37,9 +49,9 @@ pub struct Change {
 }
 
 impl Change {
-    /// Whether another node changed documents since version `seen`.
+    /// Whether another node changed documents since version `seen`, or what was seen is not there any more.
     pub fn is_news(&self, seen: u64) -> bool {
-        self.version != seen && self.own_from.is_none_or(|from| from > seen + 1)
+        self.version < seen || (self.version != seen && self.own_from.is_none_or(|from| from > seen + 1))
     }
 }
 
@@ -52,6 +64,9 @@ pub struct Changes {
     pub at: Time,
     /// Every mount that changed since; some that did not may be among them.
     pub mounts: Vec<Change>,
+    /// Of another course of events than the point that was asked from: whatever was seen may never have been, and the
+    /// numbers of what was lost are given out again. Then all mounts are here, and each is news.
+    pub is_other_course: bool,
 }
 
 /// The log of what the nodes of a database change.
@@ -91,6 +106,9 @@ mod tests {
             // Another's 6, then own ones.
             (9, Some(7), 5, true),
             (7, Some(7), 5, true),
+            // What was seen was lost, of whomever it was.
+            (4, None, 5, true),
+            (4, Some(2), 5, true),
         ] {
             assert_eq!(change(version, own_from).is_news(seen), news, "{version} {own_from:?} {seen}");
         }

@@ -161,6 +161,11 @@ impl ControlLink {
         self.control.do_send(BuildCrls { wanted: FOLLOW, reply: Waiter::Nobody, coming: None });
     }
 
+    /// Asks for CRLs of what is stored now, whatever was read before; nobody waits.
+    pub fn begin_crls_again(&self) {
+        self.control.do_send(BuildCrls { wanted: ANEW, reply: Waiter::Nobody, coming: None });
+    }
+
     /// Asks for CRLs that hold everything stored before this call, as far as they are due by the mount's
     /// settings, and for what is wanted beside that. `coming` tells of a revocation that it has come. Gives
     /// warnings about issuers that cannot have one.
@@ -232,6 +237,9 @@ struct Reload {
 
 /// Lists that other nodes published are taken over.
 const FOLLOW: WantedCrls = WantedCrls { follow: true, ..WantedCrls::DUE };
+
+/// As after a start.
+const ANEW: WantedCrls = WantedCrls { anew: true, ..WantedCrls::DUE };
 
 /// The control actor of a mount.
 struct Control {

@@ -305,6 +305,12 @@ impl Authority {
         self.control.follow_crls();
     }
 
+    /// Forgets which revocations and lists are stored, since the database has lost some, and reads them again as after a
+    /// start, in the background. Numbers of lists that were published here are not given out below.
+    pub fn begin_crls_again(&self) {
+        self.control.begin_crls_again();
+    }
+
     /// A replica on the current worker's arbiter.
     pub fn replica(&self) -> ReplicaLink {
         ReplicaLink::start(Arc::clone(&self.view), self.tools.clone())

@@ -44,6 +44,14 @@ impl Signals {
         Ok(Self { hangup: Some(hangup), ..Self::watch()? })
     }
 
+    /// Waits until the process is asked to leave. What else is asked for stays to be heard.
+    pub async fn stop(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+
     /// Waits for the next one.
     pub(super) async fn next(&mut self) -> Wish {
         let hangup = async {

@@ -135,6 +135,11 @@ impl Keys {
         self.ring.learn(&self.reader.meta().await?)
     }
 
+    /// As [`Keys::learn`], of a store that has lost what was stored last.
+    pub(super) async fn learn_anew(&self) -> Result<()> {
+        self.ring.learn_anew(&self.reader.meta().await?)
+    }
+
     /// Adds a data key that seals everything from now on; returns its term. Needs no seal: the root key is here.
     ///
     /// # Errors

@@ -60,12 +60,17 @@ mod transaction;
 mod url;
 mod writer;
 
-use crate::error::Result;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
 #[cfg(test)]
 pub(super) use fixture::Postgres;
 use reader::Pool;
 pub use url::PostgresUrl;
 use writer::Writer;
+
+/// Longest look for a server at a start: an attempt to become a session, and what it is asked then.
+const REACH: Duration = Duration::from_secs(8);
 
 /// Checks the server, brings its schema up to date, and returns the database's writer and its readers.
 /// Reads are driven by the runtime that this is called on.
@@ -76,6 +81,12 @@ pub(super) async fn open(url: PostgresUrl) -> Result<(Writer, Pool)> {
     let node = node_id();
     let reader = Pool::new(&url, node)?;
     Ok((Writer::new(url, node, dropped_mounts), reader))
+}
+
+/// That a server is to be had that takes writes and is fit for them.
+pub(super) async fn reach(url: &PostgresUrl) -> Result<()> {
+    let reached = tokio::time::timeout(REACH, connect::session(url)).await;
+    reached.map_err(|late| Error::unavailable("storage: the database takes too long", late))?.map(drop)
 }
 
 /// Opens a database that nobody works on, for reading only.

@@ -114,6 +114,17 @@ impl Ring {
     /// # Errors
     /// As [`Ring::load`].
     pub(crate) fn learn(&self, facts: &[Fact]) -> Result<()> {
+        self.take_over(facts, u32::max)
+    }
+
+    /// As [`Ring::learn`], of a store that has lost what was stored last: from now on nothing is sealed with a key that
+    /// it does not have.
+    pub(crate) fn learn_anew(&self, facts: &[Fact]) -> Result<()> {
+        self.take_over(facts, |current, newest| if newest == 0 { current } else { newest })
+    }
+
+    /// Takes over what is stored; `in_use` says of the key in use and the newest stored one which seals from now on.
+    fn take_over(&self, facts: &[Fact], in_use: impl Fn(u32, u32) -> u32) -> Result<()> {
         let stored = match unwrap_all(&self.root.load(), &self.installation, facts) {
             Ok(stored) => stored,
             Err(error) => {
@@ -124,13 +135,14 @@ impl Ring {
             }
         };
         let newest = stored.keys().next_back().copied().unwrap_or(0);
-        if newest > self.keys.load().current {
+        let current = self.keys.load().current;
+        if in_use(current, newest) != current {
             self.begin_count();
         }
         self.keys.rcu(|keys| {
             let mut keys = Keys::clone(keys);
             keys.by_term.extend(stored.iter().map(|(term, key)| (*term, Arc::clone(&key.0))));
-            keys.current = keys.current.max(newest);
+            keys.current = in_use(keys.current, newest);
             keys
         });
         Ok(())

@@ -16,6 +16,8 @@ use machine::Machine;
 
 const UNIT: &str = "/usr/lib/systemd/system/signet.service";
 const CONFIG: &str = "/etc/signet/signet.toml";
+/// Variables of the unit, such as secrets.
+const VARIABLES: &str = "/etc/default/signet";
 /// As the unit runs its commands: the package's user without any right of root's.
 const AS_SIGNET: &[&str] = &[
     "setpriv",
@@ -56,6 +58,12 @@ async fn the_package_is_installed_started_upgraded_and_purged() {
     assert_eq!(machine.run(&["dpkg", "--verify", "signet"]), "", "every file is as it was packed");
     let modes = machine.run(&["stat", "-c", "%U:%G %a", "/etc/signet", "/var/lib/signet", "/var/log/signet", CONFIG]);
     assert_eq!(modes, "root:signet 750\nsignet:signet 700\nsignet:signet 700\nroot:root 644\n");
+    let variables =
+        machine.read(UNIT).lines().find_map(|line| line.strip_prefix("EnvironmentFile=-").map(str::to_owned));
+    assert_eq!(variables.as_deref(), Some(VARIABLES));
+    assert_eq!(machine.run(&["stat", "-c", "%U:%G %a", VARIABLES]), "root:root 600\n", "it is for secrets");
+    assert!(machine.read(VARIABLES).lines().all(|line| line.starts_with('#')), "nothing is set");
+    machine.run(&["sed", "-i", "$aSIGNET_DATABASE_URL=edited", VARIABLES]);
     assert_eq!(machine.run(&["systemd-analyze", "verify", UNIT]), "");
     let exposure = ["security", "--offline=true", "--threshold", EXPOSURE, UNIT];
     machine.run(&[&["systemd-analyze"], &exposure[..]].concat());
@@ -80,6 +88,8 @@ async fn the_package_is_installed_started_upgraded_and_purged() {
     assert_eq!(client.get("pki/ca/pem").await.text, ca, "the old program goes on until it is told to stop");
     served.terminate();
     assert!(machine.read(CONFIG).contains("# edited"), "the operator's configuration stays");
+    assert!(machine.read(VARIABLES).contains("=edited"), "and the variables, for nobody else");
+    assert_eq!(machine.run(&["stat", "-c", "%U:%G %a", VARIABLES]), "root:root 600\n");
     let served = start(&machine);
     assert_eq!(served.client(token).get("pki/ca/pem").await.text, ca, "and so do the data");
     served.terminate();
@@ -96,6 +106,15 @@ async fn the_package_is_installed_started_upgraded_and_purged() {
     machine.run(&["dpkg", "--purge", "signet"]);
     assert_eq!(left(), "");
     assert!(!machine.read("/etc/passwd").contains("signet:"), "nothing belongs to the user any more");
+
+    // The data on another disk: the way there is the operator's, as what it leads to.
+    machine.run(&["mkdir", "-p", "/srv/elsewhere"]);
+    machine.run(&["ln", "-s", "/srv/elsewhere", "/var/lib/signet"]);
+    machine.install(&staged.package("0.2.0-1"));
+    assert_eq!(machine.run(&["stat", "-c", "%U:%G %a", "/srv/elsewhere"]), "signet:signet 700\n");
+    machine.run(&["dpkg", "--purge", "signet"]);
+    assert_eq!(machine.run(&["readlink", "/var/lib/signet"]), "/srv/elsewhere\n");
+    assert_eq!(left().trim(), "/var/lib/signet");
 }
 
 #[test]

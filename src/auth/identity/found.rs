@@ -111,14 +111,21 @@ impl Auth {
     /// # Errors
     /// `Forbidden` when it is gone or disabled; those of the store.
     pub(crate) async fn entity_behind(&self, id: &str) -> Result<Option<EntityRef>> {
+        self.entity_named(id).await?.map(able).transpose()
+    }
+
+    /// As [`Auth::entity_behind`], also one that is disabled.
+    ///
+    /// # Errors
+    /// `Forbidden` when it is gone; those of the store.
+    pub(in crate::auth) async fn entity_named(&self, id: &str) -> Result<Option<EntityRef>> {
         if id.is_empty() {
             return Ok(None);
         }
-        let known = match self.entities.by_id(id, self.clock.now()) {
+        Ok(Some(match self.entities.by_id(id, self.clock.now()) {
             Some(known) => known,
             None => self.read_entity(EntityBy::Id(id.to_owned())).await?.ok_or_else(Error::forbidden)?,
-        };
-        able(known).map(Some)
+        }))
     }
 
     /// What an answer tells of a token, with the policies that the token has by its entity.

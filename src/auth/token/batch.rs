@@ -61,6 +61,13 @@ pub(super) fn cannot_be(done: &str) -> Error {
     Error::invalid(format!("batch tokens cannot be {done}"))
 }
 
+impl Held {
+    /// Of a token that is stored nowhere, and has no accessor to be recorded under.
+    fn of_batch(hash: TokenHash, batch: Arc<Batch>) -> Self {
+        Self { hash, recorded_as: hash, expires_at: Some(batch.expires_at), uses: None, batch: Some(batch) }
+    }
+}
+
 impl Auth {
     /// The text of a new batch token.
     pub(super) fn seal_batch(&self, batch: &Batch) -> Result<String> {
@@ -107,6 +114,12 @@ impl Auth {
         self.caller_of_batch(hash, Arc::new(batch)).await
     }
 
+    /// What is known of a live batch token, whoever is behind it.
+    pub(in crate::auth) async fn batch_held(&self, text: &str) -> Result<Option<(Record, Held)>> {
+        let batch = self.open_batch(text).await?;
+        Ok(batch.map(|batch| (batch.record.clone(), Held::of_batch(sha256(text), Arc::new(batch)))))
+    }
+
     /// As [`Auth::batch_caller`], of a token that was opened before.
     pub(in crate::auth) async fn batch_again(&self, hash: TokenHash, batch: &Arc<Batch>) -> Result<Arc<Caller>> {
         if !self.lives(batch).await? {
@@ -116,9 +129,6 @@ impl Auth {
     }
 
     async fn caller_of_batch(&self, hash: TokenHash, batch: Arc<Batch>) -> Result<Arc<Caller>> {
-        let (record, expires_at) = (batch.record.clone(), Some(batch.expires_at));
-        // It has no accessor to be recorded under.
-        let held = Held { hash, recorded_as: hash, expires_at, uses: None, batch: Some(batch) };
-        self.caller_of(record, held).await
+        self.caller_of(batch.record.clone(), Held::of_batch(hash, batch)).await
     }
 }

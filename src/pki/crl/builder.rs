@@ -44,11 +44,14 @@ pub struct WantedCrls {
     pub moved: bool,
     /// Lists that other nodes published are taken over.
     pub follow: bool,
+    /// Everything that is stored is read again, as after a start: the store has lost some of what was read.
+    pub anew: bool,
 }
 
 impl WantedCrls {
     /// Only what is due.
-    pub const DUE: Self = Self { complete: false, delta: false, reload: false, moved: false, follow: false };
+    pub const DUE: Self =
+        Self { complete: false, delta: false, reload: false, moved: false, follow: false, anew: false };
 
     /// Both.
     #[must_use]
@@ -59,6 +62,7 @@ impl WantedCrls {
             reload: self.reload || other.reload,
             moved: self.moved || other.moved,
             follow: self.follow || other.follow,
+            anew: self.anew || other.anew,
         }
     }
 }
@@ -152,6 +156,16 @@ impl Builder {
         self.states.values_mut().for_each(|state| state.forget(moved));
     }
 
+    /// Forgets what was read and published, and keeps that numbers do not fall: lists that are not stored any more may
+    /// have been seen.
+    fn begin_again(&mut self) {
+        let published = self.states.values().map(GroupState::number).max().unwrap_or(0);
+        let (store, signers) = (Arc::clone(&self.store), Arc::clone(&self.signers));
+        let new = Self::new(self.mount, store, signers, self.clock.clone());
+        // The last list itself, where it is stored, is taken over.
+        *self = Self { floor: published.saturating_sub(1), ..new };
+    }
+
     /// Brings every group's lists up to date: makes what is due by the mount's settings, and what is
     /// wanted. A group that fails keeps its lists and does not keep the others from theirs. Signers are awaited
     /// `outside` of its thread.
@@ -159,13 +173,16 @@ impl Builder {
     /// # Errors
     /// `Unavailable` when the revocations cannot be read. What was published stays.
     pub async fn build(&mut self, view: &View, wanted: WantedCrls, outside: &Outside) -> Result<Built> {
+        if wanted.anew {
+            self.begin_again();
+        }
         let groups = groups(view);
         self.adopt(Layout::new(view, &groups), &groups);
         if wanted.reload && self.restored {
             self.forget(wanted.moved);
         }
         if !self.restored {
-            self.floor = self.store.crl_floor().await?;
+            self.floor = self.store.crl_floor().await?.max(self.floor);
         }
         self.load(view, &groups, wanted.follow).await?;
         let mut built = Built {

@@ -4,8 +4,9 @@
 //! transaction. A reader gets the rows marked by transactions that were not over when it asked the last
 //! time: a number that is given out early and committed late is not passed over. The numbers are the server's, and
 //! one that crashed, or took over as a standby, may give out again those of transactions that were never committed:
-//! a point that was read before a connection was made means nothing to it, and everything is read again. NOTIFY goes
-//! with configuration and revocations only, since it makes commits take turns; it only wakes readers up.
+//! a point that was read before a connection was made means nothing to it, and everything is read again. Where the
+//! server's timeline is another one by then, what was seen may have been lost, too. NOTIFY goes with configuration and
+//! revocations only, since it makes commits take turns; it only wakes readers up.
 
 use std::future::poll_fn;
 use std::sync::Weak;
@@ -16,11 +17,11 @@ use tokio::sync::Notify;
 use tokio_postgres::AsyncMessage;
 
 use super::connect;
-use super::query::{Failure, Session, execute, rows, time};
+use super::query::{Failure, Session, execute, row, rows, time};
 use super::url::PostgresUrl;
 use crate::documents::MountId;
 use crate::error::Result;
-use crate::nodes::store::{Change, Changes, Point};
+use crate::nodes::store::{Change, Changes, Course, Point};
 use crate::telemetry;
 
 /// Sets what every change of a row sets, `changed_by` and `changed_at_micros`.
@@ -46,6 +47,10 @@ const SINCE: &str =
     FROM (SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS point,
             (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS at) AS asked
     LEFT JOIN mount ON changed_by >= $1";
+/// The timeline is the one that is written, which a checkpoint tells of later.
+const COURSE: &str = "SELECT system_identifier,
+        ('x' || lpad(substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8), 16, '0'))::bit(64)::bigint
+    FROM pg_control_system()";
 const NOTIFY: &str = "NOTIFY signet_change";
 const LISTEN: &str = "LISTEN signet_change";
 
@@ -75,9 +80,11 @@ pub(super) async fn since(db: &Session, made: Instant, point: Point, node: i64) 
     let asked = Instant::now();
     let known = point.read_at.is_some_and(|read_at| read_at >= made);
     let from = if known { i64::try_from(point.place).unwrap_or(i64::MAX) } else { 0 };
+    let course = if known { point.course } else { course(db).await? };
+    let is_other_course = !known && point.read_at.is_some() && (course.is_none() || course != point.course);
     let found = rows(db, SINCE, &[&from]).await?;
     let first = found.first().ok_or(Failure::Unreadable("the change log"))?;
-    let point = Point { place: first.try_get::<_, i64>(0)? as u64, read_at: Some(asked) };
+    let point = Point { place: first.try_get::<_, i64>(0)? as u64, read_at: Some(asked), course };
     let at = time(first.try_get(1)?)?;
     let mut mounts = Vec::with_capacity(found.len());
     for row in &found {
@@ -93,7 +100,18 @@ pub(super) async fn since(db: &Session, made: Instant, point: Point, node: i64) 
             changed_at: time(row.try_get(8)?)?,
         });
     }
-    Ok(Changes { point, at, mounts })
+    Ok(Changes { point, at, mounts, is_other_course })
+}
+
+/// The course of events that a server writes; `None` of one that does not tell.
+async fn course(db: &Session) -> Result<Option<Course>, Failure> {
+    match row(db, COURSE, &[]).await {
+        Ok(Some(row)) => Ok(Some(Course { system: row.try_get(0)?, timeline: row.try_get(1)? })),
+        Ok(None) => Ok(None),
+        Err(failure) if failure.is_gone() => Err(failure),
+        // Servers of some providers have no such functions.
+        Err(_) => Ok(None),
+    }
 }
 
 /// Listens on a connection of its own until nobody wants to be told any more; one that ends is replaced.

@@ -5,7 +5,6 @@
 //! must hold what was written.
 
 use std::io;
-use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
@@ -14,11 +13,9 @@ use tokio_postgres::{Client, Connection, SimpleQueryMessage, Socket};
 
 use super::query::Session;
 use super::tls::{self, Connector, Stream};
-use super::url::{PLACE, PostgresUrl, Server};
+use super::url::{ATTEMPT, PLACE, PostgresUrl, Server};
 use crate::error::{Error, Kind, Result};
 
-/// Longest time to become a session of one server.
-const ATTEMPT: Duration = Duration::from_secs(4);
 /// Oldest server that is tested: 13.
 const OLDEST: u32 = 130_000;
 

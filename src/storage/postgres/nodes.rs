@@ -19,6 +19,11 @@ impl ChangeLog for Store<Pool> {
         let found = self.reader.read_knowing("changes", move |db, made| changes::since(db, made, point, node).boxed());
         async move {
             let changes = found.await?;
+            if changes.is_other_course {
+                // The key in use may be among what was lost: what it seals would be lost with this process.
+                keys.learn_anew().await?;
+                return Ok(changes);
+            }
             // It may be a data key. Without it this node goes on, until it meets a value that it sealed.
             if changes.mounts.iter().any(|change| change.mount == SYSTEM)
                 && let Err(error) = keys.learn().await

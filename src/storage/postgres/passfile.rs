@@ -34,7 +34,7 @@ pub(super) fn read(path: &Path) -> Result<Secret> {
     Ok(content)
 }
 
-/// The password for the one server of `config`.
+/// The password for the one server of `config`, which names its user.
 pub(super) fn password(content: &Secret, config: &Config) -> Option<Secret> {
     let port = config.get_ports().first().copied().unwrap_or(5432).to_string();
     let user = config.get_user().unwrap_or_default();

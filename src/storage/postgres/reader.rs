@@ -3,7 +3,7 @@
 //! They are driven by the runtime that opened the store, not by the one that happens to read first: a
 //! worker that ends, or is busy signing, must not hold up the others' reads.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use deadpool::Runtime;
@@ -12,7 +12,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use metrics::histogram;
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
 use super::query::{Failure, Session};
@@ -88,7 +88,37 @@ impl Drop for Loan {
 pub(super) struct AtHome {
     url: PostgresUrl,
     home: Handle,
-    settings: &'static str,
+    use_for: Use,
+    /// One that was made for somebody who did not wait so long: the next one takes it, however slow the way is.
+    spare: Arc<Mutex<Option<Session>>>,
+}
+
+impl AtHome {
+    fn take_spare(&self) -> Option<Session> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner).take().filter(|session| !session.is_closed())
+    }
+}
+
+/// What connections are for.
+#[derive(Clone, Copy)]
+enum Use {
+    /// Statements that read.
+    Reads,
+    /// Sessions, which write too.
+    Sessions,
+}
+
+impl Use {
+    async fn connect(self, url: &PostgresUrl) -> Result<Session> {
+        match self {
+            Self::Reads => connect::client(url).await.map(|(client, driver)| Session::new(client, driver)),
+            Self::Sessions => {
+                let session = connect::session(url).await?;
+                session.batch_execute(SESSION_SETTINGS).await.map_err(connect::lost)?;
+                Ok(session)
+            }
+        }
+    }
 }
 
 impl Manager for AtHome {
@@ -96,11 +126,15 @@ impl Manager for AtHome {
     type Error = Error;
 
     async fn create(&self) -> Result<Session> {
-        let (url, settings) = (self.url.clone(), self.settings);
-        let made = self.home.spawn(async move {
-            let (client, driver) = connect::client(&url).await?;
-            client.batch_execute(settings).await.map_err(connect::lost)?;
-            Ok(Session::new(client, driver))
+        if let Some(spare) = self.take_spare() {
+            return Ok(spare);
+        }
+        let (url, use_for, spare) = (self.url.clone(), self.use_for, Arc::clone(&self.spare));
+        let (give, made) = oneshot::channel();
+        self.home.spawn(async move {
+            if let Err(Ok(session)) = give.send(use_for.connect(&url).await) {
+                *spare.lock().unwrap_or_else(PoisonError::into_inner) = Some(session);
+            }
         });
         made.await.map_err(|end| Error::unavailable("storage: stopped", end))?
     }
@@ -114,8 +148,8 @@ impl Pool {
     /// Must be called on the runtime that is to drive the connections.
     pub(super) fn new(url: &PostgresUrl, node: i64) -> Result<Self> {
         let home = Handle::try_current().map_err(Error::internal)?;
-        let connections = connections(url, &home, CONNECTIONS, "")?;
-        let sessions = self::connections(url, &home, SESSIONS, SESSION_SETTINGS)?;
+        let connections = connections(url, &home, CONNECTIONS, Use::Reads)?;
+        let sessions = self::connections(url, &home, SESSIONS, Use::Sessions)?;
         Ok(Self { connections, sessions, home, url: url.clone(), node, listener: Arc::default() })
     }
 
@@ -195,14 +229,16 @@ impl Reader for Pool {
         if let Some(listener) = self.listener.get() {
             listener.task.abort();
         }
-        self.connections.close();
-        self.sessions.close();
+        for pool in [&self.connections, &self.sessions] {
+            pool.close();
+            drop(pool.manager().take_spare());
+        }
     }
 }
 
-/// A pool of at most `size` connections with more settings than those of every one.
-fn connections(url: &PostgresUrl, home: &Handle, size: usize, settings: &'static str) -> Result<managed::Pool<AtHome>> {
-    managed::Pool::builder(AtHome { url: url.clone(), home: home.clone(), settings })
+/// A pool of at most `size` connections.
+fn connections(url: &PostgresUrl, home: &Handle, size: usize, use_for: Use) -> Result<managed::Pool<AtHome>> {
+    managed::Pool::builder(AtHome { url: url.clone(), home: home.clone(), use_for, spare: Arc::default() })
         .max_size(size)
         .wait_timeout(Some(WAIT))
         .create_timeout(Some(WAIT))

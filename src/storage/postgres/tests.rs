@@ -1,5 +1,7 @@
 //! What the contract suite cannot ask of every engine: outages, locks of others, and several nodes.
 
+mod servers;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,8 @@
 //! The URL of a database: what stands in it, and what of that is refused.
 //!
-//! The parameters are libpq's, with its names and meanings. Those of TLS, `passfile` and `target_session_attrs`
-//! are read here, all others by tokio-postgres. Each host becomes a [`Server`], which is tried by itself.
+//! The parameters are libpq's, with its names and meanings. Those of TLS, `passfile`, `target_session_attrs` and
+//! `tcp_user_timeout` are read here, all others by tokio-postgres. Each host becomes a [`Server`], which is tried by
+//! itself.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -17,8 +18,11 @@ use super::passfile;
 use super::tls::{Own, Roots, TlsFiles, Verify};
 use crate::error::{Error, Result};
 
-/// Longest time to reach one address of a server.
-const CONNECT: Duration = Duration::from_secs(2);
+/// Longest time to become a session of one server.
+pub(super) const ATTEMPT: Duration = Duration::from_secs(4);
+/// Longest time to reach one address of a server, where nothing else is said: long enough for a packet that is lost
+/// and sent again, and of a name with several addresses the dead ones take less than whoever waits for the others has.
+const CONNECT: Duration = Duration::from_millis(1_200);
 /// How long what was sent may be without an acknowledgement, and how long a connection may be silent before
 /// it is asked whether the other end is there: a server that is cut off says nothing by itself.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -26,7 +30,8 @@ const SILENCE: Duration = Duration::from_secs(10);
 const MAX_HOSTS: usize = 16;
 
 /// The parameters that are read here.
-const OWN: [&str; 6] = ["sslmode", "sslrootcert", "sslcert", "sslkey", "passfile", "target_session_attrs"];
+const OWN: [&str; 7] =
+    ["sslmode", "sslrootcert", "sslcert", "sslkey", "passfile", "target_session_attrs", "tcp_user_timeout"];
 
 /// Where a database is, and who we are there. May hold a password, so it has no `Debug`.
 #[derive(Clone)]
@@ -78,7 +83,10 @@ impl PostgresUrl {
         if tls.is_none() && all.get_channel_binding() == ChannelBinding::Require {
             return Err(refused("channel_binding: require needs sslmode=require, verify-ca or verify-full"));
         }
-        let common = common(&all, tls.is_some());
+        if own.get("passfile").is_some() && all.get_user().is_none_or(str::is_empty) {
+            return Err(refused("passfile: needs the user, by whose name a password is looked up"));
+        }
+        let common = common(&all, tls.is_some(), silence(&own)?);
         let shows = tls.as_ref().is_some_and(|files| files.own.is_some());
         let servers = addresses.iter().map(|address| address.server(&common, shows)).collect();
         Ok(Self(Arc::new(Inner { servers, tls, passfile: own.get("passfile").map(PathBuf::from) })))
@@ -345,16 +353,24 @@ fn hold(addresses: &[Address<'_>], tls: bool, mode: Mode) -> Result<()> {
     Ok(())
 }
 
+/// How long what was sent may be without an acknowledgement: milliseconds, as libpq reads them; 0 is the system's rule.
+fn silence(own: &Parameters) -> Result<Duration> {
+    let Some(text) = own.get("tcp_user_timeout") else { return Ok(SILENCE) };
+    let millis =
+        text.trim().parse::<i32>().map_err(|_| refused("tcp_user_timeout: must be a number of milliseconds"))?;
+    Ok(Duration::from_millis(u64::try_from(millis).unwrap_or(0)))
+}
+
 /// What holds for every server of the URL.
-fn common(all: &Config, tls: bool) -> Config {
+fn common(all: &Config, tls: bool, silence: Duration) -> Config {
     let mut config = Config::new();
     config
         .ssl_mode(if tls { SslMode::Require } else { SslMode::Disable })
         .ssl_negotiation(all.get_ssl_negotiation())
         .channel_binding(all.get_channel_binding())
         .target_session_attrs(TargetSessionAttrs::ReadWrite)
-        .connect_timeout(CONNECT)
-        .tcp_user_timeout(all.get_tcp_user_timeout().copied().unwrap_or(SILENCE))
+        .connect_timeout(all.get_connect_timeout().copied().unwrap_or(CONNECT).min(ATTEMPT))
+        .tcp_user_timeout(silence)
         .keepalives(all.get_keepalives())
         .keepalives_idle(all.get_keepalives_idle().min(SILENCE))
         .keepalives_interval(all.get_keepalives_interval().unwrap_or(SILENCE / 5))
@@ -438,6 +454,28 @@ mod unit_tests {
     }
 
     #[test]
+    fn times_are_in_the_units_of_libpq() {
+        let of = |parameters: &str| {
+            let url = PostgresUrl::parse(&format!("postgres://u@localhost/d?{parameters}"));
+            let config = url.unwrap_or_else(|error| panic!("{parameters}: {error}")).0.servers[0].config.clone();
+            (config.get_connect_timeout().copied().unwrap(), config.get_tcp_user_timeout().copied().unwrap())
+        };
+        let millis = Duration::from_millis;
+        for (parameters, connect, silence) in [
+            ("", CONNECT, SILENCE),
+            ("tcp_user_timeout=7000", CONNECT, millis(7000)),
+            ("tcp_user_timeout=0", CONNECT, millis(0)),
+            ("tcp_user_timeout=-1", CONNECT, millis(0)),
+            ("connect_timeout=3", millis(3000), SILENCE),
+            ("connect_timeout=0&tcp_user_timeout=1500", CONNECT, millis(1500)),
+            ("connect_timeout=60", ATTEMPT, SILENCE),
+        ] {
+            assert_eq!(of(parameters), (connect, silence), "{parameters}");
+        }
+        assert!(CONNECT * 3 < ATTEMPT, "two dead addresses of a name leave time for the third");
+    }
+
+    #[test]
     fn what_is_wrong_is_named_and_the_url_is_never_quoted() {
         let of_form = "must be of the form";
         for (text, says) in [
@@ -464,6 +502,9 @@ mod unit_tests {
             ("postgres://localhost/d?load_balance_hosts=random", "load_balance_hosts: must be disable"),
             ("postgres://localhost/d?sslcrl=/crl.pem", "sslcrl: unknown or unsupported parameter"),
             ("postgres://localhost/d?hunter2=7", "?: unknown or unsupported parameter"),
+            ("postgres://localhost/d?tcp_user_timeout=7s", "tcp_user_timeout: must be a number of milliseconds"),
+            ("postgres://localhost/d?passfile=/pass", "passfile: needs the user"),
+            ("host=/run/postgresql user='' passfile=/pass", "passfile: needs the user"),
             ("postgres://a,b/d?sslmode=disable&hostaddr=10.0.0.1", "hostaddr: must name as many"),
             ("host=a,b,c port=1,2 sslmode=disable", "port: must be one"),
             ("postgres://a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q/d?sslmode=disable", "more than 16 hosts"),

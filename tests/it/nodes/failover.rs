@@ -1,12 +1,16 @@
-//! The database server ends at once and its synchronous standby takes over, while two real processes work.
+//! The database server ends at once and its standby takes over, while two real processes work.
 
 use serde_json::json;
 
+use signet::x509::crl::Crl;
+
 use super::processes::audit_when_caught_up;
-use super::{ok, until};
+use super::{ok, revoke, until};
 use crate::cluster::Cluster;
+use crate::crash::audit::missing;
 use crate::crash::load::{Ledger, Load, Unanswered};
 use crate::crash::place::Place;
+use crate::support::Client;
 
 /// A server, and a standby that has all that is answered as committed.
 pub fn pair() -> (std::sync::Arc<Cluster>, crate::cluster::Database, std::sync::Arc<Cluster>) {
@@ -48,8 +52,7 @@ async fn a_failover_to_a_synchronous_standby_loses_nothing_that_was_answered() {
         }
     }
     // They hear of each other's changes there too.
-    let read =
-        async |client: &crate::support::Client, name: &str| client.get(&format!("pki/roles/{name}")).await.status;
+    let read = async |client: &Client, name: &str| client.get(&format!("pki/roles/{name}")).await.status;
     for (name, here, there) in [("a", 0, 1), ("b", 1, 0)] {
         ok(clients[here].post(&format!("pki/roles/{name}"), json!({ "key_type": "ec" })).await);
         until("the other node's role", async || read(&clients[there], name).await == 200).await;
@@ -61,6 +64,80 @@ async fn a_failover_to_a_synchronous_standby_loses_nothing_that_was_answered() {
     for node in nodes {
         node.terminate();
     }
+}
+
+#[actix_web::test]
+async fn a_failover_to_an_asynchronous_standby_leaves_every_node_with_what_is_there() {
+    let primary = Cluster::new();
+    let database = primary.database();
+    let standby = primary.standby();
+    let place = Place::with_standby(database, &standby);
+    let nodes = [place.start(), place.start()];
+    let token = place.client(&nodes[0]).await.token;
+    let [a, b] = nodes.each_ref().map(|node| node.client().with_token(&token));
+    let ttl =
+        async |client: &Client, role: &str| client.get(&format!("pki/roles/{role}")).await.body["data"]["ttl"].clone();
+    let write = async |client: &Client, role: &str, ttl: &str| {
+        ok(client
+            .post(&format!("pki/roles/{role}"), json!({ "key_type": "ec", "allow_any_name": true, "ttl": ttl }))
+            .await);
+    };
+    for role in ["of-a", "of-b"] {
+        write(&a, role, "1h").await;
+        until("a role of the other node", async || ttl(&b, role).await == "1h").await;
+    }
+    let serials = [revoked(&a).await];
+    let behind = "SELECT pg_current_wal_lsn() - replay_lsn FROM pg_stat_replication";
+    until("the standby", async || primary.psql("postgres", behind) == "0").await;
+
+    // Nothing of this comes to the standby.
+    standby.set(&["primary_conninfo = ''"]);
+    until("no standby", async || primary.psql("postgres", behind).is_empty()).await;
+    write(&a, "of-a", "2h").await;
+    write(&b, "of-b", "2h").await;
+    let lost = revoked(&a).await;
+    for role in ["of-a", "of-b"] {
+        until("a lost change", async || ttl(&a, role).await == "2h" && ttl(&b, role).await == "2h").await;
+    }
+    until("a lost revocation", async || is_listed(&b, &lost).await).await;
+
+    primary.stop();
+    standby.promote();
+    for role in ["of-a", "of-b"] {
+        until("what is stored", async || ttl(&a, role).await == "1h" && ttl(&b, role).await == "1h").await;
+    }
+    // It has the number in the sequence that the lost one had.
+    let later = revoked_somewhere(&b).await;
+    for client in [&a, &b] {
+        let all = async || is_listed(client, &serials[0]).await && is_listed(client, &later).await;
+        until("the revocations that are stored", all).await;
+        write(client, "of-a", "3h").await;
+    }
+    for node in nodes {
+        node.terminate();
+    }
+}
+
+/// Issues and revokes; the serial.
+async fn revoked(client: &Client) -> String {
+    let issued = ok(client.post("pki/issue/dev", json!({ "common_name": "a.test" })).await);
+    let serial = issued["data"]["serial_number"].as_str().unwrap().to_owned();
+    revoke(client, &serial).await;
+    serial
+}
+
+/// The same, while the first writes may still be on their way to the server before.
+async fn revoked_somewhere(client: &Client) -> String {
+    let issue = async || client.post("pki/issue/dev", json!({ "common_name": "a.test" })).await.status == 200;
+    until("a certificate", issue).await;
+    revoked(client).await
+}
+
+/// Whether a serial is on the list that a node serves.
+async fn is_listed(client: &Client, serial: &str) -> bool {
+    let der = client.request("GET", "pki/crl").send().await.unwrap().bytes().await.unwrap();
+    let Ok(crl) = Crl::parse(&der) else { return false };
+    missing(&crl, &[(serial.to_owned(), 0)].into()).is_empty()
 }
 
 #[actix_web::test]

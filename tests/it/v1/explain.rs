@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use time::macros::datetime;
 
+use super::identity::{entity_id, login, method};
 use super::rights::{granted, only, rule};
 use crate::process::{dev, signet};
 use crate::support::{Answer, App, Client};
@@ -167,6 +168,40 @@ async fn who_asks_about_others_has_the_right_to_and_hears_of_tokens_that_have_en
         let refused = app.client.post("sys/internal/explain-self", json!({ "method": method, "path": path })).await;
         assert!(refused.status == 400 && refused.error().starts_with(text), "{}", refused.text);
     }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_token_whose_entity_is_disabled_is_known_and_said_to_be_so() {
+    let app = App::start().await;
+    method(&app, "one").await;
+    app.policy("reader", &granted("pki/roles/*", &["read"])).await;
+    let bob = login(&app, "one", "bob", json!({})).await;
+    let path = format!("identity/entity/id/{}", entity_id(&bob).await);
+    assert_eq!(app.client.post(&path, json!({ "policies": "reader" })).await.status, 204);
+    let accessor = bob.get("auth/token/lookup-self").await.body["data"]["accessor"].clone();
+    let asker = only(&app, "asker", &granted("sys/internal/explain", &["update"])).await;
+    for (disabled, state, allowed, reason) in [
+        (false, "live", true, "the rule grants read"),
+        (true, "entity disabled", false, "the token cannot be used: its entity is disabled"),
+        (false, "live", true, "the rule grants read"),
+    ] {
+        assert_eq!(app.client.post(&path, json!({ "disabled": disabled })).await.status, 204);
+        for subject in [json!({ "accessor": accessor }), json!({ "token": bob.token })] {
+            let told = about(&asker, subject, "GET", "pki/roles/web").await;
+            assert_eq!(told.status, 200, "{}", told.text);
+            let data = &told.body["data"];
+            assert_eq!(
+                (&data["token"]["state"], &data["allowed"], &data["reason"]),
+                (&json!(state), &json!(allowed), &json!(reason))
+            );
+        }
+        assert_eq!(bob.get("pki/roles/web").await.status, if allowed { 404 } else { 403 });
+    }
+    // One that is gone is known no longer.
+    assert_eq!(app.client.delete(&path).await.status, 204);
+    let gone = about(&asker, json!({ "accessor": accessor }), "GET", "pki/roles/web").await;
+    assert_eq!((gone.status, gone.error()), (400, "invalid accessor"));
     app.stop().await;
 }
 

@@ -203,6 +203,7 @@ impl Verdict {
         let unusable = match subject.state {
             TokenState::Live if address.is_none() || subject.caller.may_be_at(address) => return by_policies,
             TokenState::Live => "the token is bound to networks that the address is not in".to_owned(),
+            TokenState::EntityDisabled => "the token cannot be used: its entity is disabled".to_owned(),
             state => format!("the token cannot be used any more: it is {}", state.word()),
         };
         Self { allowed: false, reason: unusable, ..by_policies }

@@ -1,0 +1,121 @@
+//! Servers that take the place of others, and ways to them that are slow.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::net::{UnixListener, UnixStream};
+
+use super::*;
+use crate::nodes::store::Course;
+use crate::storage::backend::Reader as _;
+
+/// A way to the server of a database that is as slow as it is told, milliseconds for each connection.
+fn slow_way(fixture: &Postgres) -> (tempfile::TempDir, PostgresUrl, Arc<AtomicU64>) {
+    let (folder, delay) = (tempfile::tempdir().unwrap(), Arc::new(AtomicU64::new(0)));
+    let listener = UnixListener::bind(folder.path().join(".s.PGSQL.5432")).unwrap();
+    let server = cluster::shared().folder();
+    let told = Arc::clone(&delay);
+    tokio::spawn(async move {
+        while let Ok((mut near, _)) = listener.accept().await {
+            let delay = Duration::from_millis(told.load(Ordering::Relaxed));
+            tokio::spawn(async move {
+                tokio::time::sleep(delay).await;
+                let mut far = UnixStream::connect(server.join(".s.PGSQL.5432")).await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
+            });
+        }
+    });
+    let url = fixture.database.url().replace(server.to_str().unwrap(), folder.path().to_str().unwrap());
+    let url = PostgresUrl::parse(&url).unwrap();
+    (folder, url, delay)
+}
+
+#[tokio::test]
+async fn a_connection_that_takes_longer_than_its_caller_waits_is_there_for_the_next_one() {
+    let fixture = Postgres::new();
+    let (_folder, url, delay) = slow_way(&fixture);
+    let (_writer, reader) = open(url).await.unwrap();
+    delay.store(2_500, Ordering::Relaxed);
+    let read = |patience| tokio::time::timeout(Duration::from_millis(patience), reader.meta());
+    // As the follower of other nodes waits.
+    assert!(read(2_000).await.is_err());
+    tokio::time::sleep(Duration::from_millis(1_000)).await;
+    assert!(read(1_000).await.expect("on the connection that was made meanwhile").is_ok());
+    assert!(read(1_000).await.expect("on the same").is_ok());
+}
+
+#[tokio::test]
+async fn a_standby_that_took_over_is_another_course_of_events_and_another_connection_is_not() {
+    let primary = cluster::Cluster::new();
+    let database = primary.database();
+    let standby = primary.standby();
+    let fixture = Postgres::new();
+    let on = |server: &Arc<cluster::Cluster>| PostgresUrl::parse(&database.on(server).url()).unwrap();
+    let options = crate::storage::Options {
+        database: crate::storage::Database::Postgres(on(&primary)),
+        seal_key: fixture.seal_key(),
+        clock: fixture.clock().clone(),
+        queue: 10,
+    };
+    let node = crate::storage::open(options).await.unwrap();
+    let mount = MountId::random();
+    node.auth().commit(vec![AuthWrite::MountCreate(mount)]).await.unwrap();
+    node.pki().commit(document(mount, "a")).await.unwrap();
+    let is_there = "SELECT COUNT(*) FROM document WHERE name = 'a'";
+    while database.on(&standby).psql(is_there) != "1" {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let ask = async |server: &Arc<cluster::Cluster>, point: Point| {
+        let (client, driver) = connect::client(&on(server)).await.unwrap();
+        let made = Instant::now();
+        changes::since(&query::Session::new(client, driver), made, point, 7).await.ok().unwrap()
+    };
+    let first = ask(&primary, Point::default()).await;
+    assert!(!first.is_other_course && first.point.course.is_some(), "nothing was seen before");
+    let again = ask(&primary, first.point).await;
+    assert!(!again.is_other_course, "another connection to the same server");
+    standby.promote();
+    let moved = ask(&standby, again.point).await;
+    assert!(moved.is_other_course);
+    assert_eq!(moved.mounts.iter().find(|change| change.mount == mount).map(|change| change.version), Some(1));
+    assert!(!ask(&standby, moved.point).await.is_other_course);
+}
+
+#[tokio::test]
+async fn a_session_writes_on_no_server_that_the_writer_refuses() {
+    let fixture = Postgres::new();
+    let (mut writer, reader) = open(fixture.url()).await.unwrap();
+    let work = |name: &'static str| -> Work {
+        let sql = "INSERT INTO meta (name, value) VALUES ($1, '')";
+        Arc::new(move |session| async move { session.execute(sql, &[name.into()]).await.map(drop) }.boxed_local())
+    };
+    assert!(reader.clone().run("test", work("one"), true).await.is_ok());
+    // As a server does that took over with other settings.
+    let name = &fixture.database.name;
+    fixture.database.psql(&format!("ALTER DATABASE {name} SET synchronous_commit = off"));
+    fixture.database.end_connections();
+    let written = writer.apply(vec![Unit::Facts(vec![FactWrite::new(("two".to_owned(), Vec::new()))])]).await;
+    assert_eq!(written[0].as_ref().unwrap_err().kind(), Kind::Unavailable);
+    let Err(crate::sql::Failure::Engine(error)) = reader.clone().run("test", work("three"), true).await else {
+        panic!("acknowledged what could be lost")
+    };
+    assert_eq!(error.kind(), Kind::Unavailable);
+    assert!(format!("{:?}", std::error::Error::source(&error)).contains("synchronous_commit = off"));
+    fixture.database.psql(&format!("ALTER DATABASE {name} SET synchronous_commit = on"));
+    assert!(reader.run("test", work("four"), true).await.is_ok());
+    assert_eq!(fixture.number("SELECT COUNT(*) FROM meta WHERE name IN ('two', 'three')"), 0);
+}
+
+#[tokio::test]
+async fn nothing_is_sealed_with_a_key_that_was_lost_with_the_server_before() {
+    let early = Instant::now();
+    let (fixture, storage, mount) = node().await;
+    let of_another = Course { system: 1, timeline: 1 };
+    let point = Point { place: 0, read_at: Some(early), course: Some(of_another) };
+    assert_eq!(storage.keyring().rotate().await.unwrap(), 2);
+    write(&storage, mount, "before").await;
+    fixture.change("DELETE FROM meta WHERE name = 'data-key/2'", &[]);
+    let found = storage.changes().unwrap().since(point).await.unwrap();
+    assert!(found.is_other_course && found.point.course.is_some_and(|course| course != of_another));
+    write(&storage, mount, "after").await;
+    assert_eq!((term(&fixture, "before"), term(&fixture, "after")), (vec![0, 0, 0, 2], vec![0, 0, 0, 1]));
+}
