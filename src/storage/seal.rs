@@ -16,6 +16,7 @@
 
 mod cipher;
 mod key;
+mod replacement;
 pub(crate) mod root;
 
 use std::collections::BTreeMap;
@@ -37,6 +38,7 @@ use crate::x509::serial::Serial;
 
 use cipher::{TAG_LEN, aead_key, open_with, seal_with};
 pub use key::SealKey;
+pub use replacement::Replacement;
 pub use root::About;
 
 const VERSION: u8 = 1;
