@@ -85,7 +85,8 @@ impl Rotation {
             if !interval.is_zero() && !(LEAST_INTERVAL..=MOST_INTERVAL).contains(&interval) {
                 return Err(Error::invalid("interval: must be 0 (never), or between 24 hours and 100 years"));
             }
-            self.interval = interval;
+            // Parts of a second count for the rule, and for nothing else.
+            self.interval = Duration::from_secs(interval.as_secs());
         }
         self.enabled = change.enabled.unwrap_or(self.enabled);
         Ok(self)

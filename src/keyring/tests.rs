@@ -110,11 +110,17 @@ async fn settings_have_rules_and_a_change_keeps_the_others() {
             RotationChange { interval: Some(Duration::from_secs(86_399)), ..RotationChange::default() },
             "interval: must be 0 (never), or between 24 hours and 100 years",
         ),
+        (
+            // Which is not never.
+            RotationChange { interval: Some(Duration::from_millis(500)), ..RotationChange::default() },
+            "interval: must be 0 (never), or between 24 hours and 100 years",
+        ),
     ] {
         let error = keyring.rotation_write(change).await.unwrap_err();
         assert_eq!((error.kind(), error.text()), (Kind::Invalid, text));
     }
-    let interval = RotationChange { interval: Some(LEAST_INTERVAL), ..RotationChange::default() };
+    let interval = Some(LEAST_INTERVAL + Duration::from_millis(500));
+    let interval = RotationChange { interval, ..RotationChange::default() };
     keyring.rotation_write(interval).await.unwrap();
     keyring.rotation_write(RotationChange { enabled: Some(false), ..RotationChange::default() }).await.unwrap();
     let stored = keyring.rotation().await.unwrap();
