@@ -167,12 +167,12 @@ pub async fn open(options: Options) -> Result<Storage> {
             let (writer, reader) = tokio::task::spawn_blocking(move || embedded::open(&folder, now))
                 .await
                 .map_err(|e| Error::unavailable("storage: does not open", e))??;
-            let store = Store::open(writer, reader, queue, &seal_key, clock).await?;
+            let store = Store::open(writer, reader, queue, &seal_key, clock, false).await?;
             Ok(Storage::new(Arc::new(store), None))
         }
         Database::Postgres(url) => {
             let (writer, reader) = postgres::open(url).await?;
-            let store = Arc::new(Store::open(writer, reader, queue, &seal_key, clock).await?);
+            let store = Arc::new(Store::open(writer, reader, queue, &seal_key, clock, true).await?);
             Ok(Storage::new(store.clone(), Some(store)))
         }
     }
@@ -245,10 +245,11 @@ impl Storage {
     }
 
     /// Seals the store by another key. Everything stays readable, here and on nodes that run; the one before opens
-    /// nothing any more.
+    /// nothing any more but copies that were made before.
     ///
     /// # Errors
-    /// Those of a device that holds the key; `Unavailable` from the store. Nothing was changed then, unless the
+    /// `Busy` with several nodes, while a data key is so new that not all of them may know it; those of a device that
+    /// holds the key; `Unavailable` from the store. Nothing was changed then, unless the
     /// store was lost in the middle: then the one or the other key opens it.
     pub async fn change_seal(&self, seal: &SealKey) -> Result<About> {
         self.keys.change_seal(seal).await

@@ -6,6 +6,7 @@ use time::macros::datetime;
 
 use super::*;
 use crate::documents::Document;
+use crate::error::Kind;
 
 /// Keys that are only counted.
 struct Counted {
@@ -20,8 +21,11 @@ impl KeyringStore for Counted {
         ready(Ok(*self.key.lock().unwrap())).boxed_local()
     }
 
-    fn rotate(&self) -> LocalBoxFuture<'_, Result<u32>> {
+    fn rotate(&self, from: u32) -> LocalBoxFuture<'_, Result<u32>> {
         let mut key = self.key.lock().unwrap();
+        if key.term > from {
+            return ready(Ok(key.term)).boxed_local();
+        }
         *key = DataKey { term: key.term + 1, made_at: self.clock.now(), sealed: 0, older: None };
         ready(Ok(key.term)).boxed_local()
     }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
@@ -12,16 +11,13 @@ use crate::error::{Kind, Result};
 use crate::keyring::store::{DataKey, KeyringStore, Step, settings_key};
 use crate::keys::store::KeyStore;
 use crate::sql::{Failure, Row, Session, Value};
-use crate::storage::keys::Keys;
+use crate::storage::keys::{KNOWN, Keys};
 use crate::storage::reseal::{self, Progress};
 use crate::storage::session::Sessions;
 
 const NOTED: &str = "SELECT sealed FROM data_key_use WHERE term = $1";
 const ADD: &str = "INSERT INTO data_key_use (term, sealed) VALUES ($1, $2)
     ON CONFLICT (term) DO UPDATE SET sealed = data_key_use.sealed + excluded.sealed RETURNING sealed";
-/// With several nodes, the age of a key at which all of them know it: what they read of the change log is never older
-/// than seconds, and no write of theirs is longer under way than this.
-const KNOWN: Duration = Duration::from_secs(30);
 
 /// The data keys of a store, as the keyring sees them.
 pub(super) struct DataKeys {
@@ -60,6 +56,10 @@ impl DataKeys {
         }
         let stored = reseal::progress(&self.sessions).await?;
         let Some(progress) = stored.as_deref().and_then(Progress::read).filter(|progress| progress.term == term) else {
+            // What is said to be sealed with the newest key is not to be had with an earlier one, by no way.
+            if !self.keys.end_handover().await? {
+                return Ok(Step::Later);
+            }
             return self.begin(term, stored, None).await;
         };
         if progress.left == 0 {
@@ -121,8 +121,8 @@ impl KeyringStore for DataKeys {
         .boxed_local()
     }
 
-    fn rotate(&self) -> LocalBoxFuture<'_, Result<u32>> {
-        self.keys.rotate().boxed_local()
+    fn rotate(&self, from: u32) -> LocalBoxFuture<'_, Result<u32>> {
+        self.keys.rotate(from).boxed_local()
     }
 
     /// Takes over what the others have noted, too; writes when there is something to add.

@@ -52,12 +52,12 @@ pub async fn open(subject: Subject, seal_key: SealKey, clock: Clock) -> Result<S
         Subject::File(file) => {
             let opened = tokio::task::spawn_blocking(move || embedded::whole::open(&file)).await;
             let reader = opened.map_err(Error::internal)??;
-            let store = Store::open(ReadOnly, reader, 1, &seal_key, clock).await?;
+            let store = Store::open(ReadOnly, reader, 1, &seal_key, clock, false).await?;
             Ok(Storage::new(std::sync::Arc::new(store), None))
         }
         Subject::Postgres(url) => {
             let reader = postgres::open_to_read(url).await?;
-            let store = Store::open(ReadOnly, reader, 1, &seal_key, clock).await?;
+            let store = Store::open(ReadOnly, reader, 1, &seal_key, clock, false).await?;
             Ok(Storage::new(std::sync::Arc::new(store), None))
         }
     }
