@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 
 use crate::clock::Clock;
 use crate::documents::DocumentWrite;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::telemetry;
 pub use store::MOST_OPERATIONS;
 use store::{DataKey, KeyringStore, Step, settings_key};
@@ -85,7 +85,8 @@ impl Rotation {
             if !interval.is_zero() && !(LEAST_INTERVAL..=MOST_INTERVAL).contains(&interval) {
                 return Err(Error::invalid("interval: must be 0 (never), or between 24 hours and 100 years"));
             }
-            self.interval = interval;
+            // Parts of a second count for the rule, and for nothing else.
+            self.interval = Duration::from_secs(interval.as_secs());
         }
         self.enabled = change.enabled.unwrap_or(self.enabled);
         Ok(self)
@@ -125,16 +126,16 @@ impl Keyring {
     /// at the same moment, one key is made.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Those of the store; `Busy` when others change the keys all the time. No key was made then.
     pub async fn rotate(&self) -> Result<u32> {
-        let term = match self.store.rotate().await {
-            Err(error) if error.kind() == Kind::Conflict => self.store.status().await?.term,
-            made => {
-                let term = made?;
-                tracing::info!(term, "data key rotated");
-                term
-            }
-        };
+        let from = self.store.status().await?.term;
+        self.rotate_from(from).await
+    }
+
+    /// Adds a data key after that of a term, unless there is one by now.
+    async fn rotate_from(&self, from: u32) -> Result<u32> {
+        let term = self.store.rotate(from).await?;
+        tracing::info!(term, "data key rotated");
         gauge!(telemetry::DATA_KEY_TERM).set(term);
         self.changed.notify_one();
         Ok(term)
@@ -187,7 +188,7 @@ impl Keyring {
         let mut key = self.store.status().await?;
         let age = Duration::try_from(self.clock.now() - key.made_at).unwrap_or_default();
         if self.clock.is_agreed() && self.rotation().await?.is_due(&key, age) {
-            self.rotate().await?;
+            self.rotate_from(key.term).await?;
             key = self.store.status().await?;
         }
         let age = Duration::try_from(self.clock.now() - key.made_at).unwrap_or_default();

@@ -31,7 +31,7 @@
 //!    What was released is never changed.
 //! 2. The domain's `store.rs`: the row, a variant of the write enum for each write, a method of the trait for each
 //!    read, and an outcome where none fits.
-//! 3. Here, `<domain>.rs`: whether a write holds a body that is sealed, and to what; and in `reseal.rs` the table, if it
+//! 3. Here, `<domain>.rs`: whether a write holds a body that is sealed, and to what; and in `sealed.rs` the table, if it
 //!    does, which a later data key seals again (a test finds what was forgotten).
 //! 4. `embedded/<table>.rs`: the table's SQL, a function for each read and each write; `embedded/<domain>.rs`: an
 //!    arm of the one match over the writes, a line for each read.
@@ -39,8 +39,7 @@
 //!    (`postgres/gathered.rs`), so that a batch sends one statement for all of them.
 //! 6. `statements.rs`: what both engines take as it is, under the table's name; and what removes the rows with
 //!    their mount (a test finds what was forgotten).
-//! 7. `contract/`: what must hold of it, once for both engines. A sealed body is named in `verify/seals.rs` (a test finds
-//!    what was forgotten).
+//! 7. `contract/`: what must hold of it, once for both engines.
 //!
 //! A new domain adds: its `store.rs`; a variant of `Unit` and of `Outcomes` (`backend`) with their arm in each
 //! engine's `batch.rs`; the three files named `<domain>.rs`; its handle in [`Stores`]. A domain that speaks SQL
@@ -62,6 +61,7 @@ mod reseal;
 mod restored;
 mod scan;
 pub mod seal;
+mod sealed;
 mod session;
 mod statements;
 mod store;
@@ -167,12 +167,12 @@ pub async fn open(options: Options) -> Result<Storage> {
             let (writer, reader) = tokio::task::spawn_blocking(move || embedded::open(&folder, now))
                 .await
                 .map_err(|e| Error::unavailable("storage: does not open", e))??;
-            let store = Store::open(writer, reader, queue, &seal_key, clock).await?;
+            let store = Store::open(writer, reader, queue, &seal_key, clock, false).await?;
             Ok(Storage::new(Arc::new(store), None))
         }
         Database::Postgres(url) => {
             let (writer, reader) = postgres::open(url).await?;
-            let store = Arc::new(Store::open(writer, reader, queue, &seal_key, clock).await?);
+            let store = Arc::new(Store::open(writer, reader, queue, &seal_key, clock, true).await?);
             Ok(Storage::new(store.clone(), Some(store)))
         }
     }
@@ -258,10 +258,11 @@ impl Storage {
     }
 
     /// Seals the store by another key. Everything stays readable, here and on nodes that run; the one before opens
-    /// nothing any more.
+    /// nothing any more but copies that were made before.
     ///
     /// # Errors
-    /// Those of a device that holds the key; `Unavailable` from the store. Nothing was changed then, unless the
+    /// `Busy` with several nodes, while a data key is so new that not all of them may know it; those of a device that
+    /// holds the key; `Unavailable` from the store. Nothing was changed then, unless the
     /// store was lost in the middle: then the one or the other key opens it.
     pub async fn change_seal(&self, seal: &SealKey) -> Result<About> {
         self.keys.change_seal(seal).await

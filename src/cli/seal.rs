@@ -3,13 +3,13 @@
 //! Both open the store themselves: an embedded one must not be in use, PostgreSQL may be. Nodes that run meanwhile go
 //! on; they need the new seal when they start again.
 
-use std::io::{ErrorKind, Write as _};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use signet::clock::{Clock, rfc3339};
 use signet::config::{self, Config, SealKeySource};
 use signet::error::{Error, Kind, Result};
-use signet::storage::seal::{About, SealKey};
+use signet::storage::seal::{About, Replacement, SealKey};
 use signet::storage::{self, Storage};
 
 use super::installation::{prepared, seal_key, storage_options};
@@ -100,50 +100,39 @@ async fn change(storage: Storage, seal: &SealKey) -> Result<About> {
 /// Another key in the place of the one in a file. Both are there until the store has taken the new one, whatever ends
 /// the command in the middle: run again it goes on.
 async fn in_place(config: &Config, file: &Path) -> Result<()> {
-    let fresh = beside(file, "new");
-    let old = beside(file, &format!("old-{}", SealKey::from_file(file)?.about().key));
-    let renamed = |e: std::io::Error| Error::unavailable(format!("{}: cannot be renamed", file.display()), e);
-    if !fresh.exists() {
-        SealKey::create_file(&fresh)?;
-    }
-    let seal = SealKey::from_file(&fresh)?;
-    let changed = match storage::open(storage_options(config, Clock::system())?).await {
-        Ok(storage) => change(storage, &seal).await?,
+    let options = || storage_options(config, Clock::system());
+    let (replacement, changed) = match storage::open(options()?).await {
+        Ok(storage) => match Replacement::prepare(file) {
+            Ok(replacement) => {
+                let changed = change(storage, replacement.key()).await?;
+                (replacement, changed)
+            }
+            Err(error) => {
+                storage.shutdown().await?;
+                return Err(error);
+            }
+        },
         // The store has taken the new key before.
         Err(error) if error.kind() == Kind::Invalid => {
-            let options = storage_options(config, Clock::system())?;
-            match storage::open(storage::Options { seal_key: seal, ..options }).await {
-                Ok(storage) => {
-                    let about = storage.seal_status().await;
-                    storage.shutdown().await?;
-                    about?
-                }
-                Err(_) => return Err(error),
-            }
+            let Some(replacement) = Replacement::left(file)? else { return Err(error) };
+            let seal_key = replacement.key().clone();
+            let Ok(storage) = storage::open(storage::Options { seal_key, ..options()? }).await else {
+                return Err(error);
+            };
+            let about = storage.seal_status().await;
+            storage.shutdown().await?;
+            (replacement, about?)
         }
         Err(error) => return Err(error),
     };
-    match std::fs::hard_link(file, &old) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(renamed(error)),
-        // At every moment there is a whole key of the name.
-        _ => std::fs::rename(&fresh, file).map_err(renamed)?,
-    }
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    std::fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(renamed)?;
+    replacement.finish()?;
     let next = format!(
         "The new key is in {}: keep a copy of it away from the data, and give it to every node. The one before is in {}: \
-         it opens backups that were made before, and nothing else.",
+         it opens copies that were made before. If it may be in other hands, make a new data key next: sys/rotate.",
         file.display(),
-        old.display()
+        replacement.old().display()
     );
     say(&changed, &next)
-}
-
-/// The file with another word behind its name.
-fn beside(file: &Path, word: &str) -> PathBuf {
-    let mut name = file.as_os_str().to_owned();
-    name.push(format!(".{word}"));
-    PathBuf::from(name)
 }
 
 fn say(seal: &About, next: &str) -> Result<()> {

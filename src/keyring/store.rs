@@ -43,11 +43,12 @@ pub trait KeyringStore: Send + Sync {
     /// The key that seals at present.
     fn status(&self) -> LocalBoxFuture<'_, Result<DataKey>>;
 
-    /// Adds a key that seals everything from now on, on every node; returns its term.
+    /// Adds a key after that of the term `from`, which seals everything from now on, on every node; returns its term, or
+    /// that of a later one which others have added.
     ///
     /// # Errors
-    /// `Conflict` when another rotation came first; its key is in use then.
-    fn rotate(&self) -> LocalBoxFuture<'_, Result<u32>>;
+    /// `Busy` when others change the keys all the time; none was added then.
+    fn rotate(&self, from: u32) -> LocalBoxFuture<'_, Result<u32>>;
 
     /// Adds what was sealed here since the last time to what is noted of the key.
     fn note_use(&self) -> LocalBoxFuture<'_, Result<()>>;

@@ -6,6 +6,7 @@ use time::macros::datetime;
 
 use super::*;
 use crate::documents::Document;
+use crate::error::Kind;
 
 /// Keys that are only counted.
 struct Counted {
@@ -20,8 +21,11 @@ impl KeyringStore for Counted {
         ready(Ok(*self.key.lock().unwrap())).boxed_local()
     }
 
-    fn rotate(&self) -> LocalBoxFuture<'_, Result<u32>> {
+    fn rotate(&self, from: u32) -> LocalBoxFuture<'_, Result<u32>> {
         let mut key = self.key.lock().unwrap();
+        if key.term > from {
+            return ready(Ok(key.term)).boxed_local();
+        }
         *key = DataKey { term: key.term + 1, made_at: self.clock.now(), sealed: 0, older: None };
         ready(Ok(key.term)).boxed_local()
     }
@@ -110,11 +114,17 @@ async fn settings_have_rules_and_a_change_keeps_the_others() {
             RotationChange { interval: Some(Duration::from_secs(86_399)), ..RotationChange::default() },
             "interval: must be 0 (never), or between 24 hours and 100 years",
         ),
+        (
+            // Which is not never.
+            RotationChange { interval: Some(Duration::from_millis(500)), ..RotationChange::default() },
+            "interval: must be 0 (never), or between 24 hours and 100 years",
+        ),
     ] {
         let error = keyring.rotation_write(change).await.unwrap_err();
         assert_eq!((error.kind(), error.text()), (Kind::Invalid, text));
     }
-    let interval = RotationChange { interval: Some(LEAST_INTERVAL), ..RotationChange::default() };
+    let interval = Some(LEAST_INTERVAL + Duration::from_millis(500));
+    let interval = RotationChange { interval, ..RotationChange::default() };
     keyring.rotation_write(interval).await.unwrap();
     keyring.rotation_write(RotationChange { enabled: Some(false), ..RotationChange::default() }).await.unwrap();
     let stored = keyring.rotation().await.unwrap();

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
@@ -12,16 +11,13 @@ use crate::error::{Kind, Result};
 use crate::keyring::store::{DataKey, KeyringStore, Step, settings_key};
 use crate::keys::store::KeyStore;
 use crate::sql::{Failure, Row, Session, Value};
-use crate::storage::keys::Keys;
-use crate::storage::reseal::{self, Progress};
+use crate::storage::keys::{KNOWN, Keys};
+use crate::storage::reseal::{self, Next, Progress};
 use crate::storage::session::Sessions;
 
 const NOTED: &str = "SELECT sealed FROM data_key_use WHERE term = $1";
 const ADD: &str = "INSERT INTO data_key_use (term, sealed) VALUES ($1, $2)
     ON CONFLICT (term) DO UPDATE SET sealed = data_key_use.sealed + excluded.sealed RETURNING sealed";
-/// With several nodes, the age of a key at which all of them know it: what they read of the change log is never older
-/// than seconds, and no write of theirs is longer under way than this.
-const KNOWN: Duration = Duration::from_secs(30);
 
 /// The data keys of a store, as the keyring sees them.
 pub(super) struct DataKeys {
@@ -60,39 +56,54 @@ impl DataKeys {
         }
         let stored = reseal::progress(&self.sessions).await?;
         let Some(progress) = stored.as_deref().and_then(Progress::read).filter(|progress| progress.term == term) else {
-            return self.begin(term, stored, None).await;
+            // What is said to be sealed with the newest key is not to be had with an earlier one, by no way.
+            if !self.keys.end_handover().await? {
+                return Ok(Step::Later);
+            }
+            // Of several nodes one counts.
+            reseal::store(&self.sessions, stored, Progress::new(term)).await?;
+            return Ok(Step::More);
         };
-        if progress.left == 0 {
-            return Ok(Step::Done);
+        let stored = stored.unwrap_or_default();
+        match progress.next() {
+            Next::Nothing => Ok(Step::Done),
+            Next::Count => self.count(progress, stored).await,
+            Next::Seal => {
+                let sealed = reseal::page(&self.keys, &self.sessions, self.shared, progress, stored).await?;
+                if sealed > 0 {
+                    tracing::debug!(term, values = sealed, "stored values sealed again");
+                }
+                Ok(Step::More)
+            }
         }
-        if progress.has_ended() {
-            return self.begin(term, stored, Some(progress)).await;
-        }
-        let next = reseal::page(&self.keys, &self.sessions, progress, stored.unwrap_or_default()).await?;
-        if next > 0 {
-            tracing::debug!(term, values = next, "stored values sealed again");
-        }
-        Ok(Step::More)
     }
 
-    /// Counts what there is to do, and begins with it; after a run (`ended`) that left something, once more.
-    async fn begin(&self, term: u32, stored: Option<Vec<u8>>, ended: Option<Progress>) -> Result<Step> {
-        let left = reseal::count(&self.sessions, term).await?;
-        if let Some(ended) = ended
-            && left > 0
-            && ended.sealed == 0
-            && self.tried.load(Ordering::Relaxed) == term
-        {
+    /// Counts on, over what is stored of that; behind the last table sealing begins if there is anything to do: for the
+    /// first time, or once more after a run that left something.
+    async fn count(&self, progress: Progress, stored: Vec<u8>) -> Result<Step> {
+        let (term, is_again) = (progress.term, progress.left.is_some());
+        let progress = reseal::count_page(&self.sessions, progress).await?;
+        let Some(left) = progress.counted() else {
+            reseal::store(&self.sessions, Some(stored), progress).await?;
+            return Ok(Step::More);
+        };
+        let came_to_nothing = is_again && progress.sealed == 0;
+        let given_up =
+            left > 0 && came_to_nothing && progress.passed == 0 && self.tried.load(Ordering::Relaxed) == term;
+        let next = if given_up { progress.ended(left) } else { progress.begun(left) };
+        reseal::store(&self.sessions, Some(stored), next).await?;
+        self.tried.store(term, Ordering::Relaxed);
+        if left == 0 {
+            tracing::info!(term, "all stored values are sealed with the newest data key");
+            return Ok(Step::Done);
+        }
+        if given_up {
             tracing::error!(term, left, "stored values cannot be sealed again: they do not open");
             self.given_up.store(term, Ordering::Relaxed);
             return Ok(Step::Done);
         }
-        self.tried.store(term, Ordering::Relaxed);
-        reseal::store(&self.sessions, stored, Progress::new(term, left)).await?;
-        if left == 0 {
-            tracing::info!(term, "all stored values are sealed with the newest data key");
-        }
-        Ok(if left == 0 { Step::Done } else { Step::More })
+        // Others are at what is left.
+        Ok(if came_to_nothing && progress.passed > 0 { Step::Later } else { Step::More })
     }
 }
 
@@ -114,15 +125,15 @@ impl KeyringStore for DataKeys {
         async move {
             let (term, made_at, sealed) = self.keys.status().await?;
             let progress = reseal::progress(&self.sessions).await?.as_deref().and_then(Progress::read);
-            let older = progress.filter(|progress| progress.term == term).map(|progress| progress.left);
+            let older = progress.filter(|progress| progress.term == term).and_then(|progress| progress.left);
             let older = if term == 1 { Some(0) } else { older };
             Ok(DataKey { term, made_at, sealed, older })
         }
         .boxed_local()
     }
 
-    fn rotate(&self) -> LocalBoxFuture<'_, Result<u32>> {
-        self.keys.rotate().boxed_local()
+    fn rotate(&self, from: u32) -> LocalBoxFuture<'_, Result<u32>> {
+        self.keys.rotate(from).boxed_local()
     }
 
     /// Takes over what the others have noted, too; writes when there is something to add.

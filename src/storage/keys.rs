@@ -2,16 +2,22 @@
 //! change of the seal around them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Kind, Result};
 use crate::secret::Secret;
 use crate::storage::backend::{Fact, FactWrite, Reader, Unit};
 use crate::storage::commit;
-use crate::storage::seal::{self, About, HANDOVER, Ring, SealKey, root};
+use crate::storage::seal::{self, About, HANDOVER, Ring, Root, SealKey, root};
 
-/// How often a change of the seal is begun again because a data key was added meanwhile.
+/// How often a change of the keys is begun again because others changed them meanwhile.
 const AGAIN: usize = 5;
+/// With several nodes, the age of a data key at which all of them know it: what they read of the change log is never older
+/// than seconds, and no write of theirs is longer under way than this.
+pub(super) const KNOWN: Duration = Duration::from_secs(30);
+/// With several nodes, the age of a seal at which all that run have taken its root key over: they look every ten seconds.
+const TAKEN: Duration = Duration::from_secs(60);
 
 /// A store's data keys, and where they are kept.
 pub(super) struct Keys {
@@ -21,6 +27,8 @@ pub(super) struct Keys {
     clock: Clock,
     /// The seal that the store was opened with.
     about: About,
+    /// Whether other nodes may use the same store.
+    shared: bool,
 }
 
 /// The name of the fact that says when a term was made.
@@ -33,6 +41,12 @@ fn made(term: u32, at: Time) -> Fact {
     (made_name(term), at.unix_timestamp().to_string().into_bytes())
 }
 
+/// When a term was made, if that was noted.
+fn made_at(facts: &[Fact], term: u32) -> Option<Time> {
+    let (_, noted) = facts.iter().find(|(name, _)| *name == made_name(term))?;
+    Time::from_unix_timestamp(std::str::from_utf8(noted).ok()?.parse().ok()?).ok()
+}
+
 impl Keys {
     /// The keys of a store; a new store gets its first ones.
     ///
@@ -43,6 +57,7 @@ impl Keys {
         reader: Arc<dyn Reader>,
         seal_key: &SealKey,
         clock: Clock,
+        shared: bool,
     ) -> Result<Self> {
         let facts = reader.meta().await?;
         let ring = match open(seal_key, &facts).await? {
@@ -60,7 +75,7 @@ impl Keys {
                 }
             }
         };
-        Ok(Self { ring, commits, reader, clock, about: seal_key.about() })
+        Ok(Self { ring, commits, reader, clock, about: seal_key.about(), shared })
     }
 
     /// The key that seals at present: its term, when it was made, and how much it has sealed as far as is known here.
@@ -69,12 +84,9 @@ impl Keys {
     /// # Errors
     /// Those of the store.
     pub(super) async fn status(&self) -> Result<(u32, Time, u64)> {
-        let facts = self.reader.meta().await?;
-        self.ring.learn(&facts)?;
+        let (facts, _) = self.read().await?;
         let (term, sealed) = self.ring.current();
-        let noted = facts.iter().find(|(name, _)| *name == made_name(term));
-        let noted = noted.and_then(|(_, at)| std::str::from_utf8(at).ok()?.parse().ok());
-        if let Some(made_at) = noted.and_then(|seconds| Time::from_unix_timestamp(seconds).ok()) {
+        if let Some(made_at) = made_at(&facts, term) {
             return Ok((term, made_at, sealed));
         }
         let made_at = self.clock.now();
@@ -108,9 +120,9 @@ impl Keys {
         if self.ring.asks_for_rotation()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
-            let keys = self.clone();
+            let (keys, (worn, _)) = (self.clone(), self.ring.current());
             runtime.spawn(async move {
-                match keys.rotate().await {
+                match keys.rotate(worn).await {
                     Ok(term) => tracing::info!(term, "data key rotated"),
                     Err(error) => tracing::warn!(%error, "data key not rotated"),
                 }
@@ -131,8 +143,11 @@ impl Keys {
     }
 
     /// Takes over the data keys that are stored by now.
+    ///
+    /// # Errors
+    /// Those of the store; `Unavailable` when this node does not know the root key any more.
     pub(super) async fn learn(&self) -> Result<()> {
-        self.ring.learn(&self.reader.meta().await?)
+        self.read().await.map(drop)
     }
 
     /// As [`Keys::learn`], of a store that has lost what was stored last.
@@ -140,33 +155,84 @@ impl Keys {
         self.ring.learn_anew(&self.reader.meta().await?)
     }
 
-    /// Adds a data key that seals everything from now on; returns its term. Needs no seal: the root key is here.
+    /// The facts of the store, and the root key that they are wrapped by; what is new in them is taken over.
+    async fn read(&self) -> Result<(Vec<Fact>, Arc<Root>)> {
+        let facts = self.reader.meta().await?;
+        if let Ok(root) = self.ring.learn(&facts) {
+            return Ok((facts, root));
+        }
+        // They may be from before a change of the seal that was learned of meanwhile.
+        let facts = self.reader.meta().await?;
+        let root = self.ring.learn(&facts).map_err(|error| match error.kind() {
+            // Nobody's request is wrong: the seal was changed, and this node has not taken it over in time.
+            Kind::Invalid => Error::unavailable(
+                "storage: the data keys are not to be had with the seal that this node was started with; start it again \
+                 with the one that the store has now",
+                error,
+            ),
+            _ => error,
+        })?;
+        Ok((facts, root))
+    }
+
+    /// Adds a data key after that of the term `from`, which seals everything from now on; returns its term, or that of
+    /// a later one which others have added. Needs no seal: the root key is here.
     ///
     /// # Errors
-    /// `Conflict` when another rotation came first; its key is in use then.
-    pub(super) async fn rotate(&self) -> Result<u32> {
-        let facts = self.reader.meta().await?;
-        self.ring.learn(&facts)?;
-        let new = self.ring.new_term()?;
-        let made = made(new.term, self.clock.now());
-        let unchanged = FactWrite::over(&facts, root::SEAL, None);
-        let writes = vec![unchanged, FactWrite::new(new.fact.clone()), FactWrite::new(made)];
-        match self.change(writes).await {
-            Ok(()) => Ok(self.ring.adopt(new)),
-            Err(error) => {
-                if error.kind() == Kind::Conflict {
-                    self.learn().await?;
-                }
-                Err(error)
+    /// `Busy` when others change the keys all the time; those of the store.
+    pub(super) async fn rotate(&self, from: u32) -> Result<u32> {
+        for _ in 0..AGAIN {
+            let (facts, root) = self.read().await?;
+            let (term, _) = self.ring.current();
+            if term > from {
+                return Ok(term);
+            }
+            let new = self.ring.new_term(&root, term)?;
+            let unchanged = FactWrite::over(&facts, root::SEAL, None);
+            let made = made(new.term, self.clock.now());
+            let mut writes = vec![unchanged, FactWrite::new(new.fact.clone()), FactWrite::new(made)];
+            writes.extend(self.handover_ends(&facts)?);
+            match self.change(writes).await {
+                Ok(()) => return Ok(self.ring.adopt(new)),
+                // Another key was added, or the seal was changed.
+                Err(error) if error.kind() == Kind::Conflict => {}
+                Err(error) => return Err(error),
             }
         }
+        Err(Error::new(Kind::Busy, "data keys: others change them all the time; try again"))
+    }
+
+    /// Takes away the root key that was left for nodes that run, once they have had the time to take it over; whether
+    /// there is none any more.
+    ///
+    /// # Errors
+    /// `Conflict` when others changed the keys meanwhile; those of the store.
+    pub(super) async fn end_handover(&self) -> Result<bool> {
+        let facts = self.reader.meta().await?;
+        if !seal::is_handed_over(&facts) {
+            return Ok(true);
+        }
+        let Some(end) = self.handover_ends(&facts)? else { return Ok(false) };
+        self.change(vec![FactWrite::over(&facts, root::SEAL, None), end]).await?;
+        Ok(true)
+    }
+
+    /// What takes the root key away that was left for nodes that run, if it may go.
+    fn handover_ends(&self, facts: &[Fact]) -> Result<Option<FactWrite>> {
+        let since = root::stored(facts)?.and_then(|seal| seal.since);
+        // One of the future is of a clock that was wrong.
+        let is_new = since.is_some_and(|since| (self.clock.now() - since).unsigned_abs() < TAKEN);
+        let ends = seal::is_handed_over(facts) && !(self.shared && is_new);
+        Ok(ends.then(|| FactWrite::over(facts, HANDOVER, Some(Vec::new()))))
     }
 
     /// Seals the store by another key: a new root key that the seal wraps, and with it all data keys wrapped anew.
-    /// Data keys do not change, so nodes that run go on, and take the root key over when a data key is added.
+    /// Data keys do not change, so nodes that run go on. They take the root key over when they look next: it is left for
+    /// them under the data key in use, which all of them know.
     ///
     /// # Errors
-    /// Those of a device, and of the store; nothing was changed then.
+    /// `Busy` while a data key is so new that a node may not know it; those of a device, and of the store. Nothing was
+    /// changed then.
     pub(super) async fn change_seal(&self, seal: &SealKey) -> Result<About> {
         for _ in 0..AGAIN {
             match self.change_seal_once(seal).await {
@@ -178,26 +244,49 @@ impl Keys {
     }
 
     async fn change_seal_once(&self, seal: &SealKey) -> Result<About> {
-        let facts = self.reader.meta().await?;
-        self.ring.learn(&facts)?;
-        let root = root::new();
-        let record = root::wrapped(seal, self.ring.installation(), &root, self.clock.now()).await?;
-        let handover = self.ring.seal(HANDOVER.as_bytes(), root.expose().to_vec())?;
+        let (facts, before) = self.read().await?;
+        let term = seal::newest_term(&facts);
+        self.refuse_unknown(&facts, term)?;
+        let (root, generation) = (root::new(), root::generation(&facts)? + 1);
+        let record = root::wrapped(seal, self.ring.installation(), &root, self.clock.now(), generation).await?;
         let mut writes = vec![
             FactWrite::over(&facts, root::SEAL, Some(record)),
-            FactWrite::over(&facts, HANDOVER, Some(handover)),
             // Without a newer one, which would be wrapped by the root key before.
-            FactWrite { name: self.ring.next_name(), expected: None, value: None },
+            FactWrite { name: seal::term_name(u64::from(term) + 1), expected: None, value: None },
         ];
-        let rewrapped = self.ring.rewrapped(&root, &facts)?.into_iter();
+        // Who has the data key can open it, so it is there only where somebody needs it.
+        if self.shared {
+            let handover = self.ring.seal(HANDOVER.as_bytes(), root.expose().to_vec())?;
+            writes.push(FactWrite::over(&facts, HANDOVER, Some(handover)));
+        } else if seal::is_handed_over(&facts) {
+            writes.push(FactWrite::over(&facts, HANDOVER, Some(Vec::new())));
+        }
+        let root = Arc::new(Root::new(&root, generation)?);
+        let rewrapped = self.ring.rewrapped(&before, &root, &facts)?.into_iter();
         writes.extend(rewrapped.map(|(name, before, after)| FactWrite {
             name,
             expected: Some(before),
             value: Some(after),
         }));
         self.change(writes).await?;
-        self.learn().await?;
+        self.ring.meet(&root);
         self.seal_status().await
+    }
+
+    /// That every node knows the data key of this term, under which the next root key is left for it. The first one is
+    /// as old as the store.
+    fn refuse_unknown(&self, facts: &[Fact], term: u32) -> Result<()> {
+        let age = made_at(facts, term).map(|made_at| (self.clock.now() - made_at).unsigned_abs());
+        match age {
+            Some(age) if self.shared && term > 1 && age < KNOWN => Err(Error::new(
+                Kind::Busy,
+                format!(
+                    "seal: a data key was made a moment ago, which not every node knows yet; try again in {} seconds",
+                    (KNOWN - age).as_secs() + 1
+                ),
+            )),
+            _ => Ok(()),
+        }
     }
 
     async fn change(&self, writes: Vec<FactWrite>) -> Result<()> {
@@ -219,7 +308,7 @@ async fn create(seal_key: &SealKey, now: Time) -> Result<(Ring, Vec<Fact>)> {
         Some(bytes) => (bytes.clone(), None),
         None => {
             let root = root::new();
-            let record = root::wrapped(seal_key, &installation, &root, now).await?;
+            let record = root::wrapped(seal_key, &installation, &root, now, 0).await?;
             (root, Some(record))
         }
     };
@@ -227,4 +316,66 @@ async fn create(seal_key: &SealKey, now: Time) -> Result<(Ring, Vec<Fact>)> {
     facts.push(made(ring.current().0, now));
     facts.extend(record.map(|record| (root::SEAL.to_owned(), record)));
     Ok((ring, facts))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use futures_util::FutureExt as _;
+    use futures_util::future::{BoxFuture, ready};
+
+    use super::*;
+    use crate::documents::MountId;
+    use crate::storage::backend::SealedDocument;
+    use crate::storage::embedded;
+
+    /// Gives facts that were read earlier, while it has some.
+    struct Late<R> {
+        reader: R,
+        facts: Mutex<Vec<Vec<Fact>>>,
+    }
+
+    impl<R: Reader> Reader for Late<R> {
+        fn meta(&self) -> BoxFuture<'static, Result<Vec<Fact>>> {
+            match self.facts.lock().unwrap().pop() {
+                Some(facts) => ready(Ok(facts)).boxed(),
+                None => self.reader.meta(),
+            }
+        }
+
+        fn documents(
+            &self,
+            mount: MountId,
+            kind: Option<&'static str>,
+        ) -> BoxFuture<'static, Result<Vec<SealedDocument>>> {
+            self.reader.documents(mount, kind)
+        }
+
+        fn close(&self) {
+            self.reader.close();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_key_is_made_although_the_seal_was_changed_a_moment_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let (writer, pool) = embedded::open(dir.path(), Time::UNIX_EPOCH).unwrap();
+        let commits = commit::Handle::start(writer, 10).unwrap();
+        let (seal, next, clock) = (SealKey::random(), SealKey::random(), Clock::system());
+        let late = Arc::new(Late { reader: pool.clone(), facts: Mutex::default() });
+        let slow = Keys::load(commits.clone(), late.clone(), &seal, clock.clone(), true).await.unwrap();
+        let other = Keys::load(commits.clone(), Arc::new(pool.clone()), &seal, clock.clone(), true).await.unwrap();
+        let before = pool.meta().await.unwrap();
+        other.change_seal(&next).await.unwrap();
+        // Read before the change, and written after it.
+        late.facts.lock().unwrap().push(before.clone());
+        assert_eq!(slow.rotate(1).await.unwrap(), 2);
+        // Read before what has been learned since.
+        late.facts.lock().unwrap().push(before);
+        assert_eq!(slow.rotate(2).await.unwrap(), 3);
+        assert_eq!(other.rotate(1).await.unwrap(), 3, "there is a later one");
+        let again = Keys::load(commits, Arc::new(pool), &next, clock, true).await.unwrap();
+        assert_eq!(again.status().await.unwrap().0, 3);
+    }
 }

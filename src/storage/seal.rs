@@ -8,14 +8,15 @@
 //! made one.
 //!
 //! The seal key ([`SealKey`]) is needed when a store is opened and when its seal is changed (`root`). Such a change makes
-//! another root key; it is also left sealed under the data key in use, for the nodes that run: they take it over and
-//! go on without the new seal.
+//! another root key. Where other nodes may run it is also left sealed under the data key in use: they take it over and
+//! go on without the new seal. Whoever has that data key can take it, too, so it goes when the next data key is made.
 //!
 //! Called by the storage front door only; engines see sealed bodies. Keys are overwritten when they
 //! go, and no type here has `Debug`.
 
 mod cipher;
 mod key;
+mod replacement;
 pub(crate) mod root;
 
 use std::collections::BTreeMap;
@@ -37,6 +38,7 @@ use crate::x509::serial::Serial;
 
 use cipher::{TAG_LEN, aead_key, open_with, seal_with};
 pub use key::SealKey;
+pub use replacement::Replacement;
 pub use root::About;
 
 const VERSION: u8 = 1;
@@ -46,18 +48,26 @@ const ASK_EVERY: u64 = 1 << 12;
 const INSTALLATION: &str = "installation";
 const DATA_KEY: &str = "data-key/";
 const DATA_KEY_PURPOSE: &str = "signet/data-key/v1";
-/// The fact that holds the root key for nodes that run with the one before.
+/// The fact that holds the root key for nodes that run with the one before; empty when it holds none.
 pub(crate) const HANDOVER: &str = "root-key-handover";
 
 /// The data keys of one installation, and the root key that wraps them.
 pub(crate) struct Ring {
-    root: ArcSwap<LessSafeKey>,
+    /// The newest one that was met.
+    root: ArcSwap<Root>,
     installation: String,
     keys: ArcSwap<Keys>,
     /// How much the key in use has sealed: here, and not noted in the store yet.
     unnoted: AtomicU64,
     /// And how much is noted there, as it was last seen.
     noted: AtomicU64,
+}
+
+/// A root key, ready for use.
+pub(crate) struct Root {
+    key: LessSafeKey,
+    /// Which one of the store's it is: later ones have higher numbers.
+    generation: u64,
 }
 
 #[derive(Clone)]
@@ -81,8 +91,8 @@ pub(crate) struct NewTerm {
 impl Ring {
     /// The ring of a new installation, and the facts that must be stored before it is used.
     pub(crate) fn create(root: &Secret, installation: String) -> Result<(Self, Vec<Fact>)> {
-        let ring = Self::with(root, installation, Keys { current: 0, by_term: BTreeMap::new() })?;
-        let first = ring.new_term()?;
+        let ring = Self::with(Root::new(root, 0)?, installation);
+        let first = ring.new_term(&ring.root.load(), 0)?;
         let facts = vec![(INSTALLATION.to_owned(), ring.installation.clone().into_bytes()), first.fact.clone()];
         ring.adopt(first);
         Ok((ring, facts))
@@ -93,14 +103,15 @@ impl Ring {
     /// # Errors
     /// `Invalid` when the root key does not open the data keys, or facts are missing or damaged.
     pub(crate) fn load(root: &Secret, installation: String, facts: &[Fact]) -> Result<Self> {
-        let ring = Self::with(root, installation, Keys { current: 0, by_term: BTreeMap::new() })?;
+        let ring = Self::with(Root::new(root, root::generation(facts)?)?, installation);
         ring.learn(facts)?;
         if ring.current().0 == 0 { Err(damaged()) } else { Ok(ring) }
     }
 
-    fn with(root: &Secret, installation: String, keys: Keys) -> Result<Self> {
-        let (root, keys) = (ArcSwap::from_pointee(aead_key(root.expose())?), ArcSwap::from_pointee(keys));
-        Ok(Self { root, installation, keys, unnoted: AtomicU64::new(0), noted: AtomicU64::new(0) })
+    fn with(root: Root, installation: String) -> Self {
+        let keys = Keys { current: 0, by_term: BTreeMap::new() };
+        let (root, keys) = (ArcSwap::from_pointee(root), ArcSwap::from_pointee(keys));
+        Self { root, installation, keys, unnoted: AtomicU64::new(0), noted: AtomicU64::new(0) }
     }
 
     /// Whether the key that a value says it is sealed with is here; another node may have added it.
@@ -109,29 +120,31 @@ impl Ring {
     }
 
     /// Takes over the terms that are stored by now, and seals with the newest; takes over the root key, too, when
-    /// the seal was changed.
+    /// the seal was changed. Gives the root key that wraps the data keys in these facts: facts that were read before
+    /// others were learned may have an earlier one, and what is to stand beside them is wrapped by that.
     ///
     /// # Errors
     /// As [`Ring::load`].
-    pub(crate) fn learn(&self, facts: &[Fact]) -> Result<()> {
+    pub(crate) fn learn(&self, facts: &[Fact]) -> Result<Arc<Root>> {
         self.take_over(facts, u32::max)
     }
 
     /// As [`Ring::learn`], of a store that has lost what was stored last: from now on nothing is sealed with a key that
     /// it does not have.
     pub(crate) fn learn_anew(&self, facts: &[Fact]) -> Result<()> {
-        self.take_over(facts, |current, newest| if newest == 0 { current } else { newest })
+        self.take_over(facts, |current, newest| if newest == 0 { current } else { newest }).map(drop)
     }
 
     /// Takes over what is stored; `in_use` says of the key in use and the newest stored one which seals from now on.
-    fn take_over(&self, facts: &[Fact], in_use: impl Fn(u32, u32) -> u32) -> Result<()> {
-        let stored = match unwrap_all(&self.root.load(), &self.installation, facts) {
-            Ok(stored) => stored,
+    fn take_over(&self, facts: &[Fact], in_use: impl Fn(u32, u32) -> u32) -> Result<Arc<Root>> {
+        let known = self.root.load_full();
+        let (root, stored) = match unwrap_all(&known.key, &self.installation, facts) {
+            Ok(stored) => (known, stored),
             Err(error) => {
-                let root = self.handed_over(facts).ok_or(error)?;
-                let stored = unwrap_all(&root, &self.installation, facts)?;
-                self.root.store(Arc::new(root));
-                stored
+                let root = Arc::new(self.handed_over(facts)?.ok_or(error)?);
+                let stored = unwrap_all(&root.key, &self.installation, facts)?;
+                self.meet(&root);
+                (root, stored)
             }
         };
         let newest = stored.keys().next_back().copied().unwrap_or(0);
@@ -145,27 +158,32 @@ impl Ring {
             keys.current = in_use(keys.current, newest);
             keys
         });
-        Ok(())
+        Ok(root)
+    }
+
+    /// Looks with this root key first from now on, unless a later one was met before.
+    pub(crate) fn meet(&self, root: &Arc<Root>) {
+        self.root.rcu(|known| if known.generation <= root.generation { Arc::clone(root) } else { Arc::clone(known) });
     }
 
     /// The root key that was left for this node when the seal was changed.
-    fn handed_over(&self, facts: &[Fact]) -> Option<LessSafeKey> {
-        let (_, sealed) = facts.iter().find(|(name, _)| name == HANDOVER)?;
-        let root = Secret::new(self.try_open(HANDOVER.as_bytes(), sealed)?);
-        aead_key(root.expose()).ok()
+    fn handed_over(&self, facts: &[Fact]) -> Result<Option<Root>> {
+        let sealed = facts.iter().find(|(name, _)| name == HANDOVER);
+        let opened = sealed.and_then(|(_, sealed)| self.try_open(HANDOVER.as_bytes(), sealed)).map(Secret::new);
+        opened.map(|root| Root::new(&root, root::generation(facts)?)).transpose()
     }
 
-    /// The data keys in the facts of the store wrapped by another root key: names, what is stored, what is to be.
+    /// The data keys in the facts of the store, which `from` wraps, wrapped by another root key: names, what is stored,
+    /// what is to be.
     ///
     /// # Errors
     /// As [`Ring::load`].
-    pub(crate) fn rewrapped(&self, root: &Secret, facts: &[Fact]) -> Result<Vec<Rewrapped>> {
-        let root = aead_key(root.expose())?;
-        let stored = unwrap_all(&self.root.load(), &self.installation, facts)?;
+    pub(crate) fn rewrapped(&self, from: &Root, to: &Root, facts: &[Fact]) -> Result<Vec<Rewrapped>> {
+        let stored = unwrap_all(&from.key, &self.installation, facts)?;
         let rewrap = |(term, (_, bytes)): (u32, (_, Secret))| {
-            let name = format!("{DATA_KEY}{term}");
+            let name = term_name(term.into());
             let before = facts.iter().find(|(found, _)| *found == name).map(|(_, value)| value.clone());
-            let after = seal_with(&root, &wrap_context(&self.installation, term), bytes.expose(), Vec::new())?;
+            let after = seal_with(&to.key, &wrap_context(&self.installation, term), bytes.expose(), Vec::new())?;
             Ok((name, before.unwrap_or_default(), after))
         };
         stored.into_iter().map(rewrap).collect()
@@ -181,19 +199,15 @@ impl Ring {
         (self.keys.load().current, self.noted.load(Ordering::Relaxed) + self.unnoted.load(Ordering::Relaxed))
     }
 
-    /// The name of the fact that the next term would be stored as.
-    pub(crate) fn next_name(&self) -> String {
-        format!("{DATA_KEY}{}", u64::from(self.keys.load().current) + 1)
-    }
-
-    /// Makes the next term. It seals nothing until its fact is stored and [`Ring::adopt`] takes it.
-    pub(crate) fn new_term(&self) -> Result<NewTerm> {
-        let term = self.keys.load().current.checked_add(1).ok_or_else(|| Error::internal("data key terms used up"))?;
+    /// Makes the term after `after`, wrapped by `root`. It seals nothing until its fact is stored and [`Ring::adopt`]
+    /// takes it.
+    pub(crate) fn new_term(&self, root: &Root, after: u32) -> Result<NewTerm> {
+        let term = after.checked_add(1).ok_or_else(|| Error::internal("data key terms used up"))?;
         let mut bytes: [u8; 32] = crate::random::bytes();
         let key = aead_key(&bytes)?;
-        let wrapped = seal_with(&self.root.load(), &wrap_context(&self.installation, term), &bytes, Vec::new())?;
+        let wrapped = seal_with(&root.key, &wrap_context(&self.installation, term), &bytes, Vec::new())?;
         bytes.zeroize();
-        Ok(NewTerm { term, key, fact: (format!("{DATA_KEY}{term}"), wrapped) })
+        Ok(NewTerm { term, key, fact: (term_name(term.into()), wrapped) })
     }
 
     /// Seals everything from now on with `new`; returns its term.
@@ -265,6 +279,32 @@ impl Ring {
         }
         open_with(self.keys.load().by_term.get(&term_of(header)?)?, context, rest)
     }
+}
+
+impl Root {
+    /// The root key of these bytes.
+    ///
+    /// # Errors
+    /// `Internal` when they are not 32.
+    pub(crate) fn new(bytes: &Secret, generation: u64) -> Result<Self> {
+        Ok(Self { key: aead_key(bytes.expose())?, generation })
+    }
+}
+
+/// The newest term in the facts of a store; 0 without one.
+pub(crate) fn newest_term(facts: &[Fact]) -> u32 {
+    let terms = facts.iter().filter_map(|(name, _)| name.strip_prefix(DATA_KEY)?.parse().ok());
+    terms.max().unwrap_or(0)
+}
+
+/// The name of the fact that a term is stored as.
+pub(crate) fn term_name(term: u64) -> String {
+    format!("{DATA_KEY}{term}")
+}
+
+/// Whether a root key is left for nodes that run.
+pub(crate) fn is_handed_over(facts: &[Fact]) -> bool {
+    facts.iter().any(|(name, sealed)| name == HANDOVER && !sealed.is_empty())
 }
 
 fn term_of(sealed: &[u8]) -> Option<u32> {
@@ -389,6 +429,11 @@ mod tests {
         Ring::create(&root(), "one".to_owned()).unwrap().0
     }
 
+    /// The next term, wrapped by the root key that was met last.
+    fn next(ring: &Ring) -> NewTerm {
+        ring.new_term(&ring.root.load(), ring.current().0).unwrap()
+    }
+
     fn load(root: &Secret, facts: &[Fact]) -> Result<Ring> {
         Ring::load(root, installation(facts)?.unwrap_or_default(), facts)
     }
@@ -420,7 +465,7 @@ mod tests {
         let root = root();
         let (ring, mut facts) = Ring::create(&root, "one".to_owned()).unwrap();
         let first = ring.seal(b"row", b"one".to_vec()).unwrap();
-        let new = ring.new_term().unwrap();
+        let new = next(&ring);
         facts.push(new.fact.clone());
         assert_eq!(ring.adopt(new), 2);
         let second = ring.seal(b"row", b"two".to_vec()).unwrap();
@@ -442,7 +487,7 @@ mod tests {
             ring.seal(b"row", Vec::new()).unwrap();
         }
         assert!(ring.asks_for_rotation());
-        ring.adopt(ring.new_term().unwrap());
+        ring.adopt(next(&ring));
         assert!(!ring.asks_for_rotation());
     }
 
@@ -458,7 +503,7 @@ mod tests {
         ring.seal(b"row", Vec::new()).unwrap();
         ring.set_noted(1, 13, 3);
         assert_eq!((ring.current(), ring.unnoted()), ((1, 14), (1, 1)));
-        ring.adopt(ring.new_term().unwrap());
+        ring.adopt(next(&ring));
         ring.set_noted(1, 15, 1);
         assert_eq!(ring.current(), (2, 0));
     }
@@ -483,29 +528,57 @@ mod tests {
         assert!(load(&root, &one[..1]).is_err(), "no data key");
     }
 
-    #[test]
-    fn a_ring_that_runs_takes_the_new_root_key_over_and_the_old_one_opens_nothing() {
-        let (before, after) = (root(), root());
-        let (running, mut facts) = Ring::create(&before, "one".to_owned()).unwrap();
-        let changed = Ring::load(&before, "one".to_owned(), &facts).unwrap();
-        for (name, was, wrapped) in changed.rewrapped(&after, &facts).unwrap() {
+    /// Facts after the seal was changed: from a root key to another one, which is handed over.
+    async fn after_a_change(ring: &Ring, from: &Secret, to: &Secret, facts: &[Fact]) -> Vec<Fact> {
+        let mut facts = facts.to_vec();
+        let generation = root::generation(&facts).unwrap() + 1;
+        let [from, next] = [(from, 0), (to, generation)].map(|(root, n)| Root::new(root, n).unwrap());
+        for (name, was, wrapped) in ring.rewrapped(&from, &next, &facts).unwrap() {
             let fact = facts.iter_mut().find(|(found, _)| *found == name).unwrap();
             assert_eq!(std::mem::replace(&mut fact.1, wrapped), was);
         }
+        facts.retain(|(name, _)| name != HANDOVER && name != root::SEAL);
+        let record = root::wrapped(&SealKey::random(), "one", to, Time::UNIX_EPOCH, generation).await.unwrap();
+        facts.push((root::SEAL.to_owned(), record));
+        facts.push((HANDOVER.to_owned(), ring.seal(HANDOVER.as_bytes(), to.expose().to_vec()).unwrap()));
+        facts
+    }
+
+    #[tokio::test]
+    async fn a_ring_that_runs_takes_the_new_root_key_over_and_the_old_one_opens_nothing() {
+        let (before, after) = (root(), root());
+        let (running, facts) = Ring::create(&before, "one".to_owned()).unwrap();
+        let changed = Ring::load(&before, "one".to_owned(), &facts).unwrap();
+        let mut facts = after_a_change(&changed, &before, &after, &facts).await;
         assert!(load(&before, &facts).is_err(), "the old root key");
-        assert!(running.learn(&facts).is_err(), "nothing was left for it");
-        let handover = changed.seal(HANDOVER.as_bytes(), after.expose().to_vec()).unwrap();
-        facts.push((HANDOVER.to_owned(), handover));
+        let none: Vec<_> = facts.iter().filter(|(name, _)| name != HANDOVER).cloned().collect();
+        assert!(running.learn(&none).is_err(), "nothing was left for it");
         let new = load(&after, &facts).unwrap();
-        let term = new.new_term().unwrap();
+        let term = next(&new);
         facts.push(term.fact.clone());
         new.adopt(term);
         let sealed = new.seal(b"row", b"by the new node".to_vec()).unwrap();
         assert!(!running.has_key_of(&sealed));
         running.learn(&facts).unwrap();
         assert_eq!(running.open(b"row", &sealed).unwrap(), b"by the new node");
-        facts.push(running.new_term().unwrap().fact);
+        facts.push(next(&running).fact);
         assert!(load(&after, &facts).is_ok(), "what it adds is wrapped by the new root key");
+    }
+
+    #[tokio::test]
+    async fn facts_that_were_read_late_bring_no_earlier_root_key_back() {
+        let [first, second, third] = [root(), root(), root()];
+        let (ring, facts) = Ring::create(&first, "one".to_owned()).unwrap();
+        let early = after_a_change(&ring, &first, &second, &facts).await;
+        let mut late = after_a_change(&ring, &second, &third, &early).await;
+        ring.learn(&late).unwrap();
+        // As one who has read them before, and comes with them only now.
+        let of_early = ring.learn(&early).unwrap();
+        late.push(next(&ring).fact);
+        assert!(load(&third, &late).is_ok(), "the root key that is kept is the latest");
+        let mut early = early.clone();
+        early.push(ring.new_term(&of_early, 1).unwrap().fact);
+        assert!(load(&second, &early).is_ok(), "and what is put beside the early ones is wrapped by theirs");
     }
 
     #[test]

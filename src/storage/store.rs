@@ -65,7 +65,8 @@ pub(super) trait SealedRow: Send + 'static {
 }
 
 impl<R: Reader + Clone> Store<R> {
-    /// Starts the commit actor of a writer, with room for `queue` units, and loads the data keys.
+    /// Starts the commit actor of a writer, with room for `queue` units, and loads the data keys. `shared` says whether
+    /// other nodes may use the same store.
     ///
     /// # Errors
     /// `Unavailable` when no thread can be had, and those of [`Keys::load`].
@@ -75,9 +76,10 @@ impl<R: Reader + Clone> Store<R> {
         queue: usize,
         seal_key: &SealKey,
         clock: Clock,
+        shared: bool,
     ) -> Result<Self> {
         let commits = commit::Handle::start(writer, queue.max(1))?;
-        match Keys::load(commits.clone(), Arc::new(reader.clone()), seal_key, clock.clone()).await {
+        match Keys::load(commits.clone(), Arc::new(reader.clone()), seal_key, clock.clone(), shared).await {
             Ok(keys) => Ok(Self { reader, commits, keys: Arc::new(keys), clock }),
             Err(error) => {
                 // Lets go of the folder, so that the next attempt finds it free.

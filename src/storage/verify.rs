@@ -53,12 +53,12 @@ pub async fn open(subject: Subject, seal_key: SealKey, clock: Clock) -> Result<S
         Subject::File(file) => {
             let opened = tokio::task::spawn_blocking(move || embedded::whole::open(&file)).await;
             let reader = opened.map_err(Error::internal)??;
-            let store = Store::open(ReadOnly, reader, 1, &seal_key, clock).await?;
+            let store = Store::open(ReadOnly, reader, 1, &seal_key, clock, false).await?;
             Ok(Storage::new(std::sync::Arc::new(store), None))
         }
         Subject::Postgres(url) => {
             let reader = postgres::open_to_read(url).await?;
-            let store = Store::open(ReadOnly, reader, 1, &seal_key, clock).await?;
+            let store = Store::open(ReadOnly, reader, 1, &seal_key, clock, false).await?;
             Ok(Storage::new(std::sync::Arc::new(store), None))
         }
     }
@@ -99,10 +99,4 @@ pub async fn reach(storage: &Storage) -> Result<()> {
 /// `Unavailable` when they cannot be read.
 pub async fn certificates(storage: &Storage, mount: MountId, after: &[u8], limit: usize) -> Result<Vec<Recorded>> {
     records::of_mount(&*storage.stores.projects, mount, after, limit).await
-}
-
-/// The tables whose sealed bodies are opened.
-#[cfg(test)]
-pub(super) fn sealed_tables() -> impl Iterator<Item = &'static str> {
-    seals::TABLES.iter().map(|table| table.table)
 }

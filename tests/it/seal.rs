@@ -1,7 +1,7 @@
 //! Seals as an operator meets them: a key in a file, on a token of SoftHSM, at a key service; another key for each,
 //! the way from one to the other, and what is said when one is away. The real program with configuration files.
 
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -74,8 +74,22 @@ async fn a_new_key_takes_the_place_of_the_one_in_a_file() {
     let (site, token) = site().await;
     let before = run(&mut site.command(&STATUS));
     assert!(before.contains("seal type:      file\n") && before.contains("data key term:  1\n"), "{before}");
+    let current = site.path("data/seal.key");
+    let owner = || {
+        let found = std::fs::metadata(&current).unwrap();
+        (found.uid(), found.gid())
+    };
+    // As it is when root runs the command beside a server of another user.
+    if owner().0 == 0 {
+        std::os::unix::fs::chown(&current, Some(4711), Some(4712)).unwrap();
+    }
+    let owned_by = owner();
+    // And what an earlier attempt left that ended while it wrote.
+    std::fs::write(site.path("data/seal.key.new"), "").unwrap();
+    std::fs::set_permissions(site.path("data/seal.key.new"), std::fs::Permissions::from_mode(0o600)).unwrap();
     let said = run(&mut site.command(&ROTATE));
     assert!(said.starts_with("the store is sealed by the file key ") && said.contains("keep a copy"), "{said}");
+    assert_eq!(owner(), owned_by);
     let after = run(&mut site.command(&STATUS));
     let key = |status: &str| status.lines().nth(1).unwrap().to_owned();
     assert!(key(&before) != key(&after) && after.contains("left to re-seal: 0\n"), "{after}");
@@ -91,7 +105,6 @@ async fn a_new_key_takes_the_place_of_the_one_in_a_file() {
     assert!(error.contains("seal key: this store is sealed by the file key"), "{error}");
 
     // As it is left by a command that ended before it renamed: started again, it goes on.
-    let current = site.path("data/seal.key");
     std::fs::rename(&current, site.path("data/seal.key.new")).unwrap();
     std::fs::rename(&old, &current).unwrap();
     assert!(refused(&mut site.command(&["serve"])).contains("seal key: this store is sealed by"));
@@ -100,6 +113,7 @@ async fn a_new_key_takes_the_place_of_the_one_in_a_file() {
     serves(&site, &token, &mut site.command(&["serve"])).await;
     let served = site.serve();
     assert!(refused(&mut site.command(&ROTATE)).contains("in use by another signet process"));
+    assert_eq!(key_files(&site), files, "what was refused leaves nothing");
     served.terminate();
 }
 

@@ -89,7 +89,7 @@ pub(super) async fn rotation_keeps_old_bodies_readable(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     let m = w.mount;
     w.put(vec![PkiWrite::Document(document(m, "a", 0, Some("old")))]).await;
-    assert_eq!(w.storage.keyring().rotate().await.unwrap(), 2);
+    assert_eq!(w.storage.keyring().rotate(1).await.unwrap(), 2);
     w.put(vec![PkiWrite::Document(document(m, "b", 0, Some("new")))]).await;
     let term = |name| fixture.octets(&format!("SELECT body FROM document WHERE name = '{name}'"))[..4].to_vec();
     assert_eq!((term("a"), term("b")), (vec![0, 0, 0, 1], vec![0, 0, 0, 2]));
@@ -97,7 +97,7 @@ pub(super) async fn rotation_keeps_old_bodies_readable(fixture: &impl Fixture) {
     let w = World::again(fixture, m).await;
     let bodies: Vec<_> = w.pki.documents(m).await.unwrap().into_iter().map(|d| d.body).collect();
     assert!(bodies == [b"old".to_vec(), b"new".to_vec()]);
-    assert_eq!(w.storage.keyring().rotate().await.unwrap(), 3);
+    assert_eq!(w.storage.keyring().rotate(2).await.unwrap(), 3);
 }
 
 pub(super) async fn the_key_that_seals_is_told_with_the_time_of_its_making(fixture: &impl Fixture) {
@@ -109,7 +109,7 @@ pub(super) async fn the_key_that_seals_is_told_with_the_time_of_its_making(fixtu
     let minute = std::time::Duration::from_secs(60);
     assert_eq!(told(&w).await, (1, now()));
     fixture.clock().advance(minute);
-    assert_eq!((w.storage.keyring().rotate().await.unwrap(), told(&w).await), (2, (2, now() + minute)));
+    assert_eq!((w.storage.keyring().rotate(1).await.unwrap(), told(&w).await), (2, (2, now() + minute)));
     w.storage.shutdown().await.unwrap();
     fixture.clock().advance(minute);
     let w = World::again(fixture, w.mount).await;

@@ -342,7 +342,7 @@ async fn e4_a_node_with_a_stale_ring_reads_the_keys_once() {
     let (fixture, first, mount) = node().await;
     let second = fixture.open(10).await.unwrap();
     write(&first, mount, "a").await;
-    assert_eq!(first.keyring().rotate().await.unwrap(), 2);
+    assert_eq!(first.keyring().rotate(1).await.unwrap(), 2);
     write(&first, mount, "b").await;
     assert_eq!(second.pki().documents(mount).await.unwrap().len(), 2, "one is sealed with a key it had not seen");
     // From now on there is nothing to read them from.
@@ -361,28 +361,19 @@ async fn a_node_that_follows_the_others_seals_with_their_new_key() {
     let (fixture, first, mount) = node().await;
     let second = fixture.open(10).await.unwrap();
     let point = changes(&second, Point::default()).await.0;
-    assert_eq!(first.keyring().rotate().await.unwrap(), 2);
+    assert_eq!(first.keyring().rotate(1).await.unwrap(), 2);
     let changed = changes(&second, point).await.1;
     assert!(changed.iter().any(|change| change.mount == crate::documents::SYSTEM && change.own_from.is_none()));
     write(&second, mount, "a").await;
     assert_eq!(term(&fixture, "a"), [0, 0, 0, 2]);
-    // Two that rotate at the same moment make a key each, one after the other, or one is told that it was too late.
-    let (one, other) = futures_util::future::join(first.keyring().rotate(), second.keyring().rotate()).await;
-    let made: Vec<u32> = [&one, &other].into_iter().flatten().copied().collect();
-    assert!(
-        made.contains(&3)
-            && made.iter().all(|term| *term == 3 || *term == 4)
-            && (made.len() == 1 || made[0] != made[1])
-    );
-    for outcome in [one, other] {
-        assert!(outcome.is_ok() || outcome.unwrap_err().kind() == Kind::Conflict);
-    }
-    let newest = 2 + made.len() as u8;
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM meta WHERE name LIKE 'data-key/%'"), i64::from(newest));
+    // Two that rotate at the same moment make one key.
+    let (one, other) = futures_util::future::join(first.keyring().rotate(2), second.keyring().rotate(2)).await;
+    assert_eq!((one.unwrap(), other.unwrap()), (3, 3));
+    assert_eq!(fixture.number("SELECT COUNT(*) FROM meta WHERE name LIKE 'data-key/%'"), 3);
     for (node, name) in [(&first, "b"), (&second, "c")] {
         changes(node, point).await;
         write(node, mount, name).await;
-        assert_eq!(term(&fixture, name), [0, 0, 0, newest]);
+        assert_eq!(term(&fixture, name), [0, 0, 0, 3]);
     }
 }
 
@@ -394,16 +385,133 @@ async fn nodes_that_run_go_on_after_the_seal_was_changed() {
     let seal = crate::storage::seal::SealKey::random();
     first.change_seal(&seal).await.unwrap();
     write(&second, mount, "b").await;
-    assert_eq!(first.keyring().rotate().await.unwrap(), 2);
+    assert_eq!(first.keyring().rotate(1).await.unwrap(), 2);
     write(&first, mount, "c").await;
     assert_eq!(second.pki().documents(mount).await.unwrap().len(), 3, "the new key is wrapped by another root key");
-    assert_eq!(third.keyring().rotate().await.unwrap(), 3, "without a look at anything before");
+    assert_eq!(third.keyring().rotate(2).await.unwrap(), 3, "without a look at anything before");
     write(&third, mount, "d").await;
-    assert_eq!(second.keyring().rotate().await.unwrap(), 4);
+    assert_eq!(second.keyring().rotate(3).await.unwrap(), 4);
     let fourth = fixture.open_with(seal, 10).await.unwrap();
     assert_eq!(fourth.pki().documents(mount).await.unwrap().len(), 4);
     assert_eq!(fourth.keyring().status().await.unwrap().term, 4);
     assert_eq!(fixture.open(10).await.err().unwrap().kind(), Kind::Invalid, "with the seal before");
+}
+
+#[tokio::test]
+async fn the_seal_is_not_changed_while_a_node_may_not_know_the_data_key() {
+    let (fixture, first, mount) = node().await;
+    let second = fixture.open(10).await.unwrap();
+    assert_eq!(first.keyring().rotate(1).await.unwrap(), 2);
+    let seal = crate::storage::seal::SealKey::random();
+    fixture.clock().advance(Duration::from_secs(29));
+    let error = first.change_seal(&seal).await.unwrap_err();
+    assert_eq!((error.kind(), error.text().ends_with("try again in 2 seconds")), (Kind::Busy, true), "{error}");
+    assert_eq!(first.seal_status().await.unwrap().since, None);
+    fixture.clock().advance(Duration::from_secs(1));
+    second.keyring().status().await.unwrap();
+    first.change_seal(&seal).await.unwrap();
+    assert_eq!(first.keyring().rotate(2).await.unwrap(), 3);
+    write(&first, mount, "a").await;
+    assert_eq!(second.pki().documents(mount).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_node_that_missed_a_change_of_the_seal_is_unavailable_and_not_told_that_it_asks_wrongly() {
+    let (fixture, first, mount) = node().await;
+    let second = fixture.open(10).await.unwrap();
+    first.change_seal(&crate::storage::seal::SealKey::random()).await.unwrap();
+    fixture.clock().advance(Duration::from_secs(61));
+    assert_eq!(first.keyring().rotate(1).await.unwrap(), 2);
+    write(&first, mount, "a").await;
+    for error in [
+        second.pki().documents(mount).await.err().unwrap(),
+        second.keyring().status().await.unwrap_err(),
+        second.keyring().rotate(1).await.unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), Kind::Unavailable);
+        assert!(error.text().contains("start it again"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn keys_are_rotated_and_the_seal_changed_at_the_same_time() {
+    let (fixture, first, _) = node().await;
+    let second = fixture.open(1000).await.unwrap();
+    let mut seal = crate::storage::seal::SealKey::random();
+    for from in 1..20 {
+        let next = crate::storage::seal::SealKey::random();
+        fixture.clock().advance(Duration::from_secs(31));
+        let (rotated, changed) = join(first.keyring().rotate(from), second.change_seal(&next)).await;
+        assert_eq!(rotated.unwrap(), from + 1);
+        match changed {
+            Ok(_) => seal = next,
+            // The new data key was first.
+            Err(error) => assert_eq!(error.kind(), Kind::Busy),
+        }
+    }
+    if first.seal_status().await.unwrap().since.is_none() {
+        seal = fixture.seal_key();
+    }
+    assert_eq!(fixture.open_with(seal, 10).await.unwrap().keyring().status().await.unwrap().term, 20);
+}
+
+#[tokio::test]
+async fn sealing_again_waits_for_nobody_who_holds_a_row() {
+    let (fixture, storage, _) = node().await;
+    for n in 0..40 {
+        let row = TokenRow {
+            hash: [n; 32],
+            accessor_hash: [n ^ 0x80; 32],
+            parent: None,
+            expires_at: None,
+            uses: None,
+            mount: None,
+            entity: None,
+            body: vec![n],
+        };
+        storage.auth().commit(vec![AuthWrite::TokenInsert(row)]).await.unwrap();
+    }
+    storage.keyring().rotate(1).await.unwrap();
+    fixture.clock().advance(Duration::from_secs(31));
+    // As a commit holds the tokens of its leases.
+    let (client, _driver) = connect::client(&fixture.url()).await.unwrap();
+    client.batch_execute("SET idle_in_transaction_session_timeout = 0").await.unwrap();
+    client.batch_execute("BEGIN; SELECT 1 FROM token WHERE get_byte(hash, 0) IN (3, 7) FOR SHARE").await.unwrap();
+    let keyring = storage.keyring();
+    let until = async |end: Step| {
+        for _ in 0..100 {
+            match keyring.re_seal().await.unwrap() {
+                Step::More => {}
+                step => return assert_eq!(step, end),
+            }
+        }
+        panic!("it does not end");
+    };
+    until(Step::Later).await;
+    until(Step::Later).await;
+    assert_eq!(keyring.status().await.unwrap().older, Some(2), "what is held is left for later, and not given up");
+    client.batch_execute("ROLLBACK").await.unwrap();
+    until(Step::Done).await;
+    assert_eq!((keyring.status().await.unwrap().older, storage.count_older().await.unwrap()), (Some(0), 0));
+    for n in 0..40 {
+        assert!(storage.auth().token([n; 32]).await.unwrap().unwrap().body == [n]);
+    }
+}
+
+#[tokio::test]
+async fn of_several_nodes_one_counts_what_is_left() {
+    let (fixture, first, mount) = node().await;
+    let second = fixture.open(1000).await.unwrap();
+    for n in 0..5 {
+        write(&first, mount, &format!("d{n}")).await;
+    }
+    first.keyring().rotate(1).await.unwrap();
+    fixture.clock().advance(Duration::from_secs(31));
+    let (one, other) = (first.keyring(), second.keyring());
+    let (one, other) = futures_util::future::join(one.re_seal(), other.re_seal()).await;
+    let steps = [one.unwrap(), other.unwrap()];
+    assert!(steps.contains(&Step::More) && steps.contains(&Step::Later), "{steps:?}");
+    assert_eq!(first.keyring().status().await.unwrap().older, None, "taken up, and not counted yet");
 }
 
 #[tokio::test]
@@ -413,7 +521,7 @@ async fn two_nodes_that_seal_again_share_the_work() {
     for n in 0..300 {
         write(&first, mount, &format!("d{n}")).await;
     }
-    first.keyring().rotate().await.unwrap();
+    first.keyring().rotate(1).await.unwrap();
     let (one, other) = (first.keyring(), second.keyring());
     assert_eq!(one.re_seal().await.unwrap(), Step::Later, "not all nodes know the key yet");
     fixture.clock().advance(Duration::from_secs(31));

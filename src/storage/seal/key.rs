@@ -102,26 +102,22 @@ impl SealKey {
     /// # Errors
     /// `Conflict` when the file exists: it is never overwritten. `Unavailable` when it cannot be written.
     pub fn create_file(path: &Path) -> Result<Self> {
-        let failed = |e: std::io::Error| match e.kind() {
-            ErrorKind::AlreadyExists => Error::new(
-                Kind::Conflict,
-                format!("seal key file {}: exists, and is never overwritten", path.display()),
-            ),
-            _ => Error::unavailable(format!("seal key file {}: cannot be written", path.display()), e),
-        };
+        Self::create(path, None)
+    }
+
+    /// As [`SealKey::create_file`], for another owner.
+    pub(super) fn create_owned_file(path: &Path, owner: Owner) -> Result<Self> {
+        Self::create(path, Some(owner))
+    }
+
+    fn create(path: &Path, owner: Option<Owner>) -> Result<Self> {
         let key = Self::random();
         let mut text = Vec::with_capacity(2 * LEN + 1);
         for byte in key.bytes().map(Secret::expose).unwrap_or_default() {
             text.extend([byte >> 4, byte & 15].map(|n| b"0123456789abcdef"[usize::from(n)]));
         }
         text.push(b'\n');
-        let text = Secret::new(text);
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
-        file.write_all(text.expose()).and_then(|()| file.sync_all()).map_err(failed)?;
-        if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
-            // A key file that a power cut forgets would leave a store that nobody can open.
-            File::open(folder).and_then(|f| f.sync_all()).map_err(failed)?;
-        }
+        write_new(path, owner, Secret::new(text).expose())?;
         Ok(key)
     }
 
@@ -129,6 +125,67 @@ impl SealKey {
     pub(crate) fn bytes(&self) -> Option<&Secret> {
         if let Place::Here(bytes) = &self.0 { Some(bytes) } else { None }
     }
+}
+
+/// Whose a file is.
+#[derive(Clone, Copy)]
+pub(super) struct Owner {
+    user: u32,
+    group: u32,
+}
+
+impl Owner {
+    /// The owner of a file.
+    pub(super) fn of(path: &Path) -> Result<Self> {
+        let failed = |e| Error::unavailable(format!("seal key file {}: cannot be read", path.display()), e);
+        let found = std::fs::metadata(path).map_err(failed)?;
+        Ok(Self { user: found.uid(), group: found.gid() })
+    }
+
+    /// Gives a file to them.
+    pub(super) fn give(self, file: &File, path: &Path) -> Result<()> {
+        std::os::unix::fs::fchown(file, Some(self.user), Some(self.group)).map_err(|e| {
+            let text = format!(
+                "seal key file {}: cannot be given to user {}, group {}, whose the one before is; run this as that user",
+                path.display(),
+                self.user,
+                self.group
+            );
+            Error::unavailable(text, e)
+        })
+    }
+}
+
+/// Writes a new file of mode 0600 and brings it to the disk; there is none when that fails.
+pub(super) fn write_new(path: &Path, owner: Option<Owner>, content: &[u8]) -> Result<()> {
+    write_new_with(path, owner, |file| file.write_all(content).and_then(|()| file.sync_all()))
+}
+
+fn write_new_with(
+    path: &Path,
+    owner: Option<Owner>,
+    write: impl FnOnce(&mut File) -> std::io::Result<()>,
+) -> Result<()> {
+    let failed = |e: std::io::Error| match e.kind() {
+        ErrorKind::AlreadyExists => {
+            Error::new(Kind::Conflict, format!("seal key file {}: exists, and is never overwritten", path.display()))
+        }
+        _ => Error::unavailable(format!("seal key file {}: cannot be written", path.display()), e),
+    };
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
+    let given = owner.map_or(Ok(()), |owner| owner.give(&file, path));
+    let written = given.and_then(|()| write(&mut file).map_err(failed)).and_then(|()| {
+        // A key file that a power cut forgets would leave a store that nobody can open.
+        match path.parent().filter(|p| !p.as_os_str().is_empty()) {
+            Some(folder) => File::open(folder).and_then(|f| f.sync_all()).map_err(failed),
+            None => Ok(()),
+        }
+    });
+    if written.is_err() {
+        // What is half a key would be in the way of the next attempt.
+        let _ = std::fs::remove_file(path);
+    }
+    written
 }
 
 fn unhex(text: &str) -> Option<Secret> {
@@ -163,6 +220,19 @@ mod tests {
         assert!(bytes(&SealKey::from_file(&path).unwrap()) == bytes(&key));
         assert_eq!(SealKey::create_file(&path).err().unwrap().kind(), Kind::Conflict);
         assert!(bytes(&SealKey::from_file(&path).unwrap()) == bytes(&key));
+    }
+
+    #[test]
+    fn a_file_that_could_not_be_written_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("seal.key");
+        let full = |file: &mut File| file.write_all(b"5a5a").and(Err(ErrorKind::StorageFull.into()));
+        assert_eq!(write_new_with(&path, None, full).unwrap_err().kind(), Kind::Unavailable);
+        assert!(!path.exists());
+        // One that was there stays.
+        SealKey::create_file(&path).unwrap();
+        assert_eq!(write_new_with(&path, None, full).unwrap_err().kind(), Kind::Conflict);
+        assert!(SealKey::from_file(&path).is_ok());
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! What the store keeps of the seal is one fact: its type, how it wraps, what the key is called, when it was wrapped,
 //! and the wrapped root key. A store that was made with a key in a file or the environment has no such fact, and its
 //! root key is that key itself, until its seal is changed for the first time: that makes another root key, as every
-//! change does, so that an old seal key opens nothing any more.
+//! change does, so that an old seal key opens nothing of the store any more. What it opens are copies from before, and the
+//! data keys in them: they go on being in use until the next one is made and everything is sealed again with that.
 
 use aws_lc_rs::digest;
 use base64::Engine as _;
@@ -52,6 +53,9 @@ struct Record {
     wrapped_at: i64,
     /// Base64.
     root: String,
+    /// Which root key of the store it is; each change has the next number.
+    #[serde(default)]
+    generation: u64,
 }
 
 impl SealKey {
@@ -91,21 +95,32 @@ impl SealKey {
 
 /// A new root key.
 pub(crate) fn new() -> Secret {
-    Secret::new(crate::random::bytes::<LEN>())
+    // Made where it stays: an array would leave a copy behind.
+    let mut bytes = vec![0; LEN];
+    crate::random::fill(&mut bytes);
+    Secret::new(bytes)
 }
 
-/// What is stored of the seal after a root key was wrapped by it. That it opens again is tried first.
+/// What is stored of the seal after a root key, the `generation`th, was wrapped by it. That it opens again is tried
+/// first.
 ///
 /// # Errors
 /// Those of a device.
-pub(crate) async fn wrapped(seal: &SealKey, installation: &str, root: &Secret, at: Time) -> Result<Vec<u8>> {
+pub(crate) async fn wrapped(
+    seal: &SealKey,
+    installation: &str,
+    root: &Secret,
+    at: Time,
+    generation: u64,
+) -> Result<Vec<u8>> {
     let context = context(installation);
     let wrapped = seal.wrap(&context, root).await?;
     if seal.unwrap(&context, wrapped.clone()).await? != *root {
         return Err(Error::invalid("seal: what it wraps does not open again; nothing was changed"));
     }
     let About { kind, mechanism, key, .. } = seal.about();
-    let record = Record { kind, mechanism, key, wrapped_at: at.unix_timestamp(), root: STANDARD.encode(wrapped) };
+    let (wrapped_at, root) = (at.unix_timestamp(), STANDARD.encode(wrapped));
+    let record = Record { kind, mechanism, key, wrapped_at, root, generation };
     serde_json::to_vec(&record).map_err(Error::internal)
 }
 
@@ -146,6 +161,14 @@ pub(crate) async fn opened(seal: &SealKey, installation: &str, facts: &[Fact]) -
 /// `Invalid` when it is damaged.
 pub(crate) fn stored(facts: &[Fact]) -> Result<Option<About>> {
     Ok(record(facts)?.as_ref().map(about))
+}
+
+/// Which root key wraps the data keys in these facts: the number of changes of the seal before them.
+///
+/// # Errors
+/// `Invalid` when the record is damaged.
+pub(crate) fn generation(facts: &[Fact]) -> Result<u64> {
+    Ok(record(facts)?.map_or(0, |record| record.generation))
 }
 
 fn about(record: &Record) -> About {
@@ -189,7 +212,7 @@ mod tests {
     #[tokio::test]
     async fn a_root_key_opens_with_its_seal_in_its_store_alone() {
         let (seal, root, at) = (SealKey::random(), new(), Time::UNIX_EPOCH);
-        let record = wrapped(&seal, "one", &root, at).await.unwrap();
+        let record = wrapped(&seal, "one", &root, at, 1).await.unwrap();
         assert!(opened(&seal, "one", &facts(record.clone())).await.unwrap() == root);
         assert!(opened(&seal, "two", &facts(record.clone())).await.is_err(), "another store");
         let error = opened(&SealKey::random(), "one", &facts(record.clone())).await.err().unwrap();

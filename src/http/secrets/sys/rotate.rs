@@ -1,8 +1,6 @@
 //! The data keys that the store seals with: which one (`sys/key-status`), the next one (`sys/rotate`), and when it is
 //! made by itself (`sys/rotate/config`).
 
-use std::time::Duration;
-
 use serde_json::json;
 
 use super::super::answer::{Answer, Body};
@@ -48,8 +46,7 @@ pub(super) async fn configure(call: Call) -> Result<Answer> {
     let change = RotationChange {
         enabled: fields.bool("enabled")?,
         max_operations: fields.int("max_operations")?,
-        // Parts of a second are below the shortest interval.
-        interval: fields.duration("interval")?.map(|interval| Duration::from_secs(interval.as_secs())),
+        interval: fields.duration("interval")?,
     };
     to_the_end(async move { call.state.keyring.rotation_write(change).await.map(|()| Answer::empty()) }).await
 }

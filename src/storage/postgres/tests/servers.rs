@@ -111,7 +111,7 @@ async fn nothing_is_sealed_with_a_key_that_was_lost_with_the_server_before() {
     let (fixture, storage, mount) = node().await;
     let of_another = Course { system: 1, timeline: 1 };
     let point = Point { place: 0, read_at: Some(early), course: Some(of_another) };
-    assert_eq!(storage.keyring().rotate().await.unwrap(), 2);
+    assert_eq!(storage.keyring().rotate(1).await.unwrap(), 2);
     write(&storage, mount, "before").await;
     fixture.change("DELETE FROM meta WHERE name = 'data-key/2'", &[]);
     let found = storage.changes().unwrap().since(point).await.unwrap();

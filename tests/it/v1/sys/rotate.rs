@@ -81,6 +81,7 @@ async fn settings_of_rotation_are_those_of_the_clients() {
         (json!({ "max_operations": 999_999 }), "max_operations: must be between 1000000 and 3865470566"),
         (json!({ "max_operations": 3_865_470_567_u64 }), "max_operations: must be between 1000000 and 3865470566"),
         (json!({ "interval": "23h" }), "interval: must be 0 (never), or between 24 hours and 100 years"),
+        (json!({ "interval": "500ms" }), "interval: must be 0 (never), or between 24 hours and 100 years"),
     ] {
         let answer = client.post("sys/rotate/config", change).await;
         assert_eq!((answer.status, answer.error()), (400, text));

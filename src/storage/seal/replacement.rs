@@ -1,0 +1,245 @@
+//! Another key for the place of the one in a file. What can fail is done before the store takes the new key: both are
+//! on disk then, the new one for whoever owns the one before. What comes after is one rename. Whatever ends it in the
+//! middle, done again it goes on.
+
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::key::{Owner, SealKey, write_new};
+use crate::error::{Error, Kind, Result};
+use crate::secret::Secret;
+
+/// Shortest text of a key, but for 32 raw octets: base64 without its padding.
+const SHORTEST: u64 = 43;
+
+/// A key that is to take the place of the one in a file.
+pub struct Replacement {
+    file: PathBuf,
+    fresh: PathBuf,
+    old: PathBuf,
+    key: SealKey,
+}
+
+impl Replacement {
+    /// Makes a new key beside the file (`….new`), or takes the one that an earlier attempt left, and gives the one before
+    /// another name besides its own (`….old-NAME`).
+    ///
+    /// # Errors
+    /// Those of the key file; `Unavailable` when one cannot be written, or cannot be given to the owner of the one before:
+    /// the server could not read it. `Conflict` when another key has the name.
+    pub fn prepare(file: &Path) -> Result<Self> {
+        Self::prepare_with(file, |from, to| std::fs::hard_link(from, to))
+    }
+
+    /// What an attempt left that came so far that the store may have taken its key.
+    ///
+    /// # Errors
+    /// As [`Replacement::prepare`].
+    pub fn left(file: &Path) -> Result<Option<Self>> {
+        if left(&beside(file, "new"))?.is_some() { Self::prepare(file).map(Some) } else { Ok(None) }
+    }
+
+    fn prepare_with(file: &Path, link: impl Fn(&Path, &Path) -> io::Result<()>) -> Result<Self> {
+        let before = SealKey::from_file(file)?;
+        let owner = Owner::of(file)?;
+        let (fresh, old) = (beside(file, "new"), beside(file, &format!("old-{}", before.about().key)));
+        let key = match left(&fresh)? {
+            Some(key) => {
+                // Perhaps it was never brought to the disk, and made by another user.
+                let opened = File::open(&fresh).map_err(|e| cannot(&fresh, "read", e))?;
+                owner.give(&opened, &fresh)?;
+                opened.sync_all().map_err(|e| cannot(&fresh, "written", e))?;
+                key
+            }
+            None => SealKey::create_owned_file(&fresh, owner)?,
+        };
+        match left(&old)? {
+            Some(kept) if kept.bytes() == before.bytes() => {}
+            Some(_) => {
+                return Err(Error::new(Kind::Conflict, format!("{}: is there, and holds another key", old.display())));
+            }
+            // Not every file system has links.
+            None if link(file, &old).is_ok() => {}
+            None => {
+                let content = Secret::new(std::fs::read(file).map_err(|e| cannot(file, "read", e))?);
+                write_new(&old, Some(owner), content.expose())?;
+            }
+        }
+        let prepared = Self { file: file.to_owned(), fresh, old, key };
+        prepared.sync()?;
+        Ok(prepared)
+    }
+
+    /// The new key.
+    pub fn key(&self) -> &SealKey {
+        &self.key
+    }
+
+    /// Where the key before is.
+    pub fn old(&self) -> &Path {
+        &self.old
+    }
+
+    /// Puts the new key into its place, once the store has taken it. At every moment there is a whole key of the name.
+    ///
+    /// # Errors
+    /// `Unavailable` when it cannot be renamed: both keys are there then.
+    pub fn finish(&self) -> Result<()> {
+        std::fs::rename(&self.fresh, &self.file).map_err(|e| cannot(&self.file, "replaced", e))?;
+        self.sync()
+    }
+
+    /// Brings the names to the disk.
+    fn sync(&self) -> Result<()> {
+        let folder = self.file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(folder).and_then(|folder| folder.sync_all()).map_err(|e| cannot(folder, "written", e))
+    }
+}
+
+/// The key in a file that an earlier attempt may have left. One that ended while it wrote left too little for a key, which
+/// nobody has used: that is removed.
+fn left(file: &Path) -> Result<Option<SealKey>> {
+    let metadata = match std::fs::metadata(file) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(cannot(file, "read", error)),
+    };
+    match SealKey::from_file(file) {
+        // A file that others can read says nothing of its content.
+        Err(error) if error.kind() == Kind::Invalid && metadata.mode() & 0o077 == 0 && metadata.len() < SHORTEST => {
+            std::fs::remove_file(file).map_err(|e| cannot(file, "removed", e))?;
+            Ok(None)
+        }
+        found => found.map(Some),
+    }
+}
+
+fn cannot(file: &Path, what: &str, error: io::Error) -> Error {
+    Error::unavailable(format!("seal key file {}: cannot be {what} ({})", file.display(), error.kind()), error)
+}
+
+/// The file with another word behind its name.
+fn beside(file: &Path, word: &str) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(format!(".{word}"));
+    PathBuf::from(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+
+    fn folder() -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("seal.key");
+        SealKey::create_file(&file).unwrap();
+        (dir, file)
+    }
+
+    fn names(dir: &tempfile::TempDir) -> Vec<String> {
+        let files = std::fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap());
+        let mut names: Vec<_> = files.map(|file| file.file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    fn is(file: &Path, key: &SealKey) -> bool {
+        SealKey::from_file(file).unwrap().bytes() == key.bytes()
+    }
+
+    fn torn(file: &Path, content: &str) {
+        std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file).unwrap();
+        std::fs::write(file, content).unwrap();
+    }
+
+    #[test]
+    fn both_keys_are_there_before_the_new_one_is_used_and_one_afterwards() {
+        let (dir, file) = folder();
+        let before = SealKey::from_file(&file).unwrap();
+        let first = Replacement::prepare(&file).unwrap();
+        let old = format!("seal.key.old-{}", before.about().key);
+        assert_eq!(names(&dir), ["seal.key", "seal.key.new", &old]);
+        assert!(is(&file, &before) && is(first.old(), &before) && is(&dir.path().join("seal.key.new"), first.key()));
+        // As after an end in the middle.
+        let second = Replacement::left(&file).unwrap().unwrap();
+        assert!(second.key().bytes() == first.key().bytes());
+        second.finish().unwrap();
+        assert_eq!(names(&dir), ["seal.key", &old]);
+        assert!(is(&file, first.key()) && is(&dir.path().join(&old), &before));
+        assert!(Replacement::left(&file).unwrap().is_none());
+    }
+
+    #[test]
+    fn the_new_key_is_for_the_owner_of_the_one_before() {
+        let (_dir, file) = folder();
+        let owner = |file: &Path| {
+            let found = std::fs::metadata(file).unwrap();
+            (found.uid(), found.gid(), found.mode() & 0o777)
+        };
+        // Whoever runs this as another user than root owns both.
+        if owner(&file).0 == 0 {
+            std::os::unix::fs::chown(&file, Some(4711), Some(4712)).unwrap();
+        }
+        let expected = owner(&file);
+        for links in [true, false] {
+            let link = |from: &Path, to: &Path| match links {
+                true => std::fs::hard_link(from, to),
+                false => Err(ErrorKind::Unsupported.into()),
+            };
+            let replacement = Replacement::prepare_with(&file, link).unwrap();
+            assert_eq!((owner(&replacement.fresh), owner(replacement.old())), (expected, expected));
+            replacement.finish().unwrap();
+            assert_eq!(owner(&file), expected);
+        }
+        // One that an earlier attempt left as root.
+        SealKey::create_file(&beside(&file, "new")).unwrap();
+        Replacement::prepare(&file).unwrap().finish().unwrap();
+        assert_eq!(owner(&file), expected);
+    }
+
+    #[test]
+    fn without_links_the_key_before_is_copied() {
+        let (_dir, file) = folder();
+        let before = SealKey::from_file(&file).unwrap();
+        let no_links = |_: &Path, _: &Path| Err(ErrorKind::PermissionDenied.into());
+        // And what is left of a copy that was cut is no copy.
+        torn(&beside(&file, &format!("old-{}", before.about().key)), "5a5a");
+        for _ in 0..2 {
+            let replacement = Replacement::prepare_with(&file, no_links).unwrap();
+            assert!(is(replacement.old(), &before));
+            assert_eq!(std::fs::metadata(replacement.old()).unwrap().mode() & 0o777, 0o600);
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_never_written_whole_is_made_anew() {
+        for content in ["", "5a5a5a"] {
+            let (_dir, file) = folder();
+            torn(&beside(&file, "new"), content);
+            assert!(Replacement::left(&file).unwrap().is_none(), "{content}");
+            torn(&beside(&file, "new"), content);
+            let replacement = Replacement::prepare(&file).unwrap();
+            assert!(is(&beside(&file, "new"), replacement.key()), "{content}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_may_hold_a_key_is_never_removed() {
+        let (_dir, file) = folder();
+        let fresh = beside(&file, "new");
+        torn(&fresh, &"x".repeat(64));
+        assert_eq!(Replacement::prepare(&file).err().unwrap().kind(), Kind::Invalid);
+        std::fs::write(&fresh, [7; 32]).unwrap();
+        std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(0o644)).unwrap();
+        assert_eq!(Replacement::prepare(&file).err().unwrap().kind(), Kind::Invalid);
+        assert_eq!(std::fs::read(&fresh).unwrap(), [7; 32]);
+        std::fs::remove_file(&fresh).unwrap();
+        let old = beside(&file, &format!("old-{}", SealKey::from_file(&file).unwrap().about().key));
+        let other = SealKey::create_file(&old).unwrap();
+        assert_eq!(Replacement::prepare(&file).err().unwrap().kind(), Kind::Conflict);
+        assert!(is(&old, &other));
+    }
+}
