@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -75,7 +75,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     // Of issuers whose list was brought along the numbers go on.
     let anew =
         |text: &String| text.contains("issuers/import/crl") && covered.iter().any(|id| text.contains(id.as_str()));
-    warnings.iter().filter(|text| !anew(text)).for_each(|text| eprintln!("warning: {text}"));
+    warnings.iter().filter(|text| !anew(text)).for_each(|text| tell("warning", text));
     Ok(())
 }
 
@@ -176,7 +176,7 @@ impl Found {
                 }
                 pem::CRL => self.lists.push((path.clone(), der)),
                 label if label.ends_with("PRIVATE KEY") => {
-                    self.keys.push((path.clone(), Secret::new(pem::encode(label, &Secret::new(der).expose()))));
+                    self.keys.push((path.clone(), Secret::new(pem::encode(label, Secret::new(der).expose()))));
                 }
                 label => left(&path, &format!("{label} is not for import")),
             }
@@ -205,7 +205,7 @@ impl Found {
             }
         }
         if bundle.is_empty() {
-            eprintln!("warning: no private key: what is brought signs nothing");
+            tell("warning", "no private key: what is brought signs nothing");
         }
         let certificates = authorities.iter().map(|(_, c)| pem::encode("CERTIFICATE", c.der()).into_bytes());
         let all: Vec<Vec<u8>> = bundle.into_iter().chain(certificates).collect();
@@ -240,5 +240,11 @@ fn newest(lists: Vec<(PathBuf, Vec<u8>)>) -> Result<Vec<(PathBuf, Vec<u8>)>> {
 
 /// Says what stays where it is.
 fn left(path: &Path, why: &str) {
-    eprintln!("left out: {}: {why}", path.display());
+    tell("left out", &format!("{}: {why}", path.display()));
+}
+
+/// Says something beside the results.
+fn tell(what: &str, text: &str) {
+    // Nobody may be there to hear it.
+    let _ = writeln!(std::io::stderr(), "{what}: {text}");
 }

@@ -12,7 +12,7 @@ use super::oid::{self, oid_text};
 use super::pieces::Name;
 use super::public_key::PublicKey;
 use super::raw_extension::{ExtensionRef, RawExtension, find};
-use super::reader::{DerError, Read, Reader};
+use super::reader::{DerError, Read, Reader, Tlv};
 use super::serial::Serial;
 use super::time;
 use super::writer::{ENUMERATED, GENERALIZED_TIME, INTEGER, SEQUENCE, UTC_TIME, context, context_constructed};
@@ -63,13 +63,7 @@ impl ForeignCrl {
     /// # Errors
     /// `Invalid`, naming `crl` and the rule.
     pub fn read(der: Vec<u8>) -> Result<Self> {
-        let mut outer = Reader::only(&der, SEQUENCE).map_err(of_crl)?.reader();
-        let (tbs, algorithm, signature) = (|| {
-            let parts = (outer.expect(SEQUENCE)?, outer.expect(SEQUENCE)?.raw, outer.bit_string()?);
-            outer.done()?;
-            Ok(parts)
-        })()
-        .map_err(of_crl)?;
+        let (tbs, algorithm, signature) = parts(&der).map_err(of_crl)?;
         let signed_with = SignatureAlgorithm::from_der(algorithm)
             .map_err(|error| Error::invalid(format!("crl: its signature algorithm is refused: {}", error.text())))?;
         let head = Head::read(tbs.reader(), algorithm).map_err(of_crl)?;
@@ -117,6 +111,14 @@ impl ForeignCrl {
 
 fn of_crl(error: DerError) -> Error {
     error.of("crl")
+}
+
+/// What is signed, the algorithm and the signature of a CertificateList.
+fn parts(der: &[u8]) -> Read<(Tlv<'_>, &[u8], &[u8])> {
+    let mut outer = Reader::only(der, SEQUENCE)?.reader();
+    let parts = (outer.expect(SEQUENCE)?, outer.expect(SEQUENCE)?.raw, outer.bit_string()?);
+    outer.done()?;
+    Ok(parts)
 }
 
 /// Where a part of the whole is.

@@ -44,7 +44,6 @@ pub struct Builder {
     signers: Option<Arc<dyn Signers>>,
     cloudb: CloudbSettings,
     public_listen: Option<SocketAddr>,
-    connections: ConnectionLimits,
 }
 
 /// The name of the library that every server of tests has: a file that is no module, so that keys on it can be
@@ -85,12 +84,6 @@ impl Builder {
     /// A listener for relying parties, beside the main one.
     pub fn public(mut self) -> Self {
         self.public_listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
-        self
-    }
-
-    /// How many connections there may be.
-    pub fn connections(mut self, limits: ConnectionLimits) -> Self {
-        self.connections = limits;
         self
     }
 
@@ -187,7 +180,7 @@ impl Builder {
             metrics_listen: None,
             public_listen: self.public_listen,
             workers: 2,
-            connections: self.connections,
+            connections: ConnectionLimits::default(),
             clock: self.clock.clone(),
             storage: storage::Options {
                 database,
@@ -258,7 +251,6 @@ impl App {
             signers: None,
             cloudb: CloudbSettings::default(),
             public_listen: None,
-            connections: ConnectionLimits::default(),
         }
     }
 
@@ -373,7 +365,6 @@ impl App {
             signers,
             cloudb,
             public_listen: None,
-            connections: self.builder.connections,
         };
         let folder = tempfile::tempdir().unwrap();
         // A copied file keeps its mode.

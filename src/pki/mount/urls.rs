@@ -137,7 +137,7 @@ impl Urls {
     /// What relying parties will find wrong with these URLs; [`Urls::in_cluster`] comes first.
     pub fn advice(&self) -> Vec<String> {
         let of = |(name, list): (&'static str, &Vec<String>)| {
-            let wrong = list.iter().filter_map(|url| unfit_for_relying_parties(url)).next();
+            let wrong = list.iter().find_map(|url| unfit_for_relying_parties(url));
             wrong.map(|why| format!("{name}: {why}"))
         };
         self.lists().into_iter().filter_map(of).collect()

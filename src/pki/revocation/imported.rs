@@ -29,7 +29,7 @@ use crate::x509::serial::Serial;
 /// Entries of one unit of writes.
 const PAGE: usize = 500;
 /// Tries when the queue of writes is full, and the pause between them.
-const TRIES: usize = 100;
+const TRIES: usize = 20;
 const PAUSE: Duration = Duration::from_millis(100);
 /// How far the clock of whoever made a list may be ahead, seconds.
 const SKEW: i64 = 300;
