@@ -35,14 +35,6 @@ impl Findings {
         }
     }
 
-    /// Adds those of a part.
-    pub fn extend(&mut self, part: Self) {
-        part.lines.into_iter().for_each(|line| self.add(line));
-        self.more += part.more;
-        self.doubtful += part.doubtful;
-        self.notes.extend(part.notes);
-    }
-
     /// The lines, one that says how many there would be besides, and the notes.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         let more = (self.more > 0).then(|| format!("and {} more", self.more));
@@ -69,10 +61,8 @@ mod tests {
         let mut findings = Findings::default();
         findings.note("a list");
         assert_eq!((findings.count(), findings.count_certain()), (0, 0));
-        let mut part = Findings::default();
-        (0..MOST + 2).for_each(|n| part.add(format!("line {n}")));
-        part.add_doubtful("perhaps");
-        findings.extend(part);
+        (0..MOST + 2).for_each(|n| findings.add(format!("line {n}")));
+        findings.add_doubtful("perhaps");
         assert_eq!((findings.count(), findings.count_certain()), (MOST + 3, MOST + 2));
         let lines: Vec<String> = findings.lines().collect();
         assert_eq!(lines[MOST..], ["and 3 more".to_owned(), "note: a list".to_owned()]);
