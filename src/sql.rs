@@ -36,6 +36,8 @@ pub enum Value {
     Ints(Vec<i64>),
     /// A list of texts, for `= ANY($n)`; never in a row.
     Texts(Vec<String>),
+    /// A list of bytes; never in a row, and for PostgreSQL alone.
+    Octets(Vec<Vec<u8>>),
 }
 
 impl From<i64> for Value {

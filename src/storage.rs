@@ -31,7 +31,7 @@
 //!    What was released is never changed.
 //! 2. The domain's `store.rs`: the row, a variant of the write enum for each write, a method of the trait for each
 //!    read, and an outcome where none fits.
-//! 3. Here, `<domain>.rs`: whether a write holds a body that is sealed, and to what; and in `reseal.rs` the table, if it
+//! 3. Here, `<domain>.rs`: whether a write holds a body that is sealed, and to what; and in `sealed.rs` the table, if it
 //!    does, which a later data key seals again (a test finds what was forgotten).
 //! 4. `embedded/<table>.rs`: the table's SQL, a function for each read and each write; `embedded/<domain>.rs`: an
 //!    arm of the one match over the writes, a line for each read.
@@ -39,8 +39,7 @@
 //!    (`postgres/gathered.rs`), so that a batch sends one statement for all of them.
 //! 6. `statements.rs`: what both engines take as it is, under the table's name; and what removes the rows with
 //!    their mount (a test finds what was forgotten).
-//! 7. `contract/`: what must hold of it, once for both engines. A sealed body is named in `verify/seals.rs` (a test finds
-//!    what was forgotten).
+//! 7. `contract/`: what must hold of it, once for both engines.
 //!
 //! A new domain adds: its `store.rs`; a variant of `Unit` and of `Outcomes` (`backend`) with their arm in each
 //! engine's `batch.rs`; the three files named `<domain>.rs`; its handle in [`Stores`]. A domain that speaks SQL
@@ -62,6 +61,7 @@ mod reseal;
 mod restored;
 mod scan;
 pub mod seal;
+mod sealed;
 mod session;
 mod statements;
 mod store;

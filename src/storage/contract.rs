@@ -230,6 +230,7 @@ macro_rules! contract {
             data_keys::re_sealing_goes_on_after_a_restart_where_it_was,
             data_keys::re_sealing_overwrites_no_newer_write,
             data_keys::a_value_that_does_not_open_stays_as_it_is_and_holds_nothing_up,
+            data_keys::a_row_whose_columns_do_not_read_stays_as_it_is_and_holds_nothing_up,
             data_keys::a_store_that_is_not_shared_keeps_no_root_key_for_others,
             data_keys::another_seal_key_opens_everything_and_the_one_before_nothing,
         );

@@ -12,7 +12,7 @@ use crate::keyring::store::{DataKey, KeyringStore, Step, settings_key};
 use crate::keys::store::KeyStore;
 use crate::sql::{Failure, Row, Session, Value};
 use crate::storage::keys::{KNOWN, Keys};
-use crate::storage::reseal::{self, Progress};
+use crate::storage::reseal::{self, Next, Progress};
 use crate::storage::session::Sessions;
 
 const NOTED: &str = "SELECT sealed FROM data_key_use WHERE term = $1";
@@ -60,39 +60,50 @@ impl DataKeys {
             if !self.keys.end_handover().await? {
                 return Ok(Step::Later);
             }
-            return self.begin(term, stored, None).await;
+            // Of several nodes one counts.
+            reseal::store(&self.sessions, stored, Progress::new(term)).await?;
+            return Ok(Step::More);
         };
-        if progress.left == 0 {
-            return Ok(Step::Done);
+        let stored = stored.unwrap_or_default();
+        match progress.next() {
+            Next::Nothing => Ok(Step::Done),
+            Next::Count => self.count(progress, stored).await,
+            Next::Seal => {
+                let sealed = reseal::page(&self.keys, &self.sessions, self.shared, progress, stored).await?;
+                if sealed > 0 {
+                    tracing::debug!(term, values = sealed, "stored values sealed again");
+                }
+                Ok(Step::More)
+            }
         }
-        if progress.has_ended() {
-            return self.begin(term, stored, Some(progress)).await;
-        }
-        let next = reseal::page(&self.keys, &self.sessions, progress, stored.unwrap_or_default()).await?;
-        if next > 0 {
-            tracing::debug!(term, values = next, "stored values sealed again");
-        }
-        Ok(Step::More)
     }
 
-    /// Counts what there is to do, and begins with it; after a run (`ended`) that left something, once more.
-    async fn begin(&self, term: u32, stored: Option<Vec<u8>>, ended: Option<Progress>) -> Result<Step> {
-        let left = reseal::count(&self.sessions, term).await?;
-        if let Some(ended) = ended
-            && left > 0
-            && ended.sealed == 0
-            && self.tried.load(Ordering::Relaxed) == term
-        {
+    /// Counts on, over what is stored of that; behind the last table sealing begins if there is anything to do: for the
+    /// first time, or once more after a run that left something.
+    async fn count(&self, progress: Progress, stored: Vec<u8>) -> Result<Step> {
+        let (term, is_again) = (progress.term, progress.left.is_some());
+        let progress = reseal::count_page(&self.sessions, progress).await?;
+        let Some(left) = progress.counted() else {
+            reseal::store(&self.sessions, Some(stored), progress).await?;
+            return Ok(Step::More);
+        };
+        let came_to_nothing = is_again && progress.sealed == 0;
+        let given_up =
+            left > 0 && came_to_nothing && progress.passed == 0 && self.tried.load(Ordering::Relaxed) == term;
+        let next = if given_up { progress.ended(left) } else { progress.begun(left) };
+        reseal::store(&self.sessions, Some(stored), next).await?;
+        self.tried.store(term, Ordering::Relaxed);
+        if left == 0 {
+            tracing::info!(term, "all stored values are sealed with the newest data key");
+            return Ok(Step::Done);
+        }
+        if given_up {
             tracing::error!(term, left, "stored values cannot be sealed again: they do not open");
             self.given_up.store(term, Ordering::Relaxed);
             return Ok(Step::Done);
         }
-        self.tried.store(term, Ordering::Relaxed);
-        reseal::store(&self.sessions, stored, Progress::new(term, left)).await?;
-        if left == 0 {
-            tracing::info!(term, "all stored values are sealed with the newest data key");
-        }
-        Ok(if left == 0 { Step::Done } else { Step::More })
+        // Others are at what is left.
+        Ok(if came_to_nothing && progress.passed > 0 { Step::Later } else { Step::More })
     }
 }
 
@@ -114,7 +125,7 @@ impl KeyringStore for DataKeys {
         async move {
             let (term, made_at, sealed) = self.keys.status().await?;
             let progress = reseal::progress(&self.sessions).await?.as_deref().and_then(Progress::read);
-            let older = progress.filter(|progress| progress.term == term).map(|progress| progress.left);
+            let older = progress.filter(|progress| progress.term == term).and_then(|progress| progress.left);
             let older = if term == 1 { Some(0) } else { older };
             Ok(DataKey { term, made_at, sealed, older })
         }

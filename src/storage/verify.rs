@@ -83,9 +83,3 @@ pub async fn rows(storage: &Storage, findings: &mut Findings) -> Result<Vec<Name
     seals::open_all(store, &storage.keys, findings).await?;
     records::agree(store, findings).await
 }
-
-/// The tables whose sealed bodies are opened.
-#[cfg(test)]
-pub(super) fn sealed_tables() -> impl Iterator<Item = &'static str> {
-    seals::TABLES.iter().map(|table| table.table)
-}

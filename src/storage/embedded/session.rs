@@ -82,6 +82,11 @@ impl ToSql for Value {
             Self::Bytes(bytes) => ToSqlOutput::from(bytes.as_slice()),
             Self::Ints(numbers) => list(numbers.clone().into()),
             Self::Texts(texts) => list(texts.clone().into()),
+            Self::Octets(_) => {
+                return Err(rusqlite::Error::ToSqlConversionFailure(
+                    "a list of octets, which SQLite does not have".into(),
+                ));
+            }
         })
     }
 }

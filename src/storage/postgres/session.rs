@@ -106,6 +106,7 @@ impl ToSql for Value {
             Self::Bytes(bytes) => bytes.to_sql(kind, out),
             Self::Ints(numbers) => numbers.to_sql(kind, out),
             Self::Texts(texts) => texts.to_sql(kind, out),
+            Self::Octets(octets) => octets.to_sql(kind, out),
         }
     }
 

@@ -454,6 +454,67 @@ async fn keys_are_rotated_and_the_seal_changed_at_the_same_time() {
 }
 
 #[tokio::test]
+async fn sealing_again_waits_for_nobody_who_holds_a_row() {
+    let (fixture, storage, _) = node().await;
+    for n in 0..40 {
+        let row = TokenRow {
+            hash: [n; 32],
+            accessor_hash: [n ^ 0x80; 32],
+            parent: None,
+            expires_at: None,
+            uses: None,
+            mount: None,
+            entity: None,
+            body: vec![n],
+        };
+        storage.auth().commit(vec![AuthWrite::TokenInsert(row)]).await.unwrap();
+    }
+    storage.keyring().rotate(1).await.unwrap();
+    fixture.clock().advance(Duration::from_secs(31));
+    // As a commit holds the tokens of its leases.
+    let (client, _driver) = connect::client(&fixture.url()).await.unwrap();
+    client.batch_execute("SET idle_in_transaction_session_timeout = 0").await.unwrap();
+    client.batch_execute("BEGIN; SELECT 1 FROM token WHERE get_byte(hash, 0) IN (3, 7) FOR SHARE").await.unwrap();
+    let keyring = storage.keyring();
+    let until = async |end: Step| {
+        for _ in 0..100 {
+            match keyring.re_seal().await.unwrap() {
+                Step::More => {}
+                step => return assert_eq!(step, end),
+            }
+        }
+        panic!("it does not end");
+    };
+    until(Step::Later).await;
+    until(Step::Later).await;
+    assert_eq!(keyring.status().await.unwrap().older, Some(2), "what is held is left for later, and not given up");
+    client.batch_execute("ROLLBACK").await.unwrap();
+    until(Step::Done).await;
+    assert_eq!((keyring.status().await.unwrap().older, storage.count_older().await.unwrap()), (Some(0), 0));
+    for n in 0..40 {
+        assert!(storage.auth().token([n; 32]).await.unwrap().unwrap().body == [n]);
+    }
+}
+
+#[tokio::test]
+async fn nodes_count_what_is_left_together_and_in_steps() {
+    let (fixture, first, mount) = node().await;
+    let second = fixture.open(1000).await.unwrap();
+    for n in 0..5 {
+        write(&first, mount, &format!("d{n}")).await;
+    }
+    first.keyring().rotate(1).await.unwrap();
+    fixture.clock().advance(Duration::from_secs(31));
+    let nodes = [first.keyring(), second.keyring()];
+    // It is taken up, and then a step counts each of the seven tables, whoever takes it.
+    for step in 0..8 {
+        assert_eq!(nodes[0].status().await.unwrap().older, None, "step {step}");
+        assert_eq!(nodes[step % 2].re_seal().await.unwrap(), Step::More);
+    }
+    assert_eq!(nodes[0].status().await.unwrap().older, Some(5));
+}
+
+#[tokio::test]
 async fn two_nodes_that_seal_again_share_the_work() {
     let (fixture, first, mount) = node().await;
     let second = fixture.open(1000).await.unwrap();

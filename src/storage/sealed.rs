@@ -1,0 +1,203 @@
+//! The tables with sealed bodies, and what each body is sealed to: one list for what seals bodies again (`reseal`) and
+//! for what looks through them (`verify`). A test holds it to the schemas.
+
+use crate::auth::store::SecretIdRow;
+use crate::clock::Time;
+use crate::documents::MountId;
+use crate::sql::Value;
+use crate::storage::backend::from_micros;
+use crate::storage::seal::{
+    cubbyhole_context, document_context, identity_context, metadata_context, secret_id_context, token_context,
+};
+use crate::x509::serial::Serial;
+
+/// A table with a column `body` that is sealed.
+pub(super) struct Sealed {
+    pub(super) table: &'static str,
+    /// Its primary key.
+    pub(super) key: &'static [&'static str],
+    /// What else the body is sealed to.
+    bound: &'static [&'static str],
+    /// The associated data, of the values of both, in their order.
+    context: fn(&Columns<'_>) -> Option<Vec<u8>>,
+    /// Bodies that are sealed again at a time: fewer where one can be large.
+    pub(super) few: i64,
+}
+
+/// All of them. How far sealing again has come is noted by the place in this list: a new one is put at the end.
+pub(super) static TABLES: [Sealed; 7] = [
+    Sealed {
+        table: "document",
+        key: &["mount", "kind", "name"],
+        bound: &["version"],
+        context: |c| Some(document_context(MountId(c.int(0)?), c.text(1)?, c.text(2)?, c.int(3)? as u64)),
+        few: 64,
+    },
+    Sealed {
+        table: "token",
+        key: &["hash"],
+        bound: &["expires_at_micros"],
+        context: |c| Some(token_context(&c.hash(0)?, c.end(1)?)),
+        few: 128,
+    },
+    Sealed {
+        table: "cubbyhole",
+        key: &["token", "path"],
+        bound: &[],
+        context: |c| Some(cubbyhole_context(&c.hash(0)?, c.text(1)?)),
+        few: 8,
+    },
+    Sealed {
+        table: "entity",
+        key: &["id"],
+        bound: &["name", "version"],
+        context: |c| Some(identity_context("entity", &[c.text(0)?, c.text(1)?], c.int(2)? as u64)),
+        few: 64,
+    },
+    Sealed {
+        table: "entity_alias",
+        key: &["id"],
+        bound: &["accessor", "name", "entity", "version"],
+        context: |c| {
+            let columns = [c.text(0)?, c.text(1)?, c.text(2)?, c.text(3)?];
+            Some(identity_context("alias", &columns, c.int(4)? as u64))
+        },
+        few: 64,
+    },
+    Sealed {
+        table: "secret_id",
+        key: &["mount", "hash"],
+        bound: &["role", "accessor", "expires_at_micros"],
+        context: secret_id,
+        few: 64,
+    },
+    Sealed {
+        table: "certificate_metadata",
+        key: &["mount", "serial"],
+        bound: &["not_after"],
+        context: |c| Some(metadata_context(MountId(c.int(0)?), Serial::from_octets(c.bytes(1)?).ok()?, c.int(2)?)),
+        few: 64,
+    },
+];
+
+impl Sealed {
+    /// The columns of the key, and of what else is bound.
+    pub(super) fn columns(&self) -> Vec<&'static str> {
+        [self.key, self.bound].concat()
+    }
+
+    /// What the body of a row with these columns is sealed to; `None` when they cannot be those of such a row.
+    pub(super) fn context(&self, columns: &[Value]) -> Option<Vec<u8>> {
+        (self.context)(&Columns(columns))
+    }
+
+    /// The text that reads `columns` of the rows behind a key, or of the first ones, in the order of the key. The key is
+    /// asked with from `$first` on, and then how many rows.
+    pub(super) fn rows(&self, columns: &str, first: usize, goes_on: bool) -> String {
+        let key = self.key.join(", ");
+        let places: Vec<_> = (first..).take(self.key.len()).map(|n| format!("${n}")).collect();
+        let (behind, limit) = match goes_on {
+            true => (format!("WHERE ({key}) > ({}) ", places.join(", ")), first + self.key.len()),
+            false => (String::new(), first),
+        };
+        format!("SELECT {columns} FROM {} {behind}ORDER BY {key} LIMIT ${limit}", self.table)
+    }
+}
+
+fn secret_id(c: &Columns<'_>) -> Option<Vec<u8>> {
+    let row = SecretIdRow {
+        mount: MountId(c.int(0)?),
+        hash: c.hash(1)?,
+        role: c.int(2)?,
+        accessor: c.text(3)?.to_owned(),
+        expires_at: c.end(4)?,
+        uses: None,
+        updated_at: Time::UNIX_EPOCH,
+        body: Vec::new(),
+    };
+    Some(secret_id_context(&row))
+}
+
+/// The columns of a row, in the order of the table's lists.
+struct Columns<'r>(&'r [Value]);
+
+impl Columns<'_> {
+    fn int(&self, n: usize) -> Option<i64> {
+        if let Value::Int(value) = self.0.get(n)? { Some(*value) } else { None }
+    }
+
+    fn text(&self, n: usize) -> Option<&str> {
+        if let Value::Text(value) = self.0.get(n)? { Some(value) } else { None }
+    }
+
+    fn bytes(&self, n: usize) -> Option<&[u8]> {
+        if let Value::Bytes(value) = self.0.get(n)? { Some(value) } else { None }
+    }
+
+    fn hash(&self, n: usize) -> Option<[u8; 32]> {
+        self.bytes(n)?.try_into().ok()
+    }
+
+    /// A time that may be none.
+    fn end(&self, n: usize) -> Option<Option<Time>> {
+        if *self.0.get(n)? == Value::Null { Some(None) } else { from_micros(self.int(n)?).map(Some) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every table of both schemas that has a column `body`, but for those whose body is no sealed one: none so far.
+    #[test]
+    fn every_table_with_a_sealed_body_is_known() {
+        for engine in ["sqlite", "postgres"] {
+            let folder = format!("{}/migrations/{engine}", env!("CARGO_MANIFEST_DIR"));
+            let mut with_body = Vec::new();
+            for file in std::fs::read_dir(folder).unwrap() {
+                let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+                for table in text.split("CREATE TABLE ").skip(1) {
+                    let (name, rest) = table.split_once(" (").unwrap();
+                    let columns = rest.split("\n)").next().unwrap();
+                    if columns.lines().any(|line| line.trim_start().starts_with("body ")) {
+                        with_body.push(name.to_owned());
+                    }
+                }
+            }
+            with_body.sort();
+            let mut known: Vec<_> = TABLES.iter().map(|table| table.table.to_owned()).collect();
+            known.sort();
+            assert_eq!(with_body, known, "{engine}");
+        }
+    }
+
+    #[test]
+    fn rows_go_on_behind_a_key() {
+        let of = |name: &str| TABLES.iter().find(|table| table.table == name).unwrap();
+        assert_eq!(
+            of("document").rows("name, body", 1, true),
+            "SELECT name, body FROM document WHERE (mount, kind, name) > ($1, $2, $3) ORDER BY mount, kind, name \
+             LIMIT $4"
+        );
+        assert_eq!(
+            of("token").rows("hash", 2, true),
+            "SELECT hash FROM token WHERE (hash) > ($2) ORDER BY hash LIMIT $3"
+        );
+        assert_eq!(of("token").rows("hash", 2, false), "SELECT hash FROM token ORDER BY hash LIMIT $2");
+    }
+
+    #[test]
+    fn columns_of_another_kind_or_length_are_no_row() {
+        let token = TABLES.iter().find(|table| table.table == "token").unwrap();
+        let hash = |octets: usize| Value::Bytes(vec![7; octets]);
+        assert_eq!(token.context(&[hash(32), Value::Null]), Some(token_context(&[7; 32], None)));
+        for columns in [
+            vec![hash(31), Value::Null],
+            vec![hash(32), Value::Int(i64::MAX)],
+            vec![Value::Int(1), Value::Null],
+            vec![hash(32)],
+        ] {
+            assert!(token.context(&columns).is_none(), "{columns:?}");
+        }
+    }
+}
