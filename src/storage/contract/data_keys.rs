@@ -305,7 +305,7 @@ pub(super) async fn a_row_whose_columns_do_not_read_stays_as_it_is_and_holds_not
     for n in 1..3 {
         put_all(&w, n).await;
     }
-    assert_eq!(fixture.change("UPDATE token SET hash = $1 WHERE hash = $2", &[&[7; 31], &hash(1)]), 1);
+    assert_eq!(fixture.change("UPDATE secret_id SET hash = $1 WHERE hash = $2", &[&[7; 31], &[1; 32]]), 1);
     rotate(&w).await;
     fixture.clock().advance(Duration::from_secs(31));
     assert_eq!(w.storage.count_older().await.unwrap(), 14);
