@@ -100,6 +100,16 @@ pub(super) fn new_key(key_type: &str, bits: i64) -> Result<(PrivateKey, Secret)>
     Ok((key, text))
 }
 
+/// The kind of key that a role wants in the place of `kind`, where that is why a request was refused.
+pub(super) fn wanted_kind(refusal: &Error, kind: KeyKind) -> Option<(&'static str, i64)> {
+    let after = |before: &str| refusal.text().split_once(before).map(|(_, rest)| rest);
+    if let Some(rest) = after("role requires keys of type ") {
+        return ["rsa", "ec", "ed25519"].into_iter().find(|word| rest.starts_with(word)).map(|word| (word, 0));
+    }
+    let bits = after("role requires a minimum of an ")?.split_once("-bit key")?.0.parse().ok()?;
+    Some((kind.name(), bits))
+}
+
 /// A refusal, and when the server wants to be asked again.
 pub(super) struct Refusal {
     pub(super) error: Error,
@@ -316,10 +326,8 @@ fn hint(reply: &Reply, errors: &[String], path: &str) -> String {
     match reply.status {
         403 => format!(" (does the token in SIGNET_TOKEN grant update on {path}?)"),
         404 => " (are --mount and --role right?)".to_owned(),
-        400 if says("unknown role") || says("role") && says("not") && says("found") => {
-            " (are --mount and --role right?)".to_owned()
-        }
-        400 if says("key_type") || says("key type") || says("key_bits") => {
+        400 if says("unknown role") => " (are --mount and --role right?)".to_owned(),
+        400 if says("role requires") || says("key_type") || says("key_bits") => {
             " (--key-type and --key-bits make a key of another kind)".to_owned()
         }
         _ => String::new(),
@@ -381,6 +389,14 @@ mod tests {
             assert_eq!(read.public().spki(), key.public().spki());
         }
         assert!(new_key("ec", 7).is_err());
+    }
+
+    #[test]
+    fn a_role_says_which_kind_of_key_it_wants() {
+        let wanted = |text: &'static str| wanted_kind(&Error::invalid(text), KeyKind::Ed25519);
+        assert_eq!(wanted("x: csr: role requires keys of type rsa (see)"), Some(("rsa", 0)));
+        assert_eq!(wanted("csr: role requires a minimum of an 384-bit key"), Some(("ed25519", 384)));
+        assert_eq!(wanted("csr: something else"), None);
     }
 
     #[test]

@@ -17,12 +17,15 @@ use signet::error::{Error, Kind, Result};
 use signet::keys::PrivateKey;
 use signet::secret::Secret;
 
-use super::certify::{Authority, Chain, Issued, Link, Request, Subject, new_key};
+use super::certify::{Authority, Chain, Issued, Link, Request, Subject, new_key, wanted_kind};
 use super::files::{Content, Staged, exists, write_new};
 use super::names::Names;
 
 /// Longest file of a key, a certificate or a request that is read, octets.
 const LONGEST_FILE: u64 = 1 << 20;
+
+/// Most kinds of key that a role is offered: the usual one, its type, its size.
+const KINDS: usize = 3;
 
 /// The arguments of `signet issue`.
 #[derive(clap::Args)]
@@ -42,12 +45,12 @@ pub(crate) struct Arguments {
     /// Have the server make the key (`issue` instead of `sign`), by the role's key type.
     #[arg(long, conflicts_with_all = ["csr", "key_type", "key_bits"])]
     server_key: bool,
-    /// The type of the key that is made here: ec, rsa or ed25519.
-    #[arg(long, default_value = "ec", conflicts_with = "csr")]
-    key_type: String,
-    /// Its size; 0 is the usual one of the type.
-    #[arg(long, default_value_t = 0, conflicts_with = "csr")]
-    key_bits: i64,
+    /// The type of the key that is made here: ec, rsa or ed25519. Without it ec, or what the role wants.
+    #[arg(long, conflicts_with = "csr")]
+    key_type: Option<String>,
+    /// Its size; the usual one of the type, or what the role wants.
+    #[arg(long, conflicts_with = "csr")]
+    key_bits: Option<i64>,
     /// The folder to write to.
     #[arg(long, value_name = "DIR", default_value = ".")]
     out: PathBuf,
@@ -83,20 +86,16 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     if let Kept::All(leaf) = &kept {
         return tell_kept(&files, leaf, arguments.json);
     }
-    let own = order.key(&arguments, &kept)?;
-    let issued = match (&order.request, &own) {
-        (Some(request), _) => arguments.authority.certify(&Subject::Request(request), &order.names).await?,
-        (None, Some((key, _))) => {
-            let request = Request::new(key, &order.names.subject(), &order.names.extension())?;
-            arguments.authority.certify(&Subject::Request(&request), &order.names).await?
-        }
-        (None, None) => arguments.authority.certify(&Subject::ServerKey, &order.names).await?,
-    };
+    let mut own = order.key(&arguments, &kept)?;
+    let issued = order.certified(&arguments, &mut own).await?;
     let made = own.and_then(|(_, text)| text);
     let key = made.as_ref().or(issued.key.as_ref());
     let ca = files.write(&issued, key, arguments.existing, arguments.chain)?;
     tell(&arguments, &files, &issued, &ca, order.needs_key())
 }
+
+/// A key that is made or taken here, and its text where it is to be written.
+type Own = (PrivateKey, Option<Secret>);
 
 /// What is asked for.
 struct Order {
@@ -134,15 +133,44 @@ impl Order {
     }
 
     /// The key that is made or taken here, and its text where it is to be written.
-    fn key(&self, arguments: &Arguments, kept: &Kept) -> Result<Option<(PrivateKey, Option<Secret>)>> {
+    fn key(&self, arguments: &Arguments, kept: &Kept) -> Result<Option<Own>> {
         if self.request.is_some() {
             return Ok(None);
         }
         match kept {
             Kept::Key(file) => Ok(Some((read_key(file)?, None))),
             _ if self.server_key => Ok(None),
-            _ => new_key(&arguments.key_type, arguments.key_bits).map(|(key, text)| Some((key, Some(text)))),
+            _ => {
+                let kind = arguments.key_type.as_deref().unwrap_or("ec");
+                new_key(kind, arguments.key_bits.unwrap_or_default()).map(|(key, text)| Some((key, Some(text))))
+            }
         }
+    }
+
+    /// Asks. A role that wants another kind of key than is usual gets one of its kind, unless the kind was given.
+    async fn certified(&self, arguments: &Arguments, own: &mut Option<Own>) -> Result<Issued> {
+        let authority = &arguments.authority;
+        for _ in 0..KINDS {
+            let asked = match (&self.request, &*own) {
+                (Some(request), _) => authority.certify(&Subject::Request(request), &self.names).await,
+                (None, Some((key, _))) => {
+                    let request = Request::new(key, &self.names.subject(), &self.names.extension())?;
+                    authority.certify(&Subject::Request(&request), &self.names).await
+                }
+                (None, None) => authority.certify(&Subject::ServerKey, &self.names).await,
+            };
+            let refused = match asked {
+                Ok(issued) => return Ok(issued),
+                Err(refusal) => refusal.error,
+            };
+            let is_given = arguments.key_type.is_some() || arguments.key_bits.is_some();
+            let made = own.as_ref().filter(|(_, text)| text.is_some() && !is_given);
+            match made.and_then(|(key, _)| wanted_kind(&refused, key.kind())) {
+                Some((kind, bits)) => *own = new_key(kind, bits).map(|(key, text)| Some((key, Some(text))))?,
+                None => return Err(refused),
+            }
+        }
+        Err(Error::new(Kind::BadGateway, "the role takes no kind of key that it says it wants"))
     }
 }
 

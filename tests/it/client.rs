@@ -135,7 +135,7 @@ fn header(request: &str, name: &str) -> String {
 }
 
 const DENIED: &str =
-    "HTTP/1.1 403 Forbidden\r\nContent-Length: 25\r\nConnection: close\r\n\r\n{\"errors\":[\"not for you\"]}";
+    "HTTP/1.1 403 Forbidden\r\nContent-Length: 26\r\nConnection: close\r\n\r\n{\"errors\":[\"not for you\"]}";
 
 #[test]
 fn the_key_is_made_here_and_what_leaves_is_a_request() {
@@ -251,6 +251,10 @@ async fn keys_of_other_kinds_are_made_and_those_of_others_are_certified() {
     }
     // The role wants another kind: the next step is named.
     assert!(desk.refused(&["issue", "rsa2.example.test", "--key-type", "rsa"]).contains("--key-type"));
+    // Without a word about it the key is what the role wants: RSA, where nothing else was said.
+    desk.post("pki/roles/usual", json!({ "allow_any_name": true, "key_bits": 3072 })).await;
+    desk.run(&["issue", "usual.example.test", "--role", "usual"]);
+    assert!(desk.told("usual.example.test.pem", &["-text"]).contains("(3072 bit)"));
     // A key that the server makes.
     desk.run(&["issue", "server.example.test", "--server-key"]);
     assert_same_key(desk.folder(), "server.example.test-key.pem", "server.example.test.pem");
@@ -323,14 +327,18 @@ async fn under_an_intermediate_the_leafs_file_holds_the_chain_and_verifies_as_th
     desk.dev.terminate();
 }
 
-#[test]
-fn warnings_of_the_server_are_shown() {
+#[actix_web::test]
+async fn warnings_of_the_server_are_shown() {
     let desk = Desk::new();
-    let (_, err) = desk.run(&["issue", "long.example.test", "--ttl", "7200h"]);
-    assert!(err.starts_with("warning: ") && err.contains("ttl"), "{err}");
-    let (out, err) = desk.run(&["issue", "longer.example.test", "--ttl", "7200h", "--json"]);
+    desk.post("pki/roles/free", json!({ "allow_any_name": true, "key_type": "ec", "not_before_duration": "30s" }))
+        .await;
+    desk.post("sys/mounts/pki/tune", json!({ "max_lease_ttl": "100h" })).await;
+    let long = ["--role", "free", "--ttl", "200h"];
+    let (_, err) = desk.run(&[&["issue", "long.example.test"], &long[..]].concat());
+    assert!(err.starts_with("warning: ttl: 200h is above the mount's maximum"), "{err}");
+    let (out, err) = desk.run(&[&["issue", "longer.example.test", "--json"], &long[..]].concat());
     let told: Value = serde_json::from_str(&out).unwrap();
-    assert!(told["warnings"][0].as_str().unwrap().contains("ttl") && err.is_empty(), "{out}");
+    assert!(told["warnings"][0].as_str().unwrap().starts_with("ttl: ") && err.is_empty(), "{out}");
     desk.dev.terminate();
 }
 

@@ -76,7 +76,7 @@ fn about(error: &Error) -> &'static str {
 
 fn reason(error: &Error, missing: bool) -> String {
     if missing && error.kind() == Kind::Invalid && !error.text().starts_with("storage: the database has") {
-        return "the seal key is not there, and the store needs one: put it back".to_owned();
+        return "the seal key is not there, and the store is sealed by one: put the seal key back".to_owned();
     }
     error.text().to_owned()
 }

@@ -21,7 +21,10 @@ pub(super) fn look(report: &mut Report, files: Option<&TlsFiles>) {
     // That both can be read and belong together.
     match tls::Certificate::load(files.clone(), Clock::system()) {
         Ok(_) => report.ok(KEY, format!("{}: belongs to the certificate", files.key.display())),
-        Err(error) => report.wrong(KEY, error.text()),
+        Err(error) => {
+            let what = if error.text().starts_with("tls_certificate_file") { CERTIFICATE } else { KEY };
+            report.wrong(what, error.text());
+        }
     }
     let open = std::fs::metadata(&files.key).is_ok_and(|key| key.mode() & 0o077 != 0);
     if open {
