@@ -353,7 +353,7 @@ fn issued(answer: Answer, expected: Option<&Request>) -> Result<Issued> {
         None => {
             let text = data.private_key.expose().trim_ascii();
             let key = std::str::from_utf8(text).ok().and_then(|text| PrivateKey::from_pem(text).ok());
-            let key = key.ok_or_else(|| missing("private_key"))?;
+            let key = key.ok_or_else(|| missing("private key"))?;
             if key.public().spki() != leaf.certificate.key().spki() {
                 return Err(Error::new(Kind::BadGateway, "the server's answer has a key of another certificate"));
             }

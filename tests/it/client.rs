@@ -330,12 +330,11 @@ async fn under_an_intermediate_the_leafs_file_holds_the_chain_and_verifies_as_th
 #[actix_web::test]
 async fn warnings_of_the_server_are_shown() {
     let desk = Desk::new();
-    desk.post("pki/roles/free", json!({ "allow_any_name": true, "key_type": "ec", "not_before_duration": "30s" }))
-        .await;
+    desk.post("pki/roles/long", json!({ "allow_any_name": true, "key_type": "ec", "ttl": "200h" })).await;
     desk.post("sys/mounts/pki/tune", json!({ "max_lease_ttl": "100h" })).await;
-    let long = ["--role", "free", "--ttl", "200h"];
+    let long = ["--role", "long"];
     let (_, err) = desk.run(&[&["issue", "long.example.test"], &long[..]].concat());
-    assert!(err.starts_with("warning: ttl: 200h is above the mount's maximum"), "{err}");
+    assert!(err.starts_with("warning: ttl: the default, 200h, is above the mount's maximum"), "{err}");
     let (out, err) = desk.run(&[&["issue", "longer.example.test", "--json"], &long[..]].concat());
     let told: Value = serde_json::from_str(&out).unwrap();
     assert!(told["warnings"][0].as_str().unwrap().starts_with("ttl: ") && err.is_empty(), "{out}");
