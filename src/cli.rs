@@ -109,7 +109,7 @@ impl Command {
             Word::Migrate(arguments) => migrate::run(&arguments),
             Word::Operator(word) => operator::run(&word),
             Word::Bootstrap(arguments) => bootstrap::run(&arguments),
-            Word::Check(arguments) => check::run(&arguments),
+            Word::Check(arguments) => check::run(&arguments, &Self::command()),
             Word::Completions(arguments) => completions::run(&arguments, &mut Self::command()),
         }
     }

@@ -74,13 +74,14 @@ impl Report {
     }
 }
 
-/// Says what was found; an error when a server would not start or not serve.
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+/// Says what was found; an error when a server would not start or not serve. `commands` is the whole command line, which
+/// knows the variables that are read.
+pub(crate) fn run(arguments: &Arguments, commands: &clap::Command) -> Result<()> {
     let config = config::load(&arguments.config)?;
     let database = installation::database(&config)?;
     if !arguments.file_only {
         let mut report = Report::default();
-        environment::look(&mut report);
+        environment::look(&mut report, commands);
         tls::look(&mut report, config.tls.as_ref());
         files(&mut report, &config);
         actix_rt::System::new().block_on(async {

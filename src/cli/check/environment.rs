@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use clap::CommandFactory as _;
 use signet::config::SETTINGS;
 
 use super::Report;
@@ -12,8 +11,9 @@ const NEAR: usize = 3;
 /// What is read besides settings and arguments.
 const OTHERS: [&str; 1] = ["SIGNET_BOOTSTRAP_TOKEN"];
 
-pub(super) fn look(report: &mut Report) {
-    let known = known();
+/// Looks at them; `commands` is the whole command line.
+pub(super) fn look(report: &mut Report, commands: &clap::Command) {
+    let known = known(commands);
     let given = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     let mut unknown: Vec<String> = given.filter(|name| is_unknown(name, &known)).collect();
     unknown.sort_unstable();
@@ -28,10 +28,10 @@ pub(super) fn look(report: &mut Report) {
 }
 
 /// Every variable that some command reads.
-fn known() -> BTreeSet<String> {
+fn known(commands: &clap::Command) -> BTreeSet<String> {
     let mut known: BTreeSet<String> = OTHERS.into_iter().map(str::to_owned).collect();
     known.extend(SETTINGS.iter().map(|setting| setting.env.to_owned()));
-    of_command(&crate::cli::Command::command(), &mut known);
+    of_command(commands, &mut known);
     known
 }
 
@@ -62,11 +62,13 @@ fn distance(one: &str, other: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
 
     #[test]
     fn settings_and_arguments_are_known_and_those_of_the_next_configuration() {
-        let known = known();
+        let known = known(&crate::cli::Command::command());
         for name in ["SIGNET_LISTEN", "SIGNET_SEAL_KEY", "SIGNET_NEW_SEAL_KEY", "SIGNET_ADDR", "SIGNET_DEV_ROOT_TOKEN"]
         {
             assert!(!is_unknown(name, &known), "{name}");
