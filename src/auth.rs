@@ -23,6 +23,7 @@ mod names;
 mod policies;
 pub mod policy;
 pub mod quotas;
+pub mod requester;
 pub mod store;
 pub mod token;
 mod versions;
@@ -75,9 +76,11 @@ async fn repeated<T>(attempt: impl AsyncFn() -> Result<T>) -> Result<T> {
 pub struct Caller {
     /// Public handle of the token; `""` for a batch token. Whoever has it may end the token: it goes into no log and no row.
     pub accessor: String,
-    /// How records of what was done name the caller: SHA-256 of the accessor, hex, as stored beside
+    /// What requests that may be repeated are told apart by: SHA-256 of the accessor, hex, as stored beside
     /// the token; of a batch token, which has none, that of its text.
     pub recorded_as: String,
+    /// How records of what was done name the caller: [`requester`].
+    pub requester: String,
     /// What the token was named when it was made.
     pub display_name: String,
     /// The entity behind it; `""` for none.
@@ -383,6 +386,7 @@ impl Auth {
         Arc::new(Caller {
             accessor: record.accessor,
             recorded_as: held.recorded_as.iter().map(|b| format!("{b:02x}")).collect(),
+            requester: requester::recorded(&held.recorded_as, &record.entity_id, &record.display_name),
             display_name: record.display_name,
             entity_id: record.entity_id,
             entity,

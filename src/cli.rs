@@ -1,25 +1,33 @@
 //! The command line. Other programs rely on its words and outputs.
 //!
 //! `dev` needs nothing; `serve`, `migrate`, the words of `operator`, `bootstrap` and `check` read a configuration file (see
-//! `signet.example.toml`); `issue`, `import` and `explain` are clients; `completions` is for shells.
+//! `signet.example.toml`); `issue`, `renew`, `import`, `status`, `who`, `explain` and `health` are clients;
+//! `completions` is for shells.
 
 mod backup;
 mod bootstrap;
+mod certify;
 mod check;
 mod client;
 mod completions;
 mod copy_store;
 mod dev;
 mod explain;
+mod files;
+mod health;
 mod import;
 mod installation;
 mod issue;
 mod migrate;
+mod names;
 mod operator;
 mod place;
+mod renew;
 mod seal;
 mod serve;
+mod status;
 mod verify_backup;
+mod who;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 use signet::error::Result;
@@ -47,12 +55,20 @@ enum Word {
     Operator(operator::Word),
     /// Make the first user of the projects API and print a token of theirs, once.
     Bootstrap(bootstrap::Arguments),
-    /// Check a configuration file and tell every problem in it.
+    /// Look whether a server would start with a configuration: the file, and everything that it names.
     Check(check::Arguments),
-    /// Get a certificate from a server and write it to files.
+    /// Say whether a server is ready, or lives: status 0 when it is.
+    Health(health::Arguments),
+    /// Get a certificate from a server and write it to files; the key is made here.
     Issue(issue::Arguments),
     /// Bring an authority from elsewhere: its keys, certificates and CRLs, from a folder of PEM files.
     Import(import::Arguments),
+    /// Replace certificates that are about to end, once or as a service.
+    Renew(renew::Arguments),
+    /// Say what is set up on a server, what ends next, and what is wrong.
+    Status(status::Arguments),
+    /// Say who asked for a certificate, when, and by which role.
+    Who(who::Arguments),
     /// Say whether a token may do something, which rule of which policy decides, and why.
     Explain(explain::Arguments),
     /// Print the completions of this command line for a shell.
@@ -68,6 +84,10 @@ impl Command {
                 signet::server::forbid_core_dumps()?;
                 actix_rt::System::new().block_on(dev::run(arguments))
             }
+            Word::Health(arguments) => {
+                logs_from_environment()?;
+                actix_rt::System::new().block_on(health::run(arguments))
+            }
             Word::Issue(arguments) => {
                 logs_from_environment()?;
                 actix_rt::System::new().block_on(issue::run(arguments))
@@ -75,6 +95,18 @@ impl Command {
             Word::Import(arguments) => {
                 logs_from_environment()?;
                 actix_rt::System::new().block_on(import::run(arguments))
+            }
+            Word::Renew(arguments) => {
+                logs_from_environment()?;
+                actix_rt::System::new().block_on(renew::run(arguments))
+            }
+            Word::Status(arguments) => {
+                logs_from_environment()?;
+                actix_rt::System::new().block_on(status::run(arguments))
+            }
+            Word::Who(arguments) => {
+                logs_from_environment()?;
+                actix_rt::System::new().block_on(who::run(arguments))
             }
             Word::Explain(arguments) => {
                 logs_from_environment()?;
@@ -84,7 +116,7 @@ impl Command {
             Word::Migrate(arguments) => migrate::run(&arguments),
             Word::Operator(word) => operator::run(&word),
             Word::Bootstrap(arguments) => bootstrap::run(&arguments),
-            Word::Check(arguments) => check::run(&arguments),
+            Word::Check(arguments) => check::run(&arguments, &Self::command()),
             Word::Completions(arguments) => completions::run(&arguments, &mut Self::command()),
         }
     }

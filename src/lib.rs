@@ -8,7 +8,7 @@
 //! # The tree
 //!
 //! ```text
-//! main.rs, cli/   the command line: dev, serve, migrate, operator …, bootstrap, check, issue, import, explain, …
+//! main.rs, cli/   the command line: dev, serve, operator …, check, issue, renew, import, status, explain, …
 //! config          every setting, its default, its environment name, its rule
 //! server          the composition root: opens stores, starts actors, binds (TLS with HTTP/2 too), drains
 //! http            the wires: http/secrets is one pipeline and one route table per kind of mount,

@@ -54,6 +54,7 @@ mod embedded;
 mod file_hold;
 mod keyring;
 mod keys;
+pub mod look;
 mod managed_keys;
 mod pki;
 mod postgres;

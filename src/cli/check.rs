@@ -1,9 +1,22 @@
-//! `signet check`: whether a configuration file would be taken.
+//! `signet check`: whether a server would start with a configuration, and serve.
+//!
+//! The file is read first, with the environment; then everything that it names is looked at: files, the store and its seal,
+//! the listeners. A line each, `ok`, `note` or `wrong`. Nothing is changed and nothing made, and a server may run meanwhile;
+//! run it as the user of the server, whose rights are the ones that count.
 
-use std::path::PathBuf;
+mod environment;
+mod listeners;
+mod store;
+mod tls;
 
-use signet::config;
-use signet::error::Result;
+use std::fmt::Display;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use signet::audit::Target;
+use signet::config::{self, Config};
+use signet::error::{Error, Kind, Result};
 
 use super::installation;
 
@@ -13,11 +26,116 @@ pub(crate) struct Arguments {
     /// The configuration file, TOML.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
+    /// Look at the configuration alone: open no file that it names, no store and no listener.
+    #[arg(long)]
+    file_only: bool,
 }
 
-/// Says that the file is good, or everything that is wrong with it.
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    installation::database(&config::load(&arguments.config)?)?;
+/// How something was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Level {
+    Ok,
+    /// Worth a word; a server starts all the same.
+    Note,
+    Wrong,
+}
+
+/// What was found, a line each.
+#[derive(Default)]
+struct Report(Vec<(Level, &'static str, String)>);
+
+impl Report {
+    fn ok(&mut self, what: &'static str, text: impl Display) {
+        self.0.push((Level::Ok, what, text.to_string()));
+    }
+
+    fn note(&mut self, what: &'static str, text: impl Display) {
+        self.0.push((Level::Note, what, text.to_string()));
+    }
+
+    fn wrong(&mut self, what: &'static str, text: impl Display) {
+        self.0.push((Level::Wrong, what, text.to_string()));
+    }
+
+    /// Prints it; how many lines say that something is wrong.
+    fn print(&self) -> std::io::Result<usize> {
+        let mut out = std::io::stdout().lock();
+        for (level, what, text) in &self.0 {
+            let word = match level {
+                Level::Ok => "ok",
+                Level::Note => "note",
+                Level::Wrong => "wrong",
+            };
+            // A line each, whatever a text holds.
+            writeln!(out, "{word:<6} {what:<16} {}", text.replace('\n', " "))?;
+        }
+        out.flush()?;
+        Ok(self.0.iter().filter(|(level, ..)| *level == Level::Wrong).count())
+    }
+}
+
+/// Says what was found; an error when a server would not start or not serve. `commands` is the whole command line, which
+/// knows the variables that are read.
+pub(crate) fn run(arguments: &Arguments, commands: &clap::Command) -> Result<()> {
+    let config = config::load(&arguments.config)?;
+    let database = installation::database(&config)?;
+    if !arguments.file_only {
+        let mut report = Report::default();
+        environment::look(&mut report, commands);
+        tls::look(&mut report, config.tls.as_ref());
+        files(&mut report, &config);
+        actix_rt::System::new().block_on(async {
+            store::look(&mut report, &config, database).await;
+            listeners::look(&mut report, &config).await;
+        });
+        match report.print().map_err(Error::internal)? {
+            0 => {}
+            1 => return Err(Error::new(Kind::Conflict, "one thing is wrong")),
+            wrong => return Err(Error::new(Kind::Conflict, format!("{wrong} things are wrong"))),
+        }
+    }
     println!("{}: ok", arguments.config.display());
     Ok(())
+}
+
+/// The files and folders that nothing else looks at.
+fn files(report: &mut Report, config: &Config) {
+    for (name, path) in &config.pkcs11_libraries {
+        match std::fs::File::open(path) {
+            Ok(_) => report.ok("pkcs11_libraries", format!("{name}: {}", path.display())),
+            Err(e) => report.wrong("pkcs11_libraries", format!("{name}: {}: {}", path.display(), e.kind())),
+        }
+    }
+    if let Some(folder) = &config.cloud.google.credentials_dir
+        && let Err(e) = std::fs::read_dir(folder)
+    {
+        report.wrong("google_creds_dir", format!("{}: {}", folder.display(), e.kind()));
+    }
+    if let Some(file) = &config.logins.cloudb.ca_file
+        && let Err(error) = super::issue::read_leaf(file)
+    {
+        report.wrong("cloudb.ca_file", error.text());
+    }
+    for device in &config.audit {
+        match &device.target {
+            Target::File { path, .. } => match appendable(path) {
+                Ok(()) => report.ok("audit", format!("{}: {}", device.name, path.display())),
+                Err(e) => report.wrong("audit", format!("{}: {}: {}", device.name, path.display(), e.kind())),
+            },
+            Target::Stdout => report.ok("audit", format!("{}: standard output", device.name)),
+            Target::Socket { .. } => report.note("audit", format!("{}: a socket, which is not tried", device.name)),
+        }
+    }
+}
+
+/// Whether lines can be added to a file, or it can be made. Neither is done.
+fn appendable(path: &Path) -> std::io::Result<()> {
+    match OpenOptions::new().append(true).open(path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            let folder = super::files::folder_of(path);
+            rustix::fs::access(folder, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)?;
+            Ok(())
+        }
+        other => other.map(drop),
+    }
 }

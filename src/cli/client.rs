@@ -1,16 +1,19 @@
 //! How commands ask a server.
 //!
 //! The token goes to the server that was named and to no other: redirects are not followed, and plain http leads no
-//! further than this machine.
+//! further than this machine. A server that is busy is asked again when it says so, for as long as the caller's
+//! patience lasts ([`Caller::ask`]); one that nobody listens at is not.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::path::PathBuf;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use reqwest::header::{CONTENT_TYPE, HeaderValue, LOCATION};
+use reqwest::header::{CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER};
 use serde_json::Value;
+use signet::clock::parse_duration;
 use signet::error::{Error, Kind, Result};
-use signet::secret::PartlySecret;
+use signet::random;
+use signet::secret::{PartlySecret, Secret};
 use url::{Host, Url};
 
 /// The name of this machine in addresses.
@@ -19,6 +22,10 @@ const LOCALHOST: &str = "localhost";
 const LONGEST_SHOWN: usize = 200;
 /// Longest answer that is read, octets.
 const LONGEST_ANSWER: usize = 4 << 20;
+/// Longest token that is read from a file, octets.
+const LONGEST_TOKEN: u64 = 64 << 10;
+/// The first pause before a question is asked again whose answer was lost, and the longest of all.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// How long a request with many octets may take.
 const LONG: Duration = Duration::from_secs(600);
@@ -34,13 +41,171 @@ pub(super) struct Server {
     cacert: Option<PathBuf>,
 }
 
+/// A server, and who asks it.
+#[derive(clap::Args)]
+pub(super) struct Caller {
+    #[command(flatten)]
+    server: Server,
+    /// Token for the server.
+    #[arg(long, env = "SIGNET_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    /// File of the token, instead; it is read whenever one is needed, so that others may renew it.
+    #[arg(long, value_name = "FILE", env = "SIGNET_TOKEN_FILE")]
+    token_file: Option<PathBuf>,
+    /// How long to go on asking a server that is busy, such as 30s.
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration)]
+    patience: Duration,
+}
+
+/// What is asked.
+#[derive(Clone, Copy)]
+pub(super) struct Question<'q> {
+    /// GET, LIST or POST.
+    pub(super) method: &'static str,
+    /// Below `/v1`.
+    pub(super) path: &'q str,
+    /// The body of a POST.
+    pub(super) body: Option<&'q Value>,
+    /// The key by which the server knows that it is asked again; without one it is not when an answer was lost.
+    pub(super) key: Option<&'q str>,
+}
+
+impl<'q> Question<'q> {
+    /// A GET.
+    pub(super) fn get(path: &'q str) -> Self {
+        Self { method: "GET", path, body: None, key: None }
+    }
+
+    /// A LIST.
+    pub(super) fn list(path: &'q str) -> Self {
+        Self { method: "LIST", ..Self::get(path) }
+    }
+
+    /// A POST.
+    pub(super) fn post(path: &'q str, body: &'q Value) -> Self {
+        Self { method: "POST", body: Some(body), ..Self::get(path) }
+    }
+
+    /// Whether asking twice is the same as asking once.
+    fn may_be_repeated(&self) -> bool {
+        self.method != "POST" || self.key.is_some()
+    }
+}
+
 /// What a server answered.
 pub(super) struct Reply {
     url: String,
     /// The status.
     pub(super) status: u16,
+    /// When to ask again, where the server says so.
+    pub(super) retry_after: Option<Duration>,
+    /// The certificate that the server showed, DER.
+    pub(super) peer: Option<Vec<u8>>,
     /// The body, of which a private key may be a part.
     pub(super) body: PartlySecret,
+}
+
+/// A question without an answer.
+struct Lost {
+    error: Error,
+    /// Whether it may have been heard: then another try is of use.
+    sent: bool,
+}
+
+impl From<Error> for Lost {
+    fn from(error: Error) -> Self {
+        Self { error, sent: false }
+    }
+}
+
+impl Caller {
+    /// Asks, and asks again for as long as the patience lasts: a server that says when to come back (429, 503), and,
+    /// where asking twice is the same as asking once, one whose answer was lost on the way.
+    ///
+    /// # Errors
+    /// Those of [`Server::post`]; `Invalid` without a token.
+    pub(super) async fn ask(&self, question: Question<'_>) -> Result<Reply> {
+        let (begun, mut pause) = (Instant::now(), PAUSES.0);
+        loop {
+            let token = self.token()?;
+            let token = token.expose_text().unwrap_or_default();
+            let answer = self.server.send(question, token).await;
+            let wait = match &answer {
+                Ok(reply) if matches!(reply.status, 429 | 503) => reply.retry_after.map(|wait| wait.max(pause)),
+                Err(lost) if lost.sent && question.may_be_repeated() => Some(pause),
+                _ => None,
+            };
+            match wait.map(later).filter(|wait| begun.elapsed() + *wait <= self.patience) {
+                Some(wait) => {
+                    tracing::info!(seconds = wait.as_secs(), "the server is busy or out of reach; it is asked again");
+                    tokio::time::sleep(wait).await;
+                    pause = (pause * 2).min(PAUSES.1);
+                }
+                None => return answer.map_err(|lost| lost.error),
+            }
+        }
+    }
+
+    /// Asks once, however busy the server is.
+    ///
+    /// # Errors
+    /// As [`Caller::ask`].
+    pub(super) async fn ask_once(&self, question: Question<'_>) -> Result<Reply> {
+        let token = self.token()?;
+        let answer = self.server.send(question, token.expose_text().unwrap_or_default()).await;
+        answer.map_err(|lost| lost.error)
+    }
+
+    /// The address of the server.
+    pub(super) fn address(&self) -> &str {
+        self.server.address()
+    }
+
+    /// The `data` of an answer that is to be 200.
+    ///
+    /// # Errors
+    /// Those of [`Caller::ask`], and what the server refuses.
+    pub(super) async fn data(&self, question: Question<'_>) -> Result<Value> {
+        let reply = self.ask(question).await?;
+        let mut answer: Value = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
+        if reply.status == 200 {
+            return Ok(answer["data"].take());
+        }
+        let errors = answer["errors"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        Err(reply.refusal(&errors.map(str::to_owned).collect::<Vec<_>>(), ""))
+    }
+
+    fn token(&self) -> Result<Secret> {
+        if let Some(file) = &self.token_file {
+            return read_token(file);
+        }
+        let given = self.token.as_deref().filter(|token| !token.is_empty());
+        given.map(Secret::new).ok_or_else(|| {
+            Error::invalid("SIGNET_TOKEN: must hold the token that asks (or --token-file name the file that has it)")
+        })
+    }
+}
+
+/// Up to a fifth later: callers that were turned away together do not come back together.
+pub(super) fn later(wait: Duration) -> Duration {
+    wait + wait / 5 * u32::from(random::bytes::<1>()[0]) / 255
+}
+
+/// A duration among the arguments.
+pub(super) fn duration(text: &str) -> std::result::Result<Duration, &'static str> {
+    parse_duration(text).ok_or("must be a duration such as 90s, 24h or 7d")
+}
+
+fn read_token(file: &Path) -> Result<Secret> {
+    use std::io::Read as _;
+    let mut text = String::with_capacity(LONGEST_TOKEN as usize);
+    let read = std::fs::File::open(file).and_then(|file| file.take(LONGEST_TOKEN).read_to_string(&mut text));
+    let text = Secret::new(text);
+    read.map_err(|e| Error::invalid(format!("--token-file: {}: cannot be read ({})", file.display(), e.kind())))?;
+    match text.expose_text().map(str::trim).filter(|token| !token.is_empty()) {
+        Some(token) => Ok(Secret::new(token)),
+        None => Err(Error::invalid(format!("--token-file: {}: must hold a token", file.display()))),
+    }
 }
 
 impl Server {
@@ -50,11 +215,53 @@ impl Server {
     /// `Invalid` for an address that a token is not sent to, `Unavailable` without an answer, `BadGateway` for one
     /// that points elsewhere or is longer than any.
     pub(super) async fn post(&self, path: &str, token: &str, body: &Value) -> Result<Reply> {
+        self.send(Question::post(path, body), token).await.map_err(|lost| lost.error)
+    }
+
+    /// The server at an address.
+    pub(super) fn at(address: String) -> Self {
+        Self { address, cacert: None }
+    }
+
+    /// Its address.
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// GETs a path below `/v1` without a token; the status, and the body as JSON. A `trusting` caller takes any
+    /// certificate: it says nothing, and acts on nothing but whether there is an answer.
+    ///
+    /// # Errors
+    /// Those of [`Server::post`].
+    pub(super) async fn probe(&self, path: &str, trusting: bool, timeout: Duration) -> Result<(u16, Value)> {
+        let base = self.address.trim_end_matches('/');
+        if !trusting {
+            check_address(base)?;
+        }
+        let lost = |e: reqwest::Error| Error::unavailable(format!("{base}: no answer ({})", cause(&e)), e);
+        let client = self.builder()?.timeout(timeout).tls_danger_accept_invalid_certs(trusting);
+        let client = client.build().map_err(Error::internal)?;
+        let answer = client.get(format!("{base}/v1/{path}")).send().await.map_err(lost)?;
+        let status = answer.status().as_u16();
+        let body = read(answer, base).await?;
+        Ok((status, serde_json::from_slice(body.expose()).unwrap_or_default()))
+    }
+
+    async fn send(&self, question: Question<'_>, token: &str) -> std::result::Result<Reply, Lost> {
         let base = self.address.trim_end_matches('/');
         check_address(base)?;
-        let url = format!("{base}/v1/{path}");
-        let request = self.client()?.post(&url).header("X-Service-Token", header(token)?).json(body);
-        self.answer(base, url, request).await
+        let method = reqwest::Method::from_bytes(question.method.as_bytes()).map_err(Error::internal)?;
+        let mut request = self.client()?.request(method, format!("{base}/v1/{}", question.path));
+        if !token.is_empty() {
+            request = request.header("X-Service-Token", header(token)?);
+        }
+        if let Some(key) = question.key {
+            request = request.header("Idempotency-Key", key);
+        }
+        if let Some(body) = question.body {
+            request = request.json(body);
+        }
+        answer(base, request).await
     }
 
     /// As [`Server::post`], of octets of this media type, which may be many: the answer may take ten minutes.
@@ -70,28 +277,19 @@ impl Server {
     ) -> Result<Reply> {
         let base = self.address.trim_end_matches('/');
         check_address(base)?;
-        let url = format!("{base}/v1/{path}");
-        let request = self.client()?.post(&url).header("X-Service-Token", header(token)?).timeout(LONG);
-        self.answer(base, url, request.header(CONTENT_TYPE, media_type).body(octets)).await
-    }
-
-    async fn answer(&self, base: &str, url: String, request: reqwest::RequestBuilder) -> Result<Reply> {
-        let answer =
-            request.send().await.map_err(|e| Error::unavailable(format!("{base}: no answer ({})", cause(&e)), e))?;
-        let status = answer.status().as_u16();
-        if answer.status().is_redirection() {
-            let to = answer.headers().get(LOCATION).and_then(|to| to.to_str().ok()).unwrap_or("nowhere");
-            let to: String = to.chars().take(LONGEST_SHOWN).collect();
-            let text =
-                format!("{url}: status {status}: points to {to:?}, which is not followed (is SIGNET_ADDR right?)");
-            return Err(Error::new(Kind::BadGateway, text));
-        }
-        Ok(Reply { url, status, body: read(answer, base).await? })
+        let request = self.client()?.post(format!("{base}/v1/{path}")).header("X-Service-Token", header(token)?);
+        let request = request.timeout(LONG).header(CONTENT_TYPE, media_type).body(octets);
+        answer(base, request).await.map_err(|lost| lost.error)
     }
 
     fn client(&self) -> Result<reqwest::Client> {
+        self.builder()?.build().map_err(Error::internal)
+    }
+
+    fn builder(&self) -> Result<reqwest::ClientBuilder> {
         let mut client = reqwest::Client::builder()
             .timeout(Duration::from_secs(60))
+            .tls_info(true)
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             // Whatever a resolver says; port 0 stands for the one of the address.
@@ -103,8 +301,32 @@ impl Server {
             let certificates = reqwest::Certificate::from_pem_bundle(&pem).map_err(|_| unreadable())?;
             client = client.tls_certs_only(certificates);
         }
-        client.build().map_err(Error::internal)
+        Ok(client)
     }
+}
+
+/// What is answered to a request.
+async fn answer(base: &str, request: reqwest::RequestBuilder) -> std::result::Result<Reply, Lost> {
+    let lost = |e: reqwest::Error| {
+        let sent = !e.is_connect() && !e.is_builder();
+        Lost { error: Error::unavailable(format!("{base}: no answer ({})", cause(&e)), e), sent }
+    };
+    let answer = request.send().await.map_err(lost)?;
+    let url = answer.url().to_string();
+    let status = answer.status().as_u16();
+    if answer.status().is_redirection() {
+        let to = answer.headers().get(LOCATION).and_then(|to| to.to_str().ok()).unwrap_or("nowhere");
+        let to: String = to.chars().take(LONGEST_SHOWN).collect();
+        let text =
+            format!("{url}: status {status}: points to {to:?}, which is not followed (is SIGNET_ADDR right?)");
+        return Err(Error::new(Kind::BadGateway, text).into());
+    }
+    let seconds = answer.headers().get(RETRY_AFTER).and_then(|after| after.to_str().ok()?.trim().parse().ok());
+    let retry_after = seconds.map(Duration::from_secs);
+    let info = answer.extensions().get::<reqwest::tls::TlsInfo>();
+    let peer = info.and_then(|info| info.peer_certificate()).map(<[u8]>::to_vec);
+    let body = read(answer, base).await.map_err(|error| Lost { sent: error.kind() == Kind::Unavailable, error })?;
+    Ok(Reply { url, status, retry_after, peer, body })
 }
 
 /// A token as a header.

@@ -1,54 +1,222 @@
 //! `signet issue`: gets a certificate and writes NAME.pem, NAME-key.pem and ca.pem.
 //!
-//! No file is ever overwritten. The files of the name are looked for before the server is asked, so
-//! that no certificate is issued for nothing. A `ca.pem` that is there may stay when it holds the
-//! same authority (several names in one folder); otherwise the authority goes to NAME-ca.pem.
+//! The key is made here and never leaves, unless `--server-key` has the server make it, or `--csr` brings the request of
+//! a key that is elsewhere. NAME.pem holds the certificate and the authorities above it but the root, as servers show
+//! them; ca.pem holds all of them, for those who verify.
+//!
+//! What happens to files that are there is said by `--existing`, and they are looked at before the server is asked, so
+//! that no certificate is issued for nothing. A `ca.pem` that is there may stay when it holds the same authority
+//! (several names in one folder); otherwise the authority goes to NAME-ca.pem.
 
-use std::fs::OpenOptions;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
 use serde_json::json;
+use signet::clock::{Time, rfc3339};
 use signet::error::{Error, Kind, Result};
-use signet::secret::{Secret, sealed};
+use signet::keys::PrivateKey;
+use signet::secret::Secret;
 
-use super::client::Server;
+use super::certify::{Authority, Chain, Issued, Link, Request, Subject, new_key, wanted_kind};
+use super::files::{Content, Staged, exists, write_new};
+use super::names::Names;
+
+/// Longest file of a key, a certificate or a request that is read, octets.
+const LONGEST_FILE: u64 = 1 << 20;
+
+/// Most kinds of key that a role is offered: the usual one, its type, its size.
+const KINDS: usize = 3;
 
 /// The arguments of `signet issue`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The certificate's common name.
-    name: String,
-    /// The role that decides what may be issued.
-    #[arg(long, default_value = "dev")]
-    role: String,
-    /// The mount of the certificate authority.
-    #[arg(long, default_value = "pki")]
-    mount: String,
-    /// Time to live, such as 24h.
-    #[arg(long)]
-    ttl: Option<String>,
+    /// The names of the certificate: DNS names, IP addresses, URIs and mailboxes, told apart by their form. Files are
+    /// called after the first one.
+    #[arg(value_name = "NAME", required_unless_present = "csr")]
+    names: Vec<String>,
+    #[command(flatten)]
+    authority: Authority,
     /// Further names, joined by commas.
     #[arg(long)]
     alt_names: Option<String>,
+    /// A request of a key that is elsewhere, PEM; names beside it are for roles that do not take those of requests.
+    #[arg(long, value_name = "FILE")]
+    csr: Option<PathBuf>,
+    /// Have the server make the key (`issue` instead of `sign`), by the role's key type.
+    #[arg(long, conflicts_with_all = ["csr", "key_type", "key_bits"])]
+    server_key: bool,
+    /// The type of the key that is made here: ec, rsa or ed25519. Without it ec, or what the role wants.
+    #[arg(long, conflicts_with = "csr")]
+    key_type: Option<String>,
+    /// Its size; the usual one of the type, or what the role wants.
+    #[arg(long, conflicts_with = "csr")]
+    key_bits: Option<i64>,
     /// The folder to write to.
     #[arg(long, value_name = "DIR", default_value = ".")]
     out: PathBuf,
-    #[command(flatten)]
-    server: Server,
-    /// Token for the server.
-    #[arg(long, env = "SIGNET_TOKEN", hide_env_values = true)]
-    token: String,
+    /// What happens to files of the name that are there: nothing is done, what is missing is made (a certificate for the
+    /// key that is there), or they are replaced whole, with their owner.
+    #[arg(long, value_enum, default_value_t)]
+    existing: Existing,
+    /// What NAME.pem holds beside the certificate.
+    #[arg(long, value_enum, default_value_t)]
+    chain: Chain,
+    /// Print JSON: the files, serial number, dates and warnings.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What happens to files that are there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Existing {
+    /// Refuse.
+    #[default]
+    Refuse,
+    /// They stay, and what is missing is made.
+    Keep,
+    /// They are replaced.
+    Replace,
 }
 
 /// Asks for the certificate and writes the files.
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
-    let files = Files::of(&arguments)?;
-    files.must_be_new()?;
-    let issued = Issued::read(&ask(&arguments).await?)?;
-    files.write(&issued)
+    let order = Order::of(&arguments)?;
+    let files = Files::of(&arguments, &order)?;
+    let kept = files.look(arguments.existing, order.needs_key())?;
+    if let Kept::All(leaf) = &kept {
+        return tell_kept(&files, leaf, arguments.json);
+    }
+    let mut own = order.key(&arguments, &kept)?;
+    let issued = order.certified(&arguments, &mut own).await?;
+    let made = own.and_then(|(_, text)| text);
+    let key = made.as_ref().or(issued.key.as_ref());
+    let ca = files.write(&issued, key, arguments.existing, arguments.chain)?;
+    tell(&arguments, &files, &issued, &ca, order.needs_key())
+}
+
+/// A key that is made or taken here, and its text where it is to be written.
+type Own = (PrivateKey, Option<Secret>);
+
+/// What is asked for.
+struct Order {
+    names: Names,
+    /// What files are called.
+    called: String,
+    request: Option<Request>,
+    server_key: bool,
+}
+
+impl Order {
+    fn of(arguments: &Arguments) -> Result<Self> {
+        let more = arguments.alt_names.iter().flat_map(|names| names.split(',')).map(str::trim);
+        let texts = arguments.names.iter().map(String::as_str).chain(more.filter(|name| !name.is_empty()));
+        let called = arguments.names.first().map(|first| Names::file_name(first)).transpose()?;
+        let mut names = Names::of(texts)?;
+        let request = arguments.csr.as_deref().map(read_request).transpose()?;
+        if let Some(request) = &request
+            && names.is_empty()
+        {
+            names = request.names.clone();
+        }
+        let first = || [&names.dns, &names.emails, &names.uris].into_iter().flatten().next().map(String::as_str);
+        let called = match called {
+            Some(called) => called,
+            None if !names.common_name.is_empty() => Names::file_name(&names.common_name)?,
+            None => Names::file_name(first().unwrap_or_default())?,
+        };
+        Ok(Self { names, called, request, server_key: arguments.server_key })
+    }
+
+    /// Whether a file with a key belongs to the certificate.
+    fn needs_key(&self) -> bool {
+        self.request.is_none()
+    }
+
+    /// The key that is made or taken here, and its text where it is to be written.
+    fn key(&self, arguments: &Arguments, kept: &Kept) -> Result<Option<Own>> {
+        if self.request.is_some() {
+            return Ok(None);
+        }
+        match kept {
+            Kept::Key(file) => Ok(Some((read_key(file)?, None))),
+            _ if self.server_key => Ok(None),
+            _ => {
+                let kind = arguments.key_type.as_deref().unwrap_or("ec");
+                new_key(kind, arguments.key_bits.unwrap_or_default()).map(|(key, text)| Some((key, Some(text))))
+            }
+        }
+    }
+
+    /// Asks. A role that wants another kind of key than is usual gets one of its kind, unless the kind was given.
+    async fn certified(&self, arguments: &Arguments, own: &mut Option<Own>) -> Result<Issued> {
+        let authority = &arguments.authority;
+        for _ in 0..KINDS {
+            let asked = match (&self.request, &*own) {
+                (Some(request), _) => authority.certify(&Subject::Request(request), &self.names).await,
+                (None, Some((key, _))) => {
+                    let request = Request::new(key, &self.names.subject(), &self.names.extension())?;
+                    authority.certify(&Subject::Request(&request), &self.names).await
+                }
+                (None, None) => authority.certify(&Subject::ServerKey, &self.names).await,
+            };
+            let refused = match asked {
+                Ok(issued) => return Ok(issued),
+                Err(refusal) => refusal.error,
+            };
+            let is_given = arguments.key_type.is_some() || arguments.key_bits.is_some();
+            let made = own.as_ref().filter(|(_, text)| text.is_some() && !is_given);
+            match made.and_then(|(key, _)| wanted_kind(&refused, key.kind())) {
+                Some((kind, bits)) => *own = new_key(kind, bits).map(|(key, text)| Some((key, Some(text))))?,
+                None => return Err(refused),
+            }
+        }
+        Err(Error::new(Kind::BadGateway, "the role takes no kind of key that it says it wants"))
+    }
+}
+
+fn read_request(file: &Path) -> Result<Request> {
+    let text = read_text(file)?;
+    Request::read(&String::from_utf8_lossy(text.expose())).map_err(|e| e.within(&file.display().to_string()))
+}
+
+/// A private key in a file.
+///
+/// # Errors
+/// `Invalid` when there is none in it that can be read.
+pub(super) fn read_key(file: &Path) -> Result<PrivateKey> {
+    let text = read_text(file)?;
+    let key = text.expose_text().ok_or_else(|| Error::invalid("private key: not PEM")).and_then(PrivateKey::from_pem);
+    key.map_err(|e| e.within(&file.display().to_string()))
+}
+
+/// The first certificate in a file.
+///
+/// # Errors
+/// `Invalid` when there is none.
+pub(super) fn read_leaf(file: &Path) -> Result<Link> {
+    let text = read_text(file)?;
+    let link = text.expose_text().ok_or_else(|| Error::invalid("not PEM")).and_then(Link::read);
+    link.map_err(|e| e.within(&file.display().to_string()))
+}
+
+/// What a file holds.
+///
+/// # Errors
+/// `Unavailable` when it cannot be read, `Invalid` when it is longer than any.
+pub(super) fn read_text(file: &Path) -> Result<Secret> {
+    use std::io::Read as _;
+    let failed =
+        |e: std::io::Error| Error::unavailable(format!("{}: cannot be read ({})", file.display(), e.kind()), e);
+    let opened = std::fs::File::open(file).map_err(failed)?;
+    let length = opened.metadata().map_err(failed)?.len();
+    if length > LONGEST_FILE {
+        return Err(Error::invalid(format!("{}: is longer than 1 MiB", file.display())));
+    }
+    // Sized beforehand: bytes that grow leave copies behind.
+    let mut bytes = Vec::with_capacity(length as usize + 1);
+    let read = opened.take(length).read_to_end(&mut bytes);
+    let text = Secret::new(bytes);
+    read.map_err(failed).map(|_| text)
 }
 
 /// Where the results go.
@@ -59,148 +227,133 @@ struct Files {
     own_ca: PathBuf,
 }
 
+/// What stays of the files that are there.
+enum Kept {
+    Nothing,
+    /// A key, for which a certificate is made.
+    Key(PathBuf),
+    /// Everything: nothing is to be done.
+    All(Box<Link>),
+}
+
 impl Files {
-    fn of(arguments: &Arguments) -> Result<Self> {
-        let name = arguments.name.replace('*', "_");
-        if name.is_empty() || name.starts_with('.') || name.contains(['/', '\\', '\0']) {
-            return Err(Error::invalid("NAME: cannot be the name of a file"));
-        }
+    fn of(arguments: &Arguments, order: &Order) -> Result<Self> {
         if !arguments.out.is_dir() {
             return Err(Error::invalid(format!("--out: {} is no folder", arguments.out.display())));
         }
-        let file = |suffix: &str| arguments.out.join(format!("{name}{suffix}.pem"));
+        let file = |suffix: &str| arguments.out.join(format!("{}{suffix}.pem", order.called));
         Ok(Self { certificate: file(""), key: file("-key"), ca: arguments.out.join("ca.pem"), own_ca: file("-ca") })
     }
 
-    fn must_be_new(&self) -> Result<()> {
-        match [&self.certificate, &self.key, &self.own_ca].into_iter().find(|file| file.exists()) {
-            Some(file) => Err(exists(file)),
-            None => Ok(()),
+    fn look(&self, existing: Existing, needs_key: bool) -> Result<Kept> {
+        match existing {
+            Existing::Replace => Ok(Kept::Nothing),
+            Existing::Refuse => {
+                let key = needs_key.then_some(&self.key);
+                let mut own = [&self.certificate, &self.own_ca].into_iter().chain(key);
+                own.find(|file| file.exists()).map_or(Ok(Kept::Nothing), |file| Err(exists(file)))
+            }
+            Existing::Keep => match (self.certificate.exists(), self.key.exists()) {
+                (true, false) if needs_key => {
+                    let text = format!(
+                        "{} is there, and {} is not: a certificate without its key is of no use (--existing replace \
+                         makes both)",
+                        self.certificate.display(),
+                        self.key.display()
+                    );
+                    Err(Error::new(Kind::Conflict, text))
+                }
+                (true, _) => {
+                    let leaf = read_leaf(&self.certificate)?;
+                    if needs_key && read_key(&self.key)?.public().spki() != leaf.certificate.key().spki() {
+                        let text = format!("{} is no key of {}", self.key.display(), self.certificate.display());
+                        return Err(Error::new(Kind::Conflict, text));
+                    }
+                    Ok(Kept::All(Box::new(leaf)))
+                }
+                (false, true) if needs_key => Ok(Kept::Key(self.key.clone())),
+                (false, _) => Ok(Kept::Nothing),
+            },
         }
     }
 
-    fn write(&self, issued: &Issued) -> Result<()> {
+    /// Writes them, and says which one has the authority. A key comes first: without it the rest is worth nothing.
+    fn write(&self, issued: &Issued, key: Option<&Secret>, existing: Existing, chain: Chain) -> Result<PathBuf> {
+        let authorities = issued.authorities();
         let kept = std::fs::read_to_string(&self.ca).ok();
-        let ca = if kept.is_some_and(|kept| kept != issued.ca) { &self.own_ca } else { &self.ca };
-        // The key first: without it the rest is worth nothing.
-        write_new(&self.key, issued.key.expose(), 0o600)?;
-        write_new(&self.certificate, issued.certificate.as_bytes(), 0o644)?;
-        if !ca.exists() {
-            write_new(ca, issued.ca.as_bytes(), 0o644)?;
+        let ca = if kept.is_some_and(|kept| kept != authorities) { &self.own_ca } else { &self.ca };
+        let certificates = issued.certificates(chain);
+        let key = key.map(|key| [key.expose(), b"\n"]);
+        let write_ca = ca == &self.own_ca || !ca.exists();
+        if existing == Existing::Refuse {
+            if let Some(parts) = &key {
+                write_new(&self.key, parts, Content::Key)?;
+            }
+            write_new(&self.certificate, &[certificates.as_bytes()], Content::Certificates)?;
+            if write_ca {
+                write_new(ca, &[authorities.as_bytes()], Content::Certificates)?;
+            }
+            return Ok(ca.clone());
         }
-        println!("certificate: {}", self.certificate.display());
-        println!("key:         {}", self.key.display());
-        println!("authority:   {}", ca.display());
-        Ok(())
+        // Everything is written before anything takes its place.
+        let mut staged = Vec::new();
+        if let Some(parts) = &key {
+            staged.push(Staged::write(&self.key, parts, Content::Key)?);
+        }
+        staged.push(Staged::write(&self.certificate, &[certificates.as_bytes()], Content::Certificates)?);
+        if write_ca {
+            staged.push(Staged::write(ca, &[authorities.as_bytes()], Content::Certificates)?);
+        }
+        staged.into_iter().try_for_each(Staged::place)?;
+        Ok(ca.clone())
     }
 }
 
-fn exists(file: &Path) -> Error {
-    Error::new(Kind::Conflict, format!("{} exists and is not overwritten", file.display()))
-}
-
-fn write_new(file: &Path, bytes: &[u8], mode: u32) -> Result<()> {
-    let opened = OpenOptions::new().write(true).create_new(true).mode(mode).open(file);
-    opened.and_then(|mut out| out.write_all(bytes).and_then(|()| out.sync_all())).map_err(|e| match e.kind() {
-        std::io::ErrorKind::AlreadyExists => exists(file),
-        kind => Error::unavailable(format!("{}: cannot be written ({kind})", file.display()), e),
-    })
-}
-
-/// What a server answers.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Answer {
-    data: Data,
-    errors: Vec<String>,
-}
-
-/// The members that matter.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Data {
-    certificate: String,
-    #[serde(with = "sealed")]
-    private_key: Secret,
-    issuing_ca: String,
-    ca_chain: Vec<String>,
-}
-
-/// The same as file contents.
-struct Issued {
-    certificate: String,
-    key: Secret,
-    /// The chain up to the root.
-    ca: String,
-}
-
-impl Issued {
-    fn read(data: &Data) -> Result<Self> {
-        let chain = if data.ca_chain.is_empty() { std::slice::from_ref(&data.issuing_ca) } else { &data.ca_chain };
-        let key = data.private_key.expose().trim_ascii_end();
-        let there = [
-            ("certificate", !data.certificate.is_empty()),
-            ("private_key", !key.is_empty()),
-            ("issuing_ca", chain.iter().all(|text| !text.is_empty())),
-        ];
-        if let Some((name, _)) = there.iter().find(|(_, there)| !there) {
-            return Err(Error::new(Kind::BadGateway, format!("the server's answer has no {name}")));
-        }
-        // Sized beforehand: a text that grows leaves copies behind.
-        let mut line = Vec::with_capacity(key.len() + 1);
-        line.extend_from_slice(key);
-        line.push(b'\n');
-        Ok(Self { certificate: lines([&data.certificate]), key: Secret::new(line), ca: lines(chain) })
+/// Writes warnings to standard error.
+pub(super) fn warn(warnings: &[String]) {
+    let mut err = std::io::stderr();
+    for warning in warnings {
+        // Whoever closed standard error does not want to know.
+        let _ = writeln!(err, "warning: {warning}");
     }
 }
 
-/// PEM texts one after the other, each with a line end.
-fn lines<'t>(texts: impl IntoIterator<Item = &'t String>) -> String {
-    texts.into_iter().map(|text| format!("{}\n", text.trim_end())).collect()
+/// A time for people.
+pub(super) fn day(seconds: i64) -> String {
+    Time::from_unix_timestamp(seconds).map(rfc3339).unwrap_or_default()
 }
 
-async fn ask(arguments: &Arguments) -> Result<Data> {
-    let path = format!("{}/issue/{}", arguments.mount.trim_matches('/'), arguments.role);
-    let mut body = json!({ "common_name": arguments.name });
-    for (name, value) in [("ttl", &arguments.ttl), ("alt_names", &arguments.alt_names)] {
-        if let Some(value) = value {
-            body[name] = value.as_str().into();
-        }
+fn tell(arguments: &Arguments, files: &Files, issued: &Issued, ca: &Path, has_key: bool) -> Result<()> {
+    let mut out = std::io::stdout();
+    if arguments.json {
+        let mut told = issued.told();
+        told["certificate"] = json!(files.certificate);
+        told["key"] = if has_key { json!(files.key) } else { json!(null) };
+        told["authority"] = json!(ca);
+        return writeln!(out, "{told}").map_err(Error::internal);
     }
-    let reply = arguments.server.post(&path, &arguments.token, &body).await?;
-    let Answer { data, errors } = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
-    let hint = match reply.status {
-        200 => return Ok(data),
-        403 => " (does the token in SIGNET_TOKEN grant it?)",
-        404 => " (are --mount and --role right?)",
-        _ => "",
-    };
-    Err(reply.refusal(&errors, hint))
+    warn(&issued.warnings);
+    let mut lines = vec![("certificate:", files.certificate.display().to_string())];
+    if has_key {
+        lines.push(("key:", files.key.display().to_string()));
+    }
+    lines.push(("authority:", ca.display().to_string()));
+    lines.push(("valid until:", day(issued.leaf.certificate.not_after())));
+    lines.extend(issued.renew_after.map(|at| ("renew after:", day(at))));
+    lines.iter().try_for_each(|(name, text)| writeln!(out, "{name:<12} {text}")).map_err(Error::internal)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_answer_becomes_three_files() {
-        let issued = |body: serde_json::Value| {
-            let answer: Answer = serde_json::from_value(json!({ "data": body, "auth": null })).unwrap();
-            Issued::read(&answer.data)
-        };
-        let data =
-            json!({ "certificate": "LEAF", "private_key": "KEY\n", "issuing_ca": "CA", "ca_chain": ["CA", "ROOT"] });
-        let alone = issued(json!({ "certificate": "LEAF", "private_key": "KEY", "issuing_ca": "CA" })).unwrap();
-        assert_eq!(alone.ca, "CA\n");
-        for (missing, name) in [
-            (json!({ "certificate": "LEAF", "private_key": "KEY" }), "issuing_ca"),
-            (json!({ "private_key": "KEY", "issuing_ca": "CA" }), "certificate"),
-        ] {
-            assert!(issued(missing).err().unwrap().text().ends_with(name), "{name}");
-        }
-        assert!(issued(json!({ "certificate": "LEAF", "issuing_ca": "CA" })).is_err());
-        let issued = issued(data).unwrap();
-        assert_eq!((issued.certificate.as_str(), issued.ca.as_str()), ("LEAF\n", "CA\nROOT\n"));
-        assert_eq!(issued.key.expose(), b"KEY\n");
+fn tell_kept(files: &Files, leaf: &Link, json: bool) -> Result<()> {
+    let mut out = std::io::stdout();
+    let not_after = day(leaf.certificate.not_after());
+    if json {
+        let told = json!({
+            "certificate": files.certificate,
+            "serial_number": leaf.certificate.serial().to_string(),
+            "not_after": not_after,
+            "kept": true,
+        });
+        return writeln!(out, "{told}").map_err(Error::internal);
     }
+    writeln!(out, "{} is kept; valid until {not_after}", files.certificate.display()).map_err(Error::internal)
 }

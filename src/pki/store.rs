@@ -28,7 +28,7 @@ pub struct CertificateRow {
     pub not_after: i64,
     /// When it was issued, epoch seconds.
     pub issued_at: i64,
-    /// Who asked for it: SHA-256 of the accessor of the token, hex.
+    /// Who asked for it, in a short text of whoever knows callers.
     pub requester: String,
     /// The certificate, DER.
     pub der: Vec<u8>,

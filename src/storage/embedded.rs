@@ -34,6 +34,7 @@ mod entities;
 mod fixture;
 mod leases;
 mod log;
+pub(super) mod look;
 mod meta;
 mod metadata;
 mod mounts;

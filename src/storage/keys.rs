@@ -301,6 +301,17 @@ async fn open(seal_key: &SealKey, facts: &[Fact]) -> Result<Option<Ring>> {
     Ring::load(&root, installation, facts).map(Some)
 }
 
+/// The seal of a store whose facts these are, when `seal_key` opens its data keys; `None` for a store without any.
+///
+/// # Errors
+/// `Invalid` when it does not, and those of a device.
+pub(super) async fn about(seal_key: &SealKey, facts: &[Fact]) -> Result<Option<About>> {
+    if open(seal_key, facts).await?.is_none() {
+        return Ok(None);
+    }
+    Ok(Some(root::stored(facts)?.unwrap_or_else(|| seal_key.about())))
+}
+
 /// The ring of a new store, and the facts that it begins with.
 async fn create(seal_key: &SealKey, now: Time) -> Result<(Ring, Vec<Fact>)> {
     let installation = crate::random::uuid();

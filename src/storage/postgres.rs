@@ -96,6 +96,13 @@ pub(super) async fn open_to_read(url: PostgresUrl) -> Result<Pool> {
     Pool::new(&url, node_id())
 }
 
+/// Looks at a database: the version of its schema, the newest that there is, and what reads it; `None` when it is empty.
+pub(super) async fn look(url: PostgresUrl) -> Result<Option<(usize, usize, Pool)>> {
+    let session = connect::session(&url).await?;
+    let Some((schema, newest)) = schema::known(&session).await? else { return Ok(None) };
+    Ok(Some((schema, newest, Pool::new(&url, node_id())?)))
+}
+
 /// Another number for every process that opens a database, never 0: the change log names writers by it.
 fn node_id() -> i64 {
     (i64::from_le_bytes(crate::random::bytes()) & i64::MAX).max(1)

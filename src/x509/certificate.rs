@@ -4,6 +4,8 @@
 mod fields;
 
 use super::algorithm::SignatureAlgorithm;
+use super::general_name::CsrSans;
+use super::oid;
 use super::pem;
 use super::pieces::{Extensions, Name};
 use super::public_key::PublicKey;
@@ -166,6 +168,17 @@ impl Certificate {
     /// The extension with this identifier (DER content octets).
     pub fn extension(&self, oid: &[u8]) -> Option<&RawExtension> {
         raw_extension::find(&self.extensions, oid)
+    }
+
+    /// The subject alternative names; empty without that extension.
+    ///
+    /// # Errors
+    /// `Invalid` when they cannot be read.
+    pub fn sans(&self) -> Result<CsrSans> {
+        match self.extension(oid::SUBJECT_ALT_NAME) {
+            Some(extension) => CsrSans::read(&extension.value).map_err(|e| e.of("certificate")),
+            None => Ok(CsrSans::default()),
+        }
     }
 
     /// What it is signed with; `None` for an algorithm that is not accepted (SHA-1, MD5, unknown).

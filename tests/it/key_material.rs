@@ -6,7 +6,7 @@ use crate::source::sources;
 const MEMBERS: [&str; 3] = ["pem_bundle", "service_client_cert_bundle", "private_key"];
 
 /// Who may encode a private key: what it makes of it is a secret.
-const ENCODERS: [&str; 3] = ["keys/", "http/secrets/pki/rendering.rs", "pki/mount/issuer.rs"];
+const ENCODERS: [&str; 4] = ["keys/", "http/secrets/pki/rendering.rs", "pki/mount/issuer.rs", "cli/certify.rs"];
 
 #[test]
 fn private_keys_in_answers_and_imports_are_secrets_until_the_last_write() {
@@ -43,7 +43,8 @@ fn private_keys_in_answers_and_imports_are_secrets_until_the_last_write() {
         ("pki/mount/settings/external_policy.rs", "pub client_bundle: Secret,"),
         ("http/secrets/answer.rs", "Rendered(PartlySecret),"),
         ("http/secrets/answer.rs", "pub token: Secret,"),
-        ("cli/issue.rs", "private_key: Secret,"),
+        ("cli/certify.rs", "private_key: Secret,"),
+        ("cli/certify.rs", "fn new_key(key_type: &str, bits: i64) -> Result<(PrivateKey, Secret)>"),
     ] {
         assert!(code(path).contains(secret), "{path}: {secret}");
     }

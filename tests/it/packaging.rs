@@ -7,6 +7,9 @@ use serde_json::Value;
 
 use crate::process::{openssl, signet};
 
+/// How an orchestrator asks whether a node is ready, where there is nothing but the program to ask with.
+const HEALTH: [&str; 5] = ["CMD", "/usr/bin/signet", "health", "--config", "/etc/signet/signet.toml"];
+
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -48,6 +51,7 @@ fn what_is_composed_is_published_on_the_loopback_alone_and_has_no_more_rights_th
     for node in [&services["node1"], &services["node2"]] {
         assert_eq!(node["read_only"], true);
         assert_eq!(texts(&node["cap_drop"]), ["ALL"]);
+        assert_eq!(texts(&node["healthcheck"]["test"]), HEALTH);
         assert_eq!(texts(&node["security_opt"]), ["no-new-privileges:true"]);
     }
     assert_eq!(services["database"]["network_mode"], "none", "a socket is the only way to it");
@@ -61,6 +65,10 @@ fn the_container_runs_as_nobody_and_holds_nothing_to_run_but_the_server() {
     let user = last.lines().find_map(|line| line.strip_prefix("USER ")).unwrap();
     assert!(user.split(':').all(|id| id.parse::<u32>().unwrap() > 0), "{user}");
     assert!(!last.contains("\nRUN ") && !last.contains("\nADD "), "{last}");
+    assert!(
+        last.contains(&format!("CMD {}\n", Value::from(HEALTH[1..].to_vec()).to_string().replace(',', ", "))),
+        "{last}"
+    );
     // What the build copies is what the build gets.
     let ignored = std::fs::read_to_string(root().join(".dockerignore")).unwrap();
     for needed in ["src", "migrations", "benches", "load", "Cargo.lock", "build.rs", "packaging/stage", "LICENSE"] {
@@ -95,7 +103,7 @@ fn what_prepare_makes_is_what_the_nodes_take() {
     let config = file("signet.toml").replace("/etc/signet/tls", folder.path().join("made/tls").to_str().unwrap());
     std::fs::write(folder.path().join("signet.toml"), config).unwrap();
     let mut check = signet();
-    check.args(["check", "--config", "signet.toml"]).current_dir(folder.path());
+    check.args(["check", "--file-only", "--config", "signet.toml"]).current_dir(folder.path());
     check.envs(file("made/node.env").lines().map(|line| line.split_once('=').unwrap()));
     let output = check.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -37,6 +37,8 @@ pub fn shell(script: &str) -> Command {
 fn clean(mut command: Command) -> Command {
     command
         .env_remove("SIGNET_TOKEN")
+        .env_remove("SIGNET_TOKEN_FILE")
+        .env_remove("SIGNET_CACERT")
         .env_remove("SIGNET_ADDR")
         .env_remove("SIGNET_DEV_ROOT_TOKEN")
         .env_remove("SIGNET_BOOTSTRAP_TOKEN")

@@ -47,3 +47,24 @@ fn the_block_about_an_hsm_leads_from_an_empty_token_to_a_certificate_signed_by_i
     assert!(out.lines().any(|line| line.ends_with("/web.example.test.pem: OK")), "{out}\n{err}");
     assert_eq!(objects(folder.path()), 2, "a private and a public key");
 }
+
+#[test]
+fn the_block_about_a_first_certificate_leads_to_one_that_verifies_and_is_renewed() {
+    let (folder, dev) = (tempfile::tempdir().unwrap(), crate::process::dev(&[]));
+    let script = block("A first certificate")
+        .replace("cargo run --release --", env!("CARGO_BIN_EXE_signet"))
+        .replace("http://127.0.0.1:8200", &dev.address)
+        .replace("SIGNET_TOKEN=…", &format!("SIGNET_TOKEN={}", dev.token));
+    // What the text below the block says of the files that it made.
+    let (_, text) = README.split_once("Then `signet renew web.example.test.pem").unwrap();
+    assert!(text.contains("`signet who web.example.test.pem`") && text.contains("`signet status`"));
+    let more = "signet renew web.example.test.pem --force --exec 'echo reloaded'\nsignet who web.example.test.pem\n\
+                signet status\nopenssl verify -x509_strict -CAfile ca.pem web.example.test.pem\n";
+    let script = format!("{script}{}", more.replace("signet ", &format!("{} ", env!("CARGO_BIN_EXE_signet"))));
+    let output = shell(&script).current_dir(folder.path()).output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
+    assert_eq!(out.lines().filter(|line| *line == "web.example.test.pem: OK").count(), 2, "{out}\n{err}");
+    assert!(out.contains("reloaded") && out.contains("nothing is wrong"), "{out}");
+    dev.terminate();
+}

@@ -8,12 +8,13 @@ use crate::auth::mounts::{Family, Mount, MountKind};
 use crate::error::{Error, Result};
 
 /// Paths that no quota holds for, unless somebody says otherwise: what an operator needs when all else is refused.
-const EXEMPT: [&str; 7] = [
+const EXEMPT: [&str; 8] = [
     "sys/generate-root/attempt",
     "sys/generate-root/update",
     "sys/generate-recovery-token/attempt",
     "sys/generate-recovery-token/update",
     "sys/health",
+    "sys/live",
     "sys/seal-status",
     "sys/unseal",
 ];

@@ -13,6 +13,7 @@ mod keys;
 mod lists;
 mod metadata;
 mod ocsp;
+mod record;
 mod rendering;
 mod revoking;
 mod roles;
@@ -205,6 +206,7 @@ pub static ROUTES: &[Route] = &[
     route!(open Update "external-policy/:policy/acme/*path" &[] => acme::disabled).with_raw_body(acme::MAX_BODY),
     route!(token List "cert-metadata" LIST => metadata::list),
     route!(token Read "cert-metadata/:serial" &[] => metadata::read),
+    route!(token Read "cert-record/:serial" &[] => record::read),
 ];
 
 /// Whether absent members fall back to their defaults or stay as they are.
@@ -229,7 +231,7 @@ impl Call {
 
     /// How records name the caller; empty on open routes.
     fn recorded_as(&self) -> &str {
-        self.caller.as_deref().map_or("", |caller| caller.recorded_as.as_str())
+        self.caller.as_deref().map_or("", |caller| caller.requester.as_str())
     }
 
     /// This worker's hands of the call's mount.

@@ -73,6 +73,7 @@ const REVOKE: &[&str] = &["lease_id", "sync"];
 /// The routes of the system mount.
 pub static ROUTES: &[Route] = &[
     Route::open(Read, "health", HEALTH, |call| Box::pin(health::health(call))).unaudited(),
+    Route::open(Read, "live", &[], |call| Box::pin(health::live(call))).unaudited(),
     Route::open(Read, "seal-status", &[], |call| Box::pin(health::seal_status(call))).unaudited(),
     Route::open(Read, "init", &[], |call| Box::pin(health::init(call))).unaudited(),
     Route::open(Read, "leader", &[], |call| Box::pin(health::leader(call))).unaudited(),

@@ -49,6 +49,19 @@ pub(super) fn require_equal(db: &Connection) -> Result<()> {
     if found == MIGRATIONS.len() { Ok(()) } else { Err(other_version(found, MIGRATIONS.len())) }
 }
 
+/// The version of a database and the newest that there is; `None` for an empty one.
+///
+/// # Errors
+/// `Invalid` when a newer program wrote it.
+pub(super) fn known(db: &Connection) -> Result<Option<(usize, usize)>> {
+    let found = version(db).map_err(|e| Error::unavailable("storage: the schema cannot be read", e))?;
+    match found {
+        0 => Ok(None),
+        known if known <= MIGRATIONS.len() => Ok(Some((known, MIGRATIONS.len()))),
+        newer => Err(too_new(newer)),
+    }
+}
+
 fn too_new(found: usize) -> Error {
     Error::invalid(format!(
         "storage: the database has schema version {found}, this program knows {}: start a newer program",

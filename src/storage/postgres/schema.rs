@@ -44,12 +44,7 @@ pub(super) async fn migrate(db: &mut Session) -> Result<()> {
     db.batch_execute("BEGIN").await.map_err(|e| failed(e.into()))?;
     db.batch_execute(LOCK).await.map_err(|e| failed(e.into()))?;
     let found = version(db).await.map_err(failed)?;
-    let newest = MIGRATIONS.len();
-    if found > newest {
-        return Err(Error::invalid(format!(
-            "storage: the database has schema version {found}, this program knows {newest}: start a newer program"
-        )));
-    }
+    require_known(found)?;
     for (migration, to) in MIGRATIONS.iter().zip(1..).skip(found) {
         apply(db, migration, to).await.map_err(failed)?;
     }
@@ -58,6 +53,26 @@ pub(super) async fn migrate(db: &mut Session) -> Result<()> {
         tracing::info!(migration = migration.name, "storage schema brought up to date");
     }
     Ok(())
+}
+
+fn require_known(found: usize) -> Result<()> {
+    let newest = MIGRATIONS.len();
+    if found <= newest {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "storage: the database has schema version {found}, this program knows {newest}: start a newer program"
+    )))
+}
+
+/// The version of a database and the newest that there is; `None` for an empty one.
+///
+/// # Errors
+/// `Invalid` when a newer program wrote it.
+pub(super) async fn known(db: &Session) -> Result<Option<(usize, usize)>> {
+    let found = version(db).await.map_err(|e| e.public("storage: the schema cannot be read"))?;
+    require_known(found)?;
+    Ok((found > 0).then_some((found, MIGRATIONS.len())))
 }
 
 /// That a database has the schema of this program.

@@ -124,7 +124,7 @@ async fn every_request_that_runs_leaves_its_intent_and_its_outcome() {
 async fn nobody_is_told_of_those_who_ask_whether_the_server_lives() {
     let (app, device) = told(App::builder()).await;
     let before = device.count();
-    for path in ["sys/health", "sys/seal-status", "sys/init", "sys/leader", "sys/metrics"] {
+    for path in ["sys/health", "sys/live", "sys/seal-status", "sys/init", "sys/leader", "sys/metrics"] {
         let answer = app.client.get(path).await;
         assert_eq!(answer.status, 200, "{path}");
     }

@@ -147,7 +147,10 @@ async fn system(stage: &Stage, operation: Operation, pattern: &str) -> Option<As
     let path = format!("sys/{pattern}");
     let policy = json!({ "policy": "path \"x\" { capabilities = [\"read\"] }" });
     Some(match (operation, pattern) {
-        (Read, "seal-status" | "init" | "leader" | "metrics" | "mounts" | "auth" | "policies/acl" | "policy")
+        (
+            Read,
+            "live" | "seal-status" | "init" | "leader" | "metrics" | "mounts" | "auth" | "policies/acl" | "policy",
+        )
         | (List, "policies/acl" | "policy") => Ask::read(path),
         (Read, "mounts/*path") => Ask::read("sys/mounts/pki"),
         (Update, "mounts/*path") => {
@@ -515,6 +518,7 @@ async fn pki_read(stage: &Stage, pattern: &str) -> Option<Ask> {
         "cert/:serial/raw/pem",
         "cert-metadata",
         "cert-metadata/:serial",
+        "cert-record/:serial",
         "certs",
         "certs/detailed",
         "certs/revoked",

@@ -12,7 +12,8 @@ use crate::support::{App, send};
 async fn status_pages_are_open_and_have_no_envelope() {
     let app = App::start().await;
     let stranger = app.client.with_token("");
-    for (path, key) in [("sys/seal-status", "sealed"), ("sys/leader", "ha_enabled"), ("sys/init", "initialized")] {
+    let keys = [("sys/live", "live"), ("sys/seal-status", "sealed"), ("sys/leader", "ha_enabled")];
+    for (path, key) in keys.into_iter().chain([("sys/init", "initialized")]) {
         let answer = stranger.get(path).await;
         assert_eq!(answer.status, 200, "{path}");
         assert!(answer.body.get(key).is_some() && answer.body.get("data").is_none(), "{path}: {}", answer.text);

@@ -130,7 +130,7 @@ pub(super) fn origin(call: Call) -> Origin {
 /// Who asks.
 fn requester(call: &Call) -> Requester {
     call.caller.as_deref().map_or_else(Requester::default, |caller| Requester {
-        recorded_as: caller.recorded_as.clone(),
+        recorded_as: caller.requester.clone(),
         display_name: caller.display_name.clone(),
         identity: caller.entity.as_ref().map(|entity| Filler(entity.entity())),
         token: caller.lease_owner(),

@@ -98,6 +98,13 @@ const REASONS: [(&str, &str, Option<Reason>); 7] = [
     ("privilegeWithdrawn", "9", Some(Reason::PrivilegeWithdrawn)),
 ];
 
+/// The word of a stored reason (RFC 5280 5.3.1).
+pub(super) fn reason_word(code: Option<u8>) -> String {
+    let number = code.unwrap_or_default().to_string();
+    let named = REASONS.iter().find(|(_, other, _)| *other == number);
+    named.map_or(number.clone(), |(name, ..)| (*name).to_owned())
+}
+
 /// The reason by its name or number; `unspecified` is none. Names count in any letter case, and with `_` between
 /// their words, as others write them (`KEY_COMPROMISE`).
 fn reason(fields: &Fields) -> Result<Option<Reason>> {

@@ -53,6 +53,19 @@ pub(super) async fn health(call: Call) -> Result<Answer> {
     })
 }
 
+/// `GET sys/live`: 200 as long as this worker turns, whatever becomes of the store, and while the server stops, too. Who
+/// starts a server anew that does not answer here loses nothing; `sys/health` says whether it can do its work.
+pub(super) async fn live(call: Call) -> Result<Answer> {
+    Ok(Body::Plain(json!({
+        "live": true,
+        "stopping": call.state.stopping.is(),
+        "server_time_utc": call.state.clock.now().unix_timestamp(),
+        "product": PRODUCT.0,
+        "product_version": PRODUCT.1,
+    }))
+    .into())
+}
+
 fn status_code(call: &Call, name: &str) -> Result<Option<u16>> {
     let Some(code) = call.fields.int(name)? else { return Ok(None) };
     match u16::try_from(code) {

@@ -1,0 +1,81 @@
+//! How records name who asked for what is recorded: shortly, for there is one with every certificate, and in a form that
+//! tells people who it was.
+//!
+//! Three words: SHA-256 of the token's accessor in base64url, as which the token is found while it lives; the identifier of
+//! the entity behind it in base64url, or nothing; and the display name. No accessor and no token is in it. Records of
+//! earlier versions hold the hash alone, in hexadecimal digits.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use uuid::Uuid;
+
+use super::store::TokenHash;
+
+/// Most characters of a display name that are recorded.
+const LONGEST_NAME: usize = 64;
+
+/// Who asked, as a record has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Requester {
+    /// SHA-256 of the accessor of the token, hexadecimal; of a batch token, which has none, that of its text. Empty for
+    /// what no token asked for.
+    pub accessor_hash: String,
+    /// The entity behind the token; empty for none.
+    pub entity_id: String,
+    /// What the token was named, or whoever asked without one; empty where the record does not say.
+    pub display_name: String,
+}
+
+/// The text of a record.
+pub(super) fn recorded(accessor_hash: &TokenHash, entity_id: &str, display_name: &str) -> String {
+    let entity = Uuid::parse_str(entity_id).map(|id| BASE64.encode(id.as_bytes())).unwrap_or_default();
+    let name: String = display_name.chars().filter(|c| !c.is_control()).take(LONGEST_NAME).collect();
+    format!("{} {entity} {name}", BASE64.encode(accessor_hash))
+}
+
+impl Requester {
+    /// What a record says.
+    pub fn of_record(text: &str) -> Self {
+        let mut words = text.splitn(3, ' ');
+        let (first, entity, name) = (words.next().unwrap_or_default(), words.next(), words.next());
+        let Some((entity, name)) = entity.zip(name) else {
+            let is_hash = first.len() == 64 && first.bytes().all(|b| b.is_ascii_hexdigit());
+            let (hash, name) = if is_hash { (first, "") } else { ("", text) };
+            return Self { accessor_hash: hash.to_owned(), display_name: name.to_owned(), ..Self::default() };
+        };
+        let hash = BASE64.decode(first).unwrap_or_default();
+        let id = BASE64.decode(entity).ok().and_then(|octets| Uuid::from_slice(&octets).ok());
+        Self {
+            accessor_hash: hash.iter().map(|octet| format!("{octet:02x}")).collect(),
+            entity_id: id.map(|id| id.to_string()).unwrap_or_default(),
+            display_name: name.to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_says_who_asked() {
+        let id = "f81d4fae-7dec-11d0-a765-00a0c91e6bf6";
+        for (entity, name, told) in [(id, "approle-web", "approle-web"), ("", "token a b", "token a b"), ("", "", "")] {
+            let text = recorded(&[7; 32], entity, name);
+            assert!(text.len() <= 43 + 1 + 22 + 1 + name.len());
+            let read = Requester::of_record(&text);
+            assert_eq!(read.accessor_hash, "07".repeat(32));
+            assert_eq!((read.entity_id.as_str(), read.display_name.as_str()), (entity, told));
+        }
+        let long = recorded(&[7; 32], "", &format!("a\n{}", "\u{e4}".repeat(100)));
+        assert_eq!(Requester::of_record(&long).display_name.chars().count(), LONGEST_NAME);
+    }
+
+    #[test]
+    fn records_of_earlier_versions_are_read() {
+        let hash = "0a".repeat(32);
+        assert_eq!(Requester::of_record(&hash), Requester { accessor_hash: hash.clone(), ..Requester::default() });
+        assert_eq!(Requester::of_record("dev-root").display_name, "dev-root");
+        assert_eq!(Requester::of_record(""), Requester::default());
+    }
+}

@@ -1,0 +1,419 @@
+//! Getting a certificate from a server: what `issue` and `renew` have in common.
+//!
+//! The private key is made here and stays here; what goes to the server is a request that the key has signed, under a
+//! key of its own (`Idempotency-Key`), so that it may be sent again when its answer was lost. An answer whose certificate
+//! is for another key is refused.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use signet::clock::{Clock, Time, rfc3339};
+use signet::error::{Error, Kind, Result};
+use signet::keys::{KeySpec, PrivateKey};
+use signet::random;
+use signet::secret::{Secret, sealed};
+use signet::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
+use signet::x509::certificate::Certificate;
+use signet::x509::csr::{Csr, request_info};
+use signet::x509::pieces::{Extensions, Name};
+use signet::x509::public_key::PublicKey;
+use signet::x509::{pem, tbs};
+
+use super::client::{Caller, Question, Reply};
+use super::names::Names;
+
+/// Most links that are looked for at the end of a chain.
+const LONGEST_CHAIN: usize = 8;
+/// Most mounts, and most issuers of one, in which they are looked for.
+const MOST_LOOKED_AT: usize = 64;
+/// How the warnings of a role end that takes the names of the request.
+const OF_REQUEST: [&str; 2] = ["(use_csr_sans)", "(use_csr_common_name)"];
+/// The label of certificates in PEM.
+const CERTIFICATE: &str = "CERTIFICATE";
+
+/// Who is to certify, and for how long.
+#[derive(clap::Args)]
+pub(super) struct Authority {
+    /// The role that decides what may be issued.
+    #[arg(long, default_value = "dev")]
+    pub(super) role: String,
+    /// The mount of the certificate authority.
+    #[arg(long, default_value = "pki")]
+    pub(super) mount: String,
+    /// Time to live, such as 24h.
+    #[arg(long)]
+    pub(super) ttl: Option<String>,
+    #[command(flatten)]
+    pub(super) caller: Caller,
+}
+
+/// What is certified.
+pub(super) enum Subject<'s> {
+    /// The key behind a request.
+    Request(&'s Request),
+    /// A key that the server makes.
+    ServerKey,
+}
+
+/// A certification request, read back.
+pub(super) struct Request {
+    text: String,
+    key: PublicKey,
+    pub(super) names: Names,
+}
+
+impl Request {
+    /// The request that a text holds.
+    ///
+    /// # Errors
+    /// `Invalid` when it cannot be read, or was not signed by the key in it.
+    pub(super) fn read(text: &str) -> Result<Self> {
+        let csr = Csr::from_pem(text)?;
+        csr.verify()?;
+        Ok(Self { text: pem::encode("CERTIFICATE REQUEST", csr.der()), names: Names::of_request(&csr)?, key: csr.key })
+    }
+
+    /// A request for names, signed by `key`.
+    ///
+    /// # Errors
+    /// `Internal` when the crypto library fails.
+    pub(super) fn new(key: &PrivateKey, subject: &Name, sans: &Extensions) -> Result<Self> {
+        let algorithm = match key.kind() {
+            KeyKind::Rsa { .. } => SignatureAlgorithm::RsaPkcs1(Hash::Sha256),
+            KeyKind::Ec(curve) => SignatureAlgorithm::Ecdsa(curve.hash()),
+            KeyKind::Ed25519 => SignatureAlgorithm::Ed25519,
+        };
+        let info = request_info(subject, key.public().spki(), sans);
+        let der = tbs::signed(&info, algorithm, &key.sign(algorithm, &info)?);
+        Self::read(&pem::encode("CERTIFICATE REQUEST", &der))
+    }
+}
+
+/// A new key of a kind, and its PEM text.
+///
+/// # Errors
+/// `Invalid`, naming the field, for a kind that there is not.
+pub(super) fn new_key(key_type: &str, bits: i64) -> Result<(PrivateKey, Secret)> {
+    let key = PrivateKey::generate(KeySpec::new(key_type, bits)?)?;
+    let text = Secret::new(pem::encode("PRIVATE KEY", key.to_pkcs8()?.expose()));
+    Ok((key, text))
+}
+
+/// The kind of key that a role wants in the place of `kind`, where that is why a request was refused.
+pub(super) fn wanted_kind(refusal: &Error, kind: KeyKind) -> Option<(&'static str, i64)> {
+    let after = |before: &str| refusal.text().split_once(before).map(|(_, rest)| rest);
+    if let Some(rest) = after("role requires keys of type ") {
+        return ["rsa", "ec", "ed25519"].into_iter().find(|word| rest.starts_with(word)).map(|word| (word, 0));
+    }
+    let bits = after("role requires a minimum of an ")?.split_once("-bit key")?.0.parse().ok()?;
+    Some((kind.name(), bits))
+}
+
+/// A refusal, and when the server wants to be asked again.
+pub(super) struct Refusal {
+    pub(super) error: Error,
+    pub(super) retry_after: Option<Duration>,
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self { error, retry_after: None }
+    }
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        refusal.error
+    }
+}
+
+/// What a server answers.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Answer {
+    data: Data,
+    warnings: Option<Vec<String>>,
+    errors: Vec<String>,
+}
+
+/// The members that matter.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Data {
+    certificate: String,
+    #[serde(with = "sealed")]
+    private_key: Secret,
+    issuing_ca: String,
+    ca_chain: Vec<String>,
+    renew_after: Value,
+}
+
+/// A certificate of a chain, with its text.
+#[derive(Clone, Debug)]
+pub(super) struct Link {
+    pub(super) certificate: Certificate,
+    pub(super) text: String,
+}
+
+impl Link {
+    /// The certificate of a PEM text.
+    ///
+    /// # Errors
+    /// `Invalid` when that is none.
+    pub(super) fn read(text: &str) -> Result<Self> {
+        match pem::first(text)? {
+            Some((label, der)) if label == CERTIFICATE => {
+                let certificate = Certificate::parse(&der)?;
+                Ok(Self { text: pem::encode(CERTIFICATE, &der) + "\n", certificate })
+            }
+            _ => Err(Error::invalid("no PEM block CERTIFICATE")),
+        }
+    }
+
+    /// Whether nobody stands above it.
+    pub(super) fn is_root(&self) -> bool {
+        self.certificate.is_self_signed()
+    }
+}
+
+/// What a certificate's file holds beside it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Chain {
+    /// The authorities above it but the root, as servers show them.
+    #[default]
+    Intermediates,
+    /// All authorities, the root too.
+    Full,
+    /// Nothing.
+    None,
+}
+
+/// A certificate that was issued.
+pub(super) struct Issued {
+    pub(super) leaf: Link,
+    /// The authorities above it, the one that signed it first.
+    pub(super) chain: Vec<Link>,
+    /// Its private key, where the server made it.
+    pub(super) key: Option<Secret>,
+    /// When to ask for the next one, epoch seconds.
+    pub(super) renew_after: Option<i64>,
+    pub(super) warnings: Vec<String>,
+}
+
+impl Issued {
+    /// The text of the certificate's file.
+    pub(super) fn certificates(&self, chain: Chain) -> String {
+        let above = self.chain.iter().filter(|link| match chain {
+            Chain::Intermediates => !link.is_root(),
+            Chain::Full => true,
+            Chain::None => false,
+        });
+        std::iter::once(&self.leaf).chain(above).map(|link| link.text.as_str()).collect()
+    }
+
+    /// The text of the authorities' file.
+    pub(super) fn authorities(&self) -> String {
+        self.chain.iter().map(|link| link.text.as_str()).collect()
+    }
+
+    /// What is said of it, as JSON.
+    pub(super) fn told(&self) -> Value {
+        let time = |seconds| Time::from_unix_timestamp(seconds).map(rfc3339).ok();
+        json!({
+            "serial_number": self.leaf.certificate.serial().to_string(),
+            "common_name": self.leaf.certificate.common_name(),
+            "not_before": time(self.leaf.certificate.not_before()),
+            "not_after": time(self.leaf.certificate.not_after()),
+            "renew_after": self.renew_after.and_then(time),
+            "warnings": self.warnings,
+        })
+    }
+}
+
+impl Authority {
+    /// Asks for a certificate. Names go along in the body too, for roles that do not take those of a request; where
+    /// both say the same, the server's word about it is left out.
+    ///
+    /// # Errors
+    /// What the server refuses, and an answer that is none or for another key.
+    pub(super) async fn certify(&self, subject: &Subject<'_>, names: &Names) -> std::result::Result<Issued, Refusal> {
+        let word = if matches!(subject, Subject::ServerKey) { "issue" } else { "sign" };
+        let path = format!("{}/{word}/{}", self.mount.trim_matches('/'), self.role);
+        let mut body = json!({});
+        names.write(&mut body);
+        if let Some(ttl) = &self.ttl {
+            body["ttl"] = ttl.as_str().into();
+        }
+        let mut key = None;
+        if let Subject::Request(request) = subject {
+            body["csr"] = request.text.as_str().into();
+            key = Some(request_key());
+        }
+        let mut reply = self.caller.ask(Question { key: key.as_deref(), ..Question::post(&path, &body) }).await?;
+        let mut answer = read(&reply);
+        if reply.status == 400 && key.is_some() && answer.errors.iter().any(|text| text.contains("Idempotency-Key")) {
+            // Of what is stored nowhere no request can be answered twice: then it is asked for once.
+            reply = self.caller.ask(Question::post(&path, &body)).await?;
+            answer = read(&reply);
+        }
+        if reply.status != 200 {
+            let refused = reply.refusal(&answer.errors, &hint(&reply, &answer.errors, &path));
+            return Err(Refusal { error: refused, retry_after: reply.retry_after });
+        }
+        let expected = if let Subject::Request(request) = subject { Some(*request) } else { None };
+        let mut issued = issued(answer, expected)?;
+        if expected.is_some_and(|request| request.names.clone().sorted() == names.clone().sorted()) {
+            let said_twice = |text: &String| OF_REQUEST.iter().any(|setting| text.ends_with(setting));
+            issued.warnings.retain(|text| !said_twice(text));
+        }
+        self.complete(&mut issued).await;
+        Ok(issued)
+    }
+
+    /// Looks for the authorities above the last one of a chain, in every mount that the token may see.
+    async fn complete(&self, issued: &mut Issued) {
+        for _ in 0..LONGEST_CHAIN {
+            match issued.chain.last() {
+                Some(last) if !last.is_root() => match self.above(&last.certificate).await {
+                    Some(link) => issued.chain.push(link),
+                    None => {
+                        let text = format!(
+                            "the mount knows no root above {:?}: import it there ({}/issuers/import/cert), or verify \
+                             with -partial_chain",
+                            last.certificate.subject().display(),
+                            self.mount.trim_matches('/')
+                        );
+                        issued.warnings.push(text);
+                        return;
+                    }
+                },
+                _ => return,
+            }
+        }
+    }
+
+    async fn above(&self, certificate: &Certificate) -> Option<Link> {
+        let mounts = self.caller.data(Question::get("sys/internal/ui/mounts")).await.ok()?;
+        let engines = mounts["secret"].as_object()?;
+        let authorities = engines.iter().filter(|(_, mount)| mount["type"] == "pki").map(|(path, _)| path);
+        for mount in authorities.take(MOST_LOOKED_AT) {
+            let Ok(issuers) = self.caller.data(Question::list(&format!("{mount}issuers"))).await else { continue };
+            let ids = issuers["keys"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            for id in ids.take(MOST_LOOKED_AT) {
+                let issuer = self.caller.data(Question::get(&format!("{mount}issuer/{id}/json"))).await;
+                let link = issuer.ok().and_then(|issuer| Link::read(issuer["certificate"].as_str()?).ok());
+                let signed = |link: &Link| {
+                    link.certificate.subject() == certificate.issuer()
+                        && certificate.is_signed_by(link.certificate.key())
+                };
+                if let Some(link) = link.filter(signed) {
+                    return Some(link);
+                }
+            }
+        }
+        None
+    }
+}
+
+fn read(reply: &Reply) -> Answer {
+    serde_json::from_slice(reply.body.expose()).unwrap_or_default()
+}
+
+/// The next step of whoever was refused.
+fn hint(reply: &Reply, errors: &[String], path: &str) -> String {
+    let says = |word: &str| errors.iter().any(|text| text.contains(word));
+    match reply.status {
+        403 => format!(" (does the token in SIGNET_TOKEN grant update on {path}?)"),
+        404 => " (are --mount and --role right?)".to_owned(),
+        400 if says("unknown role") => " (are --mount and --role right?)".to_owned(),
+        400 if says("role requires") || says("key_type") || says("key_bits") => {
+            " (--key-type and --key-bits make a key of another kind)".to_owned()
+        }
+        _ => String::new(),
+    }
+}
+
+/// What an answer holds.
+///
+/// # Errors
+/// `BadGateway` when something is missing, or the certificate is for another key than the request's.
+fn issued(answer: Answer, expected: Option<&Request>) -> Result<Issued> {
+    let Answer { data, warnings, .. } = answer;
+    let missing = |what: &str| Error::new(Kind::BadGateway, format!("the server's answer has no {what}"));
+    let leaf = Link::read(&data.certificate).map_err(|_| missing("certificate"))?;
+    let chain = if data.ca_chain.is_empty() { std::slice::from_ref(&data.issuing_ca) } else { &data.ca_chain };
+    let chain = chain.iter().map(|text| Link::read(text)).collect::<Result<Vec<_>>>();
+    let chain = chain.map_err(|_| missing("issuing_ca"))?;
+    let key = match expected {
+        Some(request) if request.key.spki() != leaf.certificate.key().spki() => {
+            return Err(Error::new(Kind::BadGateway, "the server's answer is a certificate for another key"));
+        }
+        Some(_) => None,
+        None => {
+            let text = data.private_key.expose().trim_ascii();
+            let key = std::str::from_utf8(text).ok().and_then(|text| PrivateKey::from_pem(text).ok());
+            let key = key.ok_or_else(|| missing("private key"))?;
+            if key.public().spki() != leaf.certificate.key().spki() {
+                return Err(Error::new(Kind::BadGateway, "the server's answer has a key of another certificate"));
+            }
+            Some(Secret::new(text))
+        }
+    };
+    let renew_after = data.renew_after.as_i64().or_else(|| data.renew_after.as_str()?.parse().ok());
+    Ok(Issued { leaf, chain, key, renew_after, warnings: warnings.unwrap_or_default() })
+}
+
+/// A UUID of version 7 (RFC 9562): it begins with the time, which keeps the server's index of them in order.
+fn request_key() -> String {
+    let millis = Clock::system().now().unix_timestamp_nanos() / 1_000_000;
+    let millis = u64::try_from(millis).unwrap_or_default();
+    uuid::Builder::from_unix_timestamp_millis(millis, &random::bytes()).into_uuid().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(key: &PrivateKey, names: &Names) -> Request {
+        Request::new(key, &names.subject(), &names.extension()).unwrap()
+    }
+
+    #[test]
+    fn a_request_asks_for_all_its_names_with_every_kind_of_key() {
+        let names = Names::of(["web.test", "10.0.0.7", "ops@web.test", "spiffe://web.test/a"]).unwrap();
+        for (key_type, bits) in [("ec", 0), ("ec", 384), ("rsa", 2048), ("ed25519", 0)] {
+            let (key, text) = new_key(key_type, bits).unwrap();
+            assert!(request(&key, &names).names == names, "{key_type}");
+            let read = PrivateKey::from_pem(text.expose_text().unwrap()).unwrap();
+            assert_eq!(read.public().spki(), key.public().spki());
+        }
+        assert!(new_key("ec", 7).is_err());
+    }
+
+    #[test]
+    fn a_role_says_which_kind_of_key_it_wants() {
+        let wanted = |text: &'static str| wanted_kind(&Error::invalid(text), KeyKind::Ed25519);
+        assert_eq!(wanted("x: csr: role requires keys of type rsa (see)"), Some(("rsa", 0)));
+        assert_eq!(wanted("csr: role requires a minimum of an 384-bit key"), Some(("ed25519", 384)));
+        assert_eq!(wanted("csr: something else"), None);
+    }
+
+    #[test]
+    fn an_answer_that_is_none_or_for_another_key_is_refused() {
+        let (key, _) = new_key("ec", 0).unwrap();
+        let names = Names::of(["web.test"]).unwrap();
+        let request = request(&key, &names);
+        let of = |body: Value| issued(serde_json::from_value(json!({ "data": body })).unwrap(), Some(&request));
+        let text = |body: Value| of(body).err().unwrap().text().to_owned();
+        assert!(text(json!({})).ends_with("no certificate"));
+        assert!(text(json!({ "certificate": "LEAF" })).ends_with("no certificate"));
+    }
+
+    #[test]
+    fn keys_of_requests_are_uuids_of_version_7() {
+        let key = request_key();
+        assert_eq!((key.len(), key.as_bytes()[14]), (36, b'7'));
+        assert_ne!(key, request_key());
+    }
+}

@@ -1,0 +1,86 @@
+//! Variables that begin as ours do and that nothing reads: a word that was mistyped has no effect, and says nothing.
+
+use std::collections::BTreeSet;
+
+use signet::config::SETTINGS;
+
+use super::Report;
+
+/// How many letters a name may be off for another one to be meant.
+const NEAR: usize = 3;
+/// What is read besides settings and arguments.
+const OTHERS: [&str; 1] = ["SIGNET_BOOTSTRAP_TOKEN"];
+
+/// Looks at them; `commands` is the whole command line.
+pub(super) fn look(report: &mut Report, commands: &clap::Command) {
+    let known = known(commands);
+    let given = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let mut unknown: Vec<String> = given.filter(|name| is_unknown(name, &known)).collect();
+    unknown.sort_unstable();
+    for name in &unknown {
+        let meant = known.iter().map(|other| (distance(name, other), other)).min().filter(|(off, _)| *off <= NEAR);
+        let meant = meant.map(|(_, other)| format!(" (is {other} meant?)")).unwrap_or_default();
+        report.note("environment", format!("{name}: nothing reads it{meant}"));
+    }
+    if unknown.is_empty() {
+        report.ok("environment", "every SIGNET_ variable is one that is read");
+    }
+}
+
+/// Every variable that some command reads.
+fn known(commands: &clap::Command) -> BTreeSet<String> {
+    let mut known: BTreeSet<String> = OTHERS.into_iter().map(str::to_owned).collect();
+    known.extend(SETTINGS.iter().map(|setting| setting.env.to_owned()));
+    of_command(commands, &mut known);
+    known
+}
+
+fn of_command(command: &clap::Command, known: &mut BTreeSet<String>) {
+    known.extend(command.get_arguments().filter_map(|arg| Some(arg.get_env()?.to_str()?.to_owned())));
+    command.get_subcommands().for_each(|word| of_command(word, known));
+}
+
+/// Those of a configuration that is to take the place of another one begin with `SIGNET_NEW_`.
+fn is_unknown(name: &str, known: &BTreeSet<String>) -> bool {
+    name.starts_with("SIGNET_") && !known.contains(name) && !known.contains(&name.replacen("SIGNET_NEW_", "SIGNET_", 1))
+}
+
+/// Letters that are to be added, taken away or changed (Levenshtein).
+fn distance(one: &str, other: &str) -> usize {
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (n, a) in one.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = n + 1;
+        for (m, b) in other.bytes().enumerate() {
+            let changed = diagonal + usize::from(a != b);
+            diagonal = row[m + 1];
+            row[m + 1] = changed.min(row[m] + 1).min(diagonal + 1);
+        }
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn settings_and_arguments_are_known_and_those_of_the_next_configuration() {
+        let known = known(&crate::cli::Command::command());
+        for name in ["SIGNET_LISTEN", "SIGNET_SEAL_KEY", "SIGNET_NEW_SEAL_KEY", "SIGNET_ADDR", "SIGNET_DEV_ROOT_TOKEN"]
+        {
+            assert!(!is_unknown(name, &known), "{name}");
+        }
+        assert!(is_unknown("SIGNET_LISTNE", &known) && !is_unknown("OTHER", &known));
+    }
+
+    #[test]
+    fn a_distance_is_the_number_of_letters_that_are_off() {
+        for (one, other, off) in [("", "", 0), ("abc", "abc", 0), ("abc", "abd", 1), ("abc", "ab", 1), ("ba", "ab", 2)]
+        {
+            assert_eq!(distance(one, other), off, "{one} {other}");
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! The addresses to listen at: whether they can be had, and by whom they are taken.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
+
+use signet::config::Config;
+
+use super::Report;
+use crate::cli::health::Probe;
+
+pub(super) async fn look(report: &mut Report, config: &Config) {
+    let running = Probe::of(config).answers().await;
+    for (name, address) in [("listen", Some(config.listen)), ("metrics_listen", config.metrics_listen)] {
+        if let Some(address) = address {
+            listener(report, name, address, running.as_deref());
+        }
+    }
+}
+
+fn listener(report: &mut Report, name: &'static str, address: SocketAddr, running: Option<&str>) {
+    if address.port() == 0 {
+        return report.ok(name, format!("{address}: a free port"));
+    }
+    // Nobody is heard: it is closed at once.
+    match TcpListener::bind(address) {
+        Ok(_) => report.ok(name, format!("{address}: free")),
+        Err(e) => match (e.kind(), running) {
+            (ErrorKind::AddrInUse, Some(version)) => report.ok(name, format!("{address}: signet {version} runs there")),
+            (ErrorKind::AddrInUse, None) => {
+                report.wrong(name, format!("{address}: taken by another program (ss -ltnp shows which)"));
+            }
+            (ErrorKind::AddrNotAvailable, _) => report.wrong(name, format!("{address}: is no address of this machine")),
+            (ErrorKind::PermissionDenied, _) => {
+                let text = "not for this user: ports below 1024 need CAP_NET_BIND_SERVICE";
+                report.wrong(name, format!("{address}: {text}"));
+            }
+            (kind, _) => report.wrong(name, format!("{address}: {kind}")),
+        },
+    }
+}

@@ -1,0 +1,82 @@
+//! The store, with the seal key that opens it; the way to a database, with its TLS.
+
+use std::os::unix::fs::MetadataExt as _;
+
+use signet::config::{Config, SealKeySource, Store};
+use signet::error::{Error, Kind};
+use signet::storage::Database;
+use signet::storage::look::{Found, look as look_at};
+use signet::storage::seal::SealKey;
+
+use super::Report;
+use crate::cli::installation::seal_key;
+
+/// What the lines are about.
+const STORE: &str = "store";
+const SEAL: &str = "seal";
+
+pub(super) async fn look(report: &mut Report, config: &Config, database: Database) {
+    let name = match &config.store {
+        Store::Embedded(folder) => {
+            if std::fs::metadata(folder).is_ok_and(|found| found.mode() & 0o077 != 0) {
+                report.note(STORE, format!("{}: is open to group or others; 0700 is enough", folder.display()));
+            }
+            folder.display().to_string()
+        }
+        Store::Database(_) => "the database".to_owned(),
+    };
+    let missing = match &config.seal_key {
+        SealKeySource::File(file) if !file.exists() => Some(file),
+        _ => None,
+    };
+    // A key that is nowhere opens nothing, but what the store is shows all the same.
+    let key = if missing.is_some() { Ok(SealKey::random()) } else { seal_key(config) };
+    let key = match key {
+        Ok(key) => key,
+        Err(error) => return report.wrong(SEAL, error.text()),
+    };
+    let found = look_at(database, &key).await;
+    match (found, missing) {
+        (Ok(Found::Nothing), None) => {
+            report.ok(SEAL, format!("{}", key.about()));
+            report
+                .note(STORE, format!("{name}: is empty yet: signet operator init makes the store and the first token"));
+        }
+        (Ok(Found::Nothing), Some(file)) => {
+            let text = "is empty yet: signet operator init makes the store, the seal key and the first token";
+            report.note(SEAL, format!("{}: not there yet", file.display()));
+            report.note(STORE, format!("{name}: {text}"));
+        }
+        (Ok(Found::InUse), None) => {
+            report.ok(SEAL, format!("{}", key.about()));
+            report.ok(STORE, format!("{name}: in use by a server that runs, which has opened it"));
+        }
+        (Ok(Found::Opened { seal, schema, newest }), None) => {
+            report.ok(SEAL, format!("{seal}: opens the store"));
+            report.ok(STORE, format!("{name}: can be read and written; {}", version(schema, newest)));
+        }
+        (Ok(Found::InUse | Found::Opened { .. }), Some(file)) => {
+            report.wrong(SEAL, format!("{}: is not there: put the seal key back", file.display()));
+        }
+        (Err(error), _) => report.wrong(about(&error), reason(&error, missing.is_some())),
+    }
+}
+
+fn version(schema: usize, newest: usize) -> String {
+    if schema == newest {
+        return format!("schema version {schema}");
+    }
+    format!("schema version {schema}, which the next start brings to {newest}")
+}
+
+/// Whether a failure is one of the seal or of the store.
+fn about(error: &Error) -> &'static str {
+    if error.text().starts_with("seal") { SEAL } else { STORE }
+}
+
+fn reason(error: &Error, missing: bool) -> String {
+    if missing && error.kind() == Kind::Invalid && !error.text().starts_with("storage: the database has") {
+        return "the seal key is not there, and the store is sealed by one: put the seal key back".to_owned();
+    }
+    error.text().to_owned()
+}

@@ -1,0 +1,72 @@
+//! The certificate of the listener: what the server itself would refuse, and what every client would.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use signet::clock::Clock;
+use signet::config::TlsFiles;
+use signet::server::tls;
+use signet::x509::certificate::Certificate;
+use signet::x509::pem;
+
+use super::Report;
+use crate::cli::issue::{day, read_text};
+
+/// What the lines are about.
+const CERTIFICATE: &str = "tls_certificate";
+const KEY: &str = "tls_key";
+
+pub(super) fn look(report: &mut Report, files: Option<&TlsFiles>) {
+    let Some(files) = files else { return report.note(CERTIFICATE, "none: plain HTTP, on the loopback") };
+    // That both can be read and belong together.
+    match tls::Certificate::load(files.clone(), Clock::system()) {
+        Ok(_) => report.ok(KEY, format!("{}: belongs to the certificate", files.key.display())),
+        Err(error) => {
+            let what = if error.text().starts_with("tls_certificate_file") { CERTIFICATE } else { KEY };
+            report.wrong(what, error.text());
+        }
+    }
+    let open = std::fs::metadata(&files.key).is_ok_and(|key| key.mode() & 0o077 != 0);
+    if open {
+        let text = "must not be open to group or others (set its mode to 0600)";
+        report.wrong(KEY, format!("{}: {text}", files.key.display()));
+    }
+    certificates(report, &files.certificate);
+}
+
+fn certificates(report: &mut Report, file: &Path) {
+    let wrong = |report: &mut Report, text: &str| report.wrong(CERTIFICATE, format!("{}: {text}", file.display()));
+    let text = match read_text(file) {
+        Ok(text) => text,
+        Err(error) => return report.wrong(CERTIFICATE, error.text()),
+    };
+    let chain = text.expose_text().and_then(|text| pem::blocks(text).ok()).unwrap_or_default();
+    let chain: Vec<Certificate> = chain.iter().filter_map(|(_, der)| Certificate::parse(der).ok()).collect();
+    let Some(leaf) = chain.first() else { return wrong(report, "holds no certificate that can be read") };
+    let (now, end) = (Clock::system().now().unix_timestamp(), leaf.not_after());
+    let left = end.saturating_sub(now);
+    if leaf.is_ca() {
+        wrong(report, "is the certificate of an authority, which clients refuse for a server");
+    } else if left < 0 {
+        wrong(report, &format!("has expired on {}", day(end)));
+    } else if now < leaf.not_before() {
+        wrong(report, &format!("is not valid before {}", day(leaf.not_before())));
+    } else {
+        report.ok(CERTIFICATE, format!("{}: valid until {}", file.display(), day(end)));
+    }
+    if (0..end.saturating_sub(leaf.not_before()) / 4).contains(&left) {
+        report.note(CERTIFICATE, format!("{}: three quarters of its life are over: renew it", file.display()));
+    }
+    let named = leaf.sans().is_ok_and(|sans| !sans.dns.is_empty() || !sans.ips.is_empty());
+    if !named {
+        report.note(CERTIFICATE, format!("{}: has no alternative name, and clients look at no other", file.display()));
+    }
+    for pair in chain.windows(2) {
+        if !pair[0].is_signed_by(pair[1].key()) {
+            report.note(
+                CERTIFICATE,
+                format!("{}: {} is not signed by the next one", file.display(), pair[0].subject().display()),
+            );
+        }
+    }
+}

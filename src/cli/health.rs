@@ -1,0 +1,92 @@
+//! `signet health`: whether a server is ready, for containers and whoever else can run a program and nothing more.
+//!
+//! The address is that of a configuration, or SIGNET_ADDR. No token is sent. A server that is asked by its configuration is
+//! asked over the loopback, where its certificate names somebody else: that is not looked at, for nothing is entrusted to
+//! it but the question.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::Value;
+use signet::config::{self, Config};
+use signet::error::{Error, Kind, Result};
+
+use super::client::Server;
+
+/// Whether it is ready: the store can be reached, and it does not stop.
+const READY: &str = "sys/health";
+/// Whether it turns.
+const LIVE: &str = "sys/live";
+
+/// The arguments of `signet health`.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The configuration file of the server that is asked, on this machine; otherwise the address is SIGNET_ADDR.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Ask whether it lives: a server whose store is out of reach does, and is not ready.
+    #[arg(long)]
+    live: bool,
+    /// How long to wait for the answer.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = super::client::duration)]
+    timeout: Duration,
+    #[command(flatten)]
+    server: Server,
+}
+
+/// Asks; an error when it is not.
+pub(crate) async fn run(arguments: Arguments) -> Result<()> {
+    let probe = match &arguments.config {
+        Some(file) => Probe::of(&config::load(file)?),
+        None => Probe { server: arguments.server, trusting: false, timeout: arguments.timeout },
+    };
+    let probe = Probe { timeout: arguments.timeout, ..probe };
+    let (path, word) = if arguments.live { (LIVE, "live") } else { (READY, "ready") };
+    match probe.ask(path).await? {
+        (200, _) => {
+            println!("{word}");
+            Ok(())
+        }
+        (status, _) => {
+            Err(Error::new(Kind::Unavailable, format!("{}: not {word} (status {status})", probe.server.address())))
+        }
+    }
+}
+
+/// A question to a server, without a token.
+pub(super) struct Probe {
+    server: Server,
+    /// Whether any certificate will do.
+    trusting: bool,
+    timeout: Duration,
+}
+
+impl Probe {
+    /// To the server of a configuration.
+    pub(super) fn of(config: &Config) -> Self {
+        let scheme = if config.tls.is_some() { "https" } else { "http" };
+        let address = SocketAddr::new(reached(config.listen.ip()), config.listen.port());
+        Self { server: Server::at(format!("{scheme}://{address}")), trusting: true, timeout: Duration::from_secs(5) }
+    }
+
+    /// The version of the server that answers there, whether it is ready or not.
+    pub(super) async fn answers(&self) -> Option<String> {
+        let (_, body) = self.ask(READY).await.ok()?;
+        let is_ours = body["product"] == "signet";
+        is_ours.then(|| body["product_version"].as_str().unwrap_or_default().to_owned())
+    }
+
+    async fn ask(&self, path: &str) -> Result<(u16, Value)> {
+        self.server.probe(path, self.trusting, self.timeout).await
+    }
+}
+
+/// Where a server that listens at every address is reached on its own machine.
+fn reached(listen: IpAddr) -> IpAddr {
+    match listen {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        other => other,
+    }
+}

@@ -1,0 +1,226 @@
+//! The names of a certificate as people write them: told apart by their form.
+//!
+//! `10.0.0.7` and `2001:db8::7` are addresses, whatever has `://` in it (or begins with `urn:`) is a URI, whatever has an
+//! `@` is a mailbox, and everything else is a DNS name. Whether a role allows them is for the server to say.
+
+use std::net::IpAddr;
+
+use serde_json::{Value, json};
+use signet::error::{Error, Result};
+use signet::x509::csr::{Csr, CsrSans};
+use signet::x509::extension::{self, SubjectAltNames};
+use signet::x509::name::{self, Attribute};
+use signet::x509::pieces::{Extensions, Name};
+
+/// Longest common name (RFC 5280 appendix A.1, ub-common-name), characters.
+const LONGEST_COMMON_NAME: usize = 64;
+
+/// The names of one certificate.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Names {
+    /// The subject's common name; empty for none.
+    pub(super) common_name: String,
+    pub(super) dns: Vec<String>,
+    pub(super) emails: Vec<String>,
+    pub(super) ips: Vec<IpAddr>,
+    pub(super) uris: Vec<String>,
+}
+
+/// One name.
+enum Form {
+    Dns(String),
+    Email(String),
+    Ip(IpAddr),
+    Uri(String),
+}
+
+impl Form {
+    fn of(text: &str) -> Result<Self> {
+        let refuse = |rule: &str| Err(Error::invalid(format!("NAME: {text:?} {rule}")));
+        if text.is_empty() || text.contains(|c: char| c.is_control() || c.is_whitespace() || c == ',') {
+            return refuse("has characters that no name has");
+        }
+        if let Ok(ip) = text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
+            return Ok(Self::Ip(ip));
+        }
+        if text.contains("://") || text.to_ascii_lowercase().starts_with("urn:") {
+            return match url::Url::parse(text) {
+                Ok(_) if text.is_ascii() => Ok(Self::Uri(text.to_owned())),
+                _ => refuse("is no URI in ASCII"),
+            };
+        }
+        if text.contains('@') {
+            return if text.is_ascii() { Ok(Self::Email(text.to_owned())) } else { refuse("is no mailbox in ASCII") };
+        }
+        if text.contains([':', '/', '\\']) {
+            return refuse("is no DNS name, address, URI or mailbox");
+        }
+        if text.is_ascii() {
+            return Ok(Self::Dns(text.to_owned()));
+        }
+        idna::domain_to_ascii(text).map(Self::Dns).or_else(|_| refuse("is no international DNS name"))
+    }
+}
+
+impl Names {
+    /// The names in the order that they were written in. The first DNS name or mailbox that is short enough is the
+    /// common name, or else the first address.
+    ///
+    /// # Errors
+    /// `Invalid` for a text that has no form of a name.
+    pub(super) fn of<'t>(texts: impl IntoIterator<Item = &'t str>) -> Result<Self> {
+        let mut names = Self::default();
+        let mut first = None;
+        for text in texts {
+            match Form::of(text)? {
+                Form::Dns(name) => {
+                    first = first.or_else(|| short(&name));
+                    names.dns.push(name);
+                }
+                Form::Email(name) => {
+                    first = first.or_else(|| short(&name));
+                    names.emails.push(name);
+                }
+                Form::Ip(ip) => names.ips.push(ip),
+                Form::Uri(uri) => names.uris.push(uri),
+            }
+        }
+        names.common_name = first.or_else(|| names.ips.first().map(ToString::to_string)).unwrap_or_default();
+        Ok(names)
+    }
+
+    /// The names that a request asks for.
+    ///
+    /// # Errors
+    /// `Invalid` for a request that cannot be read.
+    pub(super) fn of_request(csr: &Csr) -> Result<Self> {
+        Ok(Self::with(csr.common_name(), csr.sans()?))
+    }
+
+    /// A common name and alternative names.
+    pub(super) fn with(common_name: String, sans: CsrSans) -> Self {
+        let CsrSans { dns, emails, ips, uris, .. } = sans;
+        Self { common_name, dns, emails, ips, uris }
+    }
+
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The same names, in one order.
+    pub(super) fn sorted(mut self) -> Self {
+        [&mut self.dns, &mut self.emails, &mut self.uris].into_iter().for_each(|names| {
+            names.sort_unstable();
+            names.dedup();
+        });
+        self.ips.sort_unstable();
+        self.ips.dedup();
+        self
+    }
+
+    /// The subject of a request for them.
+    pub(super) fn subject(&self) -> Name {
+        name::name(&[&name::rdn(Attribute::CommonName, std::slice::from_ref(&self.common_name))])
+    }
+
+    /// The alternative names of a request for them.
+    pub(super) fn extension(&self) -> Extensions {
+        let Self { dns, emails, ips, uris, .. } = self.clone();
+        let names = SubjectAltNames { dns, emails, ips, uris, other: Vec::new() };
+        extension::subject_alt_name(&names, self.common_name.is_empty())
+    }
+
+    /// Writes them into the body of a request, as far as there are any.
+    pub(super) fn write(&self, body: &mut Value) {
+        if !self.common_name.is_empty() {
+            body["common_name"] = self.common_name.as_str().into();
+        }
+        let other = |name: &&String| **name != self.common_name;
+        let alt_names: Vec<&String> = self.dns.iter().chain(&self.emails).filter(other).collect();
+        for (field, names) in
+            [("alt_names", json!(alt_names)), ("ip_sans", json!(self.ips)), ("uri_sans", json!(self.uris))]
+        {
+            if names.as_array().is_some_and(|names| !names.is_empty()) {
+                body[field] = names;
+            }
+        }
+    }
+
+    /// What files are called after the first of them.
+    ///
+    /// # Errors
+    /// `Invalid` for a name that can be no part of a file's name.
+    pub(super) fn file_name(first: &str) -> Result<String> {
+        let name = match Form::of(first) {
+            Ok(Form::Uri(_) | Form::Ip(_)) => first.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "_"),
+            _ => first.replace('*', "_"),
+        };
+        if name.is_empty() || name.starts_with('.') || name.contains(['/', '\\', '\0']) {
+            return Err(Error::invalid("NAME: cannot be the name of a file"));
+        }
+        Ok(name)
+    }
+}
+
+fn short(name: &str) -> Option<String> {
+    (name.len() <= LONGEST_COMMON_NAME).then(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_told_apart_by_their_form() {
+        let names = Names::of([
+            "10.0.0.7",
+            "web.example.test",
+            "ops@example.test",
+            "spiffe://example.test/web",
+            "[2001:db8::7]",
+            "*.example.test",
+            "urn:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6",
+            "b\u{fc}cher.example",
+        ])
+        .unwrap();
+        assert_eq!(names.common_name, "web.example.test");
+        assert_eq!(names.dns, ["web.example.test", "*.example.test", "xn--bcher-kva.example"]);
+        assert_eq!(names.emails, ["ops@example.test"]);
+        assert_eq!(names.ips, ["10.0.0.7", "2001:db8::7"].map(|ip| ip.parse::<IpAddr>().unwrap()));
+        assert_eq!(names.uris.len(), 2);
+        let mut body = json!({});
+        names.write(&mut body);
+        assert_eq!(body["alt_names"], json!(["*.example.test", "xn--bcher-kva.example", "ops@example.test"]));
+        assert_eq!(body["ip_sans"], json!(["10.0.0.7", "2001:db8::7"]));
+    }
+
+    #[test]
+    fn the_common_name_is_the_first_that_may_be_one() {
+        let long = format!("{}.test", "a".repeat(62));
+        assert_eq!(Names::of([long.as_str(), "b.test"]).unwrap().common_name, "b.test");
+        assert_eq!(Names::of(["10.0.0.7"]).unwrap().common_name, "10.0.0.7");
+        let only = Names::of(["spiffe://example.test/web"]).unwrap();
+        assert_eq!(only.common_name, "");
+        assert!(only.subject().is_empty() && !only.extension().is_empty());
+    }
+
+    #[test]
+    fn what_is_no_name_is_refused() {
+        for text in ["", "a b", "a,b", "web.test:8443", "10.0.0.0/8", "http://", "\u{e4}@example.test", "a\\b"] {
+            assert!(Names::of([text]).unwrap_err().text().starts_with("NAME: "), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn files_are_called_after_a_name_and_stay_in_their_folder() {
+        for (first, file) in
+            [("*.web.test", "_.web.test"), ("2001:db8::7", "2001_db8__7"), ("spiffe://a/b", "spiffe___a_b")]
+        {
+            assert_eq!(Names::file_name(first).unwrap(), file);
+        }
+        for first in ["../web", "", ".web", "a/b", "a\\b"] {
+            assert!(Names::file_name(first).is_err(), "{first:?}");
+        }
+    }
+}

@@ -1,0 +1,460 @@
+//! `signet renew`: the next certificate in the place of one that is about to end, with its names and a new key of its
+//! kind; once, or as a service.
+//!
+//! When that is: after two thirds of the certificate's life, or as `--before` says, up to a twentieth of the life earlier,
+//! as the serial number has it, so that certificates that were made together are not renewed together. The server's own
+//! word (`renew_after`) is of the same kind, and counts for the certificates that this process renewed itself. A key that
+//! is not the certificate's, as a crash between two renames leaves it, makes it due at once.
+//!
+//! Files are replaced whole. What `--exec` names is run when they are in place, by the shell and without the token; a
+//! note beside the certificate keeps in mind that it is still to be run, so that one that failed is run again. A service
+//! tries again by itself, later each time, and not before the server wants to be asked.
+
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use signet::clock::{Clock, parse_duration};
+use signet::error::{Error, Kind, Result};
+use signet::keys::PrivateKey;
+use signet::x509::pieces::Extensions;
+use signet::x509::{oid, pem};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::certify::{Authority, Chain, Issued, Link, Refusal, Request, Subject, new_key};
+use super::client::later;
+use super::files::{Content, FolderLock, Staged, folder_of};
+use super::issue::{day, read_key, read_leaf, read_text, warn};
+use super::names::Names;
+
+/// The share of a life by which times of renewal are apart at most: one in so many.
+const APART: i64 = 20;
+/// The first pause after a failure, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
+/// Longest time that a service does not look at its files.
+const LOOK: Duration = Duration::from_secs(3600);
+/// How often a command that runs is looked at.
+const TICK: Duration = Duration::from_millis(20);
+
+/// The arguments of `signet renew`.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Certificates, each with its key in NAME-key.pem beside NAME.pem.
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// The file of the key, where it is another one.
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// The file of the authorities, to which a new one is added; NAME-ca.pem or ca.pem beside the certificate, where
+    /// there is one.
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    #[command(flatten)]
+    authority: Authority,
+    /// How long before the end: a share of the life, or a duration such as 24h.
+    #[arg(long, value_name = "SHARE", default_value = "1/3")]
+    before: Before,
+    /// Renew now, whatever the certificate's age.
+    #[arg(long, conflicts_with = "service")]
+    force: bool,
+    /// Keep the key.
+    #[arg(long)]
+    reuse_key: bool,
+    /// What a certificate's file holds beside the certificate.
+    #[arg(long, value_enum, default_value_t)]
+    chain: Chain,
+    /// A command for the shell, to be run when certificates have been replaced.
+    #[arg(long, value_name = "COMMAND")]
+    exec: Option<String>,
+    /// How long that command may take.
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = super::client::duration)]
+    exec_timeout: Duration,
+    /// Go on, and renew whenever it is time.
+    #[arg(long)]
+    service: bool,
+    /// Print JSON, a line for each certificate.
+    #[arg(long)]
+    json: bool,
+}
+
+/// How long before its end a certificate is renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Before {
+    /// A share of its life.
+    Share(u32, u32),
+    /// A time.
+    Time(Duration),
+}
+
+impl FromStr for Before {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> std::result::Result<Self, Self::Err> {
+        let rule = "must be a share of the life between 0 and 1, such as 1/3, or a duration such as 24h";
+        if let Some((part, whole)) = text.split_once('/') {
+            return match (part.trim().parse(), whole.trim().parse()) {
+                (Ok(part), Ok(whole)) if 0 < part && part < whole => Ok(Self::Share(part, whole)),
+                _ => Err(rule),
+            };
+        }
+        parse_duration(text).filter(|time| !time.is_zero()).map(Self::Time).ok_or(rule)
+    }
+}
+
+impl Before {
+    /// When a certificate is to be renewed, epoch seconds.
+    fn due(self, serial: &[u8], not_before: i64, not_after: i64) -> i64 {
+        let life = not_after.saturating_sub(not_before).max(0);
+        let ahead = match self {
+            Self::Share(part, whole) => (i128::from(life) * i128::from(part) / i128::from(whole)) as i64,
+            Self::Time(time) => i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        };
+        let tail = serial.iter().rev().take(2).fold(0, |tail, octet| tail << 8 | i64::from(*octet));
+        not_after.saturating_sub(ahead).saturating_sub(life / APART * tail / (1 << 16))
+    }
+}
+
+/// Renews what is due.
+pub(crate) async fn run(arguments: Arguments) -> Result<()> {
+    if arguments.files.len() > 1 && (arguments.key.is_some() || arguments.ca.is_some()) {
+        return Err(Error::invalid("--key and --ca: are for one FILE"));
+    }
+    let mut pairs = arguments.files.iter().map(|file| Pair::of(file, &arguments)).collect::<Result<Vec<_>>>()?;
+    if arguments.service { serve(&arguments, &mut pairs).await } else { once(&arguments, &mut pairs).await }
+}
+
+/// One certificate and what belongs to it.
+struct Pair {
+    certificate: PathBuf,
+    key: PathBuf,
+    ca: Option<PathBuf>,
+    /// What the server said of the certificate that was renewed last: its serial number's octets, and when.
+    told: Option<(Vec<u8>, i64)>,
+    failures: u32,
+    /// Not tried again before.
+    rest_until: Option<Instant>,
+}
+
+/// How a certificate stands.
+struct Standing {
+    leaf: Link,
+    key: PrivateKey,
+    /// When it is to be renewed, epoch seconds.
+    due: i64,
+}
+
+impl Pair {
+    fn of(file: &Path, arguments: &Arguments) -> Result<Self> {
+        let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let stem = name.strip_suffix(".pem").unwrap_or(name);
+        let beside = |suffix: &str| file.with_file_name(format!("{stem}{suffix}.pem"));
+        let ca = [beside("-ca"), file.with_file_name("ca.pem")];
+        if stem.is_empty() {
+            return Err(Error::invalid(format!("FILE: {} is no file of a certificate", file.display())));
+        }
+        Ok(Self {
+            certificate: file.to_owned(),
+            key: arguments.key.clone().unwrap_or_else(|| beside("-key")),
+            ca: arguments.ca.clone().or_else(|| ca.into_iter().find(|ca| ca.exists())),
+            told: None,
+            failures: 0,
+            rest_until: None,
+        })
+    }
+
+    /// The note that `--exec` is still to be run.
+    fn note(&self) -> PathBuf {
+        let name = self.certificate.file_name().unwrap_or_default().to_string_lossy();
+        folder_of(&self.certificate).join(format!(".{name}.exec"))
+    }
+
+    fn standing(&self, before: Before) -> Result<Standing> {
+        let leaf = read_leaf(&self.certificate)?;
+        if holds_key(&self.certificate)? {
+            let text = format!(
+                "{}: holds a private key; key and certificate must be in files of their own",
+                self.certificate.display()
+            );
+            return Err(Error::invalid(text));
+        }
+        let key = read_key(&self.key)?;
+        let (serial, certificate) = (leaf.certificate.serial(), &leaf.certificate);
+        let told = self.told.as_ref().filter(|(of, _)| of == serial.octets() && before == Before::Share(1, 3));
+        let due = match told {
+            _ if key.public().spki() != certificate.key().spki() => i64::MIN,
+            Some((_, told)) => *told,
+            None => before.due(serial.octets(), certificate.not_before(), certificate.not_after()),
+        };
+        Ok(Standing { leaf, key, due })
+    }
+
+    /// Replaces certificate and key.
+    async fn renew(&mut self, arguments: &Arguments, standing: &Standing) -> std::result::Result<Issued, Refusal> {
+        let (old, _lock) = (&standing.leaf.certificate, FolderLock::of(&self.certificate)?);
+        let kind = standing.key.kind();
+        let new = if arguments.reuse_key { None } else { Some(new_key(kind.name(), kind.bits().into())?) };
+        let key = new.as_ref().map_or(&standing.key, |(key, _)| key);
+        let sans = old.extension(oid::SUBJECT_ALT_NAME).map_or_else(Extensions::default, |sans| sans.raw.clone());
+        let request = Request::new(key, old.subject(), &sans)?;
+        let names = request.names.clone();
+        let mut issued = arguments.authority.certify(&Subject::Request(&request), &names).await?;
+        let of = |certificate: &signet::x509::certificate::Certificate| {
+            Ok::<_, Error>(Names::with(certificate.common_name(), certificate.sans()?).sorted())
+        };
+        if of(old)? != of(&issued.leaf.certificate)? {
+            issued.warnings.push(format!("{}: has other names than before", self.certificate.display()));
+        }
+        let mut staged = Vec::new();
+        if let Some((file, text)) = self.more_authorities(&issued)? {
+            staged.push(Staged::write(&file, &[text.as_bytes()], Content::Certificates)?);
+            issued.warnings.push(format!("{}: a new authority was added", file.display()));
+        }
+        if let Some((_, text)) = &new {
+            staged.push(Staged::write(&self.key, &[text.expose(), b"\n"], Content::Key)?);
+        }
+        let certificates = issued.certificates(arguments.chain);
+        staged.push(Staged::write(&self.certificate, &[certificates.as_bytes()], Content::Certificates)?);
+        if arguments.exec.is_some() {
+            Staged::write(&self.note(), &[], Content::Certificates)?.place()?;
+        }
+        staged.into_iter().try_for_each(Staged::place)?;
+        self.told = issued.renew_after.map(|at| (issued.leaf.certificate.serial().octets().to_vec(), at));
+        Ok(issued)
+    }
+
+    /// The file of the authorities and what is to stand in it, when the new chain has one that it lacks. Those before
+    /// stay: certificates of theirs live on.
+    fn more_authorities(&self, issued: &Issued) -> Result<Option<(PathBuf, String)>> {
+        let Some(file) = self.ca.as_ref().filter(|file| file.exists()) else { return Ok(None) };
+        let text = read_text(file)?;
+        let mut text = String::from_utf8_lossy(text.expose()).into_owned();
+        let known = pem::blocks(&text).map_err(|e| e.within(&file.display().to_string()))?;
+        let lacks = |link: &&Link| !known.iter().any(|(_, der)| der == link.certificate.der());
+        let new: String = issued.chain.iter().filter(lacks).map(|link| link.text.as_str()).collect();
+        if new.is_empty() {
+            return Ok(None);
+        }
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+        Ok(Some((file.clone(), text + &new)))
+    }
+
+    /// Lets it rest after a failure; how long, and what is said of it.
+    fn rest(&mut self, refusal: &Refusal) -> Duration {
+        let doubled = PAUSES.0.saturating_mul(1 << self.failures.min(12)).min(PAUSES.1);
+        self.failures += 1;
+        let wait = later(doubled.max(refusal.retry_after.unwrap_or_default()));
+        self.rest_until = Some(Instant::now() + wait);
+        wait
+    }
+}
+
+fn holds_key(file: &Path) -> Result<bool> {
+    let text = read_text(file)?;
+    Ok(text.expose_text().is_some_and(|text| text.contains("PRIVATE KEY-----")))
+}
+
+fn now() -> i64 {
+    Clock::system().now().unix_timestamp()
+}
+
+/// Looks at every certificate once.
+async fn once(arguments: &Arguments, pairs: &mut [Pair]) -> Result<()> {
+    let mut problems = Vec::new();
+    for pair in &mut *pairs {
+        if let Err(refusal) = look_at(arguments, pair).await {
+            problems.push(format!("{}: {}", pair.certificate.display(), refusal.error.text()));
+        }
+    }
+    if let Err(error) = execute(arguments, pairs).await {
+        problems.push(error.text().to_owned());
+    }
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(Error::new(Kind::Unavailable, problems.join("\n"))),
+    }
+}
+
+async fn look_at(arguments: &Arguments, pair: &mut Pair) -> std::result::Result<(), Refusal> {
+    let standing = pair.standing(arguments.before)?;
+    if !arguments.force && now() < standing.due {
+        told(arguments, pair, &standing.leaf, None, Some(standing.due))?;
+        return Ok(());
+    }
+    let issued = pair.renew(arguments, &standing).await?;
+    let next = pair.standing(arguments.before).map_or(None, |standing| Some(standing.due));
+    told(arguments, pair, &issued.leaf, Some(&issued), next)?;
+    Ok(())
+}
+
+/// Says how a certificate stands, or what it was replaced by.
+fn told(arguments: &Arguments, pair: &Pair, leaf: &Link, new: Option<&Issued>, due: Option<i64>) -> Result<()> {
+    let (mut out, file) = (std::io::stdout(), pair.certificate.display());
+    let (not_after, due) = (day(leaf.certificate.not_after()), due.map(day).unwrap_or_default());
+    if arguments.json {
+        let mut line = new.map_or_else(|| json!({ "not_after": not_after }), Issued::told);
+        line["serial_number"] = leaf.certificate.serial().to_string().into();
+        line["certificate"] = json!(pair.certificate);
+        line["key"] = json!(pair.key);
+        line["renewed"] = Value::Bool(new.is_some());
+        line["due"] = due.into();
+        return writeln!(out, "{line}").map_err(Error::internal);
+    }
+    warn(new.map_or(&[], |issued| &issued.warnings));
+    let word = if new.is_some() { "renewed, " } else { "" };
+    writeln!(out, "{file}: {word}valid until {not_after}, to be renewed at {due}").map_err(Error::internal)
+}
+
+/// Runs `--exec`, when a certificate was replaced since it ran last.
+async fn execute(arguments: &Arguments, pairs: &[Pair]) -> Result<()> {
+    let Some(command) = &arguments.exec else { return Ok(()) };
+    let notes: Vec<PathBuf> = pairs.iter().map(Pair::note).filter(|note| note.exists()).collect();
+    if notes.is_empty() {
+        return Ok(());
+    }
+    let failed = |text: String| {
+        Error::new(
+            Kind::Unavailable,
+            format!("--exec: {text}; the certificates are in place, and it is run again by the next renew"),
+        )
+    };
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command]).env_remove("SIGNET_TOKEN").env_remove("SIGNET_TOKEN_FILE").process_group(0);
+    let child = shell.spawn().map_err(|e| failed(format!("cannot be run ({})", e.kind())))?;
+    let status = ended(child, arguments.exec_timeout).await.map_err(failed)?;
+    if !status.success() {
+        return Err(failed(status.to_string()));
+    }
+    for note in notes {
+        std::fs::remove_file(&note).map_err(|e| Error::unavailable(format!("{}: stays", note.display()), e))?;
+    }
+    Ok(())
+}
+
+/// How a command ended; one that takes too long is ended with all that it started.
+async fn ended(mut child: Child, limit: Duration) -> std::result::Result<std::process::ExitStatus, String> {
+    let begun = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Ok(status),
+            Ok(None) if begun.elapsed() < limit => tokio::time::sleep(TICK).await,
+            other => {
+                let group = rustix::process::Pid::from_child(&child);
+                let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+                let _ = child.wait();
+                return Err(other.map_or_else(|e| e.to_string(), |_| "took too long".to_owned()));
+            }
+        }
+    }
+}
+
+/// Renews whenever it is time, until a signal comes.
+async fn serve(arguments: &Arguments, pairs: &mut [Pair]) -> Result<()> {
+    let watch = |kind| signal(kind).map_err(Error::internal);
+    let (mut terminate, mut interrupt) = (watch(SignalKind::terminate())?, watch(SignalKind::interrupt())?);
+    let mut command = Pause::default();
+    loop {
+        let mut wait = LOOK;
+        for pair in &mut *pairs {
+            wait = wait.min(turn(arguments, pair).await);
+        }
+        wait = wait.min(command.turn(arguments, pairs).await);
+        tokio::select! {
+            _ = terminate.recv() => return Ok(()),
+            _ = interrupt.recv() => return Ok(()),
+            () = tokio::time::sleep(wait) => {}
+        }
+    }
+}
+
+/// One look of a service at a certificate; how long until the next.
+async fn turn(arguments: &Arguments, pair: &mut Pair) -> Duration {
+    if let Some(left) = pair.rest_until.and_then(|until| until.checked_duration_since(Instant::now())) {
+        return left;
+    }
+    let looked = async {
+        let standing = pair.standing(arguments.before)?;
+        let left = standing.due.saturating_sub(now());
+        if left > 0 {
+            return Ok((Duration::from_secs(left.unsigned_abs()), 0));
+        }
+        let issued = pair.renew(arguments, &standing).await?;
+        let due = pair.standing(arguments.before)?.due;
+        told(arguments, pair, &issued.leaf, Some(&issued), Some(due))?;
+        // One that is due as soon as it is made must not be renewed without end.
+        let life = issued.leaf.certificate.not_after().saturating_sub(now()).max(0);
+        let least = (life / APART).max(1);
+        Ok::<_, Refusal>((Duration::from_secs(due.saturating_sub(now()).max(least).unsigned_abs()), least))
+    }
+    .await;
+    match looked {
+        Ok((wait, least)) => {
+            pair.failures = 0;
+            pair.rest_until = (least > 0).then(|| Instant::now() + Duration::from_secs(least.unsigned_abs()));
+            wait
+        }
+        Err(refusal) => {
+            let wait = pair.rest(&refusal);
+            let file = pair.certificate.display();
+            let error = &refusal.error;
+            tracing::warn!(%file, %error, seconds = wait.as_secs(), "not renewed; it is tried again");
+            wait
+        }
+    }
+}
+
+/// What a service knows of a command that failed.
+#[derive(Default)]
+struct Pause {
+    failures: u32,
+    until: Option<Instant>,
+}
+
+impl Pause {
+    /// Runs the command, when it is to be run; how long until the next look.
+    async fn turn(&mut self, arguments: &Arguments, pairs: &[Pair]) -> Duration {
+        if let Some(left) = self.until.and_then(|until| until.checked_duration_since(Instant::now())) {
+            return left;
+        }
+        match execute(arguments, pairs).await {
+            Ok(()) => {
+                *self = Self::default();
+                LOOK
+            }
+            Err(error) => {
+                let wait = later(PAUSES.0.saturating_mul(1 << self.failures.min(12)).min(PAUSES.1));
+                *self = Self { failures: self.failures + 1, until: Some(Instant::now() + wait) };
+                tracing::warn!(%error, seconds = wait.as_secs(), "the command is run again");
+                wait
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_renewal_is_a_share_of_the_life_or_a_time_before_its_end() {
+        let due = |before: &str, tail: [u8; 2]| before.parse::<Before>().unwrap().due(&tail, 1_000, 61_000);
+        assert_eq!(due("1/3", [0, 0]), 41_000);
+        assert_eq!(due("1/4", [0, 0]), 46_000);
+        assert_eq!(due("1h", [0, 0]), 57_400);
+        assert_eq!(due("1/3", [0xff, 0xff]), 38_001);
+        assert!(due("100000h", [0, 0]) < 1_000);
+    }
+
+    #[test]
+    fn what_is_no_share_and_no_time_is_refused() {
+        for text in ["", "0", "1", "3/3", "4/3", "0/3", "-1/3", "1/0", "1/x", "x", "50%"] {
+            let read = text.parse::<Before>();
+            assert!(read.is_err() || text == "1" && read == Ok(Before::Time(Duration::from_secs(1))), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! `signet status`: what is set up, what ends next, what is wrong. One screen, of what the token may see.
+//!
+//! Nothing is asked of the server that a token could not ask by itself. What the token may not see is named, and is not
+//! taken for absent.
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+
+use serde_json::{Value, json};
+use signet::clock::Clock;
+use signet::error::{Error, Kind, Result};
+use signet::x509::certificate::Certificate;
+use signet::x509::crl::Crl;
+
+use super::certify::Link;
+use super::client::{Caller, Question};
+use super::issue::day;
+use super::who::authorities;
+
+/// Most issuers of a mount that are looked at, and most lines of what ends next.
+const MOST: usize = 64;
+const SHOWN: usize = 10;
+/// An authority that ends within this time is told as wrong, seconds.
+const SOON: i64 = 30 * 86_400;
+/// Clocks that are further apart are told, seconds.
+const APART: i64 = 30;
+
+/// The arguments of `signet status`.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    caller: Caller,
+}
+
+/// Looks, and prints; an error when something is wrong.
+pub(crate) async fn run(arguments: Arguments) -> Result<()> {
+    let mut status = Status { now: Clock::system().now().unix_timestamp(), ..Status::default() };
+    status.server(&arguments.caller).await?;
+    status.token(&arguments.caller).await?;
+    for mount in authorities(&arguments.caller).await? {
+        status.authority(&arguments.caller, &mount).await?;
+    }
+    status.rest(&arguments.caller).await?;
+    status.ends.sort();
+    let printed = if arguments.json { writeln!(std::io::stdout(), "{}", status.json()) } else { status.print() };
+    printed.map_err(Error::internal)?;
+    match status.wrong.len() {
+        0 => Ok(()),
+        1 => Err(Error::new(Kind::Conflict, "one thing is wrong")),
+        wrong => Err(Error::new(Kind::Conflict, format!("{wrong} things are wrong"))),
+    }
+}
+
+/// What was found.
+#[derive(Default)]
+struct Status {
+    now: i64,
+    /// What is set up: a name and a text each.
+    facts: Vec<(String, String)>,
+    /// When (epoch seconds) and what.
+    ends: Vec<(i64, String)>,
+    notes: Vec<String>,
+    wrong: Vec<String>,
+    /// Paths that the token may not read.
+    closed: BTreeSet<String>,
+}
+
+impl Status {
+    fn fact(&mut self, name: &str, text: String) {
+        self.facts.push((name.to_owned(), text));
+    }
+
+    /// Something that ends; in so many seconds before that it is wrong.
+    fn end(&mut self, what: String, at: i64, soon: i64) {
+        let left = at.saturating_sub(self.now);
+        if left < 0 {
+            self.wrong.push(format!("{what} has ended on {}", day(at)));
+        } else if left < soon {
+            self.wrong.push(format!("{what} ends in {}", span(left)));
+        }
+        self.ends.push((at, what));
+    }
+
+    /// The data of an answer; `None` for what is not there or not to be seen.
+    async fn seen(&mut self, caller: &Caller, question: Question<'_>) -> Result<Option<Value>> {
+        let reply = caller.ask(question).await?;
+        let mut answer: Value = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
+        match reply.status {
+            200 => return Ok(Some(answer["data"].take())),
+            403 => drop(self.closed.insert(question.path.to_owned())),
+            404 => {}
+            status => self.wrong.push(format!("{}: answered {status}", question.path)),
+        }
+        Ok(None)
+    }
+
+    async fn server(&mut self, caller: &Caller) -> Result<()> {
+        let reply = caller.ask_once(Question::get("sys/health")).await?;
+        let health: Value = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
+        let text = |name: &str| health[name].as_str().unwrap_or("?").to_owned();
+        let ready = if reply.status == 200 { "ready" } else { "NOT READY" };
+        self.fact("server", format!("{} {} {}, {ready}", caller.address(), text("product"), text("product_version")));
+        if reply.status != 200 {
+            self.wrong.push(format!(
+                "the server is not ready (sys/health answers {}): is its store within reach?",
+                reply.status
+            ));
+        }
+        let clock = health["server_time_utc"].as_i64().unwrap_or(self.now);
+        if clock.abs_diff(self.now) > APART.unsigned_abs() {
+            self.wrong.push(format!("the server's clock is {} off from the one here", span((clock - self.now).abs())));
+        }
+        if let Some(certificate) = reply.peer.as_deref().and_then(|der| Certificate::parse(der).ok()) {
+            let (from, until) = (certificate.not_before(), certificate.not_after());
+            self.end("the server's own certificate".to_owned(), until, until.saturating_sub(from) / 10);
+        }
+        let seal = caller.ask_once(Question::get("sys/seal-status")).await?;
+        let seal: Value = serde_json::from_slice(seal.body.expose()).unwrap_or_default();
+        let text = |name: &str| seal[name].as_str().unwrap_or("?").to_owned();
+        self.fact("store", format!("{}, sealed by a key of type {}", text("storage_type"), text("type")));
+        Ok(())
+    }
+
+    async fn token(&mut self, caller: &Caller) -> Result<()> {
+        let own = caller.data(Question::get("auth/token/lookup-self")).await?;
+        let policies: Vec<&str> = own["policies"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        self.fact(
+            "token",
+            format!("{}, policies: {}", own["display_name"].as_str().unwrap_or("?"), policies.join(", ")),
+        );
+        if policies.contains(&"root") {
+            self.notes.push("the token is a root token: give daily work to one with fewer rights".to_owned());
+        }
+        let ttl = own["ttl"].as_i64().unwrap_or_default();
+        if ttl > 0 {
+            self.ends.push((self.now.saturating_add(ttl), "the token".to_owned()));
+        }
+        Ok(())
+    }
+
+    async fn authority(&mut self, caller: &Caller, mount: &str) -> Result<()> {
+        let issuers = self.seen(caller, Question::list(&format!("{mount}issuers"))).await?.unwrap_or_default();
+        let ids: Vec<&str> = issuers["keys"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let mut default = None;
+        for id in ids.iter().take(MOST) {
+            let path = format!("{mount}issuer/{id}/json");
+            let Some(issuer) = self.seen(caller, Question::get(&path)).await? else { continue };
+            let Some(link) = issuer["certificate"].as_str().and_then(|text| Link::read(text).ok()) else { continue };
+            let name = link.certificate.subject().display();
+            let is_default = issuers["key_info"][*id]["is_default"] == true;
+            if is_default {
+                default = Some(name.clone());
+            }
+            let soon = if is_default { SOON } else { 0 };
+            self.end(format!("{mount}: issuer {name}"), link.certificate.not_after(), soon);
+        }
+        let roles = self.seen(caller, Question::list(&format!("{mount}roles"))).await?;
+        let closed = self.closed.contains(&format!("{mount}roles"));
+        let roles = roles.map_or(0, |roles| roles["keys"].as_array().map_or(0, Vec::len));
+        let count = if closed { "roles not visible".to_owned() } else { format!("{roles} roles") };
+        let issuer = default.clone().map_or_else(|| "no default issuer".to_owned(), |name| format!("issues by {name}"));
+        self.fact(mount, format!("{issuer}; {} issuers, {count}", ids.len()));
+        match default {
+            None if ids.is_empty() => {
+                self.wrong.push(format!("{mount}: has no issuer (POST {mount}root/generate/internal makes one)"))
+            }
+            None => self.wrong.push(format!("{mount}: no issuer is the default (POST {mount}config/issuers)")),
+            Some(_) if roles == 0 && !closed => {
+                self.notes.push(format!("{mount}: has no role (POST {mount}roles/NAME)"))
+            }
+            Some(_) => {}
+        }
+        self.published(caller, mount).await
+    }
+
+    /// What verifiers read: the CRL, and where certificates say that it is.
+    async fn published(&mut self, caller: &Caller, mount: &str) -> Result<()> {
+        // A list that is longer than commands read says nothing here.
+        if let Ok(reply) = caller.ask(Question::get(&format!("{mount}crl"))).await
+            && let Ok(crl) = Crl::parse(reply.body.expose())
+            && let Some(next) = crl.next_update()
+        {
+            self.end(format!("{mount}: CRL with {} entries", crl.entries().len()), next, 0);
+        }
+        if let Some(urls) = self.seen(caller, Question::get(&format!("{mount}config/urls"))).await? {
+            let is_set = |name: &str| urls[name].as_array().is_some_and(|urls| !urls.is_empty());
+            if !is_set("crl_distribution_points") && !is_set("ocsp_servers") {
+                let text = "certificates do not say where to ask whether they are revoked";
+                self.notes.push(format!("{mount}: {text} (POST {mount}config/urls)"));
+            }
+        }
+        Ok(())
+    }
+
+    async fn rest(&mut self, caller: &Caller) -> Result<()> {
+        if let Some(mounts) = self.seen(caller, Question::get("sys/internal/ui/mounts")).await? {
+            let methods: Vec<String> =
+                mounts["auth"].as_object().into_iter().flatten().map(|(path, _)| path.clone()).collect();
+            self.fact("logins", methods.join(", "));
+        }
+        if let Some(devices) = self.seen(caller, Question::get("sys/audit")).await? {
+            let names: Vec<String> = devices.as_object().into_iter().flatten().map(|(path, _)| path.clone()).collect();
+            if names.is_empty() {
+                self.notes.push("no audit device: requests leave no lines ([[audit]] of the configuration)".to_owned());
+            }
+            self.fact("audit", if names.is_empty() { "none".to_owned() } else { names.join(", ") });
+        }
+        Ok(())
+    }
+
+    fn json(&self) -> Value {
+        let ends = self.ends.iter().map(|(at, what)| json!({ "at": day(*at), "what": what }));
+        json!({
+            "set_up": self.facts.iter().map(|(name, text)| json!({ "what": name, "is": text })).collect::<Vec<_>>(),
+            "ends_next": ends.collect::<Vec<_>>(),
+            "notes": self.notes,
+            "wrong": self.wrong,
+            "not_visible": self.closed,
+        })
+    }
+
+    fn print(&self) -> std::io::Result<()> {
+        let mut out = std::io::stdout().lock();
+        for (name, text) in &self.facts {
+            writeln!(out, "{name:<10} {text}")?;
+        }
+        writeln!(out, "\nends next")?;
+        for (at, what) in self.ends.iter().take(SHOWN) {
+            writeln!(out, "  {}  {what} ({})", day(*at), span(at.saturating_sub(self.now)))?;
+        }
+        for (title, lines) in [("worth a look", &self.notes), ("wrong", &self.wrong)] {
+            if !lines.is_empty() {
+                writeln!(out, "\n{title}")?;
+                lines.iter().try_for_each(|line| writeln!(out, "  {line}"))?;
+            }
+        }
+        if self.wrong.is_empty() {
+            writeln!(out, "\nnothing is wrong")?;
+        }
+        if !self.closed.is_empty() {
+            let paths: Vec<&str> = self.closed.iter().map(String::as_str).collect();
+            writeln!(out, "\nnot visible to this token: {}", paths.join(", "))?;
+        }
+        out.flush()
+    }
+}
+
+/// A time for people, in its largest unit.
+fn span(seconds: i64) -> String {
+    match seconds {
+        ..0 => "over".to_owned(),
+        0..=120 => format!("{seconds} s"),
+        121..=7_200 => format!("{} min", seconds / 60),
+        7_201..=172_800 => format!("{} h", seconds / 3_600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}

@@ -1,0 +1,147 @@
+//! `signet who SERIAL`: who asked for a certificate, when, by which role; in every mount that the token may see.
+//!
+//! The record beside the certificate says it (`MOUNT/cert-record/SERIAL`); no audit device is needed. The serial number is
+//! taken as openssl, browsers and the server write it, or from the certificate's file.
+
+use std::io::Write as _;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use signet::error::{Error, Kind, Result};
+use signet::x509::serial::Serial;
+
+use super::client::{Caller, Question};
+use super::issue::read_leaf;
+
+/// The arguments of `signet who`.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The serial number, hexadecimal, with or without colons; or the certificate's file.
+    #[arg(value_name = "SERIAL")]
+    serial: String,
+    /// Print JSON, a line for each mount that has it.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    caller: Caller,
+}
+
+/// Looks for it, and prints what is known.
+pub(crate) async fn run(arguments: Arguments) -> Result<()> {
+    let serial = serial(&arguments.serial)?;
+    let mounts = authorities(&arguments.caller).await?;
+    let (mut found, mut closed) = (Vec::new(), Vec::new());
+    for mount in &mounts {
+        let reply = arguments.caller.ask(Question::get(&format!("{mount}cert-record/{serial}"))).await?;
+        let mut answer: Value = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
+        match reply.status {
+            200 => found.push((mount, answer["data"].take())),
+            403 => closed.push(mount.as_str()),
+            404 => {}
+            _ => return Err(reply.refusal(&[answer["errors"][0].to_string()], "")),
+        }
+    }
+    if found.is_empty() {
+        return Err(nowhere(serial, &mounts, &closed));
+    }
+    let mut out = std::io::stdout().lock();
+    for (mount, record) in &mut found {
+        let written = if arguments.json {
+            record["mount"] = json!(mount);
+            writeln!(out, "{record}")
+        } else {
+            write!(out, "{}", worded(mount, record))
+        };
+        written.map_err(Error::internal)?;
+    }
+    Ok(())
+}
+
+/// The mounts of certificate authorities that the token may see.
+///
+/// # Errors
+/// What the server refuses.
+pub(super) async fn authorities(caller: &Caller) -> Result<Vec<String>> {
+    let mounts = caller.data(Question::get("sys/internal/ui/mounts")).await?;
+    let engines = mounts["secret"].as_object().into_iter().flatten();
+    Ok(engines.filter(|(_, mount)| mount["type"] == "pki").map(|(path, _)| path.clone()).collect())
+}
+
+fn nowhere(serial: Serial, mounts: &[String], closed: &[&str]) -> Error {
+    let looked: Vec<&str> = mounts.iter().map(String::as_str).filter(|mount| !closed.contains(mount)).collect();
+    let looked = if looked.is_empty() { "no mount was".to_owned() } else { format!("{} were", looked.join(", ")) };
+    let closed = match closed {
+        [] => String::new(),
+        closed => format!("; the token may not read {}cert-record/+", closed.join("cert-record/+, ")),
+    };
+    let text = format!(
+        "{serial}: no record of it ({looked} looked at{closed}). Roles with no_store keep none, and tidy removes those of \
+         certificates that have ended"
+    );
+    Error::new(Kind::NotFound, text)
+}
+
+/// A serial number in any of its forms, or of the certificate in a file.
+fn serial(text: &str) -> Result<Serial> {
+    let file = Path::new(text);
+    if file.is_file() {
+        return Ok(read_leaf(file)?.certificate.serial());
+    }
+    let refuse =
+        || Error::invalid("SERIAL: must be hexadecimal digits, with or without colons, or a certificate's file");
+    let bare = text.trim().to_ascii_lowercase();
+    let bare = bare.trim_start_matches("serial=").trim_start_matches("0x");
+    let mut digits: String = bare.chars().filter(|c| !matches!(c, ':' | '-' | ' ')).collect();
+    // 20 octets (RFC 5280 4.1.2.2), and what openssl leaves out in front.
+    if digits.is_empty() || digits.len() > 64 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return Err(refuse());
+    }
+    if digits.len() % 2 == 1 {
+        digits.insert(0, '0');
+    }
+    let pairs: Vec<&str> = (0..digits.len()).step_by(2).map(|at| &digits[at..at + 2]).collect();
+    Serial::parse(&pairs.join(":")).map_err(|_| refuse())
+}
+
+/// A record in lines.
+fn worded(mount: &str, record: &Value) -> String {
+    let text = |name: &str| record[name].as_str().unwrap_or_default().to_owned();
+    let or = |text: String, other: &str| if text.is_empty() { other.to_owned() } else { text };
+    let who = &record["requester"];
+    let part = |name: &str| who[name].as_str().unwrap_or_default();
+    let name = or(part("display_name").to_owned(), "a token whose name was not recorded");
+    let entity = Some(part("entity_id")).filter(|id| !id.is_empty()).map(|id| format!(", entity {id}"));
+    let revoked = match record["revocation_time"].as_str() {
+        Some(at) => format!("{at} ({})", text("revocation_reason")),
+        None => "no".to_owned(),
+    };
+    let lines = [
+        ("certificate", text("serial_number")),
+        ("name", or(text("common_name"), "none in the subject")),
+        ("asked by", name + &entity.unwrap_or_default()),
+        ("at", text("recorded_at")),
+        ("by role", or(text("role"), "none")),
+        ("of mount", mount.to_owned()),
+        ("signed by", format!("{} ({})", or(text("issuer_name"), "an issuer without a name"), text("issuer_id"))),
+        ("valid", format!("{} to {}", text("not_before"), text("not_after"))),
+        ("revoked", revoked),
+        ("token", format!("accessor's SHA-256 {}", part("accessor_hash"))),
+    ];
+    lines.iter().map(|(name, text)| format!("{name:<12} {text}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_serial_number_is_taken_as_anybody_writes_it() {
+        for text in ["0a:0B:ff", "0a-0b-ff", "0A0BFF", "a0bff", "serial=0A0BFF", "0x0a0bff", " 0a 0b ff "] {
+            assert_eq!(serial(text).unwrap().to_string(), "0a:0b:ff", "{text}");
+        }
+        for text in ["", "xyz", "0a:", "no-file.pem"] {
+            assert!(serial(text).is_err() || text == "0a:", "{text}");
+        }
+        assert!(serial(&"0a".repeat(40)).is_err());
+    }
+}

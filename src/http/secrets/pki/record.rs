@@ -1,0 +1,42 @@
+//! What the store knows of a certificate beside it: `cert-record/:serial`, for tokens. Who asked for it is nothing for
+//! everybody, as the certificate itself is.
+
+use serde_json::{Value, json};
+
+use super::revoking::reason_word;
+use crate::auth::requester::Requester;
+use crate::clock::{Time, rfc3339};
+use crate::error::{Error, Result};
+use crate::http::secrets::answer::Answer;
+use crate::http::secrets::route::Call;
+use crate::x509::serial::Serial;
+
+/// `GET cert-record/:serial`: who asked for a certificate, when, by which role, and whether it was revoked. One that was
+/// not stored when it was issued, and then brought to be revoked, is recorded with who revoked it.
+pub(super) async fn read(call: Call) -> Result<Answer> {
+    let serial = Serial::parse(call.param("serial")).map_err(|_| Error::not_found())?;
+    let authority = call.authority().await?;
+    let stored = authority.tools().store.certificate(authority.mount(), serial).await?.ok_or_else(Error::not_found)?;
+    let (row, view) = (stored.row, authority.view());
+    let issuer = view.signer(&row.issuer).map(|signer| signer.issuer.record.name.clone());
+    let who = Requester::of_record(&row.requester);
+    let time = |seconds| Time::from_unix_timestamp(seconds).map(rfc3339).unwrap_or_default();
+    let revocation = stored.revocation.map(|revocation| revocation.row);
+    Ok(Answer::data(json!({
+        "serial_number": serial.to_string(),
+        "common_name": row.common_name.unwrap_or_default(),
+        "issuer_id": row.issuer,
+        "issuer_name": issuer.unwrap_or_default(),
+        "role": row.role.unwrap_or_default(),
+        "not_before": time(row.not_before),
+        "not_after": time(row.not_after),
+        "recorded_at": time(row.issued_at),
+        "requester": {
+            "display_name": who.display_name,
+            "entity_id": who.entity_id,
+            "accessor_hash": who.accessor_hash,
+        },
+        "revocation_time": revocation.as_ref().map_or(Value::Null, |r| rfc3339(r.revoked_at).into()),
+        "revocation_reason": revocation.map_or(Value::Null, |r| reason_word(r.reason).into()),
+    })))
+}

@@ -1,0 +1,65 @@
+//! A look at the folder of a store: whether one is there, and whether a process has it.
+
+use std::fs::{File, OpenOptions};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rusqlite::{Connection, OpenFlags};
+use rustix::fs::FlockOperation;
+
+use super::reader::Pool;
+use super::schema;
+use crate::error::{Error, Result};
+
+/// What a folder has.
+pub(crate) enum Found {
+    /// No store.
+    Nothing,
+    /// One that a process works on.
+    InUse,
+    /// A store, and what reads it; nobody else has the folder meanwhile.
+    Facts {
+        /// The version of its schema.
+        schema: usize,
+        /// The newest version that this program knows.
+        newest: usize,
+        /// What reads it.
+        reader: Pool,
+    },
+}
+
+/// Looks into a folder.
+///
+/// # Errors
+/// `Invalid` when a newer program wrote the store, `Unavailable` when it cannot be read.
+pub(crate) async fn look(folder: PathBuf) -> Result<Found> {
+    tokio::task::spawn_blocking(move || look_into(&folder)).await.map_err(Error::internal)?
+}
+
+fn look_into(folder: &Path) -> Result<Found> {
+    let failed = |path: &Path, e: std::io::Error| {
+        Error::unavailable(format!("{}: cannot be opened ({})", path.display(), e.kind()), e)
+    };
+    let path = folder.join("signet.db");
+    match File::open(&path) {
+        Ok(_) => {}
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
+        Err(e) => return Err(failed(&path, e)),
+    }
+    // Nothing is made here: a store that no server ever opened has no such file.
+    let lock_path = folder.join("signet.lock");
+    let lock = match OpenOptions::new().read(true).open(&lock_path) {
+        Ok(lock) => lock,
+        Err(e) if e.kind() == ErrorKind::NotFound => File::open(&path).map_err(|e| failed(&path, e))?,
+        Err(e) => return Err(failed(&lock_path, e)),
+    };
+    if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return Ok(Found::InUse);
+    }
+    let unreadable = |e| Error::unavailable(format!("{}: cannot be read as a database", path.display()), e);
+    let db = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)
+        .map_err(unreadable)?;
+    let Some((schema, newest)) = schema::known(&db)? else { return Ok(Found::Nothing) };
+    Ok(Found::Facts { schema, newest, reader: Pool::open(&path, Arc::new(lock))? })
+}

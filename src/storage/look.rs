@@ -1,0 +1,50 @@
+//! Looking at a store before a server starts on it: whether it can be reached, what version its schema has, and whether the
+//! seal key opens it. Nothing is written, made or brought up to date.
+//!
+//! Called by `signet check`.
+
+use super::backend::Reader as _;
+use super::seal::{About, SealKey};
+use super::{Database, embedded, keys, postgres};
+use crate::error::Result;
+
+/// What was found of a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// There is none yet; `serve` makes it.
+    Nothing,
+    /// A process works on it, and keeps everybody else out.
+    InUse,
+    /// The seal key opens it.
+    Opened {
+        /// Its seal.
+        seal: About,
+        /// The version of its schema.
+        schema: usize,
+        /// The version that a start of this program brings it to.
+        newest: usize,
+    },
+}
+
+/// Looks at the store, and opens its data keys by the seal key.
+///
+/// # Errors
+/// `Invalid` for the wrong seal key, damaged data keys, a schema of a newer program and a database that is not fit for a
+/// store; `Unavailable` when it cannot be reached or read; those of a device that holds the seal key.
+pub async fn look(database: Database, seal_key: &SealKey) -> Result<Found> {
+    let (schema, newest, facts) = match database {
+        Database::Embedded(folder) => match embedded::look::look(folder).await? {
+            embedded::look::Found::Nothing => return Ok(Found::Nothing),
+            embedded::look::Found::InUse => return Ok(Found::InUse),
+            embedded::look::Found::Facts { schema, newest, reader } => (schema, newest, reader.meta().await?),
+        },
+        Database::Postgres(url) => {
+            let Some((schema, newest, reader)) = postgres::look(url).await? else { return Ok(Found::Nothing) };
+            (schema, newest, reader.meta().await?)
+        }
+    };
+    Ok(match keys::about(seal_key, &facts).await? {
+        Some(seal) => Found::Opened { seal, schema, newest },
+        None => Found::Nothing,
+    })
+}

@@ -1,0 +1,620 @@
+//! `signet issue` and `signet renew` with the real program against a real server: openssl judges what they write.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::process::{Dev, assert_same_key, assert_verifies, dev, openssl, signet};
+
+/// A development server, and a folder in which commands are run against it.
+struct Desk {
+    dev: Dev,
+    folder: tempfile::TempDir,
+}
+
+impl Desk {
+    fn new() -> Self {
+        Self { dev: dev(&[]), folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = signet();
+        command.args(words).current_dir(self.folder.path());
+        command.env("SIGNET_ADDR", &self.dev.address).env("SIGNET_TOKEN", &self.dev.token);
+        command
+    }
+
+    fn output(&self, words: &[&str]) -> Output {
+        self.command(words).output().unwrap()
+    }
+
+    /// Runs a command that must succeed; what it wrote to standard output and standard error.
+    fn run(&self, words: &[&str]) -> (String, String) {
+        let output = self.output(words);
+        let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+        assert!(output.status.success(), "{words:?}: {out}{err}");
+        (out, err)
+    }
+
+    /// Runs a command that must fail; what it wrote to standard error.
+    fn refused(&self, words: &[&str]) -> String {
+        let output = self.output(words);
+        assert!(!output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stdout));
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    async fn post(&self, path: &str, body: Value) -> Value {
+        let answer = self.dev.client().post(path, body).await;
+        assert!(answer.status < 300, "{path}: {}", answer.text);
+        answer.body["data"].clone()
+    }
+
+    fn text(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    fn mode(&self, name: &str) -> u32 {
+        std::fs::metadata(self.path(name)).unwrap().permissions().mode() & 0o777
+    }
+
+    /// One fact of a certificate, as openssl tells it.
+    fn told(&self, name: &str, what: &[&str]) -> String {
+        openssl(self.folder(), &[&["x509", "-in", name, "-noout"], what].concat()).trim().to_owned()
+    }
+
+    fn serial(&self, name: &str) -> String {
+        self.told(name, &["-serial"])
+    }
+
+    fn count(&self, name: &str) -> usize {
+        self.text(name).matches("BEGIN CERTIFICATE").count()
+    }
+}
+
+/// A server that keeps what it is sent, and gives each request the next of its answers; the last one again and again.
+struct Double {
+    address: String,
+    heard: Arc<Mutex<Vec<String>>>,
+}
+
+impl Double {
+    fn start(answers: &[&str]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let (keep, answers) = (Arc::clone(&heard), answers.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
+        // It ends with the process.
+        std::thread::spawn(move || {
+            for (n, socket) in listener.incoming().enumerate() {
+                let (mut socket, mut request) = (socket.unwrap(), vec![0; 65536]);
+                let mut read = 0;
+                // The head, and then the body: as long as the head says.
+                while read < request.len() {
+                    let text = String::from_utf8_lossy(&request[..read]).to_lowercase();
+                    if let Some((head, body)) = text.split_once("\r\n\r\n") {
+                        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+                        if body.len() >= length.map_or(0, |length| length.trim().parse().unwrap()) {
+                            break;
+                        }
+                    }
+                    match socket.read(&mut request[read..]).unwrap_or(0) {
+                        0 => break,
+                        more => read += more,
+                    }
+                }
+                keep.lock().unwrap().push(String::from_utf8_lossy(&request[..read]).into_owned());
+                let _ = socket.write_all(answers[n.min(answers.len() - 1)].as_bytes());
+            }
+        });
+        Self { address, heard }
+    }
+
+    fn heard(&self) -> Vec<String> {
+        self.heard.lock().unwrap().clone()
+    }
+}
+
+fn header(request: &str, name: &str) -> String {
+    let line = request.lines().find(|line| line.to_lowercase().starts_with(&format!("{name}: "))).unwrap();
+    line.split_once(": ").unwrap().1.to_owned()
+}
+
+const DENIED: &str =
+    "HTTP/1.1 403 Forbidden\r\nContent-Length: 26\r\nConnection: close\r\n\r\n{\"errors\":[\"not for you\"]}";
+
+#[test]
+fn the_key_is_made_here_and_what_leaves_is_a_request() {
+    let (double, folder) = (Double::start(&[DENIED]), tempfile::tempdir().unwrap());
+    let mut command = signet();
+    command.args(["issue", "web.example.test", "--role", "web"]).current_dir(folder.path());
+    let output = command.env("SIGNET_ADDR", &double.address).env("SIGNET_TOKEN", "hunter2").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("does the token in SIGNET_TOKEN grant update on pki/sign/web?"), "{text}");
+    let heard = double.heard();
+    assert_eq!(heard.len(), 1, "{heard:?}");
+    assert!(heard[0].starts_with("POST /v1/pki/sign/web HTTP/1.1\r\n"), "{}", heard[0]);
+    assert!(heard[0].contains("BEGIN CERTIFICATE REQUEST") && !heard[0].contains("PRIVATE"), "{}", heard[0]);
+    assert_eq!(header(&heard[0], "idempotency-key").len(), 36);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "a refusal leaves nothing behind");
+}
+
+#[test]
+fn a_busy_server_is_asked_again_when_it_says_so_with_the_same_key() {
+    let busy = "HTTP/1.1 503 Busy\r\nRetry-After: 1\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}";
+    let (double, folder) = (Double::start(&[busy, busy, DENIED]), tempfile::tempdir().unwrap());
+    let ask = |patience: &str| {
+        let mut command = signet();
+        command.args(["issue", "web.example.test", "--patience", patience]).current_dir(folder.path());
+        let output = command.env("SIGNET_ADDR", &double.address).env("SIGNET_TOKEN", "t").output().unwrap();
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let begun = Instant::now();
+    let text = ask("0s");
+    assert!(text.contains("status 503"), "{text}");
+    assert_eq!(double.heard().len(), 1);
+    let text = ask("30s");
+    assert!(text.contains("status 403"), "{text}");
+    assert!(begun.elapsed() >= Duration::from_secs(1));
+    let heard = double.heard();
+    assert_eq!(heard.len(), 3);
+    assert_eq!(header(&heard[1], "idempotency-key"), header(&heard[2], "idempotency-key"));
+    assert_ne!(header(&heard[0], "idempotency-key"), header(&heard[1], "idempotency-key"));
+}
+
+#[test]
+fn an_answer_for_another_key_is_refused_and_nothing_is_written() {
+    let desk = Desk::new();
+    desk.run(&["issue", "other.example.test"]);
+    let body =
+        json!({ "data": { "certificate": desk.text("other.example.test.pem"), "issuing_ca": desk.text("ca.pem") } });
+    let body = body.to_string();
+    let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
+    let double = Double::start(&[&answer]);
+    let output = desk.command(&["issue", "web.example.test"]).env("SIGNET_ADDR", &double.address).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("a certificate for another key"), "{text}");
+    assert!(!desk.path("web.example.test-key.pem").exists() && !desk.path("web.example.test.pem").exists());
+    desk.dev.terminate();
+}
+
+#[actix_web::test]
+async fn names_are_told_apart_and_all_of_them_are_in_the_certificate() {
+    let desk = Desk::new();
+    desk.post("pki/roles/all", json!({ "allow_any_name": true, "allowed_uri_sans": "spiffe://*", "key_type": "any" }))
+        .await;
+    let names = ["10.0.0.7", "web.example.test", "ops@example.test", "spiffe://example.test/web", "2001:db8::7"];
+    let more = ["--role", "all", "--alt-names", "b.example.test,10.0.0.8", "--json"];
+    let (out, err) = desk.run(&[&["issue"], &names[..], &more].concat());
+    let told: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(told["certificate"], "./10.0.0.7.pem", "{out}");
+    assert_eq!(
+        (told["common_name"].as_str(), told["warnings"].as_array().map(Vec::len)),
+        (Some("web.example.test"), Some(0))
+    );
+    assert!(told["renew_after"].as_str() < told["not_after"].as_str(), "{out}");
+    assert_eq!(err, "");
+    let sans = desk.told("10.0.0.7.pem", &["-ext", "subjectAltName"]);
+    for name in [
+        "DNS:web.example.test",
+        "DNS:b.example.test",
+        "email:ops@example.test",
+        "IP Address:10.0.0.7",
+        "IP Address:10.0.0.8",
+        "IP Address:2001:DB8:0:0:0:0:0:7",
+        "URI:spiffe://example.test/web",
+    ] {
+        assert!(sans.contains(name), "{name}: {sans}");
+    }
+    assert_verifies(desk.folder(), "ca.pem", "10.0.0.7.pem");
+    assert_same_key(desk.folder(), "10.0.0.7-key.pem", "10.0.0.7.pem");
+    // A role that takes no names of requests has them from the body.
+    let role =
+        json!({ "allow_any_name": true, "key_type": "any", "use_csr_sans": false, "use_csr_common_name": false });
+    desk.post("pki/roles/body", role).await;
+    let (_, err) = desk.run(&["issue", "body.example.test", "10.0.0.9", "--role", "body"]);
+    let sans = desk.told("body.example.test.pem", &["-ext", "subjectAltName"]);
+    assert!(sans.contains("DNS:body.example.test") && sans.contains("IP Address:10.0.0.9"), "{sans}");
+    assert_eq!(err, "");
+    assert!(desk.refused(&["issue", "web.example.test:8443"]).contains("is no DNS name, address, URI or mailbox"));
+    desk.dev.terminate();
+}
+
+#[actix_web::test]
+async fn keys_of_other_kinds_are_made_and_those_of_others_are_certified() {
+    let desk = Desk::new();
+    desk.post("pki/roles/any", json!({ "allow_any_name": true, "key_type": "any" })).await;
+    for (kind, bits, says) in
+        [("rsa", "2048", "rsaEncryption"), ("ec", "384", "(384 bit)"), ("ed25519", "0", "ED25519")]
+    {
+        let name = format!("{kind}.example.test");
+        desk.run(&["issue", &name, "--role", "any", "--key-type", kind, "--key-bits", bits]);
+        let (certificate, key) = (format!("{name}.pem"), format!("{name}-key.pem"));
+        assert!(desk.told(&certificate, &["-text"]).contains(says), "{kind}");
+        assert_same_key(desk.folder(), &key, &certificate);
+        assert_verifies(desk.folder(), "ca.pem", &certificate);
+        assert_eq!(desk.mode(&key), 0o600);
+    }
+    // The role wants another kind: the next step is named.
+    assert!(desk.refused(&["issue", "rsa2.example.test", "--key-type", "rsa"]).contains("--key-type"));
+    // Without a word about it the key is what the role wants: RSA, where nothing else was said.
+    desk.post("pki/roles/usual", json!({ "allow_any_name": true, "key_bits": 3072 })).await;
+    desk.run(&["issue", "usual.example.test", "--role", "usual"]);
+    assert!(desk.told("usual.example.test.pem", &["-text"]).contains("(3072 bit)"));
+    // A key that the server makes.
+    desk.run(&["issue", "server.example.test", "--server-key"]);
+    assert_same_key(desk.folder(), "server.example.test-key.pem", "server.example.test.pem");
+    // One that is elsewhere: no file of a key is written or asked for.
+    let new = ["req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj"];
+    openssl(desk.folder(), &[&new[..], &["/CN=own.example.test", "-keyout", "own.key", "-out", "own.csr"]].concat());
+    let (out, _) = desk.run(&["issue", "--csr", "own.csr"]);
+    assert!(!out.contains("key:") && !desk.path("own.example.test-key.pem").exists(), "{out}");
+    assert_same_key(desk.folder(), "own.key", "own.example.test.pem");
+    std::fs::write(desk.path("bad.csr"), "no request").unwrap();
+    assert!(desk.refused(&["issue", "--csr", "bad.csr"]).contains("bad.csr: csr: "));
+    // Of what is stored nowhere there is no repeating: it is asked for without.
+    desk.post("pki/roles/nothing", json!({ "allow_any_name": true, "key_type": "any", "no_store": true })).await;
+    desk.run(&["issue", "kept-nowhere.example.test", "--role", "nothing"]);
+    desk.dev.terminate();
+}
+
+/// A mount `below` with an intermediate of the root in `pki`, of which it knows nothing but its own certificate.
+async fn intermediate(desk: &Desk) {
+    desk.post("sys/mounts/below", json!({ "type": "pki" })).await;
+    let csr =
+        desk.post("below/intermediate/generate/internal", json!({ "common_name": "Below", "key_type": "ec" })).await;
+    let body = json!({ "csr": csr["csr"], "common_name": "Below", "ttl": "200h" });
+    let signed = desk.post("pki/root/sign-intermediate", body).await;
+    desk.post("below/intermediate/set-signed", json!({ "certificate": signed["certificate"] })).await;
+    desk.post("below/roles/web", json!({ "allow_any_name": true, "key_type": "any", "ttl": "24h" })).await;
+}
+
+#[actix_web::test]
+async fn under_an_intermediate_the_leafs_file_holds_the_chain_and_verifies_as_the_readme_says() {
+    let desk = Desk::new();
+    intermediate(&desk).await;
+    let (_, err) = desk.run(&["issue", "web.example.test", "--mount", "below", "--role", "web"]);
+    assert_eq!(err, "");
+    assert_eq!((desk.count("web.example.test.pem"), desk.count("ca.pem")), (2, 2));
+    assert_verifies(desk.folder(), "ca.pem", "web.example.test.pem");
+    // As a server shows it, to somebody who trusts the root alone.
+    let root = desk.dev.client().with_token("").get("pki/ca/pem").await.text;
+    std::fs::write(desk.path("root.pem"), root).unwrap();
+    let shown =
+        ["verify", "-x509_strict", "-CAfile", "root.pem", "-untrusted", "web.example.test.pem", "web.example.test.pem"];
+    assert!(openssl(desk.folder(), &shown).contains("OK"));
+    for (chain, count) in [("none", 1), ("full", 3)] {
+        desk.run(&[
+            "issue",
+            "web.example.test",
+            "--mount",
+            "below",
+            "--role",
+            "web",
+            "--chain",
+            chain,
+            "--existing",
+            "replace",
+        ]);
+        assert_eq!(desk.count("web.example.test.pem"), count, "{chain}");
+    }
+    // Who may not see the mount of the root is told what is missing.
+    desk.post("sys/policies/acl/web", json!({ "policy": "path \"below/sign/web\" { capabilities = [\"update\"] }" }))
+        .await;
+    let token = desk.dev.client().post("auth/token/create", json!({ "policies": ["web"] })).await.body;
+    let token = token["auth"]["client_token"].as_str().unwrap().to_owned();
+    std::fs::write(desk.path("token"), format!("{token}\n")).unwrap();
+    std::fs::create_dir(desk.path("narrow")).unwrap();
+    let mut command = desk.command(&["issue", "web.example.test", "--mount", "below", "--role", "web"]);
+    command.args(["--out", "narrow", "--token-file", "token"]).env_remove("SIGNET_TOKEN");
+    let output = command.output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && err.contains("warning: the mount knows no root above"), "{err}");
+    desk.dev.terminate();
+}
+
+#[actix_web::test]
+async fn warnings_of_the_server_are_shown() {
+    let desk = Desk::new();
+    desk.post("pki/roles/long", json!({ "allow_any_name": true, "key_type": "ec", "ttl": "200h" })).await;
+    desk.post("sys/mounts/pki/tune", json!({ "max_lease_ttl": "100h" })).await;
+    let long = ["--role", "long"];
+    let (_, err) = desk.run(&[&["issue", "long.example.test"], &long[..]].concat());
+    assert!(err.starts_with("warning: ttl: the default, 200h, is above the mount's maximum"), "{err}");
+    let (out, err) = desk.run(&[&["issue", "longer.example.test", "--json"], &long[..]].concat());
+    let told: Value = serde_json::from_str(&out).unwrap();
+    assert!(told["warnings"][0].as_str().unwrap().starts_with("ttl: ") && err.is_empty(), "{out}");
+    desk.dev.terminate();
+}
+
+#[test]
+fn existing_files_are_refused_kept_or_replaced_as_the_flag_says() {
+    let desk = Desk::new();
+    let issue = ["issue", "web.example.test"];
+    let [keep, replace] = ["keep", "replace"].map(|word| [&issue[..], &["--existing", word]].concat());
+    desk.run(&keep);
+    let first = (desk.text("web.example.test.pem"), desk.text("web.example.test-key.pem"));
+    assert!(desk.refused(&issue).contains("exists and is not overwritten"));
+    let (out, _) = desk.run(&keep);
+    assert!(out.contains("is kept"), "{out}");
+    assert_eq!((desk.text("web.example.test.pem"), desk.text("web.example.test-key.pem")), first);
+    // A certificate for the key that is there.
+    std::fs::remove_file(desk.path("web.example.test.pem")).unwrap();
+    desk.run(&keep);
+    assert_eq!(desk.text("web.example.test-key.pem"), first.1);
+    assert_same_key(desk.folder(), "web.example.test-key.pem", "web.example.test.pem");
+    assert_ne!(desk.text("web.example.test.pem"), first.0);
+    // Replaced whole: another inode, the same mode where it is one for keys, nothing else left in the folder.
+    let key = desk.path("web.example.test-key.pem");
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o640)).unwrap();
+    let inode = std::fs::metadata(&key).unwrap().ino();
+    desk.run(&replace);
+    assert_ne!(desk.text("web.example.test-key.pem"), first.1);
+    assert_ne!(std::fs::metadata(&key).unwrap().ino(), inode);
+    assert_eq!(desk.mode("web.example.test-key.pem"), 0o640);
+    assert_same_key(desk.folder(), "web.example.test-key.pem", "web.example.test.pem");
+    assert_eq!(std::fs::read_dir(desk.folder()).unwrap().count(), 3);
+    // A certificate whose key is gone is of no use, and one of another key is told.
+    std::fs::remove_file(&key).unwrap();
+    assert!(desk.refused(&keep).contains("a certificate without its key is of no use"));
+    desk.run(&["issue", "other.example.test"]);
+    std::fs::copy(desk.path("other.example.test-key.pem"), &key).unwrap();
+    assert!(desk.refused(&keep).contains("is no key of"));
+    desk.dev.terminate();
+}
+
+#[test]
+fn renew_replaces_what_is_due_and_runs_a_command_afterwards() {
+    let desk = Desk::new();
+    desk.run(&["issue", "web.example.test", "10.0.0.7", "ops@example.test"]);
+    let (file, key) = ("web.example.test.pem", "web.example.test-key.pem");
+    let (first, first_key) = (desk.serial(file), desk.text(key));
+    let sans = desk.told(file, &["-ext", "subjectAltName"]);
+    let exec = ["--exec", "openssl x509 -in web.example.test.pem -noout -serial >> ran; test -z \"$SIGNET_TOKEN\""];
+    // Not yet.
+    let (out, _) = desk.run(&[&["renew", file], &exec[..]].concat());
+    assert!(out.contains("to be renewed at"), "{out}");
+    assert_eq!((desk.serial(file), desk.path("ran").exists()), (first.clone(), false));
+    // It is due three days before its end, which is all of its life.
+    let (out, err) = desk.run(&[&["renew", file, "--before", "72h"], &exec[..]].concat());
+    assert!(out.contains("renewed, valid until") && err.is_empty(), "{out}{err}");
+    assert_ne!(desk.serial(file), first);
+    assert_ne!(desk.text(key), first_key);
+    assert_eq!(desk.told(file, &["-ext", "subjectAltName"]), sans);
+    assert_verifies(desk.folder(), "ca.pem", file);
+    assert_same_key(desk.folder(), key, file);
+    assert_eq!(desk.mode(key), 0o600);
+    assert_eq!(desk.text("ran").trim(), desk.serial(file), "after the files were in place");
+    // The key may stay.
+    let kept = desk.text(key);
+    desk.run(&["renew", file, "--force", "--reuse-key"]);
+    assert_eq!(desk.text(key), kept);
+    assert_same_key(desk.folder(), key, file);
+    // Half a replacement, as a crash leaves it, is due at once.
+    desk.run(&["issue", "other.example.test"]);
+    std::fs::copy(desk.path("other.example.test-key.pem"), desk.path(key)).unwrap();
+    let (out, _) = desk.run(&["renew", file, "--json"]);
+    assert_eq!(serde_json::from_str::<Value>(&out).unwrap()["renewed"], true, "{out}");
+    assert_same_key(desk.folder(), key, file);
+    assert_eq!(std::fs::read_dir(desk.folder()).unwrap().count(), 6, "nothing is left behind");
+    desk.dev.terminate();
+}
+
+#[test]
+fn a_command_that_fails_after_a_renewal_is_told_and_run_again() {
+    let desk = Desk::new();
+    desk.run(&["issue", "web.example.test"]);
+    let file = "web.example.test.pem";
+    let first = desk.serial(file);
+    let text = desk.refused(&["renew", file, "--force", "--exec", "exit 7"]);
+    assert!(text.contains("--exec: exit status: 7; the certificates are in place"), "{text}");
+    let second = desk.serial(file);
+    assert_ne!(second, first);
+    desk.run(&["renew", file, "--exec", "echo again > ran"]);
+    assert_eq!((desk.text("ran").trim(), desk.serial(file)), ("again", second));
+    desk.run(&["renew", file, "--exec", "echo once more > ran"]);
+    assert_eq!(desk.text("ran").trim(), "again");
+    let text = desk.refused(&["renew", file, "--force", "--exec", "sleep 60", "--exec-timeout", "200ms"]);
+    assert!(text.contains("took too long"), "{text}");
+    // One that cannot be renewed keeps no other from it.
+    let text = desk.refused(&["renew", "gone.pem", file, "--force"]);
+    assert!(text.contains("gone.pem: ") && desk.serial(file) != first, "{text}");
+    desk.dev.terminate();
+}
+
+#[actix_web::test]
+async fn an_authority_that_is_new_is_added_to_the_file_of_those_that_are_trusted() {
+    let desk = Desk::new();
+    desk.run(&["issue", "web.example.test"]);
+    let old = desk.text("web.example.test.pem");
+    std::fs::write(desk.path("old.pem"), old).unwrap();
+    desk.post("pki/root/rotate/internal", json!({ "common_name": "Next root", "key_type": "ec", "ttl": "700h" })).await;
+    desk.post("pki/root/replace", json!({ "default": "next" })).await;
+    let (_, err) = desk.run(&["renew", "web.example.test.pem", "--force"]);
+    assert!(err.contains("ca.pem: a new authority was added"), "{err}");
+    assert_eq!(desk.count("ca.pem"), 2);
+    assert_verifies(desk.folder(), "ca.pem", "web.example.test.pem");
+    assert_verifies(desk.folder(), "ca.pem", "old.pem");
+    desk.dev.terminate();
+}
+
+/// `signet renew --service`. Killed when dropped.
+struct Service(Child);
+
+impl Service {
+    fn start(desk: &Desk, words: &[&str]) -> Self {
+        let log = std::fs::File::create(desk.path("log")).unwrap();
+        let mut command = desk.command(&[&["renew", "web.example.test.pem", "--service"], words].concat());
+        Self(command.stdout(Stdio::null()).stderr(log).spawn().unwrap())
+    }
+
+    fn terminate(mut self) {
+        kill_process(Pid::from_child(&self.0), Signal::TERM).unwrap();
+        assert!(self.0.wait().unwrap().success());
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn wait_until(what: &str, is: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "not yet: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_service_renews_whenever_it_is_time() {
+    let desk = Desk::new();
+    desk.run(&["issue", "web.example.test", "--ttl", "4s"]);
+    let ran = || std::fs::read_to_string(desk.path("ran")).unwrap_or_default().lines().count();
+    let exec = "openssl x509 -in web.example.test.pem -noout -serial >> ran";
+    let service = Service::start(&desk, &["--ttl", "4s", "--exec", exec]);
+    wait_until("three renewals", || ran() >= 3);
+    service.terminate();
+    let serials: std::collections::BTreeSet<String> = desk.text("ran").lines().map(str::to_owned).collect();
+    assert_eq!(serials.len(), desk.text("ran").lines().count(), "each is another one");
+    assert_verifies(desk.folder(), "ca.pem", "web.example.test.pem");
+    assert_same_key(desk.folder(), "web.example.test-key.pem", "web.example.test.pem");
+    desk.dev.terminate();
+}
+
+#[test]
+fn a_service_tries_again_what_failed() {
+    let desk = Desk::new();
+    desk.run(&["issue", "web.example.test", "--ttl", "20s"]);
+    // The server is out of reach, and the certificate is due.
+    let double = Double::start(&["HTTP/1.1 503 Busy\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"]);
+    let service = Service::start(&desk, &["--address", &double.address]);
+    wait_until("three tries", || double.heard().len() >= 3);
+    service.terminate();
+    assert!(desk.text("log").contains("not renewed; it is tried again"), "{}", desk.text("log"));
+    // The command fails, and is run again without another renewal.
+    let exec = "test -e ready && openssl x509 -in web.example.test.pem -noout -serial >> ran";
+    let service = Service::start(&desk, &["--ttl", "72h", "--exec", exec]);
+    wait_until("a failure", || desk.text("log").contains("the command is run again"));
+    let serial = desk.serial("web.example.test.pem");
+    std::fs::write(desk.path("ready"), "").unwrap();
+    wait_until("the command", || desk.path("ran").exists());
+    service.terminate();
+    assert_eq!((desk.text("ran").trim(), desk.serial("web.example.test.pem")), (serial.as_str(), serial.clone()));
+    desk.dev.terminate();
+}
+
+#[actix_web::test]
+async fn who_names_the_caller_the_time_and_the_role_in_every_mount_that_may_be_read() {
+    let desk = Desk::new();
+    intermediate(&desk).await;
+    let policy = "path \"below/sign/web\" { capabilities = [\"update\"] }";
+    desk.post("sys/policies/acl/web", json!({ "policy": policy })).await;
+    let made = json!({ "policies": ["web"], "display_name": "build server" });
+    let made = desk.dev.client().post("auth/token/create", made).await.body["auth"].clone();
+    let mut issue = desk.command(&["issue", "web.example.test", "--mount", "below", "--role", "web"]);
+    assert!(issue.env("SIGNET_TOKEN", made["client_token"].as_str().unwrap()).output().unwrap().status.success());
+    desk.run(&["issue", "other.example.test"]);
+    // By its file, and by the number as openssl writes it.
+    let serial = desk.serial("web.example.test.pem");
+    for asked in ["web.example.test.pem", serial.as_str()] {
+        let (out, _) = desk.run(&["who", asked]);
+        let told = |name: &str| out.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
+        assert_eq!(told("asked by"), "token-build-server", "{out}");
+        assert_eq!([told("by role"), told("of mount"), told("revoked")], ["web", "below/", "no"]);
+        assert!(told("signed by").contains(" (") && told("at ").ends_with('Z'), "{out}");
+    }
+    let (out, _) = desk.run(&["who", "other.example.test.pem", "--json"]);
+    let told: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!([&told["mount"], &told["role"], &told["common_name"]], ["pki/", "dev", "other.example.test"]);
+    assert_eq!(told["requester"]["accessor_hash"].as_str().unwrap().len(), 64);
+    let serial = told["serial_number"].as_str().unwrap();
+    desk.post("pki/revoke", json!({ "serial_number": serial, "reason": "keyCompromise" })).await;
+    let (out, _) = desk.run(&["who", serial]);
+    assert!(out.contains("(keyCompromise)"), "{out}");
+    // Neither the accessor nor the token is in the record.
+    for secret in ["accessor", "client_token"] {
+        assert!(!out.contains(made[secret].as_str().unwrap()), "{secret}");
+    }
+    assert!(desk.refused(&["who", "0a:0b"]).contains("0a:0b: no record of it (below/, pki/ were looked at)"));
+    assert!(desk.refused(&["who", "nonsense"]).contains("SERIAL: must be hexadecimal digits"));
+    // Who may issue there may not therefore look.
+    let mut who = desk.command(&["who", "web.example.test.pem"]);
+    let output = who.env("SIGNET_TOKEN", made["client_token"].as_str().unwrap()).output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && err.contains("the token may not read below/cert-record/+"), "{err}");
+    desk.post(
+        "sys/policies/acl/web",
+        json!({ "policy": "path \"below/cert-record/+\" { capabilities = [\"read\"] }" }),
+    )
+    .await;
+    let mut who = desk.command(&["who", "web.example.test.pem"]);
+    let output = who.env("SIGNET_TOKEN", made["client_token"].as_str().unwrap()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    desk.dev.terminate();
+}
+
+#[actix_web::test]
+async fn status_says_what_is_set_up_what_ends_next_and_what_is_wrong() {
+    let desk = Desk::new();
+    let (out, _) = desk.run(&["status"]);
+    for part in [
+        ", ready",
+        "embedded, sealed by",
+        "policies: root",
+        "issues by CN=Signet dev root",
+        "1 roles",
+        "ends next",
+        "CRL with 0 entries",
+        "root token",
+        "nothing is wrong",
+    ] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    assert!(out.lines().count() <= 24, "one screen: {out}");
+    // An authority that ends soon, and a mount that cannot issue, are wrong.
+    desk.post("sys/mounts/empty", json!({ "type": "pki" })).await;
+    desk.post("sys/mounts/short", json!({ "type": "pki" })).await;
+    desk.post("short/root/generate/internal", json!({ "common_name": "Short", "key_type": "ec", "ttl": "48h" })).await;
+    let output = desk.output(&["status", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let wrong: Vec<&str> = told["wrong"].as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect();
+    assert!(wrong.iter().any(|text| text.starts_with("empty/: has no issuer")), "{wrong:?}");
+    assert!(wrong.iter().any(|text| text.starts_with("short/: issuer CN=Short ends in 4")), "{wrong:?}");
+    assert_eq!(wrong.len(), 2, "{wrong:?}");
+    let first = told["ends_next"][0]["at"].as_str().unwrap();
+    assert!(told["ends_next"].as_array().unwrap().iter().all(|end| first <= end["at"].as_str().unwrap()));
+    // What a token may not see is named and not taken for absent.
+    desk.post("sys/policies/acl/narrow", json!({ "policy": "path \"pki/sign/dev\" { capabilities = [\"update\"] }" }))
+        .await;
+    let token = desk.dev.client().post("auth/token/create", json!({ "policies": ["narrow"] })).await.body;
+    let mut status = desk.command(&["status"]);
+    let output = status.env("SIGNET_TOKEN", token["auth"]["client_token"].as_str().unwrap()).output().unwrap();
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{out}");
+    assert!(
+        out.contains("roles not visible")
+            && out.contains("not visible to this token: pki/config/urls, pki/roles, sys/audit"),
+        "{out}"
+    );
+    assert!(!out.contains("empty/"), "{out}");
+    desk.dev.terminate();
+}

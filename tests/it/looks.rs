@@ -1,0 +1,205 @@
+//! `signet check` and `signet health` with the real program: what is looked at, and what is said of it.
+
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Output};
+
+use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+
+use crate::cluster;
+use crate::process::{openssl, signet};
+use crate::serve::Site;
+
+fn lines(output: &Output) -> Vec<String> {
+    String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
+}
+
+/// The one line about something, without its level; and the level.
+fn line<'l>(lines: &'l [String], what: &str) -> (&'l str, &'l str) {
+    let found = lines.iter().filter_map(|line| {
+        let (level, rest) = line.split_once(' ')?;
+        let (name, text) = rest.trim_start().split_once(' ')?;
+        (name == what).then(|| (level, text.trim_start()))
+    });
+    let found: Vec<_> = found.collect();
+    assert_eq!(found.len(), 1, "{what}: {lines:?}");
+    found[0]
+}
+
+fn check(site: &Site) -> Command {
+    site.command(&["check"])
+}
+
+#[test]
+fn check_looks_at_an_installation_before_during_and_after() {
+    let site = Site::new();
+    let before = check(&site).output().unwrap();
+    let told = lines(&before);
+    assert!(before.status.success(), "{told:?}");
+    assert!(line(&told, "store").1.contains("signet operator init makes the store"), "{told:?}");
+    assert_eq!(line(&told, "seal").0, "note");
+    assert_eq!((line(&told, "listen").0, line(&told, "tls_certificate").0), ("ok", "note"));
+    assert_eq!(line(&told, "environment").0, "ok");
+    assert!(!site.path("data").exists(), "nothing is made");
+    site.init();
+    let stopped = check(&site).output().unwrap();
+    let told = lines(&stopped);
+    assert!(stopped.status.success() && line(&told, "seal").1.contains("opens the store"), "{told:?}");
+    assert!(line(&told, "store").1.contains("schema version"), "{told:?}");
+    let served = site.serve();
+    let running = check(&site).output().unwrap();
+    let told = lines(&running);
+    assert!(running.status.success() && line(&told, "store").1.contains("in use by a server that runs"), "{told:?}");
+    served.terminate();
+    // After all that was looked at, it starts as before.
+    site.serve().terminate();
+}
+
+#[test]
+fn check_tells_a_store_that_the_seal_key_does_not_open() {
+    let site = Site::new();
+    site.init();
+    let key = site.path("data/seal.key");
+    let good = std::fs::read(&key).unwrap();
+    let seal = |says: &str| {
+        let output = check(&site).output().unwrap();
+        let told = lines(&output);
+        assert_eq!(line(&told, "seal").0, "wrong", "{told:?}");
+        assert!(!output.status.success() && line(&told, "seal").1.contains(says), "{told:?}");
+    };
+    std::fs::write(&key, "00".repeat(32)).unwrap();
+    seal("seal key");
+    std::fs::write(&key, &good).unwrap();
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o640)).unwrap();
+    seal("set its mode to 0600");
+    std::fs::remove_file(&key).unwrap();
+    seal("put the seal key back");
+    std::fs::write(&key, &good).unwrap();
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    assert!(check(&site).output().unwrap().status.success());
+}
+
+/// A certificate made by openssl in the place of the site's, with these extensions and this validity.
+fn certify(site: &Site, more: &[&str]) {
+    let key = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=s"];
+    let out = ["-keyout", "tls-key.pem", "-out", "tls.pem"];
+    openssl(site.path("").as_path(), &[&key[..], more, &out].concat());
+}
+
+#[test]
+fn check_opens_the_certificate_of_the_listener_and_its_key() {
+    let site = Site::new().with_tls("7");
+    let told = lines(&check(&site).output().unwrap());
+    assert_eq!((line(&told, "tls_certificate").0, line(&told, "tls_key").0), ("ok", "ok"));
+    assert!(line(&told, "tls_certificate").1.contains("valid until"), "{told:?}");
+    let wrong = |what: &str, says: &str| {
+        let output = check(&site).output().unwrap();
+        let told = lines(&output);
+        let told_so = told.iter().any(|line| line.starts_with(&format!("wrong  {what} ")) && line.contains(says));
+        assert!(!output.status.success() && told_so, "{says}: {told:?}");
+    };
+    let key = site.path("tls-key.pem");
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
+    wrong("tls_key", "must not be open to group or others (set its mode to 0600)");
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    certify(&site, &[]);
+    wrong("tls_certificate", "is the certificate of an authority");
+    let leaf = ["-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"];
+    let (ended, mut terms) = (KeyPair::generate().unwrap(), CertificateParams::new(["s.test".to_owned()]).unwrap());
+    (terms.not_before, terms.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2021, 1, 1));
+    std::fs::write(site.path("tls.pem"), terms.self_signed(&ended).unwrap().pem()).unwrap();
+    std::fs::write(&key, ended.serialize_pem()).unwrap();
+    wrong("tls_certificate", "has expired on 2021-01-01");
+    certify(&site, &leaf);
+    std::fs::copy(site.path("ca-key.pem"), &key).unwrap();
+    wrong("tls_key", "is the key of another certificate");
+    std::fs::write(site.path("tls.pem"), "no certificate").unwrap();
+    wrong("tls_certificate", "holds no certificate");
+    std::fs::remove_file(site.path("tls.pem")).unwrap();
+    wrong("tls_certificate", "cannot be read");
+}
+
+#[test]
+fn check_names_variables_that_nothing_reads_and_addresses_that_are_taken() {
+    let site = Site::new();
+    let output = check(&site).env("SIGNET_LISTNE", "127.0.0.1:1").env("SIGNET_NEW_SEAL_KEY", "x").output().unwrap();
+    let told = lines(&output);
+    assert!(output.status.success(), "a note: {told:?}");
+    assert_eq!(line(&told, "environment"), ("note", "SIGNET_LISTNE: nothing reads it (is SIGNET_LISTEN meant?)"));
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let output = check(&site).env("SIGNET_LISTEN", &address).output().unwrap();
+    let told = lines(&output);
+    assert!(!output.status.success() && line(&told, "listen").1.contains("taken by another program"), "{told:?}");
+    let output = check(&site).env("SIGNET_METRICS_LISTEN", "192.0.2.1:9").output().unwrap();
+    let told = lines(&output);
+    assert_eq!(line(&told, "metrics_listen"), ("wrong", "192.0.2.1:9: is no address of this machine"));
+    let output = check(&site).env("SIGNET_AUDIT", site.path("no/such/folder/audit.log")).output().unwrap();
+    let told = lines(&output);
+    assert!(!output.status.success() && line(&told, "audit").0 == "wrong", "{told:?}");
+    // Of the file alone nothing else is looked at.
+    let output = check(&site).arg("--file-only").env("SIGNET_LISTEN", &address).output().unwrap();
+    assert_eq!((output.status.success(), lines(&output).len()), (true, 1));
+}
+
+#[test]
+fn check_tries_the_database() {
+    let site = Site::new();
+    let database = cluster::shared().database();
+    let key = site.path("seal.key");
+    std::fs::write(&key, "5a".repeat(32)).unwrap();
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let configure = |url: &str| {
+        let text =
+            format!("listen = \"127.0.0.1:0\"\ndatabase_url = \"{url}\"\nseal_key_file = \"{}\"\n", key.display());
+        std::fs::write(site.path("signet.toml"), text).unwrap();
+    };
+    configure(&database.url());
+    let told = lines(&check(&site).output().unwrap());
+    assert!(line(&told, "store").1.contains("is empty yet"), "{told:?}");
+    site.init();
+    let told = lines(&check(&site).output().unwrap());
+    assert_eq!((line(&told, "store").0, line(&told, "seal").0), ("ok", "ok"), "{told:?}");
+    std::fs::write(&key, "00".repeat(32)).unwrap();
+    let output = check(&site).output().unwrap();
+    assert!(!output.status.success() && line(&lines(&output), "seal").0 == "wrong");
+    configure("postgres://nobody@127.0.0.1:9/none");
+    let output = check(&site).output().unwrap();
+    let told = lines(&output);
+    assert!(!output.status.success() && line(&told, "store").1.contains("out of reach"), "{told:?}");
+}
+
+/// What `signet health` says, and its status.
+fn health(command: &mut Command) -> (i32, String) {
+    let output = command.output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code().unwrap(), String::from_utf8(text).unwrap())
+}
+
+#[test]
+fn health_is_a_status_for_containers() {
+    let site = Site::new().with_tls("7");
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // As a container has it: every address, and a certificate that names another one than the loopback.
+    let asked =
+        |words: &[&str]| health(site.command(&[&["health"], words].concat()).env("SIGNET_LISTEN", free.to_string()));
+    let (code, text) = asked(&[]);
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("no answer"), "{text}");
+    site.init();
+    let mut serve = site.command(&["serve"]);
+    let served = crate::serve::Served::start(serve.env("SIGNET_LISTEN", free.to_string()), &site.path("log"));
+    assert_eq!(asked(&[]), (0, "ready\n".to_owned()));
+    assert_eq!(asked(&["--live"]), (0, "live\n".to_owned()));
+    // By address the certificate counts.
+    let address = format!("https://{free}");
+    let (code, _) = health(signet().args(["health"]).env("SIGNET_ADDR", &address));
+    assert_eq!(code, 1);
+    let ca = site.path("ca.pem");
+    assert_eq!(health(signet().args(["health"]).env("SIGNET_ADDR", &address).env("SIGNET_CACERT", ca)).0, 0);
+    // And check sees who has the address.
+    let output = check(&site).env("SIGNET_LISTEN", free.to_string()).output().unwrap();
+    let told = lines(&output);
+    assert!(line(&told, "listen").1.contains("signet") && output.status.success(), "{told:?}");
+    served.terminate();
+}
