@@ -9,6 +9,7 @@ use crate::secret::Secret;
 use crate::storage::backend::{Fact, FactWrite, Reader, Unit};
 use crate::storage::commit;
 use crate::storage::seal::{self, About, HANDOVER, Ring, SealKey, root};
+use crate::telemetry;
 
 /// How often a change of the seal is begun again because a data key was added meanwhile.
 const AGAIN: usize = 5;
@@ -112,7 +113,7 @@ impl Keys {
             runtime.spawn(async move {
                 match keys.rotate().await {
                     Ok(term) => tracing::info!(term, "data key rotated"),
-                    Err(error) => tracing::warn!(%error, "data key not rotated"),
+                    Err(error) => telemetry::not_done("data key not rotated", &error),
                 }
             });
         }

@@ -18,6 +18,7 @@ mod http;
 mod http2;
 mod judges;
 mod key_material;
+mod logs;
 mod metrics;
 mod model;
 mod mounts;
