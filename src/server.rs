@@ -13,6 +13,7 @@ mod connections;
 mod expect;
 mod http2;
 mod listener;
+mod mismatch;
 mod notify;
 pub mod operator;
 mod pulse;

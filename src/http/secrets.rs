@@ -14,6 +14,7 @@ pub mod answer;
 mod audit;
 pub mod cubbyhole;
 pub mod dialect;
+mod hints;
 pub mod identity;
 pub mod index;
 mod login;
@@ -93,6 +94,9 @@ pub async fn answer(state: State, request: &HttpRequest, raw_path: &str, payload
         }
         Err(error) => {
             log(&error, &id);
+            let mount = trail.line.mount.as_ref().map_or("", |mount| &mount.path);
+            let hint = hints::beside(&error, mount, trail.limit);
+            trail.courtesies.extend(hint);
             let mut response = render::error(&error, &id, &trail.courtesies);
             if error.kind() == Kind::UnsupportedMethod {
                 // Before anybody is known no path may say what it is.
@@ -116,6 +120,8 @@ struct Trail<'a> {
     raw_path: &'a str,
     line: Line,
     courtesies: Warnings,
+    /// Largest body, bytes.
+    limit: usize,
     compressible: bool,
     /// How the caller stands with the quota that holds for the request.
     standing: Option<Standing>,
@@ -140,6 +146,7 @@ impl<'a> Trail<'a> {
             method: request.method().as_str(),
             raw_path,
             courtesies: Warnings::default(),
+            limit: state.settings.max_body,
             compressible: false,
             standing: None,
             methods: None,
@@ -198,6 +205,7 @@ async fn steps(state: &State, request: &HttpRequest, payload: Payload, trail: &m
     let mut asked = asked(&state.auth.mounts(), request, trail.raw_path, settings)?;
     let target = Target::of(&state.auth.mounts(), &mut asked);
     trail.led_to(&target, &asked);
+    trail.limit = target.body_limit(settings);
     let address = caller_address(request, &settings.trusted_proxies)?;
     trail.line.from = address;
     trail.deadline = Instant::now() + settings.max_duration;

@@ -33,6 +33,7 @@ mod provider;
 mod proxies;
 mod readme;
 mod recorded;
+mod refusals;
 mod seal;
 mod serve;
 mod signers;
