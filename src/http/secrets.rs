@@ -379,7 +379,8 @@ async fn recognise(
     };
     let decision = state.auth.decide(&caller, asked.operation, target.place(asked), None);
     let may = target.allows(decision, asked);
-    if may && !believed && target.is_metrics() {
+    // Help is for others, too.
+    if decision.allowed && may && !believed && target.is_metrics() {
         state.auth.keep(&caller);
     }
     Ok(Known { may, caller: Some((caller, token)), believed })
