@@ -1,4 +1,5 @@
-//! Puts the commit into the version that `signet --version` prints, as `BUILD_VERSION`.
+//! Puts the commit into the version that `signet --version` prints, as `BUILD_VERSION`, and by itself into
+//! `BUILD_COMMIT_OF_SOURCES`, for the metrics.
 //!
 //! The variable `BUILD_COMMIT` says which it is, else git does; where neither knows, such as in an archive of the
 //! sources, the version stands alone. Runs again when the sources change, which are compiled then anyway, and not at
@@ -16,7 +17,9 @@ fn main() {
     }
     println!("cargo::rerun-if-env-changed=BUILD_COMMIT");
     let given = std::env::var("BUILD_COMMIT").ok().filter(|commit| !commit.is_empty());
-    let commit = given.or_else(commit).map(|commit| format!(" ({commit})")).unwrap_or_default();
+    let commit = given.or_else(commit);
+    println!("cargo::rustc-env=BUILD_COMMIT_OF_SOURCES={}", commit.as_deref().unwrap_or("unknown"));
+    let commit = commit.map(|commit| format!(" ({commit})")).unwrap_or_default();
     println!("cargo::rustc-env=BUILD_VERSION={}{commit}", env!("CARGO_PKG_VERSION"));
 }
 

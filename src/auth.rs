@@ -224,6 +224,7 @@ impl Auth {
         policies::ensure_default(&*store, &clock).await?;
         let policies = policies::load(&*store, 1).await?;
         let mounts = mounts::load(&*store).await?;
+        mounts::name_all(&mounts);
         let token_roles = RoleTable::load(&*store).await?;
         let quotas = quotas::load(&*store, None).await?;
         Ok(Arc::new(Self {
@@ -344,6 +345,21 @@ impl Auth {
             self.tokens.put(hash, Arc::clone(&caller), read_at, epoch);
         }
         Ok(caller)
+    }
+
+    /// Keeps a caller whose token has no limit of uses, so that it is known while the store cannot be asked.
+    pub fn keep(&self, caller: &Caller) {
+        if caller.uses_left.is_none() && !caller.is_batch() {
+            self.tokens.keep(caller.hash, self.clock.now());
+        }
+    }
+
+    /// The caller behind a token that was [kept](Auth::keep) within the last day, where nothing has changed since that
+    /// this node knows of: the token has not ended here, and neither it nor its entity nor any policy has changed.
+    pub fn kept(&self, token: &str, address: Option<IpAddr>) -> Option<Arc<Caller>> {
+        let now = self.clock.now();
+        let caller = self.tokens.kept(&hash_of(token)?, now)?;
+        (caller.is_current(&self.policies.load(), now) && caller.may_be_at(address)).then_some(caller)
     }
 
     async fn spend(&self, hash: TokenHash) -> Result<u32> {

@@ -33,7 +33,7 @@ use crate::keys::CloudSettings;
 use crate::keys::cloudakms::AkmsSealSettings;
 use crate::keys::pkcs11::Pkcs11SealSettings;
 use crate::secret::Secret;
-use crate::telemetry::LogFormat;
+use crate::telemetry::LogSettings;
 
 /// One setting, for people.
 pub struct Setting {
@@ -204,6 +204,12 @@ pub const SETTINGS: &[Setting] = &[
         "Devices that are told of every request and answer: tables, or the path of one file.",
     ),
     setting("log", "SIGNET_LOG", "info", "Log filter: a level, or target=level pairs joined by commas."),
+    setting(
+        "log_access",
+        "SIGNET_LOG_ACCESS",
+        "true",
+        "Log a line for every request, at level info with target signet::access.",
+    ),
     setting("log_format", "SIGNET_LOG_FORMAT", "text", "Form of log lines: text or json."),
     setting(
         "pkcs11_libraries",
@@ -338,10 +344,8 @@ pub struct Config {
     pub http: Settings,
     /// The devices that are told of every request and answer.
     pub audit: Vec<DeviceSettings>,
-    /// The log filter.
-    pub log: String,
-    /// The form of log lines.
-    pub log_format: LogFormat,
+    /// What is logged, and how.
+    pub log: LogSettings,
     /// The PKCS#11 libraries that managed keys may name.
     pub pkcs11_libraries: BTreeMap<String, PathBuf>,
     /// The cloud services of managed keys; what the provider's own variables say is not in it.
@@ -411,8 +415,14 @@ fn load_with(file: &Path, env: impl Fn(&str) -> Option<String>) -> Result<Config
 pub fn parse(text: &str, env: impl Fn(&str) -> Option<String>) -> Result<Config> {
     let file: Map<String, Value> = toml::from_str(text).map_err(|e| {
         // The message of the parser quotes the line; only its place is passed on.
-        let line = e.span().map_or(0, |span| text[..span.start.min(text.len())].lines().count().max(1));
-        Error::invalid(format!("line {line}: not valid TOML"))
+        let before = e.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let (line, column) =
+            (before.matches('\n').count() + 1, before.chars().rev().take_while(|c| *c != '\n').count());
+        Error::invalid(format!(
+            "line {line}, column {}: not valid TOML: a line is name = value, texts stand in quotes \
+             (listen = \"127.0.0.1:8200\"), and no name is given twice",
+            column + 1
+        ))
     })?;
     let file = flat(file);
     let mut problems = Vec::new();
@@ -439,6 +449,16 @@ pub fn clouds_of_environment(env: impl Fn(&str) -> Option<String>) -> Result<(Cl
     let mut read = Reader { fields: &fields, problems: &mut problems };
     let settings = (cloud::settings(&mut read), cloudb::settings(&mut read));
     if problems.is_empty() { Ok(settings) } else { Err(Error::invalid(problems.join("\n"))) }
+}
+
+/// What the environment alone says of the log: for commands that read no file.
+///
+/// # Errors
+/// `Invalid` with every problem, one per line.
+pub fn log_of_environment(env: impl Fn(&str) -> Option<String>) -> Result<LogSettings> {
+    let (fields, mut problems) = (given(&Map::new(), env), Vec::new());
+    let log = Reader { fields: &fields, problems: &mut problems }.log();
+    if problems.is_empty() { Ok(log) } else { Err(Error::invalid(problems.join("\n"))) }
 }
 
 /// Every setting's value: the environment's, else the file's, else the default.
@@ -474,6 +494,7 @@ fn flat(file: Map<String, Value>) -> Map<String, Value> {
 mod tests {
     use super::*;
     use crate::pki::serials::SerialNumbers;
+    use crate::telemetry::LogFormat;
     use proptest::prelude::*;
 
     fn none(_: &str) -> Option<String> {
@@ -491,7 +512,8 @@ mod tests {
         assert!(config.store == Store::Embedded("/var/lib/signet".into()));
         assert!(config.seal_key == SealKeySource::File("/var/lib/signet/seal.key".into()));
         assert_eq!(config.http, Settings::default());
-        assert_eq!((config.log.as_str(), config.log_format, config.workers), ("info", LogFormat::Text, 0));
+        let log = LogSettings { filter: "info".to_owned(), format: LogFormat::Text, access: true };
+        assert_eq!((config.log, config.workers), (log, 0));
         assert_eq!((config.tls, config.metrics_listen, config.commit_queue), (None, None, 4096));
         assert_eq!((config.max_connections, config.max_connections_per_address), (0, 0));
         assert!(config.pkcs11_libraries.is_empty());
@@ -519,7 +541,7 @@ mod tests {
             _ => None,
         };
         let config = parse("data_dir = \"d\"\nworkers = 2\nlog = \"warn\"", env).ok().unwrap();
-        assert_eq!((config.workers, config.log.as_str()), (3, "warn"));
+        assert_eq!((config.workers, &config.log.filter[..]), (3, "warn"));
         assert_eq!(config.pkcs11_libraries["b"], Path::new("/lib/b.so"));
     }
 
@@ -555,7 +577,8 @@ mod tests {
             assert!(error.contains(name), "{name} in {error}");
         }
         assert!(!error.contains("hunter2"));
-        assert_eq!(refusal("a = 1\nlisten = \"hunter2"), "line 2: not valid TOML");
+        let unread = refusal("a = 1\nlisten = \"hunter2");
+        assert!(unread.starts_with("line 2, column 18: not valid TOML: ") && !unread.contains("hunter2"), "{unread}");
     }
 
     #[test]

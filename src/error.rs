@@ -50,6 +50,30 @@ pub enum Kind {
     Internal,
 }
 
+impl Kind {
+    /// What it is, for people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+            Self::Invalid => "invalid",
+            Self::Unauthenticated => "not authenticated",
+            Self::Forbidden => "forbidden",
+            Self::NotFound => "not found",
+            Self::Conflict => "conflict",
+            Self::Precondition => "a precondition does not hold",
+            Self::TooLarge => "too large",
+            Self::HeadersTooLarge => "headers too large",
+            Self::BadGateway => "a backend refused our credential",
+            Self::UnsupportedMedia => "media type not supported",
+            Self::UnsupportedMethod => "method not supported",
+            Self::Busy => "busy",
+            Self::Quota => "quota used up",
+            Self::Unavailable => "unavailable",
+            Self::Internal => "internal error",
+        }
+    }
+}
+
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
 /// An error with a text for the caller and a cause for the log. Clones share the cause, so that everybody who
@@ -120,7 +144,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.text.is_empty() {
-            return write!(f, "{:?}", self.kind);
+            return f.write_str(self.kind.words());
         }
         f.write_str(&self.text)
     }

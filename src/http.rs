@@ -5,9 +5,11 @@
 //! what both need stands beside them, such as what a worker holds ([`state`]), how bodies are read ([`body`]) and
 //! where a caller is ([`address`]).
 
+pub mod access;
 pub mod address;
 pub mod body;
 pub mod encoding;
+pub mod figures;
 pub mod jsonapi;
 pub mod public;
 pub mod rate;
@@ -17,14 +19,25 @@ pub mod secrets;
 pub mod settings;
 pub mod state;
 
+use std::sync::LazyLock;
+
 use actix_web::dev::Payload;
 use actix_web::http::header::{ALLOW, CONTENT_TYPE};
 use actix_web::http::{Method, StatusCode};
 use actix_web::web::{self, ServiceConfig};
 use actix_web::{FromRequest, Handler, HttpRequest, HttpResponse, Resource};
 
-use crate::telemetry;
+use crate::telemetry::{self, RouteMeter};
 use state::State;
+
+/// What access lines call the paths that belong to no wire.
+static METRICS: LazyLock<RouteMeter> = LazyLock::new(|| beside("metrics"));
+static DISCOVERY: LazyLock<RouteMeter> = LazyLock::new(|| beside("terraform.json"));
+static NONE: LazyLock<RouteMeter> = LazyLock::new(|| beside("none"));
+
+fn beside(route: &str) -> RouteMeter {
+    RouteMeter::new("server", "read", route.to_owned())
+}
 
 /// The services of one worker.
 pub fn configure(app: &mut ServiceConfig, state: State) {
@@ -37,8 +50,8 @@ pub fn configure(app: &mut ServiceConfig, state: State) {
 }
 
 /// The services of the listener that serves the metrics alone, open to whoever reaches it.
-pub fn configure_metrics(app: &mut ServiceConfig) {
-    app.service(read_only("/metrics", metrics_text)).default_service(web::to(nothing));
+pub fn configure_metrics(app: &mut ServiceConfig, state: State) {
+    app.app_data(state).service(read_only("/metrics", open_metrics)).default_service(web::to(nothing));
 }
 
 /// A path that is read and nothing else.
@@ -51,10 +64,11 @@ where
     resource.default_service(web::to(only_reads))
 }
 
-async fn only_reads() -> HttpResponse {
+async fn only_reads(request: HttpRequest) -> HttpResponse {
+    access::beside_the_wires(&request, &NONE, StatusCode::METHOD_NOT_ALLOWED);
     let mut refused = HttpResponse::MethodNotAllowed();
     refused.insert_header((ALLOW, "GET, HEAD")).insert_header((CONTENT_TYPE, secrets::render::JSON));
-    refused.body("{\"errors\":[]}")
+    refused.body("{\"errors\":[\"unsupported operation\"]}")
 }
 
 /// The worker's state, as a handler's argument.
@@ -72,19 +86,20 @@ async fn secrets_service(state: State, request: HttpRequest, payload: web::Paylo
     // What the router matched may be spelt otherwise (`/%761/…`); only the plain form is served.
     match request.uri().path().strip_prefix("/v1/") {
         Some(path) => secrets::answer(state, &request, path, payload).await,
-        None => nothing().await,
+        None => nothing(request).await,
     }
 }
 
 async fn projects_api(state: State, request: HttpRequest, payload: web::Payload) -> HttpResponse {
     match request.uri().path().strip_prefix("/api/v2/") {
         Some(path) => jsonapi::answer(state, &request, path, payload).await,
-        None => nothing().await,
+        None => nothing(request).await,
     }
 }
 
 /// Where clients find the projects API. They send their token along; it is not looked at.
-async fn discovery() -> HttpResponse {
+async fn discovery(request: HttpRequest) -> HttpResponse {
+    access::beside_the_wires(&request, &DISCOVERY, StatusCode::OK);
     HttpResponse::Ok().insert_header((CONTENT_TYPE, secrets::render::JSON)).body("{\"tfe.v2\":\"/api/v2/\"}")
 }
 
@@ -92,20 +107,28 @@ async fn discovery() -> HttpResponse {
 async fn metrics_page(state: State, request: HttpRequest, payload: web::Payload) -> HttpResponse {
     if state.settings.open_metrics {
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-        return if reads { metrics_text(request).await } else { only_reads().await };
+        return if reads { open_metrics(state, request).await } else { only_reads(request).await };
     }
-    let answer = secrets::answer(state, &request, "sys/metrics", payload).await;
+    let answer = secrets::answer(state.clone(), &request, "sys/metrics", payload).await;
     // Without a query it is neither help nor another form that was asked for: this page is always text.
     let granted = answer.status() == StatusCode::OK && request.query_string().is_empty();
-    if granted { metrics_text(request).await } else { answer }
+    if granted { metrics_text(&state, request).await } else { answer }
 }
 
-async fn metrics_text(request: HttpRequest) -> HttpResponse {
-    let text = telemetry::rendered_metrics();
+/// The metrics page where it is open.
+async fn open_metrics(state: State, request: HttpRequest) -> HttpResponse {
+    access::beside_the_wires(&request, &METRICS, StatusCode::OK);
+    metrics_text(&state, request).await
+}
+
+async fn metrics_text(state: &State, request: HttpRequest) -> HttpResponse {
+    let text = telemetry::rendered_metrics(&figures::of(state));
     let response = HttpResponse::Ok().insert_header((CONTENT_TYPE, telemetry::METRICS_TYPE)).body(text);
     encoding::offered(response, request.headers()).await
 }
 
-async fn nothing() -> HttpResponse {
-    HttpResponse::NotFound().insert_header((CONTENT_TYPE, secrets::render::JSON)).body("{\"errors\":[]}")
+async fn nothing(request: HttpRequest) -> HttpResponse {
+    access::beside_the_wires(&request, &NONE, StatusCode::NOT_FOUND);
+    let text = "{\"errors\":[\"no such path: the secrets service is below /v1/, the projects API below /api/v2/\"]}";
+    HttpResponse::NotFound().insert_header((CONTENT_TYPE, secrets::render::JSON)).body(text)
 }

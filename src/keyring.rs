@@ -171,9 +171,9 @@ impl Keyring {
         loop {
             let until = Instant::now() + TICK;
             if let Err(error) = self.tick().await {
-                tracing::warn!(%error, "the data keys were not looked after; tried again soon");
+                telemetry::not_done("the data keys were not looked after and are soon", &error);
             } else if let Err(error) = self.re_seal(until).await {
-                tracing::warn!(%error, "re-sealing of stored values stopped; it goes on soon");
+                telemetry::not_done("re-sealing of stored values stopped and goes on soon", &error);
             }
             let _ = tokio::time::timeout_at(until.into(), self.changed.notified()).await;
         }

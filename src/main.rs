@@ -11,7 +11,9 @@ use clap::Parser;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    match cli::Command::parse().run() {
+    let done = cli::Command::parse().run();
+    signet::telemetry::flush_logs();
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "signet: {error}");

@@ -139,7 +139,7 @@ impl Nodes {
             let _ = tokio::time::timeout(pause, woken.notified()).await;
             let result = follower.look().await;
             if let (Err(error), false) = (&result, warned) {
-                tracing::warn!(%error, cause = ?std::error::Error::source(error), "not following the other nodes at present");
+                telemetry::not_done("not following the other nodes at present", error);
             }
             warned = result.is_err();
             tokio::time::sleep(PACE).await;

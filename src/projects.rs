@@ -93,7 +93,7 @@ impl Projects {
                 async move { last_use::note(&mut tx, &caller).await }.boxed_local()
             });
             if let Err(refusal) = noted.await {
-                tracing::debug!("the use of a token was not noted: {:?}", refusal.kind);
+                tracing::debug!("the use of a token was not noted: {}", refusal.kind.words());
             }
         });
     }

@@ -14,6 +14,7 @@ mod connections;
 mod expect;
 mod http2;
 mod listener;
+mod mismatch;
 mod notify;
 pub mod operator;
 mod pulse;
@@ -21,6 +22,7 @@ mod signals;
 mod stream;
 pub mod tls;
 pub mod verify;
+mod watch;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -68,6 +70,8 @@ use pulse::Pulse;
 pub use signals::{Signals, Wish};
 use tls::Certificate;
 
+/// What the metrics call the listener of the wires.
+const MAIN: &str = "main";
 /// How many connections the listener of the metrics holds.
 const METRICS_CAPS: Caps = Caps { total: 32, per_address: 16 };
 /// How long the store may take to close once requests have drained. With the drain, a stop takes less than
@@ -79,6 +83,8 @@ const SIGNERS_END: Duration = Duration::from_secs(1);
 const SWEEP: Duration = Duration::from_secs(30);
 /// Between two looks at which rotated secrets are due.
 const ROTATE: Duration = Duration::from_secs(1);
+/// Between two looks at whether the store answers while nothing fails.
+pub const STORE_WATCH: Duration = Duration::from_secs(5);
 /// Between two upkeeps of the metrics.
 const UPKEEP: Duration = Duration::from_secs(5);
 /// RFC 6797: clients that were here over TLS do not come back without it for a year.
@@ -120,6 +126,8 @@ pub struct Options {
     /// Largest difference between this machine's clock and that of a shared database; usually
     /// [`nodes::SKEW_LIMIT`](crate::nodes::SKEW_LIMIT).
     pub skew_limit: Duration,
+    /// Between two looks at whether the store answers while nothing fails; usually [`STORE_WATCH`].
+    pub store_watch: Duration,
 }
 
 /// How many connections the listeners hold.
@@ -146,6 +154,7 @@ pub struct Server {
     public: Option<(SocketAddr, Caps)>,
     workers: usize,
     caps: Caps,
+    store_watch: Duration,
 }
 
 impl Server {
@@ -179,14 +188,14 @@ impl Server {
         };
         let storage = storage::open(options.storage).await?;
         let stores = between(storage.stores());
-        let Options { listen, tls, metrics_listen, .. } = options;
+        let Options { listen, tls, metrics_listen, store_watch, .. } = options;
         let keys = Keys { libraries: options.pkcs11_libraries, cloud: options.cloud, signers: options.signers };
         let Options { clock, logins, settings, skew_limit, audit, listeners, .. } = options;
         let given = Given { clock, logins, settings, skew_limit, audit, listeners };
         match domains(stores, keys, given, kinds).await {
             Ok(shared) => {
                 let shared = Arc::new(shared);
-                Ok(Self { shared, storage, folder, listen, tls, metrics_listen, public, workers, caps })
+                Ok(Self { shared, storage, folder, listen, tls, metrics_listen, public, workers, caps, store_watch })
             }
             Err(error) => {
                 // Lets go of the data, so that the next attempt finds it free.
@@ -211,7 +220,8 @@ impl Server {
         let pulse = Pulse::new(self.workers);
         let all = || {
             let main = self.bind(&pulse)?;
-            Ok((main, self.metrics_listen.map(bind_metrics).transpose()?, self.bind_public()?))
+            let metrics = self.metrics_listen.map(|at| self.bind_metrics(at)).transpose()?;
+            Ok((main, metrics, self.bind_public()?))
         };
         let (main, metrics, public) = match all() {
             Ok(bound) => bound,
@@ -231,9 +241,11 @@ impl Server {
             upkeep().boxed_local(),
             rotate(self.shared.clone()).boxed_local(),
             keep_keys(self.shared.clone()).boxed_local(),
+            watch::store(self.shared.clone(), self.store_watch).boxed_local(),
         ];
         let tasks = self.shared.mounts.tasks().into_iter().chain(own).map(actix_rt::spawn).collect();
         let operator = self.operator();
+        self.measure_certificate();
         let (metrics, public) = (metrics.map(Bound::serve), public.map(Bound::serve));
         Ok(Running { main: main.serve(), metrics, public, operator, tasks, pulse, server: self })
     }
@@ -256,7 +268,7 @@ impl Server {
             app.wrap(Condition::new(over_tls, hsts)).wrap_fn(listener::exchange)
         };
         let tls = self.tls.as_ref().map(Certificate::server_config).transpose()?;
-        let connections = Connections::new("main", self.caps, self.exempt());
+        let connections = Connections::new(MAIN, self.caps, self.exempt());
         listener::bind(Setup { address: self.listen, tls, workers: self.workers, connections }, app)
     }
 
@@ -279,6 +291,24 @@ impl Server {
         loopback().into_iter().chain(self.shared.settings.trusted_proxies.iter().copied()).collect()
     }
 
+    /// Until when the certificate of the listener is valid.
+    fn measure_certificate(&self) {
+        let (from, until) = self.tls.as_ref().map_or((0, 0), Certificate::validity);
+        metrics::gauge!(telemetry::TLS_NOT_BEFORE, "listener" => MAIN).set(from as f64);
+        metrics::gauge!(telemetry::TLS_NOT_AFTER, "listener" => MAIN).set(until as f64);
+    }
+
+    /// The listener of the metrics alone.
+    fn bind_metrics(&self, address: SocketAddr) -> Result<Bound<impl FnOnce() -> dev::Server + use<>>> {
+        let (shared, connections) =
+            (self.shared.clone(), Connections::new("metrics", METRICS_CAPS, loopback().to_vec()));
+        let app = move || {
+            let state = State::new(shared.clone());
+            App::new().configure(|app| http::configure_metrics(app, state)).wrap_fn(listener::exchange)
+        };
+        listener::bind(Setup { address, tls: None, workers: 1, connections }, app)
+    }
+
     /// Closes the store of a server that does not serve.
     ///
     /// # Errors
@@ -289,13 +319,6 @@ impl Server {
             .await
             .unwrap_or_else(|_| Err(Error::new(Kind::Unavailable, "storage: took too long to close")))
     }
-}
-
-/// The listener of the metrics alone.
-fn bind_metrics(address: SocketAddr) -> Result<Bound<impl FnOnce() -> dev::Server>> {
-    let connections = Connections::new("metrics", METRICS_CAPS, loopback().to_vec());
-    let app = || App::new().configure(http::configure_metrics).wrap_fn(listener::exchange);
-    listener::bind(Setup { address, tls: None, workers: 1, connections }, app)
 }
 
 /// What managed keys are made of.
@@ -429,7 +452,7 @@ async fn sweep(shared: Arc<Shared>) {
                     shared.mounts.tokens_ended();
                 }
             }
-            Err(error) => tracing::warn!("ended tokens were not swept: {error}"),
+            Err(error) => telemetry::not_done("ended tokens were not swept", &error),
         }
     }
 }
@@ -544,6 +567,7 @@ impl Running {
             }
         };
         metrics::counter!(telemetry::TLS_RELOADS, "result" => result).increment(1);
+        self.server.measure_certificate();
     }
 
     /// Takes no new connections, lets running requests finish, ends the signers of managed keys, closes the store.

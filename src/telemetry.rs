@@ -1,11 +1,17 @@
 //! Metrics and logs: the catalogue of every metric ([`catalogue`]), the exporter, the access metrics of
-//! a route, the log set-up ([`logs`]).
+//! a route, the log set-up ([`logs`]), the line of every request ([`access`]), a store that fails ([`outage`]).
 //!
 //! Labels come from closed sets (a route's pattern, an operation, a status), never from what a
 //! caller sent. What a request records goes through handles that were registered once.
 
+pub mod access;
 pub mod catalogue;
+mod live;
 pub mod logs;
+pub mod outage;
+mod output;
+mod paths;
+mod process;
 mod summary;
 
 use std::sync::{LazyLock, OnceLock};
@@ -15,7 +21,10 @@ use metrics::{Counter, Histogram, Label};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
 pub use self::catalogue::*;
-pub use self::logs::{LogFormat, install_logs, is_log_filter};
+pub use self::live::Series;
+pub use self::logs::{LogFormat, LogSettings, flush_logs, install_logs, is_log_filter};
+pub use self::outage::not_done;
+pub use self::paths::{mount_path, name_mounts};
 use crate::error::{Error, Result};
 
 static EXPORTER: OnceLock<PrometheusHandle> = OnceLock::new();
@@ -38,7 +47,7 @@ fn install() -> std::result::Result<(), metrics_exporter_prometheus::BuildError>
         }
     }
     let handle = builder.install_recorder()?;
-    CATALOGUE.iter().for_each(register);
+    CATALOGUE.iter().filter(|metric| !metric.live).for_each(register);
     let _ = EXPORTER.set(handle);
     Ok(())
 }
@@ -70,14 +79,19 @@ fn register(metric: &Metric) {
 /// The media type of the Prometheus text form.
 pub const METRICS_TYPE: &str = "text/plain; version=0.0.4";
 
-/// The metrics in Prometheus text form; empty before [`install_metrics`].
-pub fn rendered_metrics() -> String {
-    EXPORTER.get().map(PrometheusHandle::render).unwrap_or_default()
+/// The metrics in Prometheus text form, with the figures of the server that were looked up for them; none before
+/// [`install_metrics`].
+pub fn rendered_metrics(looked_up: &[Series]) -> String {
+    let Some(exporter) = EXPORTER.get() else { return String::new() };
+    let mut page = exporter.render();
+    live::write(&mut page, &live::of_process());
+    live::write(&mut page, looked_up);
+    page
 }
 
 /// The metrics as JSON: lists `Gauges`, `Counters`, `Samples` and the empty `Points`.
-pub fn summarised_metrics() -> serde_json::Map<String, serde_json::Value> {
-    summary::of(&rendered_metrics())
+pub fn summarised_metrics(looked_up: &[Series]) -> serde_json::Map<String, serde_json::Value> {
+    summary::of(&rendered_metrics(looked_up))
 }
 
 /// Moves recorded samples into their buckets. Must run every few seconds, or samples pile up.
@@ -109,6 +123,11 @@ impl RouteMeter {
         Self { labels, seconds: OnceLock::new(), answers: [const { OnceLock::new() }; STATUSES.len()] }
     }
 
+    /// The service, the operation and the route.
+    pub fn names(&self) -> [&str; 3] {
+        self.labels.each_ref().map(Label::value)
+    }
+
     /// Records one answer.
     pub fn record(&self, status: u16, took: Duration) {
         let seconds = self.seconds.get_or_init(|| metrics::histogram!(HTTP_SECONDS, self.labels.to_vec()));
@@ -135,7 +154,7 @@ mod tests {
         meter.record(200, Duration::from_millis(3));
         meter.record(200, Duration::from_millis(3));
         meter.record(299, Duration::from_millis(3));
-        let text = rendered_metrics();
+        let text = rendered_metrics(&[]);
         let line = |status| {
             format!("{HTTP_REQUESTS}{{service=\"test\",operation=\"read\",route=\"kind/:name\",status=\"{status}\"}}")
         };

@@ -4,6 +4,9 @@
 //! longer than that; on this node a revocation takes effect at once. From half that age on, one request
 //! reads the row again while the others go on with what is there, so a busy token costs two reads a
 //! second and never a stampede. The table is bounded, and its keys are hashes: it holds no token.
+//!
+//! Who read the metrics is kept beside them for a day, for a store that cannot be asked any more. What removes an entry
+//! removes that as well.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -17,6 +20,8 @@ const MAX_AGE: Duration = Duration::from_secs(1);
 const REFRESH_AGE: Duration = Duration::from_millis(500);
 const SHARDS: usize = 16;
 const MAX_PER_SHARD: usize = 4_096;
+const MAX_KEPT: time::Duration = time::Duration::DAY;
+const MAX_KEPT_PER_SHARD: usize = 16;
 
 #[derive(Default)]
 pub(super) struct TokenCache {
@@ -26,6 +31,8 @@ pub(super) struct TokenCache {
 #[derive(Default)]
 struct Shard {
     entries: HashMap<TokenHash, Entry>,
+    /// Who is believed while the store cannot be asked, and since when.
+    kept: HashMap<TokenHash, (Arc<Caller>, Time)>,
     /// Moves on with every removal; see [`TokenCache::put`].
     epoch: u64,
 }
@@ -81,6 +88,7 @@ impl TokenCache {
             let mut shard = self.shard(hash);
             shard.epoch += 1;
             shard.entries.remove(hash);
+            shard.kept.remove(hash);
         }
     }
 
@@ -90,7 +98,24 @@ impl TokenCache {
             let mut shard = lock(shard);
             shard.epoch += 1;
             shard.entries.clear();
+            shard.kept.clear();
         }
+    }
+
+    /// Keeps a caller for a store that cannot be asked, unless the token was removed since it was read.
+    pub(super) fn keep(&self, hash: TokenHash, now: Time) {
+        let mut shard = self.shard(&hash);
+        let Some(caller) = shard.entries.get(&hash).map(|entry| Arc::clone(&entry.caller)) else { return };
+        shard.kept.retain(|_, (_, since)| is_kept(*since, now));
+        if shard.kept.len() < MAX_KEPT_PER_SHARD || shard.kept.contains_key(&hash) {
+            shard.kept.insert(hash, (caller, now));
+        }
+    }
+
+    /// A caller that was kept within the last day.
+    pub(super) fn kept(&self, hash: &TokenHash, now: Time) -> Option<Arc<Caller>> {
+        let shard = self.shard(hash);
+        shard.kept.get(hash).filter(|(_, since)| is_kept(*since, now)).map(|(caller, _)| Arc::clone(caller))
     }
 
     /// Drops what nobody may use any more.
@@ -108,6 +133,11 @@ impl TokenCache {
 fn is_fresh(entry: &Entry, now: Time) -> bool {
     let age = now - entry.read_at;
     !age.is_negative() && age < MAX_AGE
+}
+
+fn is_kept(since: Time, now: Time) -> bool {
+    let age = now - since;
+    !age.is_negative() && age < MAX_KEPT
 }
 
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {

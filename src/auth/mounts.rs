@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::digest;
-pub(super) use change::load;
+pub(super) use change::{load, name_all};
 pub use kind::{Family, MountKind};
 pub use moves::Move;
 use serde::{Deserialize, Serialize};

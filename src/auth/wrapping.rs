@@ -19,6 +19,7 @@ use super::{Auth, Caller};
 use crate::clock::{Time, rfc3339};
 use crate::error::{Error, Kind, Result};
 use crate::secret::Secret;
+use crate::telemetry;
 
 /// The path of the wrapped answer among what its token keeps; no other entry has it.
 const ANSWER: &str = "";
@@ -180,7 +181,7 @@ impl Auth {
         let Some(kept) = self.store.cubbyhole(caller.hash, ANSWER.to_owned()).await? else { return Ok(None) };
         // The use is spent, so nobody gets it again: a row that stays is swept.
         if let Err(error) = self.store.commit(vec![AuthWrite::TokenRevoke(caller.hash)]).await {
-            tracing::warn!("a wrapping token that was used stays until it is swept: {error}");
+            telemetry::not_done("a wrapping token that was used stays until it is swept", &error);
         }
         Wrapped::of(&Zeroizing::new(kept.body)).map(Some)
     }

@@ -32,7 +32,7 @@ use signet::pki::check::validity::Limits;
 use signet::pki::mount::role::{Role, RoleKeys, SignatureBits};
 use signet::projects::{Access, Projects, setup, token};
 use signet::random;
-use signet::server::{ConnectionLimits, Options, Server, Signals};
+use signet::server::{ConnectionLimits, Options, STORE_WATCH, Server, Signals};
 use signet::storage::seal::SealKey;
 use signet::storage::{self, Database, PostgresUrl};
 
@@ -158,6 +158,7 @@ fn options(folder: &Path, database: Database, listen: SocketAddr, pkcs11_librari
         audit: Vec::new(),
         listeners: Vec::new(),
         skew_limit: SKEW_LIMIT,
+        store_watch: STORE_WATCH,
     })
 }
 

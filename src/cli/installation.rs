@@ -9,7 +9,6 @@ use signet::keys::{Libraries, cloudakms, pkcs11};
 use signet::server::forbid_core_dumps;
 use signet::storage::seal::SealKey;
 use signet::storage::{Database, PostgresUrl};
-use signet::telemetry::LogFormat;
 use signet::{storage, telemetry};
 
 /// What the first root token is called; at most one of the name is ever made.
@@ -18,7 +17,7 @@ pub(super) const ROOT_NAME: &str = "root";
 /// The configuration, with logs set up as it says and core dumps forbidden.
 pub(super) fn prepared(file: &Path) -> Result<Config> {
     let config = config::load(file)?;
-    telemetry::install_logs(&config.log, config.log_format)?;
+    telemetry::install_logs(&config.log)?;
     forbid_core_dumps()?;
     Ok(config)
 }
@@ -57,7 +56,5 @@ pub(super) fn seal_key(config: &Config) -> Result<SealKey> {
 
 /// Logs for commands that read no configuration file.
 pub(super) fn logs_from_environment() -> Result<()> {
-    let filter = std::env::var("SIGNET_LOG").unwrap_or_else(|_| "info".to_owned());
-    let json = std::env::var("SIGNET_LOG_FORMAT").is_ok_and(|format| format == "json");
-    telemetry::install_logs(&filter, if json { LogFormat::Json } else { LogFormat::Text })
+    telemetry::install_logs(&config::log_of_environment(|name| std::env::var(name).ok())?)
 }

@@ -9,6 +9,7 @@ use signet::clock::Clock;
 use signet::config;
 use signet::error::{Error, Result};
 use signet::server::forbid_core_dumps;
+use signet::telemetry::LogSettings;
 use signet::{storage, telemetry};
 
 use super::installation::storage_options;
@@ -25,7 +26,8 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let config = config::load(&arguments.config)?;
     // Whatever the filter, the migrations are told: they are what this command is for.
-    telemetry::install_logs(&format!("{},signet::storage=info", config.log), config.log_format)?;
+    let filter = format!("{},signet::storage=info", config.log.filter);
+    telemetry::install_logs(&LogSettings { filter, ..config.log.clone() })?;
     forbid_core_dumps()?;
     actix_rt::System::new().block_on(async {
         storage::open(storage_options(&config, Clock::system())?).await?.shutdown().await?;

@@ -13,7 +13,7 @@ use signet::error::{Error, Kind, Result};
 use signet::keys::Libraries;
 use signet::nodes::SKEW_LIMIT;
 use signet::server::tls::Certificate;
-use signet::server::{ConnectionLimits, Options, Reread, Server, Signals};
+use signet::server::{ConnectionLimits, Options, Reread, STORE_WATCH, Server, Signals};
 use signet::storage::{self, Database};
 
 use super::installation::{ROOT_NAME, prepared, storage_options};
@@ -78,6 +78,7 @@ async fn serve(config: Config, libraries: Reread<Libraries>) -> Result<()> {
         metrics_listen: config.metrics_listen,
         public_listen: config.public_listen,
         skew_limit: SKEW_LIMIT,
+        store_watch: STORE_WATCH,
         workers: config.workers,
         connections: ConnectionLimits {
             max: config.max_connections,

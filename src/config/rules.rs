@@ -15,7 +15,7 @@ use crate::http::settings::Settings;
 use crate::outbound::Reach;
 use crate::pki::serials::SerialNumbers;
 use crate::secret::Secret;
-use crate::telemetry::{LogFormat, is_log_filter};
+use crate::telemetry::{LogFormat, LogSettings, is_log_filter};
 
 /// The configuration in `fields`; what breaks a rule is noted in `problems` and stood in for.
 pub(super) fn checked(fields: &Fields, problems: &mut Vec<String>) -> Config {
@@ -55,7 +55,6 @@ pub(super) fn checked(fields: &Fields, problems: &mut Vec<String>) -> Config {
         },
         audit: audit::devices(&mut read),
         log: read.log(),
-        log_format: read.log_format(),
         pkcs11_libraries: read.libraries(),
         cloud: cloud::settings(&mut read),
         logins: LoginSettings {
@@ -174,7 +173,12 @@ impl Reader<'_> {
         Store::Embedded(PathBuf::new())
     }
 
-    fn log(&mut self) -> String {
+    pub(super) fn log(&mut self) -> LogSettings {
+        let access = self.one("log_access", Fields::bool, "true or false").unwrap_or_default();
+        LogSettings { filter: self.log_filter(), format: self.log_format(), access }
+    }
+
+    fn log_filter(&mut self) -> String {
         let rule = "a level such as info, or target=level, joined by commas";
         let text = self.one("log", Fields::text, rule).unwrap_or_default();
         if !is_log_filter(&text) {

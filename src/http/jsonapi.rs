@@ -37,6 +37,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 
+use super::access::Line;
 use super::address::caller_address;
 use super::body::{is_too_long_to_begin, passed_over, raw};
 use super::encoding::{self, ENCODED, is_encoded};
@@ -64,14 +65,13 @@ static INTEGRATION: HeaderName = HeaderName::from_static("x-terraform-integratio
 /// Answers one request. `raw_path` is what follows `/api/v2/` in the request line, still encoded.
 pub async fn answer(state: State, request: &HttpRequest, raw_path: &str, payload: Payload) -> HttpResponse {
     static UNROUTED: LazyLock<RouteMeter> = LazyLock::new(|| RouteMeter::new("projects", "none", "none".to_owned()));
-    let started = Instant::now();
-    let id = RequestId::random();
+    let id = RequestId::of(request.headers());
     let mut rate = None;
     let found = table::find(raw_path, request.method());
-    let meter = found.as_ref().map_or(&*UNROUTED, |found| found.meter);
+    let mut line = Line::begin(id, found.as_ref().map_or(&*UNROUTED, |found| found.meter));
     let mut trail = Trail::new(&state, request, raw_path, &id);
     let outcome = match found {
-        Ok(found) => steps(&state, request, found, payload, &mut rate, &mut trail).await,
+        Ok(found) => steps(&state, request, found, payload, &mut rate, (&mut trail, &mut line)).await,
         Err(refusal) => Err(refusal),
     };
     let response = match trail.recorded(outcome).await {
@@ -90,7 +90,7 @@ pub async fn answer(state: State, request: &HttpRequest, raw_path: &str, payload
             response
         }
     };
-    meter.record(response.status().as_u16(), started.elapsed());
+    line.end(response.status().as_u16());
     response
 }
 
@@ -100,13 +100,14 @@ async fn steps(
     found: Found,
     payload: Payload,
     rate: &mut Option<Left>,
-    trail: &mut Trail<'_>,
+    (trail, line): (&mut Trail<'_>, &mut Line),
 ) -> Result<Reply, Refusal> {
     let deadline = trail.deadline();
     if found.route.open {
         trail.skip();
     }
     let address = caller_address(request, &state.settings.trusted_proxies)?;
+    line.from = address;
     if found.route.open {
         return Ok(Reply::Empty);
     }
@@ -119,15 +120,17 @@ async fn steps(
         && let Ok(token) = token
     {
         let read = guarded(deadline, read(state, request, address, found, token)).await;
-        let (reply, left) = read?;
+        let Read { caller, left, answer } = read?;
+        line.subject(caller.as_ref());
         *rate = left;
-        return reply;
+        return answer.map(Answer::render);
     }
     let caller = match token {
         Ok(token) => guarded(deadline, identify(state, token)).await,
         Err(refusal) => Err(refusal),
     };
     trail.known(caller.as_ref().ok());
+    line.subject(caller.as_ref().ok());
     match state.limits.take(caller.as_ref().ok(), address) {
         Ok(left) => *rate = left,
         Err((refusal, left)) => {
@@ -173,15 +176,14 @@ struct Read {
     answer: Result<Answer, Refusal>,
 }
 
-/// A read is one session: it finds out who asks, counts the request, and answers. What it answers, with what is left
-/// of the caller's rate.
+/// A read is one session: it finds out who asks, counts the request, and answers.
 async fn read(
     state: &State,
     request: &HttpRequest,
     address: Option<IpAddr>,
     found: Found,
     token: Secret,
-) -> Result<(Result<Reply, Refusal>, Option<Left>), Refusal> {
+) -> Result<Read, Refusal> {
     let (shared, route) = (Arc::clone(state.shared()), found.route);
     let query = Query::parse(request.query_string());
     let asked = asked(state, request, found);
@@ -204,11 +206,11 @@ async fn read(
         }
         .boxed_local()
     });
-    let Read { caller, left, answer } = found.await?;
-    if let Some(caller) = caller {
-        state.projects.note_use(&caller);
+    let read = found.await?;
+    if let Some(caller) = &read.caller {
+        state.projects.note_use(caller);
     }
-    Ok((answer.map(Answer::render), left))
+    Ok(read)
 }
 
 /// A refusal as something that a session gives, so that the session is not undone for it.

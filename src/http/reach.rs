@@ -11,7 +11,8 @@ use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared, join};
 
 use crate::auth::store::{AuthStore, TokenHash};
-use crate::error::Kind;
+use crate::error::{Error, Kind};
+use crate::telemetry::not_done;
 
 /// How long a verdict holds.
 const HOLDS: Duration = Duration::from_secs(1);
@@ -62,13 +63,17 @@ impl Reach {
 }
 
 /// Writes nothing and reads a token that nobody has. A full queue tells nothing: the store may be busy
-/// or hang, so the verdict `before` stands.
+/// or hang, so the verdict `before` stands. Why the store does not answer goes to the log.
 async fn ask(store: Arc<dyn AuthStore>, before: bool) -> bool {
-    let answers = |kind: Option<Kind>| match kind {
+    let answers = |failure: Option<Error>| match failure {
         None => true,
-        Some(Kind::Busy) => before,
-        Some(_) => false,
+        Some(error) if error.kind() == Kind::Busy => before,
+        Some(error) => {
+            not_done("the store was not reached", &error);
+            false
+        }
     };
     let (wrote, read) = join(store.commit(Vec::new()), store.token(TokenHash::default())).await;
-    answers(wrote.err().map(|e| e.kind())) && answers(read.err().map(|e| e.kind()))
+    let (wrote, read) = (answers(wrote.err()), answers(read.err()));
+    wrote && read
 }

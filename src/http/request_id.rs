@@ -1,25 +1,89 @@
 //! The id of a request: in answers, in the log and in what is recorded.
 
-/// A request's id: a random UUID in its text form, kept in place.
+use actix_web::http::header::{HeaderMap, HeaderName};
+
+use crate::random;
+
+/// Where a proxy or a client says how it calls the request.
+static X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// A request's id: a UUID in its text form, with hyphens or without, kept in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RequestId([u8; 36]);
+pub struct RequestId {
+    text: [u8; 36],
+    len: u8,
+}
 
 impl RequestId {
     /// A new one.
     pub fn random() -> Self {
         let mut text = [0; 36];
-        uuid::Builder::from_random_bytes(crate::random::bytes()).into_uuid().hyphenated().encode_lower(&mut text);
-        Self(text)
+        uuid::Builder::from_random_bytes(random::bytes()).into_uuid().hyphenated().encode_lower(&mut text);
+        Self { text, len: 36 }
+    }
+
+    /// The one that the request came with in `X-Request-Id`, if that is one UUID, as it was written; else a new one.
+    pub fn of(headers: &HeaderMap) -> Self {
+        let mut given = headers.get_all(&X_REQUEST_ID);
+        match (given.next(), given.next()) {
+            (Some(only), None) => Self::read(only.as_bytes()).unwrap_or_else(Self::random),
+            _ => Self::random(),
+        }
+    }
+
+    fn read(given: &[u8]) -> Option<Self> {
+        let hyphens: &[usize] = match given.len() {
+            36 => &[8, 13, 18, 23],
+            32 => &[],
+            _ => return None,
+        };
+        let fits = |(at, octet): (usize, &u8)| match hyphens.contains(&at) {
+            true => *octet == b'-',
+            false => octet.is_ascii_hexdigit(),
+        };
+        if !given.iter().enumerate().all(fits) {
+            return None;
+        }
+        let mut text = [0; 36];
+        text[..given.len()].copy_from_slice(given);
+        Some(Self { text, len: given.len() as u8 })
     }
 
     /// The text.
     pub fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.0).unwrap_or_default()
+        std::str::from_utf8(&self.text[..usize::from(self.len)]).unwrap_or_default()
     }
 }
 
 impl std::fmt::Display for RequestId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::test::TestRequest;
+
+    use super::*;
+
+    #[test]
+    fn a_request_keeps_the_id_that_it_came_with_when_that_is_one_uuid() {
+        let of = |given: &[&str]| {
+            let request = given.iter().fold(TestRequest::default(), |r, id| r.append_header(("x-request-id", *id)));
+            RequestId::of(request.to_http_request().headers())
+        };
+        let id = "0f8fad5b-d9cb-469f-A165-70867728950e";
+        let short = id.replace('-', "");
+        for kept in [id, &short] {
+            assert_eq!(of(&[kept]).as_str(), kept);
+        }
+        let long = format!("{id}0");
+        let elsewhere = format!("{}--", short.clone() + "00");
+        for new in [&[][..], &[id, id], &[""], &["x"], &[&long], &[&id[1..]], &[&elsewhere], &["{0f8fad5b}\u{e9}"]] {
+            let given = of(new);
+            assert!(!new.contains(&given.as_str()) && RequestId::read(given.as_str().as_bytes()) == Some(given));
+        }
+        assert_ne!(of(&[]), of(&[]));
     }
 }

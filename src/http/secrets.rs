@@ -14,6 +14,7 @@ pub mod answer;
 mod audit;
 pub mod cubbyhole;
 pub mod dialect;
+mod hints;
 pub mod identity;
 pub mod index;
 mod login;
@@ -44,6 +45,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use tracing::Instrument;
 
+use super::access::{Line, Who};
 use super::address::caller_address;
 use super::encoding;
 use super::request_id::RequestId;
@@ -51,11 +53,11 @@ use super::settings::Settings;
 use super::state::State;
 use crate::audit::Record;
 use crate::auth::Caller;
-use crate::auth::mounts::{Mount, MountKind, MountTable};
+use crate::auth::mounts::{MountKind, MountTable};
 use crate::auth::policy::{Parameters, Place};
 use crate::error::{Error, Kind, Result, Warnings};
 use crate::fields::Fields;
-use crate::telemetry::{self, RouteMeter};
+use crate::telemetry::{self, RouteMeter, outage};
 use answer::Answer;
 use audit::Seen;
 use dialect::Dialect;
@@ -92,9 +94,8 @@ pub async fn answer_at(
     payload: Payload,
 ) -> HttpResponse {
     static UNROUTED: LazyLock<RouteMeter> = LazyLock::new(|| RouteMeter::new("secrets", "none", "none".to_owned()));
-    let started = Instant::now();
-    let id = RequestId::random();
-    let mut trail = Trail::new(entrance, &state, request, raw_path, id);
+    let id = RequestId::of(request.headers());
+    let mut trail = Trail::new(entrance, &state, request, raw_path, Line::begin(id, &UNROUTED));
     let conditions = matches!(*request.method(), Method::GET | Method::HEAD).then(|| request.headers());
     // At debug: a span for every request costs more than the rest of the pipeline; refusals and
     // failures carry the id themselves.
@@ -107,7 +108,7 @@ pub async fn answer_at(
     let outcome = work.instrument(span).await;
     let mut response = match outcome {
         Ok(answer) => {
-            let mount_type = trail.mount.as_ref().map_or("", |m| m.kind.word());
+            let mount_type = trail.line.mount.as_ref().map_or("", |m| m.kind.word());
             let head = request.method() == Method::HEAD;
             let courtesies = trail.courtesies;
             let context = render::Context { mount_type, courtesies, headers: conditions, head };
@@ -116,6 +117,9 @@ pub async fn answer_at(
         }
         Err(error) => {
             log(&error, &id);
+            let mount = trail.line.mount.as_ref().map_or("", |mount| &mount.path);
+            let hint = hints::beside(&error, mount, trail.limit);
+            trail.courtesies.extend(hint);
             let mut response = render::error(&error, &id, &trail.courtesies);
             if error.kind() == Kind::UnsupportedMethod {
                 // Before anybody is known no path may say what it is.
@@ -129,19 +133,19 @@ pub async fn answer_at(
     if let Some(standing) = &trail.standing {
         standing.show(&mut response);
     }
-    trail.meter.unwrap_or(&UNROUTED).record(response.status().as_u16(), started.elapsed());
+    trail.line.end(response.status().as_u16());
     response
 }
 
 /// What is learnt on the way and needed for the answer, whatever the outcome.
 struct Trail<'a> {
     entrance: Entrance,
-    id: RequestId,
     method: &'a str,
     raw_path: &'a str,
-    mount: Option<Arc<Mount>>,
-    meter: Option<&'static RouteMeter>,
+    line: Line,
     courtesies: Warnings,
+    /// Largest body, bytes.
+    limit: usize,
     compressible: bool,
     /// How the caller stands with the quota that holds for the request.
     standing: Option<Standing>,
@@ -155,7 +159,7 @@ struct Trail<'a> {
 }
 
 impl<'a> Trail<'a> {
-    fn new(entrance: Entrance, state: &'a State, request: &'a HttpRequest, raw_path: &'a str, id: RequestId) -> Self {
+    fn new(entrance: Entrance, state: &'a State, request: &'a HttpRequest, raw_path: &'a str, line: Line) -> Self {
         let record = state.audit.record();
         let seen = record.is_kept().then(|| {
             let address = caller_address(request, &state.settings.trusted_proxies);
@@ -163,12 +167,11 @@ impl<'a> Trail<'a> {
         });
         Self {
             entrance,
-            id,
+            line,
             method: request.method().as_str(),
             raw_path,
-            mount: None,
-            meter: None,
             courtesies: Warnings::default(),
+            limit: state.settings.max_body,
             compressible: false,
             standing: None,
             methods: None,
@@ -188,8 +191,10 @@ impl<'a> Trail<'a> {
 
     /// Takes note of where the request leads.
     fn led_to(&mut self, target: &Target, asked: &Asked) {
-        self.mount.clone_from(&target.mount);
-        self.meter = target.meter(asked.operation);
+        self.line.mount.clone_from(&target.mount);
+        if let Some(route) = target.meter(asked.operation) {
+            self.line.route = route;
+        }
         if !target.is_audited() {
             self.record.skip();
             self.seen = None;
@@ -212,20 +217,20 @@ impl<'a> Trail<'a> {
 
     /// Before a handler runs.
     async fn intent(&mut self) -> Result<()> {
-        let Self { id, method, raw_path, seen, record, deadline, .. } = self;
-        record.intent(|| seen.as_ref().map(|seen| seen.request(id, method, raw_path)), *deadline).await
+        let Self { line, method, raw_path, seen, record, deadline, .. } = self;
+        record.intent(|| seen.as_ref().map(|seen| seen.request(&line.id, method, raw_path)), *deadline).await
     }
 
     /// The outcome, once it is recorded; else why it cannot be.
     async fn recorded(&mut self, outcome: Result<Answer>, conditions: Option<&HeaderMap>) -> Result<Answer> {
         let Some(seen) = &self.seen else { return outcome };
-        let request = seen.request(&self.id, self.method, self.raw_path);
+        let request = seen.request(&self.line.id, self.method, self.raw_path);
         let told = self.record.outcome(&request, &audit::outcome(&outcome, conditions), self.deadline).await;
         match (&told, &outcome) {
-            (Err(_), Err(error)) => log(error, &self.id),
+            (Err(_), Err(error)) => log(error, &self.line.id),
             (Err(_), Ok(answer)) => {
                 let serial_number = audit::serial_number(answer).unwrap_or_default();
-                tracing::error!(request = %self.id, serial_number, "what was done stands and nobody is told of it");
+                tracing::error!(request = %self.line.id, serial_number, "what was done stands and nobody is told of it");
             }
             (Ok(()), _) => {}
         }
@@ -241,7 +246,9 @@ async fn steps(state: &State, request: &HttpRequest, payload: Payload, trail: &m
         (_, Entrance::Public) => return Err(trail.turned_away()),
     };
     trail.led_to(&target, &asked);
+    trail.limit = target.body_limit(settings);
     let address = caller_address(request, &settings.trusted_proxies)?;
+    trail.line.from = address;
     trail.deadline = Instant::now() + settings.max_duration;
     let gate = state.auth.quotas().map(|quotas| Gate::new(quotas, &target, address));
     let standing = gate.as_ref().and_then(|gate| gate.before_the_body(state, &target, &asked));
@@ -250,8 +257,11 @@ async fn steps(state: &State, request: &HttpRequest, payload: Payload, trail: &m
         Ok(()) => guarded(trail.deadline, || recognise(state, headers, &target, &asked, address)).await,
         Err(error) => Err(error),
     };
+    let caller = known.as_ref().ok().and_then(|known| known.caller.as_ref());
+    if let Some((caller, _)) = caller {
+        trail.line.who = Who::Token(Arc::clone(caller));
+    }
     if let Some(seen) = &mut trail.seen {
-        let caller = known.as_ref().ok().and_then(|known| known.caller.as_ref());
         seen.who(caller, || target.token(headers, settings.compat));
     }
     let welcome = known.as_ref().is_ok_and(|known| known.may);
@@ -317,16 +327,16 @@ async fn steps(state: &State, request: &HttpRequest, payload: Payload, trail: &m
         repeat_key,
         sudo: admitted.sudo,
         address,
-        request_id: trail.id,
+        request_id: trail.line.id,
     };
     let answer = guarded(trail.deadline, || (route.handler)(call)).await?;
     let Some(wanted) = wanted.filter(|_| wrapped::can_be(&answer)) else { return Ok(answer) };
     // What stands in its place has a token in it.
     trail.compressible = false;
     let courtesies = std::mem::take(&mut trail.courtesies);
-    let mount_type = trail.mount.as_ref().map_or("", |mount| mount.kind.word());
+    let mount_type = trail.line.mount.as_ref().map_or("", |mount| mount.kind.word());
     let context = render::Context { mount_type, courtesies, ..render::Context::default() };
-    guarded(trail.deadline, || wrapped::put_away(state, answer, wanted, &trail.id, context)).await
+    guarded(trail.deadline, || wrapped::put_away(state, answer, wanted, &trail.line.id, context)).await
 }
 
 /// What is asked for, and where it leads.
@@ -385,6 +395,8 @@ struct Known {
     caller: Option<(Arc<Caller>, Token)>,
     /// Whether some request for this operation on this path would be admitted.
     may: bool,
+    /// Whether the caller is believed without asking the store, which is away.
+    believed: bool,
 }
 
 #[derive(Default)]
@@ -404,14 +416,34 @@ async fn recognise(
     address: Option<IpAddr>,
 ) -> Result<Known> {
     if target.access() == Access::Open {
-        return Ok(Known { caller: None, may: true });
+        return Ok(Known { caller: None, may: true, believed: false });
     }
     let token = request::token(headers, state.settings.compat)?.ok_or_else(Error::forbidden)?;
+    let kept = || if target.is_metrics() { state.auth.kept(token.expose(), address) } else { None };
+    // While an outage is on nobody waits for the store to say so once more.
+    let believed = if outage::STORE.is_on() { kept() } else { None };
+    let (caller, believed) = match believed {
+        Some(caller) => (caller, true),
+        None => match holder(state, &token, address).await {
+            Ok(caller) => (caller, false),
+            Err(error) if error.kind() == Kind::Unavailable => (kept().ok_or(error)?, true),
+            Err(error) => return Err(error),
+        },
+    };
+    let decision = state.auth.decide(&caller, asked.operation, target.place(asked), None);
+    let may = target.allows(decision, asked);
+    // Help is for others, too.
+    if decision.allowed && may && !believed && target.is_metrics() {
+        state.auth.keep(&caller);
+    }
+    Ok(Known { may, caller: Some((caller, token)), believed })
+}
+
+/// The caller behind a token.
+async fn holder(state: &State, token: &Token, address: Option<IpAddr>) -> Result<Arc<Caller>> {
     // What was granted once may have been taken away on another node since.
     state.nodes.fresh().await?;
-    let caller = state.auth.recognise(token.expose(), address).await.map_err(one_refusal)?;
-    let decision = state.auth.decide(&caller, asked.operation, target.place(asked), None);
-    Ok(Known { may: target.allows(decision, asked), caller: Some((caller, token)) })
+    state.auth.recognise(token.expose(), address).await.map_err(one_refusal)
 }
 
 /// Finds out whether they may do what the whole request says.
@@ -426,8 +458,12 @@ async fn admit(
 ) -> Result<Admitted> {
     let Some((caller, token)) = known.caller else { return Ok(Admitted::default()) };
     // The body may have taken its time.
-    state.nodes.fresh().await?;
-    let caller = state.auth.admit(caller, address).await.map_err(one_refusal)?;
+    let caller = if known.believed {
+        caller
+    } else {
+        state.nodes.fresh().await?;
+        state.auth.admit(caller, address).await.map_err(one_refusal)?
+    };
     if caller.uses_left() == Some(0) {
         // The token ended with this use, and with it the leases that it made.
         state.mounts.tokens_ended();
@@ -484,10 +520,13 @@ fn unrecognised<'a>(mut names: impl Iterator<Item = &'a str>) -> Option<String> 
 
 /// Causes go to the log, where an operator can act on them.
 fn log(error: &Error, id: &RequestId) {
-    let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
     match error.kind() {
-        Kind::Internal | Kind::Unavailable | Kind::BadGateway => tracing::error!(request = %id, cause, "{error}"),
-        _ => tracing::debug!(request = %id, "refused: {:?}", error.kind()),
+        Kind::Internal | Kind::Unavailable | Kind::BadGateway => {
+            if let Some(why) = outage::told(error) {
+                tracing::error!(request = %id, "{why}");
+            }
+        }
+        kind => tracing::debug!(request = %id, "refused: {}", kind.words()),
     }
 }
 

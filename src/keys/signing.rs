@@ -17,6 +17,7 @@ use super::local::PrivateKey;
 use super::signer::{Input, RemoteSigner, Verified, Wants};
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
+use crate::telemetry;
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use crate::x509::public_key::PublicKey;
 
@@ -173,7 +174,8 @@ impl ManagedKey {
 
     fn replaced(&self) -> Error {
         let why = "its backend has another key in its place";
-        tracing::error!(key = self.name, uuid = self.uuid, mount = self.mount.0, "managed key not used: {why}");
+        let mount = telemetry::mount_path(self.mount.0);
+        tracing::error!(key = self.name, uuid = self.uuid, mount, "managed key not used: {why}");
         Error::new(Kind::BadGateway, format!("managed key {:?} is not to be trusted: {why}", self.name))
     }
 }

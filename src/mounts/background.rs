@@ -7,6 +7,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 
 use super::Mounts;
+use crate::telemetry;
 
 /// Between two looks at whether a write's end is still unknown.
 const CATCH_UP: Duration = Duration::from_secs(1);
@@ -46,13 +47,13 @@ async fn catch_up(mounts: Arc<Mounts>) {
         match mounts.auth.catch_up().await {
             Ok(false) => {}
             Ok(true) => mounts.close_absent(),
-            Err(error) => tracing::warn!("policies and mounts cannot be read again yet: {error}"),
+            Err(error) => telemetry::not_done("policies and mounts cannot be read again yet", &error),
         }
         if let Err(error) = mounts.auth.logins().catch_up().await {
-            tracing::warn!("roles of auth methods cannot be read again yet: {error}");
+            telemetry::not_done("roles of auth methods cannot be read again yet", &error);
         }
         if let Err(error) = mounts.keys.catch_up().await {
-            tracing::warn!("managed keys cannot be read again yet: {error}");
+            telemetry::not_done("managed keys cannot be read again yet", &error);
         }
     }
 }
@@ -62,7 +63,7 @@ async fn catch_up(mounts: Arc<Mounts>) {
 async fn sweep_leases(mounts: Arc<Mounts>) {
     loop {
         if let Err(error) = mounts.pki.sweep_leases().await {
-            tracing::warn!("leases were not swept: {error}");
+            telemetry::not_done("leases were not swept", &error);
         }
         let _ = tokio::time::timeout(SWEEP, mounts.pki.leases_woken()).await;
     }
@@ -72,7 +73,7 @@ async fn sweep_leases(mounts: Arc<Mounts>) {
 async fn sweep_secret_ids(mounts: Arc<Mounts>) {
     loop {
         if let Err(error) = mounts.auth.sweep_secret_ids().await {
-            tracing::warn!("secret ids were not swept: {error}");
+            telemetry::not_done("secret ids were not swept", &error);
         }
         let _ = tokio::time::timeout(SWEEP, mounts.auth.logins().sweep_woken()).await;
     }
@@ -83,7 +84,7 @@ async fn sweep_answered(mounts: Arc<Mounts>) {
     loop {
         tokio::time::sleep(SWEEP).await;
         if let Err(error) = mounts.pki.sweep_answered().await {
-            tracing::warn!("answered requests were not swept: {error}");
+            telemetry::not_done("answered requests were not swept", &error);
         }
     }
 }

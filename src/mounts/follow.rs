@@ -121,7 +121,7 @@ impl Mounts {
 /// from everything else.
 fn tolerate(what: &'static str, error: Error) -> Result<()> {
     if error.kind() == Kind::Internal {
-        tracing::error!(%error, cause = ?std::error::Error::source(&error), "{what}");
+        telemetry::not_done(what, &error);
         return Ok(());
     }
     Err(error)

@@ -31,9 +31,10 @@ pub use self::build::Coming;
 use self::build::{Arrivals, Pace, run_build};
 use self::change::{Changed, run_change};
 use crate::clock::Clock;
+use crate::documents::MountId;
 use crate::error::{Error, Kind, Result, Warnings};
 use crate::keys::pool::Presence;
-use crate::pki::crl::{self, Builder, Crls, Summaries, WantedCrls};
+use crate::pki::crl::{self, Builder, Crls, Summaries, Summary, WantedCrls};
 use crate::pki::issue::issued::Issued;
 use crate::pki::issue::operation::Operation;
 use crate::pki::issue::request::{Origin, Request};
@@ -89,6 +90,13 @@ impl ControlThread {
     pub fn start(clock: Clock) -> Self {
         let builds = Arc::new(Semaphore::new(BUILDS_AT_ONCE));
         Self { arbiter: Arbiter::new().handle(), shared: Shared { builds, summaries: Arc::default(), clock } }
+    }
+}
+
+impl ControlThread {
+    /// The published CRLs of every mount, in figures.
+    pub fn summaries(&self) -> Vec<(MountId, Summary)> {
+        self.shared.summaries.all()
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::sync::{Mutex, Notify, mpsc};
 use self::answers::Answers;
 use self::tidying::Tidying;
 use super::actor::{Coming, ControlLink, ControlThread, Planned, ReplicaLink};
-use super::crl::{Builder, Crls, Lists, WantedCrls};
+use super::crl::{Builder, Crls, Lists, Summary, WantedCrls};
 use super::mount::signer::Signer;
 use super::mount::view::View;
 use super::serials::Serials;
@@ -31,6 +31,16 @@ use crate::keys::signing::Signers;
 
 /// Answered requests that are removed in one commit.
 const SWEEP: u32 = 500;
+
+/// When an issuer ends.
+pub struct Expiry {
+    /// Its mount.
+    pub mount: MountId,
+    /// Its id: a name may be anything that somebody typed.
+    pub issuer: String,
+    /// Epoch seconds.
+    pub not_after: i64,
+}
 
 /// All mounts of the engine on this server.
 pub struct Engine {
@@ -129,6 +139,26 @@ impl Engine {
     /// OCSP answers that were signed a moment ago.
     pub(crate) fn answers(&self) -> &Answers {
         &self.answers
+    }
+
+    /// When each issuer ends, of every mount; those that are revoked are left out.
+    pub fn expiries(&self) -> Vec<Expiry> {
+        let mut expiries = Vec::new();
+        for authority in self.authorities() {
+            let view = authority.view();
+            let ending = view.signers().filter(|signer| signer.issuer.record.revoked_at.is_none());
+            expiries.extend(ending.map(|signer| Expiry {
+                mount: authority.mount(),
+                issuer: signer.issuer.record.id.clone(),
+                not_after: signer.issuer.certificate.not_after(),
+            }));
+        }
+        expiries
+    }
+
+    /// The published CRLs of every mount, in figures.
+    pub fn crl_summaries(&self) -> Vec<(MountId, Summary)> {
+        self.control.summaries()
     }
 
     /// The open mounts.

@@ -170,7 +170,10 @@ impl Engine {
             let why = Why::Due { interval: config.interval };
             if let Err(error) = authority.begin_tidy(config.what.clone(), why).await {
                 authority.tidying().quiet_until(now + QUIET);
-                tracing::warn!(mount = authority.mount().0, %error, "tidy is due and cannot begin");
+                if let Some(why) = telemetry::outage::told(&error) {
+                    let mount = telemetry::mount_path(authority.mount().0);
+                    tracing::warn!(mount, "tidy is due and cannot begin: {why}");
+                }
             }
         }
     }
@@ -185,7 +188,7 @@ impl Engine {
                     revocations += counts.1;
                 }
                 // The last numbers stay.
-                Err(error) => return tracing::warn!(%error, "the stored certificates cannot be counted"),
+                Err(error) => return telemetry::not_done("the stored certificates cannot be counted", &error),
             }
         }
         metrics::gauge!(telemetry::PKI_STORED_CERTIFICATES).set(certificates as f64);

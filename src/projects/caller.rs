@@ -65,6 +65,14 @@ impl Caller {
         }
     }
 
+    /// Who it is, for people: a user by the name.
+    pub fn name(&self) -> String {
+        match &self.subject {
+            Subject::User { username, .. } => username.clone(),
+            Subject::Team { .. } | Subject::Organization { .. } => self.reference(),
+        }
+    }
+
     /// The caller behind a presented token.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use crate::error::{Error, Kind};
 use crate::sql::Failure;
+use crate::telemetry::outage;
 
 /// Where a fault lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,6 +108,17 @@ impl Refusal {
     /// A refusal with these faults.
     pub fn of(kind: Kind, faults: Vec<Fault>) -> Self {
         Self { kind, faults, retry_after: None, cause: None }
+    }
+
+    /// What is to be logged of it; nothing of a failure of the store, which is told by itself.
+    pub fn told(&self) -> Option<String> {
+        match &self.cause {
+            Some(cause) => outage::told(cause),
+            None => {
+                let detail = self.faults.first().map_or(Cow::Borrowed(""), |fault| fault.detail.clone());
+                outage::told(&Error::new(self.kind, detail))
+            }
+        }
     }
 
     /// What is absent, or hidden from the caller: both look the same.

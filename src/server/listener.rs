@@ -27,6 +27,7 @@ use super::connection::{Connection, Exchange};
 use super::connections::{Connections, HEAD_TIMEOUT, Place};
 use super::expect::Shared;
 use super::http2;
+use super::mismatch;
 use super::stream::{Stream, Transport};
 use super::tls::HTTP2;
 use crate::error::{Error, Result};
@@ -75,7 +76,10 @@ where
     B: MessageBody + 'static,
 {
     let Setup { address, tls, workers, connections } = setup;
-    let refused = |e: io::Error| Error::unavailable(format!("{address}: cannot listen there ({})", e.kind()), e);
+    let refused = |e: io::Error| {
+        let text = format!("{address}: cannot listen there ({}){}", e.kind(), next_step(e.kind()));
+        Error::unavailable(text, e)
+    };
     let socket = listening(address).map_err(refused)?;
     let address = socket.local_addr().map_err(refused)?;
     let (admitting, acceptor) = (Arc::clone(&connections), tls.map(|config| TlsAcceptor::from(Arc::new(config))));
@@ -92,6 +96,16 @@ where
         .listen("signet", socket, entrance)
         .map_err(refused)?;
     Ok(Bound { address, connections, run: || server.run() })
+}
+
+/// What to do about an address that cannot be had.
+fn next_step(kind: io::ErrorKind) -> &'static str {
+    match kind {
+        io::ErrorKind::AddrInUse => ": another program does; end it, or choose another port with listen or --listen",
+        io::ErrorKind::AddrNotAvailable => ": this machine has no such address",
+        io::ErrorKind::PermissionDenied => ": ports below 1024 want the right CAP_NET_BIND_SERVICE",
+        _ => "",
+    }
 }
 
 fn listening(address: SocketAddr) -> io::Result<std::net::TcpListener> {
@@ -155,8 +169,15 @@ async fn opened(
 
 /// TLS on a connection, unless it takes too long or has to leave; and which HTTP its client wants.
 async fn agreed(acceptor: &TlsAcceptor, stream: TcpStream, place: &Place) -> io::Result<(Transport, Protocol)> {
+    let handshake = async {
+        let mut stream = stream;
+        match mismatch::answered_plain(&mut stream).await? {
+            true => Err(io::ErrorKind::ConnectionAborted.into()),
+            false => acceptor.accept(stream).await,
+        }
+    };
     let stream = tokio::select! {
-        agreed = tokio::time::timeout(HEAD_TIMEOUT, acceptor.accept(stream)) => agreed??,
+        agreed = tokio::time::timeout(HEAD_TIMEOUT, handshake) => agreed??,
         () = place.connection().told() => return Err(io::ErrorKind::ConnectionAborted.into()),
     };
     let wants_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP2);

@@ -70,7 +70,8 @@ impl Supervisor {
 
     fn tell(&self, lines: &str) {
         if let Some(Err(error)) = self.socket.as_ref().map(|socket| socket.send(lines.as_bytes())) {
-            tracing::error!("the service manager was not told {lines:?}: {error}");
+            let told = lines.trim_end().replace('\n', ", ");
+            tracing::error!("the service manager was not told {told}: {error}");
         }
     }
 }

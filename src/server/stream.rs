@@ -15,6 +15,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::connection::Connection;
 use super::connections::Place;
+use super::mismatch;
 
 /// What a stream runs on.
 pub(super) enum Transport {
@@ -79,13 +80,15 @@ pub(super) struct Stream {
     transport: Transport,
     /// Whether octets wait for the client to take some.
     blocked: bool,
+    /// Whether anything was read.
+    begun: bool,
     place: Place,
 }
 
 impl Stream {
     /// The stream of the connection in a place.
     pub(super) fn new(transport: Transport, place: Place) -> Self {
-        Self { transport, blocked: false, place }
+        Self { transport, blocked: false, begun: false, place }
     }
 
     /// What it runs on, and its place, for who reads and writes it in another way.
@@ -128,6 +131,14 @@ impl AsyncRead for Stream {
         }
         if buffer.filled().len() > before {
             connection.heard();
+            let first = (!std::mem::replace(&mut this.begun, true)).then(|| buffer.filled()[before]);
+            if let (Some(first), Transport::Tcp(stream)) = (first, &this.transport)
+                && mismatch::is_tls(first)
+            {
+                mismatch::plain_only(stream);
+                // What came is no request, and none follows: the stream ends.
+                buffer.set_filled(before);
+            }
         }
         polled
     }

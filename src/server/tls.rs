@@ -71,6 +71,13 @@ impl Certificate {
         Ok(())
     }
 
+    /// From when until when the one in use is valid, epoch seconds; 0 when it does not read.
+    pub(super) fn validity(&self) -> (i64, i64) {
+        let current = self.0.current.load();
+        let leaf = current.cert.first().and_then(|leaf| x509::certificate::Certificate::parse(leaf).ok());
+        leaf.map_or((0, 0), |leaf| (leaf.not_before(), leaf.not_after()))
+    }
+
     /// The settings of a listener that shows it.
     ///
     /// # Errors

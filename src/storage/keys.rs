@@ -10,6 +10,7 @@ use crate::secret::Secret;
 use crate::storage::backend::{Fact, FactWrite, Reader, Unit};
 use crate::storage::commit;
 use crate::storage::seal::{self, About, HANDOVER, Ring, Root, SealKey, root};
+use crate::telemetry;
 
 /// How often a change of the keys is begun again because others changed them meanwhile.
 const AGAIN: usize = 5;
@@ -124,7 +125,7 @@ impl Keys {
             runtime.spawn(async move {
                 match keys.rotate(worn).await {
                     Ok(term) => tracing::info!(term, "data key rotated"),
-                    Err(error) => tracing::warn!(%error, "data key not rotated"),
+                    Err(error) => telemetry::not_done("data key not rotated", &error),
                 }
             });
         }

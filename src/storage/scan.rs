@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::FutureExt as _;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::projects::store::ProjectStore;
 use crate::sql::{Failure, Row, Value, Work};
 
@@ -33,6 +33,9 @@ pub(super) async fn rows(store: &dyn ProjectStore, sql: &str, values: Vec<Value>
 pub(super) fn error(failure: Failure) -> Error {
     match failure {
         Failure::Engine(error) => error,
-        other => Error::unavailable("storage: the read failed", format!("{other:?}")),
+        Failure::Constraint(name) => Error::unavailable("storage: the read failed", format!("constraint {name}")),
+        Failure::TooLong => Error::new(Kind::Unavailable, "storage: the read took too long"),
+        Failure::Clash => Error::new(Kind::Unavailable, "storage: other transactions got in the way of the read"),
+        Failure::Refused => Error::internal("a read that refused"),
     }
 }

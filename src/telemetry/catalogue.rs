@@ -30,6 +30,8 @@ pub struct Metric {
     pub starts: &'static [(&'static str, &'static str)],
     /// What it counts, for people.
     pub help: &'static str,
+    /// Whether it is looked up when somebody asks for it.
+    pub live: bool,
 }
 
 /// Requests answered, by service, operation, route pattern and status.
@@ -48,6 +50,30 @@ pub const CONNECTIONS_CLOSED: &str = "signet_connections_closed_total";
 /// Connections that were refused because all others were busy, and requests beside others of their connection
 /// (`requests`) because there were too many of those, by reason.
 pub const CONNECTIONS_REFUSED: &str = "signet_connections_refused_total";
+/// Whether the store answered when it was asked last: 1 or 0.
+pub const STORE_UP: &str = "signet_store_up";
+/// Access lines that were left out of the log because nobody read it fast enough.
+pub const LOG_LINES_DROPPED: &str = "signet_log_lines_dropped_total";
+/// Which program it is; always 1.
+pub const BUILD_INFO: &str = "signet_build_info";
+/// Processor time, of all threads.
+pub const PROCESS_CPU: &str = "process_cpu_seconds_total";
+/// Memory that is in the machine's own.
+pub const PROCESS_MEMORY: &str = "process_resident_memory_bytes";
+/// Files and sockets that are open.
+pub const PROCESS_OPEN_FDS: &str = "process_open_fds";
+/// Most files and sockets that may be.
+pub const PROCESS_MAX_FDS: &str = "process_max_fds";
+/// Threads.
+pub const PROCESS_THREADS: &str = "process_threads";
+/// When the process started, epoch seconds.
+pub const PROCESS_START: &str = "process_start_time_seconds";
+/// notAfter of each issuer that is not revoked, epoch seconds.
+pub const PKI_ISSUER_NOT_AFTER: &str = "signet_pki_issuer_not_after_seconds";
+/// notBefore of the certificate that a listener shows, epoch seconds; 0 without TLS.
+pub const TLS_NOT_BEFORE: &str = "signet_tls_certificate_not_before_seconds";
+/// Its notAfter.
+pub const TLS_NOT_AFTER: &str = "signet_tls_certificate_not_after_seconds";
 /// Audit entries, by device and result.
 pub const AUDIT_ENTRIES: &str = "signet_audit_entries_total";
 /// Requests of which no audit device took an entry: they were answered 503.
@@ -260,6 +286,25 @@ pub const CATALOGUE: &[Metric] = &[
         "Time from a request's head to its answer, by service, operation and route pattern.",
     ),
     counter(PANICS, &[], "Handlers that panicked; each is a defect."),
+    gauge(BUILD_INFO, &["version", "commit"], "Which program it is; always 1.").looked_up(),
+    Metric { unit: Unit::Seconds, ..counter(PROCESS_CPU, &[], "Processor time of all threads, seconds.") }.looked_up(),
+    gauge(PROCESS_MEMORY, &[], "Resident memory, bytes.").looked_up(),
+    gauge(PROCESS_OPEN_FDS, &[], "Files and sockets that are open.").looked_up(),
+    gauge(PROCESS_MAX_FDS, &[], "Most files and sockets that may be open.").looked_up(),
+    gauge(PROCESS_THREADS, &[], "Threads.").looked_up(),
+    seconds(PROCESS_START, &[], "When the process started, epoch seconds.").looked_up(),
+    gauge(STORE_UP, &[], "Whether the store answered when it was asked last: 1 or 0."),
+    counter(LOG_LINES_DROPPED, &[], "Access lines that were left out because nobody read the log fast enough."),
+    seconds(
+        TLS_NOT_BEFORE,
+        &["listener"],
+        "notBefore of the certificate that a listener shows, epoch seconds; 0 without TLS.",
+    ),
+    seconds(
+        TLS_NOT_AFTER,
+        &["listener"],
+        "notAfter of the certificate that a listener shows, epoch seconds; 0 without TLS.",
+    ),
     gauge(CONNECTIONS_OPEN, &["listener"], "Connections that are open, by listener."),
     gauge(CONNECTIONS_LIMIT, &["listener"], "Most connections that a listener holds."),
     counter(CONNECTIONS_CLOSED, &["reason"], "Connections that the server ended, by reason.").starting(CLOSED),
@@ -349,19 +394,28 @@ pub const CATALOGUE: &[Metric] = &[
     ),
     gauge(PKI_STORED_CERTIFICATES, &[], "Stored certificates of the mounts whose auto-tidy publishes their number."),
     gauge(PKI_STORED_REVOCATIONS, &[], "Stored revocations of the mounts whose auto-tidy publishes their number."),
-    gauge(PKI_CRL_ENTRIES, &[], "Entries of the largest published CRL."),
-    gauge(PKI_CRL_BYTES, &[], "Octets of the largest published CRL."),
-    seconds(PKI_CRL_THIS_UPDATE, &[], "thisUpdate of the oldest published complete CRL, epoch seconds; 0 without one."),
+    gauge(PKI_CRL_ENTRIES, MOUNT, "Entries of the largest published CRL, by mount.").looked_up(),
+    gauge(PKI_CRL_BYTES, MOUNT, "Octets of the largest published CRL, by mount.").looked_up(),
+    seconds(PKI_CRL_THIS_UPDATE, MOUNT, "thisUpdate of the oldest published complete CRL, epoch seconds, by mount.")
+        .looked_up(),
     seconds(
         PKI_CRL_NEXT_UPDATE,
-        &[],
-        "nextUpdate of the published complete CRL that ends first, epoch seconds; 0 without one.",
-    ),
+        MOUNT,
+        "nextUpdate of the published complete CRL that ends first, epoch seconds, by mount.",
+    )
+    .looked_up(),
     seconds(
         PKI_CRL_RENEWAL,
-        &[],
-        "When the published complete CRL that is due first is built again, epoch seconds; 0 without one.",
-    ),
+        MOUNT,
+        "When the published complete CRL that is due first is built again, epoch seconds, by mount.",
+    )
+    .looked_up(),
+    seconds(
+        PKI_ISSUER_NOT_AFTER,
+        &["mount", "issuer"],
+        "notAfter of each issuer that is not revoked, epoch seconds, by mount and id of the issuer.",
+    )
+    .looked_up(),
     histogram(
         PKI_CRL_PUBLISH_SECONDS,
         &[],
@@ -475,18 +529,25 @@ pub const CATALOGUE: &[Metric] = &[
 type Labels = &'static [&'static str];
 type Starts = &'static [(&'static str, &'static str)];
 
+/// The path of a mount.
+const MOUNT: Labels = &["mount"];
+
 impl Metric {
+    const fn looked_up(self) -> Self {
+        Self { live: true, ..self }
+    }
+
     const fn starting(self, starts: Starts) -> Self {
         Self { starts, ..self }
     }
 }
 
 const fn counter(name: &'static str, labels: Labels, help: &'static str) -> Metric {
-    Metric { name, kind: MetricKind::Counter, unit: Unit::Count, labels, starts: &[], help }
+    Metric { name, kind: MetricKind::Counter, unit: Unit::Count, labels, starts: &[], help, live: false }
 }
 
 const fn gauge(name: &'static str, labels: Labels, help: &'static str) -> Metric {
-    Metric { name, kind: MetricKind::Gauge, unit: Unit::Count, labels, starts: &[], help }
+    Metric { name, kind: MetricKind::Gauge, unit: Unit::Count, labels, starts: &[], help, live: false }
 }
 
 /// A gauge of a time or a point in time.
@@ -501,7 +562,7 @@ const fn histogram(
     bounds: &'static [f64],
     help: &'static str,
 ) -> Metric {
-    Metric { name, kind: MetricKind::Histogram(bounds), unit, labels, starts: &[], help }
+    Metric { name, kind: MetricKind::Histogram(bounds), unit, labels, starts: &[], help, live: false }
 }
 
 #[cfg(test)]
@@ -526,9 +587,14 @@ mod tests {
                     "_revocations",
                     "_term",
                     "_values",
+                    "_up",
+                    "_info",
+                    "_fds",
+                    "_threads",
                 ],
             };
-            assert!(metric.name.starts_with("signet_"), "{}", metric.name);
+            let prefixes = ["signet_", "process_"];
+            assert!(prefixes.iter().any(|prefix| metric.name.starts_with(prefix)), "{}", metric.name);
             assert!(suffixes.iter().any(|suffix| metric.name.ends_with(suffix)), "{}", metric.name);
             assert!(metric.help.ends_with('.'), "{}", metric.name);
             assert_eq!(CATALOGUE.iter().filter(|m| m.name == metric.name).count(), 1, "{}", metric.name);

@@ -1,4 +1,4 @@
-//! The log set-up: levels, form, colours, and what libraries must not write.
+//! The log set-up: levels, form, colours, access lines, and what libraries must not write.
 
 use std::io::IsTerminal;
 
@@ -10,6 +10,8 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
+use super::access;
+use super::output::{Events, OUTPUT};
 use crate::error::{Error, Result};
 
 /// The form of log lines.
@@ -106,16 +108,28 @@ pub fn is_log_filter(filter: &str) -> bool {
     EnvFilter::builder().parse(filter).is_ok()
 }
 
-/// Sends logs to standard error, filtered by `filter` (`info`, `signet=debug,warn` …), and panics
-/// too: with their place, but without their text, which could quote what was being handled.
+/// What is logged, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogSettings {
+    /// The filter: `info`, `signet=debug,warn` …
+    pub filter: String,
+    /// The form of lines.
+    pub format: LogFormat,
+    /// Whether every request has a line, where the filter lets it through.
+    pub access: bool,
+}
+
+/// Sends logs to standard error, and panics too: with their place, but without their text, which could quote what was
+/// being handled.
 ///
 /// # Errors
 /// `Invalid` for a filter that cannot be read or a second call.
-pub fn install_logs(filter: &str, format: LogFormat) -> Result<()> {
+pub fn install_logs(settings: &LogSettings) -> Result<()> {
+    let LogSettings { filter, format, access } = settings;
     let unreadable = |_| Error::invalid("log filter: must be levels such as info, or target=level, joined by commas");
     let filter = EnvFilter::builder().parse(filter).map_err(unreadable)?;
     let debugging = filter.max_level_hint().is_some_and(|level| level >= LevelFilter::DEBUG);
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(wants_colours());
+    let lines = tracing_subscriber::fmt::layer().with_writer(|| Events).with_ansi(wants_colours());
     let registry = tracing_subscriber::registry().with(filter).with(filter_fn(move |line| is_kept(line, debugging)));
     let registry = registry.with(ClientErrors);
     match format {
@@ -123,11 +137,18 @@ pub fn install_logs(filter: &str, format: LogFormat) -> Result<()> {
         LogFormat::Json => registry.with(lines.json().flatten_event(true)).try_init(),
     }
     .map_err(|_| Error::invalid("logs: already set up"))?;
+    let let_through = tracing::enabled!(target: access::TARGET, Level::INFO);
+    access::set(Some(*format).filter(|_| *access && let_through));
     std::panic::set_hook(Box::new(|info| {
         let place = info.location().map(ToString::to_string).unwrap_or_default();
         tracing::error!(place, "panic");
     }));
     Ok(())
+}
+
+/// Writes the access lines that wait: to be called before the process ends.
+pub fn flush_logs() {
+    OUTPUT.flush();
 }
 
 #[cfg(test)]

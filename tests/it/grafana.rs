@@ -28,8 +28,8 @@ fn used() -> BTreeSet<(String, Vec<String>)> {
 }
 
 fn series(expression: &str) -> Vec<(String, Vec<String>)> {
-    expression
-        .match_indices("signet_")
+    let begins = ["signet_", "process_"].into_iter().flat_map(|prefix| expression.match_indices(prefix));
+    begins
         .map(|(at, _)| {
             let rest = &expression[at..];
             let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());

@@ -246,7 +246,7 @@ fn curl_talks_to_it_over_tls_and_gets_a_certificate() {
     assert!(post("v1/pki/issue/web", json!({ "common_name": "web.test" })).contains("BEGIN CERTIFICATE"));
     // Nobody speaks plain HTTP to the same port.
     let plain = served.url("v1/sys/health").replace("https://", "http://");
-    assert!(!Command::new("curl").args(["-sS", "--noproxy", "*", &plain]).output().unwrap().status.success());
+    assert!(Command::new("curl").args(["-sSf", "--noproxy", "*", &plain]).output().unwrap().status.code() == Some(22));
     served.terminate();
 }
 

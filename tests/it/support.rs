@@ -28,6 +28,9 @@ use signet::storage::{self, Database, PostgresUrl};
 use crate::cluster;
 use crate::faults::double::Faults;
 
+/// Nobody but the test itself asks the store for anything.
+const NEVER: Duration = Duration::from_secs(86_400);
+
 /// How a test's server differs from the usual one.
 pub struct Builder {
     clock: Clock,
@@ -196,6 +199,7 @@ impl Builder {
             audit: self.audit.clone(),
             listeners: self.listeners.clone(),
             skew_limit: self.skew_limit,
+            store_watch: NEVER,
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::auth::{Auth, repeated};
 use crate::documents::{DocumentKey, DocumentWrite, MountId, SYSTEM};
 use crate::error::{Error, Kind, Result};
 use crate::fields::Fields;
+use crate::telemetry;
 
 /// The kind of the stored documents; the name is the mount's path.
 const KIND: &str = "mount";
@@ -175,7 +176,7 @@ impl Auth {
         then: impl FnOnce(&MountTable) -> MountTable,
     ) -> Result<()> {
         let Err(error) = self.store.commit(unit).await else {
-            self.mounts.store(Arc::new(then(&self.mounts.load())));
+            self.publish_mounts(then(&self.mounts.load()));
             return Ok(());
         };
         self.recheck(&error).await;
@@ -219,9 +220,19 @@ impl Auth {
 
     /// Reads the stored mounts again and publishes the table.
     pub(crate) async fn reload_mounts(&self) -> Result<()> {
-        self.mounts.store(Arc::new(load(&*self.store).await?));
+        self.publish_mounts(load(&*self.store).await?);
         Ok(())
     }
+
+    fn publish_mounts(&self, table: MountTable) {
+        name_all(&table);
+        self.mounts.store(Arc::new(table));
+    }
+}
+
+/// Tells logs and metrics what mounts are called.
+pub(crate) fn name_all(table: &MountTable) {
+    telemetry::name_mounts(table.iter().map(|mount| (mount.id.0, mount.path.clone())));
 }
 
 /// Reads the stored mounts.

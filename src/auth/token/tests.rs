@@ -2,6 +2,7 @@
 
 mod batch;
 mod bound;
+mod kept;
 mod login;
 mod roles;
 

@@ -82,13 +82,13 @@ pub(super) fn refusal(refusal: &Refusal, id: &RequestId, rate: Option<Left>) -> 
 
 /// Causes go to the log, where an operator can act on them.
 pub(super) fn log(refusal: &Refusal, id: &RequestId) {
-    let cause = refusal.cause.as_ref().and_then(std::error::Error::source).map(ToString::to_string);
-    let detail = refusal.faults.first().map_or("", |fault| &fault.detail);
     match refusal.kind {
         Kind::Internal | Kind::Unavailable | Kind::BadGateway => {
-            tracing::error!(request = %id, cause = cause.unwrap_or_default(), "{detail}");
+            if let Some(why) = refusal.told() {
+                tracing::error!(request = %id, "{why}");
+            }
         }
-        _ => tracing::debug!(request = %id, "refused: {:?}", refusal.kind),
+        kind => tracing::debug!(request = %id, "refused: {}", kind.words()),
     }
 }
 

@@ -82,7 +82,7 @@ pub fn asked(request: &HttpRequest, raw_path: &str, settings: &Settings) -> Resu
 }
 
 fn operation(method: &str, query: &mut Vec<(String, String)>, compat: bool) -> Result<(Operation, bool)> {
-    let refused = || Error::new(Kind::UnsupportedMethod, "");
+    let refused = || Error::new(Kind::UnsupportedMethod, "unsupported operation");
     let operation = match method {
         "GET" | "HEAD" => Operation::Read,
         "LIST" => Operation::List,

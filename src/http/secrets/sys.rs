@@ -19,6 +19,7 @@ use super::route::Operation::{Delete, List, Read, Update};
 use super::route::{Call, Route};
 use crate::clock::rfc3339;
 use crate::error::{Error, Result};
+use crate::http::figures;
 use crate::telemetry;
 
 const HEALTH: &[&str] = &[
@@ -176,11 +177,14 @@ pub(super) async fn to_the_end(work: impl Future<Output = Result<Answer>> + 'sta
 async fn metrics(call: Call) -> Result<Answer> {
     match call.fields.text("format")?.as_deref() {
         None | Some("" | "json") => {
-            let mut summary = telemetry::summarised_metrics();
+            let mut summary = telemetry::summarised_metrics(&figures::of(&call.state));
             summary.insert("Timestamp".to_owned(), rfc3339(call.state.clock.now()).into());
             Ok(Body::Plain(serde_json::Value::Object(summary)).into())
         }
-        Some("prometheus") => Ok(Answer::raw(telemetry::METRICS_TYPE, telemetry::rendered_metrics())),
+        Some("prometheus") => {
+            let page = telemetry::rendered_metrics(&figures::of(&call.state));
+            Ok(Answer::raw(telemetry::METRICS_TYPE, page))
+        }
         Some(other) => {
             let begin: String = other.chars().take(64).collect();
             Err(Error::invalid(format!("format: {begin:?} is not known; \"json\" and \"prometheus\" are")))

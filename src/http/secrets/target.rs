@@ -14,12 +14,13 @@ use super::index::{Entry, Found, MAX_NAME};
 use super::request::{self, Asked, Token};
 use super::route::{self, Access, BodyKind, Operation, Params, Route};
 use super::{index_of, routes_of, sudo};
-use crate::auth::mounts::{Mount, MountTable};
+use crate::auth::mounts::{Mount, MountKind, MountTable};
 use crate::auth::policy::{Decision, Parameters, Place, Spelt};
 use crate::error::{Error, Kind, Result};
 use crate::fields::{Fields, MAX_TEXT};
 use crate::http::body::{self, Room};
 use crate::http::encoding;
+use crate::http::settings::Settings;
 use crate::http::state::State;
 use crate::telemetry::RouteMeter;
 
@@ -71,6 +72,20 @@ impl Target {
         }
     }
 
+    /// Largest body that it takes, bytes.
+    pub(super) fn body_limit(&self, settings: &Settings) -> usize {
+        let route = match &self.found {
+            Found::Route(_, route, _) => Some(*route),
+            Found::OtherOperation(_) | Found::Nothing => None,
+        };
+        match route.and_then(|route| route.body_limit.map(|limit| (limit, route.body == BodyKind::Raw))) {
+            Some((limit, true)) => limit,
+            Some((limit, false)) => settings.max_body.min(limit),
+            None if self.access() == Access::Open => settings.max_body.min(route::OPEN_BODY),
+            None => settings.max_body,
+        }
+    }
+
     /// The pattern of its route.
     pub(super) fn pattern(&self) -> Option<&'static str> {
         match &self.found {
@@ -82,6 +97,12 @@ impl Target {
     /// Whether the public listener answers it.
     pub(super) fn is_public(&self) -> bool {
         matches!(&self.found, Found::Route(_, route, _) if route.public && route.access == Access::Open)
+    }
+
+    /// Whether the metrics are read: the one thing that is answered while the store is away, because it tells of that.
+    pub(super) fn is_metrics(&self) -> bool {
+        let system = self.mount.as_ref().is_some_and(|mount| mount.kind == MountKind::System);
+        system && self.pattern() == Some("metrics")
     }
 
     /// Whether the audit is told of its requests.
@@ -166,14 +187,8 @@ impl Target {
             Found::Route(_, route, _) => Some(*route),
             Found::OtherOperation(_) | Found::Nothing => None,
         };
-        let raw = route.is_some_and(|route| route.body == BodyKind::Raw);
+        let (raw, limit) = (route.is_some_and(|route| route.body == BodyKind::Raw), self.body_limit(settings));
         let writes = matches!(asked.operation, Operation::Create | Operation::Update | Operation::Patch);
-        let limit = match route.and_then(|route| route.body_limit) {
-            Some(limit) if raw => limit,
-            Some(limit) => settings.max_body.min(limit),
-            None if self.access() == Access::Open => settings.max_body.min(route::OPEN_BODY),
-            None => settings.max_body,
-        };
         if welcome && writes && encoding::is_encoded(headers) {
             body::passed_over(headers, payload, limit, settings, welcome).await?;
             return Err(Error::new(Kind::UnsupportedMedia, encoding::ENCODED));

@@ -318,7 +318,8 @@ impl Line {
 
     pub(super) fn too_slow(&self) -> Error {
         let (name, limit) = (&self.name, self.limits.call_timeout);
-        Error::new(Kind::Unavailable, format!("managed key {name:?}: its backend did not answer within {limit:?}"))
+        let seconds = limit.as_secs_f64();
+        Error::new(Kind::Unavailable, format!("managed key {name:?}: its backend did not answer within {seconds} s"))
     }
 
     /// Answers jobs that nobody waits for, or not any longer.

@@ -243,7 +243,7 @@ async fn a_call_that_hangs_is_answered_in_time_and_keeps_its_place() {
         for outcome in outcomes {
             let error = outcome.unwrap_err();
             assert_eq!(error.kind(), Kind::Unavailable);
-            assert!(error.text().contains("did not answer within 200ms"), "{error}");
+            assert!(error.text().contains("did not answer within 0.2 s"), "{error}");
         }
         if n == 0 {
             // Both threads are still in the module, so nothing more went in.

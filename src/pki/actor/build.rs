@@ -130,9 +130,8 @@ fn record_build(mount: MountId, result: &Result<Built>, took: Duration) {
     };
     metrics::histogram!(telemetry::PKI_CRL_BUILD_SECONDS).record(took.as_secs_f64());
     metrics::counter!(telemetry::PKI_CRL_BUILDS, "result" => outcome).increment(1);
-    if let Some(error) = failure {
-        let mount = mount.0;
-        tracing::error!(mount, %error, cause = ?std::error::Error::source(error), "CRL build failed");
+    if let Some(why) = failure.and_then(telemetry::outage::told) {
+        tracing::error!(mount = telemetry::mount_path(mount.0), "a CRL was not built: {why}");
     }
 }
 

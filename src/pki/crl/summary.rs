@@ -1,12 +1,10 @@
-//! The published CRLs of a server in figures, for the metrics, which know no mounts. Told by the control
-//! actors after every build.
+//! The published CRLs of a server in figures, for the metrics. Told by the control actors after every build.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use super::list::Published;
 use crate::documents::MountId;
-use crate::telemetry;
 
 /// The published complete CRLs of a mount, in figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,11 +58,10 @@ impl Summaries {
             Some(summary) => drop(all.insert(mount, summary)),
             None => drop(all.remove(&mount)),
         }
-        let sum = all.values().copied().fold(Summary::default(), Summary::and);
-        metrics::gauge!(telemetry::PKI_CRL_ENTRIES).set(sum.entries as f64);
-        metrics::gauge!(telemetry::PKI_CRL_BYTES).set(sum.bytes as f64);
-        metrics::gauge!(telemetry::PKI_CRL_THIS_UPDATE).set(sum.this_update.unwrap_or(0) as f64);
-        metrics::gauge!(telemetry::PKI_CRL_NEXT_UPDATE).set(sum.next_update.unwrap_or(0) as f64);
-        metrics::gauge!(telemetry::PKI_CRL_RENEWAL).set(sum.renewal.unwrap_or(0) as f64);
+    }
+
+    /// Those of every mount.
+    pub fn all(&self) -> Vec<(MountId, Summary)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|(mount, crls)| (*mount, *crls)).collect()
     }
 }

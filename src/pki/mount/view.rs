@@ -553,7 +553,8 @@ impl View {
 
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
     // The cause names members, never values: the body may hold a private key.
-    serde_json::from_slice(body).map_err(|e| Error::internal(format!("stored document unreadable: {:?}", e.classify())))
+    serde_json::from_slice(body)
+        .map_err(|e| Error::internal(format!("stored document unreadable at octet {}", e.column())))
 }
 
 #[cfg(test)]

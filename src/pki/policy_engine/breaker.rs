@@ -74,7 +74,8 @@ impl Breaker {
             (State::Closed { .. }, true) => State::Closed { failures: 0 },
             (State::Closed { failures }, false) if failures + 1 < FAILURES => State::Closed { failures: failures + 1 },
             (State::Closed { .. }, false) => {
-                tracing::warn!(pause = ?PAUSE, "the external policy engine failed {FAILURES} times in a row");
+                let pause = PAUSE.as_secs();
+                tracing::warn!(pause_seconds = pause, "the external policy engine failed {FAILURES} times in a row");
                 gauge(1.0);
                 State::Open { since: now }
             }

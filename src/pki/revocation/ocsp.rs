@@ -81,7 +81,9 @@ impl Answered {
             Kind::Invalid => Outcome::Unauthorized,
             _ => Outcome::InternalError,
         };
-        tracing::error!(%error, cause = ?std::error::Error::source(error), "OCSP answer failed");
+        if let Some(why) = telemetry::outage::told(error) {
+            tracing::error!("an OCSP answer failed: {why}");
+        }
         Self::failure(outcome)
     }
 }

@@ -83,7 +83,7 @@ impl Report {
     /// `Internal` when it cannot be read.
     pub fn read(row: &TidyRow, now: Time) -> Result<Self> {
         let mut report: Self = serde_json::from_slice(&row.report)
-            .map_err(|e| Error::internal(format!("stored report of tidy unreadable: {:?}", e.classify())))?;
+            .map_err(|e| Error::internal(format!("stored report of tidy unreadable at octet {}", e.column())))?;
         if report.state == State::Running {
             if row.valid_until <= now.unix_timestamp() {
                 report.state = State::Error;

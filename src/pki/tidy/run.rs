@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt as _;
 use tokio::time::{sleep, timeout};
 
-use super::report::{Report, State};
+use super::report::{Counts, Report, State};
 use crate::error::{Error, Kind, Result};
 use crate::pki::actor::Planned;
 use crate::pki::engine::Authority;
@@ -87,7 +87,9 @@ impl Run {
                 "cancelled"
             }
             Err(Ended::Failed(error)) => {
-                tracing::warn!(%error, cause = ?std::error::Error::source(&error), "tidy ended early");
+                if let Some(why) = telemetry::outage::told(&error) {
+                    tracing::warn!(mount = self.mount_path(), "tidy ended early: {why}");
+                }
                 self.report.state = State::Error;
                 self.report.error = Some(error.text().to_owned());
                 "failed"
@@ -98,8 +100,23 @@ impl Run {
         metrics::gauge!(telemetry::PKI_TIDY_RUNNING).decrement(1);
         metrics::histogram!(telemetry::PKI_TIDY_SECONDS).record(took.as_secs_f64());
         metrics::counter!(telemetry::PKI_TIDY_RUNS, "result" => result).increment(1);
-        let mount = self.authority.mount().0;
-        tracing::info!(mount, result, seconds = took.as_secs_f64(), counts = ?self.report.counts, "tidy ended");
+        let (mount, seconds) = (self.mount_path(), took.as_secs_f64());
+        let Counts { certificates, revocations, missing_issuers, metadata, issuers } = self.report.counts;
+        tracing::info!(
+            mount,
+            result,
+            seconds,
+            certificates,
+            revocations,
+            missing_issuers,
+            metadata,
+            issuers,
+            "tidy ended"
+        );
+    }
+
+    fn mount_path(&self) -> String {
+        telemetry::mount_path(self.authority.mount().0)
     }
 
     async fn all(&mut self) -> Step<()> {
@@ -268,7 +285,7 @@ impl Run {
             let serials: Vec<Serial> =
                 tokio::task::spawn_blocking(move || unreadable(page)).await.map_err(Error::internal)?;
             for serial in &serials {
-                tracing::warn!(mount = mount.0, %serial, "a stored certificate cannot be read and is removed");
+                tracing::warn!(mount = self.mount_path(), %serial, "a stored certificate cannot be read and is removed");
             }
             let what = (!serials.is_empty()).then_some(Removal::Named { serials, revoked_before });
             let removal = |what| PkiWrite::Remove { mount, what, limit };
@@ -359,7 +376,7 @@ impl Run {
                 Err(error) if matches!(error.kind(), Kind::Busy | Kind::Unavailable) && !self.signals.stopping() => {
                     sleep(Duration::from_secs(1)).await;
                 }
-                Err(error) => return tracing::warn!(%error, "the end of tidy was not recorded"),
+                Err(error) => return telemetry::not_done("the end of tidy was not recorded", &error),
                 Ok(_) => return,
             }
         }

@@ -49,15 +49,22 @@ impl Checkpointer {
         let body = move || {
             // Without the right to lower its priority it works at the usual one.
             let _ = rustix::process::setpriority_process(None, NICE);
-            let mut db = None;
+            let (mut db, mut failing) = (None, false);
             while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
                 if halt.load(Ordering::Acquire) {
                     continue;
                 }
                 // While somebody copies the file the log only grows.
                 let moved = file.unless_held(|| tick(&path, &mut db));
+                if let Some(Ok(_)) = moved
+                    && std::mem::take(&mut failing)
+                {
+                    tracing::warn!("checkpoints succeed again");
+                }
                 if let Some(Err(error)) = moved {
-                    tracing::warn!(%error, "checkpoint failed; the log keeps growing");
+                    if !std::mem::replace(&mut failing, true) {
+                        tracing::warn!(%error, "checkpoint failed; the log keeps growing until one succeeds");
+                    }
                     // Closed before anyone hears of the halt: the log is read anew when nobody has it open.
                     db = None;
                     halt.store(is_failed_sync(&error), Ordering::Release);

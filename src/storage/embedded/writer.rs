@@ -19,6 +19,7 @@ use super::reader::Pool;
 use super::{connection, log, mounts, tidy};
 use crate::error::{Error, Kind, Result};
 use crate::storage::backend::{Backend, Outcomes, Unit};
+use crate::telemetry;
 
 /// The writing connection, and what must live as long as it.
 pub(crate) struct Writer {
@@ -146,7 +147,7 @@ impl Backend for Writer {
             if self.checkpoints.halted()
                 && let Err(error) = self.start_over().await
             {
-                tracing::warn!(%error, "the log cannot be read again yet");
+                telemetry::not_done("the log cannot be read again yet", &error);
             }
             self.apply_now(&units)
         }

@@ -118,7 +118,7 @@ async fn course(db: &Session) -> Result<Option<Course>, Failure> {
 pub(super) async fn listen(url: PostgresUrl, told: Weak<Notify>) {
     while told.strong_count() > 0 {
         if let Err(error) = listen_once(&url, &told).await {
-            tracing::warn!(%error, "not listening for other nodes; their changes are found by asking");
+            telemetry::not_done("not listening for other nodes, whose changes are found by asking", &error);
         }
         tokio::time::sleep(AGAIN).await;
     }

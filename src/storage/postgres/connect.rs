@@ -15,6 +15,7 @@ use super::query::Session;
 use super::tls::{self, Connector, Stream};
 use super::url::{ATTEMPT, PLACE, PostgresUrl, Server};
 use crate::error::{Error, Kind, Result};
+use crate::telemetry;
 
 /// Oldest server that is tested: 13.
 const OLDEST: u32 = 130_000;
@@ -77,7 +78,8 @@ pub(super) async fn client(url: &PostgresUrl) -> Result<(Client, JoinHandle<()>)
     let (client, connection) = connect(url).await?;
     let driver = tokio::spawn(async move {
         if let Err(error) = connection.await {
-            tracing::warn!(%error, "connection to the database lost");
+            let why = format!("a connection to the database was lost: {}", reason(&error, false));
+            telemetry::outage::STORE.fails(&why);
         }
     });
     client.batch_execute(SETTINGS).await.map_err(lost)?;

@@ -12,6 +12,7 @@ use crate::documents::SYSTEM;
 use crate::error::Result;
 use crate::nodes::store::{ChangeLog, Changes, Point};
 use crate::storage::store::Store;
+use crate::telemetry;
 
 impl ChangeLog for Store<Pool> {
     fn since(&self, point: Point) -> BoxFuture<'static, Result<Changes>> {
@@ -28,7 +29,7 @@ impl ChangeLog for Store<Pool> {
             if changes.mounts.iter().any(|change| change.mount == SYSTEM)
                 && let Err(error) = keys.learn().await
             {
-                tracing::warn!(%error, "the data keys of the store were not read");
+                telemetry::not_done("the data keys of the store were not read", &error);
             }
             Ok(changes)
         }

@@ -130,7 +130,7 @@ impl Writer {
             match connect::session(&self.url).await {
                 Ok(session) => self.session = Some(session),
                 Err(error) => {
-                    tracing::warn!(%error, "no connection for writes");
+                    telemetry::not_done("no connection for writes", &error);
                     counter!(telemetry::POSTGRES_CONNECT_FAILURES).increment(1);
                     self.not_before = Some(Instant::now() + PAUSE);
                     // The reason is for the log: it is not the caller's doing, nor theirs to know.
@@ -189,7 +189,7 @@ impl Backend for Writer {
             let more = self.in_time(async |writer| writer.remove_dropped().await).await;
             // After a failure the rest waits for the next drop or start, rather than failing in a loop.
             self.dropped_mounts = more.and_then(|more| more).unwrap_or_else(|error| {
-                tracing::warn!(%error, "rows of a dropped mount could not be removed");
+                telemetry::not_done("rows of a dropped mount could not be removed", &error);
                 false
             });
         }

@@ -120,7 +120,7 @@ async fn h10_patch_has_its_own_type_and_unknown_verbs_are_405() {
     assert_eq!(send(patch).await.status, 415);
     for method in ["FOO", "OPTIONS", "TRACE"] {
         let answer = send(app.client.request(method, "pki/roles/web")).await;
-        assert_eq!((answer.status, answer.text.as_str()), (405, "{\"errors\":[]}"), "{method}");
+        assert_eq!((answer.status, answer.error()), (405, "unsupported operation"), "{method}");
     }
     let known = app.client.post("sys/health", json!({})).await;
     assert_eq!((known.status, known.error()), (405, "unsupported operation"));

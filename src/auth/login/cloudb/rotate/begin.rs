@@ -14,6 +14,7 @@ use crate::auth::login::open::Open;
 use crate::clock::Time;
 use crate::error::{Error, Kind, Result, Warnings};
 use crate::secret::Secret;
+use crate::telemetry;
 
 /// Longest time that a rotation takes to begin.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -95,7 +96,7 @@ async fn forget(open: &Open<Cloudb>, name: &str) {
         Ok(())
     });
     if let Err(error) = forgotten.await {
-        tracing::warn!(%error, "a rotation of the secret of cloudb that was refused is still noted");
+        telemetry::not_done("a rotation of the secret of cloudb that was refused is still noted", &error);
     }
 }
 

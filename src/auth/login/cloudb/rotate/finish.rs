@@ -15,6 +15,7 @@ use crate::auth::Auth;
 use crate::auth::login::open::Open;
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result, Warnings};
+use crate::telemetry;
 
 /// How long after a failure the same mount is tried again.
 const AGAIN: Duration = Duration::from_secs(30);
@@ -42,7 +43,7 @@ impl Rotations {
             let late = |_| Error::new(Kind::Unavailable, "cloudb: the directory did not answer in time");
             let done = tokio::time::timeout(DEADLINE, one(&self.services, &open)).await.map_err(late);
             if let Err(error) = done.and_then(|done| done) {
-                tracing::warn!(%error, "a rotated secret of cloudb is not in place yet");
+                telemetry::not_done("a rotated secret of cloudb is not in place yet", &error);
                 self.failed.insert(mount, Instant::now());
             }
         }

@@ -1,0 +1,94 @@
+//! What the access line of a request tells ([`telemetry::access`]), gathered on its way.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use actix_web::HttpRequest;
+use actix_web::http::StatusCode;
+
+use super::request_id::RequestId;
+use crate::auth::Caller;
+use crate::auth::mounts::Mount;
+use crate::projects;
+use crate::telemetry::RouteMeter;
+use crate::telemetry::access::{self, Access};
+
+/// Who asks.
+pub enum Who {
+    /// Nobody who is known.
+    Nobody,
+    /// The holder of a token of the secrets service.
+    Token(Arc<Caller>),
+    /// The subject of a token of the projects API, by its name.
+    Subject(String),
+}
+
+/// The line of one request. Of a request whose client has left it is written too, when the request is dropped.
+pub struct Line {
+    /// When the request began.
+    pub started: Instant,
+    /// Its id.
+    pub id: RequestId,
+    /// Its route.
+    pub route: &'static RouteMeter,
+    /// Its mount.
+    pub mount: Option<Arc<Mount>>,
+    /// Who asks.
+    pub who: Who,
+    /// Where they are.
+    pub from: Option<IpAddr>,
+    written: bool,
+}
+
+impl Line {
+    /// Of a request that begins now, on a route that is not known yet.
+    pub fn begin(id: RequestId, route: &'static RouteMeter) -> Self {
+        let (mount, who, from) = (None, Who::Nobody, None);
+        Self { started: Instant::now(), id, route, mount, who, from, written: !access::is_on() }
+    }
+
+    /// Takes note of who asks in the projects API.
+    pub fn subject(&mut self, caller: Option<&projects::caller::Caller>) {
+        if let (false, Some(caller)) = (self.written, caller) {
+            self.who = Who::Subject(caller.name());
+        }
+    }
+
+    /// Measures the request, and writes its line.
+    pub fn end(&mut self, status: u16) {
+        self.route.record(status, self.started.elapsed());
+        self.write(status);
+    }
+
+    fn write(&mut self, status: u16) {
+        if std::mem::replace(&mut self.written, true) {
+            return;
+        }
+        let caller = match &self.who {
+            Who::Nobody => "",
+            Who::Token(caller) => &caller.display_name,
+            Who::Subject(name) => name,
+        };
+        let mount = self.mount.as_ref().map_or("", |mount| &mount.path);
+        let (id, took) = (self.id.as_str(), self.started.elapsed());
+        Access { id, route: self.route, mount, caller, from: self.from, status, took }.log();
+    }
+}
+
+impl Drop for Line {
+    /// What a client that leaves does not wait for has the status that proxies write for it.
+    fn drop(&mut self) {
+        const LEFT: u16 = 499;
+        self.write(LEFT);
+    }
+}
+
+/// The line of a request that belongs to no wire, and is answered at once: it is not measured.
+pub fn beside_the_wires(request: &HttpRequest, route: &'static RouteMeter, status: StatusCode) {
+    if access::is_on() {
+        let mut line = Line::begin(RequestId::of(request.headers()), route);
+        line.from = request.peer_addr().map(|peer| peer.ip().to_canonical());
+        line.write(status.as_u16());
+    }
+}

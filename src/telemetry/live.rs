@@ -1,0 +1,115 @@
+//! Figures that are looked up when somebody asks for the metrics: they are never older than the page, and those of
+//! something that is gone are gone with it.
+
+use std::fmt::Write as _;
+
+use super::catalogue::{BUILD_INFO, CATALOGUE, MetricKind};
+use super::process;
+
+/// Most series of one metric.
+const MOST: usize = 1000;
+
+/// One figure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    /// A metric of the catalogue that is [looked up](super::Metric::live).
+    pub metric: &'static str,
+    /// The values of its labels, in the order of the catalogue.
+    pub labels: Vec<String>,
+    /// The figure.
+    pub value: f64,
+}
+
+/// What every page has, whoever shows it.
+pub(super) fn of_process() -> Vec<Series> {
+    let (version, commit) = (env!("CARGO_PKG_VERSION"), env!("BUILD_COMMIT_OF_SOURCES"));
+    let build = Series { metric: BUILD_INFO, labels: vec![version.to_owned(), commit.to_owned()], value: 1.0 };
+    process::figures().into_iter().chain([build]).collect()
+}
+
+/// Adds the figures to a page, metric by metric. Of too many those with the smallest values stay: what ends first.
+pub(super) fn write(page: &mut String, series: &[Series]) {
+    for metric in CATALOGUE.iter().filter(|metric| metric.live) {
+        let mut own: Vec<&Series> = series.iter().filter(|series| series.metric == metric.name).collect();
+        if own.is_empty() {
+            continue;
+        }
+        own.sort_by(|one, other| one.value.total_cmp(&other.value));
+        let kind = if metric.kind == MetricKind::Counter { "counter" } else { "gauge" };
+        // Writing to a text does not fail, here and below.
+        let _ = writeln!(page, "# HELP {0} {1}\n# TYPE {0} {kind}", metric.name, metric.help);
+        for Series { labels, value, .. } in own.into_iter().take(MOST) {
+            let pairs = metric.labels.iter().zip(labels).map(|(name, value)| format!("{name}=\"{}\"", escaped(value)));
+            let pairs = pairs.collect::<Vec<_>>().join(",");
+            let _ = match pairs.is_empty() {
+                true => writeln!(page, "{} {value}", metric.name),
+                false => writeln!(page, "{}{{{pairs}}} {value}", metric.name),
+            };
+        }
+        page.push('\n');
+    }
+}
+
+/// The value of a label, as the text form of the metrics has it.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::{
+        PKI_ISSUER_NOT_AFTER, PROCESS_CPU, PROCESS_MAX_FDS, PROCESS_MEMORY, PROCESS_OPEN_FDS, PROCESS_START,
+        PROCESS_THREADS,
+    };
+
+    fn issuer(mount: &str, name: &str, value: f64) -> Series {
+        Series { metric: PKI_ISSUER_NOT_AFTER, labels: vec![mount.to_owned(), name.to_owned()], value }
+    }
+
+    #[test]
+    fn figures_stand_below_their_help_with_escaped_labels() {
+        let mut page = String::new();
+        write(&mut page, &[issuer("b/", "r", 1_795_158_830.0), issuer("a\"\\\n/", "r", 5.0)]);
+        let lines: Vec<&str> = page.lines().collect();
+        assert_eq!(
+            lines[1..],
+            [
+                "# TYPE signet_pki_issuer_not_after_seconds gauge",
+                "signet_pki_issuer_not_after_seconds{mount=\"a\\\"\\\\\\n/\",issuer=\"r\"} 5",
+                "signet_pki_issuer_not_after_seconds{mount=\"b/\",issuer=\"r\"} 1795158830",
+                "",
+            ]
+        );
+        assert!(lines[0].starts_with("# HELP signet_pki_issuer_not_after_seconds "));
+    }
+
+    #[test]
+    fn of_too_many_the_first_to_end_are_told() {
+        let all: Vec<Series> = (0..MOST + 5).rev().map(|n| issuer("p/", &n.to_string(), n as f64)).collect();
+        let mut page = String::new();
+        write(&mut page, &all);
+        assert_eq!(page.matches("_seconds{").count(), MOST);
+        assert!(page.contains("issuer=\"0\"") && !page.contains(&format!("issuer=\"{MOST}\"")));
+    }
+
+    #[test]
+    fn the_process_and_the_build_have_figures() {
+        let of = |name: &str| of_process().into_iter().find(|series| series.metric == name).unwrap();
+        for name in [PROCESS_MEMORY, PROCESS_OPEN_FDS, PROCESS_MAX_FDS, PROCESS_THREADS, PROCESS_START] {
+            assert!(of(name).value >= 1.0, "{name}");
+        }
+        let started = of(PROCESS_START).value;
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+        assert!((started - now).abs() < 3600.0, "{started} {now}");
+        let before = of(PROCESS_CPU).value;
+        let begun = std::time::Instant::now();
+        while begun.elapsed() < std::time::Duration::from_millis(200) {
+            std::hint::black_box(of_process());
+        }
+        assert!((0.05..60.0).contains(&(of(PROCESS_CPU).value - before)));
+        let files: Vec<_> = (0..5).map(|_| std::fs::File::open("/dev/null").unwrap()).collect();
+        assert!(of(PROCESS_OPEN_FDS).value >= files.len() as f64);
+        assert_eq!(of(BUILD_INFO).labels[0], env!("CARGO_PKG_VERSION"));
+    }
+}

@@ -1,0 +1,93 @@
+//! What the operating system knows of this process, under the names that all exporters use.
+
+use std::fs;
+
+use rustix::param::{clock_ticks_per_second, page_size};
+use rustix::process::{Resource, getrlimit};
+
+use super::catalogue::{
+    PROCESS_CPU, PROCESS_MAX_FDS, PROCESS_MEMORY, PROCESS_OPEN_FDS, PROCESS_START, PROCESS_THREADS,
+};
+use super::live::Series;
+
+/// The figures that can be had: `/proc` may not be there.
+pub(super) fn figures() -> Vec<Series> {
+    let stat = fs::read_to_string("/proc/self/stat").ok();
+    let stat = stat.as_deref().and_then(Stat::read);
+    let limit = getrlimit(Resource::Nofile).current;
+    let of_stat = stat.map(|stat| {
+        let start = boot_time().map(|boot| boot + stat.start);
+        [
+            (PROCESS_CPU, Some(stat.cpu)),
+            (PROCESS_MEMORY, Some(stat.memory)),
+            (PROCESS_THREADS, Some(stat.threads)),
+            (PROCESS_START, start),
+        ]
+    });
+    let files = [(PROCESS_OPEN_FDS, open_files()), (PROCESS_MAX_FDS, limit.map(|limit| limit as f64))];
+    let all = of_stat.into_iter().flatten().chain(files);
+    all.filter_map(|(metric, value)| Some(Series { metric, labels: Vec::new(), value: value? })).collect()
+}
+
+/// Of `proc_pid_stat(5)`.
+#[derive(Debug, PartialEq)]
+struct Stat {
+    /// Seconds of all processors, for itself and in the kernel.
+    cpu: f64,
+    threads: f64,
+    /// Seconds from the start of the machine.
+    start: f64,
+    /// Octets.
+    memory: f64,
+}
+
+impl Stat {
+    /// The name of the program, in parentheses, may hold anything; numbers follow.
+    fn read(text: &str) -> Option<Self> {
+        let (_, behind) = text.rsplit_once(')')?;
+        let fields: Vec<&str> = behind.split_whitespace().collect();
+        // The first of them is field 3 of the manual page.
+        let field = |number: usize| fields.get(number - 3)?.parse::<f64>().ok();
+        let ticks = clock_ticks_per_second() as f64;
+        Some(Self {
+            cpu: (field(14)? + field(15)?) / ticks,
+            threads: field(20)?,
+            start: field(22)? / ticks,
+            memory: field(24)? * page_size() as f64,
+        })
+    }
+}
+
+/// When the machine started, epoch seconds.
+fn boot_time() -> Option<f64> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
+}
+
+/// How many files and sockets are open. Newer kernels tell it as the folder's size, older ones want them counted.
+fn open_files() -> Option<f64> {
+    const FOLDER: &str = "/proc/self/fd";
+    let told = fs::metadata(FOLDER).ok()?.len();
+    if told > 0 {
+        return Some(told as f64);
+    }
+    // Less the one that the count takes.
+    Some(fs::read_dir(FOLDER).ok()?.count().saturating_sub(1) as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_blanks_and_parentheses_does_not_move_the_fields() {
+        let numbers: Vec<String> = (4..=52).map(|n: u64| (n * 100).to_string()).collect();
+        let stat = Stat::read(&format!("7 (a) b (c)) S {}\n", numbers.join(" "))).unwrap();
+        let ticks = clock_ticks_per_second() as f64;
+        assert_eq!((stat.cpu, stat.threads), (2900.0 / ticks, 2000.0));
+        assert_eq!((stat.start, stat.memory), (2200.0 / ticks, 2400.0 * page_size() as f64));
+        for text in ["", "7 (a", "7 (a) S 1 2", "7 (a) S x"] {
+            assert_eq!(Stat::read(text), None, "{text}");
+        }
+    }
+}

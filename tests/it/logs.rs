@@ -1,0 +1,183 @@
+//! What the server writes on standard error, as whoever runs it reads it: a line for every request, and an outage of
+//! the store told once.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::cluster;
+use crate::process::{Dev, dev_with, signet};
+use crate::support::{Client, send};
+
+const ID: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
+
+/// A server that logs to a file, with these settings.
+fn started(log: &Path, settings: &[(&str, &str)], arguments: &[&str]) -> Dev {
+    let mut command = signet();
+    command.env("SIGNET_LOG", "info").envs(settings.iter().copied());
+    dev_with(command.stderr(std::fs::File::create(log).unwrap()), arguments)
+}
+
+fn read(log: &Path) -> String {
+    std::fs::read_to_string(log).unwrap()
+}
+
+/// The lines of requests with this id.
+fn lines_of<'l>(log: &'l str, id: &str) -> Vec<&'l str> {
+    log.lines().filter(|line| line.contains("signet::access") && line.contains(id)).collect()
+}
+
+async fn ask(client: &Client, method: &str, path: &str, body: Value) -> u16 {
+    send(client.request(method, path).header("X-Request-Id", ID).json(&body)).await.status
+}
+
+#[actix_web::test]
+async fn every_request_has_one_line_with_what_a_person_asks_for_and_nothing_that_is_secret() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let dev = started(&log, &[], &[]);
+    let client = dev.client();
+    let token = json!({ "policies": ["default"], "display_name": "a \"b\"\nc" });
+    let made = client.post("auth/token/create", token).await.body;
+    let weak = client.with_token(made["auth"]["client_token"].as_str().unwrap());
+    let name = json!({ "common_name": "hidden.test" });
+    assert_eq!(ask(&client, "POST", "pki/issue/dev", name.clone()).await, 200);
+    assert_eq!(ask(&client, "POST", "pki/issue/hidden-role?hidden=query", name).await, 400);
+    assert_eq!(ask(&weak, "GET", "pki/roles/dev", Value::Null).await, 403);
+    assert_eq!(ask(&client.with_token("hidden-token"), "GET", "hidden/path", Value::Null).await, 403);
+    let projects = client.url("x").replace("/v1/x", "/api/v2/organizations/dev/projects");
+    let projects = reqwest::Client::new().get(projects).bearer_auth(&dev.token).header("X-Request-Id", ID);
+    let projects = send(projects).await;
+    assert_eq!((projects.status, projects.header("x-request-id")), (200, ID));
+    let without = client.get("sys/health").await;
+    assert_eq!(without.status, 200);
+    let nowhere = client.url("x").replace("/v1/x", "/hidden");
+    assert_eq!(send(reqwest::Client::new().get(nowhere)).await.status, 404);
+    let secret = dev.token.clone();
+    dev.terminate();
+
+    let log = read(&log);
+    let lines = lines_of(&log, ID);
+    let expected = [
+        ["operation=update", "route=pki/issue/:", "mount=\"pki/\"", "status=200", "caller=\"dev\""],
+        ["operation=update", "route=pki/issue/:", "mount=\"pki/\"", "status=400", "caller=\"dev\""],
+        ["operation=read", "route=pki/roles/:", "mount=\"pki/\"", "status=403", "caller=\"token-a--b--c\""],
+        ["service=secrets", "route=none", "status=403", "from=127.0.0.1", "ms="],
+        ["service=projects", "operation=read", "status=200", "caller=\"dev\"", "from=127.0.0.1"],
+    ];
+    assert_eq!(lines.len(), expected.len(), "{log}");
+    for (line, parts) in lines.iter().zip(expected) {
+        for part in parts {
+            assert!(line.contains(part), "{part} in {line}");
+        }
+    }
+    assert_eq!(log.lines().filter(|line| line.contains("route=system/health")).count(), 1, "{log}");
+    assert_eq!(log.lines().filter(|line| line.contains("service=server") && line.contains("status=404")).count(), 1);
+    for hidden in ["hidden", &secret] {
+        assert!(!log.contains(hidden), "{log}");
+    }
+}
+
+#[actix_web::test]
+async fn access_lines_are_json_where_the_log_is_and_gone_where_they_are_switched_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    for (settings, lines) in [
+        (&[("SIGNET_LOG_FORMAT", "json")][..], 1),
+        (&[("SIGNET_LOG_ACCESS", "false")], 0),
+        (&[("SIGNET_LOG", "info,signet::access=off")], 0),
+        (&[("SIGNET_LOG", "warn")], 0),
+        (&[("SIGNET_LOG", "warn,signet::access=info")], 1),
+    ] {
+        let dev = started(&log, settings, &[]);
+        assert_eq!(ask(&dev.client(), "GET", "sys/mounts", Value::Null).await, 200);
+        dev.terminate();
+        let log = read(&log);
+        let found = lines_of(&log, ID);
+        assert_eq!(found.len(), lines, "{settings:?}: {log}");
+        if settings[0].1 == "json" {
+            let all: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            let line = all.iter().find(|line| line["request"] == ID).unwrap();
+            assert_eq!(
+                (&line["status"], &line["mount"], &line["level"]),
+                (&json!(200), &json!("sys/"), &json!("INFO"))
+            );
+        }
+    }
+}
+
+/// What `curl` shows of the metrics, for the token of a scrape.
+async fn store_up(client: &Client) -> (u16, Option<String>) {
+    let page = client.get("sys/metrics?format=prometheus").await;
+    (page.status, page.text.lines().find_map(|line| line.strip_prefix("signet_store_up ")).map(str::to_owned))
+}
+
+#[actix_web::test]
+async fn an_outage_of_the_database_is_told_once_and_its_end_once_and_the_metrics_show_it_while_it_lasts() {
+    let database = cluster::shared().database();
+    let folder = tempfile::tempdir().unwrap();
+    let (log, data) = (folder.path().join("log"), folder.path().join("data"));
+    let arguments = ["--data-dir", data.to_str().unwrap(), "--database-url", &database.url()];
+    let dev = started(&log, &[("SIGNET_LOG_ACCESS", "false")], &arguments);
+    let client = dev.client();
+    let policy = json!({ "policy": "path \"sys/metrics\" { capabilities = [\"read\"] }\n\
+        path \"pki/roles\" { capabilities = [\"list\"] }" });
+    assert_eq!(client.post("sys/policies/acl/scrape", policy).await.status, 204);
+    let mut tokens = Vec::new();
+    for policy in ["scrape", "scrape", "default"] {
+        let made = client.post("auth/token/create", json!({ "policies": [policy], "no_default_policy": true })).await;
+        tokens.push(client.with_token(made.body["auth"]["client_token"].as_str().unwrap()));
+    }
+    let [scrape, revoked, weak] = &tokens[..] else { panic!() };
+    for reader in [scrape, revoked] {
+        assert_eq!(store_up(reader).await, (200, Some("1".to_owned())));
+    }
+    assert_eq!(store_up(weak).await.0, 403);
+    assert_eq!(client.post("auth/token/revoke", json!({ "token": revoked.token })).await.status, 204);
+    let before = read(&log).lines().count();
+
+    database.out_of_reach(true);
+    let started = Instant::now();
+    let (mut asked, mut at_begin, mut shown) = (0, 0, false);
+    while started.elapsed() < Duration::from_secs(25) {
+        // What other nodes changed is not known for certain after two seconds.
+        let refused = client.post("pki/issue/dev", json!({ "common_name": "a.test" })).await;
+        asked += u32::from(refused.status == 503);
+        let listed = scrape.list("pki/roles").await;
+        assert!([200, 503].contains(&listed.status), "{}", listed.text);
+        let (status, up) = store_up(scrape).await;
+        assert_eq!(status, 200, "the metrics are shown while the database is away");
+        shown |= up.as_deref() == Some("0");
+        if started.elapsed() < Duration::from_secs(12) {
+            at_begin = read(&log).lines().count();
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert!(asked > 20 && shown, "{asked} requests were refused");
+    assert_eq!(store_up(scrape).await, (200, Some("0".to_owned())));
+    for stranger in [revoked, weak, &client.with_token("s.unknown")] {
+        assert_eq!(store_up(stranger).await.0, 503);
+    }
+    assert_eq!(scrape.list("pki/roles").await.status, 503, "nothing else is believed");
+    let during = read(&log);
+    assert_eq!(during.lines().count(), at_begin, "nothing is said again: {during}");
+
+    database.out_of_reach(false);
+    let back = Instant::now();
+    while !read(&log).contains("the outage is over") {
+        assert!(back.elapsed() < Duration::from_secs(40), "{}", read(&log));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(store_up(scrape).await, (200, Some("1".to_owned())));
+    assert_eq!(client.post("pki/issue/dev", json!({ "common_name": "a.test" })).await.status, 200);
+    dev.terminate();
+    let log = read(&log);
+    let told: Vec<&str> = log.lines().skip(before).filter(|line| !line.contains("stopping")).collect();
+    assert!(told.len() < 10, "{log}");
+    assert_eq!(told.iter().filter(|line| line.contains("the store fails: ")).count(), 1, "{log}");
+    assert_eq!(told.iter().filter(|line| line.contains("the outage is over")).count(), 1, "{log}");
+    for debug in ["Some(", "Err(", "None", "Error {", "kind:", "Unavailable"] {
+        assert!(!log.contains(debug), "{debug} in {log}");
+    }
+}

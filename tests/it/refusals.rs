@@ -1,0 +1,164 @@
+//! The first refusals that a newcomer meets: each says what to do next, and none says nothing.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::process::{dev_with, refused, signet};
+use crate::serve::Site;
+use crate::support::{Answer, App, send};
+
+/// The warnings beside a refusal, as one text.
+fn step(answer: &Answer) -> String {
+    let warnings = answer.body["warnings"].as_array().unwrap_or_else(|| panic!("{}", answer.text));
+    warnings.iter().map(|warning| warning.as_str().unwrap()).collect::<Vec<_>>().join("\n")
+}
+
+#[actix_web::test]
+async fn no_mount_says_where_mounts_are_listed_and_made() {
+    let app = App::start().await;
+    let answer = app.client.post("pkki/issue/web", json!({ "common_name": "a.test" })).await;
+    assert_eq!((answer.status, answer.error()), (404, "no handler for route \"pkki/issue/web\""));
+    assert!(step(&answer).contains("GET /v1/sys/mounts lists what is"), "{}", answer.text);
+    // Who may not know what is mounted hears what everybody hears.
+    let denied = app.client.with_token("").post("pkki/issue/web", json!({})).await;
+    assert_eq!((denied.status, denied.text.as_str()), (403, "{\"errors\":[\"permission denied\"]}"));
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_misspelt_type_says_what_the_body_names() {
+    let app = App::start().await;
+    let answer = app.client.post("sys/mounts/ca", json!({ "typ": "pki" })).await;
+    assert_eq!((answer.status, answer.error()), (400, "backend type must be specified as a string"));
+    let step = step(&answer);
+    assert!(step.contains("[typ]") && step.contains("{\"type\": \"pki\"}"), "{step}");
+    let other = app.client.post("sys/mounts/ca", json!({ "type": "kv" })).await;
+    assert!(other.status == 400 && self::step(&other).contains("have the type pki"), "{}", other.text);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn roles_that_are_absent_or_narrow_and_a_root_that_ends_soon_say_what_to_change() {
+    let app = App::start().await;
+    assert_eq!(app.client.post("sys/mounts/ca", json!({ "type": "pki" })).await.status, 204);
+    let root = json!({ "common_name": "root.test", "key_type": "ec", "ttl": "1h" });
+    assert_eq!(app.client.post("ca/root/generate/internal", root).await.status, 200);
+    let name = json!({ "common_name": "a.other" });
+    let absent = app.client.post("ca/issue/web", name.clone()).await;
+    assert_eq!((absent.status, absent.error()), (400, "unknown role: web"));
+    assert!(step(&absent).contains("POST /v1/ca/roles/NAME makes one"), "{}", absent.text);
+    let role = json!({ "allowed_domains": "example.test", "key_type": "ec", "ttl": "30m" });
+    assert_eq!(app.client.post("ca/roles/web", role).await.status, 200);
+    let narrow = app.client.post("ca/issue/web", name).await;
+    assert!(narrow.status == 400 && narrow.error().contains("not allowed by this role"), "{}", narrow.text);
+    let told = step(&narrow);
+    assert!(told.contains("GET /v1/ca/roles/NAME") && told.contains("allow_subdomains"), "{told}");
+    assert_eq!(app.client.post("ca/roles/any", json!({ "allow_any_name": true, "key_type": "ec" })).await.status, 200);
+    let long = app.client.post("ca/issue/any", json!({ "common_name": "a.test", "ttl": "2h" })).await;
+    assert!(long.status == 400 && long.error().contains("beyond the expiration"), "{}", long.text);
+    let told = step(&long);
+    assert!(told.contains("leaf_not_after_behavior") && told.contains("/v1/ca/root/rotate/internal"), "{told}");
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_body_that_is_too_large_names_the_limit_on_both_wires() {
+    let app = App::builder().settings(|settings| settings.max_body = 10_000).start().await;
+    let body = format!("{{\"path\":\"{}\"}}", "a".repeat(20_000));
+    let secrets = send(app.client.request("POST", "sys/capabilities-self").body(body.clone())).await;
+    assert_eq!((secrets.status, secrets.error()), (413, "http: request body too large"));
+    assert!(step(&secrets).contains("the limit is 10000 bytes"), "{}", secrets.text);
+    // Of anybody less is taken.
+    let open = send(app.client.with_token("").request("POST", "sys/wrapping/lookup").body("a".repeat(200_000))).await;
+    assert_eq!(open.status, 413);
+    assert!(step(&open).contains("the limit is "), "{}", open.text);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn paths_and_methods_of_nobody_have_a_text() {
+    let app = App::start().await;
+    let elsewhere = app.raw_get("/ui/").await;
+    assert!(elsewhere.starts_with("HTTP/1.1 404 ") && elsewhere.contains("is below /v1/"), "{elsewhere}");
+    let verb = send(app.client.request("FOO", "sys/mounts")).await;
+    assert_eq!((verb.status, verb.error()), (405, "unsupported operation"));
+    app.stop().await;
+}
+
+#[test]
+fn a_port_that_is_taken_says_so() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let text = refused(signet().args(["dev", "--listen", &address]));
+    assert!(text.contains(&address) && text.contains("another program does") && text.contains("--listen"), "{text}");
+}
+
+#[test]
+fn a_configuration_that_is_no_toml_says_where_and_what_a_line_is() {
+    let site = Site::new();
+    std::fs::write(site.path("signet.toml"), "listen = \"127.0.0.1:0\"\ndata_dir = hunter2/data\n").unwrap();
+    for command in [&["check"][..], &["serve"]] {
+        let text = refused(&mut site.command(command));
+        assert!(text.contains("line 2, column 12: not valid TOML: a line is name = value"), "{text}");
+        assert!(!text.contains("hunter2"), "{text}");
+    }
+}
+
+#[test]
+fn tls_to_a_plain_port_is_answered_and_told_once_a_minute() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let dev = dev_with(signet().stderr(std::fs::File::create(&log).unwrap()), &[]);
+    for _ in 0..3 {
+        let url = format!("https://{}/v1/sys/health", dev.socket());
+        let output = Command::new("curl").args(["-sS", "--noproxy", "*", "--max-time", "5", &url]).output().unwrap();
+        assert!(!output.status.success());
+    }
+    let mut stream = TcpStream::connect(dev.socket()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.write_all(&[0x16, 3, 1, 0, 5, 1, 0, 0, 1, 0]).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(
+        answer.starts_with("HTTP/1.0 400 ") && answer.contains("this port speaks plain HTTP: use http://"),
+        "{answer}"
+    );
+    // An ordinary request on another connection is served as ever.
+    let health =
+        Command::new("curl").args(["-sS", "--noproxy", "*", &format!("{}/v1/sys/health", dev.address)]).output();
+    assert!(serde_json::from_slice::<Value>(&health.unwrap().stdout).unwrap()["initialized"] == true);
+    dev.terminate();
+    let log = std::fs::read_to_string(&log).unwrap();
+    let told = log.matches("speaks TLS to a port of plain HTTP").count();
+    // Two, when the minute was over in between.
+    assert!((1..=2).contains(&told), "{log}");
+}
+
+#[test]
+fn plain_http_to_a_tls_port_is_answered_and_told_once_a_minute() {
+    let site = Site::new().with_tls("0x1001");
+    site.init();
+    let served = site.serve();
+    for request in
+        ["GET /v1/sys/health HTTP/1.1\r\nHost: t\r\n\r\n".to_owned(), format!("POST /{}", "a".repeat(20_000))]
+    {
+        let mut stream = TcpStream::connect(served.socket()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.0 400 Bad Request\r\n"), "{answer}");
+        assert!(answer.ends_with("\r\n\r\nthis port speaks TLS: use https://\n"), "{answer}");
+        let _ = stream.shutdown(Shutdown::Both);
+    }
+    let health = site.curl(&[&served.url("v1/sys/health")]);
+    assert!(health.starts_with("HTTP/1.1 200"), "{health}");
+    served.wait_for_log("speaks plain HTTP to a port with TLS");
+    let told = served.log().matches("speaks plain HTTP to a port with TLS").count();
+    assert!((1..=2).contains(&told), "{}", served.log());
+    served.terminate();
+}
