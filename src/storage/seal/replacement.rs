@@ -30,7 +30,7 @@ impl Replacement {
     /// Those of the key file; `Unavailable` when one cannot be written, or cannot be given to the owner of the one before:
     /// the server could not read it. `Conflict` when another key has the name.
     pub fn prepare(file: &Path) -> Result<Self> {
-        Self::prepare_with(file, |from, to| std::fs::hard_link(from, to))
+        Self::prepare_with(file, hard_link)
     }
 
     /// What an attempt left that came so far that the store may have taken its key.
@@ -114,6 +114,10 @@ fn left(file: &Path) -> Result<Option<SealKey>> {
         }
         found => found.map(Some),
     }
+}
+
+fn hard_link(from: &Path, to: &Path) -> io::Result<()> {
+    std::fs::hard_link(from, to)
 }
 
 fn cannot(file: &Path, what: &str, error: io::Error) -> Error {
