@@ -371,8 +371,7 @@ impl Builder {
         } else {
             let entries = state.entries.and(&state.fresh).and(&sorted.complete).with(issuers);
             let listed = none_if_disabled(&entries);
-            // One from before a restore, or with a number that was used elsewhere, may have been followed by others, of
-            // which nobody knows here.
+            // One from before a restore, or an import, may have been followed by others, of which nobody knows here.
             let last = row.number > floor;
             let Some(complete) = last.then(|| again(view, signer, &listed, &row, None)).flatten() else {
                 let number = row.number;
@@ -422,10 +421,7 @@ impl Builder {
         let now = self.clock.now().unix_timestamp();
         let issuers = !self.missing_issuers(group, &[]).is_empty();
         let state = self.states.entry(group.id.clone()).or_default();
-        // Who knows the list from elsewhere takes none with a lower number.
-        let outdated = state.complete.as_ref().is_some_and(|list| list.number <= group.floor);
-        let anew = wanted.complete || outdated || (wanted.reload && state.rebuilt);
-        if state.complete_due(config, anew, issuers, now) {
+        if state.complete_due(config, wanted.complete || (wanted.reload && state.rebuilt), issuers, group.floor, now) {
             return self.publish_complete(view, group, signer, outside).await.map(|()| 2);
         }
         if state.delta_due(config, wanted.delta, now) {
@@ -437,8 +433,7 @@ impl Builder {
     /// Signs and records the next complete CRL of a group, and with it an empty delta CRL.
     async fn publish_complete(&mut self, view: &View, group: &Group, signer: &Signer, outside: &Outside) -> Result<()> {
         let config = &view.crl_config.value;
-        let last = self.states.get(&group.id).map_or(0, GroupState::number);
-        let mut number = last.max(self.floor).max(group.floor) + 1;
+        let mut number = self.states.entry(group.id.clone()).or_default().number().max(self.floor).max(group.floor) + 1;
         for _ in 0..NUMBER_TRIES {
             let issuers = self.missing_issuers(group, &[]);
             let state = self.states.entry(group.id.clone()).or_default();

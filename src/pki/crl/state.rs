@@ -65,8 +65,9 @@ impl GroupState {
 }
 
 impl GroupState {
-    pub(super) fn complete_due(&self, config: &CrlConfig, wanted: bool, issuers: bool, now: i64) -> bool {
-        let Some(complete) = &self.complete else { return true };
+    /// Who knows a list from elsewhere takes none with a number that is not above `floor`.
+    pub(super) fn complete_due(&self, config: &CrlConfig, wanted: bool, issuers: bool, floor: u64, now: i64) -> bool {
+        let Some(complete) = self.complete.as_ref().filter(|list| list.number > floor) else { return true };
         let by_revocation = !config.auto_rebuild && !config.disable && (issuers || !self.fresh.is_empty());
         let ahead = complete.this_update > now + AHEAD;
         wanted || self.stale || by_revocation || ahead || now >= renewal(config, complete)

@@ -143,7 +143,7 @@ mod tests {
             vec![0xff; 200],
         ] {
             let error = der(&body).unwrap_err();
-            assert!(error.text().starts_with("crl: "), "{error}");
+            assert!(error.text().contains("crl"), "{error}");
         }
         assert!(der(&vec![b'A'; MAX_LIST + 1]).unwrap_err().text().contains("longer than 96 MiB"));
     }
