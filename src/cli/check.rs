@@ -6,12 +6,11 @@
 
 mod environment;
 mod listeners;
+mod report;
 mod store;
 mod tls;
 
-use std::fmt::Display;
 use std::fs::OpenOptions;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use signet::audit::Target;
@@ -19,6 +18,7 @@ use signet::config::{self, Config};
 use signet::error::{Error, Kind, Result};
 
 use super::installation;
+use report::Report;
 
 /// The arguments of `signet check`.
 #[derive(clap::Args)]
@@ -29,49 +29,6 @@ pub(crate) struct Arguments {
     /// Look at the configuration alone: open no file that it names, no store and no listener.
     #[arg(long)]
     file_only: bool,
-}
-
-/// How something was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Level {
-    Ok,
-    /// Worth a word; a server starts all the same.
-    Note,
-    Wrong,
-}
-
-/// What was found, a line each.
-#[derive(Default)]
-struct Report(Vec<(Level, &'static str, String)>);
-
-impl Report {
-    fn ok(&mut self, what: &'static str, text: impl Display) {
-        self.0.push((Level::Ok, what, text.to_string()));
-    }
-
-    fn note(&mut self, what: &'static str, text: impl Display) {
-        self.0.push((Level::Note, what, text.to_string()));
-    }
-
-    fn wrong(&mut self, what: &'static str, text: impl Display) {
-        self.0.push((Level::Wrong, what, text.to_string()));
-    }
-
-    /// Prints it; how many lines say that something is wrong.
-    fn print(&self) -> std::io::Result<usize> {
-        let mut out = std::io::stdout().lock();
-        for (level, what, text) in &self.0 {
-            let word = match level {
-                Level::Ok => "ok",
-                Level::Note => "note",
-                Level::Wrong => "wrong",
-            };
-            // A line each, whatever a text holds.
-            writeln!(out, "{word:<6} {what:<16} {}", text.replace('\n', " "))?;
-        }
-        out.flush()?;
-        Ok(self.0.iter().filter(|(level, ..)| *level == Level::Wrong).count())
-    }
 }
 
 /// Says what was found; an error when a server would not start or not serve. `commands` is the whole command line, which

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use signet::config::SETTINGS;
 
-use super::Report;
+use super::report::Report;
 
 /// How many letters a name may be off for another one to be meant.
 const NEAR: usize = 3;

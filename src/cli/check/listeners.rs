@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 
 use signet::config::Config;
 
-use super::Report;
+use super::report::Report;
 use crate::cli::health::Probe;
 
 pub(super) async fn look(report: &mut Report, config: &Config) {

@@ -8,7 +8,7 @@ use signet::storage::Database;
 use signet::storage::look::{Found, look as look_at};
 use signet::storage::seal::SealKey;
 
-use super::Report;
+use super::report::Report;
 use crate::cli::installation::seal_key;
 
 /// What the lines are about.

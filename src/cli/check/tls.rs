@@ -9,7 +9,7 @@ use signet::server::tls;
 use signet::x509::certificate::Certificate;
 use signet::x509::pem;
 
-use super::Report;
+use super::report::Report;
 use crate::cli::issue::{day, read_text};
 
 /// What the lines are about.
