@@ -53,9 +53,9 @@ impl Clock {
         Self { manual: Some(Arc::new(Mutex::new(now))), ..Self::default() }
     }
 
-    /// Notes that it is `ahead` of the reference now, and how far it may be.
-    pub fn compared(&self, ahead: time::Duration, limit: Duration) {
-        let shown = (self.now() - ahead).unix_timestamp_nanos() - nanoseconds(self.reference.began.elapsed());
+    /// Notes that it was `ahead` of the reference at `now`, which was just read, and how far it may be.
+    pub fn compared(&self, now: Time, ahead: time::Duration, limit: Duration) {
+        let shown = (now - ahead).unix_timestamp_nanos() - nanoseconds(self.reference.began.elapsed());
         let narrow = |number: i128| i64::try_from(number).unwrap_or(i64::MAX);
         self.reference.limit.store(narrow(nanoseconds(limit)), Ordering::Relaxed);
         self.reference.at_begin.store(narrow(shown), Ordering::Relaxed);

@@ -162,18 +162,18 @@ impl Nodes {
 
 /// Asks the log; measures the clocks by the answer.
 async fn ask(log: &dyn ChangeLog, point: Point, skew: &Skew) -> Result<Changes> {
-    let (mut before, started) = (skew.now(), Instant::now());
+    let mut started = Instant::now();
     let mut answer = tokio::time::timeout(PATIENCE, log.since(point)).await;
     if answer.is_err() && started.elapsed() > PATIENCE + STOOD_STILL {
         // It was this node that took so long: it was paused meanwhile, and the log has not had its time.
-        before = skew.now();
+        started = Instant::now();
         answer = tokio::time::timeout(PATIENCE, log.since(point)).await;
     }
     let answer = answer.unwrap_or_else(|late| Err(Error::unavailable("storage: the change log takes too long", late)));
     let result = if answer.is_ok() { "done" } else { "failed" };
     counter!(telemetry::CHANGES_POLLS, "result" => result).increment(1);
     if let Ok(changes) = &answer {
-        skew.measure(before, changes.at);
+        skew.measure(started.elapsed(), changes.at);
     }
     answer
 }

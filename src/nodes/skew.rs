@@ -28,15 +28,11 @@ impl Skew {
         Self { clock, limit, ahead: AtomicI64::new(0), warned: AtomicBool::new(false) }
     }
 
-    /// This machine's time.
-    pub(super) fn now(&self) -> Time {
-        self.clock.now()
-    }
-
-    /// An exchange that began at `before` and ends now met the database's clock at `there`. What lies
-    /// between begin and end is no difference.
-    pub(super) fn measure(&self, before: Time, there: Time) {
+    /// An exchange that ends now and `took` so long, by the clock that is never set, met the database's clock at
+    /// `there`. What lies between begin and end is no difference.
+    pub(super) fn measure(&self, took: Duration, there: Time) {
         let after = self.clock.now();
+        let before = after - took;
         let ahead = match () {
             () if there < before => before - there,
             () if there > after => after - there,
@@ -44,7 +40,7 @@ impl Skew {
         };
         let milliseconds = i64::try_from(ahead.whole_milliseconds()).unwrap_or(i64::MAX);
         self.ahead.store(milliseconds, Ordering::Relaxed);
-        self.clock.compared(ahead, self.limit);
+        self.clock.compared(after, ahead, self.limit);
         gauge!(telemetry::CLOCK_SKEW_SECONDS).set(ahead.unsigned_abs().as_secs_f64());
         let large = ahead.unsigned_abs() > WARN;
         if large && !self.warned.load(Ordering::Relaxed) {
@@ -95,7 +91,7 @@ mod tests {
     fn measured(ahead: time::Duration) -> Skew {
         let now = datetime!(2030-01-01 00:00 UTC);
         let skew = Skew::new(Clock::manual(now), LIMIT);
-        skew.measure(now, now - ahead);
+        skew.measure(Duration::ZERO, now - ahead);
         skew
     }
 
@@ -118,26 +114,36 @@ mod tests {
         let clock = Clock::manual(now);
         assert!(clock.is_agreed(), "nothing is known of another one");
         let skew = Skew::new(clock.clone(), LIMIT);
-        skew.measure(now, now);
+        skew.measure(Duration::ZERO, now);
         assert!(!skew.has_moved() && clock.require_agreed().is_ok());
         for step in [time::Duration::days(1), time::Duration::days(-400), time::Duration::days(4000)] {
             clock.set(now + step);
             assert!(skew.has_moved() && clock.require_agreed().is_err(), "{step}");
-            skew.measure(clock.now(), now);
+            skew.measure(Duration::ZERO, now);
             assert!(!skew.has_moved() && clock.require_agreed().is_err(), "{step}");
             clock.set(now);
             assert!(skew.has_moved() && clock.require_agreed().is_ok(), "{step}");
-            skew.measure(now, now);
+            skew.measure(Duration::ZERO, now);
         }
     }
 
     #[test]
+    fn a_clock_that_is_set_during_an_exchange_did_not_take_that_long() {
+        let now = datetime!(2030-01-01 00:00 UTC);
+        let clock = Clock::manual(now);
+        let skew = Skew::new(clock.clone(), LIMIT);
+        clock.set(now + time::Duration::days(366));
+        skew.measure(Duration::from_millis(2), now);
+        assert!(!skew.is_within_limit() && !clock.is_agreed());
+    }
+
+    #[test]
     fn an_exchange_that_took_long_is_no_difference() {
-        let (before, clock) = (datetime!(2030-01-01 00:00 UTC), Clock::manual(datetime!(2030-01-01 00:05 UTC)));
+        let (took, clock) = (Duration::from_secs(300), Clock::manual(datetime!(2030-01-01 00:05 UTC)));
         let skew = Skew::new(clock, LIMIT);
-        skew.measure(before, datetime!(2030-01-01 00:02 UTC));
+        skew.measure(took, datetime!(2030-01-01 00:02 UTC));
         assert!(skew.is_within_limit());
-        skew.measure(before, datetime!(2029-12-31 23:00 UTC));
+        skew.measure(took, datetime!(2029-12-31 23:00 UTC));
         assert!(!skew.is_within_limit());
     }
 }

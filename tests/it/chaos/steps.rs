@@ -264,5 +264,7 @@ async fn a_clock_that_is_set_alone_stops_its_node_which_recovers() {
         let kept = client.with_token(&token).get("auth/token/lookup-self").await;
         assert_eq!(kept.status, 200, "a token of two hours: {}", kept.text);
     }
+    let dated = format!("SELECT count(*) FROM certificate WHERE not_before > {}", now());
+    assert_eq!(clocks.site.place.scan(&dated), "0", "certificates of a time that has not come");
     clocks.site.judge().await;
 }
