@@ -2,11 +2,13 @@
 //! words that they can show, and the log is told at most once a minute.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
+
+use crate::clock::Clock;
 
 /// What TLS begins with: the type of a record of the handshake (RFC 8446, 5.1).
 const HANDSHAKE: u8 = 0x16;
@@ -66,17 +68,18 @@ fn answer(text: &str) -> String {
 }
 
 /// The minute in which a line was written last.
-static TLS_TO_PLAIN: AtomicU64 = AtomicU64::new(0);
-static PLAIN_TO_TLS: AtomicU64 = AtomicU64::new(0);
+static TLS_TO_PLAIN: AtomicI64 = AtomicI64::new(0);
+static PLAIN_TO_TLS: AtomicI64 = AtomicI64::new(0);
 
-fn tell(last: &AtomicU64, what: &str) {
-    if is_new_minute(last, SystemTime::now()) {
+fn tell(last: &AtomicI64, what: &str) {
+    if is_new_minute(last, Clock::system().now().unix_timestamp()) {
         tracing::warn!("{what}; said at most once a minute");
     }
 }
 
-fn is_new_minute(last: &AtomicU64, now: SystemTime) -> bool {
-    let minute = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / 60);
+/// Whether no line was written in the minute of these epoch seconds.
+fn is_new_minute(last: &AtomicI64, seconds: i64) -> bool {
+    let minute = seconds / 60;
     last.swap(minute, Ordering::Relaxed) != minute
 }
 
@@ -86,8 +89,8 @@ mod tests {
 
     #[test]
     fn a_line_is_written_once_a_minute() {
-        let (last, at) = (AtomicU64::new(0), |seconds| UNIX_EPOCH + Duration::from_secs(seconds));
-        let told: Vec<u64> = (6000..6300).filter(|second| is_new_minute(&last, at(*second))).collect();
+        let last = AtomicI64::new(0);
+        let told: Vec<i64> = (6000..6300).filter(|second| is_new_minute(&last, *second)).collect();
         assert_eq!(told, [6000, 6060, 6120, 6180, 6240]);
     }
 

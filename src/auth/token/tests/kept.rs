@@ -11,7 +11,7 @@ async fn a_token_is_believed_for_a_day_and_not_beyond_its_end() {
     );
     assert!(f.auth.kept(&long, None).is_none(), "nobody kept it");
     for token in [&long, &short] {
-        f.auth.keep(&f.caller(token).await);
+        f.auth.keep(f.caller(token).await.as_ref());
         assert!(f.auth.kept(token, None).is_some());
     }
     assert!(f.auth.kept("s.unknown", None).is_none());
@@ -25,10 +25,10 @@ async fn a_token_is_believed_for_a_day_and_not_beyond_its_end() {
 async fn whatever_changes_here_ends_that() {
     let f = Fixture::new().await;
     let token = f.token(&f.root, json!({ "policies": ["web"], "ttl": "100h" })).await;
-    f.auth.keep(&f.caller(&token).await);
+    f.auth.keep(f.caller(&token).await.as_ref());
     f.auth.policy_write("other", &fields(json!({ "policy": ADMIN }))).await.unwrap();
     assert!(f.auth.kept(&token, None).is_none(), "its policies may be others now");
-    f.auth.keep(&f.caller(&token).await);
+    f.auth.keep(f.caller(&token).await.as_ref());
     assert!(f.auth.kept(&token, None).is_some());
     let caller = f.caller(&token).await;
     f.auth.revoke(&token).await.unwrap();
@@ -41,14 +41,14 @@ async fn whatever_changes_here_ends_that() {
 async fn few_tokens_are_believed_and_none_of_few_uses() {
     let f = Fixture::new().await;
     let few = f.token(&f.root, json!({ "policies": ["web"], "num_uses": 9 })).await;
-    f.auth.keep(&f.caller(&few).await);
+    f.auth.keep(f.caller(&few).await.as_ref());
     assert!(f.auth.kept(&few, None).is_none());
     let first = f.token(&f.root, json!({ "policies": ["web"] })).await;
-    f.auth.keep(&f.caller(&first).await);
+    f.auth.keep(f.caller(&first).await.as_ref());
     let many: Vec<String> =
         futures_util::future::join_all((0..600).map(|_| f.token(&f.root, json!({ "policies": ["web"] })))).await;
     for token in &many {
-        f.auth.keep(&f.caller(token).await);
+        f.auth.keep(f.caller(token).await.as_ref());
     }
     let kept = many.iter().filter(|token| f.auth.kept(token, None).is_some()).count();
     assert!((16..=256).contains(&kept), "{kept}");
