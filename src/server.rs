@@ -16,6 +16,8 @@ mod listener;
 mod notify;
 pub mod operator;
 mod pulse;
+pub mod renewal;
+mod replacing;
 mod signals;
 mod stream;
 pub mod tls;
@@ -212,6 +214,7 @@ impl Server {
             upkeep().boxed_local(),
             rotate(self.shared.clone()).boxed_local(),
             keep_keys(self.shared.clone()).boxed_local(),
+            renewal::run(self.shared.clone(), self.tls.clone()).boxed_local(),
         ];
         let tasks = self.shared.mounts.tasks().into_iter().chain(own).map(actix_rt::spawn).collect();
         let operator = self.operator();
@@ -220,7 +223,7 @@ impl Server {
 
     /// The operator's socket, where there is a data folder. A server without it is worth more than none.
     fn operator(&self) -> Option<operator::Socket> {
-        let listening = operator::Socket::listen(self.folder.as_ref()?, self.storage.clone());
+        let listening = operator::Socket::listen(self.folder.as_ref()?, self.storage.clone(), self.shared.clone());
         listening.inspect_err(|error| tracing::error!("no operator commands while this server runs: {error}")).ok()
     }
 
@@ -424,6 +427,14 @@ async fn upkeep() {
 /// Reads a part of the configuration again, as it is by now. Blocks on files.
 pub type Reread<T> = Arc<dyn Fn() -> Result<T> + Send + Sync>;
 
+/// Reads a certificate again, and counts what became of it. Blocks on files.
+fn reload(certificate: &Certificate) -> Result<()> {
+    let done = certificate.reload();
+    let result = if done.is_ok() { "done" } else { "failed" };
+    metrics::counter!(telemetry::TLS_RELOADS, "result" => result).increment(1);
+    done
+}
+
 /// A server that listens.
 pub struct Running {
     main: Serving,
@@ -489,15 +500,10 @@ impl Running {
         let Some(certificate) = self.server.tls.clone() else {
             return tracing::info!("no TLS certificate to reload: none is configured");
         };
-        let done = tokio::task::spawn_blocking(move || certificate.reload()).await;
-        let result = match done.unwrap_or_else(|panicked| Err(Error::internal(panicked))) {
-            Ok(()) => "done",
-            Err(error) => {
-                tracing::error!("the TLS certificate in use stays: {error}");
-                "failed"
-            }
-        };
-        metrics::counter!(telemetry::TLS_RELOADS, "result" => result).increment(1);
+        let done = tokio::task::spawn_blocking(move || reload(&certificate)).await;
+        if let Err(error) = done.unwrap_or_else(|panicked| Err(Error::internal(panicked))) {
+            tracing::error!("the TLS certificate in use stays: {error}");
+        }
     }
 
     /// Takes no new connections, lets running requests finish, ends the signers of managed keys, closes the store.

@@ -8,7 +8,7 @@ use crate::error::{Error, Kind, Result};
 use crate::secret::Secret;
 use crate::storage::backend::{Fact, FactWrite, Reader, Unit};
 use crate::storage::commit;
-use crate::storage::seal::{self, About, HANDOVER, Ring, SealKey, root};
+use crate::storage::seal::{self, About, HANDOVER, Question, Ring, SealKey, root};
 
 /// How often a change of the seal is begun again because a data key was added meanwhile.
 const AGAIN: usize = 5;
@@ -91,6 +91,16 @@ impl Keys {
     /// Those of the store.
     pub(super) async fn seal_status(&self) -> Result<About> {
         Ok(root::stored(&self.reader.meta().await?)?.unwrap_or_else(|| self.about.clone()))
+    }
+
+    /// A question that whoever has the seal can answer, and its answer.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(super) async fn seal_question(&self) -> Result<(Question, Secret)> {
+        let facts = self.reader.meta().await?;
+        self.ring.learn(&facts)?;
+        self.ring.question(&facts)
     }
 
     /// The ring, for those who count.
