@@ -337,7 +337,7 @@ fn a_database_is_set_up_too() {
 #[test]
 fn what_no_flag_says_is_asked_on_a_terminal() {
     let place = Place::new();
-    let answers = "\n127.0.0.1:0\nlocalhost\nAsked Ltd\n\nexample.test, other.test\n\n\n";
+    let answers = "\n127.0.0.1:0\nlocalhost, 127.0.0.1\nAsked Ltd\n\nexample.test, other.test\n\n\n";
     std::fs::write(place.path("answers"), answers).unwrap();
     let script = format!("script -qec '{} setup' /dev/null < answers", env!("CARGO_BIN_EXE_signet"));
     let output = shell(&script).current_dir(place.0.path()).output().unwrap();
