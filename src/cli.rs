@@ -1,8 +1,8 @@
 //! The command line. Other programs rely on its words and outputs.
 //!
-//! `dev` needs nothing; `serve`, `migrate`, the words of `operator`, `bootstrap` and `check` read a configuration file (see
-//! `signet.example.toml`); `issue`, `renew`, `import`, `status`, `who`, `explain` and `health` are clients;
-//! `completions` is for shells.
+//! `dev` needs nothing, `setup` makes an installation; `serve`, `migrate`, the words of `operator`, `bootstrap` and `check`
+//! read a configuration file (see `signet.example.toml`); `issue`, `renew`, `import`, `status`, `who`, `explain` and
+//! `health` are clients; `completions` is for shells.
 
 mod backup;
 mod bootstrap;
@@ -23,8 +23,10 @@ mod names;
 mod operator;
 mod place;
 mod renew;
+mod root_token;
 mod seal;
 mod serve;
+mod setup;
 mod status;
 mod verify_backup;
 mod who;
@@ -44,6 +46,8 @@ pub(crate) struct Command {
 
 #[derive(Subcommand)]
 enum Word {
+    /// Set up an installation: seal key, configuration, store, root, intermediate, role, administrator, TLS.
+    Setup(setup::Arguments),
     /// Start a development server with a ready certificate authority. Unsafe outside your machine.
     Dev(dev::Arguments),
     /// Serve as a configuration file says, until SIGTERM; SIGHUP reads the TLS certificate again.
@@ -112,6 +116,7 @@ impl Command {
                 logs_from_environment()?;
                 actix_rt::System::new().block_on(explain::run(arguments))
             }
+            Word::Setup(arguments) => setup::run(arguments),
             Word::Serve(arguments) => serve::run(&arguments),
             Word::Migrate(arguments) => migrate::run(&arguments),
             Word::Operator(word) => operator::run(&word),

@@ -16,9 +16,10 @@ mod cloudb;
 mod reader;
 mod rules;
 mod seal;
+mod tls;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
@@ -68,6 +69,19 @@ pub const SETTINGS: &[Setting] = &[
         "PEM file of the certificate chain, the server's own first.",
     ),
     setting("tls_key_file", "SIGNET_TLS_KEY_FILE", "", "PEM file of the private key of the certificate."),
+    setting(
+        "tls_renew.mount",
+        "SIGNET_TLS_RENEW_MOUNT",
+        "",
+        "Mount of this server that renews its certificate; the files are written anew.",
+    ),
+    setting("tls_renew.role", "SIGNET_TLS_RENEW_ROLE", "", "Role of that mount by which it is issued."),
+    setting(
+        "tls_renew.names",
+        "SIGNET_TLS_RENEW_NAMES",
+        "",
+        "Names in it: host names and IP addresses by which clients reach this server.",
+    ),
     setting("metrics_listen", "SIGNET_METRICS_LISTEN", "", "Address and port of /metrics without a token, plain HTTP."),
     setting(
         "public_listen",
@@ -322,6 +336,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// The files of the server's certificate; `None` for plain HTTP, which is on the loopback then.
     pub tls: Option<TlsFiles>,
+    /// Who renews that certificate, if this server does.
+    pub tls_renewal: Option<TlsRenewal>,
     /// Where `/metrics` is open, if anywhere.
     pub metrics_listen: Option<SocketAddr>,
     /// Where CRLs, OCSP and CA certificates are open, if anywhere.
@@ -361,6 +377,19 @@ pub struct TlsFiles {
     pub certificate: PathBuf,
     /// Its private key, not encrypted.
     pub key: PathBuf,
+}
+
+/// How a server renews the certificate that it shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsRenewal {
+    /// The path of the mount that issues it.
+    pub mount: String,
+    /// The role by which it is issued.
+    pub role: String,
+    /// Host names in it.
+    pub hosts: Vec<String>,
+    /// IP addresses in it.
+    pub addresses: Vec<IpAddr>,
 }
 
 /// Where the data is.
@@ -593,6 +622,7 @@ mod tests {
                 "database_url: must not be given with data_dir",
             ),
             ("seal_key = \"00\"", "seal_key: is taken from the environment only, as SIGNET_SEAL_KEY"),
+            ("tls_renew.mount = \"pki\"", "tls_renew.mount: must be given with tls_certificate_file"),
             ("metrics_listen = \"127.0.0.1:8200\"", "metrics_listen: must be another address than listen"),
             ("public_listen = \"127.0.0.1:8200\"", "public_listen: must be another address than listen"),
             ("public_listen = \"[::1]:1\"\nmetrics_listen = \"[::1]:1\"", "public_listen: must be another address"),
@@ -649,6 +679,23 @@ mod tests {
         assert_eq!(error.text(), "seal_key_file: must not be given with SIGNET_SEAL_KEY");
         let tls = format!("{good}listen = \"0.0.0.0:8200\"\ntls_certificate_file = \"c\"\ntls_key_file = \"k\"");
         assert!(parse(&tls, none).is_ok());
+        let renewed = |more: &str| format!("{tls}\n[tls_renew]\nmount = \"pki/\"\n{more}");
+        for (more, problem) in [
+            ("role = \"r\"", "tls_renew.names: must be given with tls_renew.mount"),
+            ("names = \"a.test\"", "tls_renew.role: must be given with tls_renew.mount"),
+            ("role = \"r\"\nnames = []", "tls_renew.names: must be host names and IP addresses"),
+            ("role = \"r\"\nnames = [\"a b\"]", "tls_renew.names: must be host names and IP addresses"),
+            ("role = \"a/b\"\nnames = \"a.test\"", "tls_renew.role: must be the name of a role"),
+        ] {
+            assert!(refusal(&renewed(more)).starts_with(problem), "{more}: {}", refusal(&renewed(more)));
+        }
+        let config = parse(&renewed("role = \"r\"\nnames = [\"a.test\", \"192.0.2.1\", \"::1\"]"), none).ok().unwrap();
+        let renewal = config.tls_renewal.unwrap();
+        assert_eq!(
+            (renewal.mount.as_str(), renewal.role.as_str(), &renewal.hosts[..]),
+            ("pki", "r", &["a.test".to_owned()][..])
+        );
+        assert_eq!(renewal.addresses.len(), 2);
         for url in [
             "postgresql://u:p@h:5432/d",
             "postgres:///d?host=/run/postgresql",

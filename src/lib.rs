@@ -8,7 +8,7 @@
 //! # The tree
 //!
 //! ```text
-//! main.rs, cli/   the command line: dev, serve, operator …, check, issue, renew, import, status, explain, …
+//! main.rs, cli/   the command line: setup, dev, serve, operator …, check, issue, renew, import, status, …
 //! config          every setting, its default, its environment name, its rule
 //! server          the composition root: opens stores, starts actors, binds (TLS with HTTP/2 too), drains
 //! http            the wires: http/secrets is one pipeline and one route table per kind of mount,
@@ -132,7 +132,7 @@
 //! | which types has an answer, for whom? | [`http::secrets::dialect`] |
 //! | who may do what with a project? | [`projects::rights`], [`projects::team_access`] |
 //! | where is the caller, behind which proxies, and how often may they ask? | [`http::address`], [`auth::quotas`] |
-//! | how many connections, and which of them end? | `server/connections.rs` |
+//! | how many connections, and which of them end? what renews their certificate? | `server/connections.rs`, [`server::renewal`] |
 //! | when is a client told to send its body (100)? | `server/expect.rs` |
 //! | what may a client do over HTTP/2, how much at once? | `server/http2.rs` |
 //! | what is compressed, and what never? | [`http::encoding`] |

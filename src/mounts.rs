@@ -28,12 +28,18 @@ use crate::documents::MountId;
 use crate::error::{Error, Result, Warnings};
 use crate::fields::Fields;
 use crate::keys::ManagedKeys;
+use crate::pki::check::validity::Limits;
 use crate::pki::{Authority, Engine};
 
 pub use grants::MountGrants;
 
 /// Most issuers that a warning names.
 const MOST_NAMED: usize = 20;
+
+/// How long certificates of a mount live.
+pub fn lifetimes(mount: &Mount) -> Limits {
+    Limits { mount_default: mount.default_ttl(), mount_max: mount.max_ttl(), authority_default: mount.authority_ttl() }
+}
 
 /// All mounts of one server.
 pub struct Mounts {

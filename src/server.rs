@@ -18,6 +18,8 @@ mod mismatch;
 mod notify;
 pub mod operator;
 mod pulse;
+pub mod renewal;
+mod replacing;
 mod signals;
 mod stream;
 pub mod tls;
@@ -242,17 +244,18 @@ impl Server {
             rotate(self.shared.clone()).boxed_local(),
             keep_keys(self.shared.clone()).boxed_local(),
             watch::store(self.shared.clone(), self.store_watch).boxed_local(),
+            renewal::run(self.shared.clone(), self.tls.clone()).boxed_local(),
         ];
         let tasks = self.shared.mounts.tasks().into_iter().chain(own).map(actix_rt::spawn).collect();
         let operator = self.operator();
-        self.measure_certificate();
+        measure(self.tls.as_ref());
         let (metrics, public) = (metrics.map(Bound::serve), public.map(Bound::serve));
         Ok(Running { main: main.serve(), metrics, public, operator, tasks, pulse, server: self })
     }
 
     /// The operator's socket, where there is a data folder. A server without it is worth more than none.
     fn operator(&self) -> Option<operator::Socket> {
-        let listening = operator::Socket::listen(self.folder.as_ref()?, self.storage.clone());
+        let listening = operator::Socket::listen(self.folder.as_ref()?, self.storage.clone(), self.shared.clone());
         listening.inspect_err(|error| tracing::error!("no operator commands while this server runs: {error}")).ok()
     }
 
@@ -289,13 +292,6 @@ impl Server {
     /// Who is counted in all and not by address.
     fn exempt(&self) -> Vec<IpNet> {
         loopback().into_iter().chain(self.shared.settings.trusted_proxies.iter().copied()).collect()
-    }
-
-    /// Until when the certificate of the listener is valid.
-    fn measure_certificate(&self) {
-        let (from, until) = self.tls.as_ref().map_or((0, 0), Certificate::validity);
-        metrics::gauge!(telemetry::TLS_NOT_BEFORE, "listener" => MAIN).set(from as f64);
-        metrics::gauge!(telemetry::TLS_NOT_AFTER, "listener" => MAIN).set(until as f64);
     }
 
     /// The listener of the metrics alone.
@@ -486,6 +482,22 @@ async fn upkeep() {
 /// Reads a part of the configuration again, as it is by now. Blocks on files.
 pub type Reread<T> = Arc<dyn Fn() -> Result<T> + Send + Sync>;
 
+/// Reads a certificate again, and counts what became of it. Blocks on files.
+fn reload(certificate: &Certificate) -> Result<()> {
+    let done = certificate.reload();
+    let result = if done.is_ok() { "done" } else { "failed" };
+    metrics::counter!(telemetry::TLS_RELOADS, "result" => result).increment(1);
+    measure(Some(certificate));
+    done
+}
+
+/// Between which times the certificate of the main listener is valid.
+fn measure(certificate: Option<&Certificate>) {
+    let (from, until) = certificate.map_or((0, 0), Certificate::validity);
+    metrics::gauge!(telemetry::TLS_NOT_BEFORE, "listener" => MAIN).set(from as f64);
+    metrics::gauge!(telemetry::TLS_NOT_AFTER, "listener" => MAIN).set(until as f64);
+}
+
 /// A server that listens.
 pub struct Running {
     main: Serving,
@@ -558,16 +570,10 @@ impl Running {
         let Some(certificate) = self.server.tls.clone() else {
             return tracing::info!("no TLS certificate to reload: none is configured");
         };
-        let done = tokio::task::spawn_blocking(move || certificate.reload()).await;
-        let result = match done.unwrap_or_else(|panicked| Err(Error::internal(panicked))) {
-            Ok(()) => "done",
-            Err(error) => {
-                tracing::error!("the TLS certificate in use stays: {error}");
-                "failed"
-            }
-        };
-        metrics::counter!(telemetry::TLS_RELOADS, "result" => result).increment(1);
-        self.server.measure_certificate();
+        let done = tokio::task::spawn_blocking(move || reload(&certificate)).await;
+        if let Err(error) = done.unwrap_or_else(|panicked| Err(Error::internal(panicked))) {
+            tracing::error!("the TLS certificate in use stays: {error}");
+        }
     }
 
     /// Takes no new connections, lets running requests finish, ends the signers of managed keys, closes the store.

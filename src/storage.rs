@@ -84,12 +84,13 @@ use crate::keys::store::KeyStore;
 use crate::nodes::store::ChangeLog;
 use crate::pki::store::PkiStore;
 use crate::projects::store::ProjectStore;
+use crate::secret::Secret;
 use backend::{Fact, FactWrite, Reader, Unit};
 use file_hold::Held;
 use keyring::DataKeys;
 use keys::Keys;
 pub use postgres::PostgresUrl;
-use seal::{About, SealKey};
+use seal::{About, Question, SealKey};
 use session::Sessions;
 use store::Store;
 
@@ -248,6 +249,15 @@ impl Storage {
     /// `Unavailable` from the store.
     pub async fn seal_status(&self) -> Result<About> {
         self.keys.seal_status().await
+    }
+
+    /// A question that whoever has the seal of the store can answer ([`SealKey::answer`](seal::SealKey::answer)), and
+    /// its answer.
+    ///
+    /// # Errors
+    /// `Unavailable` from the store.
+    pub async fn seal_question(&self) -> Result<(Question, Secret)> {
+        self.keys.seal_question().await
     }
 
     /// How many stored values are sealed with earlier data keys than the one in use, counted now, in small reads.

@@ -163,6 +163,12 @@ impl Mount {
         }
     }
 
+    /// Life of a certificate authority in it when nobody asks for another. Without a default of the mount's own it is
+    /// the longest: an authority that ends with what it signs is of no use.
+    pub fn authority_ttl(&self) -> Duration {
+        if self.default_lease_ttl == 0 { self.max_ttl() } else { self.default_ttl() }
+    }
+
     /// Its entry in the listings of mounts; TTLs as configured, 0 for the system's.
     pub fn to_json(&self) -> Value {
         let mut config = Map::new();

@@ -21,6 +21,7 @@ use signet::error::{Error, Result};
 use signet::fields::Fields;
 use signet::http::settings::Settings;
 use signet::keys::Libraries;
+use signet::mounts::lifetimes;
 use signet::nodes::SKEW_LIMIT;
 use signet::outbound::Reach;
 use signet::pki::Authority;
@@ -28,7 +29,6 @@ use signet::pki::ca::changes;
 use signet::pki::ca::key::KeyRequest;
 use signet::pki::ca::root::{self, RootRequest};
 use signet::pki::check::request::{RequestedKey, RequestedNames, RequestedValidity};
-use signet::pki::check::validity::Limits;
 use signet::pki::mount::role::{Role, RoleKeys, SignatureBits};
 use signet::projects::{Access, Projects, setup, token};
 use signet::random;
@@ -191,7 +191,7 @@ async fn prepare_projects(projects: &Projects, token: &str) -> Result<()> {
 /// A P-256 root and the role `dev`, unless they are there.
 async fn prepare_authority(authority: &Authority, mount: &Mount) -> Result<()> {
     if authority.view().signer("default").is_none() {
-        let limits = Limits { mount_default: mount.default_ttl(), mount_max: mount.max_ttl() };
+        let limits = lifetimes(mount);
         let key = RequestedKey { key_type: Some("ec".to_owned()), bits: Some(256) };
         let root = RootRequest {
             key: KeyRequest { key, ..KeyRequest::default() },

@@ -6,13 +6,15 @@ use signet::clock::Clock;
 use signet::config::{self, Config, SealKeySource, Store};
 use signet::error::{Error, Result};
 use signet::keys::{Libraries, cloudakms, pkcs11};
-use signet::server::forbid_core_dumps;
+use signet::nodes::SKEW_LIMIT;
+use signet::server::tls::Certificate;
+use signet::server::{ConnectionLimits, Options, STORE_WATCH, forbid_core_dumps};
 use signet::storage::seal::SealKey;
 use signet::storage::{Database, PostgresUrl};
 use signet::{storage, telemetry};
 
-/// What the first root token is called; at most one of the name is ever made.
-pub(super) const ROOT_NAME: &str = "root";
+/// What the root token of a setup is called, which ends with it.
+pub(super) const ROOT_OF_SETUP: &str = "setup";
 
 /// The configuration, with logs set up as it says and core dumps forbidden.
 pub(super) fn prepared(file: &Path) -> Result<Config> {
@@ -52,6 +54,34 @@ pub(super) fn seal_key(config: &Config) -> Result<SealKey> {
         }
         SealKeySource::CloudAkms(settings) => cloudakms::seal_device(settings).map(SealKey::in_device),
     }
+}
+
+/// What the server of a configuration is made of, with this certificate.
+pub(super) fn server_options(config: &Config, tls: Option<Certificate>) -> Result<Options> {
+    let clock = Clock::system();
+    Ok(Options {
+        listen: config.listen,
+        tls,
+        metrics_listen: config.metrics_listen,
+        public_listen: config.public_listen,
+        skew_limit: SKEW_LIMIT,
+        store_watch: STORE_WATCH,
+        workers: config.workers,
+        connections: ConnectionLimits {
+            max: config.max_connections,
+            max_per_address: config.max_connections_per_address,
+            public: config.public_max_connections,
+        },
+        storage: storage_options(config, clock.clone())?,
+        clock,
+        pkcs11_libraries: Libraries::new(config.pkcs11_libraries.clone())?,
+        cloud: config.cloud.clone().in_environment(),
+        signers: None,
+        logins: config.logins.clone().in_environment(),
+        settings: config.http.clone(),
+        audit: config.audit.clone(),
+        listeners: Vec::new(),
+    })
 }
 
 /// Logs for commands that read no configuration file.

@@ -1,8 +1,9 @@
 //! `signet operator`: what an operator does with an installation. `init` is here, the other words in files of their
 //! own.
 //!
-//! `signet operator init` makes the first root token of an installation, once. It works on the store of a server that does not run. A new installation that has no seal key yet
-//! gets one; over data that is there already no key is ever made.
+//! `signet operator init` makes the first root token of an installation, once. It works on the store of a server that
+//! does not run. A new installation that has no seal key yet gets one; over data that is there already no key is ever
+//! made.
 
 use std::fs::DirBuilder;
 use std::io::Write as _;
@@ -14,11 +15,22 @@ use signet::auth::Auth;
 use signet::clock::Clock;
 use signet::config::{Config, SealKeySource, Store};
 use signet::error::{Error, Kind, Result};
+use signet::server::operator::ROOT_NAME;
 use signet::storage;
 use signet::storage::seal::SealKey;
 
-use super::installation::{ROOT_NAME, prepared, storage_options};
-use super::{backup, copy_store, seal, verify_backup};
+use super::installation::{prepared, storage_options};
+use super::{backup, copy_store, root_token, seal, verify_backup};
+
+/// What to do with the first root token.
+const AFTERWARDS: &str = "\
+This root token is shown once. It may do everything and never ends, so revoke it when it has made an administrator:
+  1. a policy with the rights of daily work:     POST /v1/sys/policies/acl/admin
+  2. a token without a parent that has it:       POST /v1/auth/token/create-orphan
+         {\"policies\": \"admin\", \"period\": \"768h\"}, renewed by auth/token/renew-self before it ends
+  3. then, and not before, the end of this one:  POST /v1/auth/token/revoke-self
+A token that auth/token/create makes is a child of its maker and is revoked with it.
+Who has the seal key gets another root token at any time: signet operator new-root-token.";
 
 /// The words of `signet operator`.
 #[derive(Subcommand)]
@@ -26,6 +38,8 @@ pub(crate) enum Word {
     /// Make the first root token and print it, once. The server must not run. A new installation
     /// without a seal key gets a key file.
     Init(Arguments),
+    /// Make another root token and print it, for who has the seal key. A server may run or not.
+    NewRootToken(root_token::Arguments),
     /// Say by what the store is sealed, and how much its data keys are in use. The server of an embedded store must
     /// not run.
     SealStatus(seal::Status),
@@ -59,6 +73,7 @@ pub(crate) fn run(word: &Word) -> Result<()> {
             let config = prepared(&arguments.config)?;
             actix_rt::System::new().block_on(init(&config))
         }
+        Word::NewRootToken(arguments) => root_token::run(arguments),
         Word::SealStatus(arguments) => seal::status(arguments),
         Word::RotateSealKey(arguments) => seal::rotate(arguments),
         Word::Backup(arguments) => backup::backup(arguments),
@@ -95,7 +110,7 @@ async fn init(config: &Config) -> Result<()> {
         None => Ok(()),
     };
     told.and_then(|()| writeln!(out, "token: {token}"))
-        .and_then(|()| writeln!(out, "This root token is shown once. Make tokens with fewer rights, then revoke it."))
+        .and_then(|()| writeln!(out, "{AFTERWARDS}"))
         .and_then(|()| out.flush())
         .map_err(Error::internal)
 }
@@ -103,14 +118,17 @@ async fn init(config: &Config) -> Result<()> {
 async fn first_token(storage: &storage::Storage, clock: Clock) -> Result<String> {
     let auth = Auth::open(storage.auth(), clock).await?;
     if auth.has_root_token(ROOT_NAME).await? {
-        return Err(Error::new(Kind::Conflict, "the first root token was made before; there is no second one"));
+        return Err(Error::new(
+            Kind::Conflict,
+            "the first root token was made before, and init makes no second one: signet operator new-root-token does",
+        ));
     }
     auth.root_token(None, ROOT_NAME).await
 }
 
 /// Makes the seal key's file when there is none and the data folder is new or empty; whether a database
 /// is new shows when it is opened.
-fn make_seal_key(config: &Config) -> Result<Option<PathBuf>> {
+pub(super) fn make_seal_key(config: &Config) -> Result<Option<PathBuf>> {
     let SealKeySource::File(file) = &config.seal_key else { return Ok(None) };
     let folder = match &config.store {
         Store::Embedded(folder) => folder,

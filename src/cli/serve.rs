@@ -11,12 +11,12 @@ use signet::clock::Clock;
 use signet::config::{self, Config};
 use signet::error::{Error, Kind, Result};
 use signet::keys::Libraries;
-use signet::nodes::SKEW_LIMIT;
+use signet::server::operator::ROOT_NAME;
 use signet::server::tls::Certificate;
-use signet::server::{ConnectionLimits, Options, Reread, STORE_WATCH, Server, Signals};
+use signet::server::{Reread, Server, Signals};
 use signet::storage::{self, Database};
 
-use super::installation::{ROOT_NAME, prepared, storage_options};
+use super::installation::{ROOT_OF_SETUP, prepared, server_options};
 
 /// Between two looks for the database, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -61,41 +61,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 async fn serve(config: Config, libraries: Reread<Libraries>) -> Result<()> {
     // From here on a signal ends the server in good order, also while it starts.
     let mut signals = Signals::watch_with_reload()?;
-    let clock = Clock::system();
-    let tls = config.tls.clone().map(|files| Certificate::load(files, clock.clone())).transpose()?;
-    let storage = storage_options(&config, clock.clone())?;
+    let renewal = config.tls_renewal.clone();
+    let load = |files| Certificate::load_renewed(files, renewal, Clock::system());
+    let tls = config.tls.clone().map(load).transpose()?;
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let options = server_options(&config, tls)?;
     tokio::select! {
-        reached = reached(&storage.database) => reached?,
+        reached = reached(&options.storage.database) => reached?,
         () = signals.stop() => {
             tracing::info!("stopping: the database was not there yet");
             return Ok(());
         }
     }
-    let scheme = if tls.is_some() { "https" } else { "http" };
-    let server = Server::open(Options {
-        listen: config.listen,
-        tls,
-        metrics_listen: config.metrics_listen,
-        public_listen: config.public_listen,
-        skew_limit: SKEW_LIMIT,
-        store_watch: STORE_WATCH,
-        workers: config.workers,
-        connections: ConnectionLimits {
-            max: config.max_connections,
-            max_per_address: config.max_connections_per_address,
-            public: config.public_max_connections,
-        },
-        storage,
-        clock,
-        pkcs11_libraries: Libraries::new(config.pkcs11_libraries)?,
-        cloud: config.cloud.in_environment(),
-        signers: None,
-        logins: config.logins.in_environment(),
-        settings: config.http,
-        audit: config.audit,
-        listeners: Vec::new(),
-    })
-    .await?;
+    let server = Server::open(options).await?;
     hint_at_init(&server).await;
     let running = server.start().await?;
     let mut out = std::io::stdout();
@@ -138,7 +116,12 @@ async fn reached(database: &Database) -> Result<()> {
 }
 
 async fn hint_at_init(server: &Server) {
-    if matches!(server.shared().auth.has_root_token(ROOT_NAME).await, Ok(false)) {
-        tracing::warn!("no root token was made yet: stop the server and run signet operator init");
+    let auth = &server.shared().auth;
+    let made = [auth.has_root_token(ROOT_NAME).await, auth.has_root_token(ROOT_OF_SETUP).await];
+    if made.iter().all(|made| matches!(made, Ok(false))) {
+        tracing::warn!(
+            "no root token was made yet: run signet operator new-root-token, or stop the server and run signet operator \
+             init"
+        );
     }
 }

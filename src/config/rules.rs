@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use url::Url;
 
 use super::reader::Reader;
-use super::{Config, Store, TlsFiles, audit, cloud, cloudb, seal};
+use super::{Config, Store, audit, cloud, cloudb, seal, tls};
 use crate::auth::LoginSettings;
 use crate::fields::Fields;
 use crate::http::settings::Settings;
@@ -23,9 +23,11 @@ pub(super) fn checked(fields: &Fields, problems: &mut Vec<String>) -> Config {
     let listen = read.listen();
     let store = read.store();
     let (max_body, max_bodies_in_flight) = read.bodies();
+    let tls = tls::files(&mut read, listen);
     Config {
         listen,
-        tls: read.tls(listen),
+        tls_renewal: tls::renewal(&mut read, tls.is_some()),
+        tls,
         metrics_listen: read.metrics_listen(listen),
         public_listen: read.public_listen(listen),
         seal_key: seal::source(&mut read, &store),
@@ -67,22 +69,6 @@ pub(super) fn checked(fields: &Fields, problems: &mut Vec<String>) -> Config {
 impl Reader<'_> {
     fn listen(&mut self) -> SocketAddr {
         self.address("listen").unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)))
-    }
-
-    fn tls(&mut self, listen: SocketAddr) -> Option<TlsFiles> {
-        let names = ["tls_certificate_file", "tls_key_file"];
-        match names.map(|name| self.path(name, "the path of a file")) {
-            [Some(certificate), Some(key)] => return Some(TlsFiles { certificate, key }),
-            [Some(_), None] => self.problem(names[1], &format!("must be given with {}", names[0])),
-            [None, Some(_)] => self.problem(names[0], &format!("must be given with {}", names[1])),
-            // A token that crosses a network in the clear belongs to whoever listens there.
-            [None, None] if !listen.ip().is_loopback() => self.problem(
-                "listen",
-                "plain HTTP is for the loopback only; give tls_certificate_file and tls_key_file for other addresses",
-            ),
-            [None, None] => {}
-        }
-        None
     }
 
     /// A URL of one of these schemes, without a path and anything after it: paths of the API follow it.

@@ -15,10 +15,12 @@ mod backup;
 mod client;
 mod context;
 mod place;
+mod root_token;
 mod wire;
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
@@ -27,9 +29,11 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::error::{Error, Kind, Result};
+use crate::http::state::Shared;
 use crate::storage::Storage;
 pub use client::Client;
 use context::Context;
+pub use root_token::{ROOT_NAME, audit, new_root_token};
 use wire::Conversation;
 
 /// Connections at a time; more are told to come again.
@@ -43,7 +47,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 type Command = for<'a> fn(&'a Context, &'a Value, &'a mut Conversation) -> LocalBoxFuture<'a, Result<Value>>;
 
 /// Every command, and the longest time that it may take.
-const COMMANDS: &[(&str, Duration, Command)] = &[("backup", backup::LONGEST, backup::run)];
+const COMMANDS: &[(&str, Duration, Command)] =
+    &[("backup", backup::LONGEST, backup::run), ("new-root-token", root_token::LONGEST, root_token::run)];
 
 /// The socket of a server that runs. Nobody is heard any more once this has [ended](Self::end).
 pub(super) struct Socket {
@@ -56,10 +61,10 @@ impl Socket {
     ///
     /// # Errors
     /// `Unavailable` when the folder takes no socket.
-    pub(super) fn listen(folder: &Path, storage: Storage) -> Result<Self> {
+    pub(super) fn listen(folder: &Path, storage: Storage, shared: Arc<Shared>) -> Result<Self> {
         let failed = |e| Error::unavailable(format!("data folder {}: takes no socket", folder.display()), e);
         let listener = place::bind(folder).map_err(failed)?;
-        let task = tokio::task::spawn_local(serve(listener, Rc::new(Context { storage })));
+        let task = tokio::task::spawn_local(serve(listener, Rc::new(Context { storage, shared })));
         Ok(Self { path: folder.join(place::NAME), task })
     }
 

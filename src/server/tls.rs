@@ -22,8 +22,9 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
+use super::replacing;
 use crate::clock::{Clock, Time, rfc3339};
-use crate::config::TlsFiles;
+use crate::config::{TlsFiles, TlsRenewal};
 use crate::error::{Error, Result};
 use crate::secret::Secret;
 use crate::x509;
@@ -38,6 +39,7 @@ pub struct Certificate(Arc<Inner>);
 
 struct Inner {
     files: TlsFiles,
+    renewal: Option<TlsRenewal>,
     provider: Arc<CryptoProvider>,
     current: ArcSwap<CertifiedKey>,
     clock: Clock,
@@ -56,9 +58,39 @@ impl Certificate {
     /// # Errors
     /// `Invalid` when one of them cannot be read or used, naming the setting and the file.
     pub fn load(files: TlsFiles, clock: Clock) -> Result<Self> {
+        Self::load_renewed(files, None, clock)
+    }
+
+    /// As [`Certificate::load`], of one that the server renews. When it ended in the middle of that, the files are
+    /// brought together again.
+    ///
+    /// # Errors
+    /// As [`Certificate::load`].
+    pub fn load_renewed(files: TlsFiles, renewal: Option<TlsRenewal>, clock: Clock) -> Result<Self> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let current = ArcSwap::new(read(&files, &provider, &clock)?);
-        Ok(Self(Arc::new(Inner { files, provider, current, clock })))
+        let first = match read(&files, &provider, &clock) {
+            Err(error) if renewal.is_some() && replacing::finish(&files)? => {
+                tracing::warn!("a renewal of the TLS certificate had ended half-way: {error}");
+                read(&files, &provider, &clock)?
+            }
+            first => first?,
+        };
+        Ok(Self(Arc::new(Inner { files, renewal, provider, current: ArcSwap::new(first), clock })))
+    }
+
+    /// How the server renews it.
+    pub(super) fn renewal(&self) -> Option<&TlsRenewal> {
+        self.0.renewal.as_ref()
+    }
+
+    /// Its files.
+    pub(super) fn files(&self) -> &TlsFiles {
+        &self.0.files
+    }
+
+    /// The certificate in use, DER.
+    pub(super) fn leaf(&self) -> Vec<u8> {
+        self.0.current.load().cert.first().map(|der| der.to_vec()).unwrap_or_default()
     }
 
     /// Reads the files again. Blocks on them.

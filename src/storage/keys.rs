@@ -9,7 +9,7 @@ use crate::error::{Error, Kind, Result};
 use crate::secret::Secret;
 use crate::storage::backend::{Fact, FactWrite, Reader, Unit};
 use crate::storage::commit;
-use crate::storage::seal::{self, About, HANDOVER, Ring, Root, SealKey, root};
+use crate::storage::seal::{self, About, HANDOVER, Question, Ring, Root, SealKey, root};
 use crate::telemetry;
 
 /// How often a change of the keys is begun again because others changed them meanwhile.
@@ -104,6 +104,16 @@ impl Keys {
     /// Those of the store.
     pub(super) async fn seal_status(&self) -> Result<About> {
         Ok(root::stored(&self.reader.meta().await?)?.unwrap_or_else(|| self.about.clone()))
+    }
+
+    /// A question that whoever has the seal can answer, and its answer.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(super) async fn seal_question(&self) -> Result<(Question, Secret)> {
+        let facts = self.reader.meta().await?;
+        self.ring.learn(&facts)?;
+        self.ring.question(&facts)
     }
 
     /// The ring, for those who count.

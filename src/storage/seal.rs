@@ -16,6 +16,7 @@
 
 mod cipher;
 mod key;
+mod proof;
 mod replacement;
 pub(crate) mod root;
 
@@ -38,6 +39,7 @@ use crate::x509::serial::Serial;
 
 use cipher::{TAG_LEN, aead_key, open_with, seal_with};
 pub use key::SealKey;
+pub use proof::Question;
 pub use replacement::Replacement;
 pub use root::About;
 
@@ -187,6 +189,11 @@ impl Ring {
             Ok((name, before.unwrap_or_default(), after))
         };
         stored.into_iter().map(rewrap).collect()
+    }
+
+    /// A question that whoever has the seal of this store can answer, by its facts; the answer beside it.
+    pub(crate) fn question(&self, facts: &[Fact]) -> Result<(Question, Secret)> {
+        Question::new(&self.root.load().key, &self.installation, facts)
     }
 
     /// Which installation's it is.

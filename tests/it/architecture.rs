@@ -135,7 +135,7 @@ const LIBRARIES: &[(&str, &[&str])] = &[
     ("sha3", &["keys/test_sign.rs"]),
     ("clap", &["cli", "main.rs"]),
     ("clap_complete", &["cli"]),
-    ("reqwest", &["cli/client.rs", "outbound", "pki/policy_engine.rs"]),
+    ("reqwest", &["cli/client.rs", "cli/setup/api.rs", "outbound", "pki/policy_engine.rs"]),
     ("jsonwebtoken", &["auth/login/verifier"]),
     ("aws_config", &["keys/cloudakms"]),
     ("aws_sdk_kms", &["keys/cloudakms"]),

@@ -27,7 +27,8 @@ use signet::x509::oid;
 
 const MOUNT: MountId = MountId(7);
 const HOUR: Duration = Duration::from_secs(3600);
-const LIMITS: Limits = Limits { mount_default: HOUR, mount_max: Duration::from_secs(24 * 3600) };
+const DAY: Duration = Duration::from_secs(24 * 3600);
+const LIMITS: Limits = Limits { mount_default: HOUR, mount_max: DAY, authority_default: HOUR };
 
 /// An engine with one mount, which has a root and the role `web`.
 struct Domain {

@@ -221,6 +221,16 @@ async fn a_new_store_begins_on_a_token_and_runs_without_it() {
     let client = served.client(&token);
     prepare(&client).await;
     assert_eq!(client.get("sys/seal-status").await.body["type"], "pkcs11");
+    // Who may use the token gets another root token of the server that runs.
+    let another = run(&mut tokens.command(&["operator", "new-root-token"], &sealed));
+    let another = another.lines().find_map(|line| line.strip_prefix("token: ")).unwrap();
+    assert_eq!(served.client(another).get("sys/seal-status").await.body["type"], "pkcs11");
+    assert_eq!(served.client(another).get("auth/token/lookup-self").await.status, 200);
+    let pin = site.path("pin");
+    std::fs::write(&pin, "canary-4712").unwrap();
+    let error = refused(&mut tokens.command(&["operator", "new-root-token"], &sealed));
+    assert!(error.contains("CKR_PIN_INCORRECT") && !error.contains("canary"), "{error}");
+    std::fs::write(&pin, PIN).unwrap();
     // The token is gone: what runs does not need it, not even for a new data key.
     let away = tokens.hsm.folder().join("away");
     std::fs::rename(tokens.hsm.folder().join("tokens"), &away).unwrap();

@@ -1,18 +1,21 @@
 //! The root tokens that stand at the beginning: of a development server, of a new installation.
 //!
-//! There is at most one of each display name: which one it is, is kept as a document, so that making
-//! another one ends the one before, in the same unit of writes.
+//! Which one is that of a display name is kept as a document. [`Auth::root_token`] ends the one before, in the same
+//! unit of writes; [`Auth::another_root_token`] leaves it, and whatever was made by it.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::Record;
 use super::batch::is_batch;
 use super::make::{Ties, token_row};
+use super::record::Standing;
 use super::text::{hash_of, new_token};
 use crate::auth::store::{AuthWrite, TokenHash};
 use crate::auth::{Auth, ROOT};
 use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM};
 use crate::error::{Error, Kind, Result};
+use crate::secret::Secret;
 
 const KIND: &str = "config";
 
@@ -65,6 +68,31 @@ impl Auth {
             self.forget(&self.store.commit(unit).await?);
         }
         Ok(token)
+    }
+
+    /// Makes a root token that never expires beside those that there are. It counts as the one of its display name
+    /// when there was none.
+    ///
+    /// # Errors
+    /// Those of the store; `Conflict` when somebody else makes the first one at the same time.
+    pub async fn another_root_token(&self, display_name: &str) -> Result<(Secret, Value)> {
+        let token = new_token(self.clock.now());
+        let hash = hash_of(&token).ok_or_else(|| Error::internal("a new token has no hash"))?;
+        let record = self.new_record(vec![ROOT.to_owned()], display_name.to_owned(), "auth/token/root");
+        let row = token_row(&token, &record, None, None, Ties::default())?;
+        let standing = Standing::of(&row);
+        let mut auth = record.auth_json(&token, &standing, record.created_at);
+        let mut unit = vec![AuthWrite::TokenInsert(row)];
+        if self.root_document(display_name).await?.is_none() {
+            let body = serde_json::to_vec(&Current { hash }).map_err(Error::internal)?;
+            let key = root_key(display_name);
+            unit.push(AuthWrite::Document(DocumentWrite { key, expected: 0, body: Some(body) }));
+        }
+        self.forget(&self.store.commit(unit).await?);
+        if let Some(auth) = auth.as_object_mut() {
+            auth.remove("client_token");
+        }
+        Ok((Secret::new(token), auth))
     }
 
     /// Whether a root token of this display name was made before, live or not.

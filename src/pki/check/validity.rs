@@ -33,6 +33,31 @@ pub struct Limits {
     pub mount_default: Duration,
     /// Longest lifetime where the role has none.
     pub mount_max: Duration,
+    /// Lifetime of an authority whose request names none.
+    pub authority_default: Duration,
+}
+
+impl Limits {
+    /// The limits for an authority, and a warning when its request names no lifetime and the one that it gets is not
+    /// longer than that of what it will sign.
+    pub(crate) fn for_authority(self, asked: &RequestedValidity) -> (Self, Warnings) {
+        let mut warnings = Warnings::default();
+        if asked.ttl.is_none() && asked.not_after.is_none() && self.authority_default <= self.mount_default {
+            let own = Self { mount_default: self.authority_default, ..self };
+            warnings.add(format!(
+                "ttl: none was given, and {} makes it {}: certificates with the mount's default lifetime outlive this \
+                 CA; give a ttl, and raise max_lease_ttl for it (sys/mounts/…/tune)",
+                own.whose_default(),
+                span(self.authority_default.as_secs())
+            ));
+        }
+        (Self { mount_default: self.authority_default, ..self }, warnings)
+    }
+
+    /// The setting that gives the default lifetime. Where both are alike, the longer default would need both changed.
+    fn whose_default(&self) -> &'static str {
+        if self.mount_default == self.mount_max { "the mount's max_lease_ttl" } else { "the mount's default_lease_ttl" }
+    }
 }
 
 /// The validity of a certificate that an issuer signs. `issuer_not_after` is in epoch seconds. The
@@ -53,16 +78,17 @@ pub fn for_leaf(
         return Err(Error::invalid("issuer_ref: the CA certificate has expired, it issues no more"));
     }
     let end = leaf.not_after()?;
-    if end < leaf.now {
+    if end.0 < leaf.now {
         return Err(Error::invalid("not_after: lies in the past"));
     }
-    let not_after = within_issuer(end, issuer_not_after, behaviour, &mut leaf.warnings)?;
+    let (end, by) = end;
+    let not_after = within_issuer(end, issuer_not_after, behaviour, by, &mut leaf.warnings)?;
     let not_before = leaf.not_before()?;
     Ok((validity(not_before, not_after)?, leaf.warnings))
 }
 
 /// The validity of a self-signed certificate. A `ttl` above the mount's maximum is capped, with a
-/// warning; `not_after` is not.
+/// warning; `not_after` is not. Without either it is that of [`Limits::authority_default`].
 ///
 /// # Errors
 /// `Invalid` naming field and rule.
@@ -73,7 +99,7 @@ pub fn for_root(
     now: Time,
 ) -> Result<(Validity, Warnings)> {
     let now = now.unix_timestamp();
-    let mut warnings = Warnings::default();
+    let (limits, mut warnings) = limits.for_authority(asked);
     let end = match asked.not_after {
         Some(_) if asked.ttl.is_some() => return Err(both_ends()),
         Some(end) => end.unix_timestamp(),
@@ -81,7 +107,11 @@ pub fn for_root(
             let wanted = asked.ttl.unwrap_or(limits.mount_default).as_secs();
             let max = limits.mount_max.as_secs();
             if wanted > max {
-                warnings.add(format!("ttl: {} is above the mount's maximum: {} was used", span(wanted), span(max)));
+                warnings.add(format!(
+                    "ttl: {} is above the mount's max_lease_ttl: {} was used",
+                    span(wanted),
+                    span(max)
+                ));
             }
             after(now, wanted.min(max))
         }
@@ -105,8 +135,8 @@ struct Leaf<'a> {
 }
 
 impl Leaf<'_> {
-    /// The end that role and request ask for, in epoch seconds.
-    fn not_after(&mut self) -> Result<i64> {
+    /// The end that role and request ask for, in epoch seconds, and what says so.
+    fn not_after(&mut self) -> Result<(i64, &'static str)> {
         let (role, bound) = (self.role, &self.role.not_after_bound);
         let requested = self.asked.not_after.map(Time::unix_timestamp);
         if requested.is_some() && *bound == NotAfterBound::Forbid {
@@ -116,26 +146,26 @@ impl Leaf<'_> {
         if self.asked.ttl.is_some() && (fixed.is_some() || requested.is_some()) {
             return Err(both_ends());
         }
-        let (ttl, cut) = self.ttl()?;
+        let Lifetime { seconds: ttl, by, cut } = self.ttl()?;
         let latest = after(self.now, ttl);
         let end = match (fixed, requested) {
             (Some(fixed), _) => {
                 if requested.is_some() {
                     self.warnings.add("not_after ignored: the role sets it".to_owned());
                 }
-                fixed
+                (fixed, "the role's not_after")
             }
             (None, Some(requested)) => {
                 self.check_requested(requested, latest)?;
-                requested
+                (requested, "the request's not_after")
             }
             (None, None) => {
                 self.warnings.extend(cut);
-                latest
+                (latest, by)
             }
         };
         if let NotAfterBound::Until(latest) = bound
-            && end > latest.at()
+            && end.0 > latest.at()
         {
             let latest = latest.as_str();
             return Err(Error::invalid(format!("not_after: later than the role allows (not_after_bound is {latest})")));
@@ -145,19 +175,26 @@ impl Leaf<'_> {
 
     /// The lifetime in seconds: of the request, which must keep the limit, else of the role or mount,
     /// which the limit cuts with a warning.
-    fn ttl(&self) -> Result<(u64, Option<String>)> {
-        let limit = if self.role.max_ttl > 0 { self.role.max_ttl } else { self.limits.mount_max.as_secs() };
-        let whose = if self.role.max_ttl > 0 { "the role's max_ttl" } else { "the mount's maximum" };
+    fn ttl(&self) -> Result<Lifetime> {
+        let (limit, whose) = match self.role.max_ttl {
+            0 => (self.limits.mount_max.as_secs(), "the mount's max_lease_ttl"),
+            seconds => (seconds, "the role's max_ttl"),
+        };
         if let Some(ttl) = self.asked.ttl.map(|ttl| ttl.as_secs()) {
             if ttl > limit {
                 return Err(Error::invalid(format!("ttl: {} is above {whose}, {}", span(ttl), span(limit))));
             }
-            return Ok((ttl, None));
+            return Ok(Lifetime { seconds: ttl, by: "the request's ttl", cut: None });
         }
-        let ttl = if self.role.ttl > 0 { self.role.ttl } else { self.limits.mount_default.as_secs() };
-        let cut = (ttl > limit)
-            .then(|| format!("ttl: the default, {}, is above {whose}: {} was used", span(ttl), span(limit)));
-        Ok((ttl.min(limit), cut))
+        let (ttl, by) = match self.role.ttl {
+            0 => (self.limits.mount_default.as_secs(), self.limits.whose_default()),
+            seconds => (seconds, "the role's ttl"),
+        };
+        if ttl <= limit {
+            return Ok(Lifetime { seconds: ttl, by, cut: None });
+        }
+        let cut = format!("ttl: {by}, {}, is above {whose}: {} was used", span(ttl), span(limit));
+        Ok(Lifetime { seconds: limit, by: whose, cut: Some(cut) })
     }
 
     /// Holds a requested end against the role. Without the first rule a client escapes `max_ttl` by
@@ -199,8 +236,17 @@ impl Leaf<'_> {
     }
 }
 
+/// A lifetime in seconds.
+struct Lifetime {
+    seconds: u64,
+    /// What gives it.
+    by: &'static str,
+    /// The warning that something shortened it.
+    cut: Option<String>,
+}
+
 /// The end of a certificate, epoch seconds, as the issuer's setting has it when it lies beyond the issuer's
-/// own end.
+/// own end. `by` is what asks for that end.
 ///
 /// # Errors
 /// `Invalid` when the setting refuses it.
@@ -208,15 +254,19 @@ pub(crate) fn within_issuer(
     end: i64,
     issuer_end: i64,
     behaviour: LeafNotAfter,
+    by: &str,
     warnings: &mut Warnings,
 ) -> Result<i64> {
     if end <= issuer_end {
         return Ok(end);
     }
     let (asked, issuer) = (shown(end), shown(issuer_end));
-    let beyond = format!("not_after: notAfter {asked} is beyond the expiration of the CA certificate, {issuer}");
+    let beyond =
+        format!("not_after: notAfter {asked} (by {by}) is beyond the expiration of the CA certificate, {issuer}");
     match behaviour {
-        LeafNotAfter::Err | LeafNotAfter::AlwaysEnforceErr => Err(Error::invalid(beyond)),
+        LeafNotAfter::Err | LeafNotAfter::AlwaysEnforceErr => Err(Error::invalid(format!(
+            "{beyond}: ask for a shorter ttl, renew the CA, or set its leaf_not_after_behavior to truncate"
+        ))),
         LeafNotAfter::Truncate => {
             warnings.add(format!("{beyond}: it was truncated to that"));
             Ok(issuer_end)
@@ -281,8 +331,8 @@ mod tests {
     const NOW: Time = datetime!(2030-06-01 12:00:00.7 UTC);
     const HOUR: i64 = 3600;
     const FAR: i64 = 253_402_300_799;
-    const LIMITS: Limits =
-        Limits { mount_default: Duration::from_secs(768 * 3600), mount_max: Duration::from_secs(768 * 3600) };
+    const MONTH: Duration = Duration::from_secs(768 * 3600);
+    const LIMITS: Limits = Limits { mount_default: MONTH, mount_max: MONTH, authority_default: MONTH };
 
     fn now() -> i64 {
         NOW.unix_timestamp()
@@ -443,6 +493,52 @@ mod tests {
     }
 
     #[test]
+    fn an_authority_without_a_lifetime_outlives_what_it_signs_where_the_mount_lets_it() {
+        let decade = Duration::from_secs(87_600 * 3600);
+        let limits = Limits { mount_max: decade, authority_default: decade, ..LIMITS };
+        let none = RequestedValidity::default();
+        let (validity, warnings) = for_root(&none, Duration::ZERO, limits, NOW).unwrap();
+        assert_eq!(validity.not_after.unix_timestamp() - now(), 87_600 * HOUR);
+        assert!(warnings.is_empty());
+        let (own, warnings) = limits.for_authority(&none);
+        assert_eq!((own.mount_default, warnings.is_empty()), (decade, true));
+        // A default of the mount's own counts for everything in it, and is named.
+        let short = Limits { mount_default: Duration::from_secs(3600), mount_max: decade, ..LIMITS };
+        let short = Limits { authority_default: short.mount_default, ..short };
+        let (validity, warnings) = for_root(&none, Duration::ZERO, short, NOW).unwrap();
+        assert_eq!(validity.not_after.unix_timestamp() - now(), HOUR);
+        assert!(warnings[0].contains("the mount's default_lease_ttl makes it 1h"), "{warnings:?}");
+        let (_, warnings) = for_root(&none, Duration::ZERO, LIMITS, NOW).unwrap();
+        assert!(warnings[0].contains("the mount's max_lease_ttl makes it 768h"), "{warnings:?}");
+        let given = RequestedValidity { ttl: Some(Duration::from_secs(60)), ..RequestedValidity::default() };
+        assert!(short.for_authority(&given).1.is_empty(), "who asks for it gets it");
+    }
+
+    #[test]
+    fn what_shortens_a_lifetime_is_named() {
+        let text = |role: Value, request: Value, behaviour| match leaf_under(role, request, now() + 10, behaviour) {
+            Ok((_, _, warnings)) => warnings.join(" "),
+            Err(error) => error.text().to_owned(),
+        };
+        for (role, request, setting) in [
+            (json!({"ttl": "1h"}), json!({}), "(by the role's ttl)"),
+            (json!({}), json!({}), "(by the mount's max_lease_ttl)"),
+            (json!({}), json!({"ttl": "1h"}), "(by the request's ttl)"),
+            (json!({}), json!({"not_after": at(HOUR)}), "(by the request's not_after)"),
+            (json!({"not_after": at(HOUR)}), json!({}), "(by the role's not_after)"),
+            (json!({"ttl": "4h", "max_ttl": "8h"}), json!({}), "(by the role's ttl)"),
+            (json!({"max_ttl": "8h"}), json!({}), "(by the role's max_ttl)"),
+        ] {
+            for behaviour in [LeafNotAfter::Err, LeafNotAfter::Truncate] {
+                let text = text(role.clone(), request.clone(), behaviour);
+                assert!(text.contains(setting), "{text}");
+            }
+        }
+        let cut = leaf_under(json!({"max_ttl": "8h"}), json!({}), FAR, LeafNotAfter::Err).unwrap().2;
+        assert!(cut[0].starts_with("ttl: the mount's max_lease_ttl, 768h, is above the role's max_ttl: 8h"), "{cut:?}");
+    }
+
+    #[test]
     fn a_root_is_capped_at_the_mount_maximum_with_a_warning() {
         let backdate = Duration::from_secs(30);
         let root = |ttl: Option<u64>, not_after: Option<&str>, not_before: Option<&str>| {
@@ -455,7 +551,7 @@ mod tests {
             for_root(&asked, backdate, LIMITS, NOW)
                 .map(|(v, w)| (v.not_before.unix_timestamp() - now(), v.not_after.unix_timestamp() - now(), w.len()))
         };
-        assert_eq!(root(None, None, None).unwrap(), (-30, 768 * HOUR, 0));
+        assert_eq!(root(None, None, None).unwrap(), (-30, 768 * HOUR, 1), "as long as its leaves, and said so");
         assert_eq!(root(Some(3600), None, None).unwrap(), (-30, HOUR, 0));
         assert_eq!(root(Some(87_600 * 3600), None, None).unwrap(), (-30, 768 * HOUR, 1));
         assert_eq!(root(None, Some("9999-12-31T23:59:59Z"), None).unwrap(), (-30, FAR - now(), 0));
@@ -472,7 +568,8 @@ mod tests {
         refused("a huge ttl", leaf_under(huge, json!({}), i64::MAX, LeafNotAfter::Permit), "not_after");
         let zone = json!({"not_after": "9999-12-31T23:59:59-01:00"});
         refused("a zone past the last second", leaf(json!({}), zone), "not_after");
-        let limits = Limits { mount_default: Duration::MAX, mount_max: Duration::MAX };
+        let limits =
+            Limits { mount_default: Duration::MAX, mount_max: Duration::MAX, authority_default: Duration::MAX };
         refused(
             "a huge mount default",
             for_root(&RequestedValidity::default(), Duration::MAX, limits, NOW),
@@ -511,7 +608,8 @@ mod tests {
                 not_after: (which == 0).then(|| parse_rfc3339("not_after", &not_after).ok()).flatten(),
                 not_before: None,
             };
-            let limits = Limits { mount_default: Duration::from_secs(mount.0), mount_max: Duration::from_secs(mount.1) };
+            let (mount_default, mount_max) = (Duration::from_secs(mount.0), Duration::from_secs(mount.1));
+            let limits = Limits { mount_default, mount_max, authority_default: mount_max };
             let behaviour = [LeafNotAfter::Err, LeafNotAfter::Truncate, LeafNotAfter::Permit, LeafNotAfter::AlwaysEnforceErr][usize::from(which)];
             if let Ok((validity, _)) = for_leaf(&role, &request, limits, issuer, behaviour, NOW) {
                 prop_assert!(validity.not_before < validity.not_after);

@@ -141,7 +141,7 @@ fn requester(call: &Call) -> Requester {
 
 /// The mount's lifetimes.
 pub(super) fn limits(call: &Call) -> Limits {
-    Limits { mount_default: call.mount.default_ttl(), mount_max: call.mount.max_ttl() }
+    crate::mounts::lifetimes(&call.mount)
 }
 
 /// The answer to who asked for a certificate.

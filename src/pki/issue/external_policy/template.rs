@@ -150,7 +150,8 @@ fn lifetime(template: &Certificate, signer: &Signer, now: Time, warnings: &mut W
     }
     let issuer = &signer.issuer;
     let behaviour = issuer.record.leaf_not_after_behavior;
-    let end = validity::within_issuer(template.not_after(), issuer.certificate.not_after(), behaviour, warnings)?;
+    let (end, latest) = (template.not_after(), issuer.certificate.not_after());
+    let end = validity::within_issuer(end, latest, behaviour, "the policy engine", warnings)?;
     validity::validity(template.not_before(), end)
 }
 

@@ -241,7 +241,7 @@ fn hours(pem: &str) -> i64 {
 async fn lifetimes_of_the_mount() {
     let pki = Pki::start().await;
     let asks = |ttl: &str| json!({ "common_name": "localhost", "ttl": ttl });
-    pki.deny(&json!({}), asks("769h"), "ttl: 769h is above the mount's maximum, 768h").await;
+    pki.deny(&json!({}), asks("769h"), "ttl: 769h is above the mount's max_lease_ttl, 768h").await;
     tune(&pki, json!({ "max_lease_ttl": "87600h" })).await;
     assert_eq!(hours(&pki.issue(&json!({}), asks("87600h")).await.pem), 87600);
     pki.deny(&json!({}), asks("87601h"), "ttl: ").await;

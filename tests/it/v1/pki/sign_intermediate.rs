@@ -115,7 +115,7 @@ async fn vector_16_5_a18_authorities_end_with_their_issuer() {
     pki.post("issuer/root", json!({ "issuer_name": "root", "leaf_not_after_behavior": "permit" })).await;
     assert_eq!(authority(&pki, beyond.clone()).await.certificate.not_after(), end);
     assert!(authority(&pki, enforced).await.certificate.not_after() > end);
-    pki.refused(PATH, with(&of(""), json!({ "ttl": "769h" })), "ttl: 769h is above the mount's maximum").await;
+    pki.refused(PATH, with(&of(""), json!({ "ttl": "769h" })), "ttl: 769h is above the mount's max_lease_ttl").await;
     pki.stop().await;
 }
 

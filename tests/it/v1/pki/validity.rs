@@ -96,7 +96,7 @@ async fn vector_16_4_t1_to_t4_t21_lifetimes() {
     dates.refuses(&role, json!({ "ttl": 8 * HOUR + 1 }), "ttl: ").await;
     assert_eq!(dates.gives(&role, json!({})).await, quiet(-30, 4 * HOUR));
     assert_eq!(dates.gives(&role, json!({ "ttl": "" })).await, quiet(-30, 4 * HOUR));
-    dates.refuses(&json!({}), json!({ "ttl": "769h" }), "ttl: 769h is above the mount's maximum, 768h").await;
+    dates.refuses(&json!({}), json!({ "ttl": "769h" }), "ttl: 769h is above the mount's max_lease_ttl, 768h").await;
     dates.pki.refused("roles/r", json!({ "ttl": "8h", "max_ttl": "4h" }), "ttl must not exceed max_ttl").await;
     dates.pki.stop().await;
 }

@@ -255,8 +255,12 @@ async fn vector_16_5_a36_a38_a39_roles_decide_dates_storage_and_nothing_else() {
     // Without a role it is stored, and the mount's lifetimes hold.
     let leaf = verbatim(&pki, with(&of(""), json!({ "ttl": "7h" }))).await;
     assert_eq!(pki.get(&format!("cert/{}", leaf.serial())).await["certificate"], leaf.pem);
-    pki.refused("sign-verbatim", with(&of(""), json!({ "ttl": "769h" })), "ttl: 769h is above the mount's maximum")
-        .await;
+    pki.refused(
+        "sign-verbatim",
+        with(&of(""), json!({ "ttl": "769h" })),
+        "ttl: 769h is above the mount's max_lease_ttl",
+    )
+    .await;
     pki.refused("sign-verbatim", with(&of(""), json!({ "cert_metadata": "eA==" })), "cert_metadata: ").await;
     pki.stop().await;
 }

@@ -1,0 +1,81 @@
+//! `signet operator new-root-token`: another root token, for who has the seal key.
+//!
+//! Beside a server that runs on the embedded store the server makes it, asked over its socket; it has the caller prove
+//! that they have the seal. In any other case the store is opened here, which needs the seal as well.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::json;
+use signet::auth::Auth;
+use signet::clock::Clock;
+use signet::config::{Config, Store};
+use signet::error::{Error, Result};
+use signet::secret::Secret;
+use signet::server::operator::{self, Client};
+use signet::storage;
+
+use super::installation::{prepared, seal_key, storage_options};
+
+/// The arguments of `signet operator new-root-token`.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The configuration file, TOML.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+}
+
+/// Makes the token and prints it.
+pub(super) fn run(arguments: &Arguments) -> Result<()> {
+    let config = prepared(&arguments.config)?;
+    let server = match &config.store {
+        Store::Embedded(folder) => Client::connect(folder)?,
+        Store::Database(_) => None,
+    };
+    let token = actix_rt::System::new().block_on(async {
+        match server {
+            Some(server) => beside(server, &config).await,
+            None => alone(&config).await,
+        }
+    })?;
+    let text = token.expose_text().unwrap_or_default();
+    let mut out = std::io::stdout();
+    writeln!(out, "token: {text}")
+        .and_then(|()| {
+            writeln!(out, "This root token is shown once. Revoke it when its work is done: auth/token/revoke-self.")
+        })
+        .and_then(|()| out.flush())
+        .map_err(Error::internal)
+}
+
+async fn beside(mut server: Client, config: &Config) -> Result<Secret> {
+    let mut asked = server.ask(&json!({ "command": "new-root-token" }))?;
+    let question = serde_json::from_value(asked["question"].take()).map_err(Error::internal)?;
+    // Who cannot answer says so all the same: the server records that somebody tried.
+    let (proof, failed) = match seal_key(config)?.answer(&question).await {
+        Ok(answer) => (BASE64_STANDARD.encode(answer.expose()), None),
+        Err(error) => (String::new(), Some(error)),
+    };
+    match (server.ask(&json!({ "proof": proof })), failed) {
+        (_, Some(error)) => Err(error),
+        (Err(error), None) => Err(error),
+        (Ok(made), None) => {
+            made["token"].as_str().map(Secret::new).ok_or_else(|| Error::internal("the server answered something else"))
+        }
+    }
+}
+
+async fn alone(config: &Config) -> Result<Secret> {
+    let clock = Clock::system();
+    let storage = storage::open(storage_options(config, clock.clone())?).await?;
+    let made = async {
+        let audit = operator::audit(&*storage.auth(), config.audit.clone(), clock.clone()).await?;
+        let auth = Auth::open(storage.auth(), clock.clone()).await?;
+        operator::new_root_token(&auth, &audit, true).await
+    };
+    let made = made.await;
+    storage.shutdown().await?;
+    made
+}

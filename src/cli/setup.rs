@@ -1,0 +1,183 @@
+//! `signet setup`: from nothing to a certificate authority that runs.
+//!
+//! It makes, in this order, what is not there yet: the seal key, a configuration file, the store, a root in a mount of
+//! its own (or a request for an outside authority), an intermediate in a second mount, addresses, roles, policies, an
+//! administrator's token without a parent, and the certificate of the listener, which the server renews itself. What is
+//! there is kept and never overwritten, so a setup that ended half-way, or waits for an outside authority, goes on when
+//! it is run again.
+//!
+//! `plan` is what is asked for, by flags (`arguments`) or on a terminal (`ask`); `files` writes; `api` is the server that
+//! works meanwhile, on a free port of the loopback and with a root token that ends with the setup: every rule, the
+//! audit of the configuration included, holds for a setup as for anybody. `authority` and `admin` are the steps.
+
+mod admin;
+mod api;
+mod arguments;
+mod ask;
+mod authority;
+mod files;
+mod plan;
+mod said;
+
+use std::io::Write as _;
+use std::path::Path;
+
+use signet::config::{self, Config};
+use signet::error::{Error, Kind, Result};
+use signet::server::{forbid_core_dumps, renewal};
+use signet::storage::seal::SealKey;
+use signet::telemetry;
+
+use self::api::Api;
+pub(crate) use self::arguments::Arguments;
+use self::arguments::{MOUNT, Place};
+use self::plan::Plan;
+use self::said::say;
+use super::operator;
+
+/// Sets up what is not there yet.
+pub(crate) fn run(arguments: Arguments) -> Result<()> {
+    forbid_core_dumps()?;
+    let fresh = !arguments.config.exists();
+    let (config, plan) = if fresh { begin(arguments)? } else { again(arguments)? };
+    telemetry::install_logs(
+        if std::env::var_os("SIGNET_LOG").is_some() { &config.log } else { "warn" },
+        config.log_format,
+    )?;
+    actix_rt::System::new().block_on(work(&config, &plan))
+}
+
+/// A new installation: its configuration file and its seal key.
+fn begin(mut arguments: Arguments) -> Result<(Config, Plan)> {
+    if ask::may_ask(arguments.yes) {
+        ask::missing(&mut arguments)?;
+    }
+    let plan = Plan::new(arguments.wanted, &arguments.config)?;
+    plan.domains()?;
+    let text = files::configuration(&arguments.config, &arguments.place, &plan)?;
+    // Everything is looked at before anything is made.
+    let config = config::parse(&text, |name| std::env::var(name).ok())?;
+    files::check_new(&config, &plan)?;
+    files::folders(&config, &arguments.config)?;
+    if let config::SealKeySource::File(file) = &config.seal_key {
+        if file.exists() {
+            SealKey::from_file(file)?;
+            say("kept", &file.display().to_string())?;
+        } else {
+            SealKey::create_file(file)?;
+            say("made", &format!("{} (the seal key: keep a copy away from the data)", file.display()))?;
+        }
+    }
+    let mode = if arguments.place.database_url.is_some() { 0o600 } else { 0o644 };
+    files::write_new(&arguments.config, text.as_bytes(), mode)?;
+    say("made", &format!("{} (the configuration)", arguments.config.display()))?;
+    Ok((config, plan))
+}
+
+/// An installation that has a configuration.
+fn again(arguments: Arguments) -> Result<(Config, Plan)> {
+    let Place { data_dir, database_url, seal_key_file, listen, name, tls_dir } = &arguments.place;
+    let flags = [
+        ("--data-dir", data_dir.is_some()),
+        ("--database-url", database_url.is_some()),
+        ("--seal-key-file", seal_key_file.is_some()),
+        ("--listen", listen.is_some()),
+        ("--name", !name.is_empty()),
+        ("--tls-dir", tls_dir.is_some()),
+    ];
+    if let Some((flag, _)) = flags.iter().find(|(_, given)| *given) {
+        let file = arguments.config.display();
+        return Err(Error::new(Kind::Conflict, format!("{flag}: {file} is there and says it: change it there")));
+    }
+    let config = config::load(&arguments.config)?;
+    say("kept", &format!("{} (the configuration)", arguments.config.display()))?;
+    if let Some(file) = operator::make_seal_key(&config)? {
+        say("made", &format!("{} (the seal key: keep a copy away from the data)", file.display()))?;
+    }
+    files::folders(&config, &arguments.config)?;
+    let mut wanted = arguments.wanted;
+    if let Some(renewal) = config.tls_renewal.as_ref().filter(|_| wanted.mount == MOUNT) {
+        wanted.mount.clone_from(&renewal.mount);
+    }
+    Ok((config, Plan::new(wanted, &arguments.config)?))
+}
+
+async fn work(config: &Config, plan: &Plan) -> Result<()> {
+    let api = Api::start(config).await?;
+    let done = steps(&api, config, plan).await;
+    let ended = api.stop().await;
+    let issues = done?;
+    ended?;
+    next(config, plan, issues).map_err(Error::internal)
+}
+
+/// Every step in its turn; whether the authority issues by now.
+async fn steps(api: &Api, config: &Config, plan: &Plan) -> Result<bool> {
+    authority::check(api, plan).await?;
+    let issues = authority::make(api, plan).await?;
+    authority::roles(api, plan, config.tls_renewal.as_ref()).await?;
+    admin::make(api, plan).await?;
+    let (Some(files), Some(renewed)) = (&config.tls, &config.tls_renewal) else {
+        say("left", "the listener's certificate: the configuration has no tls_renew")?;
+        return Ok(issues);
+    };
+    if !issues {
+        return Ok(false);
+    }
+    if files.certificate.exists() && files.key.exists() {
+        say("kept", &format!("{} (the listener's certificate)", files.certificate.display()))?;
+        return Ok(true);
+    }
+    renewal::first(api.shared(), renewed, files).await?;
+    say("made", &format!("{} (the listener's certificate; it renews itself)", files.certificate.display()))?;
+    Ok(true)
+}
+
+/// What to type next.
+fn next(config: &Config, plan: &Plan, issues: bool) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out)?;
+    if !issues {
+        writeln!(
+            out,
+            "Have {} signed as a certificate authority, then go on with its certificate and those above it:",
+            shown(&plan.csr())
+        )?;
+        writeln!(out)?;
+        writeln!(out, "    signet setup --config {} --signed FILE", shown(&plan.config))?;
+        return out.flush();
+    }
+    let scheme = if config.tls.is_some() { "https" } else { "http" };
+    let host = config.tls_renewal.as_ref().and_then(|renewal| {
+        let address = || renewal.addresses.first().map(ToString::to_string);
+        renewal.hosts.first().cloned().or_else(address)
+    });
+    let port = config.listen.port();
+    let host = host.unwrap_or_else(|| config.listen.ip().to_string());
+    let host = if host.contains(':') { format!("[{host}]") } else { host };
+    let domain = plan.domains.first().map_or("DOMAIN", String::as_str);
+    writeln!(out, "Next, the server, and a first certificate from a second terminal:")?;
+    writeln!(out)?;
+    writeln!(out, "    signet serve --config {}", shown(&plan.config))?;
+    writeln!(out)?;
+    writeln!(out, "    export SIGNET_ADDR={scheme}://{host}:{port} SIGNET_CACERT={}", shown(&plan.root_file))?;
+    writeln!(out, "    export SIGNET_TOKEN=$(cat {})", shown(&plan.admin_token_file))?;
+    writeln!(out, "    signet issue www.{domain} --mount {} --role {}", plan.mount, plan.role)?;
+    writeln!(out)?;
+    writeln!(
+        out,
+        "The token in {} has the policy {}, no parent, and ends unless it is renewed within {}",
+        shown(&plan.admin_token_file),
+        admin::POLICY,
+        admin::PERIOD
+    )?;
+    writeln!(out, "(auth/token/renew-self). Who has the seal key gets a root token: signet operator new-root-token.")?;
+    out.flush()
+}
+
+/// A path as a shell takes it.
+fn shown(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);
+    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}

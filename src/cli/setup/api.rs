@@ -1,0 +1,128 @@
+//! The server that works while an installation is set up, and how its steps ask it.
+//!
+//! It listens on a free port of the loopback. The root token that it is asked with is known to this process alone and is
+//! revoked at the end; one that a setup left which ended half-way is revoked by the next.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::Method;
+use reqwest::header::HeaderValue;
+use serde_json::Value;
+use signet::config::Config;
+use signet::error::{Error, Kind, Result};
+use signet::http::state::Shared;
+use signet::server::{Running, Server};
+
+use crate::cli::installation::{ROOT_OF_SETUP, server_options};
+
+/// The server, and a token that may do everything.
+pub(super) struct Api {
+    running: Running,
+    client: reqwest::Client,
+    base: String,
+    token: String,
+}
+
+impl Api {
+    /// Starts the server.
+    ///
+    /// # Errors
+    /// Those of opening it.
+    pub(super) async fn start(config: &Config) -> Result<Self> {
+        let mut options = server_options(config, None)?;
+        options.listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        options.metrics_listen = None;
+        options.workers = 1;
+        let server = Server::open(options).await?;
+        let token = match server.shared().auth.root_token(None, ROOT_OF_SETUP).await {
+            Ok(token) => token,
+            Err(error) => {
+                server.close().await?;
+                return Err(error);
+            }
+        };
+        let running = server.start().await?;
+        let client = reqwest::Client::builder()
+            .timeout(Duration::from_secs(300))
+            .no_proxy()
+            // Nothing is left open that the server's end would wait for.
+            .pool_max_idle_per_host(0)
+            .redirect(reqwest::redirect::Policy::none());
+        let client = client.build().map_err(Error::internal)?;
+        Ok(Self { base: format!("http://{}/v1", running.address()), running, client, token })
+    }
+
+    /// Its domains and settings.
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        self.running.shared()
+    }
+
+    /// Reads a path; `None` when there is nothing.
+    pub(super) async fn get(&self, path: &str) -> Result<Option<Value>> {
+        let (status, body) = self.ask(Method::GET, path, None).await?;
+        match status {
+            200 => Ok(Some(body)),
+            404 => Ok(None),
+            _ => Err(refused(path, &body)),
+        }
+    }
+
+    /// The names in a list; none when there is nothing.
+    pub(super) async fn list(&self, path: &str) -> Result<Vec<String>> {
+        let list = Method::from_bytes(b"LIST").map_err(Error::internal)?;
+        let (status, body) = self.ask(list, path, None).await?;
+        match status {
+            200 => Ok(serde_json::from_value(body["data"]["keys"].clone()).unwrap_or_default()),
+            404 => Ok(Vec::new()),
+            _ => Err(refused(path, &body)),
+        }
+    }
+
+    /// Writes to a path; what is answered.
+    ///
+    /// # Errors
+    /// What is refused, by path.
+    pub(super) async fn post(&self, path: &str, body: Value) -> Result<Value> {
+        match self.ask(Method::POST, path, Some(body)).await? {
+            (200 | 204, body) => Ok(body),
+            (_, body) => Err(refused(path, &body)),
+        }
+    }
+
+    /// Deletes what is at a path.
+    pub(super) async fn delete(&self, path: &str) -> Result<()> {
+        match self.ask(Method::DELETE, path, None).await? {
+            (200 | 204, _) => Ok(()),
+            (_, body) => Err(refused(path, &body)),
+        }
+    }
+
+    async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> Result<(u16, Value)> {
+        let failed = |e| Error::unavailable(format!("{path}: no answer"), e);
+        let mut token = HeaderValue::from_str(&self.token).map_err(Error::internal)?;
+        token.set_sensitive(true);
+        let request = self.client.request(method, format!("{}/{path}", self.base)).header("X-Service-Token", token);
+        let request = if let Some(body) = body { request.json(&body) } else { request };
+        let answer = request.send().await.map_err(failed)?;
+        let status = answer.status().as_u16();
+        let text = answer.bytes().await.map_err(failed)?;
+        Ok((status, serde_json::from_slice(&text).unwrap_or_default()))
+    }
+
+    /// Ends the token and the server.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(super) async fn stop(self) -> Result<()> {
+        let revoked = self.running.shared().auth.revoke(&self.token).await;
+        self.running.stop().await?;
+        revoked.map(drop)
+    }
+}
+
+fn refused(path: &str, body: &Value) -> Error {
+    let errors: Vec<&str> = body["errors"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    Error::new(Kind::Invalid, format!("{path}: {}", errors.join("; ")))
+}

@@ -1,0 +1,60 @@
+//! What no flag says, asked on a terminal. An empty line is the default.
+
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::path::PathBuf;
+
+use signet::error::{Error, Result};
+
+use super::arguments::Arguments;
+use super::files;
+
+/// Whether there is somebody to ask.
+pub(super) fn may_ask(yes: bool) -> bool {
+    !yes && std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
+}
+
+/// Asks for what a new installation needs to know.
+pub(super) fn missing(arguments: &mut Arguments) -> Result<()> {
+    let (place, wanted) = (&mut arguments.place, &mut arguments.wanted);
+    if place.data_dir.is_none() && place.database_url.is_none() {
+        let default = files::data_dir(&arguments.config).display().to_string();
+        place.data_dir = Some(PathBuf::from(one("Folder of the data", &default)?));
+    }
+    while place.listen.is_none() {
+        place.listen = one("Address and port to listen on, with TLS", files::LISTEN)?.parse().ok();
+    }
+    if place.name.is_empty() {
+        let default = files::NAMES.join(",");
+        place.name = list(&one("Names and addresses by which clients reach this server", &default)?);
+    }
+    if wanted.organization.is_none() {
+        wanted.organization = Some(one("Organization in the names of the authorities", "")?);
+    }
+    while wanted.domain.is_empty() {
+        wanted.domain = list(&one("Domains of which certificates may be issued", "")?);
+    }
+    if wanted.csr.is_none() && one("Root: here, or outside (a request is written for it)", "here")? == "outside" {
+        let default = arguments.config.with_file_name("intermediate.csr").display().to_string();
+        wanted.csr = Some(PathBuf::from(one("File of the request", &default)?));
+    }
+    if wanted.public_url.is_none() {
+        let url = one("Plain http URL at which CRLs and CA certificates are found, if any", "")?;
+        wanted.public_url = Some(url).filter(|url| !url.is_empty());
+    }
+    Ok(())
+}
+
+fn list(text: &str) -> Vec<String> {
+    text.split([',', ' ']).map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned).collect()
+}
+
+fn one(question: &str, default: &str) -> Result<String> {
+    let mut out = std::io::stdout();
+    let shown = if default.is_empty() { String::new() } else { format!(" [{default}]") };
+    write!(out, "{question}{shown}: ").and_then(|()| out.flush()).map_err(Error::internal)?;
+    let mut line = String::new();
+    if std::io::stdin().lock().read_line(&mut line).map_err(Error::internal)? == 0 {
+        return Err(Error::invalid("setup: the terminal was closed; nothing was made"));
+    }
+    Ok(Some(line.trim()).filter(|line| !line.is_empty()).unwrap_or(default).to_owned())
+}

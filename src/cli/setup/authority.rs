@@ -1,0 +1,268 @@
+//! The authorities: a root and an intermediate, each in a mount of its own, their addresses, and the roles.
+//!
+//! The root signs intermediates and nothing else: who may issue has no right in its mount. The mounts' longest
+//! lifetimes are those of their authorities, so that nothing is shortened behind anybody's back.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use signet::config::TlsRenewal;
+use signet::error::{Error, Result};
+
+use super::api::Api;
+use super::files::write_new;
+use super::plan::Plan;
+use super::said::say;
+
+/// Life of the listener's certificate.
+const LISTENER_TTL: Duration = Duration::from_secs(720 * 3600);
+
+/// That whatever is missing can be made.
+///
+/// # Errors
+/// `Invalid` naming the flag that says what is to be made.
+pub(super) async fn check(api: &Api, plan: &Plan) -> Result<()> {
+    let has_role =
+        is_mounted(api, &plan.mount).await? && api.get(&format!("{}/roles/{}", plan.mount, plan.role)).await?.is_some();
+    if has_role { Ok(()) } else { plan.domains().map(drop) }
+}
+
+/// Makes what is not there yet; whether the authority issues by now.
+pub(super) async fn make(api: &Api, plan: &Plan) -> Result<bool> {
+    let begun = has_keys(api, &plan.mount).await? || has_issuer(api, &plan.mount).await?;
+    let outside = plan.outside.is_some() || plan.signed.is_some();
+    // Whoever made a request for an outside authority before goes on with that.
+    let outside = outside || (begun && !is_mounted(api, &plan.root_mount).await?);
+    if !outside {
+        root(api, plan).await?;
+    }
+    mount(api, &plan.mount, plan.intermediate_ttl, "certificates").await?;
+    if has_issuer(api, &plan.mount).await? {
+        if let Some(file) = &plan.signed {
+            say("kept", &format!("the issuer in {}: {} is not needed", plan.mount, file.display()))?;
+        } else {
+            say("kept", &format!("the issuer in {}", plan.mount))?;
+        }
+        urls(api, plan, &plan.mount).await?;
+        return write_root(api, plan).await.map(|()| true);
+    }
+    let issues = match (&plan.signed, outside) {
+        (Some(file), _) => {
+            let pem = std::fs::read_to_string(file).map_err(|e| {
+                Error::unavailable(format!("--signed: {} cannot be read ({})", file.display(), e.kind()), e)
+            })?;
+            adopt(api, plan, &pem).await?;
+            true
+        }
+        (None, true) => {
+            request_outside(api, plan).await?;
+            false
+        }
+        (None, false) => {
+            intermediate(api, plan).await?;
+            true
+        }
+    };
+    if issues {
+        urls(api, plan, &plan.mount).await?;
+        write_root(api, plan).await?;
+    }
+    Ok(issues)
+}
+
+async fn is_mounted(api: &Api, path: &str) -> Result<bool> {
+    Ok(api.get(&format!("sys/mounts/{path}")).await.is_ok_and(|found| found.is_some()))
+}
+
+async fn has_issuer(api: &Api, mount: &str) -> Result<bool> {
+    if !is_mounted(api, mount).await? {
+        return Ok(false);
+    }
+    let config = api.get(&format!("{mount}/config/issuers")).await?.unwrap_or_default();
+    Ok(config["data"]["default"].as_str().is_some_and(|id| !id.is_empty()))
+}
+
+async fn has_keys(api: &Api, mount: &str) -> Result<bool> {
+    Ok(is_mounted(api, mount).await? && !api.list(&format!("{mount}/keys")).await?.is_empty())
+}
+
+async fn mount(api: &Api, path: &str, longest: Duration, what: &str) -> Result<()> {
+    if let Some(found) = api.get("sys/mounts").await?.as_ref().map(|all| &all["data"][format!("{path}/")])
+        && found.is_object()
+    {
+        if found["type"] != "pki" {
+            return Err(Error::invalid(format!("{path}: is a mount of another type already")));
+        }
+        return say("kept", &format!("the mount {path}"));
+    }
+    let wanted = json!({ "type": "pki", "description": what, "config": { "max_lease_ttl": longest.as_secs() } });
+    api.post(&format!("sys/mounts/{path}"), wanted).await?;
+    say("made", &format!("the mount {path} ({what})"))
+}
+
+async fn root(api: &Api, plan: &Plan) -> Result<()> {
+    let path = &plan.root_mount;
+    mount(api, path, plan.root_ttl, "the root").await?;
+    if has_issuer(api, path).await? {
+        return say("kept", &format!("the root in {path}"));
+    }
+    let wanted = json!({
+        "common_name": plan.name_of("Root CA"),
+        "issuer_name": "root",
+        "ttl": plan.root_ttl.as_secs(),
+        "key_type": plan.keys.kind,
+        "key_bits": plan.keys.root,
+    });
+    let made = api.post(&format!("{path}/root/generate/internal"), described(plan, wanted)).await?;
+    urls(api, plan, path).await?;
+    say("made", &format!("{}, serial number {}", plan.name_of("Root CA"), text(&made, "serial_number")?))
+}
+
+/// A request with the organization in it.
+fn described(plan: &Plan, mut request: Value) -> Value {
+    if !plan.organization.is_empty() {
+        request["organization"] = plan.organization.as_str().into();
+    }
+    request
+}
+
+/// A request for the intermediate, by its key; one that was made before is used again.
+async fn request(api: &Api, plan: &Plan) -> Result<String> {
+    let path = &plan.mount;
+    let name = json!({ "common_name": plan.name_of("Issuing CA") });
+    let made = if has_keys(api, path).await? {
+        api.post(&format!("{path}/issuers/generate/intermediate/existing"), described(plan, name)).await?
+    } else {
+        let mut wanted = described(plan, name);
+        wanted["key_type"] = plan.keys.kind.into();
+        wanted["key_bits"] = plan.keys.intermediate.into();
+        api.post(&format!("{path}/issuers/generate/intermediate/internal"), wanted).await?
+    };
+    Ok(text(&made, "csr")?.to_owned())
+}
+
+/// The intermediate by the root of this server.
+async fn intermediate(api: &Api, plan: &Plan) -> Result<()> {
+    let csr = request(api, plan).await?;
+    let wanted = described(
+        plan,
+        json!({
+            "csr": csr,
+            "common_name": plan.name_of("Issuing CA"),
+            "ttl": plan.intermediate_ttl.as_secs(),
+            "max_path_length": 0,
+        }),
+    );
+    let signed = api.post(&format!("{}/root/sign-intermediate", plan.root_mount), wanted).await?;
+    let chain = signed["data"]["ca_chain"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let own = text(&signed, "certificate")?;
+    let above: Vec<&str> = chain.filter(|pem| pem.trim() != own.trim()).collect();
+    adopt(api, plan, &[&[own][..], &above].concat().join("\n")).await
+}
+
+/// Takes what was signed, and makes it the issuer. What has nothing to do with the mount's key is not left there.
+async fn adopt(api: &Api, plan: &Plan, pem: &str) -> Result<()> {
+    let path = &plan.mount;
+    let taken = api.post(&format!("{path}/intermediate/set-signed"), json!({ "certificate": pem })).await?;
+    let taken = &taken["data"];
+    let mut mapping = taken["mapping"].as_object().into_iter().flatten();
+    let own = mapping.find(|(_, key)| key.as_str().is_some_and(|key| !key.is_empty()));
+    let Some((issuer, _)) = own else {
+        for issuer in taken["imported_issuers"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            api.delete(&format!("{path}/issuer/{issuer}")).await?;
+        }
+        return Err(Error::invalid(format!(
+            "--signed: holds no certificate of the key in {path}: have the request of {} signed",
+            plan.csr().display()
+        )));
+    };
+    api.post(&format!("{path}/config/issuers"), json!({ "default": issuer })).await?;
+    api.post(&format!("{path}/issuer/{issuer}"), json!({ "issuer_name": "intermediate" })).await?;
+    say("made", &format!("{} (the issuer in {path})", plan.name_of("Issuing CA")))
+}
+
+/// Writes the request to a file; one that is there stays when its key is the mount's.
+async fn request_outside(api: &Api, plan: &Plan) -> Result<()> {
+    let file = plan.csr();
+    if file.exists() {
+        return say("kept", &format!("{} (the request waits for an outside authority)", file.display()));
+    }
+    let csr = request(api, plan).await?;
+    write_new(&file, format!("{}\n", csr.trim_end()).as_bytes(), 0o644)?;
+    say("made", &format!("{} (a request for an outside authority)", file.display()))
+}
+
+/// Where CRLs, OCSP and CA certificates of a mount are found.
+async fn urls(api: &Api, plan: &Plan, mount: &str) -> Result<()> {
+    let Some(base) = &plan.public_url else { return Ok(()) };
+    let config = api.get(&format!("{mount}/config/urls")).await?.unwrap_or_default();
+    let members = ["issuing_certificates", "crl_distribution_points", "ocsp_servers"];
+    let is_set = |member: &&str| config["data"][*member].as_array().is_some_and(|urls| !urls.is_empty());
+    if members.iter().any(is_set) {
+        return say("kept", &format!("the addresses of {mount}"));
+    }
+    let own = format!("{base}/v1/{mount}");
+    api.post(&format!("{mount}/config/cluster"), json!({ "path": own, "aia_path": own })).await?;
+    let addresses = json!({
+        "enable_templating": true,
+        "issuing_certificates": ["{{cluster_aia_path}}/issuer/{{issuer_id}}/der"],
+        "crl_distribution_points": ["{{cluster_aia_path}}/issuer/{{issuer_id}}/crl/der"],
+        "ocsp_servers": ["{{cluster_aia_path}}/ocsp"],
+    });
+    api.post(&format!("{mount}/config/urls"), addresses).await?;
+    say("made", &format!("the addresses of {mount}, below {own}"))
+}
+
+/// Writes the end of the issuer's chain, which clients trust.
+async fn write_root(api: &Api, plan: &Plan) -> Result<()> {
+    if plan.root_file.exists() {
+        return say("kept", &format!("{} (what clients trust)", plan.root_file.display()));
+    }
+    let issuer = api.get(&format!("{}/issuer/default", plan.mount)).await?.unwrap_or_default();
+    let chain = issuer["data"]["ca_chain"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let root = chain.last().ok_or_else(|| Error::internal("the issuer has no chain"))?;
+    write_new(&plan.root_file, format!("{}\n", root.trim_end()).as_bytes(), 0o644)?;
+    say("made", &format!("{} (what clients trust)", plan.root_file.display()))
+}
+
+/// The role of the domains and the one of the listener.
+pub(super) async fn roles(api: &Api, plan: &Plan, listener: Option<&TlsRenewal>) -> Result<()> {
+    let path = format!("{}/roles/{}", plan.mount, plan.role);
+    if api.get(&path).await?.is_some() {
+        say("kept", &format!("the role {}", plan.role))?;
+    } else {
+        let own = json!({
+            "allowed_domains": plan.domains()?,
+            "allow_bare_domains": true,
+            "allow_subdomains": true,
+            "key_type": "ec",
+            "key_bits": 256,
+            "ttl": plan.role_ttl.as_secs(),
+            "max_ttl": plan.role_ttl.as_secs() * 3,
+        });
+        api.post(&path, own).await?;
+        say("made", &format!("the role {} for {} and below", plan.role, plan.domains.join(", ")))?;
+    }
+    let Some(renewal) = listener.filter(|renewal| renewal.mount == plan.mount) else { return Ok(()) };
+    let own = json!({
+        "allowed_domains": renewal.hosts,
+        "allow_bare_domains": true,
+        "allow_localhost": renewal.hosts.iter().any(|name| name == "localhost"),
+        "allow_ip_sans": !renewal.addresses.is_empty(),
+        "require_cn": false,
+        "client_flag": false,
+        "key_type": "ec",
+        "key_bits": 256,
+        "ttl": LISTENER_TTL.min(plan.intermediate_ttl / 2).as_secs(),
+    });
+    let path = format!("{}/roles/{}", plan.mount, renewal.role);
+    if api.get(&path).await?.is_some() {
+        return say("kept", &format!("the role {}", renewal.role));
+    }
+    api.post(&path, own).await?;
+    say("made", &format!("the role {} for this server's listener", renewal.role))
+}
+
+fn text<'a>(answer: &'a Value, member: &str) -> Result<&'a str> {
+    answer["data"][member].as_str().ok_or_else(|| Error::internal(format!("the answer has no {member}")))
+}

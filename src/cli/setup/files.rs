@@ -1,0 +1,166 @@
+//! The files of an installation: its configuration, and what is written beside it. None is ever overwritten.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use signet::config::{Config, SealKeySource, Store};
+use signet::error::{Error, Kind, Result};
+
+use super::arguments::Place;
+use super::plan::{LISTENER, Plan};
+
+/// Where a server listens unless it is told.
+pub(super) const LISTEN: &str = "127.0.0.1:8200";
+/// What it is called unless it is told.
+pub(super) const NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
+
+/// The folder of the data: beside a configuration, but for one below `/etc`.
+pub(super) fn data_dir(config: &Path) -> PathBuf {
+    if config.starts_with("/etc") { PathBuf::from("/var/lib/signet") } else { absolute(&config.with_file_name("data")) }
+}
+
+/// The text of a configuration file.
+pub(super) fn configuration(file: &Path, place: &Place, plan: &Plan) -> Result<String> {
+    let from_environment = std::env::var_os("SIGNET_DATABASE_URL").is_some_and(|url| !url.is_empty());
+    let folder = match (&place.data_dir, &place.database_url) {
+        (Some(folder), _) => Some(absolute(folder)),
+        (None, Some(_)) => None,
+        (None, None) if from_environment => None,
+        (None, None) => Some(data_dir(file)),
+    };
+    let beside = |name: &str| absolute(&file.with_file_name(name));
+    let seal_key = place.seal_key_file.as_deref().map_or_else(|| beside("seal.key"), absolute);
+    let tls = place.tls_dir.as_deref().map(absolute).or_else(|| folder.clone());
+    let in_tls = |name: &str| tls.as_ref().map_or_else(|| beside(name), |folder| folder.join(name));
+    let names = match place.name.is_empty() {
+        true => NAMES.map(str::to_owned).to_vec(),
+        false => place.name.clone(),
+    };
+    let listen = place.listen.map_or_else(|| LISTEN.to_owned(), |address| address.to_string());
+    let store = match (&folder, &place.database_url) {
+        (Some(folder), _) => format!("data_dir = {}", path(folder)?),
+        (None, Some(url)) => format!("database_url = {}", quoted(url)),
+        (None, None) => "# database_url is in the environment: SIGNET_DATABASE_URL".to_owned(),
+    };
+    let seal = if std::env::var_os("SIGNET_SEAL_KEY").is_some_and(|key| !key.is_empty()) {
+        "# seal_key is in the environment: SIGNET_SEAL_KEY".to_owned()
+    } else {
+        format!("seal_key_file = {}", path(&seal_key)?)
+    };
+    let names: Vec<String> = names.iter().map(|name| quoted(name)).collect();
+    Ok(format!(
+        "# Configuration of this Signet server, made by `signet setup`. signet.example.toml explains every setting, and\n\
+         # `signet check --config FILE` says what is wrong after a change. The environment wins: SIGNET_LISTEN, ….\n\
+         \n\
+         # Address and port; off the loopback with TLS only. A change takes a restart.\n\
+         listen = {listen}\n\
+         \n\
+         # Where everything is kept. One server at a time uses a folder; any number of nodes use one database.\n\
+         {store}\n\
+         \n\
+         # What opens the store. Keep a copy away from the data: without it nothing can be read, and with both everything.\n\
+         {seal}\n\
+         \n\
+         # What is asked and answered, a line each. Without it a client's word stands against nothing. SIGHUP opens it anew.\n\
+         # audit = [{{ type = \"file\", file_path = \"/var/log/signet/audit.log\" }}]\n\
+         \n\
+         # /metrics for Prometheus without a token.\n\
+         # metrics_listen = \"127.0.0.1:8201\"\n\
+         \n\
+         # The certificate that clients see, the chain behind it, and its key.\n\
+         tls_certificate_file = {certificate}\n\
+         tls_key_file = {key}\n\
+         \n\
+         # The server renews it by its own authority: when a third of its life is left the files are written anew. Another\n\
+         # name must be allowed by the role, too ({mount}/roles/{LISTENER}). Without this table the files are yours to\n\
+         # renew; SIGHUP reads them again.\n\
+         [tls_renew]\n\
+         mount = {quoted_mount}\n\
+         role = \"{LISTENER}\"\n\
+         names = [{names}]\n",
+        listen = quoted(&listen),
+        certificate = path(&in_tls("tls.pem"))?,
+        key = path(&in_tls("tls-key.pem"))?,
+        mount = plan.mount,
+        quoted_mount = quoted(&plan.mount),
+        names = names.join(", "),
+    ))
+}
+
+/// That what is to be written is not there.
+///
+/// # Errors
+/// `Conflict` naming what is.
+pub(super) fn check_new(config: &Config, plan: &Plan) -> Result<()> {
+    let tls = config.tls.iter().flat_map(|files| [&files.certificate, &files.key]);
+    let others = [&plan.admin_token_file, &plan.root_file];
+    if let Some(file) = tls.chain(others).chain(plan.outside.as_ref()).find(|file| file.exists()) {
+        return Err(exists(file));
+    }
+    if let Store::Embedded(folder) = &config.store
+        && std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some())
+    {
+        let text = format!("--data-dir: {} is not empty: name its configuration by --config", folder.display());
+        return Err(Error::new(Kind::Conflict, text));
+    }
+    Ok(())
+}
+
+/// Makes the folders in which files of the configuration are.
+pub(super) fn folders(config: &Config, file: &Path) -> Result<()> {
+    let make = |folder: &Path, mode| {
+        let made = DirBuilder::new().recursive(true).mode(mode).create(folder);
+        made.map_err(|e| Error::unavailable(format!("{}: cannot be made ({})", folder.display(), e.kind()), e))
+    };
+    if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        make(folder, 0o755)?;
+    }
+    if let SealKeySource::File(key) = &config.seal_key
+        && let Some(folder) = key.parent().filter(|folder| !folder.as_os_str().is_empty())
+    {
+        make(folder, 0o700)?;
+    }
+    if let Store::Embedded(folder) = &config.store {
+        make(folder, 0o700)?;
+    }
+    if let Some(folder) = config.tls.as_ref().and_then(|files| files.key.parent()) {
+        make(folder, 0o700)?;
+    }
+    Ok(())
+}
+
+/// Writes a file that is not there.
+///
+/// # Errors
+/// `Conflict` when it is; `Unavailable` when it cannot be written.
+pub(super) fn write_new(file: &Path, bytes: &[u8], mode: u32) -> Result<()> {
+    let failed = |e: std::io::Error| match e.kind() {
+        ErrorKind::AlreadyExists => exists(file),
+        kind => Error::unavailable(format!("{}: cannot be written ({kind})", file.display()), e),
+    };
+    let mut out = OpenOptions::new().write(true).create_new(true).mode(mode).open(file).map_err(failed)?;
+    out.write_all(bytes).and_then(|()| out.sync_all()).map_err(failed)?;
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)
+}
+
+fn exists(file: &Path) -> Error {
+    Error::new(Kind::Conflict, format!("{}: exists, and is never overwritten", file.display()))
+}
+
+/// A server is started from other folders than its setup.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+fn path(path: &Path) -> Result<String> {
+    let text = path.to_str().ok_or_else(|| Error::invalid(format!("{}: is no text", path.display())))?;
+    Ok(quoted(text))
+}
+
+/// A text of TOML, which is written as one of JSON.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}

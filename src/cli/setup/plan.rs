@@ -1,0 +1,218 @@
+//! What a setup is to make, with every default filled in. What breaks a rule is refused here, before anything is made.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use signet::clock::parse_duration;
+use signet::error::{Error, Result};
+use url::Url;
+
+use super::arguments::Wanted;
+
+/// The role of the listener's own certificate.
+pub(super) const LISTENER: &str = "listener";
+/// Most domains of a role.
+const MOST_DOMAINS: usize = 100;
+
+/// The whole of it.
+pub(super) struct Plan {
+    pub(super) config: PathBuf,
+    pub(super) domains: Vec<String>,
+    pub(super) organization: String,
+    pub(super) keys: Keys,
+    pub(super) root_mount: String,
+    pub(super) root_ttl: Duration,
+    pub(super) mount: String,
+    pub(super) intermediate_ttl: Duration,
+    /// Where the request for an outside authority goes, when there is to be no root here.
+    pub(super) outside: Option<PathBuf>,
+    /// What came back from there.
+    pub(super) signed: Option<PathBuf>,
+    /// Without a slash at its end.
+    pub(super) public_url: Option<String>,
+    pub(super) role: String,
+    pub(super) role_ttl: Duration,
+    pub(super) admin_token_file: PathBuf,
+    /// Where clients find the certificate to trust.
+    pub(super) root_file: PathBuf,
+}
+
+/// Keys of the authorities.
+#[derive(Clone, Copy)]
+pub(super) struct Keys {
+    pub(super) kind: &'static str,
+    pub(super) root: u32,
+    pub(super) intermediate: u32,
+}
+
+impl Plan {
+    /// The plan of what was asked for.
+    ///
+    /// # Errors
+    /// `Invalid` naming flag and rule.
+    pub(super) fn new(wanted: Wanted, config: &Path) -> Result<Self> {
+        let beside = |name: &str| config.with_file_name(name);
+        let root_ttl = duration("--root-ttl", &wanted.root_ttl)?;
+        let intermediate_ttl = duration("--intermediate-ttl", &wanted.intermediate_ttl)?;
+        let role_ttl = duration("--role-ttl", &wanted.role_ttl)?;
+        if root_ttl < intermediate_ttl {
+            return Err(Error::invalid("--intermediate-ttl: must not be longer than --root-ttl"));
+        }
+        if intermediate_ttl < role_ttl * 3 {
+            return Err(Error::invalid("--role-ttl: three times that must not be longer than --intermediate-ttl"));
+        }
+        if wanted.domain.len() > MOST_DOMAINS {
+            return Err(Error::invalid(format!("--domain: must be {MOST_DOMAINS} at most")));
+        }
+        if let Some(domain) = wanted.domain.iter().find(|domain| !is_domain(domain)) {
+            return Err(Error::invalid(format!("--domain: {domain:?} is no domain, such as example.com")));
+        }
+        let [root_mount, mount] = [("--root-mount", &wanted.root_mount), ("--mount", &wanted.mount)]
+            .map(|(flag, path)| mount_path(flag, path));
+        let (root_mount, mount) = (root_mount?, mount?);
+        if root_mount == mount {
+            return Err(Error::invalid("--root-mount: must be another mount than --mount"));
+        }
+        if let Some(file) = wanted.signed.as_ref().filter(|file| !file.is_file()) {
+            return Err(Error::invalid(format!("--signed: {} is no file", file.display())));
+        }
+        let keys = match wanted.key_type.as_str() {
+            "rsa" => Keys { kind: "rsa", root: 4096, intermediate: 3072 },
+            _ => Keys { kind: "ec", root: 384, intermediate: 256 },
+        };
+        Ok(Self {
+            config: config.to_owned(),
+            domains: wanted.domain,
+            organization: wanted.organization.unwrap_or_default(),
+            keys,
+            root_mount,
+            root_ttl,
+            mount,
+            intermediate_ttl,
+            outside: wanted.csr,
+            signed: wanted.signed,
+            public_url: wanted.public_url.map(|url| public_url(&url)).transpose()?,
+            role: wanted.role,
+            role_ttl,
+            admin_token_file: wanted.admin_token_file.unwrap_or_else(|| beside("admin-token")),
+            root_file: beside("root-ca.pem"),
+        })
+    }
+
+    /// The domains, where a role needs them.
+    ///
+    /// # Errors
+    /// `Invalid` without one.
+    pub(super) fn domains(&self) -> Result<&[String]> {
+        if self.domains.is_empty() {
+            let rule = "must be given: of which domains may certificates be issued? (--domain example.com)";
+            return Err(Error::invalid(format!("--domain: {rule}")));
+        }
+        Ok(&self.domains)
+    }
+
+    /// The file of the request, where there is one.
+    pub(super) fn csr(&self) -> PathBuf {
+        self.outside.clone().unwrap_or_else(|| self.config.with_file_name("intermediate.csr"))
+    }
+
+    /// What an authority is called: `what`, behind the organization.
+    pub(super) fn name_of(&self, what: &str) -> String {
+        let owner = if self.organization.is_empty() { self.domains.first() } else { Some(&self.organization) };
+        // RFC 5280 A.1: at most 64 characters.
+        let owner: String = owner.map_or("Signet", String::as_str).chars().take(40).collect();
+        format!("{owner} {what}")
+    }
+}
+
+fn duration(flag: &str, text: &str) -> Result<Duration> {
+    parse_duration(text)
+        .filter(|duration| !duration.is_zero() && duration.as_secs() < 1 << 33)
+        .ok_or_else(|| Error::invalid(format!("{flag}: must be a duration such as 720h")))
+}
+
+fn mount_path(flag: &str, path: &str) -> Result<String> {
+    let path = path.trim_matches('/');
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '/');
+    if path.is_empty() || !path.chars().all(plain) {
+        return Err(Error::invalid(format!("{flag}: must be a path of letters, digits, - and _, such as pki")));
+    }
+    Ok(path.to_owned())
+}
+
+fn is_domain(text: &str) -> bool {
+    let label = |label: &str| {
+        !label.is_empty()
+            && label.len() <= 63
+            && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    text.len() <= 253 && text.split('.').all(label)
+}
+
+/// RFC 5280 section 8: who fetches a CRL over https needs one to check that certificate.
+fn public_url(text: &str) -> Result<String> {
+    let url = Url::parse(text).ok().filter(|url| url.scheme() == "http" && url.has_host());
+    let bare = url.filter(|url| url.path() == "/" && url.query().is_none() && url.fragment().is_none());
+    let bare = bare.ok_or_else(|| {
+        Error::invalid(
+            "--public-url: must be plain http and a host, such as http://pki.example.com (RFC 5280, section 8)",
+        )
+    })?;
+    Ok(bare.origin().ascii_serialization())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted() -> Wanted {
+        Wanted {
+            domain: vec!["example.test".to_owned()],
+            key_type: "ec".to_owned(),
+            root_mount: "pki-root/".to_owned(),
+            root_ttl: "87600h".to_owned(),
+            mount: "pki".to_owned(),
+            intermediate_ttl: "43800h".to_owned(),
+            role: "server".to_owned(),
+            role_ttl: "720h".to_owned(),
+            ..Wanted::default()
+        }
+    }
+
+    fn refusal(change: impl FnOnce(&mut Wanted)) -> String {
+        let mut wanted = wanted();
+        change(&mut wanted);
+        Plan::new(wanted, Path::new("/etc/signet/signet.toml")).err().unwrap().text().to_owned()
+    }
+
+    #[test]
+    fn what_breaks_a_rule_is_refused_by_its_flag() {
+        for (flag, text) in [
+            ("--domain: \"a b\" is no domain", refusal(|w| w.domain.push("a b".to_owned()))),
+            ("--domain: ", refusal(|w| w.domain.push("-a.test".to_owned()))),
+            ("--root-ttl: must be a duration", refusal(|w| w.root_ttl = "ten years".to_owned())),
+            ("--intermediate-ttl: must not be longer", refusal(|w| w.root_ttl = "100h".to_owned())),
+            ("--role-ttl: three times", refusal(|w| w.role_ttl = "43800h".to_owned())),
+            ("--root-mount: must be another", refusal(|w| w.root_mount = "/pki/".to_owned())),
+            ("--mount: must be a path", refusal(|w| w.mount = "p ki".to_owned())),
+            ("--public-url: must be plain http", refusal(|w| w.public_url = Some("https://pki.test".to_owned()))),
+            ("--public-url: must be plain http", refusal(|w| w.public_url = Some("http://pki.test/x".to_owned()))),
+            ("--signed: /nowhere is no file", refusal(|w| w.signed = Some("/nowhere".into()))),
+        ] {
+            assert!(text.starts_with(flag), "{flag}: {text}");
+        }
+    }
+
+    #[test]
+    fn defaults_are_beside_the_configuration() {
+        let plan = Plan::new(wanted(), Path::new("/etc/signet/signet.toml")).unwrap();
+        assert_eq!(plan.admin_token_file, Path::new("/etc/signet/admin-token"));
+        assert_eq!(plan.csr(), Path::new("/etc/signet/intermediate.csr"));
+        assert_eq!(plan.domains().unwrap(), ["example.test"]);
+        let none = Plan::new(Wanted { domain: Vec::new(), ..wanted() }, Path::new("signet.toml")).unwrap();
+        assert!(none.domains().unwrap_err().text().starts_with("--domain: must be given"));
+        assert_eq!((plan.root_mount.as_str(), plan.name_of("Root CA").as_str()), ("pki-root", "example.test Root CA"));
+    }
+}

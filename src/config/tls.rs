@@ -1,0 +1,69 @@
+//! The settings of the listener's certificate: its files, and how it is renewed.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::reader::Reader;
+use super::{TlsFiles, TlsRenewal};
+use crate::fields::Fields;
+
+/// Most names in a certificate that a server renews.
+const MOST_NAMES: usize = 100;
+/// Longest host name (RFC 1035 2.3.4).
+const LONGEST_NAME: usize = 253;
+
+/// The files of the certificate.
+pub(super) fn files(read: &mut Reader<'_>, listen: SocketAddr) -> Option<TlsFiles> {
+    let names = ["tls_certificate_file", "tls_key_file"];
+    match names.map(|name| read.path(name, "the path of a file")) {
+        [Some(certificate), Some(key)] => return Some(TlsFiles { certificate, key }),
+        [Some(_), None] => read.problem(names[1], &format!("must be given with {}", names[0])),
+        [None, Some(_)] => read.problem(names[0], &format!("must be given with {}", names[1])),
+        // A token that crosses a network in the clear belongs to whoever listens there.
+        [None, None] if !listen.ip().is_loopback() => read.problem(
+            "listen",
+            "plain HTTP is for the loopback only; give tls_certificate_file and tls_key_file for other addresses",
+        ),
+        [None, None] => {}
+    }
+    None
+}
+
+/// Who renews it: all of the table's members are given, or none.
+pub(super) fn renewal(read: &mut Reader<'_>, has_files: bool) -> Option<TlsRenewal> {
+    let texts = ["tls_renew.mount", "tls_renew.role"];
+    let [mount, role] = texts.map(|name| read.one(name, Fields::text, "a text"));
+    let names = read.one("tls_renew.names", Fields::list, "a list of names");
+    if mount.is_none() && role.is_none() && names.is_none() {
+        return None;
+    }
+    if !has_files {
+        read.problem(texts[0], "must be given with tls_certificate_file and tls_key_file, which it writes anew");
+        return None;
+    }
+    let given = [("tls_renew.mount", mount.is_some()), ("tls_renew.role", role.is_some())];
+    for (name, _) in given.into_iter().chain([("tls_renew.names", names.is_some())]).filter(|(_, given)| !given) {
+        let other = if mount.is_some() { "tls_renew.mount" } else { "the others of tls_renew" };
+        read.problem(name, &format!("must be given with {other}"));
+    }
+    let (mount, role, names) = (mount?, role?, names?);
+    let mount = mount.trim_matches('/').to_owned();
+    if mount.is_empty() {
+        read.problem("tls_renew.mount", "must be the path of a mount");
+    }
+    if role.is_empty() || role.contains('/') {
+        read.problem("tls_renew.role", "must be the name of a role");
+    }
+    if names.is_empty() || names.len() > MOST_NAMES || !names.iter().all(|name| is_name(name)) {
+        let rule = format!("must be host names and IP addresses, from one to {MOST_NAMES}");
+        read.problem("tls_renew.names", &rule);
+    }
+    let addresses = names.iter().filter_map(|name| name.parse().ok()).collect();
+    let hosts = names.into_iter().filter(|name| name.parse::<IpAddr>().is_err()).collect();
+    Some(TlsRenewal { mount, role, hosts, addresses })
+}
+
+/// Whether it may be a name; which names there may be is for the role to say.
+fn is_name(name: &str) -> bool {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'*' | b'_');
+    name.parse::<IpAddr>().is_ok() || (!name.is_empty() && name.len() <= LONGEST_NAME && name.bytes().all(allowed))
+}

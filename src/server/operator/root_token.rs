@@ -1,0 +1,111 @@
+//! Another root token, for who has the seal key.
+//!
+//! The caller asks `{"command": "new-root-token"}`, is answered a question ([`Question`](crate::storage::seal::Question))
+//! and says `{"proof": …}`, what it seals in base64. Whoever can answer could open the store without this server.
+//!
+//! The audit hears of it as of a request on [`PATH`], of refusals too; what cannot be recorded is not done. It is made
+//! beside the root tokens that there are: what was made by those is theirs and stays.
+
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use futures_util::FutureExt as _;
+use futures_util::future::LocalBoxFuture;
+use serde_json::{Value, json};
+
+use super::context::Context;
+use super::wire::Conversation;
+use crate::audit::{Audit, Caller, Data, DeviceSettings, Outcome, Refused, Request, Response};
+use crate::auth::Auth;
+use crate::auth::store::AuthStore;
+use crate::clock::Clock;
+use crate::error::{Error, Kind, Result};
+use crate::secret::Secret;
+
+/// What the first root token is called, and those that are made later.
+pub const ROOT_NAME: &str = "root";
+/// Longest time; the key may be in a device that is slow.
+pub(super) const LONGEST: Duration = Duration::from_secs(120);
+/// What the audit calls it.
+const PATH: &str = "sys/operator/new-root-token";
+/// How long the audit may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Asks for the proof and makes the token.
+pub(super) fn run<'a>(
+    context: &'a Context,
+    _: &'a Value,
+    conversation: &'a mut Conversation,
+) -> LocalBoxFuture<'a, Result<Value>> {
+    async move {
+        let (question, answer) = context.storage.seal_question().await?;
+        conversation.say(&json!({ "result": { "question": question } })).await?;
+        let line = conversation.hear().await?;
+        let proof = line["proof"].as_str().and_then(|proof| BASE64_STANDARD.decode(proof).ok()).map(Secret::new);
+        let proved = proof.is_some_and(|proof| proof == answer);
+        let token = new_root_token(&context.shared.auth, &context.shared.audit, proved).await?;
+        Ok(json!({ "token": token.expose_text() }))
+    }
+    .boxed_local()
+}
+
+/// Makes a root token for somebody who has proved to have the seal key, or not.
+///
+/// # Errors
+/// `Forbidden` without the proof; `Unavailable` when the audit does not take it; those of the store.
+pub async fn new_root_token(auth: &Auth, audit: &Audit, proved: bool) -> Result<Secret> {
+    let id = crate::random::uuid();
+    let request = request(&id);
+    let mut record = audit.record();
+    if !proved {
+        let error = Error::new(Kind::Forbidden, "new-root-token: the seal key is not the one of this store");
+        let refused = Refused { kind: error.kind(), texts: vec![error.text()] };
+        let outcome = Outcome { status: 403, answer: Err(refused) };
+        record.outcome(&request, &outcome, Instant::now() + PATIENCE).await?;
+        tracing::warn!("a root token was asked for without the seal key");
+        return Err(error);
+    }
+    record.intent(|| Some(self::request(&id)), Instant::now() + PATIENCE).await?;
+    let (token, told) = auth.another_root_token(ROOT_NAME).await?;
+    let answer = Response { auth: Some((&token, &told)), ..Response::default() };
+    let outcome = Outcome { status: 200, answer: Ok(answer) };
+    if let Err(error) = record.outcome(&request, &outcome, Instant::now() + PATIENCE).await {
+        // Nobody has it.
+        auth.revoke(token.expose_text().unwrap_or_default()).await?;
+        return Err(error);
+    }
+    tracing::warn!("a new root token was made for somebody who has the seal key");
+    Ok(token)
+}
+
+/// The devices of a configuration, for a command that has the store open itself.
+///
+/// # Errors
+/// `Invalid` when one of them does not open; those of the store.
+pub async fn audit(store: &dyn AuthStore, declared: Vec<DeviceSettings>, clock: Clock) -> Result<Audit> {
+    Ok(Audit::new(crate::server::audit::open(store, declared).await?, Vec::new(), clock))
+}
+
+fn request(id: &str) -> Request<'_> {
+    let caller = Caller {
+        display_name: "operator".into(),
+        accessor: "",
+        entity_id: "",
+        policies: &[],
+        identity_policies: &[],
+        metadata: None,
+        created_at: None,
+        expires_at: None,
+    };
+    Request {
+        id,
+        operation: "update",
+        path: PATH,
+        mount: None,
+        remote_address: None,
+        token: None,
+        caller: Some(caller),
+        data: Data::None,
+    }
+}

@@ -1,0 +1,225 @@
+//! The listener's certificate, issued by a mount of this very server: the first one, and each that follows.
+//!
+//! [`run`] looks at the certificate in use. When a third of its life is left, or a little earlier, so that nodes do not
+//! all renew at once, it has the mount issue another one with a new key, puts both in the place of the files
+//! ([`replacing`]) and has them read again as a SIGHUP does. What fails is logged, changes nothing, and is
+//! tried again, ever later up to an hour. Every node does so for its own files.
+//!
+//! The role decides as for anybody; the audit hears of it as of a request of somebody called `tls_renew`.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::replacing::{self, Pair};
+use super::tls::Certificate;
+use crate::audit::{Caller, Data, Outcome, Refused, Request, Response};
+use crate::auth::mounts::{Mount, MountKind};
+use crate::config::{TlsFiles, TlsRenewal};
+use crate::error::{Error, Kind, Result};
+use crate::http::state::Shared;
+use crate::mounts::lifetimes;
+use crate::pki::check::request::RequestedNames;
+use crate::pki::issue::issued::Issued;
+use crate::pki::issue::request::{IssueRequest, Origin, Request as Asked, Requester};
+use crate::pki::values::renewal;
+use crate::secret::Secret;
+use crate::x509;
+use crate::x509::pem;
+
+/// Who asks, in records and in the audit.
+const REQUESTER: &str = "tls_renew";
+/// Longest time between two looks: clocks are set, and files replaced by hand.
+const LOOK: Duration = Duration::from_secs(60);
+/// Shortest time between two looks.
+const PAUSE: Duration = Duration::from_millis(200);
+/// After the first failure; twice as long after each that follows.
+const AGAIN: Duration = Duration::from_secs(10);
+/// And never longer than that.
+const LONGEST: Duration = Duration::from_secs(3600);
+/// How long the audit may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest common name (RFC 5280 A.1, ub-common-name).
+const LONGEST_COMMON_NAME: usize = 64;
+
+/// Renews the certificate of a listener for as long as the server runs.
+pub(super) async fn run(shared: Arc<Shared>, certificate: Option<Certificate>) {
+    let Some((certificate, settings)) = certificate.as_ref().and_then(|own| Some((own, own.renewal()?))) else {
+        return;
+    };
+    let mut failures = 0_u32;
+    let mut known = Known::default();
+    loop {
+        let now = shared.clock.now().unix_timestamp();
+        let due = known.due(&certificate.leaf(), now);
+        if now < due {
+            let wait = Duration::from_secs(u64::try_from(due - now).unwrap_or_default());
+            tokio::time::sleep(wait.clamp(PAUSE, LOOK)).await;
+            continue;
+        }
+        match renew(&shared, certificate, settings).await {
+            Ok(issued) => {
+                failures = 0;
+                known = Known { leaf: issued.leaf, due: issued.renew_after };
+                tokio::time::sleep(PAUSE).await;
+            }
+            Err(error) => {
+                let wait = AGAIN.saturating_mul(1 << failures.min(16)).min(LONGEST);
+                failures = failures.saturating_add(1);
+                tracing::error!(again_in = wait.as_secs(), "the TLS certificate was not renewed: {error}");
+                tokio::time::sleep(wait).await;
+            }
+        }
+    }
+}
+
+/// When the certificate in use is due.
+#[derive(Default)]
+struct Known {
+    leaf: Vec<u8>,
+    /// Epoch seconds.
+    due: i64,
+}
+
+impl Known {
+    /// Of one that was not made here nobody knows how far it is backdated: its dates count. One that does not read is
+    /// due at once.
+    fn due(&mut self, leaf: &[u8], now: i64) -> i64 {
+        if self.leaf != leaf {
+            self.leaf = leaf.to_vec();
+            self.due = x509::certificate::Certificate::parse(leaf).map_or(now, |read| {
+                renewal::time(&read.serial(), read.not_before(), read.not_before(), read.not_after())
+            });
+        }
+        self.due
+    }
+}
+
+async fn renew(shared: &Shared, certificate: &Certificate, settings: &TlsRenewal) -> Result<Fresh> {
+    let fresh = obtain(shared, settings).await?;
+    let own = certificate.clone();
+    let (fresh, done) = tokio::task::spawn_blocking(move || {
+        let done = replacing::replace(own.files(), fresh.pair()).and_then(|()| super::reload(&own));
+        (fresh, done)
+    })
+    .await
+    .map_err(Error::internal)?;
+    done?;
+    tracing::info!("the TLS certificate was renewed");
+    Ok(fresh)
+}
+
+/// A certificate for a listener.
+struct Fresh {
+    leaf: Vec<u8>,
+    /// PEM, the leaf first.
+    chain: String,
+    /// PEM.
+    key: Secret,
+    /// Epoch seconds.
+    renew_after: i64,
+}
+
+impl Fresh {
+    fn pair(&self) -> Pair<'_> {
+        Pair { certificate: self.chain.as_bytes(), key: self.key.expose() }
+    }
+}
+
+/// Issues the first certificate of a listener and writes it to its files, where there are none yet.
+///
+/// # Errors
+/// `Conflict` when a file is there; what the mount refuses; `Unavailable` when the files cannot be written.
+pub async fn first(shared: &Shared, settings: &TlsRenewal, files: &TlsFiles) -> Result<()> {
+    replacing::check_absent(files)?;
+    let fresh = obtain(shared, settings).await?;
+    replacing::create(files, fresh.pair())
+}
+
+/// Has a certificate issued, and the audit told of it.
+async fn obtain(shared: &Shared, settings: &TlsRenewal) -> Result<Fresh> {
+    let mounts = shared.auth.mounts();
+    let mount = mounts.get(&settings.mount).filter(|mount| mount.kind == MountKind::Pki).cloned().ok_or_else(|| {
+        Error::invalid(format!("tls_renew.mount: there is no certificate authority at {}", settings.mount))
+    })?;
+    let (id, path) = (crate::random::uuid(), format!("{}issue/{}", mount.path, settings.role));
+    let addresses: Vec<String> = settings.addresses.iter().map(ToString::to_string).collect();
+    let asked = json!({ "alt_names": settings.hosts, "ip_sans": addresses });
+    let mut record = shared.audit.record();
+    let until = Instant::now() + PATIENCE;
+    record.intent(|| Some(request(&id, &path, &mount, &asked)), until).await?;
+    let issued = issue(shared, &mount, settings, &path, addresses).await;
+    let told = issued.as_ref().map(
+        |issued| json!({ "serial_number": issued.serial.to_string(), "expiration": issued.not_after.to_string() }),
+    );
+    let outcome = match &told {
+        Ok(told) => Outcome { status: 200, answer: Ok(Response { data: Data::Json(told), ..Response::default() }) },
+        Err(error) => {
+            let refused = Refused { kind: error.kind(), texts: vec![error.text()] };
+            let status = if matches!(error.kind(), Kind::Unavailable | Kind::Busy) { 503 } else { 400 };
+            Outcome { status, answer: Err(refused) }
+        }
+    };
+    record.outcome(&request(&id, &path, &mount, &asked), &outcome, until).await?;
+    fresh(&issued?)
+}
+
+async fn issue(
+    shared: &Shared,
+    mount: &Mount,
+    settings: &TlsRenewal,
+    path: &str,
+    addresses: Vec<String>,
+) -> Result<Issued> {
+    let short = settings.hosts.iter().find(|name| name.len() <= LONGEST_COMMON_NAME);
+    let names = RequestedNames {
+        common_name: short.cloned().unwrap_or_default(),
+        alt_names: settings.hosts.clone(),
+        ip_sans: addresses,
+        ..RequestedNames::default()
+    };
+    let requester =
+        Requester { recorded_as: REQUESTER.to_owned(), display_name: REQUESTER.to_owned(), ..Requester::default() };
+    let limits = lifetimes(mount);
+    let origin = Origin { path: path.to_owned(), issuer_ref: None, requester, limits, repeatable: None };
+    let asked = IssueRequest { role: settings.role.clone(), names, ..IssueRequest::default() };
+    shared.mounts.authority(mount).await?.replica().run(origin, Asked::Issue(asked)).await
+}
+
+/// The certificate with its chain, which no client needs the root of, and its key.
+fn fresh(issued: &Issued) -> Result<Fresh> {
+    let key = issued.key.as_ref().ok_or_else(|| Error::internal("a certificate was issued without its key"))?;
+    let key = key.to_pkcs8()?;
+    let above = issued.signer.chain.iter().filter(|issuer| !issuer.self_signed);
+    let chain = std::iter::once(&issued.der[..]).chain(above.map(|issuer| issuer.certificate.der()));
+    Ok(Fresh {
+        leaf: issued.der.clone(),
+        chain: chain.map(|der| pem::encode("CERTIFICATE", der) + "\n").collect(),
+        key: Secret::new(pem::encode("PRIVATE KEY", key.expose()) + "\n"),
+        renew_after: issued.renew_after,
+    })
+}
+
+fn request<'r>(id: &'r str, path: &'r str, mount: &'r Mount, asked: &'r Value) -> Request<'r> {
+    let caller = Caller {
+        display_name: REQUESTER.into(),
+        accessor: "",
+        entity_id: "",
+        policies: &[],
+        identity_policies: &[],
+        metadata: None,
+        created_at: None,
+        expires_at: None,
+    };
+    Request {
+        id,
+        operation: "update",
+        path,
+        mount: Some(mount),
+        remote_address: None,
+        token: None,
+        caller: Some(caller),
+        data: Data::Json(asked),
+    }
+}

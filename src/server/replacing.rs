@@ -1,0 +1,134 @@
+//! A key and a certificate put in the place of those in two files, whole.
+//!
+//! Both are written beside the files first, then renamed, the key before the certificate. Whoever ends in between leaves
+//! a key without its certificate and the certificate beside it: [`finish`] goes on from there. Nobody reads half a file.
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::config::TlsFiles;
+use crate::error::{Error, Kind, Result};
+
+/// What is put there.
+#[derive(Clone, Copy)]
+pub(super) struct Pair<'p> {
+    /// The chain, PEM.
+    pub(super) certificate: &'p [u8],
+    /// The key, PEM.
+    pub(super) key: &'p [u8],
+}
+
+/// Replaces both. The key is for its owner only; the certificate is for all.
+///
+/// # Errors
+/// `Unavailable` naming setting and file; what stood there stands.
+pub(super) fn replace(files: &TlsFiles, pair: Pair<'_>) -> Result<()> {
+    write(&beside(&files.key), pair.key, 0o600).map_err(|e| failed("tls_key_file", &files.key, e))?;
+    write(&beside(&files.certificate), pair.certificate, 0o644)
+        .map_err(|e| failed("tls_certificate_file", &files.certificate, e))?;
+    rename(&files.key).map_err(|e| failed("tls_key_file", &files.key, e))?;
+    rename(&files.certificate).map_err(|e| failed("tls_certificate_file", &files.certificate, e))
+}
+
+/// Writes both where there are none.
+///
+/// # Errors
+/// `Conflict` when one of them is there; as [`replace`].
+pub(super) fn create(files: &TlsFiles, pair: Pair<'_>) -> Result<()> {
+    check_absent(files)?;
+    replace(files, pair)
+}
+
+/// That neither of them is there.
+///
+/// # Errors
+/// `Conflict` naming the one that is.
+pub(super) fn check_absent(files: &TlsFiles) -> Result<()> {
+    for file in [&files.key, &files.certificate] {
+        if file.exists() {
+            let text = format!("{}: exists, and is never overwritten", file.display());
+            return Err(Error::new(Kind::Conflict, text));
+        }
+    }
+    Ok(())
+}
+
+/// Brings a certificate that is beside its file into its place; whether there was one.
+///
+/// # Errors
+/// `Unavailable` when it cannot be renamed.
+pub(super) fn finish(files: &TlsFiles) -> Result<bool> {
+    if !beside(&files.certificate).exists() || beside(&files.key).exists() {
+        return Ok(false);
+    }
+    rename(&files.certificate).map_err(|e| failed("tls_certificate_file", &files.certificate, e))?;
+    Ok(true)
+}
+
+fn failed(setting: &str, file: &Path, e: std::io::Error) -> Error {
+    Error::unavailable(format!("{setting}: {}: cannot be written ({})", file.display(), e.kind()), e)
+}
+
+fn beside(file: &Path) -> PathBuf {
+    let mut name = file.file_name().map_or_else(OsString::new, OsString::from);
+    name.push(".new");
+    file.with_file_name(name)
+}
+
+/// Writes a new file. One that an earlier attempt left gives way.
+fn write(file: &Path, bytes: &[u8], mode: u32) -> std::io::Result<()> {
+    match std::fs::remove_file(file) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut out = OpenOptions::new().write(true).create_new(true).mode(mode).open(file)?;
+    out.write_all(bytes)?;
+    out.sync_all()
+}
+
+fn rename(file: &Path) -> std::io::Result<()> {
+    std::fs::rename(beside(file), file)?;
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt as _;
+
+    #[test]
+    fn both_are_replaced_whole_and_what_ended_half_way_is_finished() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = TlsFiles { certificate: folder.path().join("c.pem"), key: folder.path().join("k.pem") };
+        let pair = |certificate: &'static str, key: &'static str| Pair {
+            certificate: certificate.as_bytes(),
+            key: key.as_bytes(),
+        };
+        let read = || [&files.certificate, &files.key].map(|file| std::fs::read_to_string(file).unwrap());
+        create(&files, pair("c1", "k1")).unwrap();
+        assert_eq!(read(), ["c1", "k1"]);
+        assert!(create(&files, pair("c9", "k9")).unwrap_err().text().contains("never overwritten"));
+        replace(&files, pair("c2", "k2")).unwrap();
+        assert_eq!(read(), ["c2", "k2"]);
+        let mode = |file: &Path| std::fs::metadata(file).unwrap().mode() & 0o777;
+        assert_eq!((mode(&files.key), mode(&files.certificate)), (0o600, 0o644));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "nothing is left beside them");
+        assert!(!finish(&files).unwrap());
+        // Ended before the first rename: the old pair stands, and the next replacement does not mind.
+        std::fs::write(beside(&files.key), "k3").unwrap();
+        std::fs::write(beside(&files.certificate), "c3").unwrap();
+        assert!(!finish(&files).unwrap());
+        assert_eq!(read(), ["c2", "k2"]);
+        // Ended between the two.
+        rename(&files.key).unwrap();
+        assert!(finish(&files).unwrap());
+        assert_eq!(read(), ["c3", "k3"]);
+        let nowhere = TlsFiles { certificate: folder.path().join("no/c.pem"), key: folder.path().join("no/k.pem") };
+        let error = replace(&nowhere, pair("c", "k")).unwrap_err();
+        assert!(error.text().starts_with("tls_key_file: "), "{error}");
+    }
+}

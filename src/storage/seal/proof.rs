@@ -1,0 +1,89 @@
+//! That somebody has the seal of a store, proved without showing it.
+//!
+//! Who has the store open has its root key: it seals some random bytes by it, and who has the seal key, here or in a
+//! device, opens the root key as a start of the server would, and with it those bytes. Nothing that opens anything
+//! crosses the way between the two, and an answer is good for its question alone.
+
+use aws_lc_rs::aead::LessSafeKey;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+
+use super::cipher::{aead_key, open_with, seal_with};
+use super::key::SealKey;
+use super::root::{self, SEAL};
+use crate::error::{Error, Result};
+use crate::secret::Secret;
+use crate::storage::backend::Fact;
+
+const LEN: usize = 32;
+
+/// What is asked; it travels as JSON.
+#[derive(Serialize, Deserialize)]
+pub struct Question {
+    installation: String,
+    /// The record of the seal, where the store has one; base64.
+    seal: Option<String>,
+    /// The bytes that are asked for, sealed by the root key; base64.
+    sealed: String,
+}
+
+impl Question {
+    /// A question about the seal of a store, and the answer.
+    pub(super) fn new(root: &LessSafeKey, installation: &str, facts: &[Fact]) -> Result<(Self, Secret)> {
+        let answer: [u8; LEN] = crate::random::bytes();
+        let sealed = seal_with(root, context(installation).as_bytes(), &answer, Vec::new())?;
+        let seal = facts.iter().find(|(name, _)| name == SEAL).map(|(_, record)| STANDARD.encode(record));
+        let question = Self { installation: installation.to_owned(), seal, sealed: STANDARD.encode(sealed) };
+        Ok((question, Secret::new(answer)))
+    }
+}
+
+impl SealKey {
+    /// The answer to a question.
+    ///
+    /// # Errors
+    /// `Invalid` when the store that asks is sealed by another key; those of a device.
+    pub async fn answer(&self, question: &Question) -> Result<Secret> {
+        let damaged = |_| Error::invalid("seal: the question cannot be read");
+        let record = question.seal.as_ref().map(|record| STANDARD.decode(record)).transpose().map_err(damaged)?;
+        let facts: Vec<Fact> = record.into_iter().map(|record| (SEAL.to_owned(), record)).collect();
+        let root = root::opened(self, &question.installation, &facts).await?;
+        let sealed = STANDARD.decode(&question.sealed).map_err(damaged)?;
+        open_with(&aead_key(root.expose())?, context(&question.installation).as_bytes(), &sealed)
+            .map(Secret::new)
+            .ok_or_else(|| Error::invalid("seal key: is not the one of this store"))
+    }
+}
+
+fn context(installation: &str) -> String {
+    format!("signet/seal-proof/v1/{installation}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Time;
+
+    #[tokio::test]
+    async fn only_who_has_the_seal_answers_and_each_question_has_its_own_answer() {
+        let (seal, other) = (SealKey::random(), SealKey::random());
+        let root_key = root::new();
+        let record = root::wrapped(&seal, "one", &root_key, Time::UNIX_EPOCH).await.unwrap();
+        let of_record = vec![(SEAL.to_owned(), record)];
+        // With a record of the seal, and as a store has it that was never given another.
+        let bytes = seal.bytes().unwrap().clone();
+        for (root_key, facts) in [(root_key, of_record), (bytes, Vec::new())] {
+            let root_key = aead_key(root_key.expose()).unwrap();
+            let (first, answer) = Question::new(&root_key, "one", &facts).unwrap();
+            let (second, another) = Question::new(&root_key, "one", &facts).unwrap();
+            let text = serde_json::to_string(&first).unwrap();
+            let first: Question = serde_json::from_str(&text).unwrap();
+            assert!(seal.answer(&first).await.unwrap() == answer);
+            assert!(seal.answer(&second).await.unwrap() == another && answer != another);
+            assert!(other.answer(&first).await.is_err());
+            let moved = Question { installation: "two".to_owned(), ..first };
+            assert!(seal.answer(&moved).await.is_err(), "of another store");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! `signet operator new-root-token`: on a server that runs, on one that does not, on a database; for who has the seal
+//! key and for nobody else; in the audit, or not at all.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::cluster;
+use crate::process::refused;
+use crate::serve::{Served, Site};
+
+const NEW: [&str; 2] = ["operator", "new-root-token"];
+
+/// The token that a command prints, which must succeed.
+fn token_of(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    assert!(output.status.success(), "{err}");
+    out.lines().find_map(|line| line.strip_prefix("token: ")).unwrap().to_owned()
+}
+
+async fn is_root(served: &Served, token: &str) -> bool {
+    let itself = served.client(token).get("auth/token/lookup-self").await;
+    itself.body["data"]["policies"] == json!(["root"]) && itself.body["data"]["ttl"] == 0
+}
+
+/// What the audit file of a site has of the command: type, display name, status, error, whether a token is told of.
+fn told(site: &Site) -> Vec<(String, Value, Value, bool)> {
+    let text = std::fs::read_to_string(site.path("audit.log")).unwrap_or_default();
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let own = lines.filter(|line| line["request"]["path"] == "sys/operator/new-root-token");
+    own.map(|line| {
+        assert_eq!(
+            (&line["auth"]["display_name"], &line["request"]["operation"]),
+            (&json!("operator"), &json!("update"))
+        );
+        let kind = line["type"].as_str().unwrap().to_owned();
+        let token = line["response"]["auth"]["client_token"].as_str().map(|token| token.starts_with("hmac-sha256:"));
+        (kind, line["response"]["status"].clone(), line["error"].clone(), token.unwrap_or_default())
+    })
+    .collect()
+}
+
+fn with_audit(site: &Site) {
+    let file = site.path("audit.log");
+    site.configure(&format!("[[audit]]\ntype = \"file\"\nfile_path = \"{}\"\n", file.display()));
+}
+
+#[actix_web::test]
+async fn another_root_token_is_made_on_a_server_that_runs_and_on_one_that_does_not() {
+    let site = Site::new();
+    with_audit(&site);
+    let first = site.init();
+    let second = token_of(&mut site.command(&NEW));
+    let request = ("request".to_owned(), Value::Null, Value::Null, false);
+    let response = ("response".to_owned(), json!(200), Value::Null, true);
+    assert_eq!(told(&site), [request.clone(), response.clone()]);
+
+    let served = site.serve();
+    let third = token_of(&mut site.command(&NEW));
+    assert_eq!(told(&site)[2..], [request, response]);
+    // Beside the others: nothing that works stops working.
+    for token in [&first, &second, &third] {
+        assert!(is_root(&served, token).await);
+    }
+    assert_eq!(served.client(&second).post("auth/token/revoke-self", json!({})).await.status, 204);
+    assert!(!is_root(&served, &second).await && is_root(&served, &third).await);
+    served.terminate();
+    let kept =
+        std::fs::read_to_string(site.path("audit.log")).unwrap() + &std::fs::read_to_string(site.path("log")).unwrap();
+    assert!([first, second, third].iter().all(|token| !kept.contains(&token[..])), "no token is written anywhere");
+    assert!(refused(&mut site.command(&["operator", "init"])).contains("signet operator new-root-token does"));
+}
+
+#[actix_web::test]
+async fn a_server_without_any_token_gets_its_first_one_while_it_runs() {
+    let site = Site::new();
+    let key = "11".repeat(32);
+    let served = Served::start(site.command(&["serve"]).env("SIGNET_SEAL_KEY", &key), &site.path("log"));
+    served.wait_for_log("run signet operator new-root-token");
+    let token = token_of(site.command(&NEW).env("SIGNET_SEAL_KEY", &key));
+    assert!(is_root(&served, &token).await);
+    served.terminate();
+    let init = refused(site.command(&["operator", "init"]).env("SIGNET_SEAL_KEY", &key));
+    assert!(init.contains("signet operator new-root-token does"), "{init}");
+}
+
+#[actix_web::test]
+async fn without_the_seal_key_nobody_gets_one_and_the_audit_hears_of_the_attempt() {
+    let site = Site::new();
+    with_audit(&site);
+    site.init();
+    let key = std::fs::read_to_string(site.path("data/seal.key")).unwrap();
+    let wrong = || {
+        std::fs::rename(site.path("data/seal.key"), site.path("data/seal.key.away")).unwrap();
+        let error = refused(site.command(&NEW).env("SIGNET_SEAL_KEY", "77".repeat(32)));
+        assert!(!error.contains(&"77".repeat(32)) && !error.contains(key.trim()), "{error}");
+        let none = refused(&mut site.command(&NEW));
+        assert!(none.contains("seal.key is not there"), "{none}");
+        std::fs::rename(site.path("data/seal.key.away"), site.path("data/seal.key")).unwrap();
+        error
+    };
+    assert!(wrong().contains("seal key: does not open the data keys of this store"));
+    assert!(told(&site).is_empty(), "a store that does not open has no audit either");
+
+    let served = site.serve();
+    assert!(wrong().contains("seal key: is not the one of this store"));
+    let error = json!("new-root-token: the seal key is not the one of this store");
+    let refusals = told(&site);
+    assert_eq!(refusals.len(), 2, "{refusals:?}");
+    assert_eq!(refusals[0], ("request".to_owned(), Value::Null, error.clone(), false));
+    assert_eq!(refusals[1], ("response".to_owned(), json!(403), error, false));
+
+    // An answer is good for its own question alone, and there is one attempt to a question.
+    let talk = |proof: Value| {
+        let stream = UnixStream::connect(site.path("data/signet.sock")).unwrap();
+        let mut lines = BufReader::new(&stream).lines();
+        (&stream).write_all(b"{\"command\":\"new-root-token\"}\n").unwrap();
+        let question: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        assert!(question["result"]["question"]["sealed"].is_string(), "{question}");
+        (&stream).write_all(format!("{}\n", json!({ "proof": proof })).as_bytes()).unwrap();
+        let answer = lines.next().unwrap().unwrap();
+        assert!(answer.contains("the seal key is not the one of this store"), "{answer}");
+        assert!(lines.next().is_none());
+        question["result"]["question"]["sealed"].clone()
+    };
+    let sealed = talk(json!(""));
+    for proof in [sealed, json!(null), json!(7), json!("AAAA"), json!("no base64")] {
+        talk(proof);
+    }
+    served.terminate();
+}
+
+#[test]
+fn what_the_audit_does_not_take_is_not_done() {
+    let site = Site::new();
+    site.init();
+    // A device that nobody answers at: the command says so and makes nothing.
+    site.configure("[[audit]]\ntype = \"socket\"\naddress = \"127.0.0.1:9\"\nsocket_type = \"tcp\"\n");
+    let error = refused(&mut site.command(&NEW));
+    assert!(error.contains("audit"), "{error}");
+    site.configure("");
+    token_of(&mut site.command(&NEW));
+}
+
+#[actix_web::test]
+async fn a_database_gives_one_beside_its_nodes() {
+    let site = Site::new();
+    let database = cluster::shared().database();
+    let configure = |key: &str| {
+        let text = format!(
+            "listen = \"127.0.0.1:0\"\nworkers = 1\ndatabase_url = \"{}\"\nseal_key_file = \"{}\"\n",
+            database.url(),
+            site.path(key).display()
+        );
+        std::fs::write(site.path("signet.toml"), text).unwrap();
+    };
+    configure("key");
+    let first = site.init();
+    let served = site.serve();
+    let second = token_of(&mut site.command(&NEW));
+    assert!(is_root(&served, &first).await && is_root(&served, &second).await);
+    std::fs::write(site.path("other"), "77".repeat(32)).unwrap();
+    std::fs::set_permissions(site.path("other"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    configure("other");
+    assert!(refused(&mut site.command(&NEW)).contains("seal key: does not open"));
+    configure("key");
+    served.terminate();
+    token_of(&mut site.command(&NEW));
+}

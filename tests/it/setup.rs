@@ -1,0 +1,465 @@
+//! `signet setup` as its user meets it: the real program in an empty folder, the server that comes of it, openssl and
+//! curl as judges; run again, refused, with a root elsewhere, on a database; and the certificate that renews itself.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::cluster;
+use crate::process::{openssl, refused, shell, signet};
+use crate::serve::Served;
+
+const PAGE: &str = include_str!("../../docs/getting-started.md");
+const CHECK: [&str; 3] = ["verify", "-x509_strict", "-CAfile"];
+
+/// A folder to set up in.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// `signet WORDS` in the folder, with its configuration.
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = signet();
+        command.args(words).args(["--config", "signet.toml"]).current_dir(self.0.path()).env_remove("SIGNET_LOG");
+        command
+    }
+
+    /// `signet setup` on a free port; what it printed.
+    fn setup(&self, more: &[&str]) -> String {
+        self.again(&[&["--listen", "127.0.0.1:0", "--domain", "example.test"], more].concat())
+    }
+
+    fn again(&self, flags: &[&str]) -> String {
+        let output = self.command(&["setup"]).args(flags).output().unwrap();
+        let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+        assert!(output.status.success(), "{out}{err}");
+        assert_eq!(err, "", "{out}");
+        out
+    }
+
+    fn refused(&self, flags: &[&str]) -> String {
+        refused(self.command(&["setup"]).args(flags))
+    }
+
+    fn serve(&self) -> Served {
+        Served::start(&mut self.command(&["serve"]), &self.path("log"))
+    }
+
+    fn text(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    fn admin(&self) -> String {
+        self.text("admin-token").trim().to_owned()
+    }
+
+    /// Asks the server over TLS, trusting what the setup said to trust; status and body.
+    fn ask(&self, served: &Served, token: &str, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
+        let mut command = Command::new("curl");
+        command.args(["-sS", "--noproxy", "*", "--cacert", "root-ca.pem", "-w", "\n%{http_code}", "-X", method]);
+        command.arg("-H").arg(format!("X-Service-Token: {token}")).arg(served.url(&format!("v1/{path}")));
+        if let Some(body) = body {
+            command.arg("-d").arg(body.to_string());
+        }
+        let output = command.current_dir(self.0.path()).output().unwrap();
+        let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{err}");
+        let (body, status) = out.rsplit_once('\n').unwrap();
+        (status.parse().unwrap(), serde_json::from_str(body).unwrap_or_default())
+    }
+
+    /// Serial number of the certificate that a new connection sees, which openssl verifies.
+    fn shown(&self, served: &Served) -> String {
+        let connect = ["s_client", "-connect", served.socket(), "-CAfile", "root-ca.pem", "-verify_return_error"];
+        std::fs::write(self.path("shown.pem"), openssl(self.0.path(), &connect)).unwrap();
+        openssl(self.0.path(), &["x509", "-in", "shown.pem", "-noout", "-serial"]).trim().to_owned()
+    }
+
+    /// Name, mode and content of every file below the folder but the store's own.
+    fn files(&self) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
+        let mut found = BTreeMap::new();
+        let mut folders = vec![self.0.path().to_owned()];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap()) {
+                let (path, data) = (entry.path(), entry.metadata().unwrap());
+                let name = entry.file_name().into_string().unwrap();
+                if data.is_dir() {
+                    folders.push(path);
+                } else if !name.starts_with("signet.db") && !name.starts_with("signet.lock") {
+                    found.insert(path.clone(), (data.permissions().mode() & 0o777, std::fs::read(&path).unwrap()));
+                }
+            }
+        }
+        found
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[actix_web::test]
+async fn an_empty_folder_becomes_an_authority_that_issues_over_its_own_tls() {
+    let place = Place::new();
+    let out = place.setup(&["--organization", "Example Ltd", "--public-url", "http://pki.example.test"]);
+    for made in ["the seal key", "the root", "Issuing CA", "the role server", "the policy admin", "it renews itself"] {
+        assert!(out.lines().any(|line| line.starts_with("made: ") && line.contains(made)), "{made}: {out}");
+    }
+    assert!(out.contains("signet serve --config signet.toml") && out.contains("--mount pki --role server"), "{out}");
+    let modes = ["seal.key", "admin-token", "data/tls-key.pem", "data", "signet.toml", "root-ca.pem"];
+    assert_eq!(modes.map(|name| mode(&place.path(name))), [0o600, 0o600, 0o600, 0o700, 0o644, 0o644]);
+    let token = place.admin();
+    assert!(!out.contains(&token), "the token is in its file alone");
+    assert!(place.command(&["check"]).output().unwrap().status.success());
+
+    let served = place.serve();
+    place.shown(&served);
+    let (_, itself) = place.ask(&served, &token, "GET", "auth/token/lookup-self", None);
+    let itself = &itself["data"];
+    assert_eq!((&itself["orphan"], &itself["policies"]), (&json!(true), &json!(["admin", "default"])), "{itself}");
+    assert_eq!(itself["period"], json!(768 * 3600));
+    // Ten years, and a month.
+    let outlives = |name: &str, days: u32| {
+        let mut command = Command::new("openssl");
+        command.args(["x509", "-in", name, "-noout", "-checkend"]).arg((days * 86_400).to_string());
+        command.current_dir(place.0.path()).output().unwrap().status.success()
+    };
+    assert!(outlives("root-ca.pem", 3649) && !outlives("root-ca.pem", 3651));
+    assert!(outlives("data/tls.pem", 29) && !outlives("data/tls.pem", 31));
+
+    // The administrator issues, and the chain is whole.
+    let issue = |name: &str| {
+        let mut command = signet();
+        command.args(["issue", name, "--mount", "pki", "--role", "server", "--out"]).arg(place.0.path());
+        command.args(["--address", served.url("").trim_end_matches('/'), "--cacert"]).arg(place.path("root-ca.pem"));
+        command.env("SIGNET_TOKEN", &token);
+        command
+    };
+    let output = issue("www.example.test").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let verified = openssl(place.0.path(), &[&CHECK[..], &["ca.pem", "www.example.test.pem"]].concat());
+    assert_eq!(verified.trim(), "www.example.test.pem: OK");
+    let text = openssl(place.0.path(), &["x509", "-in", "www.example.test.pem", "-noout", "-text"]);
+    assert!(text.contains("URI:http://pki.example.test/v1/pki/issuer/") && text.contains("/crl/der"), "{text}");
+    assert!(refused(&mut issue("www.elsewhere.test")).contains("elsewhere.test"));
+
+    // Named rights: those of daily work, and not everything.
+    for (method, path, body, status) in [
+        ("POST", "sys/mounts/other", Some(json!({ "type": "pki" })), 204),
+        ("POST", "pki/roles/web", Some(json!({ "allow_any_name": true })), 200),
+        (
+            "POST",
+            "sys/policies/acl/web",
+            Some(json!({ "policy": "path \"pki/issue/web\" { capabilities = [\"update\"] }" })),
+            204,
+        ),
+        ("POST", "auth/token/create-orphan", Some(json!({ "policies": ["web"] })), 200),
+        ("POST", "auth/token/create", Some(json!({ "policies": ["root"] })), 400),
+        ("POST", "auth/token/renew-self", None, 200),
+        ("LIST", "auth/token/accessors", None, 200),
+        ("GET", "pki-root/cert/ca", None, 200),
+        ("POST", "cubbyhole/own", Some(json!({ "a": "b" })), 204),
+        ("GET", "sys/raw/x", None, 403),
+    ] {
+        let (got, body) = place.ask(&served, &token, method, path, body);
+        assert_eq!(got, status, "{method} {path}: {body}");
+    }
+    // A token for clients, by the other policy.
+    let asked = json!({ "policies": ["issue-server"], "period": "24h" });
+    let (_, made) = place.ask(&served, &token, "POST", "auth/token/create-orphan", Some(asked));
+    let client = made["auth"]["client_token"].as_str().unwrap();
+    let wanted = json!({ "common_name": "a.example.test" });
+    assert_eq!(place.ask(&served, client, "POST", "pki/issue/server", Some(wanted.clone())).0, 200);
+    assert_eq!(place.ask(&served, client, "POST", "pki/issue/listener", Some(wanted)).0, 403);
+
+    // The setup's own root token has ended: another one is the only one.
+    let output = place.command(&["operator", "new-root-token"]).output().unwrap();
+    let out = String::from_utf8(output.stdout).unwrap();
+    let root = out.lines().find_map(|line| line.strip_prefix("token: ")).unwrap();
+    let (_, accessors) = place.ask(&served, root, "LIST", "auth/token/accessors", None);
+    let roots = accessors["data"]["keys"].as_array().unwrap().iter().filter(|accessor| {
+        let body = json!({ "accessor": accessor });
+        let (_, found) = place.ask(&served, root, "POST", "auth/token/lookup-accessor", Some(body));
+        found["data"]["policies"] == json!(["root"])
+    });
+    assert_eq!(roots.count(), 1);
+    assert!(!served.log().contains("no root token was made yet"), "{}", served.log());
+    served.terminate();
+}
+
+#[test]
+fn what_is_there_is_kept_and_never_overwritten() {
+    let place = Place::new();
+    place.setup(&[]);
+    let before = place.files();
+    let out = place.again(&[]);
+    assert!(!out.contains("made: "), "{out}");
+    for kept in [
+        "the configuration",
+        "the mount pki-root",
+        "the root in",
+        "the issuer in pki",
+        "the role server",
+        "the role listener",
+        "the policy admin",
+        "administrator's token",
+        "listener's certificate",
+    ] {
+        assert!(out.lines().any(|line| line.starts_with("kept: ") && line.contains(kept)), "{kept}: {out}");
+    }
+    assert_eq!(place.files(), before);
+    assert!(place.refused(&["--listen", "127.0.0.1:9"]).contains("--listen: signet.toml is there and says it"));
+    // What was lost is made again, and nothing else.
+    for name in ["admin-token", "data/tls.pem", "data/tls-key.pem", "root-ca.pem"] {
+        std::fs::remove_file(place.path(name)).unwrap();
+    }
+    let out = place.again(&[]);
+    assert_eq!(out.lines().filter(|line| line.starts_with("made: ")).count(), 3, "{out}");
+    assert_eq!(place.text("root-ca.pem").as_bytes(), before[&place.path("root-ca.pem")].1);
+    assert!(place.text("admin-token").as_bytes() != before[&place.path("admin-token")].1);
+    // A server that runs has the store to itself.
+    let served = place.serve();
+    assert!(place.refused(&[]).contains("in use by another signet process"));
+    served.terminate();
+}
+
+#[test]
+fn a_configuration_that_is_there_gets_its_installation() {
+    let place = Place::new();
+    let [data, pem, key] =
+        ["data", "tls/own.pem", "tls/own-key.pem"].map(|name| place.path(name).display().to_string());
+    let text = format!(
+        "listen = \"127.0.0.1:0\"\ndata_dir = \"{data}\"\ntls_certificate_file = \"{pem}\"\ntls_key_file = \"{key}\"\n\
+         [tls_renew]\nmount = \"issuing\"\nrole = \"own\"\nnames = [\"localhost\", \"127.0.0.1\"]\n"
+    );
+    std::fs::write(place.path("signet.toml"), &text).unwrap();
+    assert!(place.refused(&[]).contains("--domain: must be given"));
+    let out = place.again(&["--domain", "example.test"]);
+    assert!(out.contains("made: the mount issuing") && out.contains("made: the role own"), "{out}");
+    assert_eq!(place.text("signet.toml"), text);
+    assert_eq!(mode(&place.path("data/seal.key")), 0o600);
+    let served = place.serve();
+    place.shown(&served);
+    served.terminate();
+}
+
+#[test]
+fn what_cannot_be_set_up_is_refused_and_leaves_nothing() {
+    let flags = ["--domain", "example.test"];
+    for (file, flags, problem) in [
+        ("admin-token", &flags[..], "admin-token: exists, and is never overwritten"),
+        ("root-ca.pem", &flags, "root-ca.pem: exists, and is never overwritten"),
+        ("data/signet.db", &flags, "is not empty: name its configuration by --config"),
+        ("mine", &[], "--domain: must be given"),
+        ("mine", &["--domain", "example.test", "--listen", "nowhere"], "--listen"),
+        ("mine", &["--domain", "example.test", "--name", "a b"], "tls_renew.names: must be host names"),
+        ("mine", &["--domain", "example.test", "--root-ttl", "1h"], "--intermediate-ttl: must not be longer"),
+        ("seal.key", &flags, "must not be open to group or others"),
+    ] {
+        let place = Place::new();
+        std::fs::create_dir(place.path("data")).unwrap();
+        std::fs::write(place.path(file), "mine").unwrap();
+        std::fs::set_permissions(place.path(file), std::fs::Permissions::from_mode(0o644)).unwrap();
+        let before = place.files();
+        let error = place.refused(flags);
+        assert!(error.contains(problem), "{file}: {error}");
+        assert_eq!(place.files(), before, "{file}");
+    }
+    // A seal key that is there and good is taken.
+    let place = Place::new();
+    std::fs::write(place.path("seal.key"), "5a".repeat(32)).unwrap();
+    std::fs::set_permissions(place.path("seal.key"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    assert!(place.setup(&[]).contains("kept: "));
+    assert_eq!(place.text("seal.key"), "5a".repeat(32));
+}
+
+#[test]
+fn an_outside_authority_signs_the_intermediate() {
+    let place = Place::new();
+    let out = place.setup(&["--csr", "intermediate.csr"]);
+    assert!(out.contains("made: intermediate.csr") && out.contains("--signed FILE"), "{out}");
+    assert!(!place.path("data/tls.pem").exists() && !place.path("root-ca.pem").exists());
+    let request = place.text("intermediate.csr");
+    assert!(place.again(&[]).contains("kept: intermediate.csr"));
+    assert_eq!(place.text("intermediate.csr"), request);
+    // The file lost, the same key asks again.
+    std::fs::remove_file(place.path("intermediate.csr")).unwrap();
+    assert!(place.again(&[]).contains("made: intermediate.csr"));
+    let run = |arguments: &[&str]| openssl(place.0.path(), arguments);
+    let key = |csr: &str| run(&["req", "-in", csr, "-noout", "-pubkey"]);
+    std::fs::write(place.path("first.csr"), &request).unwrap();
+    assert_eq!(key("intermediate.csr"), key("first.csr"));
+
+    let root = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "3650"];
+    run(&[&root[..], &["-subj", "/CN=Outside", "-keyout", "outside-key.pem", "-out", "outside.pem"]].concat());
+    std::fs::write(place.path("ca.ext"), "basicConstraints=critical,CA:TRUE,pathlen:0\nkeyUsage=critical,keyCertSign,cRLSign\nsubjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n").unwrap();
+    let sign = ["x509", "-req", "-in", "intermediate.csr", "-CA", "outside.pem", "-CAkey", "outside-key.pem"];
+    run(&[&sign[..], &["-days", "1825", "-extfile", "ca.ext", "-out", "signed.pem"]].concat());
+    // Somebody else's certificate is no answer.
+    let error = place.refused(&["--signed", "outside.pem"]);
+    assert!(error.contains("--signed: holds no certificate of the key in pki"), "{error}");
+    std::fs::write(place.path("chain.pem"), place.text("signed.pem") + &place.text("outside.pem")).unwrap();
+    let out = place.again(&["--signed", "chain.pem"]);
+    assert!(out.contains("the listener's certificate; it renews itself"), "{out}");
+    assert_eq!(place.text("root-ca.pem").trim(), place.text("outside.pem").trim());
+    let served = place.serve();
+    place.shown(&served);
+    assert_eq!(place.ask(&served, &place.admin(), "GET", "sys/mounts/pki-root", None).0, 400, "no root here");
+    served.terminate();
+    let out = place.again(&[]);
+    assert!(!out.contains("made: ") && out.contains("kept: the issuer in pki"), "{out}");
+}
+
+#[test]
+fn a_database_is_set_up_too() {
+    let place = Place::new();
+    let database = cluster::shared().database();
+    place.setup(&["--database-url", &database.url()]);
+    assert_eq!(mode(&place.path("signet.toml")), 0o600, "the URL may hold a password");
+    let served = place.serve();
+    place.shown(&served);
+    assert_eq!(place.ask(&served, &place.admin(), "GET", "pki/roles/server", None).0, 200);
+    served.terminate();
+}
+
+#[test]
+fn what_no_flag_says_is_asked_on_a_terminal() {
+    let place = Place::new();
+    let answers = "\n127.0.0.1:0\nlocalhost, 127.0.0.1\nAsked Ltd\n\nexample.test, other.test\n\n\n";
+    std::fs::write(place.path("answers"), answers).unwrap();
+    let script = format!("script -qec '{} setup' /dev/null < answers", env!("CARGO_BIN_EXE_signet"));
+    let output = shell(&script).current_dir(place.0.path()).output().unwrap();
+    let out = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{out}");
+    assert!(
+        out.contains("Domains of which certificates may be issued: ") && out.contains("Asked Ltd Root CA"),
+        "{out}"
+    );
+    let served = place.serve();
+    let (_, role) = place.ask(&served, &place.admin(), "GET", "pki/roles/server", None);
+    assert_eq!(role["data"]["allowed_domains"], json!(["example.test", "other.test"]));
+    served.terminate();
+}
+
+/// Waits until a new connection sees another certificate; its serial number.
+fn another(place: &Place, served: &Served, before: &str) -> String {
+    let started = Instant::now();
+    loop {
+        let shown = place.shown(served);
+        if shown != before {
+            return shown;
+        }
+        assert!(started.elapsed() < Duration::from_secs(40), "not renewed: {}", served.log());
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+#[test]
+fn the_listeners_certificate_renews_itself_and_outlives_a_failure_and_a_crash() {
+    let place = Place::new();
+    place.setup(&[]);
+    let audit = place.path("audit.log");
+    let text = place.text("signet.toml");
+    let device = format!("audit = [{{ type = \"file\", file_path = \"{}\" }}]\n[tls_renew]", audit.display());
+    let with_audit = text.replace("[tls_renew]", &device);
+    std::fs::write(place.path("signet.toml"), with_audit).unwrap();
+    let served = place.serve();
+    let token = place.admin();
+    let role = |change: Value| {
+        let (_, read) = place.ask(&served, &token, "GET", "pki/roles/listener", None);
+        let mut role = read["data"].clone();
+        role.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        assert_eq!(place.ask(&served, &token, "POST", "pki/roles/listener", Some(role)).0, 200);
+    };
+    // A life of seconds from now on; the first such certificate is put there by hand, and found by the next start.
+    role(json!({ "ttl": "20s", "not_before_duration": "1s" }));
+    let wanted = json!({ "common_name": "localhost", "ip_sans": "127.0.0.1", "private_key_format": "pkcs8" });
+    let (_, by_hand) = place.ask(&served, &token, "POST", "pki/issue/listener", Some(wanted));
+    let data = &by_hand["data"];
+    let chain = format!("{}\n{}\n", data["certificate"].as_str().unwrap(), data["issuing_ca"].as_str().unwrap());
+    std::fs::write(place.path("data/tls-key.pem"), data["private_key"].as_str().unwrap()).unwrap();
+    std::fs::write(place.path("data/tls.pem"), chain).unwrap();
+    let first = openssl(place.0.path(), &["x509", "-in", "data/tls.pem", "-noout", "-serial"]).trim().to_owned();
+    let key = place.text("data/tls-key.pem");
+    served.terminate();
+    let served = place.serve();
+    let second = another(&place, &served, &first);
+    assert!(place.text("data/tls-key.pem") != key, "with a new key");
+    assert_eq!(mode(&place.path("data/tls-key.pem")), 0o600);
+    another(&place, &served, &second);
+    let told = place.text("audit.log");
+    let renewals = told.lines().filter(|line| {
+        let line: Value = serde_json::from_str(line).unwrap();
+        line["auth"]["display_name"] == "tls_renew" && line["request"]["path"] == "pki/issue/listener"
+    });
+    assert!(renewals.count() >= 4, "{told}");
+
+    // Refused by the role: it says so, goes on with what it has, and gets the next when the role allows it again.
+    let admin = |change: Value| {
+        let (_, read) = place.ask(&served, &token, "GET", "pki/roles/listener", None);
+        let mut role = read["data"].clone();
+        role.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        assert_eq!(place.ask(&served, &token, "POST", "pki/roles/listener", Some(role)).0, 200);
+    };
+    admin(json!({ "allow_ip_sans": false }));
+    let started = Instant::now();
+    while !served.log().contains("the TLS certificate was not renewed: ") {
+        assert!(started.elapsed() < Duration::from_secs(40), "{}", served.log());
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    assert!(served.log().contains("again_in"), "{}", served.log());
+    served.terminate();
+}
+
+#[test]
+fn a_renewal_that_a_crash_cut_short_is_finished_by_the_next_start() {
+    let place = Place::new();
+    place.setup(&[]);
+    let [old_key, certificate] = ["data/tls-key.pem", "data/tls.pem"].map(|name| place.text(name));
+    // What the next renewal would write, taken from another setup of the same authority.
+    for name in ["data/tls-key.pem", "data/tls.pem"] {
+        std::fs::remove_file(place.path(name)).unwrap();
+    }
+    place.again(&[]);
+    assert!(place.text("data/tls-key.pem") != old_key);
+    std::fs::rename(place.path("data/tls.pem"), place.path("data/tls.pem.new")).unwrap();
+    std::fs::write(place.path("data/tls.pem"), certificate).unwrap();
+    let served = place.serve();
+    place.shown(&served);
+    assert!(served.log().contains("had ended half-way") && !place.path("data/tls.pem.new").exists());
+    served.terminate();
+}
+
+/// The commands of the page, those of its last two sections apart, which have none.
+fn commands() -> String {
+    let lines = PAGE.lines().filter_map(|line| line.strip_prefix("    "));
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+#[test]
+fn the_page_about_getting_started_does_what_it_says() {
+    let place = Place::new();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let script = commands()
+        .replace("--name localhost", &format!("--name localhost --listen 127.0.0.1:{port}"))
+        .replace("localhost:8200", &format!("localhost:{port}"));
+    let script = format!("trap 'kill $!' EXIT\n{script}");
+    let folder = Path::new(env!("CARGO_BIN_EXE_signet")).parent().unwrap();
+    let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
+    let output = shell(&script).current_dir(place.0.path()).env("PATH", path).stdin(Stdio::null()).output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
+    assert!(out.lines().any(|line| line == "www.example.test.pem: OK"), "{out}\n{err}");
+}
