@@ -147,6 +147,7 @@ impl Stage {
             audit: Vec::new(),
             listeners: Vec::new(),
             skew_limit: SKEW_LIMIT,
+            store_watch: signet::server::STORE_WATCH,
         })
         .await?;
         let shared = server.shared().clone();

@@ -317,8 +317,7 @@ async fn answer(base: &str, request: reqwest::RequestBuilder) -> std::result::Re
     if answer.status().is_redirection() {
         let to = answer.headers().get(LOCATION).and_then(|to| to.to_str().ok()).unwrap_or("nowhere");
         let to: String = to.chars().take(LONGEST_SHOWN).collect();
-        let text =
-            format!("{url}: status {status}: points to {to:?}, which is not followed (is SIGNET_ADDR right?)");
+        let text = format!("{url}: status {status}: points to {to:?}, which is not followed (is SIGNET_ADDR right?)");
         return Err(Error::new(Kind::BadGateway, text).into());
     }
     let seconds = answer.headers().get(RETRY_AFTER).and_then(|after| after.to_str().ok()?.trim().parse().ok());
