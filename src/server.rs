@@ -23,6 +23,7 @@ mod replacing;
 mod signals;
 mod stream;
 pub mod tls;
+mod upkeep;
 pub mod verify;
 mod watch;
 
@@ -43,7 +44,6 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 
 use crate::audit::{Audit, Device, DeviceSettings};
-use crate::auth::login::cloudb::Rotations;
 use crate::auth::store::{AuthStore, AuthWrite};
 use crate::auth::{Auth, LoginSettings};
 use crate::clock::Clock;
@@ -81,14 +81,8 @@ const METRICS_CAPS: Caps = Caps { total: 32, per_address: 16 };
 const CLOSE: Duration = Duration::from_secs(2);
 /// How long the signers of managed keys may take to end, and then their modules.
 const SIGNERS_END: Duration = Duration::from_secs(1);
-/// Between two sweeps of ended tokens.
-const SWEEP: Duration = Duration::from_secs(30);
-/// Between two looks at which rotated secrets are due.
-const ROTATE: Duration = Duration::from_secs(1);
 /// Between two looks at whether the store answers while nothing fails.
 pub const STORE_WATCH: Duration = Duration::from_secs(5);
-/// Between two upkeeps of the metrics.
-const UPKEEP: Duration = Duration::from_secs(5);
 /// RFC 6797: clients that were here over TLS do not come back without it for a year.
 const HSTS: &str = "max-age=31536000";
 
@@ -238,11 +232,11 @@ impl Server {
             let _ = self.shared.public_address.set(format!("http://{address}"));
         }
         let own = [
-            sweep(self.shared.clone()).boxed_local(),
-            follow(self.shared.clone()).boxed_local(),
-            upkeep().boxed_local(),
-            rotate(self.shared.clone()).boxed_local(),
-            keep_keys(self.shared.clone()).boxed_local(),
+            upkeep::sweep(self.shared.clone()).boxed_local(),
+            upkeep::follow(self.shared.clone()).boxed_local(),
+            upkeep::metrics().boxed_local(),
+            upkeep::rotate(self.shared.clone()).boxed_local(),
+            upkeep::keep_keys(self.shared.clone()).boxed_local(),
             watch::store(self.shared.clone(), self.store_watch).boxed_local(),
             renewal::run(self.shared.clone(), self.tls.clone()).boxed_local(),
         ];
@@ -435,48 +429,6 @@ async fn cluster_id(store: &dyn AuthStore) -> Result<String> {
     let id = crate::random::uuid();
     server_document_write(store, "server", stored.as_ref(), &json!({ "cluster_id": id })).await?;
     Ok(id)
-}
-
-/// Removes ended tokens now and then. They are refused from the moment they end; this frees the rows.
-async fn sweep(shared: Arc<Shared>) {
-    loop {
-        tokio::time::sleep(SWEEP).await;
-        match shared.auth.sweep().await {
-            Ok(swept) => {
-                metrics::counter!(telemetry::TOKENS_SWEPT).increment(u64::from(swept));
-                if swept > 0 {
-                    shared.mounts.tokens_ended();
-                }
-            }
-            Err(error) => telemetry::not_done("ended tokens were not swept", &error),
-        }
-    }
-}
-
-/// Brings rotated secrets of authentication methods into their places.
-async fn rotate(shared: Arc<Shared>) {
-    let mut rotations = Rotations::new(Arc::clone(shared.auth.logins().cloudb()));
-    loop {
-        rotations.step(&shared.auth).await;
-        tokio::time::sleep(ROTATE).await;
-    }
-}
-
-/// Looks after the data keys of the store.
-async fn keep_keys(shared: Arc<Shared>) {
-    shared.keyring.run().await;
-}
-
-/// Follows the other nodes of the database.
-async fn follow(shared: Arc<Shared>) {
-    shared.nodes.follow().await;
-}
-
-async fn upkeep() {
-    loop {
-        tokio::time::sleep(UPKEEP).await;
-        telemetry::metrics_upkeep();
-    }
 }
 
 /// Reads a part of the configuration again, as it is by now. Blocks on files.

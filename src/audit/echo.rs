@@ -150,7 +150,7 @@ mod tests {
             ("names: dns:? and mailto:?", "Secret.corp"),
             ("serial ? is not known", "17-67-16-b0"),
             ("the address ?: refused", "user@host.test"),
-            ("the host ?.", "host.test"),
+            ("it is at ?.", "host.test"),
         ] {
             assert_eq!(hidden(&sent, &text.replace('?', repeated)), text.replace('?', &hash(repeated)), "{text}");
         }

@@ -113,12 +113,15 @@ fn answer(reply: &Reply) -> Result<Answer> {
     Err(reply.refusal(&answer.errors, hint))
 }
 
+/// A file and what is in it, DER.
+type Named = (PathBuf, Vec<u8>);
+
 /// What is in a folder.
 #[derive(Default)]
 struct Found {
     keys: Vec<(PathBuf, Secret)>,
     certificates: Vec<(PathBuf, Certificate)>,
-    lists: Vec<(PathBuf, Vec<u8>)>,
+    lists: Vec<Named>,
 }
 
 impl Found {
@@ -185,7 +188,7 @@ impl Found {
     }
 
     /// What is to be sent: the bundle, and the lists.
-    fn chosen(self) -> Result<(Secret, Vec<(PathBuf, Vec<u8>)>)> {
+    fn chosen(self) -> Result<(Secret, Vec<Named>)> {
         let (authorities, others): (Vec<_>, Vec<_>) =
             self.certificates.into_iter().partition(|(_, certificate)| certificate.is_ca());
         others.iter().for_each(|(path, _)| left(path, "is not the certificate of an authority"));
@@ -214,7 +217,7 @@ impl Found {
 }
 
 /// Of the lists of one issuer the one with the highest number, and all that say that they are a part.
-fn newest(lists: Vec<(PathBuf, Vec<u8>)>) -> Result<Vec<(PathBuf, Vec<u8>)>> {
+fn newest(lists: Vec<Named>) -> Result<Vec<Named>> {
     let (mut kept, mut last) = (Vec::new(), BTreeMap::new());
     for (path, der) in lists {
         let read = ForeignCrl::read(der.clone());

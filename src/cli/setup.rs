@@ -40,10 +40,11 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
     forbid_core_dumps()?;
     let fresh = !arguments.config.exists();
     let (config, plan) = if fresh { begin(arguments)? } else { again(arguments)? };
-    telemetry::install_logs(
-        if std::env::var_os("SIGNET_LOG").is_some() { &config.log } else { "warn" },
-        config.log_format,
-    )?;
+    let mut log = config.log.clone();
+    if std::env::var_os("SIGNET_LOG").is_none() {
+        "warn".clone_into(&mut log.filter);
+    }
+    telemetry::install_logs(&log)?;
     actix_rt::System::new().block_on(work(&config, &plan))
 }
 
@@ -76,12 +77,13 @@ fn begin(mut arguments: Arguments) -> Result<(Config, Plan)> {
 
 /// An installation that has a configuration.
 fn again(arguments: Arguments) -> Result<(Config, Plan)> {
-    let Place { data_dir, database_url, seal_key_file, listen, name, tls_dir } = &arguments.place;
+    let Place { data_dir, database_url, seal_key_file, listen, public_listen, name, tls_dir } = &arguments.place;
     let flags = [
         ("--data-dir", data_dir.is_some()),
         ("--database-url", database_url.is_some()),
         ("--seal-key-file", seal_key_file.is_some()),
         ("--listen", listen.is_some()),
+        ("--public-listen", public_listen.is_some()),
         ("--name", !name.is_empty()),
         ("--tls-dir", tls_dir.is_some()),
     ];

@@ -24,7 +24,7 @@ use crate::pki::check::request::RequestedNames;
 use crate::pki::issue::issued::Issued;
 use crate::pki::issue::request::{IssueRequest, Origin, Request as Asked, Requester};
 use crate::pki::values::renewal;
-use crate::secret::Secret;
+use crate::secret::{PartlySecret, Secret};
 use crate::x509;
 use crate::x509::pem;
 
@@ -196,9 +196,18 @@ fn fresh(issued: &Issued) -> Result<Fresh> {
     Ok(Fresh {
         leaf: issued.der.clone(),
         chain: chain.map(|der| pem::encode("CERTIFICATE", der) + "\n").collect(),
-        key: Secret::new(pem::encode("PRIVATE KEY", key.expose()) + "\n"),
+        key: in_pem(&key),
         renew_after: issued.renew_after,
     })
+}
+
+/// The text of a key's file.
+fn in_pem(key: &Secret) -> Secret {
+    let encoded = Secret::new(pem::encode("PRIVATE KEY", key.expose()));
+    let mut text = PartlySecret::with_capacity(encoded.expose().len() + 1);
+    text.push_secret(encoded.expose());
+    text.push(b"\n");
+    Secret::new(text.into_bytes())
 }
 
 fn request<'r>(id: &'r str, path: &'r str, mount: &'r Mount, asked: &'r Value) -> Request<'r> {

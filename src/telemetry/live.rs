@@ -5,20 +5,10 @@ use std::fmt::Write as _;
 
 use super::catalogue::{BUILD_INFO, CATALOGUE, MetricKind};
 use super::process;
+use super::series::Series;
 
 /// Most series of one metric.
 const MOST: usize = 1000;
-
-/// One figure.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Series {
-    /// A metric of the catalogue that is [looked up](super::Metric::live).
-    pub metric: &'static str,
-    /// The values of its labels, in the order of the catalogue.
-    pub labels: Vec<String>,
-    /// The figure.
-    pub value: f64,
-}
 
 /// What every page has, whoever shows it.
 pub(super) fn of_process() -> Vec<Series> {
@@ -100,7 +90,7 @@ mod tests {
             assert!(of(name).value >= 1.0, "{name}");
         }
         let started = of(PROCESS_START).value;
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+        let now = crate::clock::Clock::system().now().unix_timestamp() as f64;
         assert!((started - now).abs() < 3600.0, "{started} {now}");
         let before = of(PROCESS_CPU).value;
         let begun = std::time::Instant::now();

@@ -10,19 +10,10 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
-use super::access;
+use super::line;
+pub use super::line::LogFormat;
 use super::output::{Events, OUTPUT};
 use crate::error::{Error, Result};
-
-/// The form of log lines.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LogFormat {
-    /// For people.
-    #[default]
-    Text,
-    /// One JSON object per line.
-    Json,
-}
 
 /// Libraries that write request heads or bodies at their lowest levels: only their warnings count.
 const QUIET: [&str; 16] = [
@@ -137,8 +128,8 @@ pub fn install_logs(settings: &LogSettings) -> Result<()> {
         LogFormat::Json => registry.with(lines.json().flatten_event(true)).try_init(),
     }
     .map_err(|_| Error::invalid("logs: already set up"))?;
-    let let_through = tracing::enabled!(target: access::TARGET, Level::INFO);
-    access::set(Some(*format).filter(|_| *access && let_through));
+    let let_through = tracing::enabled!(target: line::TARGET, Level::INFO);
+    line::set(Some(*format).filter(|_| *access && let_through));
     std::panic::set_hook(Box::new(|info| {
         let place = info.location().map(ToString::to_string).unwrap_or_default();
         tracing::error!(place, "panic");

@@ -104,7 +104,7 @@ impl<W: Write + 'static> Output<W> {
         };
         if dropped > 0 {
             metrics::counter!(LOG_LINES_DROPPED).increment(dropped);
-            super::access::left_out(dropped, &mut lines);
+            super::line::left_out(dropped, &mut lines);
         }
         lines
     }

@@ -8,7 +8,7 @@ use rustix::process::{Resource, getrlimit};
 use super::catalogue::{
     PROCESS_CPU, PROCESS_MAX_FDS, PROCESS_MEMORY, PROCESS_OPEN_FDS, PROCESS_START, PROCESS_THREADS,
 };
-use super::live::Series;
+use super::series::Series;
 
 /// The figures that can be had: `/proc` may not be there.
 pub(super) fn figures() -> Vec<Series> {

@@ -334,7 +334,7 @@ async fn warnings_of_the_server_are_shown() {
     desk.post("sys/mounts/pki/tune", json!({ "max_lease_ttl": "100h" })).await;
     let long = ["--role", "long"];
     let (_, err) = desk.run(&[&["issue", "long.example.test"], &long[..]].concat());
-    assert!(err.starts_with("warning: ttl: the default, 200h, is above the mount's maximum"), "{err}");
+    assert!(err.starts_with("warning: ttl: the role's ttl, 200h, is above the mount's max_lease_ttl"), "{err}");
     let (out, err) = desk.run(&[&["issue", "longer.example.test", "--json"], &long[..]].concat());
     let told: Value = serde_json::from_str(&out).unwrap();
     assert!(told["warnings"][0].as_str().unwrap().starts_with("ttl: ") && err.is_empty(), "{out}");

@@ -6,7 +6,8 @@ use crate::source::sources;
 const MEMBERS: [&str; 3] = ["pem_bundle", "service_client_cert_bundle", "private_key"];
 
 /// Who may encode a private key: what it makes of it is a secret.
-const ENCODERS: [&str; 4] = ["keys/", "http/secrets/pki/rendering.rs", "pki/mount/issuer.rs", "cli/certify.rs"];
+const ENCODERS: [&str; 5] =
+    ["keys/", "http/secrets/pki/rendering.rs", "pki/mount/issuer.rs", "cli/certify.rs", "server/renewal.rs"];
 
 #[test]
 fn private_keys_in_answers_and_imports_are_secrets_until_the_last_write() {
@@ -41,6 +42,7 @@ fn private_keys_in_answers_and_imports_are_secrets_until_the_last_write() {
         ),
         ("http/secrets/pki/import.rs", "fn given(field: &'static str, fields: &mut Fields) -> Result<Secret>"),
         ("pki/mount/settings/external_policy.rs", "pub client_bundle: Secret,"),
+        ("server/renewal.rs", "fn in_pem(key: &Secret) -> Secret"),
         ("http/secrets/answer.rs", "Rendered(PartlySecret),"),
         ("http/secrets/answer.rs", "pub token: Secret,"),
         ("cli/certify.rs", "private_key: Secret,"),

@@ -113,7 +113,8 @@ fn mode(path: &Path) -> u32 {
 #[actix_web::test]
 async fn an_empty_folder_becomes_an_authority_that_issues_over_its_own_tls() {
     let place = Place::new();
-    let out = place.setup(&["--organization", "Example Ltd", "--public-url", "http://pki.example.test"]);
+    let public = ["--public-url", "http://pki.example.test", "--public-listen", "127.0.0.1:0"];
+    let out = place.setup(&[&["--organization", "Example Ltd"][..], &public].concat());
     for made in ["the seal key", "the root", "Issuing CA", "the role server", "the policy admin", "it renews itself"] {
         assert!(out.lines().any(|line| line.starts_with("made: ") && line.contains(made)), "{made}: {out}");
     }
@@ -123,6 +124,8 @@ async fn an_empty_folder_becomes_an_authority_that_issues_over_its_own_tls() {
     let token = place.admin();
     assert!(!out.contains(&token), "the token is in its file alone");
     assert!(place.command(&["check"]).output().unwrap().status.success());
+    let lines = "public_listen = \"127.0.0.1:0\"\npublic_url = \"http://pki.example.test\"\n";
+    assert!(place.text("signet.toml").contains(lines), "{}", place.text("signet.toml"));
 
     let served = place.serve();
     place.shown(&served);

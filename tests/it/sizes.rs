@@ -42,6 +42,8 @@ const LONG: [(&str, Long); 8] = [
 struct Scales {
     server: Dev,
     faults: Vec<String>,
+    /// What the next one may cost.
+    most_cpu_ms: u64,
 }
 
 impl Scales {
@@ -53,7 +55,7 @@ impl Scales {
         let answer = send(request).await;
         let (cpu, memory) = (cpu_ms(pid) - cpu, status_kb(pid, "VmHWM").saturating_sub(memory));
         let status = answer.status;
-        if cpu > MOST_CPU_MS || memory > MOST_KB {
+        if cpu > self.most_cpu_ms || memory > MOST_KB {
             self.faults.push(format!("{what}: {status} after {cpu} ms of CPU and {memory} KB"));
         }
         // An answer that quotes what it refuses is as long as that.
@@ -108,7 +110,7 @@ fn request(client: &Client, operation: Operation, path: &str, body: String) -> r
 #[actix_web::test]
 async fn four_megabytes_of_anything_to_a_route_of_the_secrets_service_are_refused_cheaply() {
     let server = dev(&[]);
-    let (client, mut scales) = (server.client(), Scales { server, faults: Vec::new() });
+    let (client, mut scales) = (server.client(), Scales { server, most_cpu_ms: MOST_CPU_MS, faults: Vec::new() });
     for kind in METHODS {
         assert_eq!(client.post(&format!("sys/auth/{kind}"), json!({ "type": kind })).await.status, 204);
     }
@@ -128,6 +130,9 @@ async fn four_megabytes_of_anything_to_a_route_of_the_secrets_service_are_refuse
             let what = format!("{:?} {path}: {name}", route.operation);
             // OCSP says in its own words what is wrong with a request.
             let refused = writes && matches!(route.body, BodyKind::Fields | BodyKind::Verbatim);
+            // A list of revoked certificates may be twenty times as long: it is read on a thread of its own, one at a
+            // time for a mount.
+            scales.most_cpu_ms = if route.pattern == "issuers/import/crl" { 3 * MOST_CPU_MS } else { MOST_CPU_MS };
             scales.weigh(&what, request(&client, route.operation, &path, body), refused).await;
             if !writes {
                 // Whatever it holds, nobody reads it.
@@ -143,7 +148,7 @@ async fn four_megabytes_of_anything_to_a_route_of_the_secrets_service_are_refuse
 #[actix_web::test]
 async fn four_megabytes_in_a_single_field_are_refused_cheaply() {
     let server = dev(&[]);
-    let (client, mut scales) = (server.client(), Scales { server, faults: Vec::new() });
+    let (client, mut scales) = (server.client(), Scales { server, most_cpu_ms: MOST_CPU_MS, faults: Vec::new() });
     for (path, field) in [
         ("pki/issue/dev", "alt_names"),
         ("pki/roles/long", "allowed_domains"),
@@ -207,7 +212,7 @@ async fn four_megabytes_of_anything_to_a_route_of_the_projects_api_are_refused_c
     let project = api.made("organizations/dev/projects", "projects", json!({ "name": "long" })).await;
     let workspace = api.made("organizations/dev/workspaces", "workspaces", json!({ "name": "long" })).await;
     let team = api.made("organizations/dev/teams", "teams", json!({ "name": "long" })).await;
-    let mut scales = Scales { server, faults: Vec::new() };
+    let mut scales = Scales { server, most_cpu_ms: MOST_CPU_MS, faults: Vec::new() };
     let example = |pattern: &str| {
         let segment = |segment: &str| match segment {
             ":organization_name" => "dev".to_owned(),

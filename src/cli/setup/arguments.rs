@@ -37,6 +37,9 @@ pub(super) struct Place {
     /// Address and port to listen on, with TLS; 127.0.0.1:8200.
     #[arg(long, value_name = "ADDRESS")]
     pub(super) listen: Option<SocketAddr>,
+    /// Address and port at which CRLs, OCSP and CA certificates are, over plain HTTP and without anything else.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(super) public_listen: Option<SocketAddr>,
     /// A host name or IP address by which clients reach this server; may be given several times, or with commas
     /// between. It is in the listener's certificate. localhost, 127.0.0.1 and ::1 by default.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]

@@ -219,8 +219,8 @@ async fn write_root(api: &Api, plan: &Plan) -> Result<()> {
         return say("kept", &format!("{} (what clients trust)", plan.root_file.display()));
     }
     let issuer = api.get(&format!("{}/issuer/default", plan.mount)).await?.unwrap_or_default();
-    let chain = issuer["data"]["ca_chain"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    let root = chain.last().ok_or_else(|| Error::internal("the issuer has no chain"))?;
+    let mut chain = issuer["data"]["ca_chain"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let root = chain.next_back().ok_or_else(|| Error::internal("the issuer has no chain"))?;
     write_new(&plan.root_file, format!("{}\n", root.trim_end()).as_bytes(), 0o644)?;
     say("made", &format!("{} (what clients trust)", plan.root_file.display()))
 }

@@ -555,7 +555,7 @@ mod tests {
         assert_eq!(root(Some(3600), None, None).unwrap(), (-30, HOUR, 0));
         assert_eq!(root(Some(87_600 * 3600), None, None).unwrap(), (-30, 768 * HOUR, 1));
         assert_eq!(root(None, Some("9999-12-31T23:59:59Z"), None).unwrap(), (-30, FAR - now(), 0));
-        assert_eq!(root(None, None, Some(&at(-HOUR))).unwrap(), (-HOUR, 768 * HOUR, 0));
+        assert_eq!(root(None, None, Some(&at(-HOUR))).unwrap(), (-HOUR, 768 * HOUR, 1));
         refused("both", root(Some(1), Some(&at(HOUR)), None), "ttl");
         refused("past", root(None, Some(&at(-HOUR)), None), "not_after");
         refused("order", root(None, Some(&at(HOUR)), Some(&at(HOUR))), "not_before");

@@ -131,7 +131,9 @@ mod tests {
         // Each subtransaction would have a number of its own.
         let numbers = || fixture.number("SELECT COUNT(DISTINCT xmin::text) FROM certificate");
         let end = NOW + AnsweredRow::LIFE;
-        let batches: [(&[Option<(u8, i64)>], &[bool]); 3] = [
+        /// A key and when it is used.
+        type Keyed = Option<(u8, i64)>;
+        let batches: [(&[Keyed], &[bool]); 3] = [
             // Two of one key, and others.
             (&[None, Some((1, NOW)), None, Some((1, NOW)), Some((2, NOW))], &[true, true, true, false, true]),
             // One that stands, until its last second.

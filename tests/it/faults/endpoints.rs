@@ -119,6 +119,11 @@ impl Walk<'_> {
             assert!(nothing || (may_be_stored && *changed == self.whole), "{what}: changed {changed:?}");
             return !nothing;
         }
+        if let Afterwards::InParts(why) = ask.afterwards {
+            assert!(changed.keys().all(|table| self.whole.contains_key(table)), "{what}: changed {changed:?}");
+            assert_unavailable(answer, &format!("{what}: {why}"));
+            return !changed.is_empty();
+        }
         assert_eq!(*changed, self.whole, "{what}: stored before");
         match ask.afterwards {
             Afterwards::Done => panic!("{what}: a call after the change was stored"),
@@ -127,7 +132,9 @@ impl Walk<'_> {
                 assert!(answer.text.contains("CRLs could not be built yet"), "{what}: {}", answer.text);
             }
             Afterwards::Unnoticed(why) => assert_status(answer, ask.status, &format!("{what}: {why}")),
-            Afterwards::Unanswered(why) => assert_unavailable(answer, &format!("{what}: {why}")),
+            Afterwards::Unanswered(why) | Afterwards::InParts(why) => {
+                assert_unavailable(answer, &format!("{what}: {why}"))
+            }
         }
         true
     }

@@ -18,6 +18,8 @@ pub enum Afterwards {
     /// The change is a fact and stays, but the answer promises more than the fact: 503, and the same
     /// request again succeeds as soon as the promise can be kept.
     Unanswered(&'static str),
+    /// As `Unanswered`, of a change that is stored in parts.
+    InParts(&'static str),
     /// What follows is not waited for.
     Unnoticed(&'static str),
 }
@@ -655,8 +657,8 @@ async fn pki_write(stage: &Stage, operation: Operation, pattern: &str) -> Option
             let entries = json!([{ "serial_number": "0a:0b:0c", "revocation_time": 1_700_000_000 }]);
             let list = json!({ "revoked_certs": entries, "crl_number": 77, "next_update": "24h" });
             let list = stage.post("pki/issuer/default/sign-revocation-list", list).await;
-            Ask::new(path, json!({ "crl": list.body["data"]["crl"] })).afterwards(Afterwards::Unanswered(
-                "a 200 promises that the number of the CRL is above the imported one",
+            Ask::new(path, json!({ "crl": list.body["data"]["crl"] })).afterwards(Afterwards::InParts(
+                "a list may have millions of entries; a 200 promises that the number of the CRL is above the imported one",
             ))
         }
         (Update, "issuer/:issuer_ref/revoke") => {

@@ -1,0 +1,58 @@
+//! What a server does besides answering, for as long as it runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::auth::login::cloudb::Rotations;
+use crate::http::state::Shared;
+use crate::telemetry;
+
+/// Between two sweeps of ended tokens.
+const SWEEP: Duration = Duration::from_secs(30);
+/// Between two looks at which rotated secrets are due.
+const ROTATE: Duration = Duration::from_secs(1);
+/// Between two upkeeps of the metrics.
+const UPKEEP: Duration = Duration::from_secs(5);
+
+/// Removes ended tokens now and then. They are refused from the moment they end; this frees the rows.
+pub(super) async fn sweep(shared: Arc<Shared>) {
+    loop {
+        tokio::time::sleep(SWEEP).await;
+        match shared.auth.sweep().await {
+            Ok(swept) => {
+                metrics::counter!(telemetry::TOKENS_SWEPT).increment(u64::from(swept));
+                if swept > 0 {
+                    shared.mounts.tokens_ended();
+                }
+            }
+            Err(error) => telemetry::not_done("ended tokens were not swept", &error),
+        }
+    }
+}
+
+/// Brings rotated secrets of authentication methods into their places.
+pub(super) async fn rotate(shared: Arc<Shared>) {
+    let mut rotations = Rotations::new(Arc::clone(shared.auth.logins().cloudb()));
+    loop {
+        rotations.step(&shared.auth).await;
+        tokio::time::sleep(ROTATE).await;
+    }
+}
+
+/// Looks after the data keys of the store.
+pub(super) async fn keep_keys(shared: Arc<Shared>) {
+    shared.keyring.run().await;
+}
+
+/// Follows the other nodes of the database.
+pub(super) async fn follow(shared: Arc<Shared>) {
+    shared.nodes.follow().await;
+}
+
+/// Moves what was measured into its place.
+pub(super) async fn metrics() {
+    loop {
+        tokio::time::sleep(UPKEEP).await;
+        telemetry::metrics_upkeep();
+    }
+}
