@@ -74,6 +74,22 @@ pub struct Caller<'r> {
     pub expires_at: Option<Time>,
 }
 
+impl<'r> Caller<'r> {
+    /// One of whom there is a name and nothing else: no token of the secrets service.
+    pub fn named(name: impl Into<Cow<'r, str>>) -> Self {
+        Self {
+            display_name: name.into(),
+            accessor: "",
+            entity_id: "",
+            policies: &[],
+            identity_policies: &[],
+            metadata: None,
+            created_at: None,
+            expires_at: None,
+        }
+    }
+}
+
 /// Why there is no answer but an error.
 pub struct Refused<'r> {
     /// The kind.

@@ -20,7 +20,7 @@ use signet::x509::pieces::{Extensions, Name};
 use signet::x509::public_key::PublicKey;
 use signet::x509::{pem, tbs};
 
-use super::client::{Caller, Question, Reply};
+use super::client::{self, Caller, Question, Reply};
 use super::names::Names;
 
 /// Most links that are looked for at the end of a chain.
@@ -129,13 +129,7 @@ impl From<Refusal> for Error {
 }
 
 /// What a server answers.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Answer {
-    data: Data,
-    warnings: Option<Vec<String>>,
-    errors: Vec<String>,
-}
+type Answer = client::Answer<Data>;
 
 /// The members that matter.
 #[derive(Default, Deserialize)]

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use reqwest::header::{CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER};
+use serde::Deserialize;
 use serde_json::Value;
 use signet::clock::parse_duration;
 use signet::error::{Error, Kind, Result};
@@ -103,6 +104,18 @@ pub(super) struct Reply {
     pub(super) peer: Option<Vec<u8>>,
     /// The body, of which a private key may be a part.
     pub(super) body: PartlySecret,
+}
+
+/// The body of an answer, with the members of `data` that matter to who asks.
+#[derive(Default, Deserialize)]
+#[serde(default, bound = "D: Default + Deserialize<'de>")]
+pub(super) struct Answer<D> {
+    /// What was made.
+    pub(super) data: D,
+    /// What there is to say of it.
+    pub(super) warnings: Option<Vec<String>>,
+    /// Why nothing was made.
+    pub(super) errors: Vec<String>,
 }
 
 /// A question without an answer.

@@ -19,7 +19,7 @@ use signet::x509::certificate::Certificate;
 use signet::x509::foreign_crl::ForeignCrl;
 use signet::x509::pem;
 
-use super::client::{Reply, Server};
+use super::client::{self, Reply, Server};
 
 /// The arguments of `signet import`.
 #[derive(clap::Args)]
@@ -80,13 +80,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
 }
 
 /// What a server answers.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Answer {
-    data: Data,
-    warnings: Option<Vec<String>>,
-    errors: Vec<String>,
-}
+type Answer = client::Answer<Data>;
 
 /// The members that matter.
 #[derive(Default, Deserialize)]

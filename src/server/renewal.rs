@@ -211,16 +211,6 @@ fn in_pem(key: &Secret) -> Secret {
 }
 
 fn request<'r>(id: &'r str, path: &'r str, mount: &'r Mount, asked: &'r Value) -> Request<'r> {
-    let caller = Caller {
-        display_name: REQUESTER.into(),
-        accessor: "",
-        entity_id: "",
-        policies: &[],
-        identity_policies: &[],
-        metadata: None,
-        created_at: None,
-        expires_at: None,
-    };
     Request {
         id,
         operation: "update",
@@ -228,7 +218,7 @@ fn request<'r>(id: &'r str, path: &'r str, mount: &'r Mount, asked: &'r Value) -
         mount: Some(mount),
         remote_address: None,
         token: None,
-        caller: Some(caller),
+        caller: Some(Caller::named(REQUESTER)),
         data: Data::Json(asked),
     }
 }

@@ -134,6 +134,8 @@ fn check_names_variables_that_nothing_reads_and_addresses_that_are_taken() {
     let output = check(&site).env("SIGNET_METRICS_LISTEN", "192.0.2.1:9").output().unwrap();
     let told = lines(&output);
     assert_eq!(line(&told, "metrics_listen"), ("wrong", "192.0.2.1:9: is no address of this machine"));
+    let output = check(&site).env("SIGNET_PUBLIC_LISTEN", "192.0.2.1:9").output().unwrap();
+    assert_eq!(line(&lines(&output), "public_listen"), ("wrong", "192.0.2.1:9: is no address of this machine"));
     let output = check(&site).env("SIGNET_AUDIT", site.path("no/such/folder/audit.log")).output().unwrap();
     let told = lines(&output);
     assert!(!output.status.success() && line(&told, "audit").0 == "wrong", "{told:?}");

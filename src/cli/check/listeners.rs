@@ -10,10 +10,10 @@ use crate::cli::health::Probe;
 
 pub(super) async fn look(report: &mut Report, config: &Config) {
     let running = Probe::of(config).answers().await;
-    for (name, address) in [("listen", Some(config.listen)), ("metrics_listen", config.metrics_listen)] {
-        if let Some(address) = address {
-            listener(report, name, address, running.as_deref());
-        }
+    let more = [("metrics_listen", config.metrics_listen), ("public_listen", config.public_listen)];
+    let more = more.into_iter().filter_map(|(name, address)| Some((name, address?)));
+    for (name, address) in [("listen", config.listen)].into_iter().chain(more) {
+        listener(report, name, address, running.as_deref());
     }
 }
 

@@ -108,16 +108,7 @@ impl<'a> Trail<'a> {
 
 impl Seen<'_> {
     fn request(&self) -> Request<'_> {
-        let caller = self.caller.as_deref().map(|reference| audit::Caller {
-            display_name: reference.into(),
-            accessor: "",
-            entity_id: "",
-            policies: &[],
-            identity_policies: &[],
-            metadata: None,
-            created_at: None,
-            expires_at: None,
-        });
+        let caller = self.caller.as_deref().map(audit::Caller::named);
         let data = match &self.body[..] {
             [] => Data::None,
             bytes => Data::Raw { media_type: render::MEDIA_TYPE, bytes },

@@ -88,16 +88,6 @@ pub async fn audit(store: &dyn AuthStore, declared: Vec<DeviceSettings>, clock: 
 }
 
 fn request(id: &str) -> Request<'_> {
-    let caller = Caller {
-        display_name: "operator".into(),
-        accessor: "",
-        entity_id: "",
-        policies: &[],
-        identity_policies: &[],
-        metadata: None,
-        created_at: None,
-        expires_at: None,
-    };
     Request {
         id,
         operation: "update",
@@ -105,7 +95,7 @@ fn request(id: &str) -> Request<'_> {
         mount: None,
         remote_address: None,
         token: None,
-        caller: Some(caller),
+        caller: Some(Caller::named("operator")),
         data: Data::None,
     }
 }
