@@ -157,7 +157,7 @@ impl Stage {
         }
         let running = server.start().await?;
         let stage = Self { sleeper, actor, running, token, _folder: folder };
-        let mut caller = stage.caller().await;
+        let mut caller = Caller::to(stage.running.address(), stage.token.clone()).await;
         let far = "2099-12-31T23:59:59Z";
         let managed = json!({ "common_name": "Managed", "managed_key_name": "bench", "not_after": far });
         caller.does("pki/root/generate/kms", &managed).await;
@@ -170,34 +170,21 @@ impl Stage {
         Ok(stage)
     }
 
-    async fn caller(&self) -> Caller {
-        let address = self.running.address();
-        let socket = TcpStream::connect(address).await.expect("the server takes connections");
-        socket.set_nodelay(true).expect("no delay");
-        Caller { socket, address, token: self.token.clone(), answer: Vec::new() }
+    /// See [`calls`].
+    async fn calls(&self, mount: &'static str, callers: usize, pause: Duration) -> Vec<(u16, Duration)> {
+        calls(self.running.address(), self.token.clone(), mount, callers, pause).await
     }
 
-    /// So many callers who issue in a mount for so long, each with a pause after a request: what each heard, when.
-    async fn calls(&self, mount: &str, callers: usize, pause: Duration, time: Duration) -> Vec<(u16, Duration)> {
-        let one = || async {
-            let (mut caller, mut heard) = (self.caller().await, Vec::new());
-            let (path, body) = (format!("{mount}/issue/r"), json!({ "common_name": "a.test" }));
-            let until = Instant::now() + time;
-            while Instant::now() < until {
-                let since = Instant::now();
-                heard.push((caller.asks(&path, &body).await, since.elapsed()));
-                if !pause.is_zero() {
-                    tokio::time::sleep(pause).await;
-                }
-            }
-            heard
-        };
-        join_all((0..callers).map(|_| one())).await.concat()
-    }
-
-    /// The other mount's p99.
+    /// The other mount's p99, as callers see it who have a thread of their own: those of the flood are many enough to
+    /// keep the answers to others waiting on theirs.
     async fn others(&self) -> Duration {
-        let heard = self.calls("well", OTHERS, OTHER_PAUSE, PART).await;
+        let (address, token) = (self.running.address(), self.token.clone());
+        let (tell, told) = tokio::sync::oneshot::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            let _ = tell.send(runtime.block_on(calls(address, token, "well", OTHERS, OTHER_PAUSE)));
+        });
+        let heard = told.await.expect("they come to their end");
         assert!(heard.iter().all(|(status, _)| *status == 200), "the other mount issues");
         p99(&heard)
     }
@@ -217,7 +204,38 @@ struct Caller {
     answer: Vec<u8>,
 }
 
+/// So many callers who issue in a mount for the time of a part, each with a pause after a request: what each heard, and
+/// after how long.
+async fn calls(
+    address: SocketAddr,
+    token: String,
+    mount: &str,
+    callers: usize,
+    pause: Duration,
+) -> Vec<(u16, Duration)> {
+    let one = || async {
+        let (mut caller, mut heard) = (Caller::to(address, token.clone()).await, Vec::new());
+        let (path, body) = (format!("{mount}/issue/r"), json!({ "common_name": "a.test" }));
+        let until = Instant::now() + PART;
+        while Instant::now() < until {
+            let since = Instant::now();
+            heard.push((caller.asks(&path, &body).await, since.elapsed()));
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
+        }
+        heard
+    };
+    join_all((0..callers).map(|_| one())).await.concat()
+}
+
 impl Caller {
+    async fn to(address: SocketAddr, token: String) -> Self {
+        let socket = TcpStream::connect(address).await.expect("the server takes connections");
+        socket.set_nodelay(true).expect("no delay");
+        Self { socket, address, token, answer: Vec::new() }
+    }
+
     /// Posts; the status of the answer, which is read to its end.
     async fn asks(&mut self, path: &str, body: &Value) -> u16 {
         let (body, address, token) = (body.to_string(), self.address, &self.token);
@@ -265,7 +283,7 @@ fn verdict(holds: bool) -> &'static str {
 async fn throughput(stage: &Stage, max_parallel: usize) -> f64 {
     let figures = || (stage.sleeper.calls.load(Ordering::SeqCst), stage.sleeper.nanos.load(Ordering::SeqCst));
     let ((calls, nanos), since) = (figures(), Instant::now());
-    let heard = stage.calls("pki", CALLERS * max_parallel, Duration::ZERO, PART).await;
+    let heard = stage.calls("pki", CALLERS * max_parallel, Duration::ZERO).await;
     let (elapsed, (more, longer)) = (since.elapsed(), figures());
     assert!(heard.iter().all(|(status, _)| *status == 200), "all of them are signed");
     let each = (longer - nanos) as f64 / (more - calls) as f64 / 1e9;
@@ -284,7 +302,7 @@ async fn throughput(stage: &Stage, max_parallel: usize) -> f64 {
 /// Ten times the callers, beside another mount.
 async fn flood(stage: &Stage, max_parallel: usize) {
     let baseline = stage.others().await;
-    let flood = stage.calls("pki", 10 * CALLERS * max_parallel, PAUSE, PART);
+    let flood = stage.calls("pki", 10 * CALLERS * max_parallel, PAUSE);
     let (heard, beside) = tokio::join!(flood, stage.others());
     let busy: Vec<_> = heard.iter().copied().filter(|(status, _)| *status == 503).collect();
     let late = p99(&busy);
@@ -301,7 +319,7 @@ async fn flood(stage: &Stage, max_parallel: usize) {
 async fn hanging(stage: &Stage, max_parallel: usize) {
     let baseline = stage.others().await;
     stage.sleeper.hangs.store(true, Ordering::SeqCst);
-    let own = stage.calls("pki", CALLERS * max_parallel, PAUSE, PART);
+    let own = stage.calls("pki", CALLERS * max_parallel, PAUSE);
     let (heard, beside) = tokio::join!(own, stage.others());
     stage.sleeper.hangs.store(false, Ordering::SeqCst);
     let longest = heard.iter().map(|(_, time)| *time).max().unwrap_or_default();

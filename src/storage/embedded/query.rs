@@ -1,7 +1,7 @@
 //! What the file of every table needs: statements, why they fail, and the columns of types of our own.
 
 use rusqlite::types::Type;
-use rusqlite::{CachedStatement, Connection, Row, params};
+use rusqlite::{CachedStatement, Connection, Row, StatementStatus, params};
 
 use crate::clock::Time;
 use crate::documents::MountId;
@@ -33,6 +33,7 @@ pub(super) fn prepared<'c>(db: &'c Connection, sql: &str) -> rusqlite::Result<Ca
         (1..=statement.parameter_count()).all(|i| statement.parameter_name(i) == Some(&format!("${i}"))),
         "parameters out of order: {sql}"
     );
+    debug_assert_eq!(statement.get_status(StatementStatus::RePrepare), 0, "prepared anew when it is run: {sql}");
     Ok(statement)
 }
 
