@@ -203,6 +203,7 @@ fn a_key_that_cannot_be_made_is_tried_again_later_and_ends_no_thread() {
     let mut ask = || runtime.block_on(pool.generate(KeySpec::RSA_2048, HERE, &Watch::ALWAYS)).is_ok();
     assert!(soon(&mut ask) && ask());
     pool.0.0.lock().pace.from = None;
+    pool.stock(sizes(1, 0, 0));
     assert!(soon(|| ready(&pool) == [1, 0, 0]));
 }
 
@@ -262,4 +263,82 @@ fn what_is_in_stock_is_a_private_key_of_its_size_and_two_are_never_the_same() {
     assert!(keys[0].public() != keys[1].public());
     let again = PrivateKey::from_pkcs8(keys[0].to_pkcs8().unwrap().expose()).unwrap();
     assert!(again.public() == keys[0].public());
+}
+
+/// The largest prime of an RSA key, as the crypto library has it in memory: words, the lowest first. They are the
+/// complement of what they stand for, so that they are not found themselves.
+#[cfg(target_os = "linux")]
+fn hidden_prime(key: &PrivateKey) -> Vec<u64> {
+    let (_, der) = key.traditional().unwrap();
+    let mut rest = after_header(der.expose());
+    let mut number = || {
+        let body = after_header(rest);
+        let length = match rest[1] {
+            0x81 => usize::from(rest[2]),
+            0x82 => usize::from(rest[2]) << 8 | usize::from(rest[3]),
+            short => usize::from(short),
+        };
+        let (number, after) = body.split_at(length);
+        rest = after;
+        number
+    };
+    // RFC 8017, A.1.2: version, modulus, both exponents, the first prime.
+    let prime = [(); 5].map(|()| number())[4].strip_prefix(&[0]).unwrap();
+    prime.rchunks_exact(8).map(|word| !u64::from_be_bytes(word.try_into().unwrap())).collect()
+}
+
+/// A DER value without its tag and length.
+#[cfg(target_os = "linux")]
+fn after_header(der: &[u8]) -> &[u8] {
+    &der[if der[1] < 0x80 { 2 } else { 2 + usize::from(der[1] & 0x7F) }..]
+}
+
+/// How often a hidden number stands in the memory that this process may write to.
+#[cfg(target_os = "linux")]
+fn copies(hidden: &[u64]) -> usize {
+    use std::io::{Read as _, Seek as _, SeekFrom};
+    let mut memory = std::fs::File::open("/proc/self/mem").unwrap();
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let mut buffer = vec![0_u8; 1 << 16];
+    let own = buffer.as_ptr() as u64..buffer.as_ptr() as u64 + (1 << 16);
+    let (mut found, mut matched) = (0, 0);
+    for line in maps.lines().filter(|line| line.contains(" rw-p ")) {
+        let (from, to) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
+        let [from, to] = [from, to].map(|at| u64::from_str_radix(at, 16).unwrap());
+        // Others may give back what they had.
+        if memory.seek(SeekFrom::Start(from)).is_err() {
+            continue;
+        }
+        let mut at = from;
+        while at < to {
+            let wanted = usize::try_from(to - at).unwrap().min(buffer.len());
+            let Ok(()) = memory.read_exact(&mut buffer[..wanted]) else { break };
+            for (n, word) in buffer[..wanted].chunks_exact(8).enumerate() {
+                let is_own = own.contains(&(at + n as u64 * 8));
+                let next = !u64::from_le_bytes(word.try_into().unwrap()) == hidden[matched];
+                matched = if next && !is_own { matched + 1 } else { 0 };
+                if matched == hidden.len() {
+                    (found, matched) = (found + 1, 0);
+                }
+            }
+            at += wanted as u64;
+        }
+        matched = 0;
+    }
+    buffer.fill(0);
+    found
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn keys_that_go_unused_are_overwritten_in_memory() {
+    let pool = quiet();
+    pool.staff(PrivateKey::generate);
+    pool.stock(sizes(1, 0, 0));
+    assert!(soon(|| ready(&pool) == [1, 0, 0]));
+    let hidden = hidden_prime(&pool.0.0.lock().stock.0[0].ready[0]);
+    assert_eq!(hidden.len(), 16);
+    assert!(copies(&hidden) > 0, "it is looked for in a form that it does not have");
+    pool.stock(StockSizes::default());
+    assert_eq!(copies(&hidden), 0);
 }
