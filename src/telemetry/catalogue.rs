@@ -597,6 +597,7 @@ mod tests {
                     "_limit",
                     "_entries",
                     "_queue",
+                    "_stock",
                     "_open",
                     "_running",
                     "_certificates",

@@ -28,9 +28,9 @@ async fn sample(dev: &Dev, name: &str) -> u32 {
     value.unwrap_or_else(|| panic!("{series} is missing: {page}")).parse().unwrap()
 }
 
-/// Waits until so many are ready. Looks seldom: to look is to ask for something.
+/// Waits until so many are ready. Looks seldom: to look is to ask for something. On a busy machine they come late.
 async fn filled(dev: &Dev, keys: u32) {
-    let deadline = Instant::now() + Duration::from_secs(120);
+    let deadline = Instant::now() + Duration::from_secs(300);
     while sample(dev, "").await < keys {
         assert!(Instant::now() < deadline, "the stock does not fill");
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -52,10 +52,10 @@ async fn keys(dev: &Dev, number: usize) -> Vec<String> {
 
 #[actix_web::test]
 async fn keys_of_the_stock_are_sound_go_to_one_caller_each_and_are_made_again() {
-    let dev = with_stock(12).await;
-    filled(&dev, 12).await;
-    let taken = keys(&dev, 9).await;
-    assert_eq!((sample(&dev, "_hits_total").await, sample(&dev, "_misses_total").await), (9, 0));
+    let dev = with_stock(6).await;
+    filled(&dev, 6).await;
+    let taken = keys(&dev, 4).await;
+    assert_eq!((sample(&dev, "_hits_total").await, sample(&dev, "_misses_total").await), (4, 0));
     let folder = tempfile::tempdir().unwrap();
     for key in &taken {
         std::fs::write(folder.path().join("key.pem"), key).unwrap();
@@ -66,13 +66,13 @@ async fn keys_of_the_stock_are_sound_go_to_one_caller_each_and_are_made_again() 
     let root = json!({ "common_name": "root.test", "key_type": "rsa", "issuer_name": "second" });
     let root = dev.client().post("pki/root/generate/exported", root).await;
     assert_eq!(root.status, 200, "{}", root.text);
-    assert_eq!(sample(&dev, "_hits_total").await, 10);
-    filled(&dev, 12).await;
-    let again = keys(&dev, 14).await;
-    assert_eq!(sample(&dev, "_hits_total").await + sample(&dev, "_misses_total").await, 24);
-    assert!(sample(&dev, "_hits_total").await >= 22);
+    assert_eq!(sample(&dev, "_hits_total").await, 5);
+    filled(&dev, 6).await;
+    let again = keys(&dev, 8).await;
+    assert_eq!(sample(&dev, "_hits_total").await + sample(&dev, "_misses_total").await, 13);
+    assert!(sample(&dev, "_hits_total").await >= 11);
     let all: BTreeSet<&str> = taken.iter().chain(&again).map(String::as_str).collect();
-    assert_eq!(all.len(), 23);
+    assert_eq!(all.len(), 12);
     assert!(!all.contains(root.body["data"]["private_key"].as_str().unwrap()));
     dev.terminate();
 }
@@ -92,7 +92,7 @@ async fn without_a_stock_no_key_is_made_before_somebody_asks() {
 #[actix_web::test]
 async fn a_server_that_fills_its_stock_starts_answers_and_stops_as_one_without() {
     let dev = with_stock(4096).await;
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(300);
     while sample(&dev, "").await == 0 {
         assert!(Instant::now() < deadline, "nothing is made");
         tokio::time::sleep(Duration::from_millis(300)).await;
