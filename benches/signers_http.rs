@@ -20,7 +20,7 @@ use signet::http::settings::Settings;
 use signet::keys::actor::{Answer, BlockingBackend, Lane, Meter, Request};
 use signet::keys::{
     Backend, CloudSettings, Input, KeySpec, Libraries, Limits, ManagedKey, ManagedKeyRef, PrivateKey, RemoteSigner,
-    SignerActor, Signers, Taking, Wants,
+    SignerActor, Signers, StockSizes, Taking, Wants,
 };
 use signet::nodes::SKEW_LIMIT;
 use signet::server::{ConnectionLimits, Options, Running, Server};
@@ -143,6 +143,7 @@ impl Stage {
             cloud: CloudSettings::default(),
             logins: signet::auth::LoginSettings::default(),
             signers: Some(Arc::new(Only(actor.clone()))),
+            rsa_key_stock: StockSizes::default(),
             settings: Settings { max_duration: LIMIT, ..Settings::default() },
             audit: Vec::new(),
             listeners: Vec::new(),

@@ -32,9 +32,9 @@ use crate::auth::{CloudbSettings, LoginSettings};
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::http::settings::Settings;
-use crate::keys::CloudSettings;
 use crate::keys::cloudakms::AkmsSealSettings;
 use crate::keys::pkcs11::Pkcs11SealSettings;
+use crate::keys::{CloudSettings, StockSizes};
 use crate::secret::Secret;
 use crate::telemetry::LogSettings;
 
@@ -65,6 +65,8 @@ pub struct Config {
     pub public_max_connections: usize,
     /// Most units of writes under way.
     pub commit_queue: usize,
+    /// How many RSA keys are kept ready.
+    pub rsa_key_stock: StockSizes,
     /// Settings of the secrets service's wire.
     pub http: Settings,
     /// The devices that are told of every request and answer.
@@ -189,6 +191,16 @@ pub fn clouds_of_environment(env: impl Fn(&str) -> Option<String>) -> Result<(Cl
     if problems.is_empty() { Ok(settings) } else { Err(Error::invalid(problems.join("\n"))) }
 }
 
+/// What the environment alone says of the RSA keys that are kept ready: for a server without a file.
+///
+/// # Errors
+/// `Invalid` with every problem, one per line.
+pub fn rsa_key_stock_of_environment(env: impl Fn(&str) -> Option<String>) -> Result<StockSizes> {
+    let (fields, mut problems) = (given(&Map::new(), env), Vec::new());
+    let sizes = Reader { fields: &fields, problems: &mut problems }.rsa_key_stock();
+    if problems.is_empty() { Ok(sizes) } else { Err(Error::invalid(problems.join("\n"))) }
+}
+
 /// What the environment alone says of the log: for commands that read no file.
 ///
 /// # Errors
@@ -254,6 +266,7 @@ mod tests {
         assert_eq!((config.log, config.workers), (log, 0));
         assert_eq!((config.tls, config.metrics_listen, config.commit_queue), (None, None, 4096));
         assert_eq!((config.max_connections, config.max_connections_per_address), (0, 0));
+        assert_eq!(config.rsa_key_stock, StockSizes { rsa_2048: 512, rsa_3072: 0, rsa_4096: 0 });
         assert!(config.pkcs11_libraries.is_empty());
         assert_eq!(config.cloud, CloudSettings::default());
         assert_eq!(config.http.serial_numbers, SerialNumbers::Time);
@@ -304,6 +317,25 @@ mod tests {
         assert!(
             clouds_of_environment(wrong).err().unwrap().text().starts_with("azure_imds_url: must be a URL of this")
         );
+    }
+
+    #[test]
+    fn the_stock_of_rsa_keys_is_that_of_the_file_and_the_environment() {
+        let text = "data_dir = \"d\"\n[rsa_key_stock]\n2048 = 0\n4096 = 20";
+        let env = |name: &str| match name {
+            "SIGNET_RSA_KEY_STOCK_2048" => Some("4096".to_owned()),
+            "SIGNET_RSA_KEY_STOCK_3072" => Some("3".to_owned()),
+            _ => None,
+        };
+        let of_file = parse(text, none).ok().unwrap().rsa_key_stock;
+        assert_eq!(of_file, StockSizes { rsa_2048: 0, rsa_3072: 0, rsa_4096: 20 });
+        let both = parse(text, env).ok().unwrap().rsa_key_stock;
+        assert_eq!(both, StockSizes { rsa_2048: 4096, rsa_3072: 3, rsa_4096: 20 });
+        let alone = rsa_key_stock_of_environment(env).unwrap();
+        assert_eq!(alone, StockSizes { rsa_2048: 4096, rsa_3072: 3, rsa_4096: 0 });
+        let wrong = |name: &str| (name == "SIGNET_RSA_KEY_STOCK_2048").then(|| "5000".to_owned());
+        let error = rsa_key_stock_of_environment(wrong).unwrap_err();
+        assert_eq!(error.text(), "rsa_key_stock.2048: must be a number between 0 and 4096");
     }
 
     #[test]
@@ -358,6 +390,11 @@ mod tests {
             ("[cloudb]\nother = 1", "cloudb.other: unknown setting"),
             ("cloudb = 1", "cloudb: unknown setting"),
             ("commit_queue = 0", "commit_queue: must be"),
+            ("rsa_key_stock.2048 = 4097", "rsa_key_stock.2048: must be a number between 0 and 4096"),
+            ("rsa_key_stock.3072 = -1", "rsa_key_stock.3072: must be a number between 0 and 4096"),
+            ("[rsa_key_stock]\n4096 = \"many\"", "rsa_key_stock.4096: must be a number between 0 and 4096"),
+            ("rsa_key_stock.8192 = 1", "rsa_key_stock.8192: unknown setting"),
+            ("rsa_key_stock = 512", "rsa_key_stock: unknown setting"),
             ("serial_numbers = \"uuid\"", "serial_numbers: must be time or random"),
             ("max_connections = -1", "max_connections: must be"),
             ("max_connections_per_address = 2000000", "max_connections_per_address: must be"),

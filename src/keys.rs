@@ -6,8 +6,8 @@
 //! the key that opens the store, too ([`seal`]).
 //!
 //! EC and Ed25519 keys cost 10 to 20 µs and are made where the request is. An RSA key costs 60 ms to
-//! seconds, which would hold up everything else on that worker, so it comes from the pool. Private key
-//! operations happen in aws-lc-rs; P-224, which it does not sign with, in the `p224` crate.
+//! seconds, which would hold up everything else on that worker, so it comes from the pool, which keeps some
+//! ready. Private key operations happen in aws-lc-rs; P-224, which it does not sign with, in the `p224` crate.
 
 pub mod actor;
 mod cloud;
@@ -34,7 +34,7 @@ pub use cloudckms::{CloudCkmsChange, CloudCkmsConfig};
 pub use local::{KeySpec, PrivateKey};
 pub use managed::{Devices, ManagedKeys};
 pub use pkcs11::{Libraries, Pkcs11Config, Pkcs11Key};
-pub use pool::{KeyPool, Presence, Watch};
+pub use pool::{KeyPool, Presence, StockSizes, Watch};
 pub use signer::{Input, RemoteSigner, Verified, Wants};
 pub use signing::{ManagedKey, ManagedKeyRef, NoSigners, Signers, SigningKey, Taking};
 pub use test_sign::{TestHash, TestSign};

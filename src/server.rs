@@ -57,7 +57,7 @@ use crate::http::settings::Settings;
 use crate::http::state::{Identity, Shared, State, Stopping};
 use crate::keyring::Keyring;
 use crate::keys::signing::Signers;
-use crate::keys::{CloudServices, CloudSettings, Devices, Libraries, ManagedKeys};
+use crate::keys::{CloudServices, CloudSettings, Devices, Libraries, ManagedKeys, StockSizes};
 use crate::mounts::{MountGrants, Mounts};
 use crate::nodes::{Baseline, Nodes};
 use crate::pki::Engine;
@@ -110,6 +110,8 @@ pub struct Options {
     pub cloud: CloudSettings,
     /// Who signs for mounts in place of the managed keys that are registered; usually nobody.
     pub signers: Option<Arc<dyn Signers>>,
+    /// How many RSA keys are kept ready while the server runs.
+    pub rsa_key_stock: StockSizes,
     /// Settings of authentication methods.
     pub logins: LoginSettings,
     /// Settings of the wires.
@@ -150,6 +152,7 @@ pub struct Server {
     public: Option<(SocketAddr, Caps)>,
     workers: usize,
     caps: Caps,
+    rsa_key_stock: StockSizes,
     store_watch: Duration,
 }
 
@@ -184,14 +187,26 @@ impl Server {
         };
         let storage = storage::open(options.storage).await?;
         let stores = between(storage.stores());
-        let Options { listen, tls, metrics_listen, store_watch, .. } = options;
+        let Options { listen, tls, metrics_listen, rsa_key_stock, store_watch, .. } = options;
         let keys = Keys { libraries: options.pkcs11_libraries, cloud: options.cloud, signers: options.signers };
         let Options { clock, logins, settings, skew_limit, audit, listeners, .. } = options;
         let given = Given { clock, logins, settings, skew_limit, audit, listeners };
         match domains(stores, keys, given, kinds).await {
             Ok(shared) => {
                 let shared = Arc::new(shared);
-                Ok(Self { shared, storage, folder, listen, tls, metrics_listen, public, workers, caps, store_watch })
+                Ok(Self {
+                    shared,
+                    storage,
+                    folder,
+                    listen,
+                    tls,
+                    metrics_listen,
+                    public,
+                    workers,
+                    caps,
+                    rsa_key_stock,
+                    store_watch,
+                })
             }
             Err(error) => {
                 // Lets go of the data, so that the next attempt finds it free.
@@ -244,6 +259,8 @@ impl Server {
         let operator = self.operator();
         measure(self.tls.as_ref());
         let (metrics, public) = (metrics.map(Bound::serve), public.map(Bound::serve));
+        // Now that the start is over, which this would have slowed.
+        self.shared.engine.stock_keys(self.rsa_key_stock);
         Ok(Running { main: main.serve(), metrics, public, operator, tasks, pulse, server: self })
     }
 
@@ -554,6 +571,8 @@ impl Running {
             operator.end().await;
         }
         self.tasks.iter().for_each(JoinHandle::abort);
+        // Overwrites them.
+        self.server.shared.engine.stock_keys(StockSizes::default());
         self.server.shared.mounts.stop().await;
         self.server.shared.managed_keys.stop(SIGNERS_END).await;
         self.server.close().await?;

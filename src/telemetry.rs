@@ -1,5 +1,6 @@
 //! Metrics and logs: the catalogue of every metric ([`catalogue`]), the exporter, the access metrics of
-//! a route, the log set-up ([`logs`]), the line of every request ([`access`]), a store that fails ([`outage`]).
+//! a route, the log set-up ([`logs`]), the line of every request ([`access`]), a store that fails ([`outage`]),
+//! whether anybody asks for anything ([`traffic`]).
 //!
 //! Labels come from closed sets (a route's pattern, an operation, a status), never from what a
 //! caller sent. What a request records goes through handles that were registered once.
@@ -16,6 +17,7 @@ mod paths;
 mod process;
 mod series;
 mod summary;
+pub mod traffic;
 
 use std::sync::{LazyLock, OnceLock};
 

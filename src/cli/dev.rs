@@ -141,6 +141,7 @@ fn options(folder: &Path, database: Database, listen: SocketAddr, pkcs11_librari
     let storage = storage::Options { database, seal_key, clock: clock.clone(), queue: QUEUE };
     let settings = Settings { open_metrics: true, ..Settings::default() };
     let (cloud, cloudb) = config::clouds_of_environment(|name| std::env::var(name).ok())?;
+    let rsa_key_stock = config::rsa_key_stock_of_environment(|name| std::env::var(name).ok())?;
     Ok(Options {
         listen,
         tls: None,
@@ -153,6 +154,7 @@ fn options(folder: &Path, database: Database, listen: SocketAddr, pkcs11_librari
         pkcs11_libraries,
         cloud: cloud.in_environment(),
         signers: None,
+        rsa_key_stock,
         logins: LoginSettings { reach: Reach { loopback: true }, cloudb }.in_environment(),
         settings,
         audit: Vec::new(),

@@ -77,6 +77,7 @@ pub(super) fn server_options(config: &Config, tls: Option<Certificate>) -> Resul
         pkcs11_libraries: Libraries::new(config.pkcs11_libraries.clone())?,
         cloud: config.cloud.clone().in_environment(),
         signers: None,
+        rsa_key_stock: config.rsa_key_stock,
         logins: config.logins.clone().in_environment(),
         settings: config.http.clone(),
         audit: config.audit.clone(),

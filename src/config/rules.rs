@@ -12,6 +12,7 @@ use super::{Config, Store, audit, cloud, cloudb, seal, tls};
 use crate::auth::LoginSettings;
 use crate::fields::Fields;
 use crate::http::settings::Settings;
+use crate::keys::StockSizes;
 use crate::outbound::Reach;
 use crate::pki::serials::SerialNumbers;
 use crate::secret::Secret;
@@ -37,6 +38,7 @@ pub(super) fn checked(fields: &Fields, problems: &mut Vec<String>) -> Config {
         max_connections_per_address: read.number("max_connections_per_address", 0, 1_000_000),
         public_max_connections: read.number("public_max_connections", 0, 1_000_000),
         commit_queue: read.number("commit_queue", 1, 1 << 20),
+        rsa_key_stock: read.rsa_key_stock(),
         http: Settings {
             compat: read.one("compat", Fields::bool, "true or false").unwrap_or_default(),
             max_body,
@@ -102,6 +104,15 @@ impl Reader<'_> {
                 0
             }
             limit => u32::try_from(limit).unwrap_or_default(),
+        }
+    }
+
+    pub(super) fn rsa_key_stock(&mut self) -> StockSizes {
+        let mut of = |name: &str| self.number(name, 0, StockSizes::MOST);
+        StockSizes {
+            rsa_2048: of("rsa_key_stock.2048"),
+            rsa_3072: of("rsa_key_stock.3072"),
+            rsa_4096: of("rsa_key_stock.4096"),
         }
     }
 

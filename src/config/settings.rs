@@ -141,6 +141,14 @@ pub const SETTINGS: &[Setting] = &[
         "4096",
         "Most writes under way; beyond it a request is answered 503.",
     ),
+    setting(
+        "rsa_key_stock.2048",
+        "SIGNET_RSA_KEY_STOCK_2048",
+        "512",
+        "RSA keys of 2048 bits that are made while nobody asks, at most 4096; 0 is none.",
+    ),
+    setting("rsa_key_stock.3072", "SIGNET_RSA_KEY_STOCK_3072", "0", "The same of 3072 bits."),
+    setting("rsa_key_stock.4096", "SIGNET_RSA_KEY_STOCK_4096", "0", "The same of 4096 bits."),
     setting("max_request_size", "SIGNET_MAX_REQUEST_SIZE", "4194304", "Largest request body, bytes."),
     setting(
         "max_bodies_in_flight",

@@ -11,8 +11,8 @@ use super::request_id::RequestId;
 use crate::auth::Caller;
 use crate::auth::mounts::Mount;
 use crate::projects;
-use crate::telemetry::RouteMeter;
 use crate::telemetry::access::{self, Access};
+use crate::telemetry::{RouteMeter, traffic};
 
 /// Who asks.
 pub enum Who {
@@ -44,8 +44,9 @@ pub struct Line {
 impl Line {
     /// Of a request that begins now, on a route that is not known yet.
     pub fn begin(id: RequestId, route: &'static RouteMeter) -> Self {
-        let (mount, who, from) = (None, Who::Nobody, None);
-        Self { started: Instant::now(), id, route, mount, who, from, written: !access::is_on() }
+        let (started, mount, who, from) = (Instant::now(), None, Who::Nobody, None);
+        traffic::note(started);
+        Self { started, id, route, mount, who, from, written: !access::is_on() }
     }
 
     /// Takes note of who asks in the projects API.
@@ -81,6 +82,7 @@ impl Drop for Line {
     fn drop(&mut self) {
         const LEFT: u16 = 499;
         self.write(LEFT);
+        traffic::note(Instant::now());
     }
 }
 

@@ -27,6 +27,10 @@ pub struct KeySpec {
 impl KeySpec {
     /// RSA with 2048 bits.
     pub const RSA_2048: Self = Self { kind: KeyKind::Rsa { bits: 2048 } };
+    /// RSA with 3072 bits.
+    pub const RSA_3072: Self = Self { kind: KeyKind::Rsa { bits: 3072 } };
+    /// RSA with 4096 bits.
+    pub const RSA_4096: Self = Self { kind: KeyKind::Rsa { bits: 4096 } };
 
     /// Reads `key_type` (`rsa`, `ec`, `ed25519`) and `key_bits`: 0 is the default of the type (2048,
     /// 256), RSA has 2048, 3072, 4096 or 8192, EC 224, 256, 384 or 521, Ed25519 ignores them.

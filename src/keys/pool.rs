@@ -10,8 +10,13 @@
 //! full one is the caller's error at once.
 //!
 //! A caller that has left before its turn costs nothing: its job is dropped unstarted, and holds no place.
+//!
+//! While nobody asks for anything, the threads for small keys fill a stock ([`stock`]). A caller who finds a key
+//! there has it at once, on their own thread. A thread looks between two keys whether somebody asks; a key that is
+//! in the making by then goes to whoever waits for one of its size.
 
 mod lane;
+mod stock;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -22,13 +27,22 @@ use tokio::sync::oneshot;
 
 use self::lane::{Job, Lane, Line};
 pub use self::lane::{Presence, Watch};
+pub use self::stock::StockSizes;
+use self::stock::{Pace, Stock};
 use super::local::{KeySpec, PrivateKey};
 use crate::documents::MountId;
 use crate::error::{Error, Result};
 use crate::telemetry;
+use crate::telemetry::traffic;
 
 /// What each thread takes, in turns.
 const THREADS: [&[Lane]; 3] = [&[Lane::Small], &[Lane::Small, Lane::Medium], &[Lane::Medium, Lane::Large]];
+/// What each of them makes for the stock: the first nothing but small keys, so that they wait for no others, and the
+/// last nothing, so that medium ones find it free.
+const FILLS: [&[Lane]; THREADS.len()] = [&[Lane::Small], &[Lane::Small, Lane::Medium], &[]];
+
+/// How long no request may have begun or ended before a key is made for the stock.
+const QUIET: Duration = Duration::from_millis(50);
 
 /// How far the threads step back behind the workers.
 #[cfg(target_os = "linux")]
@@ -50,13 +64,26 @@ struct Handle(Arc<Queue>);
 struct Queue {
     state: Mutex<State>,
     changed: Condvar,
+    /// How long nobody has asked for anything.
+    quiet_for: fn() -> Duration,
 }
 
-#[derive(Default)]
 struct State {
     /// By lane, in the order of [`Lane::ALL`].
     lines: [Line; Lane::ALL.len()],
+    /// Jobs that threads work at.
+    at_work: usize,
+    stock: Stock,
+    pace: Pace,
     closed: bool,
+}
+
+/// What a thread does next.
+enum Task {
+    /// Makes a key for a caller.
+    Answer(Lane, Job),
+    /// Makes a key for the stock, one of so many at the same time.
+    Fill(KeySpec, usize),
 }
 
 impl KeyPool {
@@ -69,30 +96,48 @@ impl KeyPool {
 
     /// A pool without threads: jobs stay where they are.
     fn idle() -> Self {
-        let state = State::default();
+        Self::idle_with(traffic::quiet_for, thread::available_parallelism().map_or(1, usize::from))
+    }
+
+    fn idle_with(quiet_for: fn() -> Duration, processors: usize) -> Self {
+        let (lines, stock, pace) = (Default::default(), Stock::default(), Pace::on(processors));
+        let state = State { lines, at_work: 0, stock, pace, closed: false };
         Lane::ALL.into_iter().for_each(|lane| measure(&state, lane));
-        Self(Arc::new(Handle(Arc::new(Queue { state: Mutex::new(state), changed: Condvar::new() }))))
+        let pool =
+            Self(Arc::new(Handle(Arc::new(Queue { state: Mutex::new(state), changed: Condvar::new(), quiet_for }))));
+        pool.stock(StockSizes::default());
+        pool
+    }
+
+    /// Keeps so many keys ready from now on; at first there is no stock. Keys that are too many are dropped here.
+    pub fn stock(&self, sizes: StockSizes) {
+        let surplus = self.0.0.lock().stock.keep(sizes);
+        self.0.0.changed.notify_all();
+        drop(surplus);
     }
 
     /// Starts the threads, which make keys by `make`.
     fn staff(&self, make: impl Fn(KeySpec) -> Result<PrivateKey> + Clone + Send + 'static) {
-        for (n, lanes) in THREADS.into_iter().enumerate() {
+        for (n, (lanes, fills)) in THREADS.into_iter().zip(FILLS).enumerate() {
             let (queue, make) = (Arc::clone(&self.0.0), make.clone());
-            let work = move || queue.work(lanes, make, n > 0);
+            let work = move || queue.work(lanes, fills, make, n > 0);
             if let Err(error) = thread::Builder::new().name(format!("key-pool-{n}")).spawn(work) {
                 tracing::error!(%error, "a key generation thread did not start");
             }
         }
     }
 
-    /// Makes a key for a mount: RSA on a thread of the pool, every other kind right here. The job ends
-    /// unstarted with this future, and with `caller`, where that may go first.
+    /// A new key for a mount: RSA from the stock or else made on a thread of the pool, every other kind made right
+    /// here. The job ends unstarted with this future, and with `caller`, where that may go first.
     ///
     /// # Errors
     /// `Busy` at once when the lane is full, or later when another mount has too small a share of it;
     /// `Internal` when the crypto library fails.
     pub async fn generate(&self, spec: KeySpec, mount: MountId, caller: &Watch) -> Result<PrivateKey> {
         let Some(lane) = Lane::of(spec.kind()) else { return PrivateKey::generate(spec) };
+        if let Some(key) = self.0.0.take(spec) {
+            return Ok(key);
+        }
         let (answer, key) = oneshot::channel();
         self.0.0.push(lane, Job { spec, mount, caller: caller.clone(), queued_at: Instant::now(), answer });
         key.await.map_err(|_| Error::internal("a key generation thread died"))?
@@ -101,8 +146,12 @@ impl KeyPool {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.0.lock().closed = true;
+        let mut state = self.0.lock();
+        state.closed = true;
+        let stock = state.stock.keep(StockSizes::default());
+        drop(state);
         self.0.changed.notify_all();
+        drop(stock);
     }
 }
 
@@ -123,44 +172,127 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// The next job of the first of `lanes` that has one, and its lane; `None` when the pool is closed.
-    fn next(&self, lanes: &[Lane]) -> Option<(Lane, Job)> {
+    /// A key of the stock.
+    fn take(&self, spec: KeySpec) -> Option<PrivateKey> {
+        let mut state = self.lock();
+        let was_full = state.stock.is_full();
+        let key = state.stock.take(spec);
+        drop(state);
+        // While it is not full the threads that fill it look by themselves.
+        if was_full && key.is_some() {
+            self.changed.notify_all();
+        }
+        key
+    }
+
+    /// What a thread does next: the next job of the first of `lanes` that has one, and without jobs a key of `fills`
+    /// for the stock. `None` when the pool is closed.
+    fn next(&self, lanes: &[Lane], fills: &[Lane]) -> Option<Task> {
         let mut state = self.lock();
         loop {
             if state.closed {
                 return None;
             }
-            for lane in lanes {
-                let job = state.lines[*lane as usize].next();
-                measure(&state, *lane);
-                if let Some(job) = job {
-                    return Some((*lane, job));
-                }
+            if let Some((lane, job)) = state.next_job(lanes) {
+                state.at_work += 1;
+                return Some(Task::Answer(lane, job));
             }
-            state = self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+            let Some(spec) = state.stock.missing(fills) else {
+                state = self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+                continue;
+            };
+            let Some(pause) = self.pause(&state) else {
+                state.stock.begin(spec);
+                return Some(Task::Fill(spec, state.pace.abreast()));
+            };
+            let waited = self.changed.wait_timeout(state, pause);
+            state = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
         }
     }
 
-    fn work(&self, lanes: &[Lane], make: impl Fn(KeySpec) -> Result<PrivateKey>, rests: bool) {
+    /// How long to wait before another look whether a key may be made for the stock; `None` when it may.
+    fn pause(&self, state: &State) -> Option<Duration> {
+        let callers_wait = state.at_work > 0 || state.lines.iter().any(|line| line.len() > 0);
+        if callers_wait || state.stock.making() >= state.pace.abreast() {
+            return Some(QUIET);
+        }
+        let too_early = QUIET.saturating_sub((self.quiet_for)());
+        state.pace.pause(Instant::now()).or_else(|| Some(too_early).filter(|left| !left.is_zero()))
+    }
+
+    fn work(&self, lanes: &[Lane], fills: &[Lane], make: impl Fn(KeySpec) -> Result<PrivateKey>, rests: bool) {
         step_back();
         let mut lanes = lanes.to_vec();
-        while let Some((lane, job)) = self.next(&lanes) {
-            // The other lanes come first next time.
-            lanes.sort_by_key(|other| *other == lane);
+        while let Some(task) = self.next(&lanes, fills) {
             let (started, at_work) = (Instant::now(), processor_time());
-            let waited = started.duration_since(job.queued_at);
-            metrics::histogram!(telemetry::KEY_GENERATION_WAIT_SECONDS, "lane" => lane.name()).record(waited);
-            let key = catch_unwind(AssertUnwindSafe(|| make(job.spec)))
-                .unwrap_or_else(|_| Err(Error::internal("key generation panicked")));
-            metrics::histogram!(telemetry::KEY_GENERATION_WORK_SECONDS, "lane" => lane.name())
-                .record(started.elapsed());
-            // A caller that left meanwhile drops the key.
-            let _ = job.answer.send(key);
-            if rests {
-                thread::sleep(rest(started.elapsed(), processor_time().saturating_sub(at_work)));
+            let make = |spec| {
+                catch_unwind(AssertUnwindSafe(|| make(spec)))
+                    .unwrap_or_else(|_| Err(Error::internal("key generation panicked")))
+            };
+            let rest = || rest(started.elapsed(), processor_time().saturating_sub(at_work));
+            match task {
+                Task::Answer(lane, job) => {
+                    // The other lanes come first next time.
+                    lanes.sort_by_key(|other| *other == lane);
+                    answer(lane, job, started, make);
+                    self.lock().at_work -= 1;
+                    if rests {
+                        thread::sleep(rest());
+                    }
+                }
+                Task::Fill(spec, abreast) => {
+                    let key = make(spec);
+                    self.filled(spec, key, abreast, rest());
+                }
             }
         }
     }
+
+    /// Puts a key into the stock, and says when the next one may be begun.
+    fn filled(&self, spec: KeySpec, key: Result<PrivateKey>, abreast: usize, rest: Duration) {
+        let mut state = self.lock();
+        match &key {
+            Ok(_) => state.pace.done(abreast, rest, Instant::now()),
+            Err(error) => {
+                state.pace.failed(Instant::now());
+                tracing::error!("no key for the stock: {error}");
+            }
+        }
+        let surplus = if state.closed { key.ok() } else { state.stock.end(spec, key.ok()) };
+        drop(state);
+        drop(surplus);
+    }
+}
+
+impl State {
+    /// The next job of the first of `lanes` that has one, and its lane. Jobs that the stock has a key for by now are
+    /// answered on the way.
+    fn next_job(&mut self, lanes: &[Lane]) -> Option<(Lane, Job)> {
+        for lane in lanes {
+            let job = loop {
+                let Some(job) = self.lines[*lane as usize].next() else { break None };
+                match self.stock.take_late(job.spec) {
+                    Some(key) => drop(job.answer.send(Ok(key))),
+                    None => break Some(job),
+                }
+            };
+            measure(self, *lane);
+            if let Some(job) = job {
+                return Some((*lane, job));
+            }
+        }
+        None
+    }
+}
+
+/// Makes the key of a job, which was begun at `started`.
+fn answer(lane: Lane, job: Job, started: Instant, make: impl Fn(KeySpec) -> Result<PrivateKey>) {
+    let waited = started.duration_since(job.queued_at);
+    metrics::histogram!(telemetry::KEY_GENERATION_WAIT_SECONDS, "lane" => lane.name()).record(waited);
+    let key = make(job.spec);
+    metrics::histogram!(telemetry::KEY_GENERATION_WORK_SECONDS, "lane" => lane.name()).record(started.elapsed());
+    // A caller that left meanwhile drops the key.
+    let _ = job.answer.send(key);
 }
 
 fn measure(state: &State, lane: Lane) {

@@ -26,7 +26,7 @@ use super::tools::Tools;
 use crate::clock::{Clock, Time};
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result, Warnings};
-use crate::keys::pool::KeyPool;
+use crate::keys::pool::{KeyPool, StockSizes};
 use crate::keys::signing::Signers;
 
 /// Answered requests that are removed in one commit.
@@ -71,6 +71,11 @@ impl Engine {
             leases: Notify::new(),
             background: Handle::current(),
         })
+    }
+
+    /// Keeps so many RSA keys ready from now on; an engine begins without.
+    pub fn stock_keys(&self, sizes: StockSizes) {
+        self.tools.pool.stock(sizes);
     }
 
     /// Loads a mount's state and starts its control actor, unless it is open; its CRLs follow in the

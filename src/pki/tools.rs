@@ -13,7 +13,7 @@ use crate::keys::signing::Signers;
 pub struct Tools {
     /// Where records go.
     pub store: Arc<dyn PkiStore>,
-    /// Where RSA keys are generated.
+    /// Where RSA keys are generated, and kept ready.
     pub pool: KeyPool,
     /// The time.
     pub clock: Clock,

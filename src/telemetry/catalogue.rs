@@ -166,6 +166,12 @@ pub const KEY_GENERATION_QUEUE: &str = "signet_key_generation_queue";
 pub const KEY_GENERATION_WAIT_SECONDS: &str = "signet_key_generation_wait_seconds";
 /// Time that an RSA key then took, by lane.
 pub const KEY_GENERATION_WORK_SECONDS: &str = "signet_key_generation_work_seconds";
+/// RSA keys that are ready before anybody asks, by size in bits.
+pub const RSA_KEY_STOCK: &str = "signet_rsa_key_stock";
+/// RSA keys that were taken from the stock, by size in bits.
+pub const RSA_KEY_STOCK_HITS: &str = "signet_rsa_key_stock_hits_total";
+/// RSA keys of a size that is kept in stock, asked for when there was none, by size in bits.
+pub const RSA_KEY_STOCK_MISSES: &str = "signet_rsa_key_stock_misses_total";
 /// Signatures that wait for a managed key, by key.
 pub const SIGNER_QUEUE: &str = "signet_signer_queue";
 /// Calls that the backend of a managed key works at, stuck ones included, by key.
@@ -241,6 +247,7 @@ const OCSP_ANSWERS: Starts = &[
 ];
 const OCSP_STATUSES: Starts = &[("result", "good"), ("result", "revoked"), ("result", "unknown")];
 const OCSP_KEPT: Starts = &[("result", "hit"), ("result", "miss")];
+const KEY_BITS: Starts = &[("bits", "2048"), ("bits", "3072"), ("bits", "4096")];
 const ENDS: Starts = &[("result", "revoked"), ("result", "expired")];
 const TIDIED: Starts = &[("kind", "certificate"), ("kind", "revocation"), ("kind", "metadata"), ("kind", "issuer")];
 const RUNS: Starts = &[("result", "done"), ("result", "failed"), ("result", "cancelled")];
@@ -455,6 +462,15 @@ pub const CATALOGUE: &[Metric] = &[
         "Time that an RSA key waited for a thread, by lane.",
     ),
     histogram(KEY_GENERATION_WORK_SECONDS, &["lane"], Unit::Seconds, LONG, "Time that an RSA key then took, by lane."),
+    gauge(RSA_KEY_STOCK, &["bits"], "RSA keys that are ready before anybody asks, by size in bits."),
+    counter(RSA_KEY_STOCK_HITS, &["bits"], "RSA keys that were taken from the stock, by size in bits.")
+        .starting(KEY_BITS),
+    counter(
+        RSA_KEY_STOCK_MISSES,
+        &["bits"],
+        "RSA keys of a size that is kept in stock, asked for when there was none, by size in bits.",
+    )
+    .starting(KEY_BITS),
     gauge(SIGNER_QUEUE, &["key"], "Signatures that wait for a managed key, by key."),
     gauge(SIGNER_RUNNING, &["key"], "Calls that the backend of a managed key works at, stuck ones included, by key."),
     gauge(
@@ -581,6 +597,7 @@ mod tests {
                     "_limit",
                     "_entries",
                     "_queue",
+                    "_stock",
                     "_open",
                     "_running",
                     "_certificates",

@@ -43,6 +43,7 @@ fn private_keys_in_answers_and_imports_are_secrets_until_the_last_write() {
         ("http/secrets/pki/import.rs", "fn given(field: &'static str, fields: &mut Fields) -> Result<Secret>"),
         ("pki/mount/settings/external_policy.rs", "pub client_bundle: Secret,"),
         ("server/renewal.rs", "fn in_pem(key: &Secret) -> Secret"),
+        ("keys/pool/stock.rs", "ready: VecDeque<PrivateKey>,"),
         ("http/secrets/answer.rs", "Rendered(PartlySecret),"),
         ("http/secrets/answer.rs", "pub token: Secret,"),
         ("cli/certify.rs", "private_key: Secret,"),

@@ -131,6 +131,7 @@ fn closed_set(label: &str) -> BTreeSet<String> {
             writes.into_iter().chain(reads).map(str::to_owned).collect()
         }
         "lane" => ["small", "medium", "large"].map(str::to_owned).to_vec(),
+        "bits" => ["2048", "3072", "4096"].map(str::to_owned).to_vec(),
         "part" => ["system", "mount", "crls"].map(str::to_owned).to_vec(),
         // Where operators mounted the method.
         "mount" => ["auth/cloudb/", "pki/"].map(str::to_owned).to_vec(),

@@ -17,7 +17,7 @@ use signet::fields::Fields;
 use signet::http::settings::Settings;
 use signet::http::state::Shared;
 use signet::keys::signing::Signers;
-use signet::keys::{CloudSettings, Libraries};
+use signet::keys::{CloudSettings, Libraries, StockSizes};
 use signet::nodes::SKEW_LIMIT;
 use signet::outbound::Reach;
 use signet::server::tls::Certificate;
@@ -194,6 +194,7 @@ impl Builder {
             pkcs11_libraries: self.libraries.clone(),
             cloud: self.cloud.clone(),
             signers: self.signers.clone(),
+            rsa_key_stock: StockSizes::default(),
             logins: LoginSettings { reach: Reach { loopback: true }, cloudb: self.cloudb.clone() },
             settings: self.settings.clone(),
             audit: self.audit.clone(),

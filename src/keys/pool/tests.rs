@@ -146,7 +146,7 @@ fn every_lane_has_its_thread_and_a_thread_takes_its_lanes_in_turns() {
         queue.lock().closed = seen.len() == 5;
         cheap(spec)
     };
-    pool.0.0.work(THREADS[1], make, false);
+    pool.0.0.work(THREADS[1], &[], make, false);
     assert_eq!(*order.lock().unwrap(), [2048, 3072, 2048, 4096, 2048]);
     assert!(calls.into_iter().all(|call| call.now_or_never().unwrap().is_ok()));
 }

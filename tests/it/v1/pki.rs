@@ -24,6 +24,7 @@ mod intermediate;
 mod issuer_revocation;
 mod kept;
 mod key_lanes;
+mod key_stock;
 mod keys;
 mod leases;
 mod lists;

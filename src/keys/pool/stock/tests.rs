@@ -1,0 +1,344 @@
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+
+use futures_util::FutureExt as _;
+
+use super::*;
+use crate::documents::MountId;
+use crate::error::{Error, Result};
+use crate::keys::pool::{KeyPool, Task, Watch};
+
+const HERE: MountId = MountId(1);
+const LONG: Duration = Duration::from_secs(3600);
+
+fn sizes(rsa_2048: usize, rsa_3072: usize, rsa_4096: usize) -> StockSizes {
+    StockSizes { rsa_2048, rsa_3072, rsa_4096 }
+}
+
+/// A key that costs nothing, whatever was asked for.
+fn cheap(_: KeySpec) -> Result<PrivateKey> {
+    PrivateKey::generate(KeySpec::new("ec", 256)?)
+}
+
+/// A pool without threads of a process that nobody asks for anything.
+fn quiet() -> KeyPool {
+    KeyPool::idle_with(|| LONG, 2)
+}
+
+/// Keys of 2048, 3072 and 4096 bits that are ready.
+fn ready(pool: &KeyPool) -> [usize; 3] {
+    pool.0.0.lock().stock.0.each_ref().map(|shelf| shelf.ready.len())
+}
+
+/// That it comes about before the test gives up.
+fn soon(mut done: impl FnMut() -> bool) -> bool {
+    for _ in 0..2000 {
+        if done() {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    false
+}
+
+/// What is there at once.
+fn at_once(pool: &KeyPool, spec: KeySpec) -> Option<PrivateKey> {
+    pool.generate(spec, HERE, &Watch::ALWAYS).now_or_never().map(|key| key.unwrap())
+}
+
+#[test]
+fn a_stock_fills_while_nobody_asks_and_again_after_a_key_was_taken() {
+    let pool = quiet();
+    pool.staff(cheap);
+    assert_eq!(ready(&pool), [0, 0, 0]);
+    pool.stock(sizes(5, 2, 1));
+    assert!(soon(|| ready(&pool) == [5, 2, 1]));
+    for spec in [KeySpec::RSA_2048, KeySpec::RSA_2048, KeySpec::RSA_4096] {
+        assert!(at_once(&pool, spec).is_some());
+    }
+    assert!(soon(|| ready(&pool) == [5, 2, 1]));
+    // No more than are wanted, however long it takes.
+    thread::sleep(Duration::from_millis(50));
+    assert_eq!(ready(&pool), [5, 2, 1]);
+    pool.stock(sizes(1, 0, 1));
+    assert_eq!(ready(&pool), [1, 0, 1]);
+    assert!(at_once(&pool, KeySpec::RSA_3072).is_none());
+}
+
+#[test]
+fn no_key_is_made_before_anybody_asks_when_the_stock_is_off_or_somebody_asks_for_something() {
+    static MADE: AtomicUsize = AtomicUsize::new(0);
+    fn counted(spec: KeySpec) -> Result<PrivateKey> {
+        MADE.fetch_add(1, Ordering::Relaxed);
+        cheap(spec)
+    }
+    let off = quiet();
+    off.staff(counted);
+    let busy = KeyPool::idle_with(|| Duration::from_millis(1), 2);
+    busy.staff(counted);
+    busy.stock(sizes(3, 3, 3));
+    thread::sleep(Duration::from_millis(200));
+    assert_eq!(MADE.load(Ordering::Relaxed), 0);
+    assert_eq!((ready(&off), ready(&busy)), ([0; 3], [0; 3]));
+}
+
+#[tokio::test]
+async fn a_key_goes_to_one_caller_alone_and_who_finds_none_waits_for_one() {
+    let pool = quiet();
+    pool.staff(cheap);
+    pool.stock(sizes(64, 0, 0));
+    assert!(soon(|| ready(&pool) == [64, 0, 0]));
+    let (callers, each) = (16, 25);
+    let taken = Arc::new(Mutex::new(Vec::new()));
+    let threads = (0..callers).map(|_| {
+        let (pool, taken) = (pool.clone(), Arc::clone(&taken));
+        thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            for _ in 0..each {
+                let key = runtime.block_on(pool.generate(KeySpec::RSA_2048, HERE, &Watch::ALWAYS)).unwrap();
+                taken.lock().unwrap().push(key.public().bits().to_vec());
+            }
+        })
+    });
+    threads.collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().unwrap());
+    let taken = taken.lock().unwrap();
+    assert_eq!((taken.len(), taken.iter().collect::<BTreeSet<_>>().len()), (callers * each, callers * each));
+}
+
+/// Threads that tell when they begin a key, and end the first ones when the test says so, each on its own.
+fn stepped(pool: &KeyPool) -> (mpsc::Receiver<KeySpec>, Vec<mpsc::Sender<()>>) {
+    let (begin, begun) = mpsc::channel();
+    let (ends, waits): (Vec<_>, Vec<_>) = (0..4).map(|_| mpsc::channel::<()>()).unzip();
+    let waits: Vec<_> = waits.into_iter().map(Mutex::new).collect();
+    let shared = Arc::new((waits, AtomicUsize::new(0)));
+    pool.staff(move |spec| {
+        let (waits, made) = &*shared;
+        let n = made.fetch_add(1, Ordering::SeqCst);
+        // The test may be over.
+        let _ = begin.send(spec);
+        let wait = waits.get(n).ok_or_else(|| Error::internal("one more than the test looks at"))?;
+        wait.lock().unwrap().recv().map_err(Error::internal)?;
+        cheap(spec)
+    });
+    (begun, ends)
+}
+
+#[tokio::test]
+async fn a_key_in_the_making_for_the_stock_goes_to_whoever_waits_for_one_of_its_size() {
+    let pool = KeyPool::idle_with(|| LONG, 1);
+    let (begun, ends) = stepped(&pool);
+    pool.stock(sizes(1, 0, 0));
+    assert!(begun.recv().unwrap() == KeySpec::RSA_2048);
+    let mut first = Box::pin(pool.generate(KeySpec::RSA_2048, HERE, &Watch::ALWAYS));
+    // The other thread for such keys begins one for the caller.
+    assert!((&mut first).now_or_never().is_none());
+    assert!(begun.recv().unwrap() == KeySpec::RSA_2048);
+    let mut second = Box::pin(pool.generate(KeySpec::RSA_2048, HERE, &Watch::ALWAYS));
+    assert!((&mut second).now_or_never().is_none());
+    ends[0].send(()).unwrap();
+    let handed = tokio::time::timeout(Duration::from_secs(20), second).await;
+    assert!(handed.expect("the key lies in the stock").is_ok());
+    ends[1].send(()).unwrap();
+    assert!(tokio::time::timeout(Duration::from_secs(20), first).await.expect("a key was lost").is_ok());
+}
+
+#[test]
+fn a_thread_that_fills_turns_to_callers_after_one_key_and_fills_on_when_they_are_served() {
+    let pool = KeyPool::idle_with(|| LONG, 1);
+    let queue = &pool.0.0;
+    pool.stock(sizes(2, 0, 0));
+    let fill = |task: Option<Task>| matches!(task, Some(Task::Fill(spec, 1)) if spec == KeySpec::RSA_2048);
+    assert!(fill(queue.next(&[Lane::Small], &[Lane::Small])));
+    let mut call = Box::pin(pool.generate(KeySpec::RSA_2048, HERE, &Watch::ALWAYS));
+    assert!((&mut call).now_or_never().is_none());
+    assert!(queue.pause(&queue.lock()).is_some(), "a caller waits");
+    let Some(Task::Answer(_, job)) = queue.next(&[Lane::Small], &[Lane::Small]) else { panic!("the caller is first") };
+    queue.filled(KeySpec::RSA_2048, cheap(KeySpec::RSA_2048), 1, Duration::ZERO);
+    assert!(queue.pause(&queue.lock()).is_some(), "a key for a caller is in the making");
+    let _ = job.answer.send(cheap(job.spec));
+    queue.lock().at_work -= 1;
+    assert!(queue.pause(&queue.lock()).is_none());
+    assert!(call.now_or_never().unwrap().is_ok());
+    assert!(fill(queue.next(&[Lane::Small], &[Lane::Small])));
+    assert!(queue.lock().stock.is_full());
+}
+
+#[test]
+fn threads_fill_what_their_lanes_allow_small_keys_first_and_never_large_ones() {
+    let mut stock = Stock::default();
+    drop(stock.keep(sizes(1, 1, 1)));
+    let [first, second, third] = crate::keys::pool::FILLS;
+    assert!(stock.missing(first) == Some(KeySpec::RSA_2048));
+    assert!(stock.missing(third).is_none(), "it is free for medium keys");
+    for spec in SPECS {
+        assert!(stock.missing(second) == Some(spec));
+        stock.begin(spec);
+    }
+    assert!(stock.missing(second).is_none() && stock.is_full() && stock.making() == 3);
+    assert!(stock.end(KeySpec::RSA_3072, None).is_none());
+    assert!(stock.missing(first).is_none() && stock.missing(second) == Some(KeySpec::RSA_3072));
+    drop(stock.keep(sizes(0, 1, 1)));
+    assert!(stock.end(KeySpec::RSA_2048, cheap(KeySpec::RSA_2048).ok()).is_some(), "not wanted any more");
+    assert!(stock.take(KeySpec::new("rsa", 8192).unwrap()).is_none());
+}
+
+#[test]
+fn a_key_that_cannot_be_made_is_tried_again_later_and_ends_no_thread() {
+    let pool = quiet();
+    let tried = Arc::new(AtomicUsize::new(0));
+    let also = Arc::clone(&tried);
+    pool.staff(move |spec| match (also.fetch_add(1, Ordering::Relaxed), spec) {
+        (0, _) => panic!("in the library"),
+        (1, _) => Err(Error::internal("no randomness")),
+        (_, spec) => cheap(spec),
+    });
+    pool.stock(sizes(1, 0, 0));
+    assert!(soon(|| tried.load(Ordering::Relaxed) > 0));
+    thread::sleep(Duration::from_millis(200));
+    assert!(tried.load(Ordering::Relaxed) <= 2, "again and again");
+    // Callers do not wait for that.
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let mut ask = || runtime.block_on(pool.generate(KeySpec::RSA_2048, HERE, &Watch::ALWAYS)).is_ok();
+    assert!(soon(&mut ask) && ask());
+    pool.0.0.lock().pace.from = None;
+    pool.stock(sizes(1, 0, 0));
+    assert!(soon(|| ready(&pool) == [1, 0, 0]));
+}
+
+#[test]
+fn filling_keeps_to_what_others_leave() {
+    let (now, rest) = (Instant::now(), Duration::from_millis(200));
+    let mut pace = Pace::on(8);
+    assert_eq!((pace.abreast(), pace.pause(now)), (2, None));
+    assert_eq!((Pace::on(1).abreast(), Pace::on(0).abreast()), (1, 1));
+    // Both were in the way of somebody, perhaps of each other: one is left.
+    pace.done(2, rest, now);
+    pace.done(2, rest, now);
+    assert_eq!((pace.abreast(), pace.pause(now)), (1, None));
+    // Alone and still in the way: none for a while.
+    pace.done(1, rest, now);
+    assert_eq!(pace.pause(now + rest / 2), Some(rest / 2));
+    assert_eq!(pace.pause(now + rest), None);
+    (1..EASY).for_each(|_| pace.done(1, Duration::ZERO, now));
+    assert_eq!(pace.abreast(), 1);
+    pace.done(1, Duration::ZERO, now);
+    assert_eq!(pace.abreast(), 2);
+    (0..EASY).for_each(|_| pace.done(2, Duration::ZERO, now));
+    assert_eq!(pace.abreast(), 2, "no more than the limit");
+    pace.failed(now);
+    assert_eq!(pace.pause(now), Some(AFTER_FAILURE));
+}
+
+/// The end of a server waits for nothing.
+#[test]
+fn the_stock_is_dropped_with_the_last_handle_while_a_key_is_in_the_making() {
+    let pool = KeyPool::idle_with(|| LONG, 1);
+    let (begun, ends) = stepped(&pool);
+    pool.stock(sizes(2, 0, 0));
+    begun.recv().unwrap();
+    ends[0].send(()).unwrap();
+    begun.recv().unwrap();
+    let queue = Arc::clone(&pool.0.0);
+    assert_eq!(ready(&pool), [1, 0, 0]);
+    let ended = Instant::now();
+    drop(pool);
+    assert!(ended.elapsed() < Duration::from_secs(1));
+    assert_eq!(queue.lock().stock.0[0].ready.len(), 0);
+    ends[1].send(()).unwrap();
+    assert!(soon(|| Arc::strong_count(&queue) == 1), "a thread lives on");
+    assert_eq!(queue.lock().stock.0[0].ready.len(), 0, "the key that came late");
+}
+
+/// Nobody can write a key into a log: keys have no such form. And nobody gets the same one again.
+#[test]
+fn what_is_in_stock_is_a_private_key_of_its_size_and_two_are_never_the_same() {
+    let pool = quiet();
+    pool.staff(PrivateKey::generate);
+    pool.stock(sizes(2, 0, 0));
+    assert!(soon(|| ready(&pool) == [2, 0, 0]));
+    let keys = [(); 2].map(|()| at_once(&pool, KeySpec::RSA_2048).unwrap());
+    assert!(keys.iter().all(|key| key.kind() == KeySpec::RSA_2048.kind()));
+    assert!(keys[0].public() != keys[1].public());
+    let again = PrivateKey::from_pkcs8(keys[0].to_pkcs8().unwrap().expose()).unwrap();
+    assert!(again.public() == keys[0].public());
+}
+
+/// The largest prime of an RSA key, as the crypto library has it in memory: words, the lowest first. They are the
+/// complement of what they stand for, so that they are not found themselves.
+#[cfg(target_os = "linux")]
+fn hidden_prime(key: &PrivateKey) -> Vec<u64> {
+    let (_, der) = key.traditional().unwrap();
+    let mut rest = after_header(der.expose());
+    let mut number = || {
+        let body = after_header(rest);
+        let length = match rest[1] {
+            0x81 => usize::from(rest[2]),
+            0x82 => usize::from(rest[2]) << 8 | usize::from(rest[3]),
+            short => usize::from(short),
+        };
+        let (number, after) = body.split_at(length);
+        rest = after;
+        number
+    };
+    // RFC 8017, A.1.2: version, modulus, both exponents, the first prime.
+    let prime = [(); 5].map(|()| number())[4].strip_prefix(&[0]).unwrap();
+    prime.rchunks_exact(8).map(|word| !u64::from_be_bytes(word.try_into().unwrap())).collect()
+}
+
+/// A DER value without its tag and length.
+#[cfg(target_os = "linux")]
+fn after_header(der: &[u8]) -> &[u8] {
+    &der[if der[1] < 0x80 { 2 } else { 2 + usize::from(der[1] & 0x7F) }..]
+}
+
+/// How often a hidden number stands in the memory that this process may write to.
+#[cfg(target_os = "linux")]
+fn copies(hidden: &[u64]) -> usize {
+    use std::io::{Read as _, Seek as _, SeekFrom};
+    let mut memory = std::fs::File::open("/proc/self/mem").unwrap();
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let mut buffer = vec![0_u8; 1 << 16];
+    let own = buffer.as_ptr() as u64..buffer.as_ptr() as u64 + (1 << 16);
+    let (mut found, mut matched) = (0, 0);
+    for line in maps.lines().filter(|line| line.contains(" rw-p ")) {
+        let (from, to) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
+        let [from, to] = [from, to].map(|at| u64::from_str_radix(at, 16).unwrap());
+        // Others may give back what they had.
+        if memory.seek(SeekFrom::Start(from)).is_err() {
+            continue;
+        }
+        let mut at = from;
+        while at < to {
+            let wanted = usize::try_from(to - at).unwrap().min(buffer.len());
+            let Ok(()) = memory.read_exact(&mut buffer[..wanted]) else { break };
+            for (n, word) in buffer[..wanted].chunks_exact(8).enumerate() {
+                let is_own = own.contains(&(at + n as u64 * 8));
+                let next = !u64::from_le_bytes(word.try_into().unwrap()) == hidden[matched];
+                matched = if next && !is_own { matched + 1 } else { 0 };
+                if matched == hidden.len() {
+                    (found, matched) = (found + 1, 0);
+                }
+            }
+            at += wanted as u64;
+        }
+        matched = 0;
+    }
+    buffer.fill(0);
+    found
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn keys_that_go_unused_are_overwritten_in_memory() {
+    let pool = quiet();
+    pool.staff(PrivateKey::generate);
+    pool.stock(sizes(1, 0, 0));
+    assert!(soon(|| ready(&pool) == [1, 0, 0]));
+    let hidden = hidden_prime(&pool.0.0.lock().stock.0[0].ready[0]);
+    assert_eq!(hidden.len(), 16);
+    assert!(copies(&hidden) > 0, "it is looked for in a form that it does not have");
+    pool.stock(StockSizes::default());
+    assert_eq!(copies(&hidden), 0);
+}
