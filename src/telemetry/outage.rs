@@ -4,11 +4,16 @@
 //! then. All of them have the same to say. [`STORE`] lets the first say it and counts the others; when the store has
 //! answered for a while without a failure it says that the outage is over. An outage that comes back soon has to stay
 //! away for longer before it counts as over, so that a store that comes and goes does not fill the log either.
+//!
+//! Whatever else is out of reach, such as a device or a provider, is told by [`others`] in the same way.
+
+mod others;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+pub use self::others::OTHERS;
 use crate::error::{Error, Kind};
 
 /// How long nothing may fail before an outage is over.
@@ -110,6 +115,12 @@ impl Outage {
         self.on.store(false, Ordering::Relaxed);
         Some(Over { seconds: (over.last - over.began).as_secs(), failures: over.failures })
     }
+
+    /// Whether the last one is so long ago that another would be a new one.
+    fn is_forgotten(&self, now: Instant) -> bool {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.now.is_none() && state.ended.is_none_or(|ended| now.saturating_duration_since(ended) >= SAME)
+    }
 }
 
 /// Warns that something was not done which the server does by itself.
@@ -120,9 +131,9 @@ pub fn not_done(what: &str, error: &Error) {
 }
 
 /// What is to be logged of an error: its text, and its cause where that says more. Nothing of a failure of the store,
-/// which is told by itself.
+/// which is told by itself, nor of something else that is out of reach and was told before.
 pub fn told(error: &Error) -> Option<String> {
-    told_of(error.kind(), error.text(), error).filter(|_| !is_late(error.kind(), error))
+    told_of(error.kind(), error.text(), error)
 }
 
 /// As [`told`], of an error whose text stands elsewhere.
@@ -133,15 +144,19 @@ pub fn told_of(kind: Kind, text: &str, error: &Error) -> Option<String> {
         None if text.is_empty() => error.to_string(),
         None => text.to_owned(),
     };
-    if kind != Kind::Unavailable || !text.contains(OF_THE_STORE) {
-        return Some(why);
+    if kind == Kind::Unavailable && text.contains(OF_THE_STORE) {
+        if text.contains(STOPPED) {
+            tracing::debug!("{why}")
+        } else {
+            STORE.fails(&why)
+        }
+        return None;
     }
-    if text.contains(STOPPED) {
-        tracing::debug!("{why}")
-    } else {
-        STORE.fails(&why)
+    match kind {
+        Kind::Unavailable if is_late(kind, error) => None,
+        Kind::Unavailable | Kind::BadGateway => OTHERS.told(text, why),
+        _ => Some(why),
     }
-    None
 }
 
 /// Whether an error says no more than that something took too long while the store is away.
