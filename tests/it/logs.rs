@@ -1,6 +1,7 @@
 //! What the server writes on standard error, as whoever runs it reads it: a line for every request, and an outage of
 //! the store, and of whatever else, told once.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,7 @@ use serde_json::{Value, json};
 use crate::cluster;
 use crate::process::{Dev, dev_with, signet};
 use crate::provider::{Fault, Provider, RESOURCE, S1, TENANT};
+use crate::source::sources;
 use crate::support::{Client, send};
 
 const ID: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
@@ -221,4 +223,39 @@ async fn a_provider_of_logins_that_is_away_is_told_once_and_once_more_when_it_is
     assert_eq!(told.len(), 2, "{log}");
     assert!(told[0].contains("not said again until it is over") && told[1].contains("failures=8"), "{log}");
     dev.terminate();
+}
+
+/// Where an error is logged that does not go by `telemetry::outage`: what happens once, at the start, at the stop, when
+/// somebody asks for it, or ever more seldom.
+const ONCE: [(&str, usize); 15] = [
+    ("audit/writer.rs", 1),
+    ("auth/login/cloudb/rotate/begin.rs", 1),
+    ("http/secrets/pki/lists.rs", 1),
+    ("keys/actor/tasks.rs", 1),
+    ("keys/actor/threads.rs", 1),
+    ("keys/managed/view.rs", 1),
+    ("keys/pool.rs", 2),
+    ("server.rs", 5),
+    ("server/capacity.rs", 1),
+    ("server/notify.rs", 2),
+    ("server/operator.rs", 1),
+    ("server/renewal.rs", 1),
+    ("server/tls.rs", 1),
+    ("storage/embedded/checkpoint.rs", 1),
+    ("storage/embedded/writer.rs", 1),
+];
+
+#[test]
+fn an_error_that_may_come_again_and_again_is_logged_by_way_of_the_outage() {
+    let mut found: BTreeMap<String, usize> = BTreeMap::new();
+    for source in sources().iter().filter(|source| !source.path.starts_with("cli/")) {
+        for level in ["warn!(", "error!("] {
+            let said = source.code.split(level).skip(1).map(|rest| rest.split_once(';').map_or(rest, |(said, _)| said));
+            let errors = said.filter(|said| ["{error}", "%error", "{e}", "%e,"].iter().any(|part| said.contains(part)));
+            *found.entry(source.path.clone()).or_default() += errors.count();
+        }
+    }
+    found.retain(|_, count| *count > 0);
+    let once = ONCE.map(|(path, count)| (path.to_owned(), count));
+    assert_eq!(found, BTreeMap::from(once), "is it said again every time? then telemetry::outage is for it");
 }
