@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use super::{Outage, Over};
+use super::one::{Outage, Over};
 
 /// Most that are told one by one. Whatever fails beside them is one: so an outage of everything is told in fewer than
 /// twenty lines, those of the store included.
