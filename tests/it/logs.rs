@@ -187,7 +187,7 @@ async fn an_outage_of_the_database_is_told_once_and_its_end_once_and_the_metrics
 }
 
 #[actix_web::test]
-async fn a_provider_of_logins_that_is_away_is_told_once_and_once_more_when_it_is_over() {
+async fn a_provider_of_logins_that_refuses_the_server_is_told_once_and_once_more_when_it_is_over() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
     let provider = Provider::start();
@@ -207,9 +207,9 @@ async fn a_provider_of_logins_that_is_away_is_told_once_and_once_more_when_it_is
     let login = json!({ "role": "r", "jwt": jwt, "subscription_id": S1, "resource_group_name": "rg1",
         "vm_name": "web" });
     let before = read(&log).lines().count();
-    provider.fault(Fault::status("/virtualMachines/", 10_000, 503));
+    provider.fault(Fault::status("/virtualMachines/", 10_000, 403));
     for refused in join_all((0..8).map(|_| client.post("auth/cloudb/login", login.clone()))).await {
-        assert_eq!(refused.status, 503, "{}", refused.text);
+        assert_eq!(refused.status, 502, "{}", refused.text);
     }
     provider.lock().faults.clear();
     assert_eq!(client.post("auth/cloudb/login", login).await.status, 200);
