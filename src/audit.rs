@@ -36,6 +36,7 @@ pub use self::writer::Writer;
 use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
 use crate::telemetry;
+use crate::telemetry::outage::OTHERS;
 
 /// What an answer may take to be recorded when its request has used up all of its time.
 const GRACE: Duration = Duration::from_secs(1);
@@ -121,7 +122,10 @@ async fn took(device: &dyn Device, asked: &[u8], entry: &Entry<'_>, until: Insta
         Ok(Err(_)) => "it panicked".to_owned(),
         Err(_) => "it took too long".to_owned(),
     };
-    tracing::error!(request = entry.request.id, device = device.name(), "an audit entry was not taken: {why}");
+    let what = format!("audit device {}", device.name());
+    if let Some(why) = OTHERS.told(&what, format!("{what}: an entry was not taken: {why}")) {
+        tracing::error!(request = entry.request.id, "{why}");
+    }
     false
 }
 

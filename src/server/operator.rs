@@ -31,6 +31,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::error::{Error, Kind, Result};
 use crate::http::state::Shared;
 use crate::storage::Storage;
+use crate::telemetry::outage::OTHERS;
 pub use client::Client;
 use context::Context;
 pub use root_token::{ROOT_NAME, audit, new_root_token};
@@ -90,7 +91,10 @@ async fn serve(listener: UnixListener, context: Rc<Context>) {
                     conversations.spawn_local(converse(stream, Rc::clone(&context), free));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the operator's socket takes no connection");
+                    let what = "the operator's socket takes no connection";
+                    if let Some(why) = OTHERS.told(what, format!("{what}: {error}")) {
+                        tracing::warn!("{why}");
+                    }
                     tokio::time::sleep(PAUSE).await;
                 }
             },

@@ -11,7 +11,7 @@ use crate::telemetry;
 const SWEEP: Duration = Duration::from_secs(30);
 /// Between two looks at which rotated secrets are due.
 const ROTATE: Duration = Duration::from_secs(1);
-/// Between two upkeeps of the metrics.
+/// Between two upkeeps of the metrics, and two looks at what failed.
 const UPKEEP: Duration = Duration::from_secs(5);
 
 /// Removes ended tokens now and then. They are refused from the moment they end; this frees the rows.
@@ -49,10 +49,11 @@ pub(super) async fn follow(shared: Arc<Shared>) {
     shared.nodes.follow().await;
 }
 
-/// Moves what was measured into its place.
+/// Moves what was measured into its place, and tells what is out of reach no more.
 pub(super) async fn metrics() {
     loop {
         tokio::time::sleep(UPKEEP).await;
         telemetry::metrics_upkeep();
+        telemetry::outage::OTHERS.look();
     }
 }

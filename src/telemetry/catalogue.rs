@@ -214,6 +214,8 @@ pub const CHANGES_POLLS: &str = "signet_changes_polls_total";
 pub const CHANGES_RELOADS: &str = "signet_changes_reloads_total";
 /// How far this machine's clock is from the database's, either way.
 pub const CLOCK_SKEW_SECONDS: &str = "signet_clock_skew_seconds";
+/// When a backup beside this server last succeeded, epoch seconds; 0 before the first since the start.
+pub const BACKUP_LAST_SUCCESS: &str = "signet_backup_last_success_timestamp_seconds";
 /// Requests at the project store, waiting ones included.
 pub const PROJECTS_QUEUE: &str = "signet_projects_queue";
 /// Reloads of the TLS certificate, by result.
@@ -517,6 +519,11 @@ pub const CATALOGUE: &[Metric] = &[
     gauge(DATA_KEY_TERM, &[], "The number of the data key that stored values are sealed with."),
     seconds(DATA_KEY_AGE_SECONDS, &[], "Age of the data key that stored values are sealed with."),
     gauge(DATA_KEY_OLDER_VALUES, &[], "Stored values that are sealed with earlier data keys, since they were counted."),
+    seconds(
+        BACKUP_LAST_SUCCESS,
+        &[],
+        "When a backup beside this server last succeeded, epoch seconds; 0 before the first since the start.",
+    ),
     gauge(PROJECTS_QUEUE, &[], "Requests at the project store, waiting ones included."),
     counter(TLS_RELOADS, &["result"], "Reloads of the TLS certificate, by result.").starting(RESULTS),
     histogram(

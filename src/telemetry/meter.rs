@@ -8,8 +8,8 @@ use metrics::{Counter, Histogram, Label};
 use super::catalogue::{HTTP_REQUESTS, HTTP_SECONDS};
 
 /// The statuses that answers have; anything else is counted as the last one.
-const STATUSES: [u16; 19] =
-    [200, 201, 202, 204, 304, 400, 403, 404, 405, 409, 412, 413, 415, 429, 431, 500, 502, 503, 0];
+const STATUSES: [u16; 21] =
+    [200, 201, 202, 204, 304, 400, 401, 403, 404, 405, 409, 412, 413, 415, 422, 429, 431, 500, 502, 503, 0];
 
 /// The access metrics of one route.
 pub struct RouteMeter {

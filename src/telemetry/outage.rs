@@ -4,19 +4,15 @@
 //! then. All of them have the same to say. [`STORE`] lets the first say it and counts the others; when the store has
 //! answered for a while without a failure it says that the outage is over. An outage that comes back soon has to stay
 //! away for longer before it counts as over, so that a store that comes and goes does not fill the log either.
+//!
+//! Whatever else is out of reach, such as a device or a provider, is told by [`OTHERS`] in the same way.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+mod one;
+mod others;
 
+pub use self::one::Outage;
+pub use self::others::OTHERS;
 use crate::error::{Error, Kind};
-
-/// How long nothing may fail before an outage is over.
-const QUIET: Duration = Duration::from_secs(5);
-/// How long at most, for one that comes back.
-const LONGEST_QUIET: Duration = Duration::from_secs(120);
-/// An outage that begins this long after the last one is that one.
-const SAME: Duration = Duration::from_secs(60);
 
 /// How the texts of the store's failures begin, wherever they are quoted.
 const OF_THE_STORE: &str = "storage: ";
@@ -26,92 +22,6 @@ const STOPPED: &str = "storage: stopped";
 /// The store of this process.
 pub static STORE: Outage = Outage::new();
 
-/// Whether something fails at present, and what was said of it.
-pub struct Outage {
-    on: AtomicBool,
-    state: Mutex<State>,
-}
-
-#[derive(Clone, Copy)]
-struct State {
-    /// The outage that is on.
-    now: Option<Now>,
-    /// When the last one was over.
-    ended: Option<Instant>,
-    quiet: Duration,
-}
-
-#[derive(Clone, Copy)]
-struct Now {
-    began: Instant,
-    last: Instant,
-    failures: u64,
-}
-
-/// An outage that is over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Over {
-    seconds: u64,
-    failures: u64,
-}
-
-impl Outage {
-    const fn new() -> Self {
-        Self { on: AtomicBool::new(false), state: Mutex::new(State { now: None, ended: None, quiet: QUIET }) }
-    }
-
-    /// Whether it is on.
-    pub fn is_on(&self) -> bool {
-        self.on.load(Ordering::Relaxed)
-    }
-
-    /// To be called with every failure, and why.
-    pub fn fails(&self, why: &str) {
-        if self.note(Instant::now()) {
-            tracing::error!(
-                "the store fails: {why}; what needs it is answered 503 meanwhile, and this is not said again until it \
-                 is over"
-            );
-        } else {
-            tracing::debug!("the store fails: {why}");
-        }
-    }
-
-    /// To be called now and then while the store answers.
-    pub fn answers(&self) {
-        if let Some(Over { seconds, failures }) = self.over(Instant::now()) {
-            tracing::warn!(seconds, failures, "the store answers again: the outage is over");
-        }
-    }
-
-    /// Counts a failure; whether it is the first.
-    fn note(&self, now: Instant) -> bool {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(outage) = &mut state.now {
-            (outage.last, outage.failures) = (now, outage.failures + 1);
-            return false;
-        }
-        let again = state.ended.is_some_and(|ended| now.saturating_duration_since(ended) < SAME);
-        state.quiet = if again { (state.quiet * 2).min(LONGEST_QUIET) } else { QUIET };
-        state.now = Some(Now { began: now, last: now, failures: 1 });
-        self.on.store(true, Ordering::Relaxed);
-        true
-    }
-
-    /// The outage, if it is over by now.
-    fn over(&self, now: Instant) -> Option<Over> {
-        if !self.is_on() {
-            return None;
-        }
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let quiet = state.quiet;
-        let over = state.now.take_if(|outage| now.saturating_duration_since(outage.last) >= quiet)?;
-        state.ended = Some(now);
-        self.on.store(false, Ordering::Relaxed);
-        Some(Over { seconds: (over.last - over.began).as_secs(), failures: over.failures })
-    }
-}
-
 /// Warns that something was not done which the server does by itself.
 pub fn not_done(what: &str, error: &Error) {
     if let Some(why) = told(error) {
@@ -120,9 +30,9 @@ pub fn not_done(what: &str, error: &Error) {
 }
 
 /// What is to be logged of an error: its text, and its cause where that says more. Nothing of a failure of the store,
-/// which is told by itself.
+/// which is told by itself, nor of something else that is out of reach and was told before.
 pub fn told(error: &Error) -> Option<String> {
-    told_of(error.kind(), error.text(), error).filter(|_| !is_late(error.kind(), error))
+    told_of(error.kind(), error.text(), error)
 }
 
 /// As [`told`], of an error whose text stands elsewhere.
@@ -133,15 +43,19 @@ pub fn told_of(kind: Kind, text: &str, error: &Error) -> Option<String> {
         None if text.is_empty() => error.to_string(),
         None => text.to_owned(),
     };
-    if kind != Kind::Unavailable || !text.contains(OF_THE_STORE) {
-        return Some(why);
+    if kind == Kind::Unavailable && text.contains(OF_THE_STORE) {
+        if text.contains(STOPPED) {
+            tracing::debug!("{why}")
+        } else {
+            STORE.fails(&why)
+        }
+        return None;
     }
-    if text.contains(STOPPED) {
-        tracing::debug!("{why}")
-    } else {
-        STORE.fails(&why)
+    match kind {
+        Kind::Unavailable if is_late(kind, error) => None,
+        Kind::Unavailable | Kind::BadGateway => OTHERS.told(text, why),
+        _ => Some(why),
     }
-    None
 }
 
 /// Whether an error says no more than that something took too long while the store is away.
@@ -154,40 +68,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_outage_is_told_at_its_begin_and_when_nothing_has_failed_for_a_while() {
-        let (outage, start) = (Outage::new(), Instant::now());
-        let at = |seconds| start + Duration::from_secs(seconds);
-        assert_eq!(outage.over(at(0)), None);
-        assert!(outage.note(at(0)) && outage.is_on());
-        for second in 1..=600 {
-            assert!(!outage.note(at(second)));
-            assert_eq!(outage.over(at(second)), None, "the store answers some and not others");
-        }
-        assert_eq!(outage.over(at(604)), None);
-        assert_eq!(outage.over(at(605)), Some(Over { seconds: 600, failures: 601 }));
-        assert!(!outage.is_on());
-        assert_eq!(outage.over(at(700)), None);
-    }
-
-    #[test]
-    fn a_store_that_comes_and_goes_for_ten_minutes_is_told_in_fewer_than_twenty_lines() {
-        for every in [6, 10, 20, 30, 59] {
-            let (outage, start, mut lines) = (Outage::new(), Instant::now(), 0);
-            for second in 0..600 {
-                let now = start + Duration::from_secs(second);
-                lines += u32::from(second % every == 0 && outage.note(now));
-                lines += u32::from(outage.over(now).is_some());
-            }
-            assert!(lines < 20, "{lines} lines of one that fails every {every} s");
-        }
-    }
-
-    #[test]
     fn the_cause_is_told_beside_the_text_and_once() {
         let told = |error: Error| told(&error).unwrap();
         let cause = || std::io::Error::other("the disk");
-        assert_eq!(told(Error::unavailable("key: away", cause())), "key: away (the disk)");
-        assert_eq!(told(Error::unavailable("key: away (the disk)", cause())), "key: away (the disk)");
+        let once = "key: away (the disk); not said again until it is over";
+        assert_eq!(told(Error::unavailable("key: away", cause())), once);
+        assert_eq!(told(Error::unavailable("key: away (the disk)", cause())), once);
         assert_eq!(told(Error::not_found()), "not found");
+    }
+
+    #[test]
+    fn what_is_out_of_reach_is_told_once_and_a_defect_each_time() {
+        let away = || Error::new(Kind::BadGateway, "provider: refused the credential");
+        assert!(told(&away()).is_some() && told(&away()).is_none());
+        let defect = || Error::internal("a defect");
+        assert!(told(&defect()).is_some() && told(&defect()).is_some());
     }
 }

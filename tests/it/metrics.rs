@@ -18,13 +18,14 @@ use crate::source::sources;
 use crate::support::{Answer, Client};
 
 /// One line of the page: name, labels, value.
-struct Sample {
-    name: String,
-    labels: BTreeMap<String, String>,
-    value: f64,
+pub struct Sample {
+    pub name: String,
+    pub labels: BTreeMap<String, String>,
+    pub value: f64,
 }
 
-fn samples(page: &str) -> Vec<Sample> {
+/// Everything on a page.
+pub fn samples(page: &str) -> Vec<Sample> {
     let lines = page.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines
         .map(|line| {
@@ -53,10 +54,10 @@ pub fn metric_of(name: &str) -> Option<&'static Metric> {
 }
 
 /// Everything that a label may say.
-fn closed_set(label: &str) -> BTreeSet<String> {
+pub fn closed_set(label: &str) -> BTreeSet<String> {
     let operations = [Operation::Read, Operation::List, Operation::Update, Operation::Patch, Operation::Delete];
     let words: Vec<String> = match label {
-        "service" => vec!["secrets".to_owned()],
+        "service" => ["secrets", "projects"].map(str::to_owned).to_vec(),
         "operation" => {
             let signing = ["none", "issue", "sign", "sign_verbatim", "sign_intermediate", "sign_self_issued"];
             let signing = signing.into_iter().chain(["external_policy"]);

@@ -58,6 +58,20 @@ fn what_is_composed_is_published_on_the_loopback_alone_and_has_no_more_rights_th
 }
 
 #[test]
+fn grafana_finds_the_dashboards_and_prometheus_the_rules_where_they_are_mounted() {
+    let compose = yaml("packaging/compose/compose.yaml");
+    let mounted = |service: &str, source: &str, target: &Value| {
+        let volume = format!("{source}:{}:ro", target.as_str().unwrap());
+        assert!(texts(&compose["services"][service]["volumes"]).contains(&volume.as_str()), "{service}: {volume}");
+    };
+    let provider = &yaml("packaging/compose/grafana/dashboards/signet.yml")["providers"][0];
+    mounted("grafana", "../../grafana/dashboards", &provider["options"]["path"]);
+    let rules = &yaml("packaging/compose/prometheus.yml")["rule_files"];
+    mounted("prometheus", "../../grafana/alerts.yml", &rules[0]);
+    assert_eq!(rules.as_array().unwrap().len(), 1);
+}
+
+#[test]
 fn the_container_runs_as_nobody_and_holds_nothing_to_run_but_the_server() {
     let file = std::fs::read_to_string(root().join("packaging/Containerfile")).unwrap();
     let (_, last) = file.rsplit_once("\nFROM ").unwrap();

@@ -11,6 +11,7 @@ use super::route::{Call, Route};
 use super::sys::to_the_end;
 use crate::auth::token::{CreatePath, ROLE_FIELDS, ROLE_SYNONYMS};
 use crate::error::{Error, Result, Warnings};
+use crate::telemetry;
 
 /// What a new token may be given.
 const CREATE: &[&str] = &[
@@ -215,7 +216,7 @@ async fn tidy(call: Call) -> Result<Answer> {
         state.mounts.tokens_ended();
         match end {
             Ok(()) => tracing::info!(removed, "tokens tidied"),
-            Err(error) => tracing::warn!(removed, "tokens not tidied to the end: {error}"),
+            Err(error) => telemetry::not_done("tokens not tidied to the end", &error),
         }
     });
     let started = "Tidy operation successfully started. Any information from the operation will be printed to the \

@@ -44,10 +44,19 @@ impl Limits {
         let mut warnings = Warnings::default();
         if asked.ttl.is_none() && asked.not_after.is_none() && self.authority_default <= self.mount_default {
             let own = Self { mount_default: self.authority_default, ..self };
+            let whose = own.whose_default();
+            // Up to the maximum a lifetime only has to be asked for.
+            let remedy = if own.mount_default == own.mount_max {
+                "give a ttl, and raise max_lease_ttl for it (sys/mounts/…/tune)".to_owned()
+            } else {
+                format!(
+                    "give a ttl, up to {} as things are, or raise default_lease_ttl (sys/mounts/…/tune)",
+                    span(own.mount_max.as_secs())
+                )
+            };
             warnings.add(format!(
-                "ttl: none was given, and {} makes it {}: certificates with the mount's default lifetime outlive this \
-                 CA; give a ttl, and raise max_lease_ttl for it (sys/mounts/…/tune)",
-                own.whose_default(),
+                "ttl: none was given, and {whose} makes it {}: certificates with the mount's default lifetime outlive \
+                 this CA; {remedy}",
                 span(self.authority_default.as_secs())
             ));
         }
@@ -508,8 +517,16 @@ mod tests {
         let (validity, warnings) = for_root(&none, Duration::ZERO, short, NOW).unwrap();
         assert_eq!(validity.not_after.unix_timestamp() - now(), HOUR);
         assert!(warnings[0].contains("the mount's default_lease_ttl makes it 1h"), "{warnings:?}");
+        assert!(
+            warnings[0].contains("give a ttl, up to 87600h as things are, or raise default_lease_ttl"),
+            "{warnings:?}"
+        );
         let (_, warnings) = for_root(&none, Duration::ZERO, LIMITS, NOW).unwrap();
         assert!(warnings[0].contains("the mount's max_lease_ttl makes it 768h"), "{warnings:?}");
+        assert!(
+            warnings[0].ends_with("give a ttl, and raise max_lease_ttl for it (sys/mounts/…/tune)"),
+            "{warnings:?}"
+        );
         let given = RequestedValidity { ttl: Some(Duration::from_secs(60)), ..RequestedValidity::default() };
         assert!(short.for_authority(&given).1.is_empty(), "who asks for it gets it");
     }

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::context::Context;
 use super::wire::{Conversation, Mouth};
 use crate::error::{Error, Result};
+use crate::telemetry::BACKUP_LAST_SUCCESS;
 
 /// Longest time for which the file is held.
 pub(super) const LONGEST: Duration = Duration::from_secs(3600);
@@ -39,6 +40,8 @@ pub(super) fn run<'a>(
             return Err(Error::malformed("release: is what comes after a copy"));
         }
         drop(held);
+        let now = context.shared.clock.now();
+        metrics::gauge!(BACKUP_LAST_SUCCESS).set(now.unix_timestamp() as f64);
         tracing::info!(seconds = started.elapsed().as_secs(), "the database file was held for a backup");
         Ok(json!({ "held": true }))
     }

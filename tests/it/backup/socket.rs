@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::geteuid;
+use signet::clock::Clock;
 
 use super::{backup, operator, run};
 use crate::process::{Dev, dev};
@@ -165,4 +166,23 @@ fn a_database_is_copied_by_its_own_tools() {
     assert!(told.contains("pg_dump or pg_basebackup (docs/backup-postgresql.md)"), "{told}");
     let told = run(operator(&["backup", "--to", "x"], files.path()).arg("--config").arg(&config)).unwrap_err();
     assert!(told.contains("cannot be used with"), "{told}");
+}
+
+#[actix_web::test]
+async fn the_metrics_say_when_a_backup_last_succeeded() {
+    let files = tempfile::tempdir().unwrap();
+    let (folder, copy) = (files.path().join("data"), files.path().join("copy.db"));
+    let dev = start(&folder);
+    let client = dev.client();
+    let last = async || {
+        let page = client.page("/metrics").await.text;
+        let line = page.lines().find_map(|line| line.strip_prefix("signet_backup_last_success_timestamp_seconds "));
+        line.unwrap().parse::<i64>().unwrap()
+    };
+    assert_eq!(last().await, 0);
+    let before = Clock::system().now().unix_timestamp();
+    backup(&folder, &copy).unwrap();
+    let made = last().await;
+    assert!((before..=Clock::system().now().unix_timestamp()).contains(&made), "{made}");
+    dev.terminate();
 }

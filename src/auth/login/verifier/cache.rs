@@ -117,7 +117,9 @@ impl Cache {
         let result = if outcome.is_ok() { "done" } else { "failed" };
         metrics::counter!(telemetry::AUTH_KEY_SET_REFRESHES, "result" => result).increment(1);
         let Found { keys, issuer } = outcome.inspect_err(|error| {
-            tracing::warn!(method = self.method, %error, "the keys of an issuer could not be had");
+            if let Some(why) = telemetry::outage::told(error) {
+                tracing::warn!(method = self.method, "the keys of an issuer could not be had: {why}");
+            }
         })?;
         self.held.store(Some(Arc::new(Held { keys, issuer, at: self.clock.now() })));
         Ok(())

@@ -1,0 +1,139 @@
+//! Something that fails now and then, and when that is to be told.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long nothing may fail before an outage is over.
+const QUIET: Duration = Duration::from_secs(5);
+/// How long at most, for one that comes back.
+const LONGEST_QUIET: Duration = Duration::from_secs(120);
+/// An outage that begins this long after the last one is that one.
+const SAME: Duration = Duration::from_secs(60);
+
+/// Whether something fails at present, and what was said of it.
+pub struct Outage {
+    on: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Clone, Copy)]
+struct State {
+    /// The outage that is on.
+    now: Option<Now>,
+    /// When the last one was over.
+    ended: Option<Instant>,
+    quiet: Duration,
+}
+
+#[derive(Clone, Copy)]
+struct Now {
+    began: Instant,
+    last: Instant,
+    failures: u64,
+}
+
+/// An outage that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Over {
+    pub(super) seconds: u64,
+    pub(super) failures: u64,
+}
+
+impl Outage {
+    /// Nothing fails.
+    pub(super) const fn new() -> Self {
+        Self { on: AtomicBool::new(false), state: Mutex::new(State { now: None, ended: None, quiet: QUIET }) }
+    }
+
+    /// Whether it is on.
+    pub fn is_on(&self) -> bool {
+        self.on.load(Ordering::Relaxed)
+    }
+
+    /// To be called with every failure, and why.
+    pub fn fails(&self, why: &str) {
+        if self.note(Instant::now()) {
+            tracing::error!(
+                "the store fails: {why}; what needs it is answered 503 meanwhile, and this is not said again until it \
+                 is over"
+            );
+        } else {
+            tracing::debug!("the store fails: {why}");
+        }
+    }
+
+    /// To be called now and then while the store answers.
+    pub fn answers(&self) {
+        if let Some(Over { seconds, failures }) = self.over(Instant::now()) {
+            tracing::warn!(seconds, failures, "the store answers again: the outage is over");
+        }
+    }
+
+    /// Counts a failure; whether it is the first.
+    pub(super) fn note(&self, now: Instant) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(outage) = &mut state.now {
+            (outage.last, outage.failures) = (now, outage.failures + 1);
+            return false;
+        }
+        let again = state.ended.is_some_and(|ended| now.saturating_duration_since(ended) < SAME);
+        state.quiet = if again { (state.quiet * 2).min(LONGEST_QUIET) } else { QUIET };
+        state.now = Some(Now { began: now, last: now, failures: 1 });
+        self.on.store(true, Ordering::Relaxed);
+        true
+    }
+
+    /// The outage, if it is over by now.
+    pub(super) fn over(&self, now: Instant) -> Option<Over> {
+        if !self.is_on() {
+            return None;
+        }
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let quiet = state.quiet;
+        let over = state.now.take_if(|outage| now.saturating_duration_since(outage.last) >= quiet)?;
+        state.ended = Some(now);
+        self.on.store(false, Ordering::Relaxed);
+        Some(Over { seconds: (over.last - over.began).as_secs(), failures: over.failures })
+    }
+
+    /// Whether the last one is so long ago that another would be a new one.
+    pub(super) fn is_forgotten(&self, now: Instant) -> bool {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.now.is_none() && state.ended.is_none_or(|ended| now.saturating_duration_since(ended) >= SAME)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outage_is_told_at_its_begin_and_when_nothing_has_failed_for_a_while() {
+        let (outage, start) = (Outage::new(), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(outage.over(at(0)), None);
+        assert!(outage.note(at(0)) && outage.is_on());
+        for second in 1..=600 {
+            assert!(!outage.note(at(second)));
+            assert_eq!(outage.over(at(second)), None, "the store answers some and not others");
+        }
+        assert_eq!(outage.over(at(604)), None);
+        assert_eq!(outage.over(at(605)), Some(Over { seconds: 600, failures: 601 }));
+        assert!(!outage.is_on());
+        assert_eq!(outage.over(at(700)), None);
+    }
+
+    #[test]
+    fn a_store_that_comes_and_goes_for_ten_minutes_is_told_in_fewer_than_twenty_lines() {
+        for every in [6, 10, 20, 30, 59] {
+            let (outage, start, mut lines) = (Outage::new(), Instant::now(), 0);
+            for second in 0..600 {
+                let now = start + Duration::from_secs(second);
+                lines += u32::from(second % every == 0 && outage.note(now));
+                lines += u32::from(outage.over(now).is_some());
+            }
+            assert!(lines < 20, "{lines} lines of one that fails every {every} s");
+        }
+    }
+}
