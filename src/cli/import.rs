@@ -193,10 +193,7 @@ impl Found {
         for (path, key) in &self.keys {
             let read = key.expose_text().map_or_else(|| Err(Error::invalid("must be PEM")), PrivateKey::from_pem);
             let private = read.map_err(|error| Error::invalid(format!("{}: {}", path.display(), error.text())))?;
-            let is_its = |certificate: &Certificate| {
-                certificate.key().kind() == private.kind() && certificate.key().bits() == private.public().bits()
-            };
-            match authorities.iter().any(|(_, certificate)| is_its(certificate)) {
+            match authorities.iter().any(|(_, certificate)| certificate.key() == private.public()) {
                 true => bundle.push(key.expose().to_vec()),
                 false => left(path, "is the key of none of these authorities"),
             }

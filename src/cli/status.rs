@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::io::Write as _;
 
 use serde_json::{Value, json};
-use signet::clock::Clock;
+use signet::clock::{Clock, Time, parse_rfc3339, rfc3339};
 use signet::error::{Error, Kind, Result};
 use signet::x509::certificate::Certificate;
 use signet::x509::crl::Crl;
@@ -20,6 +20,9 @@ use super::who::authorities;
 /// Most issuers of a mount that are looked at, and most lines of what ends next.
 const MOST: usize = 64;
 const SHOWN: usize = 10;
+/// Certificates of a mount that are asked for, those that end next, and how many of all mounts' are told.
+const LEAVES: usize = 20;
+const LEAVES_SHOWN: usize = 5;
 /// An authority that ends within this time is told as wrong, seconds.
 const SOON: i64 = 30 * 86_400;
 /// Clocks that are further apart are told, seconds.
@@ -45,6 +48,8 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     }
     status.rest(&arguments.caller).await?;
     status.ends.sort();
+    status.sort_leaves();
+    status.note_roleless();
     let printed = if arguments.json { writeln!(std::io::stdout(), "{}", status.json()) } else { status.print() };
     printed.map_err(Error::internal)?;
     match status.wrong.len() {
@@ -62,10 +67,28 @@ struct Status {
     facts: Vec<(String, String)>,
     /// When (epoch seconds) and what.
     ends: Vec<(i64, String)>,
+    /// Leaves that end next: when, and the serial number and name of which mount.
+    leaves: Vec<Leaf>,
+    /// Serial numbers of issuers, which are no leaves of the mount that signed them.
+    issuers: BTreeSet<String>,
+    /// Names of those who signed an issuer other than themselves.
+    parents: BTreeSet<String>,
+    /// Mounts without a role, with the name of the issuer.
+    roleless: Vec<(String, String)>,
     notes: Vec<String>,
     wrong: Vec<String>,
     /// Paths that the token may not read.
     closed: BTreeSet<String>,
+}
+
+/// A certificate that is not an issuer's.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Leaf {
+    /// Epoch seconds.
+    ends: i64,
+    mount: String,
+    serial: String,
+    name: String,
 }
 
 impl Status {
@@ -90,7 +113,10 @@ impl Status {
         let mut answer: Value = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
         match reply.status {
             200 => return Ok(Some(answer["data"].take())),
-            403 => drop(self.closed.insert(question.path.to_owned())),
+            403 => {
+                let (path, _) = question.path.split_once('?').unwrap_or((question.path, ""));
+                self.closed.insert(path.to_owned());
+            }
             404 => {}
             status => self.wrong.push(format!("{}: answered {status}", question.path)),
         }
@@ -150,6 +176,11 @@ impl Status {
             let Some(issuer) = self.seen(caller, Question::get(&path)).await? else { continue };
             let Some(link) = issuer["certificate"].as_str().and_then(|text| Link::read(text).ok()) else { continue };
             let name = link.certificate.subject().display();
+            self.issuers.insert(link.certificate.serial().to_string());
+            let parent = link.certificate.issuer().display();
+            if parent != name {
+                self.parents.insert(parent);
+            }
             let is_default = issuers["key_info"][*id]["is_default"] == true;
             if is_default {
                 default = Some(name.clone());
@@ -168,12 +199,45 @@ impl Status {
                 self.wrong.push(format!("{mount}: has no issuer (POST {mount}root/generate/internal makes one)"))
             }
             None => self.wrong.push(format!("{mount}: no issuer is the default (POST {mount}config/issuers)")),
-            Some(_) if roles == 0 && !closed => {
-                self.notes.push(format!("{mount}: has no role (POST {mount}roles/NAME)"))
-            }
+            Some(name) if roles == 0 && !closed => self.roleless.push((mount.to_owned(), name)),
             Some(_) => {}
         }
+        self.leaves(caller, mount).await?;
         self.published(caller, mount).await
+    }
+
+    /// The certificates that end next and are not revoked.
+    async fn leaves(&mut self, caller: &Caller, mount: &str) -> Result<()> {
+        let path = format!("{mount}certs/detailed?order=not_after&limit={LEAVES}");
+        let Some(found) = self.seen(caller, Question::list(&path)).await? else { return Ok(()) };
+        for (serial, info) in found["key_info"].as_object().into_iter().flatten() {
+            let text = |name: &str| info[name].as_str().unwrap_or_default().to_owned();
+            if info["revoked"] == true {
+                continue;
+            }
+            let ends = parse_rfc3339("not_after", &text("not_after"))?.unix_timestamp();
+            let other = || info["dns_names"][0].as_str().unwrap_or(serial).to_owned();
+            let name = Some(text("common_name")).filter(|name| !name.is_empty()).unwrap_or_else(other);
+            self.leaves.push(Leaf { ends, mount: mount.to_owned(), serial: serial.clone(), name });
+        }
+        Ok(())
+    }
+
+    /// An authority that is there for other authorities needs no role.
+    fn note_roleless(&mut self) {
+        for (mount, name) in &self.roleless {
+            if !self.parents.contains(name) {
+                self.notes.push(format!("{mount}: has no role (POST {mount}roles/NAME)"));
+            }
+        }
+    }
+
+    /// The soonest first, without issuers.
+    fn sort_leaves(&mut self) {
+        let issuers = &self.issuers;
+        self.leaves.retain(|leaf| !issuers.contains(&leaf.serial));
+        self.leaves.sort();
+        self.leaves.truncate(LEAVES);
     }
 
     /// What verifiers read: the CRL, and where certificates say that it is.
@@ -213,9 +277,13 @@ impl Status {
 
     fn json(&self) -> Value {
         let ends = self.ends.iter().map(|(at, what)| json!({ "at": day(*at), "what": what }));
+        let leaves = self.leaves.iter().map(
+            |leaf| json!({ "at": at(leaf.ends), "mount": leaf.mount, "serial_number": leaf.serial, "name": leaf.name }),
+        );
         json!({
             "set_up": self.facts.iter().map(|(name, text)| json!({ "what": name, "is": text })).collect::<Vec<_>>(),
             "ends_next": ends.collect::<Vec<_>>(),
+            "leaves_end_next": leaves.collect::<Vec<_>>(),
             "notes": self.notes,
             "wrong": self.wrong,
             "not_visible": self.closed,
@@ -230,6 +298,13 @@ impl Status {
         writeln!(out, "\nends next")?;
         for (at, what) in self.ends.iter().take(SHOWN) {
             writeln!(out, "  {}  {what} ({})", day(*at), span(at.saturating_sub(self.now)))?;
+        }
+        if !self.leaves.is_empty() {
+            writeln!(out, "\nleaves that end next")?;
+        }
+        for leaf in self.leaves.iter().take(LEAVES_SHOWN) {
+            let left = span(leaf.ends.saturating_sub(self.now));
+            writeln!(out, "  {}  {}: {} {} ({left})", day(leaf.ends), leaf.mount, leaf.name, leaf.serial)?;
         }
         for (title, lines) in [("worth a look", &self.notes), ("wrong", &self.wrong)] {
             if !lines.is_empty() {
@@ -246,6 +321,11 @@ impl Status {
         }
         out.flush()
     }
+}
+
+/// A time for programs.
+fn at(seconds: i64) -> String {
+    Time::from_unix_timestamp(seconds).map(rfc3339).unwrap_or_default()
 }
 
 /// A time for people, in its largest unit.

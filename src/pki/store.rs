@@ -470,6 +470,9 @@ pub trait PkiStore: Send + Sync {
         limit: u32,
     ) -> BoxFuture<'static, Result<Vec<SerialAndDer>>>;
 
+    /// At most `limit` certificates that end at `from` (epoch seconds) or later, the next to end first: serials and DER.
+    fn ending(&self, mount: MountId, from: i64, limit: u32) -> BoxFuture<'static, Result<Vec<SerialAndDer>>>;
+
     /// The run of tidy that is under way, or the last one.
     fn tidy(&self, mount: MountId) -> BoxFuture<'static, Result<Option<TidyRow>>>;
 

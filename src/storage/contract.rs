@@ -187,6 +187,7 @@ macro_rules! contract {
             tidy::tidy_removes_expired_certificates_in_steps,
             tidy::tidy_removes_expired_revocations_with_their_certificates,
             tidy::tidy_removes_attachments_and_what_is_named,
+            tidy::certificates_are_found_in_the_order_of_their_ends,
             tidy::tidy_is_one_run_at_a_time,
             tidy::tidy_agrees_with_a_plain_model,
             tidy::tidy_and_issuing_at_the_same_time_count_exactly,

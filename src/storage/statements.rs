@@ -34,6 +34,10 @@ pub(super) mod certificates {
         WHERE mount = $1 AND serial > $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1) ORDER BY serial LIMIT $3";
     pub(crate) const PAGE: &str = "SELECT serial, der FROM certificate
         WHERE mount = $1 AND serial > $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1) ORDER BY serial LIMIT $3";
+    /// By the index of ends.
+    pub(crate) const ENDING: &str = "SELECT serial, der FROM certificate
+        WHERE mount = $1 AND not_after >= $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1)
+        ORDER BY not_after, serial LIMIT $3";
     pub(crate) const SOME_OF_MOUNT: &str = "DELETE FROM certificate WHERE mount = $1 AND serial IN
         (SELECT serial FROM certificate WHERE mount = $1 ORDER BY serial LIMIT $2)";
 }

@@ -589,6 +589,7 @@ async fn status_says_what_is_set_up_what_ends_next_and_what_is_wrong() {
         assert!(out.contains(part), "{part}: {out}");
     }
     assert!(out.lines().count() <= 24, "one screen: {out}");
+    assert!(!out.contains("leaves that end next"), "there are none, and the root is none: {out}");
     // An authority that ends soon, and a mount that cannot issue, are wrong.
     desk.post("sys/mounts/empty", json!({ "type": "pki" })).await;
     desk.post("sys/mounts/short", json!({ "type": "pki" })).await;
@@ -600,6 +601,31 @@ async fn status_says_what_is_set_up_what_ends_next_and_what_is_wrong() {
     assert!(wrong.iter().any(|text| text.starts_with("empty/: has no issuer")), "{wrong:?}");
     assert!(wrong.iter().any(|text| text.starts_with("short/: issuer CN=Short ends in 4")), "{wrong:?}");
     assert_eq!(wrong.len(), 2, "{wrong:?}");
+    assert_eq!(told["leaves_end_next"], json!([]));
+    // An authority without a role is worth a look, unless it is there for another authority.
+    let notes = |told: &Value| {
+        told["notes"].as_array().unwrap().iter().any(|note| note == "short/: has no role (POST short/roles/NAME)")
+    };
+    assert!(notes(&told), "{told}");
+    let csr =
+        desk.post("empty/intermediate/generate/internal", json!({ "common_name": "Below", "key_type": "ec" })).await;
+    let signed = json!({ "csr": csr["csr"], "common_name": "Below", "ttl": "24h" });
+    let signed = desk.post("short/root/sign-intermediate", signed).await;
+    desk.post("empty/intermediate/set-signed", json!({ "certificate": signed["certificate"] })).await;
+    let below: Value = serde_json::from_slice(&desk.output(&["status", "--json"]).stdout).unwrap();
+    assert!(!notes(&below) && below["leaves_end_next"] == json!([]), "{below}");
+    // Leaves by their end, without those that are revoked.
+    for (name, ttl) in [("late.test", "9h"), ("soon.test", "2h"), ("gone.test", "1h")] {
+        let made = desk.post("pki/issue/dev", json!({ "common_name": name, "ttl": ttl })).await;
+        if name == "gone.test" {
+            desk.post("pki/revoke", json!({ "serial_number": made["serial_number"] })).await;
+        }
+    }
+    let out = String::from_utf8(desk.output(&["status"]).stdout).unwrap();
+    let (_, leaves) = out.split_once("\nleaves that end next\n").unwrap();
+    let leaves: Vec<&str> = leaves.lines().take_while(|line| line.starts_with("  ")).collect();
+    assert!(leaves[0].contains("  pki/: soon.test ") && leaves[0].ends_with(" min)"), "{leaves:?}");
+    assert!(leaves[1].contains("  pki/: late.test ") && leaves.len() == 2, "{leaves:?}");
     let first = told["ends_next"][0]["at"].as_str().unwrap();
     assert!(told["ends_next"].as_array().unwrap().iter().all(|end| first <= end["at"].as_str().unwrap()));
     // What a token may not see is named and not taken for absent.
@@ -612,7 +638,7 @@ async fn status_says_what_is_set_up_what_ends_next_and_what_is_wrong() {
     assert!(output.status.success(), "{out}");
     assert!(
         out.contains("roles not visible")
-            && out.contains("not visible to this token: pki/config/urls, pki/roles, sys/audit"),
+            && out.contains("not visible to this token: pki/certs/detailed, pki/config/urls, pki/roles, sys/audit"),
         "{out}"
     );
     assert!(!out.contains("empty/"), "{out}");

@@ -30,6 +30,7 @@ mod notify;
 mod operations;
 mod package;
 mod packaging;
+mod pages;
 mod postgres;
 mod process;
 mod provider;

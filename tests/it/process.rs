@@ -34,6 +34,13 @@ pub fn shell(script: &str) -> Command {
     clean(command)
 }
 
+/// As [`shell`], for the commands of a page: bash, to which a variable that nobody set is an error, for five minutes.
+pub fn bash(script: &str) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["300", "bash", "-euc", script]);
+    clean(command)
+}
+
 fn clean(mut command: Command) -> Command {
     command
         .env_remove("SIGNET_TOKEN")

@@ -2,10 +2,9 @@
 //! curl as judges; run again, refused, with a root elsewhere, on a database; and the certificate that renews itself.
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -14,7 +13,6 @@ use crate::cluster;
 use crate::process::{openssl, refused, shell, signet};
 use crate::serve::Served;
 
-const PAGE: &str = include_str!("../../docs/getting-started.md");
 const CHECK: [&str; 3] = ["verify", "-x509_strict", "-CAfile"];
 
 /// A folder to set up in.
@@ -443,26 +441,4 @@ fn a_renewal_that_a_crash_cut_short_is_finished_by_the_next_start() {
     place.shown(&served);
     assert!(served.log().contains("had ended half-way") && !place.path("data/tls.pem.new").exists());
     served.terminate();
-}
-
-/// The commands of the page, those of its last two sections apart, which have none.
-fn commands() -> String {
-    let lines = PAGE.lines().filter_map(|line| line.strip_prefix("    "));
-    lines.map(|line| format!("{line}\n")).collect()
-}
-
-#[test]
-fn the_page_about_getting_started_does_what_it_says() {
-    let place = Place::new();
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let script = commands()
-        .replace("--name localhost", &format!("--name localhost --listen 127.0.0.1:{port}"))
-        .replace("localhost:8200", &format!("localhost:{port}"));
-    let script = format!("trap 'kill $!' EXIT\n{script}");
-    let folder = Path::new(env!("CARGO_BIN_EXE_signet")).parent().unwrap();
-    let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
-    let output = shell(&script).current_dir(place.0.path()).env("PATH", path).stdin(Stdio::null()).output().unwrap();
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
-    assert!(out.lines().any(|line| line == "www.example.test.pem: OK"), "{out}\n{err}");
 }

@@ -44,7 +44,8 @@ pub(super) struct Place {
     /// between. It is in the listener's certificate. localhost, 127.0.0.1 and ::1 by default.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(super) name: Vec<String>,
-    /// Folder of the listener's certificate and key, which the server must be able to write; that of the data.
+    /// Folder of the listener's certificate and key, which the server must be able to write; that of the data. With a
+    /// database it is that of the configuration, /var/lib/signet for one below /etc.
     #[arg(long, value_name = "DIR")]
     pub(super) tls_dir: Option<PathBuf>,
 }

@@ -32,7 +32,9 @@ pub(super) fn configuration(file: &Path, place: &Place, plan: &Plan) -> Result<S
     };
     let beside = |name: &str| absolute(&file.with_file_name(name));
     let seal_key = place.seal_key_file.as_deref().map_or_else(|| beside("seal.key"), absolute);
-    let tls = place.tls_dir.as_deref().map(absolute).or_else(|| folder.clone());
+    // A server below /etc cannot write there.
+    let writable = || file.starts_with("/etc").then(|| data_dir(file));
+    let tls = place.tls_dir.as_deref().map(absolute).or_else(|| folder.clone()).or_else(writable);
     let in_tls = |name: &str| tls.as_ref().map_or_else(|| beside(name), |folder| folder.join(name));
     let names = match place.name.is_empty() {
         true => NAMES.map(str::to_owned).to_vec(),
@@ -173,4 +175,38 @@ fn path(path: &Path) -> Result<String> {
 /// A text of TOML, which is written as one of JSON.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::super::arguments::Arguments;
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    #[test]
+    fn a_server_that_cannot_write_beside_its_configuration_has_its_certificate_elsewhere() {
+        let text = |file: &str, flags: &[&str]| {
+            let line = [&["setup", "--domain", "example.test"], flags].concat();
+            let Arguments { place, wanted, .. } = Line::parse_from(line).arguments;
+            let plan = Plan::new(wanted, Path::new(file)).unwrap();
+            configuration(Path::new(file), &place, &plan).unwrap()
+        };
+        let database = ["--database-url", "postgres:///signet"];
+        for (file, flags, folder) in [
+            ("/etc/signet/signet.toml", &[][..], "/var/lib/signet"),
+            ("/etc/signet/signet.toml", &database, "/var/lib/signet"),
+            ("/srv/signet/signet.toml", &database, "/srv/signet"),
+            ("/srv/signet/signet.toml", &[], "/srv/signet/data"),
+        ] {
+            let text = text(file, flags);
+            assert!(text.contains(&format!("tls_key_file = \"{folder}/tls-key.pem\"")), "{file} {flags:?}: {text}");
+        }
+    }
 }

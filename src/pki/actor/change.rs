@@ -125,6 +125,10 @@ mod tests {
             unreachable!("nothing is read")
         }
 
+        fn ending(&self, _: MountId, _: i64, _: u32) -> BoxFuture<'static, Result<Vec<SerialAndDer>>> {
+            unreachable!("nothing is read")
+        }
+
         fn tidy(&self, _: MountId) -> BoxFuture<'static, Result<Option<TidyRow>>> {
             unreachable!("nothing is read")
         }

@@ -132,6 +132,24 @@ pub(super) async fn tidy_removes_attachments_and_what_is_named(fixture: &impl Fi
     assert_eq!(page, [(serial(15), certificate(m, 15).der)]);
 }
 
+pub(super) async fn certificates_are_found_in_the_order_of_their_ends(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let m = w.mount;
+    // Those with a higher serial end sooner; two end together.
+    for (n, end) in [(0, 50), (1, 40), (2, 30), (3, 30), (4, 20), (5, 10)] {
+        let (certificate, revocation, _) = ending(m, n, NOW + end);
+        w.put(vec![PkiWrite::Certificate(certificate)]).await;
+        if n == 3 {
+            w.put(vec![PkiWrite::Revocation(revocation)]).await;
+        }
+    }
+    let found = async |from: i64, limit: u32| w.pki.ending(m, NOW + from, limit).await.unwrap();
+    let of = |numbers: &[u32]| numbers.iter().map(|n| (serial(*n), certificate(m, *n).der)).collect::<Vec<_>>();
+    assert_eq!(found(0, 100).await, of(&[5, 4, 2, 3, 1, 0]));
+    assert_eq!(found(20, 3).await, of(&[4, 2, 3]), "one that ends now has not ended");
+    assert_eq!(found(51, 3).await, []);
+}
+
 fn turn(mount: MountId, run: i64, valid_until: i64) -> TidyRow {
     TidyRow { mount, run, valid_until, cancelled: false, report: vec![run as u8] }
 }

@@ -95,3 +95,14 @@ pub(super) fn with_der(
         .query_map(params![mount.0, after, limit], |row| Ok((serial(row, 0)?, row.get(1)?)))?
         .collect()
 }
+
+pub(super) fn ending(
+    db: &Connection,
+    mount: MountId,
+    from: i64,
+    limit: u32,
+) -> rusqlite::Result<Vec<(Serial, Vec<u8>)>> {
+    prepared(db, sql::ENDING)?
+        .query_map(params![mount.0, from, limit], |row| Ok((serial(row, 0)?, row.get(1)?)))?
+        .collect()
+}

@@ -158,6 +158,10 @@ impl PkiStore for Store<Pool> {
         self.reader.read(move |db| certificates::with_der(db, mount, after, limit))
     }
 
+    fn ending(&self, mount: MountId, from: i64, limit: u32) -> BoxFuture<'static, Result<Vec<SerialAndDer>>> {
+        self.reader.read(move |db| certificates::ending(db, mount, from, limit))
+    }
+
     fn tidy(&self, mount: MountId) -> BoxFuture<'static, Result<Option<TidyRow>>> {
         self.reader.read(move |db| tidy::get(db, mount))
     }

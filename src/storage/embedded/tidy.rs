@@ -126,6 +126,7 @@ mod tests {
             (sql::CERTIFICATES, "certificate_end (mount=? AND (not_after,serial)>(?,?) AND not_after<?)"),
             (sql::REVOCATIONS, "revocation_end (mount=? AND not_after<?)"),
             (sql::METADATA, "certificate_metadata_end (mount=? AND not_after<?)"),
+            (crate::storage::statements::certificates::ENDING, "certificate_end (mount=? AND not_after>?)"),
         ] {
             let mut statement = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
             let binds = vec![1i64; statement.parameter_count()];

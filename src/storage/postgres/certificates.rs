@@ -101,3 +101,13 @@ pub(super) async fn with_der(
     let found = rows(db, sql::PAGE, &[&mount.0, &after, &i64::from(limit)]).await?;
     found.iter().map(|row| Ok((serial(row, 0)?, row.try_get(1)?))).collect()
 }
+
+pub(super) async fn ending(
+    db: &Session,
+    mount: MountId,
+    from: i64,
+    limit: u32,
+) -> Result<Vec<(Serial, Vec<u8>)>, Failure> {
+    let found = rows(db, sql::ENDING, &[&mount.0, &from, &i64::from(limit)]).await?;
+    found.iter().map(|row| Ok((serial(row, 0)?, row.try_get(1)?))).collect()
+}

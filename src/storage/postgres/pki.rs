@@ -190,6 +190,10 @@ impl PkiStore for Store<Pool> {
         self.reader.read("certificates", move |db| certificates::with_der(db, mount, after, limit).boxed())
     }
 
+    fn ending(&self, mount: MountId, from: i64, limit: u32) -> BoxFuture<'static, Result<Vec<SerialAndDer>>> {
+        self.reader.read("ending", move |db| certificates::ending(db, mount, from, limit).boxed())
+    }
+
     fn tidy(&self, mount: MountId) -> BoxFuture<'static, Result<Option<TidyRow>>> {
         self.reader.read("tidy", move |db| tidy::get(db, mount).boxed())
     }

@@ -334,6 +334,10 @@ impl PkiStore for Double {
         self.call("certificates", |s| s.pki.certificates(mount, after, limit))
     }
 
+    fn ending(&self, mount: MountId, from: i64, limit: u32) -> BoxFuture<'static, Result<Vec<SerialAndDer>>> {
+        self.call("ending", |s| s.pki.ending(mount, from, limit))
+    }
+
     fn tidy(&self, mount: MountId) -> BoxFuture<'static, Result<Option<TidyRow>>> {
         self.call("tidy", |s| s.pki.tidy(mount))
     }

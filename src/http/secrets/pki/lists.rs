@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use futures_util::future::BoxFuture;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::Page;
 use crate::clock::{Time, rfc3339};
@@ -23,6 +23,8 @@ use crate::x509::serial::Serial;
 const PAGE: usize = 1_000;
 /// Most DNS names that are shown of a certificate.
 const MOST_NAMES: usize = 5;
+/// Most certificates that are listed in the order of their ends.
+const MOST_ENDING: usize = 100;
 
 /// How an element of a page is listed.
 enum Shown<'a> {
@@ -38,25 +40,56 @@ pub(super) async fn certificates(call: Call) -> Result<Answer> {
     serials(&call, |store, mount, after, limit| store.serials(mount, after, limit)).await
 }
 
-/// As `certificates`, with what is in them.
+/// As `certificates`, with what is in them; in the order of their serials, or of their ends.
 pub(super) async fn detailed(call: Call) -> Result<Answer> {
+    match call.fields.text("order")?.as_deref() {
+        None | Some("" | "serial") => {}
+        Some("not_after") => return next_to_end(call).await,
+        Some(_) => return Err(Error::invalid("order: must be serial or not_after")),
+    }
     let page_of = |store: &dyn PkiStore, mount, after, limit| store.certificates(mount, after, limit);
-    list(&call, page_of, |(serial, der): &SerialAndDer| match Certificate::parse(der) {
-        Ok(certificate) => (*serial, Shown::With(details(&certificate).to_string().into())),
-        Err(error) => {
-            tracing::warn!(%serial, %error, "a stored certificate that cannot be read is left off the list");
-            (*serial, Shown::Not)
-        }
-    })
-    .await
+    let shown = |of: Option<Value>| of.map_or(Shown::Not, |of| Shown::With(of.to_string().into()));
+    list(&call, page_of, |(serial, der): &SerialAndDer| (*serial, shown(details(*serial, der)))).await
 }
 
-fn details(certificate: &Certificate) -> Value {
+/// Those that end next, the soonest first, and whether they are revoked. One page, which an index has.
+async fn next_to_end(call: Call) -> Result<Answer> {
+    let page = Page::of(&call.fields)?;
+    if !page.after.is_empty() {
+        return Err(Error::invalid("after: is for the order of serial numbers"));
+    }
+    let limit = page.limit.unwrap_or(MOST_ENDING);
+    if limit > MOST_ENDING {
+        return Err(Error::invalid(format!("limit: must be at most {MOST_ENDING} in the order of not_after")));
+    }
+    let authority = call.authority().await?;
+    let (store, mount) = (&authority.tools().store, authority.mount());
+    let found = store.ending(mount, call.state.clock.now().unix_timestamp(), limit as u32).await?;
+    let known = store.known(mount, found.iter().map(|(serial, _)| *serial).collect()).await?;
+    let (mut keys, mut infos) = (Vec::new(), Map::new());
+    for ((serial, der), known) in found.iter().zip(known) {
+        let Some(mut details) = details(*serial, der) else { continue };
+        details["revoked"] = known.revocation.is_some().into();
+        keys.push(serial.to_string());
+        infos.insert(serial.to_string(), details);
+    }
+    Answer::keys(keys, Some(Value::Object(infos)))
+}
+
+/// What is in a stored certificate; `None` of one that cannot be read.
+fn details(serial: Serial, der: &[u8]) -> Option<Value> {
+    let certificate = match Certificate::parse(der) {
+        Ok(certificate) => certificate,
+        Err(error) => {
+            tracing::warn!(%serial, %error, "a stored certificate that cannot be read is left off the list");
+            return None;
+        }
+    };
     let kind = certificate.key().kind();
     let time = |at: i64| Time::from_unix_timestamp(at).map(rfc3339).unwrap_or_default();
     let sans = certificate.extension(oid::SUBJECT_ALT_NAME).and_then(|extension| CsrSans::read(&extension.value).ok());
     let dns: Vec<String> = sans.into_iter().flat_map(|sans| sans.dns).take(MOST_NAMES).collect();
-    json!({
+    Some(json!({
         "common_name": certificate.common_name(),
         "issuer": certificate.issuer().display(),
         "key_type": kind.name(),
@@ -64,7 +97,7 @@ fn details(certificate: &Certificate) -> Value {
         "not_before": time(certificate.not_before()),
         "not_after": time(certificate.not_after()),
         "dns_names": dns,
-    })
+    }))
 }
 
 pub(super) async fn revoked(call: Call) -> Result<Answer> {

@@ -235,6 +235,11 @@ async fn the_export_of_a_peer_is_imported_from_its_folder() {
     let path = |name: &str| folder.path().join(name);
     let serials = judge("peer_authority.py", &["make", folder.path().to_str().unwrap()]);
     std::fs::write(path("notes.txt"), "nothing for a server").unwrap();
+    // Keys of the same kinds that belong to nobody here.
+    for (name, kind) in [("ec.key", &["EC", "-pkeyopt", "ec_paramgen_curve:P-256"][..]), ("rsa.key", &["RSA"])] {
+        let key = run("openssl", &[&["genpkey", "-algorithm"], kind].concat(), b"").stdout;
+        std::fs::write(path(name), key).unwrap();
+    }
     let command = async |arguments: &[&str]| {
         let mut command = signet();
         command.args(["import", folder.path().to_str().unwrap()]).args(arguments);
@@ -250,6 +255,9 @@ async fn the_export_of_a_peer_is_imported_from_its_folder() {
     assert!(out.contains("number 20261012000017, 4 entries, 4 of them new here"), "{out}");
     assert!(err.contains("good.pem: is not the certificate of an authority"), "{err}");
     assert!(err.contains("notes.txt: is neither PEM nor"), "{err}");
+    let strangers = ["ec.key", "rsa.key"].map(|name| format!("{name}: is the key of none of these authorities"));
+    assert!(strangers.iter().all(|told| err.contains(told)), "{err}");
+    assert_eq!(pki.list("keys").await.len(), 1);
     // Its numbers go on; what stays on hold is said.
     assert!(!err.contains("begin with number 1") && err.contains("1 entries are on hold"), "{err}");
     let ca = openssl_text(&["x509"], &std::fs::read(path("bundle.pem")).unwrap());

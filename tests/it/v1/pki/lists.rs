@@ -50,6 +50,36 @@ async fn every_stored_certificate_with_what_is_in_it() {
     pki.stop().await;
 }
 
+#[actix_web::test]
+async fn certificates_in_the_order_of_their_ends() {
+    let pki = Pki::start().await;
+    let mut serials = Vec::new();
+    for ttl in ["3h", "1h", "2h"] {
+        serials.push(pki.issue(&json!({}), json!({ "common_name": "localhost", "ttl": ttl })).await.serial());
+    }
+    pki.post("revoke", json!({ "serial_number": serials[2] })).await;
+    let (keys, info) = detailed(&pki, "?order=not_after&limit=3").await;
+    assert_eq!(keys, [&serials[1], &serials[2], &serials[0]].map(Clone::clone));
+    assert_eq!([0, 1, 2].map(|n| info[&keys[n]]["revoked"].as_bool().unwrap()), [false, true, false]);
+    assert_eq!(info[&keys[0]]["common_name"], "localhost");
+    assert_eq!(detailed(&pki, "?order=not_after&limit=1").await.0, keys[..1]);
+    assert_eq!(detailed(&pki, "?order=serial").await.0, pki.list("certs").await);
+    for (query, rule) in [
+        ("?order=issuer", "order: must be serial or not_after"),
+        ("?order=not_after&limit=101", "limit: must be at most 100 in the order of not_after"),
+        ("?order=not_after&after=01", "after: is for the order of serial numbers"),
+    ] {
+        let answer = pki.app.client.list(&format!("pki/certs/detailed{query}")).await;
+        assert_eq!((answer.status, answer.body["errors"][0].as_str().unwrap()), (400, rule));
+    }
+    // A right of its own, and no other.
+    pki.app.policy("lists", "path \"pki/certs/detailed\" { capabilities = [\"list\"] }").await;
+    let lists = pki.app.with_policies(&["lists"]).await;
+    assert_eq!(lists.list("pki/certs/detailed?order=not_after").await.status, 200);
+    lists.list("pki/certs").await.assert_denied();
+    pki.stop().await;
+}
+
 /// With the parts of the issuer's name in one order, whatever order it has.
 fn sorted(info: &Value) -> Value {
     let mut info = info.clone();

@@ -1,0 +1,147 @@
+//! The pages of `docs/`, run: every command that stands on one, in order, as its reader runs it.
+//!
+//! A block of a page is fenced and says what it is. `sh` is run, all of a page's as one script under `bash -eu`, with the
+//! program under test, SoftHSM and PostgreSQL ([`stage`]). `sh not-run: REASON` cannot be, for one of [`REASONS`], and each
+//! of these blocks is counted in [`NOT_RUN`]. Everything else is no command ([`page`]). A page that is new fails until it
+//! has a line in [`run_pages`].
+
+mod page;
+pub(crate) mod stage;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use page::Use;
+use stage::Stage;
+
+/// Why a block is not run.
+const REASONS: &[(&str, &str)] = &[
+    ("build", "an optimised build takes minutes; the package's own tests make one of the program under test"),
+    ("package", "the package is installed by tests of its own, on a machine that is thrown away"),
+    ("network", "it asks somebody elsewhere"),
+    ("cloud", "it takes a machine of the cloud; the method's tests have a provider of their own"),
+    ("vendor", "the program of another vendor; what it sends is replayed by the tests of clients"),
+    ("other way", "the page goes another way; a page of its own goes this one"),
+];
+
+/// How many blocks of which page are not run.
+const NOT_RUN: &[(&str, &str, usize)] = &[
+    ("coming-from", "vendor", 1),
+    ("logins", "cloud", 1),
+    ("operations", "build", 1),
+    ("operations", "network", 1),
+    ("operations", "package", 1),
+    ("production", "other way", 1),
+    ("production", "package", 1),
+];
+
+/// A test for each page: what must be there before its first command, and the lines that its commands must write.
+macro_rules! run_pages {
+    ($($test:ident $name:literal after $before:expr, writes $lines:expr;)*) => {
+        const PAGES: &[&str] = &[$($name),*];
+        $(#[test]
+        fn $test() {
+            run($name, &$before, &$lines);
+        })*
+    };
+}
+
+const NOTHING: &str = "";
+
+run_pages! {
+    the_page_about_the_audit "audit" after installed("", AUDITED), writes [r#""path":"pki/issue/listener""#];
+    the_page_about_copies_of_the_embedded_store "backup-embedded" after installed("", ""),
+        writes ["nothing is wrong"];
+    the_page_about_copies_of_postgresql "backup-postgresql" after format!("createdb signet\n{}", installed(POSTGRES, "")), writes ["nothing is wrong"];
+    the_page_about_the_commands_of_clients "client-commands" after installed("--role web", ""),
+        writes ["nothing is wrong", "asked by     token-administrator"];
+    the_page_about_coming_from_elsewhere "coming-from" after NOTHING, writes [
+        "web.pem: OK", "expiration is a number", "and of the contract a string", "the same role", "www.acme.test.pem: OK",
+        "next/www.acme.test.pem: OK", "Serial Number: 0BAD", "no other engine", "no other login", "no namespaces",
+    ];
+    the_page_about_getting_started "getting-started" after NOTHING, writes ["www.example.test.pem: OK"];
+    the_page_about_devices "hsm" after NOTHING, writes [
+        "www.example.test.pem: OK", "signet_signer_sessions_open", "sealed by: pkcs11", "seal.example.test.pem: OK",
+    ];
+    the_page_about_logins "logins" after NOTHING, writes [
+        "the token is revoked", "the role allows other policies only", "unwrapped once, and not again",
+        "a secret id for one use is used up", "another project is refused", "does not match", "invalid role or secret ID",
+        "the entity is disabled, and its tokens with it", "job.example.test.pem: OK",
+        "web.example.test.pem: OK", "last.example.test.pem: OK",
+    ];
+    the_page_about_moving_to_postgresql "moving-to-postgresql" after installed("", ""), writes ["nothing is wrong"];
+    the_page_about_operations "operations" after NOTHING, writes [];
+    the_page_about_production "production" after NOTHING, writes [
+        "nothing is wrong", "anything else: 404", "signet_store_up 1", "www.example.test.pem: OK",
+    ];
+    the_page_about_projects "projects" after NOTHING, writes [
+        "the team has no access to change it", "somebody else was first", "a project with a workspace in it stays",
+        "the team's token has ended",
+    ];
+    the_page_about_requests_that_are_sent_again "retries" after installed("--role web", ""), writes ["one certificate: "];
+    the_page_about_revocation "revocation" after NOTHING, writes [
+        "certificate revoked", "Cert Status: revoked", "Cert Status: good", "web: revoked", "api: revoked", "old: revoked",
+        "lost: revoked", "new.example.test.pem: OK", "Serial Number: 77", "by the delta list",
+    ];
+    the_page_about_roles_and_policies "roles-and-policies" after NOTHING, writes [
+        "www.example.test.pem: OK", "another domain is refused", "a wildcard is refused", "it is not for a server",
+        "another lifetime than the policy's is refused", "it revokes nothing", "it issues nothing", "denied: ", "allowed: ",
+        "another namespace is refused", "another team's role is refused", "a disabled entity is refused", "429",
+        "certificate revoked", "www.other.test not allowed by this role", "*.example.test not allowed by this role",
+        "job.bank.example.test not allowed by this role",
+    ];
+}
+
+/// The flags of an installation on PostgreSQL.
+const POSTGRES: &str = r#"--database-url "postgres:///signet?host=/run/postgresql&user=signet""#;
+
+/// A configuration with an audit file.
+const AUDITED: &str = r#"printf '[[audit]]\ntype = "file"\nfile_path = "/var/log/signet/audit.log"\n'"#;
+
+/// What pages for operators take for granted: an installation that runs and was asked once, and its administrator at the
+/// keyboard. Made with more flags, and with what a command writes at the end of its configuration.
+fn installed(flags: &str, more: &str) -> String {
+    let store = if flags.contains("--database-url") { "" } else { "--data-dir /var/lib/signet" };
+    format!(
+        r#"
+signet setup --config /etc/signet/signet.toml {store} --listen 127.0.0.1:8200 --domain example.test --yes {flags} >setup.log
+{more} >> /etc/signet/signet.toml
+systemctl start signet
+export SIGNET_ADDR=https://127.0.0.1:8200 SIGNET_CACERT=/etc/signet/root-ca.pem CURL_CA_BUNDLE=/etc/signet/root-ca.pem
+export SIGNET_TOKEN=$(cat /etc/signet/admin-token)
+curl -sS --fail-with-body -o /dev/null -H "X-Service-Token: $SIGNET_TOKEN" $SIGNET_ADDR/v1/pki/issue/listener \
+    -d '{{"common_name": "localhost"}}'
+"#
+    )
+}
+
+/// The blocks of a page.
+fn blocks(name: &str) -> Vec<page::Block> {
+    page::blocks(&page::text(name)).unwrap_or_else(|problem| panic!("docs/{name}.md:{problem}"))
+}
+
+/// Runs the commands of a page.
+fn run(name: &str, before: &str, lines: &[&str]) {
+    let commands = blocks(name).into_iter().filter(|block| block.is == Use::Run);
+    let script: String = commands.map(|block| format!("AT={}\n{}", block.line, block.text)).collect();
+    let out = Stage::new().run(&format!("{before}\n{script}"));
+    for line in lines {
+        assert!(out.lines().any(|written| written.contains(line)), "docs/{name}.md wrote no {line:?}: {out}");
+    }
+}
+
+#[test]
+fn every_page_is_run_and_its_blocks_say_why_where_they_are_not() {
+    let names = page::names();
+    assert_eq!(names.iter().map(String::as_str).collect::<BTreeSet<_>>(), PAGES.iter().copied().collect());
+    let mut found = BTreeMap::new();
+    for name in &names {
+        for block in blocks(name) {
+            if let Use::NotRun(reason) = block.is {
+                assert!(REASONS.iter().any(|(known, _)| *known == reason), "docs/{name}.md:{}: {reason}", block.line);
+                *found.entry((name.clone(), reason)).or_insert(0) += 1;
+            }
+        }
+    }
+    let told = NOT_RUN.iter().map(|(page, reason, blocks)| (((*page).to_owned(), (*reason).to_owned()), *blocks));
+    assert_eq!(found, told.collect());
+}

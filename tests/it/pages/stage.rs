@@ -1,0 +1,129 @@
+//! Where a page's commands run: a folder that is thrown away afterwards, in which the paths of a machine lie, free ports in
+//! the place of those that are written, a PostgreSQL of its own where one is named, and the program under test as `signet`.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+
+use crate::cluster::Cluster;
+use crate::process::bash;
+
+/// Folders of a machine, which are made below the stage's.
+const FOLDERS: [&str; 6] = ["/etc/signet", "/etc/web", "/var/lib/signet", "/var/log/signet", "/backup", "/run/signet"];
+/// How a page writes an address on this machine, up to its port.
+const HOSTS: [&str; 2] = ["127.0.0.1:", "localhost:"];
+/// Where a page has PostgreSQL, whose superuser is `signet`.
+const POSTGRES: &str = "/run/postgresql";
+
+/// What a test's machine has not: other users, and systemd. The user of the server is who runs the test, and its unit
+/// is the same command line.
+const MACHINE: &str = r#"
+exec 2>&1
+set -E -o pipefail
+AT=0 UNIT=
+trap 'echo "a command of the block at line $AT failed" >&2' ERR
+trap 'status=$?; trap - ERR; kill $(jobs -p) 2>/dev/null || true; wait; exit $status' EXIT
+runuser() { shift 3; "$@"; }
+systemctl() {
+    case $1 in
+    reload) kill -HUP "$UNIT" ;;
+    stop | restart) kill "$UNIT"; wait "$UNIT" ;;
+    esac
+    case $1 in
+    start | enable | restart)
+        signet serve --config /etc/signet/signet.toml 2>>/var/log/signet/unit.log &
+        UNIT=$!
+        until signet health --config /etc/signet/signet.toml 2>/dev/null; do kill -0 $UNIT; sleep 0.2; done
+        ;;
+    esac
+}
+"#;
+
+/// A place to run commands in.
+pub(crate) struct Stage {
+    folder: tempfile::TempDir,
+    ports: BTreeMap<u16, u16>,
+    postgres: Option<Arc<Cluster>>,
+}
+
+impl Stage {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        FOLDERS.iter().for_each(|name| std::fs::create_dir_all(folder.path().join(&name[1..])).unwrap());
+        Self { folder, ports: BTreeMap::new(), postgres: None }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Runs a script under `bash -eu`, which must succeed; what it started ends with it. What it wrote, errors too.
+    pub(crate) fn run(&mut self, script: &str) -> String {
+        let script = self.here(&format!("{MACHINE}{script}"));
+        let program = Path::new(env!("CARGO_BIN_EXE_signet")).parent().unwrap();
+        let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
+        let mut command = bash(&script);
+        command.current_dir(self.path()).env("PATH", path).env("TMPDIR", self.path()).stdin(Stdio::null());
+        if let Some(postgres) = &self.postgres {
+            command.env("PGHOST", postgres.folder()).env("PGPORT", postgres.port().to_string()).env("PGUSER", "signet");
+        }
+        let output = command.output().unwrap();
+        let out = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{}\n{out}", output.status);
+        out.into_owned()
+    }
+
+    /// A script with the paths and ports of the stage.
+    fn here(&mut self, script: &str) -> String {
+        let mut script = script.to_owned();
+        for name in FOLDERS {
+            script = script.replace(name, &format!("{}{name}", self.path().display()));
+        }
+        if script.contains(POSTGRES) {
+            let postgres = self.postgres.get_or_insert_with(Cluster::new);
+            script = script.replace(POSTGRES, &postgres.folder().display().to_string());
+        }
+        for host in HOSTS {
+            script = self.with_ports(&script, host);
+        }
+        script
+    }
+
+    /// A script with a free port behind each place of this host that has one.
+    fn with_ports(&mut self, script: &str, host: &str) -> String {
+        let (mut done, mut rest) = (String::new(), script);
+        while let Some((before, behind)) = rest.split_once(host) {
+            done.push_str(before);
+            done.push_str(host);
+            let digits = behind.bytes().take_while(u8::is_ascii_digit).count();
+            rest = behind;
+            if let Ok(written) = behind[..digits].parse() {
+                done.push_str(&self.port(written).to_string());
+                rest = &behind[digits..];
+            }
+        }
+        done + rest
+    }
+
+    /// The port that nobody listens on which stands for a port of the page.
+    fn port(&mut self, written: u16) -> u16 {
+        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        *self.ports.entry(written).or_insert_with(free)
+    }
+}
+
+#[test]
+fn a_script_is_told_paths_and_ports_that_are_free() {
+    let mut stage = Stage::new();
+    let folder = stage.path().display().to_string();
+    let out =
+        stage.run("mkdir -p /etc/signet/x; echo /etc/signet localhost:8200 127.0.0.1:8201 127.0.0.1:8200 127.0.0.1:x");
+    let words: Vec<&str> = out.split_whitespace().collect();
+    assert_eq!(words[0], format!("{folder}/etc/signet"));
+    let port = |word: &str| word.split_once(':').unwrap().1.to_owned();
+    assert!(port(words[1]) == port(words[3]) && port(words[1]) != port(words[2]), "{words:?}");
+    assert_eq!(words[4], "127.0.0.1:x");
+    assert!(stage.path().join("etc/signet/x").is_dir());
+}
