@@ -27,6 +27,7 @@ mod key_lanes;
 mod keys;
 mod leases;
 mod lists;
+mod long_lists;
 mod managed;
 mod manual_chains;
 mod matrix;

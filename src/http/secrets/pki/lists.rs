@@ -1,9 +1,9 @@
-//! Lists of stored certificates and revocations by serial number, for tokens. They are read and rendered page
-//! by page: there may be millions.
+//! Lists of stored certificates and revocations by serial number, for tokens. There may be millions: they are read and
+//! sent page by page ([`listing`]).
 
-use std::borrow::Cow;
-use std::fmt::Write as _;
+use std::sync::Arc;
 
+use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
@@ -12,6 +12,7 @@ use crate::clock::{Time, rfc3339};
 use crate::documents::MountId;
 use crate::error::{Error, Result};
 use crate::http::secrets::answer::Answer;
+use crate::http::secrets::listing::{self, Row, Source};
 use crate::http::secrets::route::Call;
 use crate::pki::store::{PkiStore, SerialAndDer};
 use crate::x509::certificate::Certificate;
@@ -19,36 +20,121 @@ use crate::x509::general_name::CsrSans;
 use crate::x509::oid;
 use crate::x509::serial::Serial;
 
-/// Rows read from storage at a time.
-const PAGE: usize = 1_000;
+/// Certificates of a page of which more is said than their serials: some hundred kilobytes.
+const CERTIFICATES: usize = 250;
 /// Most DNS names that are shown of a certificate.
 const MOST_NAMES: usize = 5;
 
-/// How an element of a page is listed.
-enum Shown<'a> {
-    /// Not at all.
-    Not,
-    /// By its serial.
-    Serial,
-    /// By its serial, with what is known of it (JSON).
-    With(Cow<'a, str>),
+/// At most so many serials of a mount after one.
+type PageOf = fn(&dyn PkiStore, MountId, Option<Serial>, u32) -> BoxFuture<'static, Result<Vec<Serial>>>;
+
+/// Serials, and one text that is said of each of them.
+struct Serials {
+    store: Arc<dyn PkiStore>,
+    mount: MountId,
+    page_of: PageOf,
+    /// JSON.
+    info: Option<String>,
+}
+
+impl Source for Serials {
+    type Place = Option<Serial>;
+
+    fn page(
+        &self,
+        after: &Option<Serial>,
+        most: usize,
+        infos: bool,
+    ) -> BoxFuture<'static, Result<listing::Page<Option<Serial>>>> {
+        let found = (self.page_of)(&*self.store, self.mount, *after, most as u32);
+        let info = self.info.clone().filter(|_| infos);
+        let row = move |serial: Serial| Row { at: Some(serial), shown: Some((name(serial), info.clone())) };
+        async move { Ok(listing::Page::of(found.await?.into_iter().map(row).collect(), most)) }.boxed()
+    }
+
+    fn has_infos(&self) -> bool {
+        self.info.is_some()
+    }
+
+    fn require_whole(&self) -> BoxFuture<'static, Result<()>> {
+        require_mount(&*self.store, self.mount)
+    }
+}
+
+/// Certificates with what is in them.
+struct Certificates {
+    store: Arc<dyn PkiStore>,
+    mount: MountId,
+}
+
+impl Source for Certificates {
+    type Place = Option<Serial>;
+
+    fn page(
+        &self,
+        after: &Option<Serial>,
+        most: usize,
+        infos: bool,
+    ) -> BoxFuture<'static, Result<listing::Page<Option<Serial>>>> {
+        let found = self.store.certificates(self.mount, *after, most as u32);
+        async move {
+            let found = found.await?;
+            // Some milliseconds, which are not the worker's.
+            let read = move || found.iter().map(|one| certificate(one, infos)).collect();
+            let rows = tokio::task::spawn_blocking(read).await.map_err(Error::internal)?;
+            Ok(listing::Page::of(rows, most))
+        }
+        .boxed()
+    }
+
+    fn most(&self) -> usize {
+        CERTIFICATES
+    }
+
+    fn has_infos(&self) -> bool {
+        true
+    }
+
+    fn require_whole(&self) -> BoxFuture<'static, Result<()>> {
+        require_mount(&*self.store, self.mount)
+    }
+}
+
+/// A serial as JSON: its text has nothing to escape.
+fn name(serial: Serial) -> String {
+    format!("\"{serial}\"")
+}
+
+/// Of a mount that is gone nothing is found, which is not the end of its list.
+fn require_mount(store: &dyn PkiStore, mount: MountId) -> BoxFuture<'static, Result<()>> {
+    let exists = store.has_mount(mount);
+    async move { if exists.await? { Ok(()) } else { Err(Error::not_found()) } }.boxed()
 }
 
 pub(super) async fn certificates(call: Call) -> Result<Answer> {
-    serials(&call, |store, mount, after, limit| store.serials(mount, after, limit)).await
+    serials(&call, |store, mount, after, limit| store.serials(mount, after, limit), None).await
 }
 
 /// As `certificates`, with what is in them.
 pub(super) async fn detailed(call: Call) -> Result<Answer> {
-    let page_of = |store: &dyn PkiStore, mount, after, limit| store.certificates(mount, after, limit);
-    list(&call, page_of, |(serial, der): &SerialAndDer| match Certificate::parse(der) {
-        Ok(certificate) => (*serial, Shown::With(details(&certificate).to_string().into())),
+    let page = Page::of(&call.fields)?;
+    let authority = call.authority().await?;
+    let source = Certificates { store: Arc::clone(&authority.tools().store), mount: authority.mount() };
+    listing::answer(source, page.after_serial(), page.limit).await
+}
+
+/// A row of a certificate that can be read.
+fn certificate((serial, der): &SerialAndDer, infos: bool) -> Row<Option<Serial>> {
+    let shown = match Certificate::parse(der) {
+        Ok(certificate) => Some((name(*serial), infos.then(|| details(&certificate).to_string()))),
         Err(error) => {
-            tracing::warn!(%serial, %error, "a stored certificate that cannot be read is left off the list");
-            (*serial, Shown::Not)
+            if infos {
+                tracing::warn!(%serial, %error, "a stored certificate that cannot be read is left off the list");
+            }
+            None
         }
-    })
-    .await
+    };
+    Row { at: Some(*serial), shown }
 }
 
 fn details(certificate: &Certificate) -> Value {
@@ -68,8 +154,10 @@ fn details(certificate: &Certificate) -> Value {
 }
 
 pub(super) async fn revoked(call: Call) -> Result<Answer> {
-    serials(&call, |store, mount, after, limit| store.revoked_serials(mount, after, limit)).await
+    serials(&call, REVOKED, None).await
 }
+
+const REVOKED: PageOf = |store, mount, after, limit| store.revoked_serials(mount, after, limit);
 
 /// Revocations that wait for another cluster: the nodes of one database are the only one, so there are
 /// never any.
@@ -81,57 +169,13 @@ pub(super) async fn revocation_queue(call: Call) -> Result<Answer> {
 /// As `revoked`, with the clusters that revoked: this one.
 pub(super) async fn unified_revoked(call: Call) -> Result<Answer> {
     let info = format!("{{\"revoking_clusters\":[{}]}}", json!(call.state.identity.cluster_id));
-    let page_of = |store: &dyn PkiStore, mount, after, limit| store.revoked_serials(mount, after, limit);
-    list(&call, page_of, |serial: &Serial| (*serial, Shown::With(info.as_str().into()))).await
+    serials(&call, REVOKED, Some(info)).await
 }
 
-/// A list of serials.
-pub(super) async fn serials(
-    call: &Call,
-    page_of: impl Fn(&dyn PkiStore, MountId, Option<Serial>, u32) -> BoxFuture<'static, Result<Vec<Serial>>>,
-) -> Result<Answer> {
-    list(call, page_of, |serial: &Serial| (*serial, Shown::Serial)).await
-}
-
-async fn list<'a, T>(
-    call: &Call,
-    page_of: impl Fn(&dyn PkiStore, MountId, Option<Serial>, u32) -> BoxFuture<'static, Result<Vec<T>>>,
-    show: impl Fn(&T) -> (Serial, Shown<'a>),
-) -> Result<Answer> {
+/// A list of serials, with what is said of each (JSON).
+pub(super) async fn serials(call: &Call, page_of: PageOf, info: Option<String>) -> Result<Answer> {
     let page = Page::of(&call.fields)?;
     let authority = call.authority().await?;
-    let (store, mount) = (&authority.tools().store, authority.mount());
-    let mut after = page.after_serial();
-    let mut count = 0;
-    let mut json = String::from("{\"keys\":[");
-    let mut infos = String::new();
-    loop {
-        let left = page.limit.map_or(PAGE, |limit| limit - count).min(PAGE);
-        let found = page_of(&**store, mount, after, left as u32).await?;
-        for element in &found {
-            let (serial, shown) = show(element);
-            after = Some(serial);
-            let comma = if count == 0 { "" } else { "," };
-            // A serial's text has nothing that JSON escapes; writing to a String cannot fail.
-            match shown {
-                Shown::Not => continue,
-                Shown::Serial => {}
-                Shown::With(info) => drop(write!(infos, "{comma}\"{serial}\":{info}")),
-            }
-            count += 1;
-            let _ = write!(json, "{comma}\"{serial}\"");
-        }
-        if found.len() < left || page.limit == Some(count) {
-            break;
-        }
-    }
-    if count == 0 {
-        return Err(Error::not_found());
-    }
-    json.push(']');
-    if !infos.is_empty() {
-        let _ = write!(json, ",\"key_info\":{{{infos}}}");
-    }
-    json.push('}');
-    Ok(Answer::rendered(json))
+    let (store, mount) = (Arc::clone(&authority.tools().store), authority.mount());
+    listing::answer(Serials { store, mount, page_of, info }, page.after_serial(), page.limit).await
 }
