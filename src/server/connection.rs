@@ -5,14 +5,11 @@
 //! are short. What it means to leave is its stream's business.
 
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use actix_http::body::{BodySize, MessageBody};
-use bytes::Bytes;
 use futures_util::task::AtomicWaker;
 
 /// How long the octets of a connection that leaves may be stuck, milliseconds.
@@ -149,50 +146,14 @@ impl Exchange {
         Self(Arc::clone(connection))
     }
 
+    /// Its connection.
+    pub(super) fn connection(&self) -> &Arc<Connection> {
+        &self.0
+    }
+
     /// Whether the connection closes after it.
     pub(super) fn is_last(&self) -> bool {
         self.0.left().is_some()
-    }
-}
-
-/// The body of an answer. While the server reads what it sends of one whose length nobody knows, the connection is busy:
-/// it is not its client that is waited for.
-pub(super) struct Followed<B> {
-    body: B,
-    /// `None` for a body of known length, which waits for nothing but its client.
-    connection: Option<Arc<Connection>>,
-}
-
-impl<B: MessageBody> Followed<B> {
-    /// The body of the answer to a request, if there is a connection that must hear of it.
-    pub(super) fn new(body: B, exchange: Option<&Exchange>) -> Self {
-        let is_read = matches!(body.size(), BodySize::Stream);
-        Self { connection: exchange.filter(|_| is_read).map(|exchange| Arc::clone(&exchange.0)), body }
-    }
-}
-
-impl<B: MessageBody + Unpin> MessageBody for Followed<B> {
-    type Error = B::Error;
-
-    fn size(&self) -> BodySize {
-        self.body.size()
-    }
-
-    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, B::Error>>> {
-        let this = self.get_mut();
-        let polled = Pin::new(&mut this.body).poll_next(cx);
-        if let Some(connection) = &this.connection {
-            match polled {
-                Poll::Pending => connection.set(Phase::Busy, 0),
-                Poll::Ready(_) => connection.set(Phase::Idle, connection.now()),
-            }
-        }
-        polled
-    }
-
-    fn try_into_bytes(self) -> Result<Bytes, Self> {
-        let Self { body, connection } = self;
-        body.try_into_bytes().map_err(|body| Self { body, connection })
     }
 }
 

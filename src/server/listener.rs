@@ -7,10 +7,12 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use actix_http::body::MessageBody;
+use actix_http::body::{BodySize, MessageBody};
 use actix_http::error::DispatchError;
 use actix_http::{HttpServiceBuilder, KeepAlive, Protocol, Request, Response};
 use actix_service::{IntoServiceFactory, ServiceFactoryExt as _, map_config};
@@ -18,12 +20,13 @@ use actix_web::dev::{
     AppConfig, Server, ServerHandle, Service, ServiceFactory, ServiceRequest, ServiceResponse, fn_service,
 };
 use actix_web::http::ConnectionType;
+use bytes::Bytes;
 use rustls::ServerConfig;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-use super::connection::{Connection, Exchange, Followed};
+use super::connection::{Connection, Exchange, Phase};
 use super::connections::{Connections, HEAD_TIMEOUT, Place};
 use super::expect::Shared;
 use super::http2;
@@ -206,6 +209,47 @@ where
     }
 }
 
+/// The body of an answer. While the server reads what it sends of one whose length nobody knows, the connection is busy:
+/// it is not its client that is waited for.
+pub(super) struct Followed<B> {
+    body: B,
+    /// `None` for a body of known length, which waits for nothing but its client.
+    connection: Option<Arc<Connection>>,
+}
+
+impl<B: MessageBody> Followed<B> {
+    /// The body of the answer to a request, if there is a connection that must hear of it.
+    fn new(body: B, exchange: Option<&Exchange>) -> Self {
+        let is_read = matches!(body.size(), BodySize::Stream);
+        Self { connection: exchange.filter(|_| is_read).map(|exchange| Arc::clone(exchange.connection())), body }
+    }
+}
+
+impl<B: MessageBody + Unpin> MessageBody for Followed<B> {
+    type Error = B::Error;
+
+    fn size(&self) -> BodySize {
+        self.body.size()
+    }
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<std::result::Result<Bytes, B::Error>>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.body).poll_next(cx);
+        if let Some(connection) = &this.connection {
+            match polled {
+                Poll::Pending => connection.set(Phase::Busy, 0),
+                Poll::Ready(_) => connection.set(Phase::Idle, connection.now()),
+            }
+        }
+        polled
+    }
+
+    fn try_into_bytes(self) -> std::result::Result<Bytes, Self> {
+        let Self { body, connection } = self;
+        body.try_into_bytes().map_err(|body| Self { body, connection })
+    }
+}
+
 impl<F: FnOnce() -> Server> Bound<F> {
     /// Begins to take connections.
     pub(super) fn serve(self) -> Serving {
@@ -242,7 +286,6 @@ impl Serving {
 #[cfg(test)]
 mod tests {
     use actix_web::{App, HttpResponse, web};
-    use bytes::Bytes;
     use futures_util::{StreamExt as _, stream};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 

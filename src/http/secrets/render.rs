@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::io::Write as _;
 
 use actix_web::HttpResponse;
+use actix_web::body::None as NoBody;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use bytes::Bytes;
@@ -79,7 +80,9 @@ pub fn answer(answer: Answer, id: &RequestId, context: Context<'_>) -> HttpRespo
         response = match parts {
             Parts::Whole(bytes) => response.set_body(bytes).map_into_boxed_body(),
             Parts::Pieces(pieces) => response.set_body(InPieces::new(pieces, head)).map_into_boxed_body(),
-            Parts::Read(reading) => response.set_body(Read::new(reading, head, *id)).map_into_boxed_body(),
+            // Nothing is read, and nobody knows how much it would be.
+            Parts::Read(_) if head => response.set_body(NoBody::new()).map_into_boxed_body(),
+            Parts::Read(reading) => response.set_body(Read::new(reading, *id)).map_into_boxed_body(),
         };
     }
     common_headers(&mut response, id);

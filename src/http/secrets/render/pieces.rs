@@ -49,9 +49,9 @@ pub(super) struct Read {
 }
 
 impl Read {
-    /// For a `head` nothing is read.
-    pub(super) fn new(pieces: Reading, head: bool, id: RequestId) -> Self {
-        Self { pieces: (!head).then_some(pieces), id }
+    /// The body of the answer to a request.
+    pub(super) fn new(pieces: Reading, id: RequestId) -> Self {
+        Self { pieces: Some(pieces), id }
     }
 
     /// What the client gets in the place of the rest.

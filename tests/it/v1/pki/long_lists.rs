@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 use signet::audit::DeviceSettings;
 
@@ -15,6 +16,8 @@ use crate::support::{App, Client, send};
 
 /// Rows of a page that says no more than names.
 const PAGE: usize = 1_000;
+/// What the serials of [`fill`] end with: they are as long as serials may be.
+const TAIL: &str = "0102030405060708090a0b0c0d0e0f";
 /// What every answer to a list of a PKI mount ends with.
 const END: &str = "},\"wrap_info\":null,\"warnings\":null,\"auth\":null,\"mount_type\":\"pki\"}\n";
 
@@ -23,11 +26,12 @@ const END: &str = "},\"wrap_info\":null,\"warnings\":null,\"auth\":null,\"mount_
 fn fill(app: &App, rows: usize, sql: &str) {
     if app.is_postgres() {
         let sql = sql
-            .replace("SERIAL", "decode('7f' || lpad(to_hex(i), 8, '0'), 'hex')")
+            .replace("SERIAL", &format!("decode('7f' || lpad(to_hex(i), 8, '0') || '{TAIL}', 'hex')"))
             .replace("TEXT", "lpad(i::text, 8, '0')");
         app.database().psql(&format!("WITH n (i) AS (SELECT generate_series(1, {rows})) {sql}"));
     } else {
-        let sql = sql.replace("SERIAL", "unhex(printf('7f%08x', i))").replace("TEXT", "printf('%08d', i)");
+        let sql =
+            sql.replace("SERIAL", &format!("unhex(printf('7f%08x{TAIL}', i))")).replace("TEXT", "printf('%08d', i)");
         let numbers = format!("WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows})");
         let db = rusqlite::Connection::open(app.folder().join("signet.db")).unwrap();
         db.busy_timeout(Duration::from_secs(10)).unwrap();
@@ -38,7 +42,7 @@ fn fill(app: &App, rows: usize, sql: &str) {
 /// A serial of [`fill`].
 fn serial(i: usize) -> String {
     let [a, b, c, d] = (i as u32).to_be_bytes();
-    format!("7f:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
+    format!("7f:{a:02x}:{b:02x}:{c:02x}:{d:02x}:01:02:03:04:05:06:07:08:09:0a:0b:0c:0d:0e:0f")
 }
 
 /// As many further certificates as that, each a copy of the only leaf.
@@ -59,7 +63,8 @@ fn revocations(app: &App, rows: usize) {
         app,
         rows,
         "INSERT INTO revocation (mount, serial, seq, issuer, revoked_at_micros, not_after)
-        SELECT mount, SERIAL, i + 1000, issuer, 0, not_after FROM certificate, n WHERE common_name = 'localhost'",
+        SELECT mount, SERIAL, i + 1000, issuer, 0, not_after
+        FROM (SELECT mount, issuer, not_after FROM certificate LIMIT 1) c, n",
     );
 }
 
@@ -94,7 +99,13 @@ struct Slow {
 
 impl Slow {
     /// Asks for a list and waits for the head of the answer.
-    fn ask(client: &Client, path: &str) -> Self {
+    async fn ask(client: &Client, path: &str) -> Self {
+        let (client, path) = (client.clone(), path.to_owned());
+        // The thread of the test drives the connections of PostgreSQL.
+        tokio::task::spawn_blocking(move || Self::ask_and_wait(&client, &path)).await.unwrap()
+    }
+
+    fn ask_and_wait(client: &Client, path: &str) -> Self {
         let url = client.url(path);
         let (address, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
         let mut socket = small(address.parse().unwrap());
@@ -215,7 +226,7 @@ async fn who_reads_slowly_holds_nothing_of_the_store_and_gets_the_whole_list() {
     for (pki, faults) in both.iter().zip(&faults) {
         copies(&pki.app, ROWS);
         let client = &pki.app.client;
-        let mut readers: Vec<Slow> = (0..READERS).map(|_| Slow::ask(client, "pki/certs")).collect();
+        let mut readers = join_all((0..READERS).map(|_| Slow::ask(client, "pki/certs"))).await;
         let read = settled(|| faults.calls("serials")).await;
         // What is neither taken nor in the buffers of the kernel is not read.
         assert!(read < READERS * ROWS / PAGE * 3 / 4, "{read} pages");
@@ -243,7 +254,8 @@ async fn who_reads_slowly_holds_nothing_of_the_store_and_gets_the_whole_list() {
 
 /// What becomes of an answer: the status of a whole one, or none of one that broke off.
 async fn outcome(client: &Client, path: &str) -> Option<u16> {
-    let answer = client.request("LIST", path).send().await.unwrap();
+    // What breaks off at once may take its head with it.
+    let answer = client.request("LIST", path).send().await.ok()?;
     let status = answer.status().as_u16();
     let text = answer.text().await;
     if let Ok(text) = &text {
@@ -275,9 +287,9 @@ async fn a_store_that_fails_on_the_way_breaks_the_answer_off() {
                     (met, outcome) => panic!("{path}: call {n}, met {met}: {outcome:?}"),
                 }
             }
-            // Only the first page is read before the status is sent, and perhaps the token.
+            // Only the first page is read before the status is sent, and now and then the token.
             assert!((1..=2).contains(&refused), "{path}: {refused}");
-            assert_eq!(broken, reads - 1, "{path}");
+            assert!((reads - 2..reads).contains(&broken), "{path}: {broken}");
         }
     }
     stop(both).await;
@@ -288,7 +300,7 @@ async fn the_list_of_a_mount_that_goes_meanwhile_does_not_look_whole() {
     let both = on_both(None).await;
     for pki in &both {
         copies(&pki.app, 150_000);
-        let reader = Slow::ask(&pki.app.client, "pki/certs");
+        let reader = Slow::ask(&pki.app.client, "pki/certs").await;
         assert_eq!(pki.app.client.delete("sys/mounts/pki").await.status, 204);
         let (text, whole) = tokio::task::spawn_blocking(move || reader.rest()).await.unwrap();
         assert!(!whole && text.contains("\"7f:") && !text.contains("wrap_info"), "{} octets", text.len());
@@ -319,15 +331,30 @@ async fn a_head_has_no_body_and_its_connection_goes_on() {
     let pki = Pki::start().await;
     pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
     copies(&pki.app, 5_000);
-    let token = &pki.app.client.token;
-    let ask = |method: &str, path: &str, more: &str| {
-        format!("{method} /v1/{path} HTTP/1.1\r\nHost: t\r\nX-Service-Token: {token}\r\n{more}\r\n")
+    let client = pki.app.client.clone();
+    let asked = move || {
+        let url = client.url("");
+        let address: SocketAddr = url.strip_prefix("http://").unwrap().split('/').next().unwrap().parse().unwrap();
+        let mut socket = TcpStream::connect(address).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let head = format!("HTTP/1.1\r\nHost: t\r\nX-Service-Token: {}\r\n", client.token);
+        write!(socket, "HEAD /v1/pki/certs?list=true {head}\r\n").unwrap();
+        let (mut first, mut second) = (Vec::new(), String::new());
+        while !first.ends_with(b"\r\n\r\n") {
+            let mut octet = [0];
+            socket.read_exact(&mut octet).unwrap();
+            first.push(octet[0]);
+        }
+        write!(socket, "GET /v1/sys/live {head}Connection: close\r\n\r\n").unwrap();
+        socket.read_to_string(&mut second).unwrap();
+        (String::from_utf8(first).unwrap(), second)
     };
-    let both = [ask("HEAD", "pki/certs?list=true", ""), ask("GET", "sys/live", "Connection: close\r\n")].concat();
-    let text = pki.app.raw(both).await;
-    let (first, second) = text.split_once("\r\n\r\n").unwrap();
-    assert!(first.starts_with("HTTP/1.1 200 OK") && !first.contains("content-length"), "{text}");
-    assert!(second.starts_with("HTTP/1.1 200 OK"), "{text}");
+    let (first, second) = tokio::task::spawn_blocking(asked).await.unwrap();
+    assert!(
+        first.starts_with("HTTP/1.1 200 OK") && !first.contains("-length") && !first.contains("chunked"),
+        "{first}"
+    );
+    assert!(second.starts_with("HTTP/1.1 200 OK"), "{second}");
     pki.stop().await;
 }
 
