@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::Page;
 use crate::clock::{Time, rfc3339};
 use crate::documents::MountId;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::http::secrets::answer::Answer;
 use crate::http::secrets::listing::{self, Row, Source};
 use crate::http::secrets::route::Call;
@@ -108,7 +108,8 @@ fn name(serial: Serial) -> String {
 /// Of a mount that is gone nothing is found, which is not the end of its list.
 fn require_mount(store: &dyn PkiStore, mount: MountId) -> BoxFuture<'static, Result<()>> {
     let exists = store.has_mount(mount);
-    async move { if exists.await? { Ok(()) } else { Err(Error::not_found()) } }.boxed()
+    let gone = || Error::new(Kind::NotFound, "the mount of a list is gone");
+    async move { if exists.await? { Ok(()) } else { Err(gone()) } }.boxed()
 }
 
 pub(super) async fn certificates(call: Call) -> Result<Answer> {

@@ -60,7 +60,8 @@ impl Source for Accessors {
     /// The ids of a role that is gone are being removed.
     fn require_whole(&self) -> BoxFuture<'static, Result<()>> {
         let is_there = self.open.number_of(&self.name).is_ok_and(|role| role == self.role);
-        ready(if is_there { Ok(()) } else { Err(Error::not_found()) }).boxed()
+        let gone = || Error::new(Kind::NotFound, "the role of a list is gone");
+        ready(if is_there { Ok(()) } else { Err(gone()) }).boxed()
     }
 }
 
