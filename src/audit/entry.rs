@@ -140,11 +140,12 @@ pub enum Data<'r> {
         /// The bytes.
         bytes: &'r [u8],
     },
-    /// Bytes that are made while they are sent: certificates and lists of them, which are public.
+    /// Bytes that are made while they are sent: lists of revoked certificates, which are public, and lists of names that
+    /// are too long to be kept.
     Streamed {
         /// The media type.
         media_type: &'r str,
-        /// How many.
-        octets: usize,
+        /// How many; `None` where nobody knows before the last of them is sent.
+        octets: Option<usize>,
     },
 }

@@ -10,7 +10,7 @@
 //!
 //! Bodies that are no JSON, or of which a caller sent more than 16 KiB before anybody counted what is in them, appear as
 //! `http_content_type`, `http_raw_body` (a hash) and `http_raw_body_size`; of one that is made while it is sent, a list
-//! of revoked certificates, only the type and the size.
+//! of revoked certificates, only the type and the size, and of a long list of names, whose size nobody knows yet, the type.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -175,7 +175,9 @@ impl Form {
             Data::Raw { media_type, bytes } => self.text(object, Some(media_type), bytes, exceptions, by),
             Data::Streamed { media_type, octets } => object.object("data", |data| {
                 self.media_type(data, media_type, by);
-                data.json("http_raw_body_size", &octets);
+                if let Some(octets) = octets {
+                    data.json("http_raw_body_size", &octets);
+                }
             }),
         }
     }

@@ -39,7 +39,7 @@ pub use roles::{ROLE_FIELDS, ROLE_SYNONYMS};
 pub use terms::{TokenKind, TokenTerms};
 pub(super) use text::{hash_of, new_token};
 
-use super::store::TokenRow;
+use super::store::{TokenHash, TokenRow};
 use super::{Auth, Caller};
 use crate::error::{Error, Kind, Result};
 use record::Standing;
@@ -111,33 +111,45 @@ impl Auth {
         self.with_identity(Record::of(row)?.lookup_json(id, &Standing::of(row), self.clock.now())).await
     }
 
-    /// The accessors of live tokens, but of batch tokens, which have none: all of them in byte order, or with a
-    /// `limit` so many that follow `after`, in the order of their hashes, the only one in which storage finds them.
+    /// The accessors of live tokens above a text, but of batch tokens, which have none, in byte order; `None` when there
+    /// are more than `most`, or so many tokens that do not live any more.
     ///
     /// # Errors
     /// Those of the store.
-    pub async fn accessors(&self, after: &str, limit: Option<usize>) -> Result<Vec<String>> {
+    pub async fn accessors(&self, after: &str, most: usize) -> Result<Option<Vec<String>>> {
         const STEP: u32 = 500;
-        let mut from = limit.and_then(|_| hash_of(after)).unwrap_or_default();
-        let mut found = Vec::new();
-        loop {
-            let rows = self.store.tokens(from, STEP).await?;
-            for row in rows.iter().filter(|row| self.is_live(row)) {
-                found.push(Record::of(row)?.accessor);
-                if limit.is_some_and(|limit| found.len() >= limit) {
-                    return Ok(found);
-                }
-            }
-            match rows.last() {
-                Some(last) if rows.len() == STEP as usize => from = last.accessor_hash,
-                _ => break,
-            }
+        let (mut found, mut looked_at, mut from) = (Vec::new(), 0, TokenHash::default());
+        while looked_at <= most {
+            let page = self.accessor_page(from, STEP).await?;
+            looked_at += page.len();
+            let last = page.last().map(|(place, _)| *place).filter(|_| page.len() == STEP as usize);
+            found.extend(page.into_iter().filter_map(|(_, accessor)| accessor).filter(|text| text.as_str() > after));
+            let Some(last) = last else {
+                found.sort_unstable();
+                return Ok(Some(found).filter(|found| found.len() <= most));
+            };
+            from = last;
         }
-        if limit.is_none() {
-            found.retain(|accessor| accessor.as_str() > after);
-            found.sort_unstable();
-        }
-        Ok(found)
+        Ok(None)
+    }
+
+    /// At most `limit` tokens behind a place in the order of the hashes of their accessors, the only one in which storage
+    /// finds them: the place of each, and the accessor of one that lives.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn accessor_page(&self, after: TokenHash, limit: u32) -> Result<Vec<(TokenHash, Option<String>)>> {
+        let rows = self.store.tokens(after, limit).await?;
+        let placed = |row: &TokenRow| {
+            let accessor = if self.is_live(row) { Some(Record::of(row)?.accessor) } else { None };
+            Ok((row.accessor_hash, accessor))
+        };
+        rows.iter().map(placed).collect()
+    }
+
+    /// Where an accessor stands among the others; before all of them for a text that is none.
+    pub fn accessor_place(&self, accessor: &str) -> TokenHash {
+        hash_of(accessor).unwrap_or_default()
     }
 }
 

@@ -17,6 +17,7 @@ pub mod dialect;
 mod hints;
 pub mod identity;
 pub mod index;
+mod listing;
 mod login;
 mod page;
 pub mod path;

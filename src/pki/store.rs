@@ -406,6 +406,9 @@ pub trait PkiStore: Send + Sync {
     /// `Busy` when it would not.
     fn require_room(&self) -> Result<()>;
 
+    /// Whether a mount exists: of one that does not, reads find nothing.
+    fn has_mount(&self, mount: MountId) -> BoxFuture<'static, Result<bool>>;
+
     /// All documents of a mount.
     fn documents(&self, mount: MountId) -> BoxFuture<'static, Result<Vec<Document>>>;
 

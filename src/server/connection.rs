@@ -146,6 +146,11 @@ impl Exchange {
         Self(Arc::clone(connection))
     }
 
+    /// Its connection.
+    pub(super) fn connection(&self) -> &Arc<Connection> {
+        &self.0
+    }
+
     /// Whether the connection closes after it.
     pub(super) fn is_last(&self) -> bool {
         self.0.left().is_some()

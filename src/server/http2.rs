@@ -127,7 +127,7 @@ mod tests {
     use actix_web::{App, HttpRequest, HttpResponse, web};
     use bytes::Bytes;
     use futures_util::future::join_all;
-    use futures_util::stream;
+    use futures_util::{StreamExt as _, stream};
     use h2::client::{ResponseFuture, SendRequest};
     use h2::{Reason, SendStream};
     use tokio::net::{TcpListener, TcpStream};
@@ -368,6 +368,11 @@ mod tests {
             match request.path() {
                 "/short" => HttpResponse::Ok().body(SizedStream::new(10, pieces)),
                 "/long" => HttpResponse::Ok().body(SizedStream::new(4, pieces)),
+                "/broken" => {
+                    let broken =
+                        [Ok(Bytes::from_static(b"12")), Err(actix_web::error::ErrorInternalServerError("no more"))];
+                    HttpResponse::Ok().streaming(stream::iter(broken))
+                }
                 _ => HttpResponse::Ok().streaming(pieces),
             }
         };
@@ -377,7 +382,27 @@ mod tests {
             let declared = head.headers().get("content-length").map(|value| value.to_str().unwrap());
             assert_eq!((declared, found), (length, read), "{path}");
         }
-        assert_eq!(pair.ask("short").await.unwrap_err().reason(), Some(Reason::INTERNAL_ERROR));
+        for path in ["short", "broken"] {
+            assert_eq!(pair.ask(path).await.unwrap_err().reason(), Some(Reason::INTERNAL_ERROR), "{path}");
+        }
+        assert_eq!(pair.ask("").await.unwrap().1, 5, "the connection is fit for others");
+    }
+
+    #[actix_web::test]
+    async fn a_connection_whose_answer_the_server_still_reads_does_not_have_to_leave() {
+        let connections = table(1);
+        actix_rt::spawn(Arc::clone(&connections).sweep());
+        // Longer than who waits for a client may, and than octets may be stuck behind that.
+        let late = async |_: HttpRequest, _: web::Payload| {
+            let pieces = stream::iter([Bytes::from_static(b"12"), Bytes::from_static(b"345")]).then(async |piece| {
+                tokio::time::sleep(Duration::from_millis(4500)).await;
+                Ok::<_, actix_web::Error>(piece)
+            });
+            HttpResponse::Ok().streaming(pieces)
+        };
+        let pair = connected(&connections, late).await;
+        assert_eq!(pair.ask("").await.unwrap().1, 5);
+        assert!(!pair.server.is_finished(), "nor does it leave afterwards at once");
     }
 
     #[actix_web::test]

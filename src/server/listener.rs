@@ -7,10 +7,12 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use actix_http::body::MessageBody;
+use actix_http::body::{BodySize, MessageBody};
 use actix_http::error::DispatchError;
 use actix_http::{HttpServiceBuilder, KeepAlive, Protocol, Request, Response};
 use actix_service::{IntoServiceFactory, ServiceFactoryExt as _, map_config};
@@ -18,12 +20,13 @@ use actix_web::dev::{
     AppConfig, Server, ServerHandle, Service, ServiceFactory, ServiceRequest, ServiceResponse, fn_service,
 };
 use actix_web::http::ConnectionType;
+use bytes::Bytes;
 use rustls::ServerConfig;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-use super::connection::{Connection, Exchange};
+use super::connection::{Connection, Exchange, Phase};
 use super::connections::{Connections, HEAD_TIMEOUT, Place};
 use super::expect::Shared;
 use super::http2;
@@ -190,18 +193,60 @@ async fn agreed(acceptor: &TlsAcceptor, stream: TcpStream, place: &Place) -> io:
 pub(super) fn exchange<S, B>(
     request: ServiceRequest,
     app: &S,
-) -> impl Future<Output = std::result::Result<ServiceResponse<B>, actix_web::Error>> + use<S, B>
+) -> impl Future<Output = std::result::Result<ServiceResponse<Followed<B>>, actix_web::Error>> + use<S, B>
 where
     S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = actix_web::Error>,
+    B: MessageBody + Unpin,
 {
     let exchange = request.conn_data::<Arc<Connection>>().map(Exchange::begin);
     let answered = app.call(request);
     async move {
-        let mut response = answered.await?;
+        let mut response = answered.await?.map_body(|_, body| Followed::new(body, exchange.as_ref()));
         if exchange.is_some_and(|exchange| exchange.is_last()) {
             response.response_mut().head_mut().set_connection_type(ConnectionType::Close);
         }
         Ok(response)
+    }
+}
+
+/// The body of an answer. While the server reads what it sends of one whose length nobody knows, the connection is busy:
+/// it is not its client that is waited for.
+pub(super) struct Followed<B> {
+    body: B,
+    /// `None` for a body of known length, which waits for nothing but its client.
+    connection: Option<Arc<Connection>>,
+}
+
+impl<B: MessageBody> Followed<B> {
+    /// The body of the answer to a request, if there is a connection that must hear of it.
+    fn new(body: B, exchange: Option<&Exchange>) -> Self {
+        let is_read = matches!(body.size(), BodySize::Stream);
+        Self { connection: exchange.filter(|_| is_read).map(|exchange| Arc::clone(exchange.connection())), body }
+    }
+}
+
+impl<B: MessageBody + Unpin> MessageBody for Followed<B> {
+    type Error = B::Error;
+
+    fn size(&self) -> BodySize {
+        self.body.size()
+    }
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<std::result::Result<Bytes, B::Error>>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.body).poll_next(cx);
+        if let Some(connection) = &this.connection {
+            match polled {
+                Poll::Pending => connection.set(Phase::Busy, 0),
+                Poll::Ready(_) => connection.set(Phase::Idle, connection.now()),
+            }
+        }
+        polled
+    }
+
+    fn try_into_bytes(self) -> std::result::Result<Bytes, Self> {
+        let Self { body, connection } = self;
+        body.try_into_bytes().map_err(|body| Self { body, connection })
     }
 }
 
@@ -241,6 +286,7 @@ impl Serving {
 #[cfg(test)]
 mod tests {
     use actix_web::{App, HttpResponse, web};
+    use futures_util::{StreamExt as _, stream};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
@@ -287,6 +333,49 @@ mod tests {
         assert_eq!(asked(&mut other).await, 200);
         serving.stop(true).await.unwrap();
         assert_eq!(asked(&mut other).await, 0);
+    }
+
+    #[actix_web::test]
+    async fn a_connection_whose_answer_the_server_still_reads_does_not_have_to_leave() {
+        let connections = Connections::new("main", Caps { total: 1, per_address: 1 }, Vec::new());
+        let setup = Setup { address: ([127, 0, 0, 1], 0).into(), tls: None, workers: 1, connections };
+        let late = || async {
+            let pieces = stream::iter([Bytes::from_static(b"12"), Bytes::from_static(b"345")]).then(async |piece| {
+                tokio::time::sleep(Duration::from_millis(3000)).await;
+                Ok::<_, actix_web::Error>(piece)
+            });
+            HttpResponse::Ok().streaming(pieces)
+        };
+        let app = move || App::new().default_service(web::to(late)).wrap_fn(exchange);
+        let serving = bind(setup, app).unwrap().serve();
+        let mut client = connected("127.0.0.1", serving.address).await;
+        client.write_all(b"GET / HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n").await.unwrap();
+        let mut text = String::new();
+        client.read_to_string(&mut text).await.unwrap();
+        assert!(text.ends_with("2\r\n12\r\n3\r\n345\r\n0\r\n\r\n"), "{text}");
+        serving.stop(true).await.unwrap();
+    }
+
+    #[actix_web::test]
+    async fn a_body_that_breaks_off_ends_its_connection_without_the_last_chunk() {
+        let connections = Connections::new("main", Caps { total: 9, per_address: 9 }, Vec::new());
+        let setup = Setup { address: ([127, 0, 0, 1], 0).into(), tls: None, workers: 1, connections };
+        let broken = || async {
+            let pieces = [Ok(Bytes::from_static(b"12")), Err(actix_web::error::ErrorInternalServerError("no more"))];
+            let pieces = stream::iter(pieces).then(async |piece| {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                piece
+            });
+            HttpResponse::Ok().streaming(pieces)
+        };
+        let app = move || App::new().default_service(web::to(broken)).wrap_fn(exchange);
+        let serving = bind(setup, app).unwrap().serve();
+        let mut client = connected("127.0.0.1", serving.address).await;
+        client.write_all(b"GET / HTTP/1.1\r\nHost: t\r\n\r\n").await.unwrap();
+        let mut text = String::new();
+        client.read_to_string(&mut text).await.unwrap();
+        assert!(text.ends_with("\r\n\r\n2\r\n12\r\n"), "{text}");
+        serving.stop(true).await.unwrap();
     }
 
     #[actix_web::test]

@@ -267,17 +267,19 @@ async fn the_accessors_of_live_tokens_are_listed_in_pages() {
     f.token(&f.root, json!({"type": "batch", "policies": ["web"]})).await;
     let gone = f.caller(&ended).await.accessor.clone();
     f.advance(60.0);
-    let all = f.auth.accessors("", None).await.unwrap();
+    let all = f.auth.accessors("", 100).await.unwrap().unwrap();
     assert!(all.is_sorted() && all.len() == 8 && !all.contains(&gone));
-    let mut pages: Vec<String> = Vec::new();
+    assert_eq!(f.auth.accessors(&all[2], 100).await.unwrap().unwrap(), all[3..]);
+    assert_eq!(f.auth.accessors("", 7).await.unwrap(), None, "more than are asked for");
+    let (mut pages, mut after) = (Vec::new(), f.auth.accessor_place(""));
     loop {
-        let after = pages.last().cloned().unwrap_or_default();
-        let page = f.auth.accessors(&after, Some(3)).await.unwrap();
+        let page = f.auth.accessor_page(after, 3).await.unwrap();
         assert!(page.len() <= 3);
-        if page.is_empty() {
-            break;
-        }
-        pages.extend(page);
+        let Some((last, _)) = page.last() else { break };
+        after = *last;
+        let places = page.iter().filter_map(|(place, accessor)| accessor.as_ref().map(|text| (place, text)));
+        assert!(places.clone().all(|(place, accessor)| f.auth.accessor_place(accessor) == *place));
+        pages.extend(places.map(|(_, accessor)| accessor.clone()));
     }
     pages.sort();
     assert_eq!(pages, all);

@@ -1,6 +1,9 @@
 //! What a handler answers; the pipeline renders it.
 
+use std::pin::Pin;
+
 use aws_lc_rs::digest::{SHA256, digest};
+use futures_util::Stream;
 use serde_json::Value;
 
 use crate::auth::wrapping::{Wrapped, Wrapping};
@@ -78,6 +81,8 @@ pub enum Body {
     RawPieces(&'static str, Pieces),
     /// `data` of the envelope, JSON text in three parts, the second in pieces.
     RenderedPieces(String, Pieces, String),
+    /// `data` of the envelope, JSON text that is read from storage while it is sent (long lists).
+    Listed(Reading),
     /// `wrap_info` of the envelope: what is given in the place of an answer that was put away.
     Wrapped(Box<Wrapping>),
     /// An answer that was put away, as it would have been sent then.
@@ -110,6 +115,10 @@ pub struct Pieces {
     /// The pieces, in order.
     pub pieces: Box<dyn Iterator<Item = bytes::Bytes> + Send>,
 }
+
+/// Bytes that are read while they are sent: nobody knows how many there will be. After an error there are no more, and
+/// what was sent is no answer.
+pub type Reading = Pin<Box<dyn Stream<Item = crate::error::Result<bytes::Bytes>> + Send>>;
 
 impl Answer {
     /// 204.

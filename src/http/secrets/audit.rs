@@ -125,11 +125,12 @@ fn response(answer: &Answer) -> Response<'_> {
         Body::Rendered(text) => (Data::JsonText(text.expose()), None),
         Body::Auth(auth) => (Data::None, Some((&auth.token, &auth.others))),
         Body::Raw(media_type, bytes) => (Data::Raw { media_type, bytes }, None),
-        Body::RawPieces(media_type, pieces) => (Data::Streamed { media_type, octets: pieces.len }, None),
+        Body::RawPieces(media_type, pieces) => (Data::Streamed { media_type, octets: Some(pieces.len) }, None),
         Body::RenderedPieces(begin, pieces, end) => {
             let octets = begin.len() + pieces.len + end.len();
-            (Data::Streamed { media_type: render::JSON, octets }, None)
+            (Data::Streamed { media_type: render::JSON, octets: Some(octets) }, None)
         }
+        Body::Listed(_) => (Data::Streamed { media_type: render::JSON, octets: None }, None),
         Body::Wrapped(_) => (Data::None, None),
         Body::Unwrapped(kept) if kept.media_type == render::JSON => (Data::JsonText(kept.body.expose()), None),
         Body::Unwrapped(kept) => (Data::Raw { media_type: &kept.media_type, bytes: kept.body.expose() }, None),

@@ -7,14 +7,16 @@ use std::borrow::Cow;
 use std::io::Write as _;
 
 use actix_web::HttpResponse;
+use actix_web::body::None as NoBody;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use bytes::Bytes;
+use futures_util::{StreamExt as _, stream};
 use serde::Serialize;
 use serde_json::Value;
 
-use self::pieces::InPieces;
-use super::answer::{Answer, Auth, Body, Lease, Pieces};
+use self::pieces::{InPieces, Read};
+use super::answer::{Answer, Auth, Body, Lease, Pieces, Reading};
 use crate::auth::wrapping::Wrapping;
 use crate::clock::rfc3339;
 use crate::error::{Error, Kind, Result, Warnings};
@@ -78,6 +80,9 @@ pub fn answer(answer: Answer, id: &RequestId, context: Context<'_>) -> HttpRespo
         response = match parts {
             Parts::Whole(bytes) => response.set_body(bytes).map_into_boxed_body(),
             Parts::Pieces(pieces) => response.set_body(InPieces::new(pieces, head)).map_into_boxed_body(),
+            // Nothing is read, and nobody knows how much it would be.
+            Parts::Read(_) if head => response.set_body(NoBody::new()).map_into_boxed_body(),
+            Parts::Read(reading) => response.set_body(Read::new(reading, *id)).map_into_boxed_body(),
         };
     }
     common_headers(&mut response, id);
@@ -105,27 +110,42 @@ pub(super) fn status_of(answer: &Answer, headers: Option<&HeaderMap>) -> u16 {
 enum Parts {
     Whole(Bytes),
     Pieces(Pieces),
+    Read(Reading),
 }
 
-/// The text of an envelope: its begin, and where there are pieces those and the end behind them.
-type Envelope = (PartlySecret, Option<(Pieces, PartlySecret)>);
+/// What an envelope has in its middle, when that is not made before it is sent.
+enum Middle {
+    Pieces(Pieces),
+    Read(Reading),
+}
+
+/// The text of an envelope: its begin, and where its middle is made while it is sent that and the end behind it.
+type Envelope = (PartlySecret, Option<(Middle, PartlySecret)>);
 
 impl From<Envelope> for Parts {
     fn from((begin, rest): Envelope) -> Self {
-        let begin_len = begin.len();
         let begin = Bytes::from(begin.into_bytes());
-        let Some((Pieces { len, pieces }, end)) = rest else { return Self::Whole(begin) };
-        let len = begin_len + len + end.len();
-        let pieces = [begin].into_iter().chain(pieces).chain([Bytes::from(end.into_bytes())]);
-        Self::Pieces(Pieces { len, pieces: Box::new(pieces) })
+        let Some((middle, end)) = rest else { return Self::Whole(begin) };
+        let end = Bytes::from(end.into_bytes());
+        match middle {
+            Middle::Pieces(Pieces { len, pieces }) => {
+                let len = begin.len() + len + end.len();
+                let pieces = [begin].into_iter().chain(pieces).chain([end]);
+                Self::Pieces(Pieces { len, pieces: Box::new(pieces) })
+            }
+            Middle::Read(reading) => {
+                let one = |piece| stream::iter([Ok(piece)]);
+                Self::Read(Box::pin(one(begin).chain(reading).chain(one(end))))
+            }
+        }
     }
 }
 
 /// The body of an answer as it would be sent, in one piece, and its media type.
 ///
 /// # Errors
-/// `Invalid` when it has more than `longest` octets.
-pub(super) fn whole(
+/// `Invalid` when it has more than `longest` octets; those of what is read for it.
+pub(super) async fn whole(
     answer: Answer,
     id: &RequestId,
     context: Context<'_>,
@@ -140,18 +160,31 @@ pub(super) fn whole(
     let (media_type, (mut begin, rest)) = match body {
         Body::Raw(media_type, bytes) => (media_type.to_owned(), (secret(&bytes), None)),
         Body::RawPieces(media_type, pieces) => {
-            (media_type.to_owned(), (PartlySecret::default(), Some((pieces, PartlySecret::default()))))
+            (media_type.to_owned(), (PartlySecret::default(), Some((Middle::Pieces(pieces), PartlySecret::default()))))
         }
         Body::Plain(value) => (JSON.to_owned(), (secret(&text(&value)), None)),
         Body::Unwrapped(kept) => (kept.media_type, (secret(kept.body.expose()), None)),
         body => (JSON.to_owned(), envelope(body, lease.as_ref(), warnings, id, context)),
     };
-    let len = begin.len() + rest.as_ref().map_or(0, |(pieces, end)| pieces.len + end.len());
-    if len > longest {
-        return Err(Error::invalid(format!("wrap-ttl: the answer has more than {longest} bytes, and is not wrapped")));
-    }
-    if let Some((pieces, end)) = rest {
-        pieces.pieces.for_each(|piece| begin.push(&piece));
+    let fits = |octets: usize| match octets > longest {
+        true => Err(Error::invalid(format!("wrap-ttl: the answer has more than {longest} bytes, and is not wrapped"))),
+        false => Ok(()),
+    };
+    fits(begin.len())?;
+    if let Some((middle, end)) = rest {
+        match middle {
+            Middle::Pieces(pieces) => {
+                fits(begin.len() + pieces.len + end.len())?;
+                pieces.pieces.for_each(|piece| begin.push(&piece));
+            }
+            Middle::Read(mut reading) => {
+                while let Some(piece) = reading.next().await {
+                    let piece = piece?;
+                    fits(begin.len() + piece.len() + end.len())?;
+                    begin.push(&piece);
+                }
+            }
+        }
         begin.append(&end);
     }
     Ok((media_type, begin))
@@ -240,6 +273,7 @@ fn envelope(
             before = Some(std::mem::take(&mut out));
             out.push(end.as_bytes());
         }
+        Body::Listed(_) => before = Some(std::mem::take(&mut out)),
         _ => out.push(b"null"),
     }
     out.push(b",\"wrap_info\":");
@@ -266,7 +300,8 @@ fn envelope(
     }
     out.push(b"}\n");
     match (body, before) {
-        (Body::RenderedPieces(_, pieces, _), Some(before)) => (before, Some((pieces, out))),
+        (Body::RenderedPieces(_, pieces, _), Some(before)) => (before, Some((Middle::Pieces(pieces), out))),
+        (Body::Listed(reading), Some(before)) => (before, Some((Middle::Read(reading), out))),
         _ => (out, None),
     }
 }

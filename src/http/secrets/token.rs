@@ -1,14 +1,20 @@
 //! Tokens: new ones, look-ups, renewals, revocations, and the roles for making them (`auth/token/`).
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use serde_json::Value;
 
 use super::answer::Answer;
+use super::listing::{self, Row, Source};
 use super::page::Page;
 use super::route::Operation::{Delete, List, Read, Update};
 use super::route::{Call, Route};
 use super::sys::to_the_end;
+use crate::auth::Auth;
+use crate::auth::store::TokenHash;
 use crate::auth::token::{CreatePath, ROLE_FIELDS, ROLE_SYNONYMS};
 use crate::error::{Error, Result, Warnings};
 use crate::telemetry;
@@ -33,6 +39,9 @@ const CREATE: &[&str] = &[
 
 /// The older name of a field beside its own.
 const OLDER: &[(&str, &str)] = &[("lease", "ttl")];
+
+/// Longest list of accessors that is put in order before it is sent.
+const MOST_SORTED: usize = 10_000;
 
 const PAGE: &[&str] = &["after", "limit"];
 const INCREMENT: &[&str] = &["increment", "token", "accessor"];
@@ -194,7 +203,43 @@ async fn ending(call: Call, end: impl AsyncFnOnce(&Call) -> Result<Answer> + 'st
 
 async fn accessors(call: Call) -> Result<Answer> {
     let page = Page::of(&call.fields)?;
-    Answer::keys(call.state.auth.accessors(&page.after, page.limit).await?, None)
+    let auth = Arc::clone(&call.state.auth);
+    if page.limit.is_some() {
+        let place = auth.accessor_place(&page.after);
+        return listing::answer(Accessors { auth, above: String::new() }, place, page.limit).await;
+    }
+    match auth.accessors(&page.after, MOST_SORTED).await? {
+        Some(accessors) => Answer::keys(accessors, None),
+        None => listing::answer(Accessors { auth, above: page.after }, TokenHash::default(), None).await,
+    }
+}
+
+/// The accessors of tokens that live, in the order in which storage finds them, but for those that are not above a text.
+struct Accessors {
+    auth: Arc<Auth>,
+    above: String,
+}
+
+impl Source for Accessors {
+    type Place = TokenHash;
+
+    fn page(&self, after: &TokenHash, most: usize, _: bool) -> BoxFuture<'static, Result<listing::Page<TokenHash>>> {
+        let (auth, above, after) = (Arc::clone(&self.auth), self.above.clone(), *after);
+        let row = move |(at, accessor): (TokenHash, Option<String>)| {
+            let accessor = accessor.filter(|accessor| *accessor > above);
+            Row { at, shown: accessor.map(|accessor| (Value::from(accessor).to_string(), None)) }
+        };
+        async move {
+            let found = auth.accessor_page(after, most as u32).await?;
+            Ok(listing::Page::of(found.into_iter().map(row).collect(), most))
+        }
+        .boxed()
+    }
+
+    /// Each is opened to read its accessor.
+    fn most(&self) -> usize {
+        500
+    }
 }
 
 /// Removes what has ended, which the server does by itself now and then, and goes on after the answer.

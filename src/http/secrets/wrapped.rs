@@ -61,7 +61,7 @@ pub(super) async fn put_away(
     }
     let longest = if open { OPEN_ANSWER } else { MAX_ANSWER };
     let wrapped_accessor = accessor_in(&answer.body, context.mount_type);
-    let (media_type, body) = render::whole(answer, id, context, longest)?;
+    let (media_type, body) = render::whole(answer, id, context, longest).await?;
     let kept = Wrapped { media_type, body: Secret::new(body.into_bytes()) };
     let wrapping = state.auth.wrap(&kept, Terms { ttl, path, display_name, wrapped_accessor }).await?;
     Ok(Body::Wrapped(Box::new(wrapping)).into())

@@ -141,6 +141,10 @@ mod tests {
             unreachable!("nothing is written")
         }
 
+        fn has_mount(&self, _: MountId) -> BoxFuture<'static, Result<bool>> {
+            unreachable!("nothing is read")
+        }
+
         fn documents(&self, _: MountId) -> BoxFuture<'static, Result<Vec<Document>>> {
             unreachable!("nothing is read")
         }

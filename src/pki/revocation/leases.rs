@@ -12,14 +12,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+
 use super::revoke;
 use crate::documents::MountId;
 use crate::error::{Error, Result};
 use crate::pki::engine::{Authority, Engine};
-use crate::pki::store::{LeaseRow, PkiOutcome, PkiWrite};
+use crate::pki::store::{LeaseRow, PkiOutcome, PkiStore, PkiWrite};
 use crate::telemetry;
 
-/// Leases that are marked, or swept, in one commit; leases that are read for a list at a time.
+/// Leases that are marked, or swept, in one commit.
 const STEP: u32 = 500;
 /// Leases whose certificates are revoked in one commit.
 const REVOKE_STEP: u32 = 100;
@@ -42,6 +45,43 @@ fn below(prefix: &str) -> (String, String) {
     }
 }
 
+/// What lies directly below a path, in byte order: random parts of leases, and segments of longer paths with a trailing
+/// `/`.
+pub struct LeaseKeys {
+    start: String,
+    end: String,
+    store: Arc<dyn PkiStore>,
+}
+
+impl LeaseKeys {
+    /// At most `most` keys of leases above `from`, and where the next page begins, if there may be one. With `most` above
+    /// 0 there are some unless it is the last.
+    pub fn page(&self, from: &str, most: u32) -> BoxFuture<'static, Result<(Vec<String>, Option<String>)>> {
+        let (start, mut from) = (self.start.clone(), from.to_owned());
+        let found = self.store.lease_ids(from.clone(), self.end.clone(), most);
+        async move {
+            let found = found.await?;
+            let mut keys: Vec<String> = Vec::new();
+            for id in &found {
+                from = from.max(id.clone());
+                let rest = &id[start.len()..];
+                match rest.split_once('/') {
+                    None => keys.push(rest.to_owned()),
+                    Some((segment, _)) => {
+                        let key = format!("{segment}/");
+                        from = from.max(below(&format!("{start}{segment}")).1);
+                        if keys.last() != Some(&key) {
+                            keys.push(key);
+                        }
+                    }
+                }
+            }
+            Ok((keys, (found.len() == most as usize).then_some(from)))
+        }
+        .boxed()
+    }
+}
+
 impl Engine {
     /// A lease that has neither ended nor been revoked.
     ///
@@ -55,44 +95,16 @@ impl Engine {
         Ok(self.tools().store.lease(id.to_owned()).await?.filter(|lease| now < lease.expires_at))
     }
 
-    /// What lies directly below a path, in byte order: random parts of leases, and segments of longer
-    /// paths with a trailing `/`. Gives at most `limit` keys above `after`.
-    ///
-    /// # Errors
-    /// `Unavailable` from storage.
-    pub async fn lease_keys(&self, prefix: &str, after: &str, limit: Option<usize>) -> Result<Vec<String>> {
-        let mut keys = Vec::new();
+    /// What lies directly below a path, above `after`, and where its first page begins; nothing of what can be no path
+    /// of leases.
+    pub fn lease_keys(&self, prefix: &str, after: &str) -> Option<(LeaseKeys, String)> {
         if !is_id(prefix) || !is_id(after) {
-            return Ok(keys);
+            return None;
         }
         let (start, end) = below(prefix);
         // Everything below a segment that was shown is passed over, as the segment's own text says.
-        let mut from =
-            if after.ends_with('/') { below(&format!("{start}{after}")).1 } else { format!("{start}{after}") };
-        while limit.is_none_or(|limit| keys.len() < limit) {
-            let page = self.tools().store.lease_ids(from.clone(), end.clone(), STEP).await?;
-            let Some(last) = page.last() else { break };
-            let full = page.len() == STEP as usize;
-            from.clone_from(last);
-            for id in &page {
-                let rest = &id[start.len()..];
-                match rest.split_once('/') {
-                    None => keys.push(rest.to_owned()),
-                    Some((segment, _)) => {
-                        let key = format!("{segment}/");
-                        from = from.max(below(&format!("{start}{segment}")).1);
-                        if keys.last() != Some(&key) {
-                            keys.push(key);
-                        }
-                    }
-                }
-            }
-            if !full {
-                break;
-            }
-        }
-        keys.truncate(limit.unwrap_or(usize::MAX));
-        Ok(keys)
+        let from = if after.ends_with('/') { below(&format!("{start}{after}")).1 } else { format!("{start}{after}") };
+        Some((LeaseKeys { start, end, store: Arc::clone(&self.tools().store) }, from))
     }
 
     /// Revokes a lease and its certificate; nothing when there is no such lease. With `wait` false it is

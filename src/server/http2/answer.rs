@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::pin::pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -16,7 +17,7 @@ use http_types::HeaderMap;
 use http_types::header::{CONTENT_LENGTH, DATE, HeaderName, HeaderValue};
 
 use super::bounds::PIECE;
-use super::wire::Activity;
+use super::wire::{Activity, Handled};
 use crate::clock::Clock;
 
 /// The date of answers; written once a second.
@@ -44,7 +45,7 @@ pub(super) async fn sent<B: MessageBody>(
     only_head: bool,
     respond: &mut SendResponse<Bytes>,
     date: &Date,
-    activity: &Activity,
+    activity: &Rc<Activity>,
 ) -> Result<(), h2::Error> {
     let (response, body) = response.into_parts();
     let size = size_of(response.status(), body.size());
@@ -59,11 +60,29 @@ pub(super) async fn sent<B: MessageBody>(
     };
     let mut body = pin!(body);
     while left != Some(0) {
-        let next = poll_fn(|cx| match is_reset(&mut stream, cx) {
-            Some(error) => Poll::Ready(Err(error)),
-            None => body.as_mut().poll_next(cx).map(Ok),
+        // While the server reads what it sends, it is not the client that is waited for.
+        let mut handled = None;
+        let next = poll_fn(|cx| {
+            if let Some(error) = is_reset(&mut stream, cx) {
+                return Poll::Ready(Err(error));
+            }
+            let polled = body.as_mut().poll_next(cx);
+            if polled.is_pending() && handled.is_none() {
+                handled = Some(Handled::begin(activity));
+            }
+            polled.map(Ok)
         });
-        let Some(Ok(mut chunk)) = next.await? else { break };
+        let next = next.await?;
+        drop(handled);
+        let mut chunk = match next {
+            Some(Ok(chunk)) => chunk,
+            Some(Err(_)) => {
+                // The rest cannot be had: the client must not take what it got for the whole.
+                stream.send_reset(Reason::INTERNAL_ERROR);
+                return Ok(());
+            }
+            None => break,
+        };
         if let Some(left) = &mut left {
             chunk.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
             *left -= chunk.len() as u64;

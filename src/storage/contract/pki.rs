@@ -270,6 +270,7 @@ pub(super) async fn dropping_a_mount_removes_everything_of_that_mount_only(fixtu
     auth.commit(vec![AuthWrite::MountDrop(gone)]).await.unwrap();
     // At once, as far as anyone can see.
     assert_eq!(w.pki.counts(gone).await.unwrap(), (0, 0));
+    assert_eq!((w.pki.has_mount(gone).await.unwrap(), w.pki.has_mount(kept).await.unwrap()), (false, true));
     assert!(w.pki.serials(gone, None, 10).await.unwrap().is_empty());
     assert!(w.pki.revoked_serials(gone, None, 10).await.unwrap().is_empty());
     assert!(w.pki.revocations(gone, 0, 10).await.unwrap().is_empty());

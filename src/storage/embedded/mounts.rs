@@ -63,7 +63,7 @@ pub(super) fn create(db: &Connection, mount: MountId) -> Result<(), Failure> {
     Ok(())
 }
 
-fn exists(db: &Connection, mount: MountId) -> rusqlite::Result<bool> {
+pub(super) fn exists(db: &Connection, mount: MountId) -> rusqlite::Result<bool> {
     prepared(db, sql::EXISTS)?.exists([mount.0])
 }
 

@@ -92,6 +92,10 @@ impl PkiStore for Store<Pool> {
         self.commits.require_room()
     }
 
+    fn has_mount(&self, mount: MountId) -> BoxFuture<'static, Result<bool>> {
+        self.reader.read(move |db| mounts::exists(db, mount))
+    }
+
     fn documents(&self, mount: MountId) -> BoxFuture<'static, Result<Vec<Document>>> {
         self.open_documents(mount, None)
     }

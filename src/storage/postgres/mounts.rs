@@ -91,6 +91,11 @@ pub(super) async fn count(db: &Session, mount: MountId, node: i64, inserted: Ins
     execute(db, sql::COUNT, &[&mount.0, &node, &inserted.certificates, &inserted.revocations]).await.map(drop)
 }
 
+/// Whether a mount exists.
+pub(super) async fn is_there(db: &Session, mount: MountId) -> Result<bool, Failure> {
+    exists(db, sql::EXISTS, &[&mount.0]).await
+}
+
 /// Stored certificates and revocations.
 pub(super) async fn counts(db: &Session, mount: MountId) -> Result<(u64, u64), Failure> {
     let sums = row(db, sql::COUNTS, &[&mount.0]).await?.ok_or(Failure::Unreadable("the counters"))?;

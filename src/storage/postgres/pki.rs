@@ -112,6 +112,10 @@ impl PkiStore for Store<Pool> {
         self.commits.require_room()
     }
 
+    fn has_mount(&self, mount: MountId) -> BoxFuture<'static, Result<bool>> {
+        self.reader.read("has_mount", move |db| mounts::is_there(db, mount).boxed())
+    }
+
     fn documents(&self, mount: MountId) -> BoxFuture<'static, Result<Vec<Document>>> {
         self.open_documents(mount, None)
     }

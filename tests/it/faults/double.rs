@@ -1,5 +1,7 @@
 //! A store that fails on demand: the real one, with a script in front of it.
 
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use futures_util::FutureExt as _;
@@ -61,6 +63,19 @@ enum Verdict {
 pub struct Faults {
     script: Mutex<Script>,
     real: OnceLock<Stores>,
+    /// How often each was called.
+    calls: Mutex<HashMap<&'static str, usize>>,
+    /// Calls that have not ended.
+    under_way: Arc<AtomicUsize>,
+}
+
+/// A call, until it ends or is given up.
+struct UnderWay(Arc<AtomicUsize>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl Faults {
@@ -81,6 +96,23 @@ impl Faults {
     /// From now on calls are counted, and the `n`th fails.
     pub fn arm(&self, n: usize, fault: Fault) {
         *self.script.lock().unwrap() = Script { plan: Some((n, fault)), ..Script::default() };
+    }
+
+    /// How often calls of this name were made so far.
+    pub fn calls(&self, call: &str) -> usize {
+        self.calls.lock().unwrap().get(call).copied().unwrap_or_default()
+    }
+
+    /// How many calls have not ended.
+    pub fn under_way(&self) -> usize {
+        self.under_way.load(Ordering::SeqCst)
+    }
+
+    /// Takes note of a call.
+    fn enter(&self, call: &'static str) -> UnderWay {
+        *self.calls.lock().unwrap().entry(call).or_default() += 1;
+        self.under_way.fetch_add(1, Ordering::SeqCst);
+        UnderWay(Arc::clone(&self.under_way))
     }
 
     /// Whether the call that was to fail has come.
@@ -136,7 +168,12 @@ impl Double {
         name: &'static str,
         real: impl FnOnce(&Stores) -> BoxFuture<'static, Result<T>>,
     ) -> BoxFuture<'static, Result<T>> {
-        match self.0.verdict(name) {
+        let entered = self.0.enter(name);
+        let ended = move |outcome| {
+            drop(entered);
+            outcome
+        };
+        let work = match self.0.verdict(name) {
             Verdict::Pass => match self.0.held(name) {
                 None => real(self.0.real()),
                 Some(go) => {
@@ -150,7 +187,8 @@ impl Double {
             },
             Verdict::Refuse => ready(Err(failed())).boxed(),
             Verdict::Forget => real(self.0.real()).map(|_| Err(failed())).boxed(),
-        }
+        };
+        work.map(ended).boxed()
     }
 }
 
@@ -252,6 +290,10 @@ impl PkiStore for Double {
 
     fn require_room(&self) -> Result<()> {
         self.0.real().pki.require_room()
+    }
+
+    fn has_mount(&self, mount: MountId) -> BoxFuture<'static, Result<bool>> {
+        self.call("has mount", |s| s.pki.has_mount(mount))
     }
 
     fn documents(&self, mount: MountId) -> BoxFuture<'static, Result<Vec<Document>>> {

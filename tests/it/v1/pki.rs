@@ -28,6 +28,7 @@ mod key_stock;
 mod keys;
 mod leases;
 mod lists;
+mod long_lists;
 mod managed;
 mod manual_chains;
 mod matrix;

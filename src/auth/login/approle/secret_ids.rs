@@ -1,5 +1,7 @@
 //! The secret ids of a role: making one, finding one, ending one, listing them.
 
+use futures_util::future::BoxFuture;
+
 use super::method::AppRoles;
 use super::role::AppRole;
 use super::secret_id::{Issued, MAX_TEXT, SecretId, Wanted, hash};
@@ -99,14 +101,23 @@ impl Open<AppRoles> {
         Ok(outcomes == [AuthOutcome::Done])
     }
 
-    /// At most `limit` accessors of a role's secret ids that live, in byte order, above `after`.
+    /// What a role is to its secret ids: one that is made again under its name is another.
     ///
     /// # Errors
-    /// As [`Open::look_up`].
-    pub(crate) async fn accessors(&self, name: &str, after: String, limit: u32, now: Time) -> Result<Vec<String>> {
-        let view = self.view();
-        let role = view.roles().get(name).ok_or_else(|| unknown_role(name))?;
-        self.store().secret_id_accessors(self.mount(), role.number, after, now, limit).await
+    /// `Invalid` when there is no such role.
+    pub(crate) fn number_of(&self, name: &str) -> Result<i64> {
+        self.view().roles().get(name).map(|role| role.number).ok_or_else(|| unknown_role(name))
+    }
+
+    /// At most `limit` accessors of a role's secret ids that live, in byte order, above `after`.
+    pub(crate) fn accessors(
+        &self,
+        role: i64,
+        after: String,
+        limit: u32,
+        now: Time,
+    ) -> BoxFuture<'static, Result<Vec<String>>> {
+        self.store().secret_id_accessors(self.mount(), role, after, now, limit)
     }
 }
 

@@ -1,18 +1,28 @@
 //! Aliases of entities: written, read, listed, removed.
 
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use serde_json::{Map, Value, json};
 
 use super::asked::{given, id, pairs};
 use super::rendering;
+use crate::auth::Auth;
 use crate::auth::identity::AliasChange;
+use crate::auth::mounts::MountTable;
+use crate::auth::store::AliasEntry;
 use crate::error::{Error, Result};
 use crate::http::secrets::answer::Answer;
+use crate::http::secrets::listing::{self, Row, Source};
 use crate::http::secrets::page::Page;
 use crate::http::secrets::route::Call;
 use crate::http::secrets::sys::to_the_end;
 
 /// Aliases that are read at once for a list.
 const STEP: usize = 1_000;
+/// Longest list that is made before it is sent.
+const MOST_KEPT: usize = 10_000;
 
 /// `POST identity/entity-alias`, and by id: a new alias, or a change of one.
 pub(super) async fn write(call: Call) -> Result<Answer> {
@@ -49,11 +59,15 @@ pub(super) async fn read(call: Call) -> Result<Answer> {
 /// `LIST identity/entity-alias/id`.
 pub(super) async fn list(call: Call) -> Result<Answer> {
     let Page { mut after, limit } = Page::of(&call.fields)?;
+    let begin = after.clone();
     let (mut keys, mut info, mut left) = (Vec::new(), Map::new(), limit.unwrap_or(usize::MAX));
     let mounts = call.state.auth.mounts();
     while left > 0 {
         let step = left.min(STEP);
         let found = call.state.auth.alias_page(after, u32::try_from(step).unwrap_or(u32::MAX)).await?;
+        if keys.len() + found.len() > MOST_KEPT {
+            return listing::answer(Aliases { auth: Arc::clone(&call.state.auth), mounts }, begin, limit).await;
+        }
         for alias in &found {
             info.insert(alias.id.clone(), rendering::alias_entry(alias, &mounts));
             keys.push(alias.id.clone());
@@ -65,6 +79,33 @@ pub(super) async fn list(call: Call) -> Result<Answer> {
         }
     }
     Answer::keys(keys, Some(Value::Object(info)))
+}
+
+/// All aliases, by id.
+struct Aliases {
+    auth: Arc<Auth>,
+    mounts: Arc<MountTable>,
+}
+
+impl Source for Aliases {
+    type Place = String;
+
+    fn page(&self, after: &String, most: usize, infos: bool) -> BoxFuture<'static, Result<listing::Page<String>>> {
+        let (auth, mounts, after) = (Arc::clone(&self.auth), Arc::clone(&self.mounts), after.clone());
+        let row = move |alias: AliasEntry| {
+            let info = infos.then(|| rendering::alias_entry(&alias, &mounts).to_string());
+            Row { shown: Some((json!(alias.id).to_string(), info)), at: alias.id }
+        };
+        async move {
+            let found = auth.alias_page(after, most as u32).await?;
+            Ok(listing::Page::of(found.into_iter().map(row).collect(), most))
+        }
+        .boxed()
+    }
+
+    fn has_infos(&self) -> bool {
+        true
+    }
 }
 
 /// `DELETE identity/entity-alias/id/:id`, of an absent one too.

@@ -1,13 +1,19 @@
 //! Entities: written, read, listed, looked up, removed.
 
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use serde_json::{Map, Value, json};
 
 use super::asked::{exactly_one, given, id, pairs};
 use super::rendering;
+use crate::auth::Auth;
 use crate::auth::identity::EntityChange;
 use crate::auth::store::{EntityBy, EntityEntry, EntityPage};
 use crate::error::{Error, Result};
 use crate::http::secrets::answer::Answer;
+use crate::http::secrets::listing::{self, Row, Source};
 use crate::http::secrets::page::Page;
 use crate::http::secrets::route::Call;
 use crate::http::secrets::sys::to_the_end;
@@ -92,7 +98,7 @@ pub(super) async fn list_by_name(call: Call) -> Result<Answer> {
 
 async fn list(call: Call, by_name: bool) -> Result<Answer> {
     let Page { mut after, limit } = Page::of(&call.fields)?;
-    let key = |entry: &EntityEntry| if by_name { entry.name.clone() } else { entry.id.clone() };
+    let begin = after.clone();
     let (mut keys, mut info, mut left) = (Vec::new(), Map::new(), limit.unwrap_or(usize::MAX));
     let mounts = call.state.auth.mounts();
     while left > 0 {
@@ -100,23 +106,45 @@ async fn list(call: Call, by_name: bool) -> Result<Answer> {
         let page = EntityPage { by_name, after, limit: u32::try_from(step).unwrap_or(u32::MAX) };
         let found = call.state.auth.entity_page(page).await?;
         for entry in &found {
-            keys.push(key(entry));
+            keys.push(key(entry, by_name));
             if keys.len() > MOST_INFO {
-                info.clear();
-                continue;
+                return listing::answer(Names { auth: Arc::clone(&call.state.auth), by_name }, begin, limit).await;
             }
             let aliases = entry.aliases.iter().map(|alias| rendering::alias_entry(alias, &mounts));
             let aliases: Vec<Value> = aliases.collect();
-            info.insert(key(entry), json!({ "id": entry.id, "name": entry.name, "aliases": aliases }));
+            info.insert(key(entry, by_name), json!({ "id": entry.id, "name": entry.name, "aliases": aliases }));
         }
         left -= found.len();
         match found.last() {
-            Some(last) if found.len() == step => after = key(last),
+            Some(last) if found.len() == step => after = key(last, by_name),
             _ => break,
         }
     }
-    let told = keys.len() <= MOST_INFO;
-    Answer::keys(keys, told.then_some(Value::Object(info)))
+    Answer::keys(keys, Some(Value::Object(info)))
+}
+
+fn key(entry: &EntityEntry, by_name: bool) -> String {
+    if by_name { entry.name.clone() } else { entry.id.clone() }
+}
+
+/// Nothing but the keys of entities.
+struct Names {
+    auth: Arc<Auth>,
+    by_name: bool,
+}
+
+impl Source for Names {
+    type Place = String;
+
+    fn page(&self, after: &String, most: usize, _: bool) -> BoxFuture<'static, Result<listing::Page<String>>> {
+        let (auth, by_name) = (Arc::clone(&self.auth), self.by_name);
+        let page = EntityPage { by_name, after: after.clone(), limit: most as u32 };
+        let row = move |entry: EntityEntry| {
+            let key = key(&entry, by_name);
+            Row { shown: Some((json!(key).to_string(), None)), at: key }
+        };
+        async move { Ok(listing::Page::of(auth.entity_page(page).await?.into_iter().map(row).collect(), most)) }.boxed()
+    }
 }
 
 /// `DELETE identity/entity/id/:id`, of an absent one too.

@@ -1,17 +1,18 @@
-//! Lists of stored certificates and revocations by serial number, for tokens. They are read and rendered page
-//! by page: there may be millions.
+//! Lists of stored certificates and revocations by serial number, for tokens. There may be millions: they are read and
+//! sent page by page ([`listing`]).
 
-use std::borrow::Cow;
-use std::fmt::Write as _;
+use std::sync::Arc;
 
+use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use serde_json::{Map, Value, json};
 
 use super::Page;
 use crate::clock::{Time, rfc3339};
 use crate::documents::MountId;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::http::secrets::answer::Answer;
+use crate::http::secrets::listing::{self, Row, Source};
 use crate::http::secrets::route::Call;
 use crate::pki::store::{PkiStore, SerialAndDer};
 use crate::x509::certificate::Certificate;
@@ -19,25 +20,102 @@ use crate::x509::general_name::CsrSans;
 use crate::x509::oid;
 use crate::x509::serial::Serial;
 
-/// Rows read from storage at a time.
-const PAGE: usize = 1_000;
+/// Certificates of a page of which more is said than their serials: some hundred kilobytes.
+const CERTIFICATES: usize = 250;
 /// Most DNS names that are shown of a certificate.
 const MOST_NAMES: usize = 5;
 /// Most certificates that are listed in the order of their ends.
 const MOST_ENDING: usize = 100;
 
-/// How an element of a page is listed.
-enum Shown<'a> {
-    /// Not at all.
-    Not,
-    /// By its serial.
-    Serial,
-    /// By its serial, with what is known of it (JSON).
-    With(Cow<'a, str>),
+/// At most so many serials of a mount after one.
+type PageOf = fn(&dyn PkiStore, MountId, Option<Serial>, u32) -> BoxFuture<'static, Result<Vec<Serial>>>;
+
+/// Serials, and one text that is said of each of them.
+struct Serials {
+    store: Arc<dyn PkiStore>,
+    mount: MountId,
+    page_of: PageOf,
+    /// JSON.
+    info: Option<String>,
+}
+
+impl Source for Serials {
+    type Place = Option<Serial>;
+
+    fn page(
+        &self,
+        after: &Option<Serial>,
+        most: usize,
+        infos: bool,
+    ) -> BoxFuture<'static, Result<listing::Page<Option<Serial>>>> {
+        let found = (self.page_of)(&*self.store, self.mount, *after, most as u32);
+        let info = self.info.clone().filter(|_| infos);
+        let row = move |serial: Serial| Row { at: Some(serial), shown: Some((name(serial), info.clone())) };
+        async move { Ok(listing::Page::of(found.await?.into_iter().map(row).collect(), most)) }.boxed()
+    }
+
+    fn has_infos(&self) -> bool {
+        self.info.is_some()
+    }
+
+    fn require_whole(&self) -> BoxFuture<'static, Result<()>> {
+        require_mount(&*self.store, self.mount)
+    }
+}
+
+/// Certificates with what is in them.
+struct Certificates {
+    store: Arc<dyn PkiStore>,
+    mount: MountId,
+}
+
+impl Source for Certificates {
+    type Place = Option<Serial>;
+
+    fn page(
+        &self,
+        after: &Option<Serial>,
+        most: usize,
+        infos: bool,
+    ) -> BoxFuture<'static, Result<listing::Page<Option<Serial>>>> {
+        let found = self.store.certificates(self.mount, *after, most as u32);
+        async move {
+            let found = found.await?;
+            // Some milliseconds, which are not the worker's.
+            let read = move || found.iter().map(|one| certificate(one, infos)).collect();
+            let rows = tokio::task::spawn_blocking(read).await.map_err(Error::internal)?;
+            Ok(listing::Page::of(rows, most))
+        }
+        .boxed()
+    }
+
+    fn most(&self) -> usize {
+        CERTIFICATES
+    }
+
+    fn has_infos(&self) -> bool {
+        true
+    }
+
+    fn require_whole(&self) -> BoxFuture<'static, Result<()>> {
+        require_mount(&*self.store, self.mount)
+    }
+}
+
+/// A serial as JSON: its text has nothing to escape.
+fn name(serial: Serial) -> String {
+    format!("\"{serial}\"")
+}
+
+/// Of a mount that is gone nothing is found, which is not the end of its list.
+fn require_mount(store: &dyn PkiStore, mount: MountId) -> BoxFuture<'static, Result<()>> {
+    let exists = store.has_mount(mount);
+    let gone = || Error::new(Kind::NotFound, "the mount of a list is gone");
+    async move { if exists.await? { Ok(()) } else { Err(gone()) } }.boxed()
 }
 
 pub(super) async fn certificates(call: Call) -> Result<Answer> {
-    serials(&call, |store, mount, after, limit| store.serials(mount, after, limit)).await
+    serials(&call, |store, mount, after, limit| store.serials(mount, after, limit), None).await
 }
 
 /// As `certificates`, with what is in them; in the order of their serials, or of their ends.
@@ -47,9 +125,10 @@ pub(super) async fn detailed(call: Call) -> Result<Answer> {
         Some("not_after") => return next_to_end(call).await,
         Some(_) => return Err(Error::invalid("order: must be serial or not_after")),
     }
-    let page_of = |store: &dyn PkiStore, mount, after, limit| store.certificates(mount, after, limit);
-    let shown = |of: Option<Value>| of.map_or(Shown::Not, |of| Shown::With(of.to_string().into()));
-    list(&call, page_of, |(serial, der): &SerialAndDer| (*serial, shown(details(*serial, der)))).await
+    let page = Page::of(&call.fields)?;
+    let authority = call.authority().await?;
+    let source = Certificates { store: Arc::clone(&authority.tools().store), mount: authority.mount() };
+    listing::answer(source, page.after_serial(), page.limit).await
 }
 
 /// Those that end next, the soonest first, and whether they are revoked. One page, which an index has.
@@ -67,29 +146,37 @@ async fn next_to_end(call: Call) -> Result<Answer> {
     let found = store.ending(mount, call.state.clock.now().unix_timestamp(), limit as u32).await?;
     let known = store.known(mount, found.iter().map(|(serial, _)| *serial).collect()).await?;
     let (mut keys, mut infos) = (Vec::new(), Map::new());
-    for ((serial, der), known) in found.iter().zip(known) {
-        let Some(mut details) = details(*serial, der) else { continue };
+    for (one, known) in found.iter().zip(known) {
+        let Some(certificate) = readable(one) else { continue };
+        let (serial, mut details) = (one.0.to_string(), details(&certificate));
         details["revoked"] = known.revocation.is_some().into();
-        keys.push(serial.to_string());
-        infos.insert(serial.to_string(), details);
+        infos.insert(serial.clone(), details);
+        keys.push(serial);
     }
     Answer::keys(keys, Some(Value::Object(infos)))
 }
 
-/// What is in a stored certificate; `None` of one that cannot be read.
-fn details(serial: Serial, der: &[u8]) -> Option<Value> {
-    let certificate = match Certificate::parse(der) {
-        Ok(certificate) => certificate,
-        Err(error) => {
-            tracing::warn!(%serial, %error, "a stored certificate that cannot be read is left off the list");
-            return None;
-        }
+/// A row of a certificate, with what is in it (`infos`); nothing is shown of one that cannot be read.
+fn certificate(one: &SerialAndDer, infos: bool) -> Row<Option<Serial>> {
+    // Said once: the list is gone through twice.
+    let read = if infos { readable(one) } else { Certificate::parse(&one.1).ok() };
+    let shown = read.map(|read| (name(one.0), infos.then(|| details(&read).to_string())));
+    Row { at: Some(one.0), shown }
+}
+
+fn readable((serial, der): &SerialAndDer) -> Option<Certificate> {
+    let left_off = |error: &Error| {
+        tracing::warn!(%serial, %error, "a stored certificate that cannot be read is left off the list");
     };
+    Certificate::parse(der).inspect_err(left_off).ok()
+}
+
+fn details(certificate: &Certificate) -> Value {
     let kind = certificate.key().kind();
     let time = |at: i64| Time::from_unix_timestamp(at).map(rfc3339).unwrap_or_default();
     let sans = certificate.extension(oid::SUBJECT_ALT_NAME).and_then(|extension| CsrSans::read(&extension.value).ok());
     let dns: Vec<String> = sans.into_iter().flat_map(|sans| sans.dns).take(MOST_NAMES).collect();
-    Some(json!({
+    json!({
         "common_name": certificate.common_name(),
         "issuer": certificate.issuer().display(),
         "key_type": kind.name(),
@@ -97,12 +184,14 @@ fn details(serial: Serial, der: &[u8]) -> Option<Value> {
         "not_before": time(certificate.not_before()),
         "not_after": time(certificate.not_after()),
         "dns_names": dns,
-    }))
+    })
 }
 
 pub(super) async fn revoked(call: Call) -> Result<Answer> {
-    serials(&call, |store, mount, after, limit| store.revoked_serials(mount, after, limit)).await
+    serials(&call, REVOKED, None).await
 }
+
+const REVOKED: PageOf = |store, mount, after, limit| store.revoked_serials(mount, after, limit);
 
 /// Revocations that wait for another cluster: the nodes of one database are the only one, so there are
 /// never any.
@@ -114,57 +203,13 @@ pub(super) async fn revocation_queue(call: Call) -> Result<Answer> {
 /// As `revoked`, with the clusters that revoked: this one.
 pub(super) async fn unified_revoked(call: Call) -> Result<Answer> {
     let info = format!("{{\"revoking_clusters\":[{}]}}", json!(call.state.identity.cluster_id));
-    let page_of = |store: &dyn PkiStore, mount, after, limit| store.revoked_serials(mount, after, limit);
-    list(&call, page_of, |serial: &Serial| (*serial, Shown::With(info.as_str().into()))).await
+    serials(&call, REVOKED, Some(info)).await
 }
 
-/// A list of serials.
-pub(super) async fn serials(
-    call: &Call,
-    page_of: impl Fn(&dyn PkiStore, MountId, Option<Serial>, u32) -> BoxFuture<'static, Result<Vec<Serial>>>,
-) -> Result<Answer> {
-    list(call, page_of, |serial: &Serial| (*serial, Shown::Serial)).await
-}
-
-async fn list<'a, T>(
-    call: &Call,
-    page_of: impl Fn(&dyn PkiStore, MountId, Option<Serial>, u32) -> BoxFuture<'static, Result<Vec<T>>>,
-    show: impl Fn(&T) -> (Serial, Shown<'a>),
-) -> Result<Answer> {
+/// A list of serials, with what is said of each (JSON).
+pub(super) async fn serials(call: &Call, page_of: PageOf, info: Option<String>) -> Result<Answer> {
     let page = Page::of(&call.fields)?;
     let authority = call.authority().await?;
-    let (store, mount) = (&authority.tools().store, authority.mount());
-    let mut after = page.after_serial();
-    let mut count = 0;
-    let mut json = String::from("{\"keys\":[");
-    let mut infos = String::new();
-    loop {
-        let left = page.limit.map_or(PAGE, |limit| limit - count).min(PAGE);
-        let found = page_of(&**store, mount, after, left as u32).await?;
-        for element in &found {
-            let (serial, shown) = show(element);
-            after = Some(serial);
-            let comma = if count == 0 { "" } else { "," };
-            // A serial's text has nothing that JSON escapes; writing to a String cannot fail.
-            match shown {
-                Shown::Not => continue,
-                Shown::Serial => {}
-                Shown::With(info) => drop(write!(infos, "{comma}\"{serial}\":{info}")),
-            }
-            count += 1;
-            let _ = write!(json, "{comma}\"{serial}\"");
-        }
-        if found.len() < left || page.limit == Some(count) {
-            break;
-        }
-    }
-    if count == 0 {
-        return Err(Error::not_found());
-    }
-    json.push(']');
-    if !infos.is_empty() {
-        let _ = write!(json, ",\"key_info\":{{{infos}}}");
-    }
-    json.push('}');
-    Ok(Answer::rendered(json))
+    let (store, mount) = (Arc::clone(&authority.tools().store), authority.mount());
+    listing::answer(Serials { store, mount, page_of, info }, page.after_serial(), page.limit).await
 }

@@ -12,7 +12,7 @@ use crate::pki::issue::beside::Metadata;
 use crate::x509::serial::Serial;
 
 pub(super) async fn list(call: Call) -> Result<Answer> {
-    lists::serials(&call, |store, mount, after, limit| store.metadata_serials(mount, after, limit)).await
+    lists::serials(&call, |store, mount, after, limit| store.metadata_serials(mount, after, limit), None).await
 }
 
 pub(super) async fn read(call: Call) -> Result<Answer> {

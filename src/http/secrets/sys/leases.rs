@@ -1,13 +1,17 @@
 //! Leases (`sys/leases/`): looking them up, and revoking them with their certificates. None of them can be
 //! renewed: a lease ends with its certificate.
 
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::super::answer::Answer;
+use super::super::listing::{self, Row, Source};
 use super::super::page::Page;
 use super::super::route::Call;
 use crate::clock::{Time, rfc3339};
 use crate::error::{Error, Result};
+use crate::pki::revocation::leases::LeaseKeys;
 use crate::pki::store::LeaseRow;
 
 /// The id in the path, else in the body.
@@ -41,7 +45,24 @@ fn shown(lease: &LeaseRow, now: Time) -> Result<Answer> {
 /// `LIST sys/leases/lookup/:prefix`: what lies directly below it.
 pub(super) async fn list(call: Call) -> Result<Answer> {
     let Page { after, limit } = Page::of(&call.fields)?;
-    Answer::keys(call.state.engine.lease_keys(call.param("prefix"), &after, limit).await?, None)
+    let keys = call.state.engine.lease_keys(call.param("prefix"), &after);
+    let (keys, from) = keys.ok_or_else(Error::not_found)?;
+    listing::answer(keys, from, limit).await
+}
+
+impl Source for LeaseKeys {
+    /// The last id that was read, or the end of the segment that it is in.
+    type Place = String;
+
+    fn page(&self, from: &String, most: usize, _: bool) -> BoxFuture<'static, Result<listing::Page<String>>> {
+        let found = LeaseKeys::page(self, from, most as u32);
+        let row = |key: String| Row { shown: Some((Value::from(&key[..]).to_string(), None)), at: key };
+        async move {
+            let (keys, next) = found.await?;
+            Ok(listing::Page { rows: keys.into_iter().map(row).collect(), next })
+        }
+        .boxed()
+    }
 }
 
 /// `POST sys/leases/renew`: refused, and says whether for want of the lease.

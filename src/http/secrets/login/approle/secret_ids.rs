@@ -1,16 +1,22 @@
 //! Secret ids: `role/:login_role/secret-id` and the paths around it.
 
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, ready};
 use serde_json::json;
 
 use super::fields::{ttl, uses};
 use crate::auth::login::approle::AppRoles;
 use crate::auth::login::approle::secret_id::{Issued, SecretId, Wanted};
 use crate::auth::login::approle::secret_ids::Named;
+use crate::auth::login::open::Open;
 use crate::auth::token::Network;
-use crate::clock::rfc3339;
+use crate::clock::{Time, rfc3339};
 use crate::error::{Error, Kind, Result};
 use crate::fields::{Cap, Fields, MAX_NAME};
 use crate::http::secrets::answer::Answer;
+use crate::http::secrets::listing::{self, Row, Source};
 use crate::http::secrets::login::roles::NAME;
 use crate::http::secrets::page::Page;
 use crate::http::secrets::route::Call;
@@ -29,10 +35,34 @@ const NO_END: &str = "0001-01-01T00:00:00Z";
 /// LIST of the accessors.
 pub(super) async fn list(call: Call) -> Result<Answer> {
     let Page { after, limit } = Page::of(&call.fields)?;
-    let limit = limit.map_or(u32::MAX, |limit| u32::try_from(limit).unwrap_or(u32::MAX));
-    let open = call.method::<AppRoles>().await?;
-    let accessors = open.accessors(call.param(NAME), after, limit, call.state.clock.now()).await?;
-    Answer::keys(accessors, None)
+    let (open, name) = (call.method::<AppRoles>().await?, call.param(NAME).to_owned());
+    let role = open.number_of(&name)?;
+    listing::answer(Accessors { open, name, role, now: call.state.clock.now() }, after, limit).await
+}
+
+/// The handles of the secret ids of a role that live at a time.
+struct Accessors {
+    open: Arc<Open<AppRoles>>,
+    name: String,
+    role: i64,
+    now: Time,
+}
+
+impl Source for Accessors {
+    type Place = String;
+
+    fn page(&self, after: &String, most: usize, _: bool) -> BoxFuture<'static, Result<listing::Page<String>>> {
+        let found = self.open.accessors(self.role, after.clone(), most as u32, self.now);
+        let row = |accessor: String| Row { shown: Some((json!(accessor).to_string(), None)), at: accessor };
+        async move { Ok(listing::Page::of(found.await?.into_iter().map(row).collect(), most)) }.boxed()
+    }
+
+    /// The ids of a role that is gone are being removed.
+    fn require_whole(&self) -> BoxFuture<'static, Result<()>> {
+        let is_there = self.open.number_of(&self.name).is_ok_and(|role| role == self.role);
+        let gone = || Error::new(Kind::NotFound, "the role of a list is gone");
+        ready(if is_there { Ok(()) } else { Err(gone()) }).boxed()
+    }
 }
 
 /// A new one.
