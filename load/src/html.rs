@@ -237,7 +237,7 @@ mod tests {
             if open.last().is_none_or(|last| last != "style") && text.contains('>') {
                 return Err(format!("not escaped: {text}"));
             }
-            let name: String = tag.chars().take_while(|letter| !letter.is_whitespace()).collect();
+            let name: String = tag.trim_end_matches('/').chars().take_while(|letter| !letter.is_whitespace()).collect();
             match name.strip_prefix('/') {
                 Some(closed) if open.pop().as_deref() == Some(closed) => {}
                 Some(closed) => return Err(format!("{closed} is closed and was not open")),

@@ -7,7 +7,6 @@ use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::Scenario;
-use crate::client::Client;
 use crate::drive::{Bounds, Class, Figures, Place, Watched, drive};
 use crate::ocsp::Asked;
 use crate::pace::Pace;
