@@ -17,6 +17,7 @@ use crate::target::Target;
 
 /// `compare SCENARIO …`: the first server is told of as in every other run.
 #[derive(clap::Args, Debug)]
+#[group(id = "comparison")]
 pub(crate) struct Args {
     #[command(flatten)]
     first: crate::Args,

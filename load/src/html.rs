@@ -163,7 +163,9 @@ fn charts(figures: &Figures) -> Vec<Chart> {
             name: name.to_owned(),
             points: slots()
                 .filter(|(_, slot)| slot.latencies.count() > 0)
-                .map(|(end, slot)| (end, slot.latencies.percentile(percent) as f64 / 1000.0))
+                .map(|(end, slot)| {
+                    (end.min(figures.elapsed.as_secs_f64()), slot.latencies.percentile(percent) as f64 / 1000.0)
+                })
                 .collect(),
         };
         let series = [("p50", 50.0), ("p99", 99.0), ("p99.9", 99.9), ("max", 100.0)].map(percentile).to_vec();
