@@ -30,6 +30,7 @@ pub(crate) struct Anchors {
     /// SHA-256 of 64 MiB, milliseconds.
     pub(crate) sha256_64mib_ms: f64,
     pub(crate) fdatasync: f64,
+    pub(crate) fdatasync_p50: f64,
     pub(crate) fdatasync_p99: f64,
     /// Mean over many RSA-2048 keys, milliseconds; measured for runs that make such keys.
     pub(crate) rsa_2048_keygen_ms: Option<f64>,
@@ -41,6 +42,11 @@ impl Anchors {
     /// for the commit under way, for its own, and for one that the disk delays.
     pub(crate) fn p99_allowance_ms(&self) -> f64 {
         P99_MS + 3.0 * self.fdatasync_p99 / 1000.0
+    }
+
+    /// How fast one core hashes.
+    pub(crate) fn sha256_gb_per_second(&self) -> f64 {
+        f64::from(64 << 20) / self.sha256_64mib_ms / 1e6
     }
 
     /// RSA-2048 keys per second that all cores can make together.
@@ -65,6 +71,7 @@ pub(crate) fn measure(folder: &Path, rsa: bool) -> Result<Anchors, String> {
         p256_keygen: micros(2000, || EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING)),
         sha256_64mib_ms: micros(1, || digest(&SHA256, &block)) / 1000.0,
         fdatasync: syncs.iter().sum::<f64>() / syncs.len() as f64,
+        fdatasync_p50: syncs[syncs.len() / 2],
         fdatasync_p99: syncs[syncs.len() * 99 / 100],
         rsa_2048_keygen_ms: if rsa { Some(rsa_keygen_ms(cores)?) } else { None },
         cores,
@@ -139,7 +146,7 @@ pub(crate) fn busy_micros<T, W: FnMut() -> T>(
 }
 
 /// CPU time of this thread so far, microseconds.
-fn thread_micros() -> f64 {
+pub(crate) fn thread_micros() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
 }
@@ -188,11 +195,13 @@ mod tests {
             p256_keygen: 1.0,
             sha256_64mib_ms: 1.0,
             fdatasync: 200.0,
+            fdatasync_p50: 150.0,
             fdatasync_p99: 500.0,
             rsa_2048_keygen_ms: Some(50.0),
             cores: 4,
         };
         assert_eq!(anchors.p99_allowance_ms(), 16.5);
         assert_eq!(anchors.rsa_2048_per_second(), Some(80.0));
+        assert_eq!(anchors.sha256_gb_per_second(), 67.108_864);
     }
 }

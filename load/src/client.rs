@@ -1,20 +1,102 @@
-//! One keep-alive connection with one request in flight.
+//! One keep-alive connection with one request in flight, to a server that speaks `/v1` or `/api/v2`.
+
+use std::path::Path;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper::header::HeaderValue;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// The header of a token where nothing else is said, and that of Signet's own contract.
+pub(crate) const VAULT_HEADER: &str = "X-Vault-Token";
+pub(crate) const OWN_HEADER: &str = "X-Service-Token";
+
+/// A server: where it is and how it is spoken to.
+#[derive(Clone)]
+pub(crate) struct Peer {
+    /// `host:port`.
+    host: String,
+    tls: Option<(TlsConnector, ServerName<'static>)>,
+    /// The header that carries tokens of `/v1`.
+    token_header: HeaderName,
+}
+
+impl Peer {
+    /// The server at `http://host:port` or `https://host:port`, whose certificate then has to come from an authority in
+    /// `ca_file` (PEM).
+    pub(crate) fn new(addr: &str, token_header: &str, ca_file: Option<&Path>) -> Result<Self, String> {
+        let wrong = || format!("addr: must be http://HOST:PORT or https://HOST:PORT, and is {addr}");
+        let (scheme, host) = addr.split_once("://").ok_or_else(wrong)?;
+        let host = host.trim_end_matches('/');
+        let default_port = match scheme {
+            "http" => 80,
+            "https" => 443,
+            _ => return Err(wrong()),
+        };
+        if host.is_empty() || host.contains(['/', '?', '#', '@']) {
+            return Err(wrong());
+        }
+        // An IPv6 address has colons of its own, in brackets.
+        let (name, host) = match host.rsplit_once(':') {
+            Some((name, port)) if !port.ends_with(']') => (name, host.to_owned()),
+            _ => (host, format!("{host}:{default_port}")),
+        };
+        let tls = match (scheme, ca_file) {
+            ("https", None) => return Err("ca_file: an https address needs one".to_owned()),
+            ("https", Some(file)) => Some((connector(file)?, server_name(name)?)),
+            (_, Some(_)) => return Err("ca_file: the address must be https then".to_owned()),
+            _ => None,
+        };
+        let token_header = HeaderName::from_bytes(token_header.as_bytes())
+            .map_err(|_| format!("token_header: must be the name of a header, and is {token_header}"))?;
+        Ok(Self { host, tls, token_header })
+    }
+
+    /// `host:port`.
+    pub(crate) fn host(&self) -> &str {
+        &self.host
+    }
+}
+
+fn server_name(name: &str) -> Result<ServerName<'static>, String> {
+    let name = name.trim_matches(['[', ']']).to_owned();
+    ServerName::try_from(name.clone()).map_err(|_| format!("addr: {name} is neither a host name nor an address"))
+}
+
+fn connector(file: &Path) -> Result<TlsConnector, String> {
+    let wrong = |cause: String| format!("ca_file {}: {cause}", file.display());
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(file).map_err(|e| wrong(e.to_string()))? {
+        roots.add(certificate.map_err(|e| wrong(e.to_string()))?).map_err(|e| wrong(e.to_string()))?;
+    }
+    if roots.is_empty() {
+        return Err(wrong("holds no certificate in PEM".to_owned()));
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|e| e.to_string())?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(TlsConnector::from(Arc::new(config)))
+}
 
 /// A connection to the server.
 pub(crate) struct Client {
     sender: SendRequest<Full<Bytes>>,
-    host: String,
-    /// The header that carries the token, and its value.
-    token: (&'static str, String),
+    peer: Peer,
+    host: HeaderValue,
+    /// The header that carries the token, and its value; none where there is no token.
+    token: Option<(HeaderName, HeaderValue)>,
     /// The media type of bodies, where they need one.
     media_type: Option<&'static str>,
 }
@@ -35,41 +117,57 @@ pub(crate) struct Answer {
 }
 
 impl Client {
-    /// Connects to `addr` (`http://host:port`); requests carry `token`, which says by its form which wire it
-    /// is for.
-    pub(crate) async fn connect(addr: &str, token: &str) -> Result<Self, String> {
+    /// Connects to the server; requests carry `token`, which says by its form which wire it is for.
+    pub(crate) async fn connect(peer: &Peer, token: &str) -> Result<Self, String> {
         let wire = if token.contains(".pjv1.") { Wire::Projects } else { Wire::Secrets };
-        Self::connect_as(addr, token, wire).await
+        Self::connect_as(peer, token, wire).await
     }
 
     /// As [`Client::connect`], with a token that is for both wires.
-    pub(crate) async fn connect_as(addr: &str, token: &str, wire: Wire) -> Result<Self, String> {
-        let host =
-            addr.strip_prefix("http://").ok_or("the address must start with http://")?.trim_end_matches('/').to_owned();
-        let stream = TcpStream::connect(&host).await.map_err(|e| format!("connecting to {host}: {e}"))?;
-        stream.set_nodelay(true).map_err(|e| e.to_string())?;
-        let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|e| e.to_string())?;
-        tokio::spawn(connection);
-        let (token, media_type) = match wire {
-            Wire::Projects => (("Authorization", format!("Bearer {token}")), Some("application/vnd.api+json")),
-            Wire::Secrets => (("X-Service-Token", token.to_owned()), None),
+    pub(crate) async fn connect_as(peer: &Peer, token: &str, wire: Wire) -> Result<Self, String> {
+        let value = |text: String| {
+            HeaderValue::from_str(&text).map_err(|_| "token: must be of printable characters".to_owned())
         };
-        Ok(Self { sender, host, token, media_type })
+        let (token, media_type) = match wire {
+            Wire::Projects => {
+                (Some((AUTHORIZATION, value(format!("Bearer {token}"))?)), Some("application/vnd.api+json"))
+            }
+            Wire::Secrets if token.is_empty() => (None, None),
+            Wire::Secrets => (Some((peer.token_header.clone(), value(token.to_owned())?)), None),
+        };
+        let host = HeaderValue::from_str(&peer.host).map_err(|e| e.to_string())?;
+        Ok(Self { sender: connected(peer).await?, peer: peer.clone(), host, token, media_type })
     }
 
-    /// Sends one request and reads the whole answer.
+    /// The server at the other end.
+    pub(crate) fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// Bodies are of this media type from now on.
+    pub(crate) fn with_media_type(mut self, media_type: Option<&'static str>) -> Self {
+        self.media_type = media_type.or(self.media_type);
+        self
+    }
+
+    /// Sends one request and reads the whole answer; connects again first where the server has closed.
     pub(crate) async fn send(&mut self, method: Method, path: &str, body: Bytes) -> Result<Answer, String> {
+        if self.sender.ready().await.is_err() {
+            self.sender = connected(&self.peer).await?;
+            self.sender.ready().await.map_err(|e| e.to_string())?;
+        }
         let mut request = Request::builder()
             .method(method)
             .uri(path)
-            .header("Host", &self.host)
-            .header(self.token.0, &self.token.1)
+            .header(HOST, self.host.clone())
             .body(Full::new(body))
             .map_err(|e| e.to_string())?;
-        if let Some(media_type) = self.media_type {
-            request.headers_mut().insert("Content-Type", HeaderValue::from_static(media_type));
+        if let Some((name, value)) = &self.token {
+            request.headers_mut().insert(name.clone(), value.clone());
         }
-        self.sender.ready().await.map_err(|e| e.to_string())?;
+        if let Some(media_type) = self.media_type {
+            request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+        }
         let response = self.sender.send_request(request).await.map_err(|e| e.to_string())?;
         let status = response.status();
         let body = response.into_body().collect().await.map_err(|e| e.to_string())?.to_bytes();
@@ -83,5 +181,55 @@ impl Client {
             return Err(format!("{path}: {} {}", answer.status, String::from_utf8_lossy(&answer.body)));
         }
         Ok(serde_json::from_slice(&answer.body).unwrap_or(Value::Null))
+    }
+}
+
+async fn connected(peer: &Peer) -> Result<SendRequest<Full<Bytes>>, String> {
+    let failed = |cause: String| format!("connecting to {}: {cause}", peer.host);
+    let stream = TcpStream::connect(&peer.host).await.map_err(|e| failed(e.to_string()))?;
+    stream.set_nodelay(true).map_err(|e| e.to_string())?;
+    let Some((connector, name)) = &peer.tls else {
+        let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|e| failed(e.to_string()))?;
+        tokio::spawn(connection);
+        return Ok(sender);
+    };
+    let stream = connector.connect(name.clone(), stream).await.map_err(|e| failed(e.to_string()))?;
+    let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|e| failed(e.to_string()))?;
+    tokio::spawn(connection);
+    Ok(sender)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(addr: &str, header: &str, ca_file: Option<&Path>) -> String {
+        Peer::new(addr, header, ca_file).err().unwrap_or_default()
+    }
+
+    #[test]
+    fn an_address_has_a_scheme_and_a_host_and_its_port_may_go_without_saying() {
+        let host = |addr: &str| Peer::new(addr, VAULT_HEADER, None).unwrap().host;
+        assert_eq!(host("http://127.0.0.1:8200/"), "127.0.0.1:8200");
+        assert_eq!(host("http://bao.example"), "bao.example:80");
+        assert_eq!(host("http://[::1]"), "[::1]:80");
+        assert_eq!(host("http://[::1]:8200"), "[::1]:8200");
+        for wrong in ["127.0.0.1:8200", "ftp://a", "http://", "http://a/v1", "http://a@b"] {
+            assert!(refused(wrong, VAULT_HEADER, None).starts_with("addr: must be http"), "{wrong}");
+        }
+        assert!(refused("http://a", "X Y", None).starts_with("token_header: "));
+    }
+
+    #[test]
+    fn tls_needs_the_authority_and_the_authority_needs_tls() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("ca.pem");
+        let made = rcgen::generate_simple_self_signed(vec!["ca.example".to_owned()]).unwrap();
+        std::fs::write(&file, made.cert.pem()).unwrap();
+        assert!(Peer::new("https://bao.example", VAULT_HEADER, Some(&file)).unwrap().tls.is_some());
+        assert_eq!(refused("https://a", VAULT_HEADER, None), "ca_file: an https address needs one");
+        assert_eq!(refused("http://a", VAULT_HEADER, Some(&file)), "ca_file: the address must be https then");
+        std::fs::write(&file, "no PEM").unwrap();
+        assert!(refused("https://a", VAULT_HEADER, Some(&file)).ends_with("holds no certificate in PEM"));
     }
 }

@@ -1,4 +1,4 @@
-//! The mount's CRL, as far as this program looks into it (RFC 5280 5.1), and how often the server built it.
+//! A mount's CRL, as far as this program looks into it (RFC 5280 5.1), and how often the server built it.
 
 use std::collections::HashSet;
 
@@ -8,11 +8,11 @@ use hyper::{Method, StatusCode};
 use crate::client::Client;
 
 /// The complete CRL of the default issuer, DER.
-pub(crate) async fn get(client: &mut Client) -> Result<Bytes, String> {
-    let answer = client.send(Method::GET, "/v1/pki/crl", Bytes::new()).await?;
+pub(crate) async fn get(client: &mut Client, mount: &str) -> Result<Bytes, String> {
+    let answer = client.send(Method::GET, &format!("/v1/{mount}/crl"), Bytes::new()).await?;
     match answer.status {
         StatusCode::OK => Ok(answer.body),
-        status => Err(format!("pki/crl: {status}")),
+        status => Err(format!("{mount}/crl: {status}")),
     }
 }
 

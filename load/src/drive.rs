@@ -1,19 +1,27 @@
-//! The load itself: classes of clients, each in a closed loop, within bounds of number and time.
+//! The load itself: classes of clients, each in a closed loop or at a rate, within bounds of number and time.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::io::IsTerminal as _;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use hyper::Method;
+use hyper::{Method, StatusCode};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 use tokio::task::LocalSet;
 
-use crate::client::Client;
+use crate::client::{Client, Peer};
+use crate::histogram::Histogram;
+use crate::pace::{Pace, Pacer, Schedule};
 use crate::proc;
+use crate::timeline::{Sample, Sampler, Timeline};
 
+/// How long an answer may take after the end of the run, to requests that were sent before it.
+const GRACE: Duration = Duration::from_secs(30);
+/// How often the progress bar moves.
+const TICK: Duration = Duration::from_millis(250);
 /// One answer in so many is opened and looked at.
 const LOOK_AT: u64 = 500;
 
@@ -29,9 +37,33 @@ pub(crate) struct Class {
     pub(crate) bodies: Vec<Bytes>,
     /// Whether an answer holds what was asked for; one that is no JSON is shown as the list of its octets.
     pub(crate) plausible: fn(&Value) -> bool,
+    /// What bodies are, where the server has to be told.
+    pub(crate) media_type: Option<&'static str>,
+    /// The status of an answer that is to be a refusal; without it answers must be successes.
+    pub(crate) refused: Option<StatusCode>,
+}
+
+impl Default for Class {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            clients: 1,
+            method: Method::GET,
+            path: String::new(),
+            bodies: vec![Bytes::new()],
+            plausible: |_| true,
+            media_type: None,
+            refused: None,
+        }
+    }
 }
 
 impl Class {
+    /// Whether a status is what is asked for.
+    fn accepts(&self, status: StatusCode) -> bool {
+        self.refused.map_or(status.is_success(), |refused| status == refused)
+    }
+
     /// Path and body of a request.
     fn request<'a>(&'a self, body: &'a Bytes) -> (&'a str, Bytes) {
         let own = std::str::from_utf8(body).ok().filter(|text| text.starts_with('/'));
@@ -48,17 +80,33 @@ pub(crate) struct Bounds {
     /// Requests of the first class.
     pub(crate) requests: u64,
     pub(crate) time: Duration,
+    /// How the requests of the first class follow each other; all others are in a closed loop.
+    pub(crate) pace: Pace,
     pub(crate) quiet: bool,
 }
 
-/// A server, and who asks it.
+/// A server, who asks it, and the mount that is asked.
+#[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
-    pub(crate) addr: &'a str,
+    pub(crate) peer: &'a Peer,
     pub(crate) token: &'a str,
+    pub(crate) mount: &'a str,
+}
+
+impl Place<'_> {
+    /// A connection of whoever asks.
+    pub(crate) async fn connect(&self) -> Result<Client, String> {
+        Client::connect(self.peer, self.token).await
+    }
+
+    /// A path of the mount.
+    pub(crate) fn path(&self, rest: &str) -> String {
+        format!("/v1/{}/{rest}", self.mount)
+    }
 }
 
 /// The processes whose CPU time counts.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Watched {
     pub(crate) server: Option<u32>,
     pub(crate) postgres: Option<u32>,
@@ -72,13 +120,13 @@ pub(crate) struct Cpu {
 }
 
 impl Watched {
-    fn read(self) -> Cpu {
+    pub(crate) fn read(self) -> Cpu {
         Cpu { server: self.server.and_then(proc::cpu_seconds), postgres: self.postgres.and_then(proc::cpu_seconds) }
     }
 }
 
 impl Cpu {
-    fn since(self, before: Self) -> Self {
+    pub(crate) fn since(self, before: Self) -> Self {
         let spent = |after: Option<f64>, before: Option<f64>| after.zip(before).map(|(after, before)| after - before);
         Self { server: spent(self.server, before.server), postgres: spent(self.postgres, before.postgres) }
     }
@@ -96,14 +144,20 @@ pub(crate) struct Figures {
     pub(crate) cpu: Cpu,
     /// The server's resident memory at the end, MiB.
     pub(crate) server_mib: Option<f64>,
+    /// CPU time and memory every second.
+    pub(crate) samples: Vec<Sample>,
+    /// Requests of the first class that were due within the bounds and were not sent: all connections waited.
+    pub(crate) unsent: u64,
 }
 
 /// What a class got.
 pub(crate) struct Answered {
     pub(crate) name: String,
     pub(crate) clients: usize,
-    /// Latencies of successful requests in microseconds, sorted.
-    pub(crate) latencies: Vec<u32>,
+    /// Latencies of successful requests in microseconds.
+    pub(crate) latencies: Histogram,
+    /// The same and errors by the second.
+    pub(crate) timeline: Timeline,
     /// Failures by status or cause.
     pub(crate) errors: BTreeMap<String, u64>,
 }
@@ -111,11 +165,12 @@ pub(crate) struct Answered {
 impl Answered {
     /// Milliseconds below which `percent` of the successful requests were answered.
     pub(crate) fn percentile(&self, percent: f64) -> f64 {
-        if self.latencies.is_empty() {
-            return 0.0;
-        }
-        let rank = (self.latencies.len() as f64 * percent / 100.0).ceil() as usize;
-        f64::from(self.latencies[rank.clamp(1, self.latencies.len()) - 1]) / 1000.0
+        self.latencies.percentile(percent) as f64 / 1000.0
+    }
+
+    /// Successful requests.
+    pub(crate) fn count(&self) -> u64 {
+        self.latencies.count()
     }
 }
 
@@ -127,10 +182,15 @@ struct Crowd {
     most: u64,
     /// The run is over: nobody begins another request, and answers do not count.
     over: Cell<bool>,
+    started: Instant,
     deadline: Instant,
-    latencies: RefCell<Vec<u32>>,
+    /// Between the first requests of the first connection and the last one's.
+    ramp: Duration,
+    /// Says when requests are due, where that is not when the last was answered.
+    pacer: Option<Pacer>,
+    latencies: RefCell<Histogram>,
+    timeline: RefCell<Timeline>,
     errors: RefCell<BTreeMap<String, u64>>,
-    bar: ProgressBar,
 }
 
 /// Runs the classes side by side until the bounds are reached. There must be at least one class.
@@ -140,24 +200,31 @@ pub(crate) async fn drive(
     bounds: &Bounds,
     watched: Watched,
 ) -> Result<Figures, String> {
-    let deadline = Instant::now() + bounds.time;
-    let mut crowds = Vec::with_capacity(classes.len());
-    for (n, class) in classes.into_iter().enumerate() {
+    let mut connected = Vec::with_capacity(classes.len());
+    for class in classes {
         let mut clients = Vec::with_capacity(class.clients);
         for _ in 0..class.clients {
-            clients.push(Client::connect(place.addr, place.token).await?);
+            clients.push(Client::connect(place.peer, place.token).await?.with_media_type(class.media_type));
         }
-        let (most, bar) = if n == 0 { (bounds.requests, bar(bounds)) } else { (u64::MAX, ProgressBar::hidden()) };
-        crowds.push((Rc::new(Crowd::new(class, most, deadline, bar)), clients));
+        connected.push((class, clients));
     }
+    let sampler = Sampler::start(watched);
     let before = watched.read();
     let started = Instant::now();
     let local = LocalSet::new();
-    let mut running = Vec::new();
-    for (crowd, clients) in &mut crowds {
-        let tasks = clients.drain(..).map(|client| local.spawn_local(one_client(client, Rc::clone(crowd))));
+    let (mut crowds, mut running) = (Vec::new(), Vec::new());
+    for (n, (class, clients)) in connected.into_iter().enumerate() {
+        let crowd = Rc::new(Crowd::new(class, bounds, started, n == 0));
+        let tasks = clients
+            .into_iter()
+            .enumerate()
+            .map(|(n, client)| local.spawn_local(one_client(client, n, Rc::clone(&crowd))));
         running.push(tasks.collect::<Vec<_>>());
+        crowds.push(crowd);
     }
+    let [first, ..] = &crowds[..] else { return Err("there is nothing to ask for".to_owned()) };
+    let bar = bar(bounds);
+    local.spawn_local(progress(bar.clone(), Rc::clone(first)));
     local
         .run_until(async {
             for task in running.remove(0) {
@@ -168,71 +235,132 @@ pub(crate) async fn drive(
         .await?;
     let elapsed = started.elapsed();
     let cpu = watched.read().since(before);
-    crowds.iter().for_each(|(crowd, _)| crowd.over.set(true));
+    crowds.iter().for_each(|crowd| crowd.over.set(true));
     local.await;
-    let classes = crowds.iter().map(|(crowd, _)| crowd.answered()).collect();
-    Ok(Figures { elapsed, classes, cpu, server_mib: watched.server.and_then(proc::resident_mib) })
+    bar.finish_and_clear();
+    let samples = sampler.stop();
+    let unsent = first.pacer.as_ref().map_or(0, |pacer| pacer.schedule.all().saturating_sub(first.begun.get()));
+    let classes = crowds.iter().map(|crowd| crowd.answered()).collect();
+    let server_mib = watched.server.and_then(proc::resident_mib);
+    Ok(Figures { elapsed, classes, cpu, server_mib, samples, unsent })
 }
 
 impl Crowd {
-    fn new(class: Class, most: u64, deadline: Instant, bar: ProgressBar) -> Self {
-        let (latencies, errors) = Default::default();
-        Self { class, begun: Cell::new(0), most, over: Cell::new(false), deadline, latencies, errors, bar }
+    fn new(class: Class, bounds: &Bounds, started: Instant, first: bool) -> Self {
+        let most = if first { bounds.requests } else { u64::MAX };
+        let rate = bounds.pace.rate.filter(|_| first);
+        let (latencies, timeline, errors) = Default::default();
+        Self {
+            class,
+            begun: Cell::new(0),
+            most,
+            over: Cell::new(false),
+            started,
+            deadline: started + bounds.time,
+            ramp: if rate.is_none() { bounds.pace.ramp } else { Duration::ZERO },
+            pacer: rate.map(|rate| Pacer::start(Schedule::new(rate, bounds.pace.ramp, bounds.time, most))),
+            latencies,
+            timeline,
+            errors,
+        }
     }
 
-    /// The number of the next request, unless the run has reached its bounds.
-    fn next(&self) -> Option<u64> {
-        let number = self.begun.get();
-        if self.over.get() || number >= self.most || Instant::now() >= self.deadline {
+    /// The number of the next request and the time from which its latency counts, unless the run has reached its
+    /// bounds.
+    async fn next(&self) -> Option<(u64, Instant)> {
+        if let Some(pacer) = &self.pacer
+            && !pacer.wait().await
+        {
+            return None;
+        }
+        let (number, now) = (self.begun.get(), Instant::now());
+        if self.over.get() || number >= self.most || now >= self.deadline {
             return None;
         }
         self.begun.set(number + 1);
-        Some(number)
+        let Some(pacer) = &self.pacer else { return Some((number, now)) };
+        if number + 1 == self.most {
+            pacer.end();
+        }
+        Some((number, pacer.begun + pacer.schedule.due(number)))
+    }
+
+    fn succeeded(&self, latency: Duration) {
+        if !self.over.get() {
+            let micros = latency.as_micros().min(u128::from(u64::MAX)) as u64;
+            self.latencies.borrow_mut().record(micros);
+            self.timeline.borrow_mut().at(self.started.elapsed()).latencies.record(micros);
+        }
+    }
+
+    fn failed(&self, cause: String) {
+        *self.errors.borrow_mut().entry(cause).or_default() += 1;
+        self.timeline.borrow_mut().at(self.started.elapsed()).errors += 1;
     }
 
     fn answered(&self) -> Answered {
-        self.bar.finish_and_clear();
-        let mut latencies = self.latencies.take();
-        latencies.sort_unstable();
-        let (name, clients) = (self.class.name.clone(), self.class.clients);
-        Answered { name, clients, latencies, errors: self.errors.take() }
+        Answered {
+            name: self.class.name.clone(),
+            clients: self.class.clients,
+            latencies: self.latencies.take(),
+            timeline: self.timeline.take(),
+            errors: self.errors.take(),
+        }
     }
 }
 
+/// Thousandths of what is to be done, by number or by time.
+const WHOLE: f64 = 1000.0;
+
+/// Nothing where standard error is not a terminal, or nobody wants it.
 fn bar(bounds: &Bounds) -> ProgressBar {
-    if bounds.quiet {
+    if bounds.quiet || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let bar = ProgressBar::new(bounds.requests);
-    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} {per_sec} {eta}") {
+    let bar = ProgressBar::new(WHOLE as u64);
+    if let Ok(style) = ProgressStyle::with_template("{bar:40} {percent} % {msg}") {
         bar.set_style(style);
     }
     bar
 }
 
-async fn one_client(mut client: Client, crowd: Rc<Crowd>) {
+/// Moves the bar until the run is over; where nobody sees it there is nothing to do.
+async fn progress(bar: ProgressBar, crowd: Rc<Crowd>) {
+    while !bar.is_hidden() && !crowd.over.get() {
+        let (done, since) = (crowd.latencies.borrow().count(), crowd.started.elapsed());
+        let time = crowd.deadline - crowd.started;
+        let share = (done as f64 / crowd.most as f64).max(since.as_secs_f64() / time.as_secs_f64().max(1e-3));
+        bar.set_position((share * WHOLE) as u64);
+        bar.set_message(format!("{done} answered, {:.0}/s", done as f64 / since.as_secs_f64().max(1e-3)));
+        tokio::time::sleep(TICK).await;
+    }
+}
+
+async fn one_client(mut client: Client, place: usize, crowd: Rc<Crowd>) {
     let class = &crowd.class;
-    while let Some(number) = crowd.next() {
+    if !crowd.ramp.is_zero() {
+        tokio::time::sleep(crowd.ramp.mul_f64(place as f64 / class.clients as f64)).await;
+    }
+    let last = tokio::time::Instant::from_std(crowd.deadline + GRACE);
+    while let Some((number, from)) = crowd.next().await {
         let (path, body) = class.request(&class.bodies[(number % class.bodies.len() as u64) as usize]);
-        let started = Instant::now();
-        let outcome = client.send(class.method.clone(), path, body).await;
-        let micros = started.elapsed().as_micros().min(u128::from(u32::MAX)) as u32;
-        crowd.bar.inc(1);
-        let failure = match outcome {
-            Ok(answer) if answer.status.is_success() && plausible(class, number, &answer.body) => {
-                if !crowd.over.get() {
-                    crowd.latencies.borrow_mut().push(micros);
-                }
-                continue;
-            }
-            Ok(answer) if answer.status.is_success() => "success without what was asked for".to_owned(),
-            Ok(answer) => answer.status.as_u16().to_string(),
-            Err(cause) => cause,
+        let Ok(outcome) = tokio::time::timeout_at(last, client.send(class.method.clone(), path, body)).await else {
+            return crowd.failed(format!("no answer until {} s after the end", GRACE.as_secs()));
         };
-        let broken = failure.parse::<u16>().is_err();
-        *crowd.errors.borrow_mut().entry(failure).or_default() += 1;
-        if broken {
-            return;
+        let latency = from.elapsed();
+        match outcome {
+            Ok(answer) if !class.accepts(answer.status) => crowd.failed(answer.status.as_u16().to_string()),
+            Ok(answer) if !plausible(class, number, &answer.body) => {
+                crowd.failed("success without what was asked for".to_owned());
+            }
+            Ok(_) => crowd.succeeded(latency),
+            Err(cause) => {
+                crowd.failed(cause);
+                // The next request connects again; where nobody listens any more, there is no next one.
+                if Client::connect(client.peer(), "").await.is_err() {
+                    return;
+                }
+            }
         }
     }
 }
@@ -246,15 +374,6 @@ fn plausible(class: &Class, number: u64, body: &Bytes) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn percentiles_are_of_the_answer_at_that_rank() {
-        let of = |latencies: Vec<u32>| Answered { name: String::new(), clients: 1, latencies, errors: BTreeMap::new() };
-        let hundred = of((1..=100).map(|ms| ms * 1000).collect());
-        assert_eq!([50.0, 99.0, 99.9, 100.0].map(|p| hundred.percentile(p)), [50.0, 99.0, 100.0, 100.0]);
-        assert_eq!(of(vec![2500]).percentile(50.0), 2.5);
-        assert_eq!(of(vec![]).percentile(99.0), 0.0);
-    }
 
     #[test]
     fn a_sum_of_cpu_needs_the_server() {

@@ -4,7 +4,7 @@
 //! The server verifies with a key of its configuration, so nobody else is asked; every login makes a token, which is
 //! stored before it is answered.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::encoding::{AsDer as _, PublicKeyX509Der};
 use aws_lc_rs::rand::SystemRandom;
@@ -16,9 +16,10 @@ use bytes::Bytes;
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::client::Client;
-use crate::drive::{Bounds, Class, Place, drive};
-use crate::server::Started;
+use crate::drive::{Class, Place, drive};
+use crate::environment::environment;
+use crate::html::{Page, Run};
+use crate::scenario::Plan;
 use crate::{Args, anchors, report};
 
 /// Logins of a run.
@@ -39,10 +40,36 @@ struct Signed {
 
 /// Runs it and prints the verdict; an error when a login costs more than it may.
 pub(crate) async fn run(args: &Args) -> Result<(), String> {
-    let binary = args.server.as_deref().ok_or("login: --server must name the signet binary")?;
-    let server = Started::new(binary, &args.data_dir, args.postgres.as_deref())?;
+    let open = args.target().open().await?;
+    let (class, verify) = prepare(&open.place(), args.clients.into()).await?;
+    let requests = args.requests.unwrap_or(REQUESTS);
+    let plan = Plan { requests, ..args.plan(Vec::new()) };
+    open.settle()?;
+    // Nobody needs a token to log in; one that is sent along is not looked at.
+    let place = Place { token: "", ..open.place() };
+    let figures = drive(&place, vec![class], &plan.bounds(), open.watched).await?;
+    let [class] = &figures.classes[..] else { return Err("a run of one class has another".to_owned()) };
+    if !class.errors.is_empty() || class.count() == 0 {
+        return Err(format!("some logins failed: {:?}", class.errors));
+    }
+    let cost = figures.per_request(figures.cpu.sum());
+    let verdict = Verdict { cost, verify };
+    let store = open.store()?;
+    print(store.as_deref().unwrap_or("a running server"), &verdict, class.percentile(50.0), class.percentile(99.0));
+    args.outputs().write(&verdict.json(store.as_deref(), class.count()), || Page {
+        title: "login".to_owned(),
+        facts: [environment(), report::plan_facts(&plan)].concat(),
+        tables: Vec::new(),
+        runs: vec![Run { title: "login".to_owned(), figures: &figures }],
+        columns: 1,
+    })?;
+    if verdict.holds() { Ok(()) } else { Err("a login costs more than it may".to_owned()) }
+}
+
+/// A method with a role, and clients that log in there; microseconds of CPU that verifying their token takes.
+pub(crate) async fn prepare(admin: &Place<'_>, clients: usize) -> Result<(Class, f64), String> {
     let signed = signed()?;
-    let mut client = Client::connect(&server.addr, &server.token).await?;
+    let mut client = admin.connect().await?;
     // What an earlier run left in the data folder has another key.
     client.send(Method::DELETE, "/v1/sys/auth/load-jwt", Bytes::new()).await?;
     client.must("/v1/sys/auth/load-jwt", &json!({ "type": "jwt" })).await?;
@@ -53,34 +80,18 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
     let body = json!({ "role": "load", "jwt": signed.token }).to_string();
     let class = Class {
         name: "login".to_owned(),
-        clients: args.clients.into(),
+        clients,
         method: Method::POST,
         path: "/v1/auth/load-jwt/login".to_owned(),
         bodies: vec![Bytes::from(body)],
         plausible: |answer| answer["auth"]["client_token"].is_string(),
+        ..Class::default()
     };
-    let requests = args.requests.unwrap_or(REQUESTS);
-    let bounds = Bounds { requests, time: Duration::from_secs(args.seconds), quiet: args.quiet };
-    server.settle()?;
-    // Nobody needs a token to log in; one that is sent along is not looked at.
-    let place = Place { addr: &server.addr, token: "" };
-    let figures = drive(&place, vec![class], &bounds, server.watched()).await?;
-    let [class] = &figures.classes[..] else { return Err("a run of one class has another".to_owned()) };
-    if !class.errors.is_empty() || class.latencies.is_empty() {
-        return Err(format!("some logins failed: {:?}", class.errors));
-    }
-    let cost = figures.per_request(figures.cpu.sum()).ok_or("the server's CPU time is not known")?;
-    let verdict = Verdict { cost, verify: signed.verify_us };
-    print(&server.store()?, &verdict, class.percentile(50.0), class.percentile(99.0));
-    if let Some(path) = &args.json {
-        report::write(path, &verdict.json(&server.store()?, class.latencies.len()))?;
-    }
-    if verdict.holds() { Ok(()) } else { Err("a login costs more than it may".to_owned()) }
+    Ok((class, signed.verify_us))
 }
-
 /// Seconds since 1970, by the system: what the token says has to be true where it is shown.
 #[allow(clippy::disallowed_methods, reason = "the clocks of the server are the server's")]
-fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
@@ -109,7 +120,8 @@ fn signed() -> Result<Signed, String> {
 
 /// What a login costs beside what it may, microseconds.
 struct Verdict {
-    cost: f64,
+    /// `None` where the server's process is not known.
+    cost: Option<f64>,
     verify: f64,
 }
 
@@ -119,10 +131,10 @@ impl Verdict {
     }
 
     fn holds(&self) -> bool {
-        self.cost <= self.most()
+        self.cost.is_none_or(|cost| cost <= self.most())
     }
 
-    fn json(&self, store: &str, requests: usize) -> Value {
+    fn json(&self, store: Option<&str>, requests: u64) -> Value {
         json!({ "scenario": "login", "store": store, "requests": requests, "cpu_us_per_login": self.cost,
             "rs256_verify_us": self.verify, "at_most": self.most(), "holds": self.holds() })
     }
@@ -132,7 +144,7 @@ impl Verdict {
 fn print(store: &str, verdict: &Verdict, p50: f64, p99: f64) {
     println!("login on {store}");
     println!("  latency         p50 {p50:.2} ms, p99 {p99:.2} ms");
-    let Verdict { cost, verify } = verdict;
+    let &Verdict { cost: Some(cost), verify } = verdict else { return };
     let holds = if verdict.holds() { "holds " } else { "MISSED" };
     println!("  {holds}  CPU per login, µs {cost:>8.2}  at most {:.2}: RS256 {verify:.2} and 45", verdict.most());
 }
@@ -143,9 +155,9 @@ mod tests {
 
     #[test]
     fn a_login_may_cost_its_verification_and_what_is_granted_beside() {
-        assert!(Verdict { cost: 70.0, verify: 25.0 }.holds());
-        assert!(!Verdict { cost: 70.1, verify: 25.0 }.holds());
-        let json = Verdict { cost: 70.0, verify: 25.0 }.json("SQLite", 7);
+        assert!(Verdict { cost: Some(70.0), verify: 25.0 }.holds());
+        assert!(!Verdict { cost: Some(70.1), verify: 25.0 }.holds());
+        let json = Verdict { cost: Some(70.0), verify: 25.0 }.json(Some("SQLite"), 7);
         assert_eq!((&json["at_most"], &json["requests"]), (&json!(70.0), &json!(7)));
     }
 

@@ -7,33 +7,48 @@
 //! PostgreSQL cluster of its own with `--postgres`.
 
 mod anchors;
+mod chart;
 mod client;
 mod cluster;
+mod compare;
 mod crl;
+#[cfg(test)]
+mod double;
 mod drive;
+mod environment;
+mod floor;
+mod histogram;
+mod html;
+mod limits;
 mod login;
 mod managed;
 mod module;
 mod ocsp;
+mod order;
 mod oversize;
+mod pace;
 mod preload;
 mod proc;
 mod projects;
 mod report;
 mod scenario;
 mod server;
+mod target;
+mod timeline;
 mod verdict;
 
 use std::path::{Path, PathBuf};
 
-use clap::{Parser, ValueEnum};
+use clap::{Parser, Subcommand, ValueEnum};
 use tokio::signal::unix::{SignalKind, signal};
 
-use drive::{Place, Watched};
+use client::Peer;
 use ocsp::OcspReport;
+use order::Order;
+use pace::Pace;
 use preload::Stock;
-use report::Report;
-use server::Started;
+use report::{Outputs, Report};
+use target::{Open, Target};
 
 /// What to ask for, over and over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -47,8 +62,8 @@ pub(crate) enum Scenario {
     /// `sign` by an issuer whose key is in a device, beside the same by one whose key is the server's: SoftHSM's keys
     /// of RSA-2048 and P-256 (needs `--server`), or `--managed-key` of a running server.
     SignManaged,
-    /// `pki/revoke`, of `--requests` certificates that are not revoked yet; `--preload` and `--revoked` say
-    /// how many there are to begin with.
+    /// `pki/revoke`, of `--requests` certificates that are not revoked yet and are issued before where they are
+    /// missing; `--preload` and `--revoked` say how many there are to begin with.
     Revoke,
     /// What revoking costs with a long CRL beside a short one, and what a start with the long one takes, held
     /// against what it may. Needs `--server`; the mount has 1,000,000 revoked certificates unless `--revoked`
@@ -62,8 +77,16 @@ pub(crate) enum Scenario {
     /// `pki/issue` alone and beside clients that send 4 MB of whatever can be long: its p99 is held to three times
     /// what it is alone, and they are to be refused. Needs `--server`.
     Oversize,
+    /// The complete CRL, over and over.
+    CrlGet,
+    /// `pki/ocsp` by GET without a nonce: answers may be used again.
+    OcspGet,
+    /// `pki/ocsp` by GET with a nonce: every answer is signed.
+    OcspNonce,
+    /// `sys/health`, without a token: what HTTP alone costs.
+    Health,
     /// `auth/jwt/login` with a token that is signed with RS256: CPU per login, held against what verifying the
-    /// signature alone costs and 45 µs. Needs `--server`.
+    /// signature alone costs and 45 µs.
     Login,
     /// The projects API at a million projects and workspaces (`--preload` says another number): lists, show and
     /// moves, each held against 20 ms, by 16 clients unless `--clients` says another number. Needs `--server`
@@ -71,18 +94,60 @@ pub(crate) enum Scenario {
     Projects,
 }
 
-/// Load generator for Signet.
+impl Scenario {
+    /// Its name on the command line and in plans.
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+}
+
+/// Load generator for Signet, and for other servers that speak as Vault does.
 #[derive(Parser, Debug)]
-#[command(version, about)]
+#[command(version, about, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    args: Args,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Runs a scenario on this server and on another one in turn, and prints the ratios.
+    Compare(Box<compare::Args>),
+    /// Runs a plan (TOML, or JSON in a file that ends so).
+    Run(order::Args),
+    /// Measures everything that has a limit, and holds it to that.
+    Limits(limits::Args),
+}
+
+/// A run of one scenario.
+#[derive(clap::Args, Debug)]
 struct Args {
     /// What to ask for.
-    scenario: Scenario,
+    #[arg(required = true)]
+    scenario: Option<Scenario>,
     /// Address of a running server.
     #[arg(long, env = "SIGNET_ADDR", default_value = "http://127.0.0.1:8200")]
     addr: String,
     /// A token that may write policies and roles there.
     #[arg(long, env = "SIGNET_TOKEN", default_value = "", hide_env_values = true)]
     token: String,
+    /// The header that carries it (X-Vault-Token; X-Service-Token for a server that is started here).
+    #[arg(long, value_name = "NAME")]
+    token_header: Option<String>,
+    /// The authority of an https address, PEM.
+    #[arg(long, value_name = "FILE", conflicts_with = "server")]
+    ca_file: Option<PathBuf>,
+    /// The mount that is asked; made, with a root, where it is missing.
+    #[arg(long, default_value = server::MOUNT)]
+    mount: String,
+    /// The role that is asked for; made unless `--prepared`.
+    #[arg(long, value_name = "NAME")]
+    role: Option<String>,
+    /// Mount, root and role exist, and the token may use them: nothing is made.
+    #[arg(long, requires = "role")]
+    prepared: bool,
     /// Start this `signet` binary for the run instead, and stop it afterwards.
     #[arg(long)]
     server: Option<PathBuf>,
@@ -93,7 +158,7 @@ struct Args {
     /// Data folder for `--server`; put it on the disk that is to be measured. What is there is used again.
     #[arg(long, default_value = "load-data")]
     data_dir: PathBuf,
-    /// Process id of a running server, for its CPU time.
+    /// Process id of a running server, for its CPU time; found for one that listens on the loopback.
     #[arg(long)]
     pid: Option<u32>,
     /// First issue what is missing for the store to hold so many certificates.
@@ -108,11 +173,17 @@ struct Args {
     /// Connections of `mixed` that ask for RSA-2048.
     #[arg(long, default_value_t = 8)]
     rsa_clients: u16,
-    /// Requests in all (100,000 unless given); of `mixed` those that are not for RSA.
-    #[arg(long)]
+    /// Requests in all (100,000 unless given or `--rate`); of `mixed` those that are not for RSA.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     requests: Option<u64>,
+    /// Requests a second, whatever the server does; latency then counts from when a request was due.
+    #[arg(long, value_name = "N", value_parser = order::rate)]
+    rate: Option<f64>,
+    /// Seconds in which the rate grows from nothing, or the connections begin.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    ramp: u64,
     /// Longest time of the run, in seconds.
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
     /// Of `sign-managed`: a managed key of the running server, of whatever type (pkcs11, cloudakms, cloudbkeyvault or
     /// cloudckms).
@@ -137,8 +208,14 @@ struct Args {
     #[arg(long)]
     no_store: bool,
     /// Write the figures to this file as JSON.
-    #[arg(long)]
+    #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write a report with plots to this file.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// The commit of the server, for the report.
+    #[arg(long, value_name = "ID")]
+    commit: Option<String>,
     /// No progress bar.
     #[arg(long)]
     quiet: bool,
@@ -150,26 +227,68 @@ pub(crate) const CLIENTS: u16 = 64;
 const REQUESTS: u64 = 100_000;
 
 impl Args {
+    /// What is asked for; the command line has one where no command of its own is given.
+    fn scenario(&self) -> Scenario {
+        self.scenario.unwrap_or(Scenario::Health)
+    }
+
     /// The run; `serials` are the bodies of one that revokes.
     fn plan(&self, serials: Vec<bytes::Bytes>) -> scenario::Plan {
+        // The certificates to revoke are there before the run.
+        let most = if self.rate.is_some() && self.scenario() != Scenario::Revoke { u64::MAX } else { REQUESTS };
         scenario::Plan {
-            scenario: self.scenario,
-            mount: "pki".to_owned(),
+            scenario: self.scenario(),
             clients: self.clients.into(),
             rsa_clients: self.rsa_clients.into(),
-            requests: self.requests.unwrap_or(REQUESTS),
+            requests: self.requests.unwrap_or(most),
             seconds: self.seconds,
+            pace: Pace { rate: self.rate, ramp: std::time::Duration::from_secs(self.ramp) },
             key_type: self.key_type.clone(),
             key_bits: self.key_bits,
             no_store: self.no_store,
+            auto_rebuild: self.auto_rebuild,
+            role: self.role.clone(),
+            prepared: self.prepared,
             quiet: self.quiet,
             serials,
         }
     }
+
+    /// The server.
+    fn target(&self) -> Target {
+        Target {
+            name: "signet".to_owned(),
+            server: self.server.clone(),
+            postgres: self.postgres.clone(),
+            data_dir: self.data_dir.clone(),
+            command: None,
+            addr: self.addr.clone(),
+            token: self.token.clone(),
+            token_header: self.token_header.clone(),
+            ca_file: self.ca_file.clone(),
+            pid: self.pid,
+            mount: self.mount.clone(),
+            role: self.role.clone(),
+            prepared: self.prepared,
+        }
+    }
+
+    /// How a running server is spoken to.
+    fn peer(&self) -> Result<Peer, String> {
+        self.target().peer()
+    }
+
+    fn wanted(&self) -> Stock {
+        Stock { certificates: self.preload, revoked: self.revoked }
+    }
+
+    fn outputs(&self) -> Outputs {
+        Outputs { json: self.json.clone(), html: self.html.clone(), commit: self.commit.clone() }
+    }
 }
 
 fn main() {
-    let args = Args::parse();
+    let Cli { command, args } = Cli::parse();
     if let Err(text) = managed::in_its_environment(&args) {
         report::complain(&text);
         std::process::exit(1);
@@ -178,7 +297,7 @@ fn main() {
     let result = runtime.map_err(|e| e.to_string()).and_then(|runtime| {
         runtime.block_on(async {
             tokio::select! {
-                result = run(args) => result,
+                result = command_of(command, args) => result,
                 stopped = interrupted() => stopped,
             }
         })
@@ -200,76 +319,97 @@ async fn interrupted() -> Result<(), String> {
     Err("interrupted".to_owned())
 }
 
-async fn run(args: Args) -> Result<(), String> {
-    if args.scenario == Scenario::Crl {
-        return verdict::run(&args).await;
+async fn command_of(command: Option<Command>, args: Args) -> Result<(), String> {
+    match command {
+        Some(Command::Compare(args)) => compare::command(&args).await,
+        Some(Command::Run(args)) => order::command(&args).await,
+        Some(Command::Limits(args)) => limits::command(&args).await,
+        None => run(args).await,
     }
-    if args.scenario == Scenario::SignManaged {
-        return managed::run(&args).await;
-    }
-    if args.scenario == Scenario::Oversize {
-        return oversize::run(&args).await;
-    }
-    if args.scenario == Scenario::Login {
-        return login::run(&args).await;
-    }
-    if args.scenario == Scenario::Projects {
-        return projects::run(&args).await;
-    }
-    let start = |binary: &PathBuf| Started::new(binary, &args.data_dir, args.postgres.as_deref());
-    let started = args.server.as_ref().map(start).transpose()?;
-    let admin = match &started {
-        Some(server) => server.place(),
-        None => Place { addr: &args.addr, token: &args.token },
-    };
-    let start = match &started {
-        Some(server) => Some(server.start().await?),
-        None => None,
-    };
-    let stock = filled(&args, &admin, started.as_ref()).await?;
-    if args.scenario == Scenario::Preload {
-        return stock.map(report::print_stock).ok_or_else(|| "preload: --preload must say how many".to_owned());
-    }
-    let serials = serials(&args, &admin).await?;
-    let plan = args.plan(serials);
-    let folder = started.as_ref().map_or(Path::new("."), |_| &args.data_dir);
-    let anchors = anchors::measure(folder, plan.makes_rsa())?;
-    let watched = started.as_ref().map_or(Watched { server: args.pid, postgres: None }, Started::watched);
-    let store = started.as_ref().map(Started::store).transpose()?;
-    if plan.scenario == Scenario::Ocsp {
-        let parts = ocsp::run(&plan, &admin, watched).await?;
-        let report = OcspReport { plan: &plan, store, stock, parts: &parts, anchors: &anchors };
-        report.print();
-        args.json.as_deref().map_or(Ok(()), |path| report.write_json(path))?;
-        return if report.failed() { Err("some requests failed".to_owned()) } else { Ok(()) };
-    }
-    let figures = scenario::run(&plan, &admin, watched).await?;
-    let report = Report { plan: &plan, store, start, stock, figures: &figures, anchors: &anchors };
-    report.print();
-    if let Some(path) = &args.json {
-        report.write_json(path)?;
-    }
-    let failed = figures.classes.iter().any(|class| !class.errors.is_empty());
-    if failed { Err("some requests failed".to_owned()) } else { Ok(()) }
 }
 
-/// What a `revoke` run sends, after the mount was told when to build its CRLs.
-async fn serials(args: &Args, admin: &Place<'_>) -> Result<Vec<bytes::Bytes>, String> {
-    if args.scenario != Scenario::Revoke {
-        return Ok(Vec::new());
+async fn run(args: Args) -> Result<(), String> {
+    let own = [Scenario::Crl, Scenario::SignManaged, Scenario::Oversize, Scenario::Projects, Scenario::Preload];
+    if own.contains(&args.scenario()) && (args.html.is_some() || args.rate.is_some()) {
+        return Err(format!("{}: takes neither --html nor --rate", args.scenario().name()));
     }
-    let mut client = client::Client::connect(admin.addr, admin.token).await?;
-    preload::auto_rebuild(&mut client, args.auto_rebuild).await?;
-    preload::revocable(&mut client, args.requests.unwrap_or(REQUESTS)).await
+    match args.scenario() {
+        Scenario::Crl => verdict::run(&args).await,
+        Scenario::SignManaged => managed::run(&args).await,
+        Scenario::Oversize => oversize::run(&args).await,
+        Scenario::Login => login::run(&args).await,
+        Scenario::Projects => projects::run(&args).await,
+        Scenario::Preload => preload(&args).await,
+        Scenario::Ocsp => ocsp(&args).await,
+        _ => {
+            let name = args.scenario().name();
+            let order = Order {
+                name,
+                plan: args.plan(Vec::new()),
+                target: args.target(),
+                other: None,
+                rounds: 1,
+                wanted: args.wanted(),
+            };
+            one(&order, &args.outputs()).await
+        }
+    }
+}
+
+/// One run of a plan on its server.
+pub(crate) async fn one(order: &Order, outputs: &Outputs) -> Result<(), String> {
+    let plan = order.target.plan(&order.plan);
+    let (open, start, stock) = opened(&order.target, &plan, order.wanted).await?;
+    let anchors = anchors::measure(folder(&open, &order.target), plan.makes_rsa())?;
+    let figures = scenario::run(&plan, &open.place(), open.watched).await?;
+    let report = Report { plan: &plan, store: open.store()?, start, stock, figures: &figures, anchors: &anchors };
+    report.print();
+    outputs.write(&report.json(), || report.page(&order.name))?;
+    report.outcome()
+}
+
+/// The server of a run, what its start took, and what its store holds then.
+async fn opened(
+    target: &Target,
+    plan: &scenario::Plan,
+    wanted: Stock,
+) -> Result<(Open, Option<server::Start>, Option<Stock>), String> {
+    let open = target.open().await?;
+    let start = match &open.started {
+        Some(server) if target.mount == server::MOUNT => Some(server.start().await?),
+        _ => None,
+    };
+    let stock = filled(&open, plan, wanted).await?;
+    Ok((open, start, stock))
+}
+
+/// Where durability is measured: on the disk of a store of ours.
+fn folder<'a>(open: &Open, target: &'a Target) -> &'a Path {
+    if open.started.is_some() { &target.data_dir } else { Path::new(".") }
+}
+
+async fn preload(args: &Args) -> Result<(), String> {
+    let (_, _, stock) = opened(&args.target(), &args.plan(Vec::new()), args.wanted()).await?;
+    stock.map(report::print_stock).ok_or_else(|| "preload: --preload must say how many".to_owned())
+}
+
+async fn ocsp(args: &Args) -> Result<(), String> {
+    let (target, plan) = (args.target(), args.plan(Vec::new()));
+    let (open, _, stock) = opened(&target, &plan, args.wanted()).await?;
+    let anchors = anchors::measure(folder(&open, &target), false)?;
+    let parts = ocsp::run(&plan, &open.place(), open.watched).await?;
+    let report = OcspReport { plan: &plan, store: open.store()?, stock, parts: &parts, anchors: &anchors };
+    report.print();
+    args.outputs().write(&report.json(), || report.page())?;
+    if report.failed() { Err("some requests failed".to_owned()) } else { Ok(()) }
 }
 
 /// Fills the store, if that was asked for, and waits until the disk is done with it.
-async fn filled(args: &Args, admin: &Place<'_>, started: Option<&Started>) -> Result<Option<Stock>, String> {
-    let wanted = Stock { certificates: args.preload, revoked: args.revoked };
+async fn filled(open: &Open, plan: &scenario::Plan, wanted: Stock) -> Result<Option<Stock>, String> {
     if wanted.is_empty() {
         return Ok(None);
     }
-    let stock = preload::fill(admin, wanted, args.quiet).await?;
-    started.map_or(Ok(()), Started::settle)?;
+    let stock = preload::fill(&open.place(), wanted, plan.preload_role(), plan.quiet).await?;
+    open.settle()?;
     Ok(Some(stock))
 }

@@ -53,7 +53,7 @@ impl Measured {
 
 /// Before anything else: SoftHSM reads its variable in the server and here.
 pub(crate) fn in_its_environment(args: &Args) -> Result<(), String> {
-    let own = args.scenario == Scenario::SignManaged && args.managed_key.is_none();
+    let own = args.scenario() == Scenario::SignManaged && args.managed_key.is_none();
     if own { module::in_its_environment(&args.data_dir) } else { Ok(()) }
 }
 
@@ -119,13 +119,14 @@ async fn register(place: &Place<'_>, kind: Kind, max_parallel: u16) -> Result<()
             body["key_bits"] = 2048.into();
         }
     }
-    let mut client = Client::connect(place.addr, place.token).await?;
+    let mut client = place.connect().await?;
     client.must(&format!("/v1/sys/managed-keys/pkcs11/{}", kind.label()), &body).await.map(drop)
 }
 
 /// A key of the user's own, beside one of its type in software: RSA-2048 or P-256.
 async fn own_key(args: &Args, name: &str) -> Result<Measured, String> {
-    let place = Place { addr: &args.addr, token: &args.token };
+    let peer = args.peer()?;
+    let place = Place { peer: &peer, token: &args.token, mount: &args.mount };
     let watched = Watched { server: args.pid, postgres: None };
     let issuer = Issuer::of_managed(name);
     let (managed, key_type) = issuer.measured(args, &place, watched).await?;
@@ -173,9 +174,10 @@ impl Issuer {
     }
 
     async fn signed(&self, args: &Args, place: &Place<'_>, watched: Watched) -> Result<(Part, String), String> {
-        let key_type = self.make(&mut Client::connect(place.addr, place.token).await?).await?;
-        let plan = Plan { scenario: Scenario::Sign, mount: self.mount.to_owned(), ..args.plan(Vec::new()) };
-        Ok((part(&scenario::run(&plan, place, watched).await?)?, key_type))
+        let key_type = self.make(&mut place.connect().await?).await?;
+        let plan = Plan { scenario: Scenario::Sign, ..args.plan(Vec::new()) };
+        let place = Place { mount: self.mount, ..*place };
+        Ok((part(&scenario::run(&plan, &place, watched).await?)?, key_type))
     }
 
     async fn make(&self, client: &mut Client) -> Result<String, String> {
@@ -195,7 +197,7 @@ impl Issuer {
     }
 
     async fn remove(&self, place: &Place<'_>) -> Result<(), String> {
-        let mut client = Client::connect(place.addr, place.token).await?;
+        let mut client = place.connect().await?;
         let path = format!("/v1/sys/mounts/{}", self.mount);
         client.send(Method::DELETE, &path, bytes::Bytes::new()).await.map(drop)
     }
@@ -208,7 +210,7 @@ fn part(figures: &Figures) -> Result<Part, String> {
         return Err(format!("sign: some requests failed: {:?}", class.errors));
     }
     Ok(Part {
-        rate: class.latencies.len() as f64 / figures.elapsed.as_secs_f64(),
+        rate: class.count() as f64 / figures.elapsed.as_secs_f64(),
         p50: class.percentile(50.0),
         p99: class.percentile(99.0),
         cpu: figures.per_request(figures.cpu.sum()),

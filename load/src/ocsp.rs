@@ -4,9 +4,6 @@
 //! The four parts run one after the other with the same bounds, so that each has its own CPU time. How
 //! often an answer was used again is read from the server's own metrics.
 
-use std::path::Path;
-use std::time::Duration;
-
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -16,7 +13,9 @@ use serde_json::{Value, json};
 
 use crate::anchors::Anchors;
 use crate::client::Client;
-use crate::drive::{Bounds, Class, Figures, Place, Watched, drive};
+use crate::drive::{Class, Figures, Place, Watched, drive};
+use crate::environment::environment;
+use crate::html::{Page, Run};
 use crate::preload::{Stock, visit};
 use crate::report::{self, Report};
 use crate::scenario::Plan;
@@ -26,7 +25,8 @@ const MOST: usize = 100_000;
 /// Octets of a nonce, as RFC 9654 has clients send them.
 const NONCE: usize = 32;
 
-const PATH: &str = "/v1/pki/ocsp";
+/// What a POST is, and is to be called.
+const MEDIA_TYPE: &str = "application/ocsp-request";
 const INTEGER: u8 = 0x02;
 const OCTET_STRING: u8 = 0x04;
 const SEQUENCE: u8 = 0x30;
@@ -43,46 +43,66 @@ pub(crate) struct Part {
     used_again: Option<f64>,
 }
 
+/// Certificates that can be asked about.
+pub(crate) struct Asked {
+    path: String,
+    /// The two hashes of their issuer as OCTET STRINGs.
+    issuer: Vec<u8>,
+    serials: Vec<Vec<u8>>,
+}
+
+impl Asked {
+    /// Those that the mount holds, so many at most.
+    pub(crate) async fn find(admin: &Place<'_>, most: usize) -> Result<Self, String> {
+        let mut client = admin.connect().await?;
+        let issuer = fetched(&mut client, &admin.path("ca")).await?;
+        let issuer =
+            issuer_hashes(&issuer).ok_or("the mount has no default issuer, or its certificate is unreadable")?;
+        let mut serials: Vec<Vec<u8>> = Vec::new();
+        visit(&mut client, admin.mount, "certs", |serial| {
+            serials.extend(octets(serial));
+            serials.len() < most.min(MOST)
+        })
+        .await?;
+        if serials.is_empty() {
+            return Err("ocsp: the mount holds no certificates; preload must say how many to issue".to_owned());
+        }
+        Ok(Self { path: admin.path("ocsp"), issuer, serials })
+    }
+
+    /// Clients that ask about one certificate after the other.
+    pub(crate) fn class(&self, method: &Method, nonce: bool, clients: usize) -> Class {
+        let with = if nonce { "with" } else { "without" };
+        let name = format!("{method} {with} a nonce, {} certificates", self.serials.len());
+        let ask = |(number, serial): (usize, &Vec<u8>)| {
+            let nonce = nonce.then(|| digest(&SHA256, &number.to_le_bytes()));
+            let der = request(&self.issuer, serial, nonce.as_ref().map(|n| &n.as_ref()[..NONCE]));
+            if method == Method::GET { Bytes::from(in_path(&self.path, &der)) } else { Bytes::from(der) }
+        };
+        let bodies = self.serials.iter().enumerate().map(ask).collect();
+        let (method, path, media_type) =
+            (method.clone(), self.path.clone(), (method == Method::POST).then_some(MEDIA_TYPE));
+        Class { name, clients, method, path, bodies, plausible: successful, media_type, ..Class::default() }
+    }
+}
+
 /// Runs the four parts.
 pub(crate) async fn run(plan: &Plan, admin: &Place<'_>, watched: Watched) -> Result<Vec<Part>, String> {
-    let mut client = Client::connect(admin.addr, admin.token).await?;
-    let issuer = fetched(&mut client, "/v1/pki/ca").await?;
-    let issuer = issuer_hashes(&issuer).ok_or("the mount has no default issuer, or its certificate is unreadable")?;
-    let mut serials: Vec<Vec<u8>> = Vec::new();
-    visit(&mut client, "certs", |serial| {
-        serials.extend(octets(serial));
-        serials.len() < MOST
-    })
-    .await?;
-    if serials.is_empty() {
-        return Err("ocsp: the mount holds no certificates; --preload says how many to issue".to_owned());
-    }
-    let place = Place { addr: admin.addr, token: "" };
-    let bounds = Bounds { requests: plan.requests, time: Duration::from_secs(plan.seconds), quiet: plan.quiet };
+    let asked = Asked::find(admin, MOST).await?;
+    let mut client = admin.connect().await?;
+    let place = Place { token: "", ..*admin };
     let mut parts = Vec::new();
     for nonce in [false, true] {
         for method in [Method::GET, Method::POST] {
-            let class = asking(&method, nonce, plan.clients, &issuer, &serials);
+            let class = asked.class(&method, nonce, plan.clients);
             let before = kept(&mut client).await;
-            let figures = drive(&place, vec![class], &bounds, watched).await?;
+            let figures = drive(&place, vec![class], &plan.bounds(), watched).await?;
             let after = kept(&mut client).await;
             let used_again = before.zip(after).and_then(|(before, after)| share(before, after));
             parts.push(Part { figures, used_again });
         }
     }
     Ok(parts)
-}
-
-/// Clients that ask about one certificate after the other.
-fn asking(method: &Method, nonce: bool, clients: usize, issuer: &[u8], serials: &[Vec<u8>]) -> Class {
-    let name = format!("{method} {} a nonce, {} certificates", if nonce { "with" } else { "without" }, serials.len());
-    let ask = |(number, serial): (usize, &Vec<u8>)| {
-        let nonce = nonce.then(|| digest(&SHA256, &number.to_le_bytes()));
-        let der = request(issuer, serial, nonce.as_ref().map(|n| &n.as_ref()[..NONCE]));
-        if method == Method::GET { Bytes::from(in_path(&der)) } else { Bytes::from(der) }
-    };
-    let bodies = serials.iter().enumerate().map(ask).collect();
-    Class { name, clients, method: method.clone(), path: PATH.to_owned(), bodies, plausible: successful }
 }
 
 /// Whether an answer, as the list of its octets, is an OCSPResponse with the status `successful`.
@@ -145,14 +165,15 @@ fn request(issuer: &[u8], serial: &[u8], nonce: Option<&[u8]>) -> Vec<u8> {
 }
 
 /// The path of a GET: base64, in which what has a meaning in a path is percent-encoded.
-fn in_path(der: &[u8]) -> String {
+fn in_path(path: &str, der: &[u8]) -> String {
     let text = STANDARD.encode(der).replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
-    format!("{PATH}/{text}")
+    format!("{path}/{text}")
 }
 
-/// The content of a serial number's INTEGER from its text, hex with colons.
+/// The content of a serial number's INTEGER from its text, hex with colons, or hyphens.
 fn octets(serial: &str) -> Option<Vec<u8>> {
-    let octets: Vec<u8> = serial.split(':').map(|two| u8::from_str_radix(two, 16).ok()).collect::<Option<_>>()?;
+    let octets: Vec<u8> =
+        serial.split([':', '-']).map(|two| u8::from_str_radix(two, 16).ok()).collect::<Option<_>>()?;
     let sign = octets.first().is_some_and(|first| first & 0x80 != 0).then_some(0);
     Some(sign.into_iter().chain(octets).collect())
 }
@@ -220,15 +241,22 @@ impl OcspReport<'_> {
         }
     }
 
-    /// Writes the figures of all parts to a file.
-    pub(crate) fn write_json(&self, path: &Path) -> Result<(), String> {
+    /// The figures of all parts.
+    pub(crate) fn json(&self) -> Value {
         let one = |part: &Part| {
             let mut figures = self.of(part).json();
             figures["answers_used_again"] = json!(part.used_again);
             figures
         };
-        let all: Vec<Value> = self.parts.iter().map(one).collect();
-        report::write(path, &json!(all))
+        self.parts.iter().map(one).collect()
+    }
+
+    /// The same as a page with plots.
+    pub(crate) fn page(&self) -> Page<'_> {
+        let facts = [environment(), report::plan_facts(self.plan), report::machine_facts(self.anchors)].concat();
+        let title = |part: &Part| part.figures.classes.first().map_or_else(String::new, |class| class.name.clone());
+        let runs = self.parts.iter().map(|part| Run { title: title(part), figures: &part.figures }).collect();
+        Page { title: "ocsp".to_owned(), facts, tables: Vec::new(), runs, columns: 2 }
     }
 
     /// Whether any request failed.
@@ -254,6 +282,7 @@ mod tests {
         assert_eq!(with_nonce.len(), der.len() + 53);
         assert!(with_nonce.ends_with(&[&[4, 34, 4, 32][..], &[7; NONCE]].concat()));
         assert_eq!(octets("7f:00:ff"), Some(vec![0x7f, 0, 0xff]));
+        assert_eq!(octets("7f-00-ff"), octets("7f:00:ff"));
         assert_eq!(octets("no"), None);
     }
 
@@ -298,6 +327,6 @@ mod tests {
 
     #[test]
     fn base64_in_a_path_has_nothing_that_means_something_there() {
-        assert_eq!(in_path(&[0xfb, 0xff, 0xbe, 1]), "/v1/pki/ocsp/%2B%2F%2B%2BAQ%3D%3D");
+        assert_eq!(in_path("/v1/pki/ocsp", &[0xfb, 0xff, 0xbe, 1]), "/v1/pki/ocsp/%2B%2F%2B%2BAQ%3D%3D");
     }
 }

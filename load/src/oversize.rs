@@ -17,7 +17,7 @@ use bytes::Bytes;
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::client::{Client, Wire};
+use crate::client::{Client, Peer, Wire};
 use crate::drive::{Answered, Figures};
 use crate::server::Started;
 use crate::{Args, Scenario, report, scenario};
@@ -57,8 +57,7 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
     let store = server.store()?;
     print(&store, [&alone, &beside], &answers, ratio);
     if let Some(path) = &args.json {
-        let parts =
-            [&alone, &beside].map(|part| json!({ "requests": part.latencies.len(), "p99_ms": part.percentile(99.0) }));
+        let parts = [&alone, &beside].map(|part| json!({ "requests": part.count(), "p99_ms": part.percentile(99.0) }));
         let figures = json!({ "scenario": "oversize", "store": store, "alone": parts[0], "beside": parts[1],
             "p99_ratio": ratio, "at_most": MOST, "answers": answers });
         report::write(path, &figures)?;
@@ -103,7 +102,7 @@ impl Senders {
             (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default(), Arc::new(requests));
         let threads = (0..SENDERS).map(|first| {
             let (sending, over, requests) = (Arc::clone(&sending), Arc::clone(&over), Arc::clone(&requests));
-            let (addr, token) = (server.addr.clone(), server.token.clone());
+            let (peer, token) = (server.peer.clone(), server.token.clone());
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
             Ok(thread::spawn(move || {
@@ -112,7 +111,7 @@ impl Senders {
                 for request in each.take_while(|_| !over.load(Ordering::Relaxed)) {
                     thread::sleep(REST);
                     if sending.load(Ordering::Relaxed) {
-                        let answer = runtime.block_on(sent(&addr, &token, request)).unwrap_or_else(|cause| cause);
+                        let answer = runtime.block_on(sent(&peer, &token, request)).unwrap_or_else(|cause| cause);
                         *answers.entry(request.name).or_default().entry(answer).or_default() += 1;
                     }
                 }
@@ -142,15 +141,15 @@ impl Senders {
 }
 
 /// The status of the answer to one of them, on a connection of its own.
-async fn sent(addr: &str, token: &str, request: &Oversized) -> Result<String, String> {
-    let mut client = Client::connect_as(addr, token, request.wire).await?;
+async fn sent(peer: &Peer, token: &str, request: &Oversized) -> Result<String, String> {
+    let mut client = Client::connect_as(peer, token, request.wire).await?;
     let answer = client.send(request.method.clone(), &request.path, request.body.clone()).await?;
     Ok(answer.status.as_u16().to_string())
 }
 
 /// One of every kind.
 async fn requests(server: &Started) -> Result<Vec<Oversized>, String> {
-    let mut client = Client::connect_as(&server.addr, &server.token, Wire::Projects).await?;
+    let mut client = Client::connect_as(&server.peer, &server.token, Wire::Projects).await?;
     let projects = client.send(Method::GET, "/api/v2/organizations/dev/projects", Bytes::new()).await?;
     let projects: Value = serde_json::from_slice(&projects.body).map_err(|e| format!("projects: {e}"))?;
     let project = projects["data"][0]["id"].as_str().ok_or("the organization dev has no project")?;
@@ -281,7 +280,7 @@ fn print(store: &str, [alone, beside]: [&Answered; 2], answers: &Answers, ratio:
     for (name, part) in [("alone", alone), ("beside them", beside)] {
         println!(
             "  {name:<12} {:>8} requests  p50 {:>7.2}  p99 {:>7.2}  p99.9 {:>7.2}  max {:>8.2} ms",
-            part.latencies.len(),
+            part.count(),
             part.percentile(50.0),
             part.percentile(99.0),
             part.percentile(99.9),

@@ -13,17 +13,19 @@ use serde_json::{Value, json};
 
 use crate::client::Client;
 use crate::drive::{Bounds, Class, Figures, Place, Watched, drive};
+use crate::pace::Pace;
 use crate::scenario;
 
 /// Connections that fill: more in flight than a run has, so that commits are larger.
 const CLIENTS: usize = 256;
 /// Serials of one page of a list.
 const PAGE: usize = 10_000;
-/// Longest time of the filling.
+/// Longest time of the filling: half an hour, or what so many a second take.
 const LONGEST: Duration = Duration::from_secs(1800);
+const SLOWEST: u64 = 2000;
 /// Life of the certificates: a store that is used again tomorrow still holds valid ones.
 const TTL: &str = "8760h";
-const CRL_CONFIG: &str = "/v1/pki/config/crl";
+const CRL_CONFIG: &str = "config/crl";
 const ROLE: &str = "load-preload";
 
 /// What the mount shall hold at least, or what it holds.
@@ -40,75 +42,119 @@ impl Stock {
     }
 }
 
-/// Issues and revokes until the mount holds `wanted`; what it then holds.
-pub(crate) async fn fill(admin: &Place<'_>, wanted: Stock, quiet: bool) -> Result<Stock, String> {
+/// Issues and revokes until the mount holds `wanted`; what it then holds. The certificates are of a role that is made
+/// for them, unless there is one.
+pub(crate) async fn fill(admin: &Place<'_>, wanted: Stock, role: Option<&str>, quiet: bool) -> Result<Stock, String> {
     if wanted.revoked > wanted.certificates {
         return Err("--revoked: must not be more than --preload, the certificates there are".to_owned());
     }
-    let mut client = Client::connect(admin.addr, admin.token).await?;
-    let there = count(&mut client, "certs").await?;
+    let mut client = admin.connect().await?;
+    let there = count(&mut client, admin.mount, "certs").await?;
     if there < wanted.certificates {
-        client.must(&format!("/v1/pki/roles/{ROLE}"), &scenario::role("ec", 256, false)).await?;
-        let class = scenario::issuing("preload".to_owned(), CLIENTS, ROLE, TTL);
-        all(admin, class, wanted.certificates - there, quiet).await?;
+        issue(admin, &mut client, wanted.certificates - there, role, quiet).await?;
     }
-    let revoked = count(&mut client, "certs/revoked").await?;
+    let revoked = count(&mut client, admin.mount, "certs/revoked").await?;
     if revoked < wanted.revoked {
         revoke(admin, &mut client, wanted.revoked - revoked, quiet).await?;
     }
-    Ok(Stock { certificates: count(&mut client, "certs").await?, revoked: count(&mut client, "certs/revoked").await? })
+    let certificates = count(&mut client, admin.mount, "certs").await?;
+    Ok(Stock { certificates, revoked: count(&mut client, admin.mount, "certs/revoked").await? })
+}
+
+/// Issues so many.
+async fn issue(
+    admin: &Place<'_>,
+    client: &mut Client,
+    missing: u64,
+    role: Option<&str>,
+    quiet: bool,
+) -> Result<(), String> {
+    if role.is_none() {
+        client.must(&admin.path(&format!("roles/{ROLE}")), &scenario::role("ec", 256, false)).await?;
+    }
+    let class = scenario::issuing("preload".to_owned(), CLIENTS, admin.mount, role.unwrap_or(ROLE), TTL);
+    all(admin, class, missing, quiet).await
+}
+
+/// Requests to revoke so many certificates that are not revoked yet; what is missing is issued first.
+pub(crate) async fn to_revoke(
+    admin: &Place<'_>,
+    wanted: u64,
+    role: Option<&str>,
+    quiet: bool,
+) -> Result<Vec<Bytes>, String> {
+    let mut client = admin.connect().await?;
+    let mut bodies = found(&mut client, admin.mount, wanted).await?;
+    let missing = wanted.saturating_sub(bodies.len() as u64);
+    if missing > 0 {
+        issue(admin, &mut client, missing, role, quiet).await?;
+        bodies = revocable(&mut client, admin.mount, wanted).await?;
+    }
+    Ok(bodies)
 }
 
 /// Revokes so many; the mount builds its CRLs by the timer meanwhile, because nobody waits for one of them.
 async fn revoke(admin: &Place<'_>, client: &mut Client, missing: u64, quiet: bool) -> Result<(), String> {
-    let bodies = revocable(client, missing).await?;
-    let answer = client.send(Method::GET, CRL_CONFIG, Bytes::new()).await?;
-    let config: Value = serde_json::from_slice(&answer.body).map_err(|e| format!("{CRL_CONFIG}: {e}"))?;
-    auto_rebuild(client, true).await?;
-    all(admin, revoking("revoke".to_owned(), CLIENTS, bodies), missing, quiet).await?;
-    auto_rebuild(client, config["data"]["auto_rebuild"].as_bool().unwrap_or(false)).await
+    let bodies = revocable(client, admin.mount, missing).await?;
+    let path = admin.path(CRL_CONFIG);
+    let answer = client.send(Method::GET, &path, Bytes::new()).await?;
+    let config: Value = serde_json::from_slice(&answer.body).map_err(|e| format!("{path}: {e}"))?;
+    auto_rebuild(client, admin.mount, true).await?;
+    all(admin, revoking("revoke".to_owned(), CLIENTS, admin.mount, bodies), missing, quiet).await?;
+    auto_rebuild(client, admin.mount, config["data"]["auto_rebuild"].as_bool().unwrap_or(false)).await
 }
 
 /// Tells the mount whether its CRLs are built by the timer, or by whoever revokes.
-pub(crate) async fn auto_rebuild(client: &mut Client, on: bool) -> Result<(), String> {
-    client.must(CRL_CONFIG, &json!({ "auto_rebuild": on })).await.map(drop)
+pub(crate) async fn auto_rebuild(client: &mut Client, mount: &str, on: bool) -> Result<(), String> {
+    client.must(&format!("/v1/{mount}/{CRL_CONFIG}"), &json!({ "auto_rebuild": on })).await.map(drop)
 }
 
 /// Clients that revoke; every body is to be sent once only.
-pub(crate) fn revoking(name: String, clients: usize, bodies: Vec<Bytes>) -> Class {
+pub(crate) fn revoking(name: String, clients: usize, mount: &str, bodies: Vec<Bytes>) -> Class {
     let plausible = |answer: &Value| answer["data"]["revocation_time"].is_u64();
-    Class { name, clients, method: Method::POST, path: "/v1/pki/revoke".to_owned(), bodies, plausible }
+    let path = format!("/v1/{mount}/revoke");
+    Class { name, clients, method: Method::POST, path, bodies, plausible, ..Class::default() }
 }
 
 /// Requests to revoke so many certificates that are not revoked yet.
-pub(crate) async fn revocable(client: &mut Client, missing: u64) -> Result<Vec<Bytes>, String> {
+pub(crate) async fn revocable(client: &mut Client, mount: &str, wanted: u64) -> Result<Vec<Bytes>, String> {
+    let bodies = found(client, mount, wanted).await?;
+    if (bodies.len() as u64) < wanted {
+        return Err(format!("there are only {} certificates to revoke, {wanted} are needed", bodies.len()));
+    }
+    Ok(bodies)
+}
+
+/// The same, as far as there are so many.
+async fn found(client: &mut Client, mount: &str, wanted: u64) -> Result<Vec<Bytes>, String> {
+    let mut bodies = Vec::new();
+    if wanted == 0 {
+        return Ok(bodies);
+    }
     // Issuers cannot be revoked; neither can what is.
-    let mut skipped = issuers(client).await?;
-    visit(client, "certs/revoked", |serial| {
+    let mut skipped = issuers(client, mount).await?;
+    visit(client, mount, "certs/revoked", |serial| {
         skipped.insert(serial.to_owned());
         true
     })
     .await?;
-    let mut bodies = Vec::new();
-    visit(client, "certs", |serial| {
+    visit(client, mount, "certs", |serial| {
         if !skipped.contains(serial) {
             bodies.push(Bytes::from(json!({ "serial_number": serial }).to_string()));
         }
-        (bodies.len() as u64) < missing
+        (bodies.len() as u64) < wanted
     })
     .await?;
-    if (bodies.len() as u64) < missing {
-        return Err(format!("there are only {} certificates to revoke, {missing} are needed", bodies.len()));
-    }
     Ok(bodies)
 }
 
 /// Runs the class; every request must succeed.
 async fn all(admin: &Place<'_>, class: Class, requests: u64, quiet: bool) -> Result<(), String> {
     let name = class.name.clone();
-    let bounds = Bounds { requests, time: LONGEST, quiet };
+    let time = LONGEST.max(Duration::from_secs(requests / SLOWEST));
+    let bounds = Bounds { requests, time, pace: Pace::default(), quiet };
     let Figures { classes, .. } = drive(admin, vec![class], &bounds, Watched::default()).await?;
-    let done: u64 = classes.iter().map(|class| class.latencies.len() as u64).sum();
+    let done: u64 = classes.iter().map(|class| class.count()).sum();
     if done < requests {
         let errors: Vec<_> = classes.iter().flat_map(|class| &class.errors).collect();
         return Err(format!("{name}: {done} of {requests} requests succeeded; errors: {errors:?}"));
@@ -117,29 +163,38 @@ async fn all(admin: &Place<'_>, class: Class, requests: u64, quiet: bool) -> Res
 }
 
 /// The serials of all issuers.
-async fn issuers(client: &mut Client) -> Result<HashSet<String>, String> {
-    let list = list(client, "/v1/pki/issuers").await?;
+async fn issuers(client: &mut Client, mount: &str) -> Result<HashSet<String>, String> {
+    let list = list(client, &format!("/v1/{mount}/issuers")).await?;
     let infos = list["data"]["key_info"].as_object().into_iter().flat_map(|infos| infos.values());
     Ok(infos.filter_map(|info| info["serial_number"].as_str()).map(str::to_owned).collect())
 }
 
-pub(crate) async fn count(client: &mut Client, path: &str) -> Result<u64, String> {
+pub(crate) async fn count(client: &mut Client, mount: &str, path: &str) -> Result<u64, String> {
     let mut count = 0;
     let visitor = |_: &str| {
         count += 1;
         true
     };
-    visit(client, path, visitor).await?;
+    visit(client, mount, path, visitor).await?;
     Ok(count)
 }
 
-/// Shows every serial of a list, as long as `more` says that it wants more.
-pub(crate) async fn visit(client: &mut Client, path: &str, mut more: impl FnMut(&str) -> bool) -> Result<(), String> {
+/// Shows every serial of a list, as long as `more` says that it wants more. A server that knows no pages gives the whole
+/// list at once, and again when it is asked for more.
+pub(crate) async fn visit(
+    client: &mut Client,
+    mount: &str,
+    path: &str,
+    mut more: impl FnMut(&str) -> bool,
+) -> Result<(), String> {
     let mut after = String::new();
     loop {
-        let page = list(client, &format!("/v1/pki/{path}?limit={PAGE}&after={after}")).await?;
+        let page = list(client, &format!("/v1/{mount}/{path}?limit={PAGE}&after={after}")).await?;
         let serials: Vec<&str> =
             page["data"]["keys"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        if serials.last().is_some_and(|last| *last == after) {
+            return Ok(());
+        }
         for serial in &serials {
             if !more(serial) {
                 return Ok(());

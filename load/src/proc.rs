@@ -24,6 +24,37 @@ pub(crate) fn resident_mib(pid: u32) -> Option<f64> {
     Some(kib / 1024.0)
 }
 
+/// The process that listens on a port of this machine's loopback, or of all its addresses: the oldest of several.
+pub(crate) fn listener(port: u16) -> Option<u32> {
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
+    let sockets: Vec<String> = tables.iter().flat_map(|table| listening(table, port)).collect();
+    let mut pids: Vec<u32> =
+        fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    pids.sort_unstable();
+    pids.into_iter().find(|pid| {
+        let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        open.filter_map(|file| fs::read_link(file.path()).ok())
+            .any(|link| link.to_str().is_some_and(|link| sockets.iter().any(|socket| socket == link)))
+    })
+}
+
+/// The sockets of a table of the kernel that listen on a port, as links to them read.
+fn listening(table: &str, port: u16) -> Vec<String> {
+    const LISTEN: &str = "0A";
+    let here = |address: &str| {
+        let address = address.trim_start_matches('0');
+        // 127.0.0.0/8 and ::1, octets of a word the other way round; nothing but zeros is every address.
+        address.is_empty() || address.ends_with("7F") || address == "1000000"
+    };
+    let socket = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let (address, of) = fields.get(1)?.rsplit_once(':')?;
+        let matches = fields.get(3) == Some(&LISTEN) && u16::from_str_radix(of, 16) == Ok(port) && here(address);
+        matches.then(|| fields.get(9).map(|inode| format!("socket:[{inode}]")))?
+    };
+    table.lines().filter_map(socket).collect()
+}
+
 /// What `/proc/PID/stat` says of a process; times in seconds, whole ticks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Stat {
@@ -113,6 +144,23 @@ mod tests {
         assert_eq!(Stat::parse(text), Some(Stat { parent: 7, own: 2.0, ended_children: 3.25 }));
         for wrong in ["", "12 (x) S 7 1", "12 x S 7 1 1 0 -1 4194304 9 9 9 9 150 50 300 25 20"] {
             assert_eq!(Stat::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn who_listens_is_found_by_the_port() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        assert_eq!(super::listener(listener.local_addr().unwrap().port()), Some(std::process::id()));
+        let line = |address: &str, state: &str| format!("0: {address} 00000000:0000 {state} 0:0 00:0 0 0 0 77 1\n");
+        for (address, state, found) in [
+            ("0100007F:2008", "0A", true),
+            ("00000000:2008", "0A", true),
+            ("00000000000000000000000001000000:2008", "0A", true),
+            ("0100007F:2008", "01", false),
+            ("0100007F:2009", "0A", false),
+            ("0100A8C0:2008", "0A", false),
+        ] {
+            assert_eq!(listening(&line(address, state), 8200) == ["socket:[77]"], found, "{address} {state}");
         }
     }
 

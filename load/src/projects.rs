@@ -12,7 +12,8 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::drive::{Bounds, Class, Figures, Place, Watched, drive};
-use crate::server::Started;
+use crate::pace::Pace;
+use crate::server::{MOUNT, Started};
 use crate::{Args, report};
 
 /// Projects, and workspaces, when nothing else is said.
@@ -22,7 +23,7 @@ const LARGE: u64 = 100_000;
 /// Grants of the caller whose lists go by them.
 const GRANTS: u64 = 1_000;
 /// Connections, when nothing else is said, and requests of a part.
-const CLIENTS: usize = 16;
+pub(crate) const CLIENTS: usize = 16;
 const REQUESTS: u64 = 20_000;
 /// p99 of whatever has a bound, milliseconds.
 const MOST: f64 = 20.0;
@@ -52,6 +53,30 @@ struct Part {
     may_be_refused: bool,
 }
 
+/// How much is asked.
+pub(crate) struct Size {
+    pub(crate) clients: usize,
+    /// Of each part.
+    pub(crate) requests: Option<u64>,
+    pub(crate) seconds: u64,
+    pub(crate) quiet: bool,
+}
+
+/// Fills the store, and shows what every part that has a bound measured.
+pub(crate) async fn bounded(
+    server: &Started,
+    many: u64,
+    size: &Size,
+    mut show: impl FnMut(&str, Figures),
+) -> Result<(), String> {
+    let there = fill(server, many)?;
+    server.settle()?;
+    for part in parts(there).into_iter().filter(|part| part.bounded) {
+        show(part.name, measure(size, server, &part).await?);
+    }
+    Ok(())
+}
+
 /// Fills the store, runs every part and prints the verdict; an error when a bound is missed.
 pub(crate) async fn run(args: &Args) -> Result<(), String> {
     let binary = args.server.as_deref().ok_or("projects: --server must name the signet binary")?;
@@ -62,8 +87,10 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
     server.settle()?;
     let (mut lines, mut missed) = (Vec::new(), 0);
     title(&server.store()?, there);
+    let clients = if args.clients == crate::CLIENTS { CLIENTS } else { args.clients.into() };
+    let size = Size { clients, requests: args.requests, seconds: args.seconds, quiet: args.quiet };
     for part in parts(there) {
-        let figures = measure(args, &server, &part).await?;
+        let figures = measure(&size, &server, &part).await?;
         missed += usize::from(!line(&part, &figures));
         lines.push(json_of(&part, &figures));
     }
@@ -235,19 +262,20 @@ fn parts(many: u64) -> Vec<Part> {
     ]
 }
 
-async fn measure(args: &Args, server: &Started, part: &Part) -> Result<Figures, String> {
+async fn measure(size: &Size, server: &Started, part: &Part) -> Result<Figures, String> {
     let token = format!("{}.pjv1.{}", part.token.0, part.token.1.repeat(43));
-    let place = Place { addr: &server.addr, token: &token };
-    let clients = if args.clients == crate::CLIENTS { CLIENTS } else { args.clients.into() };
-    let requests = args.requests.unwrap_or(if part.bounded { REQUESTS } else { REQUESTS / 100 });
-    let bounds = Bounds { requests, time: Duration::from_secs(args.seconds.min(20)), quiet: args.quiet };
+    let place = Place { peer: &server.peer, token: &token, mount: MOUNT };
+    let requests = size.requests.unwrap_or(if part.bounded { REQUESTS } else { REQUESTS / 100 });
+    let bounds =
+        Bounds { requests, time: Duration::from_secs(size.seconds.min(20)), pace: Pace::default(), quiet: size.quiet };
     let class = Class {
         name: part.name.to_owned(),
-        clients,
+        clients: size.clients,
         method: part.method.clone(),
         path: String::new(),
         bodies: part.requests.clone(),
         plausible: part.plausible,
+        ..Class::default()
     };
     let watched = Watched { server: Some(server.pid()), postgres: server.postgres_pid() };
     drive(&place, vec![class], &bounds, watched).await
@@ -256,8 +284,7 @@ async fn measure(args: &Args, server: &Started, part: &Part) -> Result<Figures, 
 fn holds(part: &Part, figures: &Figures) -> bool {
     let refused = |cause: &String| part.may_be_refused && cause == "503";
     figures.classes.iter().all(|class| {
-        class.errors.keys().all(refused)
-            && (!part.bounded || (class.percentile(99.0) <= MOST && !class.latencies.is_empty()))
+        class.errors.keys().all(refused) && (!part.bounded || (class.percentile(99.0) <= MOST && class.count() > 0))
     })
 }
 
@@ -272,7 +299,7 @@ fn title(store: &str, projects: u64) {
 fn line(part: &Part, figures: &Figures) -> bool {
     let holds = holds(part, figures);
     for class in &figures.classes {
-        let done = class.latencies.len();
+        let done = class.count();
         let cpu = figures.cpu.sum().map_or(0.0, |cpu| cpu * 1e6 / done.max(1) as f64);
         let verdict = match (part.bounded, holds) {
             (true, true) => format!("at most {MOST} ms: holds"),
@@ -296,7 +323,7 @@ fn line(part: &Part, figures: &Figures) -> bool {
 fn json_of(part: &Part, figures: &Figures) -> Value {
     let classes = figures.classes.iter().map(|class| {
         json!({
-            "requests": class.latencies.len(),
+            "requests": class.count(),
             "errors": class.errors,
             "p50_ms": class.percentile(50.0),
             "p99_ms": class.percentile(99.0),

@@ -1,15 +1,17 @@
-//! The figures as a table and as JSON.
+//! The figures as a table, as JSON and as a page.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::Scenario;
 use crate::anchors::Anchors;
 use crate::drive::{Answered, Figures};
+use crate::environment::{Facts, environment};
+use crate::html::{Page, Run};
 use crate::preload::Stock;
 use crate::scenario::Plan;
 use crate::server::Start;
+use crate::timeline;
 
 /// All there is to say of a run.
 pub(crate) struct Report<'a> {
@@ -24,36 +26,98 @@ pub(crate) struct Report<'a> {
     pub(crate) anchors: &'a Anchors,
 }
 
+/// Where figures are written besides being printed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outputs {
+    pub(crate) json: Option<PathBuf>,
+    pub(crate) html: Option<PathBuf>,
+    /// The commit of the server, which only its user knows.
+    pub(crate) commit: Option<String>,
+}
+
+impl Outputs {
+    /// Writes what is wanted.
+    pub(crate) fn write<'a>(&self, json: &Value, page: impl FnOnce() -> Page<'a>) -> Result<(), String> {
+        if let Some(path) = &self.json {
+            let mut json = json.clone();
+            if let Some(figures) = json.as_object_mut() {
+                let facts = environment().into_iter().map(|(name, text)| (name, Value::from(text))).collect();
+                figures.insert("environment".to_owned(), Value::Object(facts));
+                figures.insert("commit".to_owned(), json!(self.commit));
+            }
+            write(path, &json)?;
+        }
+        let Some(path) = &self.html else { return Ok(()) };
+        let mut page = page();
+        page.facts.extend(self.commit.clone().map(|commit| ("commit".to_owned(), commit)));
+        std::fs::write(path, page.html()).map_err(|e| format!("writing {}: {e}", path.display()))
+    }
+}
+
 impl Figures {
-    fn rate(&self, class: &Answered) -> f64 {
-        class.latencies.len() as f64 / self.elapsed.as_secs_f64()
+    pub(crate) fn rate(&self, class: &Answered) -> f64 {
+        class.count() as f64 / self.elapsed.as_secs_f64()
     }
 
     /// Microseconds per successful request; of a single class only, because classes cost differently.
     pub(crate) fn per_request(&self, cpu: Option<f64>) -> Option<f64> {
         let [class] = &self.classes[..] else { return None };
-        cpu.map(|cpu| cpu * 1e6 / class.latencies.len().max(1) as f64)
+        cpu.map(|cpu| cpu * 1e6 / class.count().max(1) as f64)
+    }
+
+    /// Whether any request failed, or none of the first class succeeded.
+    pub(crate) fn failed(&self) -> bool {
+        let none = self.classes.first().is_none_or(|class| class.count() == 0);
+        none || self.classes.iter().any(|class| !class.errors.is_empty())
+    }
+
+    /// All that was measured, the course of it too.
+    pub(crate) fn json(&self) -> Value {
+        let cpu = self.cpu;
+        json!({
+            "seconds": self.elapsed.as_secs_f64(),
+            "classes": self.classes.iter().map(|class| self.class_json(class)).collect::<Vec<_>>(),
+            "due_and_not_sent": self.unsent,
+            "cpu_seconds": { "server": cpu.server, "postgres": cpu.postgres, "sum": cpu.sum() },
+            "cpu_us_per_request": {
+                "server": self.per_request(cpu.server),
+                "postgres": self.per_request(cpu.postgres),
+                "sum": self.per_request(cpu.sum()),
+            },
+            "server_resident_mib": self.server_mib,
+            "server_over_time": self.samples.iter().map(|sample| json!({
+                "second": sample.at, "cpu_seconds": sample.cpu, "resident_mib": sample.resident_mib,
+            })).collect::<Vec<_>>(),
+        })
+    }
+
+    fn class_json(&self, class: &Answered) -> Value {
+        let width = class.timeline.width.as_secs();
+        let course = class.timeline.slots.iter().zip(0_u64..).map(|(slot, n)| {
+            let at = |percent| slot.latencies.percentile(percent) as f64 / 1000.0;
+            json!({ "second": n * width, "requests": slot.latencies.count(), "errors": slot.errors, "p50_ms": at(50.0),
+                "p99_ms": at(99.0), "p999_ms": at(99.9), "max_ms": at(100.0) })
+        });
+        json!({
+            "key": class.name,
+            "clients": class.clients,
+            "requests": class.count(),
+            "errors": class.errors,
+            "requests_per_second": self.rate(class),
+            "latency_ms": {
+                "p50": class.percentile(50.0),
+                "p90": class.percentile(90.0),
+                "p99": class.percentile(99.0),
+                "p999": class.percentile(99.9),
+                "max": class.percentile(100.0),
+            },
+            "slot_seconds": width,
+            "over_time": course.collect::<Vec<_>>(),
+        })
     }
 }
 
 impl Report<'_> {
-    /// The scenario's name on the command line.
-    fn name(&self) -> &'static str {
-        match self.plan.scenario {
-            Scenario::Preload => "preload",
-            Scenario::Issue => "issue",
-            Scenario::Sign => "sign",
-            Scenario::SignManaged => "sign-managed",
-            Scenario::Revoke => "revoke",
-            Scenario::Crl => "crl",
-            Scenario::Login => "login",
-            Scenario::Mixed => "mixed",
-            Scenario::Ocsp => "ocsp",
-            Scenario::Oversize => "oversize",
-            Scenario::Projects => "projects",
-        }
-    }
-
     /// The rate of RSA keys (the last class of a run that makes some) as a share of what the cores can do.
     fn rsa_share(&self) -> Option<f64> {
         let rate = self.figures.classes.last().map(|class| self.figures.rate(class))?;
@@ -61,9 +125,9 @@ impl Report<'_> {
     }
 
     pub(crate) fn json(&self) -> Value {
-        let (figures, cpu) = (self.figures, self.figures.cpu);
-        json!({
-            "scenario": self.name(),
+        let mut json = self.figures.json();
+        let more = json!({
+            "scenario": self.plan.scenario.name(),
             "store": self.store,
             "start_seconds": self.start.map(|start| json!({
                 "listening": start.listening.as_secs_f64(),
@@ -72,48 +136,37 @@ impl Report<'_> {
             "stored": !self.plan.no_store,
             "certificates_before": self.stock.map(|stock| stock.certificates),
             "revoked_before": self.stock.map(|stock| stock.revoked),
-            "seconds": figures.elapsed.as_secs_f64(),
-            "classes": figures.classes.iter().map(|class| self.class_json(class)).collect::<Vec<_>>(),
-            "cpu_seconds": { "server": cpu.server, "postgres": cpu.postgres, "sum": cpu.sum() },
-            "cpu_us_per_request": {
-                "server": figures.per_request(cpu.server),
-                "postgres": figures.per_request(cpu.postgres),
-                "sum": figures.per_request(cpu.sum()),
-            },
+            "rate": self.plan.pace.rate,
             "rsa_share_of_limit": self.rsa_share(),
             "p99_allowance_ms": self.anchors.p99_allowance_ms(),
-            "server_resident_mib": figures.server_mib,
             "machine": machine_json(self.anchors),
-        })
+        });
+        if let (Some(figures), Value::Object(more)) = (json.as_object_mut(), more) {
+            figures.extend(more);
+        }
+        json
     }
 
-    fn class_json(&self, class: &Answered) -> Value {
-        json!({
-            "key": class.name,
-            "clients": class.clients,
-            "requests": class.latencies.len(),
-            "errors": class.errors,
-            "requests_per_second": self.figures.rate(class),
-            "latency_ms": {
-                "p50": class.percentile(50.0),
-                "p90": class.percentile(90.0),
-                "p99": class.percentile(99.0),
-                "p999": class.percentile(99.9),
-                "max": class.percentile(100.0),
-            },
-        })
+    /// The same as a page with plots.
+    pub(crate) fn page(&self, title: &str) -> Page<'_> {
+        let mut facts = [environment(), plan_facts(self.plan), machine_facts(self.anchors)].concat();
+        facts.push(("store".to_owned(), self.store.clone().unwrap_or_else(|| "of a running server".to_owned())));
+        facts.extend(self.start.map(|start| ("start".to_owned(), start_text(start))));
+        facts.extend(self.stock.map(|stock| ("certificates before".to_owned(), stock_text(stock))));
+        let runs = vec![Run { title: self.plan.scenario.name(), figures: self.figures }];
+        Page { title: title.to_owned(), facts, tables: Vec::new(), runs, columns: 1 }
     }
 
-    /// Writes the figures to a file.
-    pub(crate) fn write_json(&self, path: &Path) -> Result<(), String> {
-        write(path, &self.json())
+    /// An error when requests failed.
+    pub(crate) fn outcome(&self) -> Result<(), String> {
+        if self.figures.failed() { Err("some requests failed".to_owned()) } else { Ok(()) }
     }
 
     /// Prints the figures as a table.
     #[allow(clippy::print_stdout, reason = "the table is what this program is for")]
     pub(crate) fn print(&self) {
         let (figures, anchors) = (self.figures, self.anchors);
-        println!("{} on {}", self.name(), self.store.as_deref().unwrap_or("a running server"));
+        println!("{} on {}", self.plan.scenario.name(), self.store.as_deref().unwrap_or("a running server"));
         if let Some(start) = self.start {
             println!("  start           {}", start_text(start));
         }
@@ -122,6 +175,12 @@ impl Report<'_> {
         }
         for class in &figures.classes {
             self.print_class(class);
+        }
+        if figures.unsent > 0 {
+            println!("  NOT SENT        {} requests that were due: all connections waited", figures.unsent);
+        }
+        if let Some(drift) = timeline::drift(&figures.samples) {
+            println!("  memory drift    {:+.1} % from the third quarter of the run to the last", drift * 100.0);
         }
         println!("  p99 allowance   {:.2} ms (15 ms and three times the p99 of fdatasync)", anchors.p99_allowance_ms());
         self.print_cpu();
@@ -147,7 +206,7 @@ impl Report<'_> {
     fn print_class(&self, class: &Answered) {
         let rate = self.figures.rate(class);
         println!("  {}, {} clients", class.name, class.clients);
-        println!("    requests      {} in {:.1} s", class.latencies.len(), self.figures.elapsed.as_secs_f64());
+        println!("    requests      {} in {:.1} s", class.count(), self.figures.elapsed.as_secs_f64());
         println!("    rate          {rate:.*} per second", if rate < 100.0 { 1 } else { 0 });
         println!(
             "    latency ms    p50 {:.2}  p90 {:.2}  p99 {:.2}  p99.9 {:.2}  max {:.2}",
@@ -194,10 +253,65 @@ pub(crate) fn start_text(start: Start) -> String {
 /// Says what a mount holds.
 #[allow(clippy::print_stdout, reason = "the table is what this program is for")]
 pub(crate) fn print_stock(stock: Stock) {
-    println!("  certificates    {}, {} of them revoked", stock.certificates, stock.revoked);
+    println!("  certificates    {}", stock_text(stock));
 }
 
-fn machine_json(anchors: &Anchors) -> Value {
+fn stock_text(stock: Stock) -> String {
+    format!("{}, {} of them revoked", stock.certificates, stock.revoked)
+}
+
+/// What is asked, how and for how long.
+pub(crate) fn plan_facts(plan: &Plan) -> Facts {
+    let mut load = match plan.pace.rate {
+        Some(rate) => format!("{} a second by at most {} connections", number(rate), plan.clients),
+        None => format!("{} connections, each with one request in flight", plan.clients),
+    };
+    if !plan.pace.ramp.is_zero() {
+        load.push_str(&format!(", within {} s", plan.pace.ramp.as_secs()));
+    }
+    let mut most = format!("{} s", plan.seconds);
+    if plan.requests < u64::MAX {
+        most.push_str(&format!(" or {} requests", number(plan.requests as f64)));
+    }
+    let facts = [("scenario", plan.scenario.name()), ("load", load), ("at most", most)];
+    facts.map(|(name, text)| (name.to_owned(), text)).to_vec()
+}
+
+/// What the machine does at best.
+pub(crate) fn machine_facts(anchors: &Anchors) -> Facts {
+    let crypto = format!(
+        "P-256 sign {:.1} µs, verify {:.1} µs, keygen {:.1} µs; SHA-256 {:.2} GB/s",
+        anchors.p256_sign,
+        anchors.p256_verify,
+        anchors.p256_keygen,
+        anchors.sha256_gb_per_second()
+    );
+    let disk = format!("fdatasync p50 {:.0} µs, p99 {:.0} µs", anchors.fdatasync_p50, anchors.fdatasync_p99);
+    vec![("machine at best".to_owned(), crypto), ("disk".to_owned(), disk)]
+}
+
+/// A number as one reads it: thousands apart, and as many decimals as matter.
+pub(crate) fn number(value: f64) -> String {
+    let decimals = match value.abs() {
+        size if size >= 100.0 || size == 0.0 => 0,
+        size if size >= 1.0 => 2,
+        _ => 4,
+    };
+    let text = format!("{value:.decimals$}");
+    let (whole, rest) = text.split_once('.').unwrap_or((&text, ""));
+    let (sign, digits) = whole.split_at(usize::from(whole.starts_with('-')));
+    let groups: Vec<&str> = {
+        let first = digits.len() % 3;
+        let (head, tail) = digits.split_at(first);
+        let tail = (0..tail.len() / 3).map(|n| &tail[3 * n..3 * n + 3]);
+        std::iter::once(head).filter(|head| !head.is_empty()).chain(tail).collect()
+    };
+    let rest = rest.trim_end_matches('0');
+    let point = if rest.is_empty() { "" } else { "." };
+    format!("{sign}{}{point}{rest}", groups.join(","))
+}
+
+pub(crate) fn machine_json(anchors: &Anchors) -> Value {
     json!({
         "cores": anchors.cores,
         "p256_sign_us": anchors.p256_sign,
@@ -207,6 +321,7 @@ fn machine_json(anchors: &Anchors) -> Value {
         "rsa_2048_keys_per_second": anchors.rsa_2048_per_second(),
         "sha256_64mib_ms": anchors.sha256_64mib_ms,
         "fdatasync_us": anchors.fdatasync,
+        "fdatasync_p50_us": anchors.fdatasync_p50,
         "fdatasync_p99_us": anchors.fdatasync_p99,
     })
 }
@@ -224,7 +339,11 @@ pub(crate) fn complain(text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Scenario;
     use crate::drive::Cpu;
+    use crate::histogram::Histogram;
+    use crate::pace::Pace;
+    use crate::timeline::Timeline;
     use std::collections::BTreeMap;
     use std::time::Duration;
 
@@ -232,7 +351,12 @@ mod tests {
         let class = |count: &usize| Answered {
             name: "any".to_owned(),
             clients: 1,
-            latencies: vec![1000; *count],
+            latencies: {
+                let mut latencies = Histogram::default();
+                (0..*count).for_each(|_| latencies.record(1000));
+                latencies
+            },
+            timeline: Timeline::default(),
             errors: BTreeMap::new(),
         };
         let figures = Figures {
@@ -240,6 +364,8 @@ mod tests {
             classes: counts.iter().map(class).collect(),
             cpu: Cpu { server: Some(0.5), postgres: Some(0.25) },
             server_mib: None,
+            samples: Vec::new(),
+            unsent: 0,
         };
         let anchors = Anchors {
             p256_sign: 1.0,
@@ -247,20 +373,24 @@ mod tests {
             p256_keygen: 1.0,
             sha256_64mib_ms: 1.0,
             fdatasync: 1.0,
+            fdatasync_p50: 1.0,
             fdatasync_p99: 1.0,
             rsa_2048_keygen_ms: (scenario == Scenario::Mixed).then_some(50.0),
             cores: 2,
         };
         let plan = Plan {
             scenario,
-            mount: "pki".to_owned(),
             clients: 1,
             rsa_clients: 1,
             requests: 1,
             seconds: 1,
             key_type: "ec".to_owned(),
             key_bits: 256,
+            pace: Pace::default(),
             no_store: false,
+            auto_rebuild: false,
+            role: None,
+            prepared: false,
             quiet: true,
             serials: Vec::new(),
         };
@@ -273,6 +403,13 @@ mod tests {
         assert_eq!(json["cpu_us_per_request"], json!({ "server": 50.0, "postgres": 25.0, "sum": 75.0 }));
         assert_eq!(json["classes"][0]["requests_per_second"], 1000.0);
         assert_eq!(json["rsa_share_of_limit"], Value::Null);
+    }
+
+    #[test]
+    fn numbers_are_shown_as_they_are_read() {
+        let shown = [0.0, 0.012_34, 0.5, 1.0, 9.876, 123.4, 1_000.0, 21_300.4, 1_234_567.0, -2_500.0];
+        let texts = ["0", "0.0123", "0.5", "1", "9.88", "123", "1,000", "21,300", "1,234,567", "-2,500"];
+        assert_eq!(shown.map(number), texts.map(str::to_owned));
     }
 
     #[test]

@@ -3,31 +3,43 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::Method;
+use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::Scenario;
-use crate::client::Client;
 use crate::drive::{Bounds, Class, Figures, Place, Watched, drive};
-use crate::preload;
+use crate::ocsp::Asked;
+use crate::pace::Pace;
+use crate::{login, preload};
 
 /// CSRs made before a `sign` run; each is sent many times.
 const CSRS: usize = 256;
+/// The role that is made when no other one is named. What is asked for with RSA keys has [`RSA`] behind its name.
+const ROLE: &str = "load";
+const RSA: &str = "-rsa";
+/// Life of a root that is made here, and of the mount's certificates at most.
+const ROOT_TTL: &str = "87600h";
 
 /// A run.
+#[derive(Clone)]
 pub(crate) struct Plan {
     pub(crate) scenario: Scenario,
-    /// Where it is signed; `pki` of most.
-    pub(crate) mount: String,
     pub(crate) clients: usize,
     pub(crate) rsa_clients: usize,
     pub(crate) requests: u64,
     pub(crate) seconds: u64,
+    pub(crate) pace: Pace,
     pub(crate) key_type: String,
     pub(crate) key_bits: u32,
     pub(crate) no_store: bool,
+    /// The mount builds its CRLs by the timer, not while somebody waits who revokes.
+    pub(crate) auto_rebuild: bool,
+    /// The role that is asked for.
+    pub(crate) role: Option<String>,
+    /// Mount, root and role exist, and the token may use them: nothing is made.
+    pub(crate) prepared: bool,
     pub(crate) quiet: bool,
-    /// Bodies of `revoke`.
+    /// Bodies of `revoke`; found, and made where they are missing, unless they are given.
     pub(crate) serials: Vec<Bytes>,
 }
 
@@ -36,33 +48,132 @@ impl Plan {
     pub(crate) fn makes_rsa(&self) -> bool {
         self.scenario == Scenario::Mixed || (self.scenario == Scenario::Issue && self.key_type == "rsa")
     }
+
+    pub(crate) fn bounds(&self) -> Bounds {
+        let time = Duration::from_secs(self.seconds);
+        Bounds { requests: self.requests, time, pace: self.pace, quiet: self.quiet }
+    }
+
+    fn role(&self) -> &str {
+        self.role.as_deref().unwrap_or(ROLE)
+    }
+
+    /// The role that certificates in store are of; of one's own where nothing may be made.
+    pub(crate) fn preload_role(&self) -> Option<&str> {
+        self.prepared.then(|| self.role())
+    }
+
+    fn name(&self) -> String {
+        format!("{} {}", self.key_type, self.key_bits)
+    }
 }
 
 /// Prepares the server and runs the plan.
 pub(crate) async fn run(plan: &Plan, admin: &Place<'_>, watched: Watched) -> Result<Figures, String> {
-    let token = prepare(plan, admin).await?;
-    let place = Place { addr: admin.addr, token: &token };
-    let bounds = Bounds { requests: plan.requests, time: Duration::from_secs(plan.seconds), quiet: plan.quiet };
-    drive(&place, classes(plan)?, &bounds, watched).await
+    let (token, classes) = workload(plan, admin).await?;
+    let place = Place { token: &token, ..*admin };
+    drive(&place, classes, &plan.bounds(), watched).await
+}
+
+/// What the plan's clients ask for, and their token; makes what they need on the server.
+async fn workload(plan: &Plan, admin: &Place<'_>) -> Result<(String, Vec<Class>), String> {
+    let open = |class: Class| (String::new(), vec![class]);
+    let clients = plan.clients;
+    Ok(match plan.scenario {
+        Scenario::Health => {
+            let path = "/v1/sys/health".to_owned();
+            open(Class { name: "health".to_owned(), clients, path, ..Class::default() })
+        }
+        Scenario::CrlGet => open(Class {
+            name: "complete CRL".to_owned(),
+            clients,
+            path: admin.path("crl"),
+            plausible: |answer| answer[0] == 0x30,
+            ..Class::default()
+        }),
+        Scenario::OcspGet | Scenario::OcspNonce => {
+            let asked = Asked::find(admin, usize::MAX).await?;
+            open(asked.class(&Method::GET, plan.scenario == Scenario::OcspNonce, clients))
+        }
+        Scenario::Login => open(login::prepare(admin, clients).await?.0),
+        Scenario::Issue | Scenario::Mixed => {
+            let mut classes = vec![issuing(plan.name(), clients, admin.mount, plan.role(), "24h")];
+            if plan.scenario == Scenario::Mixed {
+                let role = format!("{}{RSA}", plan.role());
+                classes.push(issuing("rsa 2048".to_owned(), plan.rsa_clients, admin.mount, &role, "24h"));
+            }
+            (prepare(plan, admin).await?, classes)
+        }
+        Scenario::Sign => {
+            let bodies = (0..CSRS)
+                .map(|i| csr(plan, i).map(|csr| Bytes::from(json!({ "csr": csr, "ttl": "24h" }).to_string())))
+                .collect::<Result<_, _>>()?;
+            let (name, path) = (plan.name(), admin.path(&format!("sign/{}", plan.role())));
+            let method = Method::POST;
+            let class = Class { name, clients, method, path, bodies, plausible: certified, ..Class::default() };
+            (prepare(plan, admin).await?, vec![class])
+        }
+        Scenario::Revoke | Scenario::Crl => {
+            let token = prepare(plan, admin).await?;
+            let serials = if plan.serials.is_empty() { serials(plan, admin).await? } else { plan.serials.clone() };
+            (token, vec![preload::revoking("revoke".to_owned(), clients, admin.mount, serials)])
+        }
+        Scenario::Preload | Scenario::Ocsp | Scenario::Oversize | Scenario::Projects | Scenario::SignManaged => {
+            return Err(format!("{}: it has a command of its own", plan.scenario.name()));
+        }
+    })
+}
+
+/// What a `revoke` run sends, after the mount was told when to build its CRLs.
+async fn serials(plan: &Plan, admin: &Place<'_>) -> Result<Vec<Bytes>, String> {
+    let serials = preload::to_revoke(admin, plan.requests, plan.preload_role(), plan.quiet).await?;
+    if !plan.prepared {
+        preload::auto_rebuild(&mut admin.connect().await?, admin.mount, plan.auto_rebuild).await?;
+    }
+    Ok(serials)
 }
 
 /// Roles, a policy of ten rules, and a token that has only that policy.
-async fn prepare(plan: &Plan, admin: &Place<'_>) -> Result<String, String> {
-    let mut client = Client::connect(admin.addr, admin.token).await?;
-    let roles = format!("/v1/{}/roles", plan.mount);
-    client.must(&format!("{roles}/load"), &role(&plan.key_type, plan.key_bits, plan.no_store)).await?;
-    client.must(&format!("{roles}/load-rsa"), &role("rsa", 2048, plan.no_store)).await?;
+pub(crate) async fn prepare(plan: &Plan, admin: &Place<'_>) -> Result<String, String> {
+    if plan.prepared {
+        return Ok(admin.token.to_owned());
+    }
+    let mut client = admin.connect().await?;
+    let (mount, name) = (admin.mount, plan.role());
+    client.must(&admin.path(&format!("roles/{name}")), &role(&plan.key_type, plan.key_bits, plan.no_store)).await?;
+    client.must(&admin.path(&format!("roles/{name}{RSA}")), &role("rsa", 2048, plan.no_store)).await?;
     let mut policy = String::new();
     for i in 0..6 {
         policy.push_str(&format!("path \"secret/team{i}/*\" {{ capabilities = [\"read\", \"list\"] }}\n"));
     }
-    policy.push_str("path \"pki/issue/load\" { capabilities = [\"update\"] }\n");
-    policy.push_str("path \"pki/issue/load-rsa\" { capabilities = [\"update\"] }\n");
-    policy.push_str("path \"pki/revoke\" { capabilities = [\"update\"] }\n");
-    policy.push_str(&format!("path \"{}/sign/+\" {{ capabilities = [\"update\"] }}\n", plan.mount));
+    for path in [format!("issue/{name}"), format!("issue/{name}{RSA}"), "revoke".to_owned(), "sign/+".to_owned()] {
+        policy.push_str(&format!("path \"{mount}/{path}\" {{ capabilities = [\"update\"] }}\n"));
+    }
     client.must("/v1/sys/policies/acl/load", &json!({ "policy": policy })).await?;
     let created = client.must("/v1/auth/token/create", &json!({ "policies": ["load"], "ttl": "1h" })).await?;
     created["auth"]["client_token"].as_str().map(str::to_owned).ok_or_else(|| "no token was created".to_owned())
+}
+
+/// Makes the mount where it is not there, and a root of P-256 where it has none.
+pub(crate) async fn make_mount(admin: &Place<'_>) -> Result<(), String> {
+    let mut client = admin.connect().await?;
+    let mounts = client.send(Method::GET, "/v1/sys/mounts", Bytes::new()).await?;
+    if mounts.status != StatusCode::OK {
+        return Err(format!("sys/mounts: {}; prepared says that mount, root and role exist", mounts.status));
+    }
+    let mounts: Value = serde_json::from_slice(&mounts.body).map_err(|e| format!("sys/mounts: {e}"))?;
+    let name = format!("{}/", admin.mount);
+    // Some servers say it in the envelope alone, some beside it.
+    if mounts["data"].get(&name).or(mounts.get(&name)).is_none() {
+        let mount = json!({ "type": "pki", "config": { "max_lease_ttl": ROOT_TTL } });
+        client.must(&format!("/v1/sys/mounts/{}", admin.mount), &mount).await?;
+    }
+    let root = client.send(Method::GET, &admin.path("ca"), Bytes::new()).await?;
+    if root.status != StatusCode::OK || root.body.is_empty() {
+        let root = json!({ "common_name": "Load root", "ttl": ROOT_TTL, "key_type": "ec", "key_bits": 256 });
+        client.must(&admin.path("root/generate/internal"), &root).await?;
+    }
+    Ok(())
 }
 
 /// A role that allows the names asked for here.
@@ -76,40 +187,12 @@ pub(crate) fn role(key_type: &str, key_bits: u32, no_store: bool) -> Value {
     })
 }
 
-/// The classes of clients; the first one bounds the run.
-fn classes(plan: &Plan) -> Result<Vec<Class>, String> {
-    let name = format!("{} {}", plan.key_type, plan.key_bits);
-    Ok(match plan.scenario {
-        Scenario::Preload
-        | Scenario::Login
-        | Scenario::Ocsp
-        | Scenario::Oversize
-        | Scenario::Projects
-        | Scenario::SignManaged => vec![],
-        Scenario::Revoke | Scenario::Crl => {
-            vec![preload::revoking("revoke".to_owned(), plan.clients, plan.serials.clone())]
-        }
-        Scenario::Issue => vec![issuing(name, plan.clients, "load", "24h")],
-        Scenario::Sign => {
-            let bodies = (0..CSRS)
-                .map(|i| csr(plan, i).map(|csr| Bytes::from(json!({ "csr": csr, "ttl": "24h" }).to_string())))
-                .collect::<Result<_, _>>()?;
-            let path = format!("/v1/{}/sign/load", plan.mount);
-            vec![Class { name, clients: plan.clients, method: Method::POST, path, bodies, plausible: certified }]
-        }
-        Scenario::Mixed => vec![
-            issuing(name, plan.clients, "load", "24h"),
-            issuing("rsa 2048".to_owned(), plan.rsa_clients, "load-rsa", "24h"),
-        ],
-    })
-}
-
 /// Clients that ask for keys and certificates of a role.
-pub(crate) fn issuing(name: String, clients: usize, role: &str, ttl: &str) -> Class {
+pub(crate) fn issuing(name: String, clients: usize, mount: &str, role: &str, ttl: &str) -> Class {
     let body = json!({ "common_name": "load.example.test", "alt_names": "www.example.test", "ttl": ttl });
     let bodies = vec![Bytes::from(body.to_string())];
-    let path = format!("/v1/pki/issue/{role}");
-    Class { name, clients, method: Method::POST, path, bodies, plausible: certified }
+    let path = format!("/v1/{mount}/issue/{role}");
+    Class { name, clients, method: Method::POST, path, bodies, plausible: certified, ..Class::default() }
 }
 
 /// Whether an answer holds a certificate and its serial.

@@ -9,11 +9,13 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::client::Client;
+use crate::client::{OWN_HEADER, Peer};
 use crate::cluster::Cluster;
 use crate::crl;
 use crate::drive::{Place, Watched};
 
+/// The mount that `dev` makes.
+pub(crate) const MOUNT: &str = "pki";
 /// Longest time for a process of ours to end in good order.
 const STOP: Duration = Duration::from_secs(60);
 
@@ -70,7 +72,7 @@ pub(crate) struct Started {
     cluster: Option<Cluster>,
     began: Instant,
     listening: Duration,
-    pub(crate) addr: String,
+    pub(crate) peer: Peer,
     pub(crate) token: String,
 }
 
@@ -115,13 +117,13 @@ impl Started {
         let listening = began.elapsed();
         // The rest of its output is read, so that it never blocks on a full pipe.
         std::thread::spawn(move || lines.for_each(drop));
-        Ok(Self { process, cluster, began, listening, addr, token })
+        let peer = Peer::new(&addr, OWN_HEADER, None)?;
+        Ok(Self { process, cluster, began, listening, peer, token })
     }
 
     /// Asks for the first CRL; to be called right after the start.
     pub(crate) async fn start(&self) -> Result<Start, String> {
-        let mut client = Client::connect(&self.addr, &self.token).await?;
-        crl::get(&mut client).await?;
+        crl::get(&mut self.place().connect().await?, MOUNT).await?;
         Ok(Start { listening: self.listening, crl: self.began.elapsed() })
     }
 
@@ -132,7 +134,7 @@ impl Started {
 
     /// Who asks it.
     pub(crate) fn place(&self) -> Place<'_> {
-        Place { addr: &self.addr, token: &self.token }
+        Place { peer: &self.peer, token: &self.token, mount: MOUNT }
     }
 
     pub(crate) fn pid(&self) -> u32 {

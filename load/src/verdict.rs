@@ -10,9 +10,9 @@ use std::path::Path;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::client::Client;
+use crate::drive::{Answered, Figures};
 use crate::preload::{self, Stock};
-use crate::server::{Start, Started};
+use crate::server::{MOUNT, Start, Started};
 use crate::{Args, crl, proc, report, scenario};
 
 /// Revoked certificates beside which the costs are held.
@@ -92,7 +92,7 @@ async fn short(args: &Args, binary: &Path, requests: u64) -> Result<Cost, String
     let server = Started::new(binary, &folder, args.postgres.as_deref())?;
     // One of them is the root, which is not revoked so.
     let stock = Stock { certificates: FEW + requests + 1, revoked: FEW };
-    preload::fill(&server.place(), stock, args.quiet).await?;
+    preload::fill(&server.place(), stock, None, args.quiet).await?;
     server.settle()?;
     let cost = by_timer(args, &server, requests).await;
     drop(server);
@@ -104,10 +104,10 @@ async fn short(args: &Args, binary: &Path, requests: u64) -> Result<Cost, String
 async fn long(args: &Args, binary: &Path, revoked: u64, requests: u64) -> Result<Long, String> {
     let server = Started::new(binary, &args.data_dir, args.postgres.as_deref())?;
     // An earlier run has revoked more than were wanted, and certificates are needed for two runs.
-    let there = preload::count(&mut Client::connect(&server.addr, &server.token).await?, "certs/revoked").await?;
+    let there = preload::count(&mut server.place().connect().await?, MOUNT, "certs/revoked").await?;
     let revoked = revoked.max(there);
     let certificates = args.preload.max(revoked + 2 * requests + 1);
-    let stock = preload::fill(&server.place(), Stock { certificates, revoked }, args.quiet).await?;
+    let stock = preload::fill(&server.place(), Stock { certificates, revoked }, None, args.quiet).await?;
     server.settle()?;
     drop(server);
     let server = Started::new(binary, &args.data_dir, args.postgres.as_deref())?;
@@ -120,9 +120,9 @@ async fn long(args: &Args, binary: &Path, revoked: u64, requests: u64) -> Result
 
 /// Revokes while the CRLs are built by the timer.
 async fn by_timer(args: &Args, server: &Started, requests: u64) -> Result<Cost, String> {
-    let mut client = Client::connect(&server.addr, &server.token).await?;
-    preload::auto_rebuild(&mut client, true).await?;
-    let bodies = preload::revocable(&mut client, requests).await?;
+    let mut client = server.place().connect().await?;
+    preload::auto_rebuild(&mut client, MOUNT, true).await?;
+    let bodies = preload::revocable(&mut client, MOUNT, requests).await?;
     let figures = revoke(args, server, bodies).await?;
     let [class] = &figures.classes[..] else { return Err("a run of one class has another".to_owned()) };
     let cpu = figures.cpu.sum().ok_or("the server's CPU time is not known")?;
@@ -132,13 +132,13 @@ async fn by_timer(args: &Args, server: &Started, requests: u64) -> Result<Cost, 
 /// Revokes so that every answer waits for a CRL: how many builds that took, and how many of the revoked
 /// certificates the CRL lacks.
 async fn at_once(args: &Args, server: &Started, requests: u64) -> Result<(u64, usize), String> {
-    let mut client = Client::connect(&server.addr, &server.token).await?;
-    preload::auto_rebuild(&mut client, false).await?;
-    let bodies = preload::revocable(&mut client, requests).await?;
+    let mut client = server.place().connect().await?;
+    preload::auto_rebuild(&mut client, MOUNT, false).await?;
+    let bodies = preload::revocable(&mut client, MOUNT, requests).await?;
     let before = crl::builds(&mut client).await?;
     revoke(args, server, bodies.clone()).await?;
     let builds = crl::builds(&mut client).await? - before;
-    let listed = crl::serials(&crl::get(&mut client).await?)?;
+    let listed = crl::serials(&crl::get(&mut client, MOUNT).await?)?;
     let on_it = |body: &&Bytes| {
         let body: Value = serde_json::from_slice(body).unwrap_or_default();
         body["serial_number"].as_str().is_some_and(|serial| listed.contains(serial))
@@ -147,12 +147,12 @@ async fn at_once(args: &Args, server: &Started, requests: u64) -> Result<(u64, u
 }
 
 /// Sends each body once; all must succeed.
-async fn revoke(args: &Args, server: &Started, bodies: Vec<Bytes>) -> Result<crate::drive::Figures, String> {
+async fn revoke(args: &Args, server: &Started, bodies: Vec<Bytes>) -> Result<Figures, String> {
     let requests = bodies.len();
     let plan = scenario::Plan { requests: requests as u64, ..args.plan(bodies) };
     let figures = scenario::run(&plan, &server.place(), server.watched()).await?;
-    let done: usize = figures.classes.iter().map(|class| class.latencies.len()).sum();
-    if done == requests {
+    let done: u64 = figures.classes.iter().map(Answered::count).sum();
+    if done == requests as u64 {
         return Ok(figures);
     }
     let errors: Vec<_> = figures.classes.iter().flat_map(|class| &class.errors).collect();

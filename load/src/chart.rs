@@ -1,0 +1,215 @@
+//! Plots over time as SVG, drawn by the lines and texts that they are made of: nothing is fetched and nothing runs.
+//! Colours come from the page's style, so that a plot is read on light and dark alike; lines differ by their dashes too.
+
+use std::fmt::Write as _;
+
+use crate::html::escape;
+use crate::report::number;
+
+/// The size of a plot and the room around it, in units of its own.
+const WIDTH: f64 = 640.0;
+const HEIGHT: f64 = 240.0;
+const LEFT: f64 = 64.0;
+const RIGHT: f64 = 12.0;
+const TOP: f64 = 30.0;
+const BOTTOM: f64 = 46.0;
+/// Steps of an axis, about.
+const STEPS: f64 = 5.0;
+
+/// One line of a plot.
+#[derive(Clone, Debug)]
+pub(crate) struct Series {
+    pub(crate) name: String,
+    /// Seconds and values.
+    pub(crate) points: Vec<(f64, f64)>,
+}
+
+/// A plot.
+#[derive(Clone, Debug)]
+pub(crate) struct Chart {
+    pub(crate) title: String,
+    pub(crate) unit: &'static str,
+    pub(crate) series: Vec<Series>,
+    /// Powers of ten are equally far apart; otherwise the axis begins at nothing.
+    pub(crate) logarithmic: bool,
+}
+
+/// The values that an axis has: plots side by side have the same ones.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Extent {
+    /// Of what is above 0.
+    pub(crate) least: f64,
+    pub(crate) most: f64,
+    /// The last second.
+    pub(crate) end: f64,
+}
+
+impl Extent {
+    /// What both need.
+    pub(crate) fn with(self, other: Self) -> Self {
+        Self { least: self.least.min(other.least), most: self.most.max(other.most), end: self.end.max(other.end) }
+    }
+}
+
+impl Chart {
+    /// What the plot's own values need; nothing where there are none.
+    pub(crate) fn extent(&self) -> Option<Extent> {
+        let of = |&(at, value): &(f64, f64)| Extent {
+            least: if value > 0.0 { value } else { f64::INFINITY },
+            most: value,
+            end: at,
+        };
+        self.series.iter().flat_map(|series| &series.points).map(of).reduce(Extent::with)
+    }
+
+    /// The plot with an axis for these values.
+    pub(crate) fn svg(&self, extent: Extent) -> String {
+        let scale = Scale::new(extent, self.logarithmic);
+        let title = format!("{}, {}", self.title, self.unit);
+        let mut svg = format!(
+            "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n",
+            escape(&title)
+        );
+        let _ = writeln!(svg, "<text class=\"title\" x=\"{LEFT}\" y=\"16\">{}</text>", escape(&title));
+        let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
+        for tick in scale.ticks() {
+            let y = scale.y(tick);
+            let _ = writeln!(svg, "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{right}\"/>");
+            let _ = writeln!(
+                svg,
+                "<text class=\"tick end\" x=\"{}\" y=\"{:.1}\">{}</text>",
+                LEFT - 6.0,
+                y + 4.0,
+                number(tick)
+            );
+        }
+        for tick in steps(extent.end) {
+            let x = scale.x(tick);
+            let _ = writeln!(svg, "<path class=\"grid\" d=\"M{x:.1} {bottom}v4\"/>");
+            let _ = writeln!(
+                svg,
+                "<text class=\"tick middle\" x=\"{x:.1}\" y=\"{}\">{} s</text>",
+                bottom + 17.0,
+                number(tick)
+            );
+        }
+        for (n, series) in self.series.iter().enumerate() {
+            let points = series.points.iter().filter(|(_, value)| !self.logarithmic || *value > 0.0);
+            let mut line = String::new();
+            for (n, &(at, value)) in points.enumerate() {
+                let _ = write!(line, "{}{:.1} {:.1}", if n == 0 { "M" } else { "L" }, scale.x(at), scale.y(value));
+            }
+            // A single point has to be seen as well.
+            let _ = writeln!(
+                svg,
+                "<path class=\"line s{n}\" stroke-linecap=\"round\" d=\"{line}{}\"/>",
+                if line.contains('L') { "" } else { "h0.1" }
+            );
+            let x = LEFT + 130.0 * n as f64;
+            let y = HEIGHT - 10.0;
+            let _ = writeln!(svg, "<path class=\"line s{n}\" d=\"M{x} {}h24\"/>", y - 4.0);
+            let _ = writeln!(svg, "<text class=\"tick\" x=\"{}\" y=\"{y}\">{}</text>", x + 30.0, escape(&series.name));
+        }
+        svg + "</svg>\n"
+    }
+}
+
+/// Where values are on the plot.
+struct Scale {
+    least: f64,
+    most: f64,
+    end: f64,
+    logarithmic: bool,
+}
+
+impl Scale {
+    fn new(extent: Extent, logarithmic: bool) -> Self {
+        let end = extent.end.max(1.0);
+        if !logarithmic {
+            let step = step(extent.most.max(1e-9));
+            return Self { least: 0.0, most: (extent.most.max(1e-9) / step).ceil() * step, end, logarithmic };
+        }
+        let least = if extent.least.is_finite() { extent.least } else { 1.0 };
+        let (least, most) = (10_f64.powf(least.log10().floor()), 10_f64.powf(extent.most.max(least).log10().ceil()));
+        Self { least, most: most.max(least * 10.0), end, logarithmic }
+    }
+
+    fn x(&self, at: f64) -> f64 {
+        LEFT + (WIDTH - LEFT - RIGHT) * (at / self.end).clamp(0.0, 1.0)
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        let share = if self.logarithmic {
+            (value / self.least).log10() / (self.most / self.least).log10()
+        } else {
+            (value - self.least) / (self.most - self.least)
+        };
+        HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * share.clamp(0.0, 1.0)
+    }
+
+    fn ticks(&self) -> Vec<f64> {
+        if !self.logarithmic {
+            return steps(self.most);
+        }
+        let decades = (self.most / self.least).log10().round() as i32;
+        (0..=decades).map(|decade| self.least * 10_f64.powi(decade)).collect()
+    }
+}
+
+/// A round step for an axis up to a value: 1, 2 or 5 times a power of ten.
+fn step(most: f64) -> f64 {
+    let rough = most / STEPS;
+    let power = 10_f64.powf(rough.log10().floor());
+    [1.0, 2.0, 5.0, 10.0].map(|times| times * power).into_iter().find(|step| *step >= rough * 0.999).unwrap_or(rough)
+}
+
+/// The steps up to a value, from nothing on.
+fn steps(most: f64) -> Vec<f64> {
+    let step = step(most.max(1e-9));
+    (0..=(most / step + 1e-6) as u32).map(|n| f64::from(n) * step).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chart(points: Vec<(f64, f64)>, logarithmic: bool) -> Chart {
+        let series = vec![Series { name: "p99 <x>".to_owned(), points }];
+        Chart { title: "latency".to_owned(), unit: "ms", series, logarithmic }
+    }
+
+    #[test]
+    fn axes_have_round_steps() {
+        assert_eq!(steps(100.0), [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
+        assert_eq!(steps(7.3), [0.0, 2.0, 4.0, 6.0]);
+        assert_eq!(step(21_300.0), 5_000.0);
+        let scale = Scale::new(Extent { least: 0.3, most: 42.0, end: 60.0 }, true);
+        assert_eq!(scale.ticks().iter().map(|tick| number(*tick)).collect::<Vec<_>>(), ["0.1", "1", "10", "100"]);
+    }
+
+    #[test]
+    fn values_lie_where_the_axis_says() {
+        let scale = Scale::new(Extent { least: 1.0, most: 100.0, end: 60.0 }, false);
+        assert_eq!((scale.y(0.0), scale.y(100.0)), (HEIGHT - BOTTOM, TOP));
+        assert_eq!((scale.x(0.0), scale.x(60.0)), (LEFT, WIDTH - RIGHT));
+        let scale = Scale::new(Extent { least: 1.0, most: 100.0, end: 60.0 }, true);
+        assert!((scale.y(10.0) - (TOP + HEIGHT - BOTTOM) / 2.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_plot_draws_every_point_and_escapes_names() {
+        let chart = chart(vec![(1.0, 2.0), (2.0, 4.0), (3.0, 0.0)], false);
+        let svg = chart.svg(chart.extent().unwrap());
+        assert_eq!(svg.matches('L').count(), 2, "{svg}");
+        assert!(svg.contains("p99 &lt;x&gt;") && svg.ends_with("</svg>\n") && !svg.contains("NaN"));
+    }
+
+    #[test]
+    fn what_is_empty_or_nothing_is_drawn_all_the_same() {
+        assert_eq!(chart(Vec::new(), true).extent(), None);
+        for chart in [chart(vec![(0.0, 0.0)], true), chart(vec![(0.0, 0.0)], false)] {
+            let svg = chart.svg(chart.extent().unwrap());
+            assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What a request costs that asks for nothing: an answer of fixed octets over a kept connection of this machine, by a
+//! thread that does nothing else. No server that speaks HTTP here can take less.
+
+use std::io::Read as _;
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::anchors::thread_micros;
+use crate::client::{Peer, VAULT_HEADER};
+use crate::drive::{Bounds, Class, Place, Watched, drive};
+use crate::pace::Pace;
+
+const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: text/plain\r\n\r\nok";
+const END: &[u8] = b"\r\n\r\n";
+
+/// What an empty GET takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EmptyGet {
+    pub(crate) cpu_us: f64,
+    pub(crate) per_second: f64,
+    pub(crate) p99_ms: f64,
+}
+
+/// Measures it with so many connections for so long.
+pub(crate) async fn empty_get(clients: usize, time: Duration) -> Result<EmptyGet, String> {
+    let server = Server::start().map_err(|e| format!("a listener on the loopback: {e}"))?;
+    let peer = Peer::new(&format!("http://{}", server.addr), VAULT_HEADER, None)?;
+    let place = Place { peer: &peer, token: "", mount: "" };
+    let class = Class { name: "empty GET".to_owned(), clients, path: "/".to_owned(), ..Class::default() };
+    let bounds = Bounds { requests: u64::MAX, time, pace: Pace::default(), quiet: true };
+    let figures = drive(&place, vec![class], &bounds, Watched::default()).await?;
+    let [class] = &figures.classes[..] else { return Err("a run of one class has another".to_owned()) };
+    let cpu_us = server.stop()? / class.count().max(1) as f64;
+    Ok(EmptyGet { cpu_us, per_second: figures.rate(class), p99_ms: class.percentile(99.0) })
+}
+
+/// A thread that answers whatever it is asked.
+struct Server {
+    addr: String,
+    over: Arc<AtomicBool>,
+    /// Its CPU time at the end, microseconds.
+    thread: JoinHandle<Result<f64, String>>,
+}
+
+impl Server {
+    fn start() -> std::io::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let addr = listener.local_addr()?.to_string();
+        let over = Arc::<AtomicBool>::default();
+        let ended = Arc::clone(&over);
+        let thread = std::thread::spawn(move || {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
+            let before = thread_micros();
+            runtime.block_on(serve(listener, &ended)).map_err(|e| e.to_string())?;
+            Ok(thread_micros() - before)
+        });
+        Ok(Self { addr, over, thread })
+    }
+
+    fn stop(self) -> Result<f64, String> {
+        self.over.store(true, Ordering::Relaxed);
+        // One more connection, so that it looks.
+        if let Ok(mut last) = TcpStream::connect(&self.addr) {
+            let _ = last.read(&mut [0]);
+        }
+        self.thread.join().map_err(|_| "a thread panicked".to_owned())?
+    }
+}
+
+async fn serve(listener: TcpListener, over: &AtomicBool) -> std::io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    loop {
+        let (stream, _) = listener.accept().await?;
+        if over.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        stream.set_nodelay(true)?;
+        tokio::spawn(answer(stream));
+    }
+}
+
+/// Answers each request of a connection; requests have no body.
+async fn answer(mut stream: tokio::net::TcpStream) -> std::io::Result<()> {
+    let mut read = Vec::with_capacity(1024);
+    while stream.read_buf(&mut read).await? > 0 {
+        while let Some(end) = read.windows(END.len()).position(|four| four == END) {
+            read.drain(..end + END.len());
+            stream.write_all(ANSWER).await?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_empty_get_has_a_price() {
+        let EmptyGet { cpu_us, per_second, p99_ms } = empty_get(4, Duration::from_millis(200)).await.unwrap();
+        assert!(cpu_us > 0.1 && per_second > 100.0 && p99_ms > 0.0, "{cpu_us} {per_second} {p99_ms}");
+    }
+}

@@ -1,0 +1,120 @@
+//! One limit and what was measured beside it.
+
+use serde_json::{Value, json};
+
+use crate::drive::Figures;
+use crate::report::number;
+
+/// One line of the table.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    pub(super) name: String,
+    /// `None`: it could not be measured, and the note says why.
+    pub(super) measured: Option<f64>,
+    pub(super) limit: Option<f64>,
+    pub(super) unit: &'static str,
+    pub(super) note: String,
+    /// Requests failed: whatever was measured, it does not count.
+    pub(super) failed: bool,
+}
+
+impl Row {
+    pub(super) fn new(
+        name: impl Into<String>,
+        measured: impl Into<Option<f64>>,
+        limit: f64,
+        unit: &'static str,
+    ) -> Self {
+        let limit = Some(limit);
+        Self { name: name.into(), measured: measured.into(), limit, unit, note: String::new(), failed: false }
+    }
+
+    pub(super) fn with(self, note: String) -> Self {
+        Self { note, ..self }
+    }
+
+    pub(super) fn not_measured(name: impl Into<String>, cause: String) -> Self {
+        Self { name: name.into(), measured: None, limit: None, unit: "", note: cause, failed: false }
+    }
+
+    /// Adds what went wrong while it was measured.
+    pub(super) fn of(self, figures: &Figures) -> Self {
+        if !figures.failed() {
+            return self;
+        }
+        let causes = figures.classes.iter().flat_map(|class| &class.errors);
+        let causes: Vec<String> = causes.map(|(cause, count)| format!("{count} × {cause}")).collect();
+        Self { note: format!("{}; failed requests: {}", self.note, causes.join(", ")), failed: true, ..self }
+    }
+
+    pub(super) fn verdict(&self) -> &'static str {
+        match (self.measured, self.limit) {
+            (Some(_), _) if self.failed => "missed",
+            (Some(measured), Some(limit)) if measured <= limit => "held",
+            (Some(_), Some(_)) => "missed",
+            (Some(_), None) => "no limit",
+            (None, _) => "not measured",
+        }
+    }
+
+    pub(super) fn texts(&self) -> Vec<String> {
+        let text = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), number);
+        let (measured, limit) = (text(self.measured), text(self.limit));
+        vec![self.name.clone(), measured, limit, self.unit.to_owned(), self.verdict().to_owned(), self.note.clone()]
+    }
+
+    pub(super) fn json(&self) -> Value {
+        json!({ "name": self.name, "measured": self.measured, "limit": self.limit, "unit": self.unit,
+            "verdict": self.verdict(), "note": self.note })
+    }
+}
+
+/// How many are missed, and how many could not be measured.
+pub(super) fn summed(rows: &[Row]) -> (usize, usize) {
+    let of = |verdict| rows.iter().filter(|row| row.verdict() == verdict).count();
+    (of("missed"), of("not measured"))
+}
+
+#[allow(clippy::print_stdout, reason = "the table is what this program is for")]
+pub(super) fn print(row: &Row) {
+    let [name, measured, limit, unit, verdict, note] = &row.texts()[..] else { return };
+    println!("  {verdict:<12}  {name:<52} {measured:>10}  at most {limit:>7} {unit:<14}  {note}");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::drive::{Answered, Cpu};
+    use crate::timeline;
+
+    #[test]
+    fn a_row_is_held_up_to_its_limit_and_missed_above() {
+        assert_eq!(Row::new("a", 10.0, 10.0, "ms").verdict(), "held");
+        assert_eq!(Row::new("a", 10.01, 10.0, "ms").verdict(), "missed");
+        assert_eq!(Row::new("a", Option::<f64>::None, 10.0, "ms").verdict(), "not measured");
+        assert_eq!(Row { limit: None, ..Row::new("a", 10.0, 1.0, "ms") }.verdict(), "no limit");
+        let rows = [Row::new("a", 2.0, 1.0, ""), Row::new("b", 1.0, 1.0, ""), Row::not_measured("c", "why".to_owned())];
+        assert_eq!(summed(&rows), (1, 1));
+        assert_eq!(rows[2].texts(), ["c", "-", "-", "", "not measured", "why"]);
+    }
+
+    #[test]
+    fn what_failed_is_missed_however_fast_it_was() {
+        let mut class = Answered {
+            name: String::new(),
+            clients: 1,
+            latencies: crate::histogram::Histogram::default(),
+            timeline: timeline::Timeline::default(),
+            errors: [("503".to_owned(), 4)].into(),
+        };
+        class.latencies.record(5);
+        let cpu = Cpu { server: None, postgres: None };
+        let (elapsed, samples) = (Duration::from_secs(1), Vec::new());
+        let figures = Figures { elapsed, classes: vec![class], cpu, server_mib: None, samples, unsent: 0 };
+        let row = Row::new("a", 1.0, 10.0, "ms").of(&figures);
+        assert_eq!(row.verdict(), "missed");
+        assert!(row.note.contains("4 × 503"), "{}", row.note);
+    }
+}
