@@ -1,16 +1,14 @@
 //! What the server writes on standard error, as whoever runs it reads it: a line for every request, and an outage of
-//! the store, and of whatever else, told once.
+//! the store told once.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use crate::cluster;
 use crate::process::{Dev, dev_with, signet};
-use crate::provider::{Fault, Provider, RESOURCE, S1, TENANT};
 use crate::source::sources;
 use crate::support::{Client, send};
 
@@ -184,45 +182,6 @@ async fn an_outage_of_the_database_is_told_once_and_its_end_once_and_the_metrics
     for debug in ["Some(", "Err(", "None", "Error {", "kind:", "Unavailable"] {
         assert!(!log.contains(debug), "{debug} in {log}");
     }
-}
-
-#[actix_web::test]
-async fn a_provider_of_logins_that_refuses_the_server_is_told_once_and_once_more_when_it_is_over() {
-    let folder = tempfile::tempdir().unwrap();
-    let log = folder.path().join("log");
-    let provider = Provider::start();
-    let places = ["AUTHORITY", "ARM", "GRAPH", "IMDS"].map(|place| format!("SIGNET_CLOUDB_{place}_URL"));
-    let mut settings = vec![("SIGNET_LOG_ACCESS", "false")];
-    settings.extend(places.iter().map(|place| (place.as_str(), provider.url.as_str())));
-    let dev = started(&log, &settings, &[]);
-    let client = dev.client();
-    for (path, body) in [
-        ("sys/auth/cloudb", json!({ "type": "cloudb" })),
-        ("auth/cloudb/config", json!({ "tenant_id": TENANT, "resource": RESOURCE })),
-        ("auth/cloudb/role/r", json!({ "bound_subscription_ids": S1 })),
-    ] {
-        assert_eq!(client.post(path, body).await.status, 204);
-    }
-    let jwt = provider.mint(json!({ "xms_mirid": provider.machine("rg1", "web", "o1", "westus") }));
-    let login = json!({ "role": "r", "jwt": jwt, "subscription_id": S1, "resource_group_name": "rg1",
-        "vm_name": "web" });
-    let before = read(&log).lines().count();
-    provider.fault(Fault::status("/virtualMachines/", 10_000, 403));
-    for refused in join_all((0..8).map(|_| client.post("auth/cloudb/login", login.clone()))).await {
-        assert_eq!(refused.status, 502, "{}", refused.text);
-    }
-    provider.lock().faults.clear();
-    assert_eq!(client.post("auth/cloudb/login", login).await.status, 200);
-    let back = Instant::now();
-    while !read(&log).contains("no such failure any more") {
-        assert!(back.elapsed() < Duration::from_secs(40), "{}", read(&log));
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    let log = read(&log);
-    let told: Vec<&str> = log.lines().skip(before).collect();
-    assert_eq!(told.len(), 2, "{log}");
-    assert!(told[0].contains("not said again until it is over") && told[1].contains("failures=8"), "{log}");
-    dev.terminate();
 }
 
 /// Where an error is logged that does not go by `telemetry::outage`: what happens once, at the start, at the stop, when
