@@ -201,6 +201,9 @@ async fn connected(peer: &Peer) -> Result<SendRequest<Full<Bytes>>, String> {
 
 #[cfg(test)]
 mod tests {
+    use rustls::pki_types::PrivateKeyDer;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
     use super::*;
 
     fn refused(addr: &str, header: &str, ca_file: Option<&Path>) -> String {
@@ -231,5 +234,43 @@ mod tests {
         assert_eq!(refused("http://a", VAULT_HEADER, Some(&file)), "ca_file: the address must be https then");
         std::fs::write(&file, "no PEM").unwrap();
         assert!(refused("https://a", VAULT_HEADER, Some(&file)).ends_with("holds no certificate in PEM"));
+    }
+
+    #[tokio::test]
+    async fn over_tls_the_server_has_to_come_from_the_authority() {
+        let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], key)
+            .unwrap();
+        let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = format!("https://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                // Who does not trust the certificate is gone by then.
+                let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+                let mut read = [0; 1024];
+                if stream.read(&mut read).await.is_ok_and(|read| read > 0) {
+                    stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await.unwrap();
+                }
+            }
+        });
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("ca.pem");
+        std::fs::write(&file, made.cert.pem()).unwrap();
+        let peer = Peer::new(&addr, VAULT_HEADER, Some(&file)).unwrap();
+        let mut client = Client::connect(&peer, "t").await.unwrap();
+        let answer = client.send(Method::GET, "/v1/sys/health", Bytes::new()).await.unwrap();
+        assert_eq!((answer.status, &answer.body[..]), (StatusCode::OK, &b"ok"[..]));
+        let other = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+        std::fs::write(&file, other.cert.pem()).unwrap();
+        let peer = Peer::new(&addr, VAULT_HEADER, Some(&file)).unwrap();
+        assert!(Client::connect(&peer, "t").await.is_err());
     }
 }

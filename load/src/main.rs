@@ -413,3 +413,54 @@ async fn filled(open: &Open, plan: &scenario::Plan, wanted: Stock) -> Result<Opt
     open.settle()?;
     Ok(Some(stock))
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    fn parsed(line: &str) -> Cli {
+        Cli::try_parse_from(line.split(' ')).unwrap_or_else(|refusal| panic!("{line}: {refusal}"))
+    }
+
+    fn refused(line: &str) -> String {
+        Cli::try_parse_from(line.split(' ')).map_or_else(|refusal| refusal.to_string(), |_| format!("taken: {line}"))
+    }
+
+    #[test]
+    fn the_command_line_has_scenarios_and_commands_of_its_own() {
+        Cli::command().debug_assert();
+        let cli = parsed(
+            "signet-load issue --addr http://a --token-header X-Own --mount ca --role web --prepared --rate 10.5",
+        );
+        assert_eq!((cli.args.scenario(), cli.command.is_none()), (Scenario::Issue, true));
+        let (target, plan) = (cli.args.target(), cli.args.plan(Vec::new()));
+        assert_eq!(
+            (target.mount.as_str(), target.token_header.as_deref(), target.prepared),
+            ("ca", Some("X-Own"), true)
+        );
+        assert_eq!((plan.pace.rate, plan.requests, plan.role.as_deref()), (Some(10.5), u64::MAX, Some("web")));
+        assert_eq!(parsed("signet-load revoke --rate 5").args.plan(Vec::new()).requests, REQUESTS);
+        let line = "signet-load compare sign --server ./signet --other-addr http://b --rounds 2";
+        assert!(matches!(parsed(line).command, Some(Command::Compare(_))));
+        assert!(matches!(parsed("signet-load run plan.toml").command, Some(Command::Run(_))));
+        let line = "signet-load limits --server ./signet --stored 10000000 --only issue,crl-get";
+        assert!(matches!(parsed(line).command, Some(Command::Limits(_))));
+    }
+
+    #[test]
+    fn what_is_wrong_on_the_command_line_is_refused() {
+        for (line, says) in [
+            ("signet-load", "<SCENARIO>"),
+            ("signet-load else", "possible values"),
+            ("signet-load issue --rate 0", "must be from 0.001 to 1000000"),
+            ("signet-load issue --prepared", "--role"),
+            ("signet-load issue --seconds 0", "0 is not in 1"),
+            ("signet-load compare issue", "--other-addr"),
+            ("signet-load limits", "--server"),
+        ] {
+            assert!(refused(line).contains(says), "{}", refused(line));
+        }
+    }
+}
