@@ -66,7 +66,8 @@ async fn denied_values_are_found_in_every_form_that_the_endpoint_reads() {
     let app = App::start().await;
     let root = json!({ "common_name": "Root", "key_type": "ec", "key_bits": 256 });
     assert_eq!(app.client.post("pki/root/generate/internal", root).await.status, 200);
-    let role = json!({ "allow_any_name": true, "key_type": "ec", "key_bits": 256, "allowed_other_sans": "*" });
+    let role =
+        json!({ "allow_any_name": true, "key_type": "ec", "key_bits": 256, "allowed_other_sans": "*", "ttl": "1h" });
     assert_eq!(app.client.post("pki/roles/web", role).await.status, 200);
     let denied = json!({
         "alt_names": ["*.evil.com", "*.xn--bcher-kva.example"],
