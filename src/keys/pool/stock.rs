@@ -23,7 +23,7 @@ const ABREAST: usize = 2;
 /// After so many keys that nobody was in the way of, one more is made at the same time.
 const EASY: u32 = 8;
 /// How long no key is begun after one that could not be made.
-const AFTER_FAILURE: Duration = Duration::from_secs(60);
+const AFTER_FAILURE: Duration = Duration::from_secs(5);
 
 /// How many RSA keys of each size are kept ready; 0 is none. The default is no stock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
