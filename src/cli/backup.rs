@@ -12,7 +12,7 @@ use signet::clock::Clock;
 use signet::config::Store;
 use signet::error::{Error, Kind, Result};
 use signet::server::operator::Client;
-use signet::storage::backup::{self, Partial};
+use signet::storage::backup::{self, Pace, Partial};
 
 use super::place::Place;
 
@@ -63,7 +63,7 @@ pub(super) fn backup(arguments: &Backup) -> Result<()> {
 /// when the server ends it.
 fn beside(mut server: Client, folder: &Path, to: &Path) -> Result<Partial> {
     server.ask(&json!({ "command": "backup" }))?;
-    let (partial, released) = server.ask_after(|stop| backup::copy(folder, to, stop), &json!({ "release": true }))?;
+    let (partial, released) = server.ask_after(|stop| backup::copy(folder, to, Pace::Shared, stop), &json!({ "release": true }))?;
     if released["held"] != true {
         return Err(Error::new(Kind::Unavailable, "the server did not hold its file: nothing was copied"));
     }
@@ -78,7 +78,7 @@ fn alone(folder: &Path, to: &Path) -> Result<Partial> {
         ),
         _ => error,
     })?;
-    backup::copy(folder, to, &AtomicBool::new(false))
+    backup::copy(folder, to, Pace::Full, &AtomicBool::new(false))
 }
 
 /// Puts a copy into the data folder.

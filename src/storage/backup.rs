@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use super::embedded::copy;
+pub use super::embedded::copy::Pace;
 use super::{Options, open};
 use crate::clock::Time;
 use crate::error::Result;
@@ -37,8 +38,8 @@ pub fn lock(folder: &Path) -> Result<Locked> {
 /// # Errors
 /// `NotFound` when there is no store; `Conflict` when `to` exists; `Unavailable` from the disks, and when it was
 /// stopped.
-pub fn copy(folder: &Path, to: &Path, stop: &AtomicBool) -> Result<Partial> {
-    copy::Partial::of_folder(folder, to, stop).map(Partial)
+pub fn copy(folder: &Path, to: &Path, pace: Pace, stop: &AtomicBool) -> Result<Partial> {
+    copy::Partial::of_folder(folder, to, pace, stop).map(Partial)
 }
 
 impl Partial {

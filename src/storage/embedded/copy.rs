@@ -1,10 +1,11 @@
 //! Copies of the data file: made beside a server or without one, put into a new data folder, and known as such.
 //!
 //! The database file does not change while nobody moves the log into it, which a server that runs is asked to keep
-//! from (`file_hold`). Then the file and whatever the log has by the time that it is read are a state that a crash
-//! could have left: SQLite recovers it to the last commit that is whole in the log, so that everything is there that
-//! was answered before the copy began. Both are read as plain files: a connection to the database would share its
-//! memory with the server, which wants to be alone with it when a sync fails.
+//! from (`file_hold`). Then the file and the log, as long as it was when the copy began, are a state that a crash could
+//! have left: SQLite recovers it to the last commit that is whole in that log, so that everything is there that was
+//! answered before the copy began. What comes into the log while it is copied is left out, or a copy that takes its
+//! time would never reach the end. Both are read as plain files: a connection to the database would share its memory
+//! with the server, which wants to be alone with it when a sync fails.
 //!
 //! Only the start of the log over again could mix two logs in what is read. It happens once at most while the file is
 //! held, for a log that had been moved whole; the header tells, and the log is read again.
@@ -13,10 +14,12 @@
 //! name that exists is never taken.
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{ErrorKind, Read as _, Result as IoResult, Seek as _};
+use std::io::{ErrorKind, Read, Result as IoResult, Seek as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -32,12 +35,39 @@ use crate::storage::statements::meta as sql;
 pub(crate) const NAME: &str = "signet.db";
 /// What the names of a database's side files end with.
 const SIDES: [&str; 3] = ["-wal", "-shm", "-journal"];
-/// Copied at a time, and then waited for: the disk never owes so much that a commit waits behind it.
-const SLICE: u64 = 16 << 20;
 /// Octets at the begin of a log that change when it starts over.
 const HEADER: u64 = 32;
+/// Longest rest after a slice, so that one that hung does not let the file be held for minutes.
+const LONGEST_REST: Duration = Duration::from_secs(1);
 /// How often the log is read at most; it starts over once.
 const TRIES: usize = 3;
+
+/// How fast a copy is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// As fast as the disk can: nobody else needs it.
+    Full,
+    /// Beside a server that works on the same disk: four fifths of the time are left to it.
+    Shared,
+}
+
+impl Pace {
+    /// Octets copied at a time, and then waited for: the disk never owes so much that a commit waits behind it.
+    const fn slice(self) -> u64 {
+        match self {
+            Self::Full => 16 << 20,
+            Self::Shared => 4 << 20,
+        }
+    }
+
+    /// How long nothing is done after work of such a time.
+    fn rest(self, worked: Duration) -> Duration {
+        match self {
+            Self::Full => Duration::ZERO,
+            Self::Shared => (4 * worked).min(LONGEST_REST),
+        }
+    }
+}
 
 /// A copy that is not whole yet, in a folder of its own beside the name that it will have. Dropping it removes it.
 pub(crate) struct Partial {
@@ -48,17 +78,20 @@ pub(crate) struct Partial {
 
 impl Partial {
     /// Copies the database of a folder, file and log. The file must be held, or nobody be there who changes it. Ends
-    /// within a slice after `stop` is set.
+    /// within a slice and a rest after `stop` is set.
     ///
     /// # Errors
     /// `NotFound` when the folder has no database; `Conflict` when `to` exists; `Unavailable` from the disk, and when it
     /// was stopped.
-    pub(crate) fn of_folder(folder: &Path, to: &Path, stop: &AtomicBool) -> Result<Self> {
-        let database = open_database(folder)?;
-        let partial = Self::beside(to)?;
+    pub(crate) fn of_folder(folder: &Path, to: &Path, pace: Pace, stop: &AtomicBool) -> Result<Self> {
         let failed = |e| Error::unavailable(format!("{}: cannot be copied", folder.display()), e);
-        copy(&database, &partial.create("")?, stop).map_err(failed)?;
-        partial.copy_log(&with_end(&folder.join(NAME), SIDES[0]), stop)?;
+        let database = open_database(folder)?;
+        let log = Log::open(&with_end(&folder.join(NAME), SIDES[0])).map_err(failed)?;
+        let partial = Self::beside(to)?;
+        copy(&database, &partial.create("")?, pace, stop).map_err(failed)?;
+        if let Some(mut log) = log {
+            log.copy(&mut partial.create(SIDES[0])?, pace, stop).map_err(failed)?;
+        }
         Ok(partial)
     }
 
@@ -67,7 +100,7 @@ impl Partial {
         let failed = |e| Error::unavailable(format!("{}: cannot be copied", from.display()), e);
         let from = File::open(from).map_err(failed)?;
         let partial = Self::beside(to)?;
-        copy(&from, &partial.create("")?, &AtomicBool::new(false)).map_err(failed)?;
+        copy(&from, &partial.create("")?, Pace::Full, &AtomicBool::new(false)).map_err(failed)?;
         Ok(partial)
     }
 
@@ -86,21 +119,6 @@ impl Partial {
         let path = with_end(&self.part, end);
         let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         created.map_err(|e| unmade(&path, e))
-    }
-
-    fn copy_log(&self, log: &Path, stop: &AtomicBool) -> Result<()> {
-        let failed = |e| Error::unavailable(format!("{}: cannot be copied", log.display()), e);
-        let mut from = match File::open(log) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            opened => opened.map_err(failed)?,
-        };
-        let mut to = self.create(SIDES[0])?;
-        for _ in 0..TRIES {
-            if copy_unchanged(&mut from, &mut to, stop).map_err(failed)? {
-                return Ok(());
-            }
-        }
-        Err(failed(std::io::Error::other("the log starts over again and again")))
     }
 
     /// Brings the log into the file, marks it as a copy, and gives it its name. How many octets it has.
@@ -223,34 +241,57 @@ fn unmade(path: &Path, error: std::io::Error) -> Error {
     Error::unavailable(format!("{}: cannot be made", path.display()), error)
 }
 
-/// All of a log in the place of what `to` has; whether it has not started over meanwhile.
-fn copy_unchanged(from: &mut File, to: &mut File, stop: &AtomicBool) -> IoResult<bool> {
-    to.rewind()?;
-    to.set_len(0)?;
-    let before = header(from)?;
-    copy(from, to, stop)?;
-    Ok(header(from)? == before)
+/// The log of a database, as it was when its copy began.
+struct Log {
+    file: File,
+    octets: u64,
 }
 
-/// The rest of a file, by the system's own means where it has such.
-fn copy(from: &File, to: &File, stop: &AtomicBool) -> IoResult<()> {
-    let mut to = to;
+impl Log {
+    /// None where the database has no log.
+    fn open(path: &Path) -> IoResult<Option<Self>> {
+        let file = match File::open(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            opened => opened?,
+        };
+        let octets = file.metadata()?.len();
+        Ok(Some(Self { file, octets }))
+    }
+
+    fn copy(&mut self, to: &mut File, pace: Pace, stop: &AtomicBool) -> IoResult<()> {
+        for _ in 0..TRIES {
+            to.rewind()?;
+            to.set_len(0)?;
+            let before = self.header()?;
+            copy((&self.file).take(self.octets), to, pace, stop)?;
+            if self.header()? == before {
+                return Ok(());
+            }
+        }
+        Err(std::io::Error::other("the log starts over again and again"))
+    }
+
+    /// Its first octets; it is read on from its begin.
+    fn header(&mut self) -> IoResult<Vec<u8>> {
+        let mut header = Vec::new();
+        self.file.rewind()?;
+        (&self.file).take(HEADER).read_to_end(&mut header)?;
+        self.file.rewind()?;
+        Ok(header)
+    }
+}
+
+/// All that is left to read, by the system's own means where it has such.
+fn copy(mut from: impl Read, mut to: &File, pace: Pace, stop: &AtomicBool) -> IoResult<()> {
     while !stop.load(Ordering::Acquire) {
-        if std::io::copy(&mut from.take(SLICE), &mut to)? < SLICE {
+        let begun = Instant::now();
+        if std::io::copy(&mut from.by_ref().take(pace.slice()), &mut to)? < pace.slice() {
             return Ok(());
         }
         to.sync_data()?;
+        thread::sleep(pace.rest(begun.elapsed()));
     }
     Err(std::io::Error::other("it was stopped"))
-}
-
-/// The first octets of a log; it is read on from its begin.
-fn header(log: &mut File) -> IoResult<Vec<u8>> {
-    let mut header = Vec::new();
-    log.rewind()?;
-    log.take(HEADER).read_to_end(&mut header)?;
-    log.rewind()?;
-    Ok(header)
 }
 
 #[cfg(test)]
@@ -268,7 +309,7 @@ mod tests {
     }
 
     fn partial(folder: &Path, to: &Path) -> Result<Partial> {
-        Partial::of_folder(folder, to, &AtomicBool::new(false))
+        Partial::of_folder(folder, to, Pace::Shared, &AtomicBool::new(false))
     }
 
     fn facts(file: &Path) -> i64 {
@@ -373,7 +414,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (folder, file) = (dir.path().join("data"), dir.path().join("copy.db"));
         let _open = super::super::open(&folder, at(0)).unwrap();
-        let error = Partial::of_folder(&folder, &file, &AtomicBool::new(true)).err().unwrap();
+        let error = Partial::of_folder(&folder, &file, Pace::Full, &AtomicBool::new(true)).err().unwrap();
         assert_eq!(error.kind(), Kind::Unavailable);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
