@@ -63,7 +63,8 @@ pub(super) fn backup(arguments: &Backup) -> Result<()> {
 /// when the server ends it.
 fn beside(mut server: Client, folder: &Path, to: &Path) -> Result<Partial> {
     server.ask(&json!({ "command": "backup" }))?;
-    let (partial, released) = server.ask_after(|stop| backup::copy(folder, to, Pace::Shared, stop), &json!({ "release": true }))?;
+    let (partial, released) =
+        server.ask_after(|stop| backup::copy(folder, to, Pace::Shared, stop), &json!({ "release": true }))?;
     if released["held"] != true {
         return Err(Error::new(Kind::Unavailable, "the server did not hold its file: nothing was copied"));
     }

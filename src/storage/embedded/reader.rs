@@ -1,14 +1,19 @@
-//! The reading connections: a small pool, used from blocking threads, with a bounded wait.
+//! The reading connections: a small pool with threads of its own, and a bounded wait.
+
+mod line;
 
 use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use rusqlite::Connection;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use rusqlite::{Connection, InterruptHandle};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use super::{connection, documents, meta, session};
 use crate::documents::MountId;
@@ -17,41 +22,26 @@ use crate::sql::{Failure, Work};
 use crate::storage::backend::{Fact, Reader, SealedDocument};
 use crate::storage::file_hold::FileHold;
 
+use line::{Job, Line, Refused};
+
 const CONNECTIONS: usize = 2;
 /// Longest wait for a free connection.
 const WAIT: Duration = Duration::from_secs(5);
 /// Longest time of work that reads in a session.
 const SESSION: Duration = Duration::from_secs(5);
 
-/// The reading connections of one database.
+/// The reading connections of one database. They are closed with the last of these.
 #[derive(Clone)]
-pub(crate) struct Pool(Arc<Shared>);
+pub(crate) struct Pool(Arc<Readers>);
 
-struct Shared {
-    idle: Mutex<Idle>,
-    permits: Arc<Semaphore>,
+struct Readers {
+    line: Arc<Line>,
     file: FileHold,
 }
 
-struct Idle {
-    connections: Vec<Connection>,
-    /// The lock on the folder; given up with the last connection.
-    lock: Option<Arc<File>>,
-}
-
-/// A connection on loan; it returns to the pool when dropped, after a panic too.
-struct Lease {
-    shared: Arc<Shared>,
-    db: Option<Connection>,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl Drop for Lease {
+impl Drop for Readers {
     fn drop(&mut self) {
-        let mut idle = self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.lock.is_some() {
-            idle.connections.extend(self.db.take());
-        }
+        self.line.close();
     }
 }
 
@@ -59,9 +49,9 @@ impl Pool {
     pub(super) fn open(path: &Path, lock: Arc<File>) -> Result<Self> {
         let failed = |e| Error::unavailable(format!("{}: cannot be opened for reading", path.display()), e);
         let connections = connect_all(path).map_err(failed)?;
-        let idle = Mutex::new(Idle { connections, lock: Some(lock) });
+        let line = Line::start(connections, lock).map_err(|e| Error::unavailable("no thread for reading", e))?;
         let file = FileHold::new(path.parent().unwrap_or(Path::new("")).to_owned());
-        Ok(Self(Arc::new(Shared { idle, permits: Arc::new(Semaphore::new(CONNECTIONS)), file })))
+        Ok(Self(Arc::new(Readers { line, file })))
     }
 
     /// Who may change the database file, and who keeps it as it is.
@@ -72,100 +62,118 @@ impl Pool {
     /// Waits for the reads under way, closes every connection, and holds up later reads until the
     /// result is dropped.
     pub(super) async fn pause(&self) -> Result<Paused> {
-        let permits = self.0.permits.clone().acquire_many_owned(CONNECTIONS as u32).await.map_err(|_| stopped())?;
-        self.0.idle.lock().unwrap_or_else(PoisonError::into_inner).connections.clear();
-        Ok(Paused { shared: self.0.clone(), _permits: permits })
+        self.0.line.pause().await.map_err(refusal)?;
+        Ok(Paused { line: self.0.line.clone(), connections: Vec::new() })
     }
 
-    /// Runs `work` on a connection, on a thread that may block.
+    /// Runs `work` on a connection, on a thread that may block. What nobody waits for any more when its turn comes is
+    /// left out.
     pub(super) fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> BoxFuture<'static, Result<T>> {
-        let shared = self.0.clone();
+        let line = self.0.line.clone();
         async move {
-            let lease = lease(shared).await?;
-            let done = tokio::task::spawn_blocking(move || {
-                let db = lease.db.as_ref().ok_or(rusqlite::Error::InvalidQuery)?;
-                work(db)
-            });
-            match done.await {
-                Ok(result) => result.map_err(|e| Error::unavailable("storage: the read failed", e)),
-                Err(panic) => Err(Error::internal(format!("a read ended early (panicked: {})", panic.is_panic()))),
+            let (result, mut told) = oneshot::channel();
+            let begun = Arc::new(AtomicBool::new(false));
+            let begins = begun.clone();
+            let job = move |db: &Connection| {
+                begins.store(true, Ordering::Release);
+                if !result.is_closed() {
+                    let _ = result.send(catch_unwind(AssertUnwindSafe(|| work(db))));
+                }
+            };
+            line.join(Job::Read(Box::new(job))).map_err(refusal)?;
+            let done = match timeout(WAIT, &mut told).await {
+                Ok(done) => done,
+                Err(_) if begun.load(Ordering::Acquire) => told.await,
+                Err(_) => return Err(too_many()),
+            };
+            match done {
+                Ok(Ok(result)) => result.map_err(|e| Error::unavailable("storage: the read failed", e)),
+                Ok(Err(_)) => Err(Error::internal("a read panicked")),
+                Err(_) => Err(refusal(line.refused())),
             }
         }
         .boxed()
     }
-}
 
-impl Pool {
     /// Runs work that only reads, all of it in one snapshot. It is interrupted when it
     /// takes too long.
     pub(super) fn session(&self, work: Work) -> BoxFuture<'static, Result<Result<(), Failure>>> {
-        let shared = self.0.clone();
+        let line = self.0.line.clone();
         async move {
-            let lease = lease(shared).await?;
-            let interrupt = lease.db.as_ref().map(Connection::get_interrupt_handle);
-            let done = tokio::task::spawn_blocking(move || {
-                let db = lease.db.as_ref().ok_or_else(stopped)?;
-                let failed = |e| Error::unavailable("storage: the read failed", e);
-                let snapshot = db.unchecked_transaction().map_err(failed)?;
-                let outcome = session::run(&snapshot, &work);
-                snapshot.finish().map_err(failed)?;
-                Ok(outcome)
-            });
-            let mut done = std::pin::pin!(done);
-            let ended = match tokio::time::timeout(SESSION, &mut done).await {
-                Ok(ended) => ended,
-                Err(_) => {
-                    if let Some(interrupt) = interrupt {
-                        interrupt.interrupt();
-                    }
-                    done.await
+            let (begins, begun) = oneshot::channel();
+            let (result, mut told) = oneshot::channel();
+            let running = Arc::new(Mutex::new(None));
+            let runs = running.clone();
+            let job = move |db: &Connection| {
+                set(&runs, Some(db.get_interrupt_handle()));
+                if begins.send(()).is_ok() {
+                    let _ = result.send(in_snapshot(db, &work));
                 }
+                // From here on an interrupt would end the work of somebody else.
+                set(&runs, None);
             };
-            ended.unwrap_or_else(|_| Err(Error::internal("a read panicked")))
+            line.join(Job::Session(Box::new(job))).map_err(refusal)?;
+            let gone = |_| refusal(line.refused());
+            timeout(WAIT, begun).await.map_err(|_| too_many())?.map_err(gone)?;
+            if let Ok(done) = timeout(SESSION, &mut told).await {
+                return done.map_err(gone)?;
+            }
+            if let Some(interrupt) = &*running.lock().unwrap_or_else(PoisonError::into_inner) {
+                interrupt.interrupt();
+            }
+            told.await.map_err(gone)?
         }
         .boxed()
     }
 }
 
+fn set(running: &Mutex<Option<InterruptHandle>>, handle: Option<InterruptHandle>) {
+    *running.lock().unwrap_or_else(PoisonError::into_inner) = handle;
+}
+
+fn in_snapshot(db: &Connection, work: &Work) -> Result<Result<(), Failure>> {
+    let failed = |e| Error::unavailable("storage: the read failed", e);
+    let snapshot = db.unchecked_transaction().map_err(failed)?;
+    let outcome = session::run(&snapshot, work);
+    snapshot.finish().map_err(failed)?;
+    Ok(outcome)
+}
+
 /// A pool without connections; reads wait.
 pub(super) struct Paused {
-    shared: Arc<Shared>,
-    _permits: OwnedSemaphorePermit,
+    line: Arc<Line>,
+    connections: Vec<Connection>,
 }
 
 impl Paused {
     /// Opens the connections again.
-    pub(super) fn resume(self, path: &Path) -> rusqlite::Result<()> {
-        let connections = connect_all(path)?;
-        let mut idle = self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.lock.is_some() {
-            idle.connections = connections;
-        }
+    pub(super) fn resume(mut self, path: &Path) -> rusqlite::Result<()> {
+        self.connections = connect_all(path)?;
         Ok(())
     }
 }
 
-async fn lease(shared: Arc<Shared>) -> Result<Lease> {
-    let permit = tokio::time::timeout(WAIT, shared.permits.clone().acquire_owned())
-        .await
-        .map_err(|_| Error::new(Kind::Busy, "storage: too many reads at once"))?
-        .map_err(|_| stopped())?;
-    let db = shared.idle.lock().unwrap_or_else(PoisonError::into_inner).connections.pop();
-    if db.is_none() {
-        return Err(if shared.permits.is_closed() {
-            stopped()
-        } else {
-            Error::new(Kind::Unavailable, "storage: the database does not open")
-        });
+impl Drop for Paused {
+    fn drop(&mut self) {
+        self.line.resume(std::mem::take(&mut self.connections));
     }
-    Ok(Lease { shared, db, _permit: permit })
 }
 
-fn stopped() -> Error {
-    Error::new(Kind::Unavailable, "storage: stopped")
+fn refusal(refused: Refused) -> Error {
+    Error::new(
+        Kind::Unavailable,
+        match refused {
+            Refused::Closed => "storage: stopped",
+            Refused::NotOpen => "storage: the database does not open",
+        },
+    )
+}
+
+fn too_many() -> Error {
+    Error::new(Kind::Busy, "storage: too many reads at once")
 }
 
 fn connect_all(path: &Path) -> rusqlite::Result<Vec<Connection>> {
@@ -186,9 +194,156 @@ impl Reader for Pool {
     }
 
     fn close(&self) {
-        self.0.permits.close();
-        let mut idle = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.connections.clear();
-        idle.lock = None;
+        self.0.line.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use futures_util::future::join_all;
+
+    use super::*;
+    use crate::clock::Time;
+    use crate::storage::backend::{Backend as _, FactWrite, Unit};
+    use crate::storage::embedded::{open, writer::Writer};
+
+    fn store() -> (tempfile::TempDir, Writer, Pool) {
+        let dir = tempfile::tempdir().unwrap();
+        let (writer, pool) = open(dir.path(), Time::from_unix_timestamp(0).unwrap()).unwrap();
+        (dir, writer, pool)
+    }
+
+    fn facts(db: &Connection) -> rusqlite::Result<i64> {
+        db.query_row("SELECT COUNT(*) FROM meta WHERE name LIKE 'fact%'", [], |row| row.get(0))
+    }
+
+    /// Keeps every connection busy until what is returned is dropped.
+    async fn keep_busy(pool: &Pool) -> mpsc::SyncSender<()> {
+        let (free, busy) = mpsc::sync_channel(0);
+        let busy = Arc::new(Mutex::new(busy));
+        let (there, mut begun) = tokio::sync::mpsc::unbounded_channel();
+        for _ in 0..CONNECTIONS {
+            let (busy, there) = (busy.clone(), there.clone());
+            let read = pool.read(move |_| {
+                there.send(()).unwrap();
+                let _ = busy.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                Ok(())
+            });
+            tokio::spawn(read);
+        }
+        for _ in 0..CONNECTIONS {
+            begun.recv().await.unwrap();
+        }
+        free
+    }
+
+    #[tokio::test]
+    async fn every_read_sees_what_was_stored_before_it_was_asked_for() {
+        let (_dir, mut writer, pool) = store();
+        let mut reads = Vec::new();
+        for stored in 0..200 {
+            for _ in 0..20 {
+                let read = tokio::spawn(pool.read(facts));
+                reads.push(async move { (stored, read.await.unwrap().unwrap()) });
+            }
+            let fact = Unit::Facts(vec![FactWrite::new((format!("fact {stored}"), vec![1]))]);
+            assert!(writer.apply(vec![fact]).await[0].is_ok());
+        }
+        for (stored, seen) in join_all(reads).await {
+            assert!((stored..=200).contains(&seen), "{seen} of {stored}");
+        }
+        assert_eq!(pool.read(|db| Ok(db.is_autocommit())).await.unwrap(), true, "no snapshot is kept");
+    }
+
+    #[tokio::test]
+    async fn a_read_that_fails_or_panics_fails_alone() {
+        let (_dir, _writer, pool) = store();
+        let busy = keep_busy(&pool).await;
+        let reads = (0..40).map(|n| {
+            tokio::spawn(pool.read(move |db| match n % 4 {
+                0 => panic!("a defect"),
+                1 => db.query_row("SELECT 1 FROM nowhere", [], |_| Ok(0)),
+                _ => facts(db),
+            }))
+        });
+        let reads: Vec<_> = reads.collect();
+        drop(busy);
+        for (n, read) in reads.into_iter().enumerate() {
+            let read = read.await.unwrap();
+            match n % 4 {
+                0 => assert_eq!(read.unwrap_err().kind(), Kind::Internal),
+                1 => assert_eq!(read.unwrap_err().kind(), Kind::Unavailable),
+                _ => assert_eq!(read.unwrap(), 0),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_paused_pool_has_no_connections_and_reads_wait_for_them() {
+        let (dir, _writer, pool) = store();
+        for resumed in [true, false] {
+            let busy = keep_busy(&pool).await;
+            let (pausing, waiting) = (pool.clone(), tokio::spawn(pool.read(facts)));
+            let pausing = tokio::spawn(async move { pausing.pause().await });
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            assert!(!pausing.is_finished(), "reads are under way");
+            drop(busy);
+            let paused = pausing.await.unwrap().unwrap();
+            let late = tokio::spawn(pool.read(facts));
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            assert!(!late.is_finished());
+            if resumed {
+                paused.resume(&dir.path().join("signet.db")).unwrap();
+                assert_eq!(late.await.unwrap().unwrap(), 0);
+                assert_eq!(waiting.await.unwrap().unwrap(), 0);
+            } else {
+                drop(paused);
+                let error = late.await.unwrap().unwrap_err();
+                assert!(error.to_string().contains("does not open"), "{error}");
+                assert!(pool.read(facts).await.unwrap_err().to_string().contains("does not open"));
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_closed_pool_drops_who_waits_and_gives_up_its_lock_with_the_last_of_it() {
+        let (dir, writer, pool) = store();
+        drop(writer);
+        let busy = keep_busy(&pool).await;
+        let waiting = tokio::spawn(pool.read(facts));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        pool.close();
+        assert!(waiting.await.unwrap().unwrap_err().to_string().contains("stopped"));
+        assert!(pool.read(facts).await.unwrap_err().to_string().contains("stopped"));
+        assert!(pool.pause().await.is_err());
+        drop((busy, pool));
+        // Without being closed, too.
+        for _ in 0..2 {
+            let (writer, pool) = open(dir.path(), Time::from_unix_timestamp(0).unwrap()).unwrap();
+            assert_eq!(pool.read(facts).await.unwrap(), 0);
+            drop((writer, pool));
+        }
+    }
+
+    #[tokio::test]
+    async fn who_waits_too_long_is_told_and_who_left_is_not_worked_for() {
+        let (_dir, _writer, pool) = store();
+        let busy = keep_busy(&pool).await;
+        let ran = Arc::new(AtomicBool::new(false));
+        let runs = ran.clone();
+        let left = tokio::spawn(pool.read(move |_| {
+            runs.store(true, Ordering::Release);
+            Ok(())
+        }));
+        let (read, session) = (pool.read(facts), pool.session(Arc::new(|_| unreachable!())));
+        let (read, session) = tokio::join!(read, session);
+        assert_eq!(read.unwrap_err().kind(), Kind::Busy);
+        assert_eq!(session.unwrap_err().kind(), Kind::Busy);
+        assert_eq!(left.await.unwrap().unwrap_err().kind(), Kind::Busy);
+        drop(busy);
+        assert_eq!(pool.read(facts).await.unwrap(), 0);
+        assert!(!ran.load(Ordering::Acquire));
     }
 }
