@@ -59,7 +59,8 @@ pub(super) fn backup(arguments: &Backup) -> Result<()> {
     let octets = partial.finish(Clock::system().now())?;
     println!("{}: {octets} octets", arguments.to.display());
     if is_beside && let Err(error) = tell(&folder) {
-        eprintln!("the copy is made, but its server could not be told, whose metrics do not count it: {error}");
+        let text = "the copy is made, but its server could not be told, whose metrics do not count it";
+        super::issue::warn(&[format!("{text}: {error}")]);
     }
     Ok(())
 }
