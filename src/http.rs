@@ -117,7 +117,7 @@ async fn metrics_page(state: State, request: HttpRequest, payload: web::Payload)
 
 /// The metrics page where it is open.
 async fn open_metrics(state: State, request: HttpRequest) -> HttpResponse {
-    access::beside_the_wires(&request, &METRICS, StatusCode::OK);
+    access::in_passing(&request, &METRICS, StatusCode::OK);
     metrics_text(&state, request).await
 }
 

@@ -50,13 +50,25 @@ pub(super) fn backup(arguments: &Backup) -> Result<()> {
     let folder = embedded(&arguments.place, "copy it with pg_dump or pg_basebackup")?;
     // Without the right to lower its priority it works at the usual one.
     let _ = rustix::process::setpriority_process(None, NICE);
-    let partial = match Client::connect(&folder)? {
+    let server = Client::connect(&folder)?;
+    let is_beside = server.is_some();
+    let partial = match server {
         Some(server) => beside(server, &folder, &arguments.to)?,
         None => alone(&folder, &arguments.to)?,
     };
     let octets = partial.finish(Clock::system().now())?;
     println!("{}: {octets} octets", arguments.to.display());
+    if is_beside && let Err(error) = tell(&folder) {
+        let text = "the copy is made, but its server could not be told, whose metrics do not count it";
+        super::issue::warn(&[format!("{text}: {error}")]);
+    }
     Ok(())
+}
+
+/// Tells a server that there is a copy now, unless it has stopped meanwhile.
+fn tell(folder: &Path) -> Result<()> {
+    let Some(mut server) = Client::connect(folder)? else { return Ok(()) };
+    server.ask(&json!({ "command": "backup-made" })).map(drop)
 }
 
 /// A copy beside a server. It counts only when the server says afterwards that it held the file all the time, and ends

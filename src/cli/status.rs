@@ -20,7 +20,9 @@ use super::who::authorities;
 /// Most issuers of a mount that are looked at, and most lines of what ends next.
 const MOST: usize = 64;
 const SHOWN: usize = 10;
-/// Certificates of a mount that are asked for, those that end next, and how many of all mounts' are told.
+/// Certificates of a mount that are asked for, those that end next: as many as a server tells at a time, because those
+/// that are revoked are among them. How many of all mounts' are told.
+const LEAVES_ASKED: usize = 100;
 const LEAVES: usize = 20;
 const LEAVES_SHOWN: usize = 5;
 /// An authority that ends within this time is told as wrong, seconds.
@@ -208,19 +210,34 @@ impl Status {
 
     /// The certificates that end next and are not revoked.
     async fn leaves(&mut self, caller: &Caller, mount: &str) -> Result<()> {
-        let path = format!("{mount}certs/detailed?order=not_after&limit={LEAVES}");
-        let Some(found) = self.seen(caller, Question::list(&path)).await? else { return Ok(()) };
-        for (serial, info) in found["key_info"].as_object().into_iter().flatten() {
-            let text = |name: &str| info[name].as_str().unwrap_or_default().to_owned();
-            if info["revoked"] == true {
-                continue;
-            }
-            let ends = parse_rfc3339("not_after", &text("not_after"))?.unix_timestamp();
-            let other = || info["dns_names"][0].as_str().unwrap_or(serial).to_owned();
-            let name = Some(text("common_name")).filter(|name| !name.is_empty()).unwrap_or_else(other);
-            self.leaves.push(Leaf { ends, mount: mount.to_owned(), serial: serial.clone(), name });
+        let path = format!("{mount}certs/detailed?order=not_after&limit={LEAVES_ASKED}");
+        if let Some(found) = self.seen(caller, Question::list(&path)).await? {
+            self.note_leaves(mount, &found);
         }
         Ok(())
+    }
+
+    /// Those of a mount that a server has told.
+    fn note_leaves(&mut self, mount: &str, found: &Value) {
+        let (mut told, mut revoked) = (0, 0);
+        for (serial, info) in found["key_info"].as_object().into_iter().flatten() {
+            told += 1;
+            if info["revoked"] == true {
+                revoked += 1;
+                continue;
+            }
+            let text = |name: &str| info[name].as_str().unwrap_or_default().to_owned();
+            // An end that is no time of RFC 3339 says nothing about the others.
+            let Ok(ends) = parse_rfc3339("not_after", &text("not_after")) else { continue };
+            let other = || info["dns_names"][0].as_str().unwrap_or(serial).to_owned();
+            let name = Some(text("common_name")).filter(|name| !name.is_empty()).unwrap_or_else(other);
+            let (ends, mount) = (ends.unix_timestamp(), mount.to_owned());
+            self.leaves.push(Leaf { ends, mount, serial: serial.clone(), name });
+        }
+        if told >= LEAVES_ASKED && revoked == told {
+            self.notes
+                .push(format!("{mount}: the next {told} certificates to end are revoked, and the others not known"));
+        }
     }
 
     /// An authority that is there for other authorities needs no role.
@@ -336,5 +353,47 @@ fn span(seconds: i64) -> String {
         121..=7_200 => format!("{} min", seconds / 60),
         7_201..=172_800 => format!("{} h", seconds / 3_600),
         _ => format!("{} d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a server tells of so many certificates, the last of which are not revoked.
+    fn found(count: usize, live: usize) -> Value {
+        let info = |n: usize| {
+            let end = format!("2026-01-01T00:{:02}:{:02}Z", n / 60, n % 60);
+            (format!("{n:02x}"), json!({ "common_name": "", "not_after": end, "revoked": n + live < count }))
+        };
+        json!({ "key_info": (0..count).map(info).collect::<serde_json::Map<_, _>>() })
+    }
+
+    #[test]
+    fn leaves_behind_many_that_are_revoked_are_found() {
+        let mut status = Status::default();
+        status.note_leaves("pki/", &found(LEAVES_ASKED, 2));
+        status.sort_leaves();
+        let serials: Vec<&str> = status.leaves.iter().map(|leaf| leaf.serial.as_str()).collect();
+        assert_eq!((serials, status.notes.len()), (vec!["62", "63"], 0));
+    }
+
+    #[test]
+    fn a_mount_says_that_the_leaves_that_are_looked_at_are_all_revoked() {
+        let mut status = Status::default();
+        status.note_leaves("few/", &found(LEAVES_ASKED - 1, 0));
+        status.note_leaves("none/", &found(0, 0));
+        assert!(status.notes.is_empty() && status.leaves.is_empty(), "{:?}", status.notes);
+        status.note_leaves("many/", &found(LEAVES_ASKED, 0));
+        assert_eq!(status.notes, ["many/: the next 100 certificates to end are revoked, and the others not known"]);
+    }
+
+    #[test]
+    fn a_leaf_without_a_readable_end_hides_no_other() {
+        let mut status = Status::default();
+        let mut found = found(2, 2);
+        found["key_info"]["00"]["not_after"] = json!("");
+        status.note_leaves("pki/", &found);
+        assert_eq!(status.leaves.iter().map(|leaf| leaf.serial.as_str()).collect::<Vec<_>>(), ["01"]);
     }
 }

@@ -88,9 +88,37 @@ impl Drop for Line {
 
 /// The line of a request that belongs to no wire, and is answered at once: it is not measured.
 pub fn beside_the_wires(request: &HttpRequest, route: &'static RouteMeter, status: StatusCode) {
+    traffic::note(Instant::now());
+    in_passing(request, route, status);
+}
+
+/// The line of a request that keeps nobody from anything: whoever collects metrics comes every few seconds, and is no
+/// traffic.
+pub fn in_passing(request: &HttpRequest, route: &'static RouteMeter, status: StatusCode) {
     if access::is_on() {
-        let mut line = Line::begin(RequestId::of(request.headers()), route);
-        line.from = request.peer_addr().map(|peer| peer.ip().to_canonical());
-        line.write(status.as_u16());
+        let (started, id) = (Instant::now(), RequestId::of(request.headers()));
+        let from = request.peer_addr().map(|peer| peer.ip().to_canonical());
+        let (id, status) = (id.as_str(), status.as_u16());
+        Access { id, route, mount: "", caller: "", from, status, took: started.elapsed() }.log();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use actix_web::test::TestRequest;
+
+    use super::*;
+
+    #[test]
+    fn a_request_beside_the_wires_is_traffic_whether_or_not_it_leaves_a_line() {
+        assert!(!access::is_on(), "nobody has set up the log of this process");
+        let request = TestRequest::get().uri("/favicon.ico").to_http_request();
+        let route = Box::leak(Box::new(RouteMeter::new("server", "read", "none".to_owned())));
+        std::thread::sleep(Duration::from_millis(50));
+        let before = Instant::now();
+        beside_the_wires(&request, route, StatusCode::NOT_FOUND);
+        assert!(traffic::quiet_for() < Duration::from_millis(20) + before.elapsed());
     }
 }

@@ -16,6 +16,7 @@
 //! in the making by then goes to whoever waits for one of its size.
 
 mod lane;
+mod pace;
 mod stock;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,13 +28,14 @@ use tokio::sync::oneshot;
 
 use self::lane::{Job, Lane, Line};
 pub use self::lane::{Presence, Watch};
+use self::pace::{Pace, Spent, rest};
+use self::stock::Stock;
 pub use self::stock::StockSizes;
-use self::stock::{Pace, Stock};
 use super::local::{KeySpec, PrivateKey};
 use crate::documents::MountId;
 use crate::error::{Error, Result};
 use crate::telemetry;
-use crate::telemetry::traffic;
+use crate::telemetry::{outage, traffic};
 
 /// What each thread takes, in turns.
 const THREADS: [&[Lane]; 3] = [&[Lane::Small], &[Lane::Small, Lane::Medium], &[Lane::Medium, Lane::Large]];
@@ -41,18 +43,15 @@ const THREADS: [&[Lane]; 3] = [&[Lane::Small], &[Lane::Small, Lane::Medium], &[L
 /// last nothing, so that medium ones find it free.
 const FILLS: [&[Lane]; THREADS.len()] = [&[Lane::Small], &[Lane::Small, Lane::Medium], &[]];
 
+/// What goes on failing is one outage, and told once.
+const _: () = assert!(pace::AFTER_FAILURE.as_secs() < outage::QUIET.as_secs());
+
 /// How long no request may have begun or ended before a key is made for the stock.
 const QUIET: Duration = Duration::from_millis(50);
 
 /// How far the threads step back behind the workers.
 #[cfg(target_os = "linux")]
 const NICE: i32 = 19;
-
-/// A thread that was kept from a processor for this part of its work is in the way of others.
-const CROWDED: f64 = 0.1;
-/// How long it rests then: times what the key took, and at most.
-const REST: f64 = 3.0;
-const LONGEST_REST: Duration = Duration::from_secs(1);
 
 /// A handle to the pool; clones share it. The threads end when the last handle is gone.
 #[derive(Clone)]
@@ -175,10 +174,11 @@ impl Queue {
     /// A key of the stock.
     fn take(&self, spec: KeySpec) -> Option<PrivateKey> {
         let mut state = self.lock();
-        let was_full = state.stock.is_full();
+        let was_full = state.stock.has_all(spec);
         let key = state.stock.take(spec);
         drop(state);
-        // While it is not full the threads that fill it look by themselves.
+        // A thread that has nothing to fill sleeps until it is told. While keys of this size are missing, those that make
+        // them look by themselves.
         if was_full && key.is_some() {
             self.changed.notify_all();
         }
@@ -229,7 +229,7 @@ impl Queue {
                 catch_unwind(AssertUnwindSafe(|| make(spec)))
                     .unwrap_or_else(|_| Err(Error::internal("key generation panicked")))
             };
-            let rest = || rest(started.elapsed(), processor_time().saturating_sub(at_work));
+            let spent = || Spent { took: started.elapsed(), at_work: processor_time().saturating_sub(at_work) };
             match task {
                 Task::Answer(lane, job) => {
                     // The other lanes come first next time.
@@ -237,30 +237,40 @@ impl Queue {
                     answer(lane, job, started, make);
                     self.lock().at_work -= 1;
                     if rests {
-                        thread::sleep(rest());
+                        thread::sleep(rest(spent()));
                     }
                 }
                 Task::Fill(spec, abreast) => {
                     let key = make(spec);
-                    self.filled(spec, key, abreast, rest());
+                    self.filled(spec, key, abreast, spent());
                 }
             }
         }
     }
 
     /// Puts a key into the stock, and says when the next one may be begun.
-    fn filled(&self, spec: KeySpec, key: Result<PrivateKey>, abreast: usize, rest: Duration) {
+    fn filled(&self, spec: KeySpec, key: Result<PrivateKey>, abreast: usize, spent: Spent) {
         let mut state = self.lock();
-        match &key {
-            Ok(_) => state.pace.done(abreast, rest, Instant::now()),
-            Err(error) => {
+        let more = match &key {
+            Ok(_) => state.pace.done(abreast, spent, Instant::now()),
+            Err(_) => {
                 state.pace.failed(Instant::now());
-                tracing::error!("no key for the stock: {error}");
+                false
             }
-        }
-        let surplus = if state.closed { key.ok() } else { state.stock.end(spec, key.ok()) };
+        };
+        let (key, failure) = match key {
+            Ok(key) => (Some(key), None),
+            Err(error) => (None, Some(error)),
+        };
+        let surplus = if state.closed { key } else { state.stock.end(spec, key) };
         drop(state);
         drop(surplus);
+        if more {
+            self.changed.notify_all();
+        }
+        if let Some(error) = failure {
+            outage::keeps_failing("no key for the stock", &error);
+        }
     }
 }
 
@@ -272,7 +282,11 @@ impl State {
             let job = loop {
                 let Some(job) = self.lines[*lane as usize].next() else { break None };
                 match self.stock.take_late(job.spec) {
-                    Some(key) => drop(job.answer.send(Ok(key))),
+                    Some(key) => {
+                        note_wait(*lane, job.queued_at.elapsed());
+                        // A caller that left meanwhile drops the key.
+                        let _ = job.answer.send(Ok(key));
+                    }
                     None => break Some(job),
                 }
             };
@@ -287,23 +301,21 @@ impl State {
 
 /// Makes the key of a job, which was begun at `started`.
 fn answer(lane: Lane, job: Job, started: Instant, make: impl Fn(KeySpec) -> Result<PrivateKey>) {
-    let waited = started.duration_since(job.queued_at);
-    metrics::histogram!(telemetry::KEY_GENERATION_WAIT_SECONDS, "lane" => lane.name()).record(waited);
+    note_wait(lane, started.duration_since(job.queued_at));
     let key = make(job.spec);
     metrics::histogram!(telemetry::KEY_GENERATION_WORK_SECONDS, "lane" => lane.name()).record(started.elapsed());
     // A caller that left meanwhile drops the key.
     let _ = job.answer.send(key);
 }
 
+/// How long a caller waited in a lane until their key was begun, or came out of the stock.
+fn note_wait(lane: Lane, waited: Duration) {
+    metrics::histogram!(telemetry::KEY_GENERATION_WAIT_SECONDS, "lane" => lane.name()).record(waited);
+}
+
 fn measure(state: &State, lane: Lane) {
     let jobs = state.lines[lane as usize].len();
     metrics::gauge!(telemetry::KEY_GENERATION_QUEUE, "lane" => lane.name()).set(jobs as f64);
-}
-
-/// How long a thread rests after a key that took `took`, of which it was on a processor for `at_work`.
-fn rest(took: Duration, at_work: Duration) -> Duration {
-    let crowded = took.saturating_sub(at_work).as_secs_f64() > took.as_secs_f64() * CROWDED;
-    if crowded { took.mul_f64(REST).min(LONGEST_REST) } else { Duration::ZERO }
 }
 
 /// Processor time of the calling thread.

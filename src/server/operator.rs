@@ -48,8 +48,11 @@ const PAUSE: Duration = Duration::from_millis(100);
 type Command = for<'a> fn(&'a Context, &'a Value, &'a mut Conversation) -> LocalBoxFuture<'a, Result<Value>>;
 
 /// Every command, and the longest time that it may take.
-const COMMANDS: &[(&str, Duration, Command)] =
-    &[("backup", backup::LONGEST, backup::run), ("new-root-token", root_token::LONGEST, root_token::run)];
+const COMMANDS: &[(&str, Duration, Command)] = &[
+    ("backup", backup::LONGEST, backup::run),
+    ("backup-made", backup::LONGEST_WORD, backup::made),
+    ("new-root-token", root_token::LONGEST, root_token::run),
+];
 
 /// The socket of a server that runs. Nobody is heard any more once this has [ended](Self::end).
 pub(super) struct Socket {

@@ -4,10 +4,9 @@
 //! A key is in memory alone, goes to one caller, and is gone from here then. Whoever finds none waits for one as
 //! without a stock. Dropped keys are overwritten by the crypto library, which alone holds their parts.
 //!
-//! Who decides when: the pool looks whether anybody asks, [`Pace`] whether others need the processors.
+//! Who decides when: the pool looks whether anybody asks, [`Pace`](super::pace::Pace) whether others need the processors.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
 
 use super::lane::Lane;
 use crate::keys::local::{KeySpec, PrivateKey};
@@ -17,13 +16,6 @@ use crate::telemetry;
 const SPECS: [KeySpec; 3] = [KeySpec::RSA_2048, KeySpec::RSA_3072, KeySpec::RSA_4096];
 /// Their sizes, as the labels of metrics.
 const BITS: [&str; SPECS.len()] = ["2048", "3072", "4096"];
-
-/// How many keys are made at the same time, at most.
-const ABREAST: usize = 2;
-/// After so many keys that nobody was in the way of, one more is made at the same time.
-const EASY: u32 = 8;
-/// How long no key is begun after one that could not be made.
-const AFTER_FAILURE: Duration = Duration::from_secs(5);
 
 /// How many RSA keys of each size are kept ready; 0 is none. The default is no stock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,9 +87,9 @@ impl Stock {
         Some(key)
     }
 
-    /// Whether nothing is to be made.
-    pub(super) fn is_full(&self) -> bool {
-        self.0.iter().all(Shelf::is_full)
+    /// Whether there are as many keys of this kind as are wanted, those in the making counted.
+    pub(super) fn has_all(&self, spec: KeySpec) -> bool {
+        SPECS.iter().position(|kept| *kept == spec).is_none_or(|n| self.0[n].is_full())
     }
 
     /// How many keys are being made.
@@ -135,60 +127,6 @@ impl Stock {
 
     fn measure(&self, n: usize) {
         metrics::gauge!(telemetry::RSA_KEY_STOCK, "bits" => BITS[n]).set(self.0[n].ready.len() as f64);
-    }
-}
-
-/// How much of the machine the stock may have: one core after the other while nobody else wants them, less when a
-/// key had to wait for a processor. Then the threads were in the way of others, whom this process does not see.
-pub(super) struct Pace {
-    /// Keys at the same time, at most: no more than there are processors.
-    limit: usize,
-    /// Keys at the same time, for now.
-    abreast: usize,
-    /// Keys in a row that did not have to wait.
-    easy: u32,
-    /// When the next may begin.
-    from: Option<Instant>,
-}
-
-impl Pace {
-    /// On so many processors.
-    pub(super) fn on(processors: usize) -> Self {
-        let limit = processors.clamp(1, ABREAST);
-        Self { limit, abreast: limit, easy: 0, from: None }
-    }
-
-    /// How many keys may be in the making at the same time.
-    pub(super) fn abreast(&self) -> usize {
-        self.abreast
-    }
-
-    /// How long no key may be begun yet.
-    pub(super) fn pause(&self, now: Instant) -> Option<Duration> {
-        self.from.map(|from| from.saturating_duration_since(now)).filter(|left| !left.is_zero())
-    }
-
-    /// A key is done that was begun while `abreast` of them could be; a thread that makes keys for callers would
-    /// `rest` so long now.
-    pub(super) fn done(&mut self, abreast: usize, rest: Duration, now: Instant) {
-        if rest.is_zero() {
-            self.easy += 1;
-            if self.easy >= EASY && self.abreast < self.limit {
-                (self.abreast, self.easy) = (self.abreast + 1, 0);
-            }
-            return;
-        }
-        self.easy = 0;
-        // With several at the same time they may have been in each other's way, and nobody else's.
-        match abreast {
-            ..=1 => self.from = Some(now + rest),
-            several => self.abreast = self.abreast.min(several - 1),
-        }
-    }
-
-    /// A key could not be made.
-    pub(super) fn failed(&mut self, now: Instant) {
-        self.from = Some(now + AFTER_FAILURE);
     }
 }
 

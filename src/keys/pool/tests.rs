@@ -47,11 +47,7 @@ async fn soon(call: Call<'_>) -> Result<PrivateKey> {
 }
 
 #[test]
-fn a_thread_rests_only_after_it_was_in_the_way_and_never_for_long() {
-    let ms = Duration::from_millis;
-    assert_eq!(rest(ms(60), ms(58)), Duration::ZERO);
-    assert_eq!(rest(ms(100), ms(60)), ms(300));
-    assert_eq!(rest(ms(9000), ms(60)), LONGEST_REST);
+fn a_thread_that_works_has_time_on_a_processor() {
     let before = processor_time();
     while processor_time() == before {
         std::hint::black_box(before);

@@ -5,6 +5,9 @@
 //! moment. The answer to the second line says that the file was held all the time; without it the copy is worth
 //! nothing. The server itself reads and writes nothing for it.
 //!
+//! When the copy is whole, on disk and has its name, the caller says `{"command": "backup-made"}`: until then there is no
+//! backup to be told of.
+//!
 //! A log that is not moved grows. So nobody holds the file for longer than an hour, nor when the disk gets full.
 
 use std::time::{Duration, Instant};
@@ -20,6 +23,8 @@ use crate::telemetry::BACKUP_LAST_SUCCESS;
 
 /// Longest time for which the file is held.
 pub(super) const LONGEST: Duration = Duration::from_secs(3600);
+/// Longest time for which a word about a copy is worked at.
+pub(super) const LONGEST_WORD: Duration = Duration::from_secs(5);
 /// Between two signs of life, and two looks at the disk.
 const BEAT: Duration = Duration::from_secs(5);
 
@@ -40,10 +45,22 @@ pub(super) fn run<'a>(
             return Err(Error::malformed("release: is what comes after a copy"));
         }
         drop(held);
-        let now = context.shared.clock.now();
-        metrics::gauge!(BACKUP_LAST_SUCCESS).set(now.unix_timestamp() as f64);
         tracing::info!(seconds = started.elapsed().as_secs(), "the database file was held for a backup");
         Ok(json!({ "held": true }))
+    }
+    .boxed_local()
+}
+
+/// Takes note of a copy that is there.
+pub(super) fn made<'a>(
+    context: &'a Context,
+    _: &'a Value,
+    _: &'a mut Conversation,
+) -> LocalBoxFuture<'a, Result<Value>> {
+    async move {
+        let now = context.shared.clock.now();
+        metrics::gauge!(BACKUP_LAST_SUCCESS).set(now.unix_timestamp() as f64);
+        Ok(json!({ "noted": true }))
     }
     .boxed_local()
 }

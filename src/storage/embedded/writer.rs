@@ -58,10 +58,7 @@ impl Writer {
         self.db = Some(connection::writer(&self.path)?);
         reads.resume(&self.path).map_err(failed)?;
         self.checkpoints.resume();
-        let why = "a sync has failed: the log is read again and all of it will be moved once more";
-        if let Some(why) = telemetry::outage::OTHERS.told(why, why.to_owned()) {
-            tracing::warn!("{why}");
-        }
+        tracing::warn!("a sync has failed: the log is read again and all of it will be moved once more");
         Ok(())
     }
 

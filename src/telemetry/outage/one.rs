@@ -5,14 +5,14 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long nothing may fail before an outage is over.
-const QUIET: Duration = Duration::from_secs(5);
+pub(crate) const QUIET: Duration = Duration::from_secs(5);
 /// How long at most, for one that comes back.
 const LONGEST_QUIET: Duration = Duration::from_secs(120);
 /// An outage that begins this long after the last one is that one.
 const SAME: Duration = Duration::from_secs(60);
 
 /// Whether something fails at present, and what was said of it.
-pub struct Outage {
+pub(super) struct Outage {
     on: AtomicBool,
     state: Mutex<State>,
 }
@@ -36,8 +36,11 @@ struct Now {
 /// An outage that is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Over {
+    /// From the first failure to the last.
     pub(super) seconds: u64,
     pub(super) failures: u64,
+    /// Seconds since the last.
+    pub(super) quiet: u64,
 }
 
 impl Outage {
@@ -47,27 +50,8 @@ impl Outage {
     }
 
     /// Whether it is on.
-    pub fn is_on(&self) -> bool {
+    pub(super) fn is_on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
-    }
-
-    /// To be called with every failure, and why.
-    pub fn fails(&self, why: &str) {
-        if self.note(Instant::now()) {
-            tracing::error!(
-                "the store fails: {why}; what needs it is answered 503 meanwhile, and this is not said again until it \
-                 is over"
-            );
-        } else {
-            tracing::debug!("the store fails: {why}");
-        }
-    }
-
-    /// To be called now and then while the store answers.
-    pub fn answers(&self) {
-        if let Some(Over { seconds, failures }) = self.over(Instant::now()) {
-            tracing::warn!(seconds, failures, "the store answers again: the outage is over");
-        }
     }
 
     /// Counts a failure; whether it is the first.
@@ -94,7 +78,8 @@ impl Outage {
         let over = state.now.take_if(|outage| now.saturating_duration_since(outage.last) >= quiet)?;
         state.ended = Some(now);
         self.on.store(false, Ordering::Relaxed);
-        Some(Over { seconds: (over.last - over.began).as_secs(), failures: over.failures })
+        let quiet = now.saturating_duration_since(over.last).as_secs();
+        Some(Over { seconds: (over.last - over.began).as_secs(), failures: over.failures, quiet })
     }
 
     /// Whether the last one is so long ago that another would be a new one.
@@ -119,7 +104,7 @@ mod tests {
             assert_eq!(outage.over(at(second)), None, "the store answers some and not others");
         }
         assert_eq!(outage.over(at(604)), None);
-        assert_eq!(outage.over(at(605)), Some(Over { seconds: 600, failures: 601 }));
+        assert_eq!(outage.over(at(605)), Some(Over { seconds: 600, failures: 601, quiet: 5 }));
         assert!(!outage.is_on());
         assert_eq!(outage.over(at(700)), None);
     }

@@ -27,35 +27,42 @@ pub struct Others {
 }
 
 impl Others {
-    const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self { any: AtomicBool::new(false), outages: Mutex::new(BTreeMap::new()) }
     }
 
     /// To be called with every failure of `what`, and why: what is to be said of it, if anything.
     pub fn told(&self, what: &str, why: String) -> Option<String> {
-        if self.note(what, Instant::now()) {
-            return Some(format!("{why}; not said again until it is over"));
+        match self.note(what, Instant::now()) {
+            Some(Named::Itself) => Some(format!("{why}; not said again until it is over")),
+            Some(Named::Rest) => Some(format!(
+                "{REST} fails: {why}; neither that nor what else fails beside what was \
+                 told is said until it is over"
+            )),
+            None => {
+                tracing::debug!("{why}");
+                None
+            }
         }
-        tracing::debug!("{why}");
-        None
     }
 
     /// To be called every few seconds.
     pub fn look(&self) {
-        for (what, Over { seconds, failures }) in self.over(Instant::now()) {
-            tracing::warn!(seconds, failures, "{what}: no such failure any more");
+        for (what, over) in self.over(Instant::now()) {
+            let Over { seconds, failures, .. } = over;
+            tracing::warn!(seconds, failures, "{}", end(&what, over));
         }
     }
 
-    /// Counts a failure; whether it is the first.
-    fn note(&self, what: &str, now: Instant) -> bool {
+    /// Counts a failure; of the first, under what name its end will be told.
+    fn note(&self, what: &str, now: Instant) -> Option<Named> {
         let mut outages = self.outages.lock().unwrap_or_else(PoisonError::into_inner);
         self.any.store(true, Ordering::Relaxed);
         if let Some(outage) = outages.get(what) {
-            return outage.note(now);
+            return outage.note(now).then_some(Named::Itself);
         }
-        let what = if outages.len() < MOST { what } else { REST };
-        outages.entry(what.to_owned()).or_insert_with(Outage::new).note(now)
+        let (what, named) = if outages.len() < MOST { (what, Named::Itself) } else { (REST, Named::Rest) };
+        outages.entry(what.to_owned()).or_insert_with(Outage::new).note(now).then_some(named)
     }
 
     /// Those that are over by now. They are remembered until they would no longer count as the same.
@@ -71,6 +78,20 @@ impl Others {
     }
 }
 
+/// What an outage is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Named {
+    /// By its own text.
+    Itself,
+    /// As one of the [`REST`].
+    Rest,
+}
+
+/// What is said in the end. Perhaps nobody has asked for it either.
+fn end(what: &str, over: Over) -> String {
+    format!("{what}: has not failed for {} s", over.quiet)
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -83,7 +104,7 @@ mod tests {
         for second in 0..800 {
             let now = start + Duration::from_secs(second);
             if second < 600 {
-                lines.extend(failing(second).into_iter().filter(|what| others.note(what, now)));
+                lines.extend(failing(second).into_iter().filter(|what| others.note(what, now).is_some()));
             }
             if second % 5 == 0 {
                 lines.extend(others.over(now).into_iter().map(|(what, over)| format!("{what}: over {over:?}")));
@@ -97,7 +118,10 @@ mod tests {
     #[test]
     fn ten_minutes_of_failures_are_one_line_and_one_that_says_that_they_are_over() {
         let told = lines(|_| vec!["key: away".to_owned(); 100]);
-        assert_eq!(told, ["key: away".to_owned(), "key: away: over Over { seconds: 599, failures: 60000 }".to_owned()]);
+        assert_eq!(
+            told,
+            ["key: away".to_owned(), "key: away: over Over { seconds: 599, failures: 60000, quiet: 6 }".to_owned()]
+        );
     }
 
     #[test]
@@ -113,6 +137,25 @@ mod tests {
             let told = lines(|second| if second % every == 0 { vec!["key".to_owned()] } else { Vec::new() });
             assert!(told.len() > 1 && told.len() < 20, "{every}: {told:?}");
         }
+    }
+
+    #[test]
+    fn one_that_is_told_among_the_rest_is_called_that_at_its_begin_and_at_its_end() {
+        let (others, start) = (Others::new(), Instant::now());
+        let told = |part: usize| others.told(&format!("part {part}"), format!("part {part} (away)"));
+        for part in 0..MOST {
+            assert_eq!(told(part).unwrap(), format!("part {part} (away); not said again until it is over"));
+        }
+        let first = told(MOST).unwrap();
+        assert!(first.starts_with(&format!("{REST} fails: part {MOST} (away); neither that nor")), "{first}");
+        assert_eq!((told(MOST), told(MOST + 1), told(0)), (None, None, None));
+        let ends: Vec<String> =
+            others.over(start + Duration::from_secs(9)).into_iter().map(|(what, over)| end(&what, over)).collect();
+        assert_eq!(ends.len(), MOST + 1);
+        let rest = ends.iter().find(|end| end.starts_with(REST)).unwrap();
+        // Whether it would fail now is not known.
+        let seconds = rest.strip_prefix("something else: has not failed for ").and_then(|end| end.strip_suffix(" s"));
+        assert!(["8", "9"].contains(&seconds.unwrap()), "{rest}");
     }
 
     #[test]

@@ -180,6 +180,10 @@ async fn the_metrics_say_when_a_backup_last_succeeded() {
         line.unwrap().parse::<i64>().unwrap()
     };
     assert_eq!(last().await, 0);
+    // A file that was held is no copy yet: whoever copied it may have no room for it.
+    let heard = said(&folder, b"{\"command\":\"backup\"}\n{\"release\":true}\n");
+    assert_eq!(heard, "{\"result\":{\"held\":true}}\n".repeat(2));
+    assert_eq!(last().await, 0);
     let before = Clock::system().now().unix_timestamp();
     backup(&folder, &copy).unwrap();
     let made = last().await;

@@ -26,6 +26,13 @@ AT=0 UNIT=
 trap 'echo "a command of the block at line $AT failed" >&2' ERR
 trap 'status=$?; trap - ERR; kill $(jobs -p) 2>/dev/null || true; wait; exit $status' EXIT
 runuser() { shift 3; "$@"; }
+install() {
+    local left=()
+    while [ $# -gt 0 ]; do
+        case $1 in -o | -g) shift 2 ;; *) left+=("$1"); shift ;; esac
+    done
+    command install "${left[@]}"
+}
 systemctl() {
     case $1 in
     reload) kill -HUP "$UNIT" ;;

@@ -2,16 +2,20 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 
 use super::*;
 use crate::documents::MountId;
 use crate::error::{Error, Result};
+use crate::keys::pool::pace::Spent;
 use crate::keys::pool::{KeyPool, Task, Watch};
+use crate::telemetry;
 
 const HERE: MountId = MountId(1);
 const LONG: Duration = Duration::from_secs(3600);
+const AT_ONCE: Spent = Spent { took: Duration::ZERO, at_work: Duration::ZERO };
 
 fn sizes(rsa_2048: usize, rsa_3072: usize, rsa_4096: usize) -> StockSizes {
     StockSizes { rsa_2048, rsa_3072, rsa_4096 }
@@ -145,6 +149,46 @@ async fn a_key_in_the_making_for_the_stock_goes_to_whoever_waits_for_one_of_its_
 }
 
 #[test]
+fn a_key_that_was_taken_is_made_again_while_a_larger_one_is_in_the_making() {
+    let pool = quiet();
+    let (begun, ends) = stepped(&pool);
+    pool.stock(sizes(1, 0, 0));
+    assert!(begun.recv().unwrap() == KeySpec::RSA_2048);
+    ends[0].send(()).unwrap();
+    assert!(soon(|| ready(&pool) == [1, 0, 0]));
+    // One thread makes a key of 3072 bits, and the next would be another; the one for small keys has nothing to do.
+    pool.stock(sizes(1, 2, 0));
+    assert!(begun.recv().unwrap() == KeySpec::RSA_3072);
+    thread::sleep(Duration::from_millis(100));
+    assert!(at_once(&pool, KeySpec::RSA_2048).is_some());
+    let next = begun.recv_timeout(Duration::from_secs(10));
+    assert!(next.expect("nobody was told that one is missing") == KeySpec::RSA_2048);
+    ends[2].send(()).unwrap();
+    assert!(soon(|| ready(&pool) == [1, 0, 0]));
+}
+
+#[test]
+fn how_long_a_caller_waited_for_a_key_of_the_stock_is_measured() {
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    metrics::with_local_recorder(&recorder, || {
+        let pool = quiet();
+        pool.stock(sizes(1, 0, 0));
+        let queue = &pool.0.0;
+        let small = &[Lane::Small];
+        assert!(matches!(queue.next(small, small), Some(Task::Fill(..))));
+        let mut call = Box::pin(pool.generate(KeySpec::RSA_2048, HERE, &Watch::ALWAYS));
+        assert!((&mut call).now_or_never().is_none());
+        queue.filled(KeySpec::RSA_2048, cheap(KeySpec::RSA_2048), 1, AT_ONCE);
+        // The caller has it, and the thread goes on to the next one.
+        assert!(matches!(queue.next(small, small), Some(Task::Fill(..))));
+        assert!(call.now_or_never().unwrap().is_ok());
+    });
+    let page = recorder.handle().render();
+    let counted = format!("{}_count{{lane=\"small\"}} 1", telemetry::KEY_GENERATION_WAIT_SECONDS);
+    assert!(page.contains(&counted), "{page}");
+}
+
+#[test]
 fn a_thread_that_fills_turns_to_callers_after_one_key_and_fills_on_when_they_are_served() {
     let pool = KeyPool::idle_with(|| LONG, 1);
     let queue = &pool.0.0;
@@ -155,14 +199,14 @@ fn a_thread_that_fills_turns_to_callers_after_one_key_and_fills_on_when_they_are
     assert!((&mut call).now_or_never().is_none());
     assert!(queue.pause(&queue.lock()).is_some(), "a caller waits");
     let Some(Task::Answer(_, job)) = queue.next(&[Lane::Small], &[Lane::Small]) else { panic!("the caller is first") };
-    queue.filled(KeySpec::RSA_2048, cheap(KeySpec::RSA_2048), 1, Duration::ZERO);
+    queue.filled(KeySpec::RSA_2048, cheap(KeySpec::RSA_2048), 1, AT_ONCE);
     assert!(queue.pause(&queue.lock()).is_some(), "a key for a caller is in the making");
     let _ = job.answer.send(cheap(job.spec));
     queue.lock().at_work -= 1;
     assert!(queue.pause(&queue.lock()).is_none());
     assert!(call.now_or_never().unwrap().is_ok());
     assert!(fill(queue.next(&[Lane::Small], &[Lane::Small])));
-    assert!(queue.lock().stock.is_full());
+    assert!(queue.lock().stock.has_all(KeySpec::RSA_2048));
 }
 
 #[test]
@@ -176,7 +220,7 @@ fn threads_fill_what_their_lanes_allow_small_keys_first_and_never_large_ones() {
         assert!(stock.missing(second) == Some(spec));
         stock.begin(spec);
     }
-    assert!(stock.missing(second).is_none() && stock.is_full() && stock.making() == 3);
+    assert!(stock.missing(second).is_none() && SPECS.iter().all(|spec| stock.has_all(*spec)) && stock.making() == 3);
     assert!(stock.end(KeySpec::RSA_3072, None).is_none());
     assert!(stock.missing(first).is_none() && stock.missing(second) == Some(KeySpec::RSA_3072));
     drop(stock.keep(sizes(0, 1, 1)));
@@ -202,33 +246,9 @@ fn a_key_that_cannot_be_made_is_tried_again_later_and_ends_no_thread() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let mut ask = || runtime.block_on(pool.generate(KeySpec::RSA_2048, HERE, &Watch::ALWAYS)).is_ok();
     assert!(soon(&mut ask) && ask());
-    pool.0.0.lock().pace.from = None;
+    pool.0.0.lock().pace.start_now();
     pool.stock(sizes(1, 0, 0));
     assert!(soon(|| ready(&pool) == [1, 0, 0]));
-}
-
-#[test]
-fn filling_keeps_to_what_others_leave() {
-    let (now, rest) = (Instant::now(), Duration::from_millis(200));
-    let mut pace = Pace::on(8);
-    assert_eq!((pace.abreast(), pace.pause(now)), (2, None));
-    assert_eq!((Pace::on(1).abreast(), Pace::on(0).abreast()), (1, 1));
-    // Both were in the way of somebody, perhaps of each other: one is left.
-    pace.done(2, rest, now);
-    pace.done(2, rest, now);
-    assert_eq!((pace.abreast(), pace.pause(now)), (1, None));
-    // Alone and still in the way: none for a while.
-    pace.done(1, rest, now);
-    assert_eq!(pace.pause(now + rest / 2), Some(rest / 2));
-    assert_eq!(pace.pause(now + rest), None);
-    (1..EASY).for_each(|_| pace.done(1, Duration::ZERO, now));
-    assert_eq!(pace.abreast(), 1);
-    pace.done(1, Duration::ZERO, now);
-    assert_eq!(pace.abreast(), 2);
-    (0..EASY).for_each(|_| pace.done(2, Duration::ZERO, now));
-    assert_eq!(pace.abreast(), 2, "no more than the limit");
-    pace.failed(now);
-    assert_eq!(pace.pause(now), Some(AFTER_FAILURE));
 }
 
 /// The end of a server waits for nothing.
