@@ -1,6 +1,6 @@
 //! A server in Vault's shape for the tests, on a socket of its own: mounts, a root, roles, policies, tokens, `issue`,
 //! `sign`, `revoke`, lists and CRLs, as little of each as a client of them can tell. It is strict about what it is asked: the
-//! header of the token, the mount and the role have to be right.
+//! header of the token, the mount and the role have to be right. Serials are stored with hyphens and shown with colons.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read as _, Write as _};
@@ -9,6 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+
+/// How the tokens begin that are made.
+pub(crate) const MADE: &str = "s.made-for-the-run-";
 
 /// What the double is like.
 #[derive(Clone)]
@@ -21,11 +24,25 @@ pub(crate) struct Shape {
     pub(crate) ready: Vec<&'static str>,
     /// How long an answer takes to a request of a number.
     pub(crate) delay: fn(u64) -> Duration,
+    /// Lists have pages: `after` is held against what is stored, octet by octet. Else they are given whole.
+    pub(crate) pages: bool,
+    /// All certificates have expired: whoever revokes one is answered with success and a warning.
+    pub(crate) expired: bool,
+    /// What is issued is not stored.
+    pub(crate) forgets: bool,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        Self { header: "X-Vault-Token", token: "root", ready: Vec::new(), delay: |_| Duration::ZERO }
+        Self {
+            header: "X-Vault-Token",
+            token: "root",
+            ready: Vec::new(),
+            delay: |_| Duration::ZERO,
+            pages: false,
+            expired: false,
+            forgets: false,
+        }
     }
 }
 
@@ -84,10 +101,25 @@ impl Double {
         state.mounts.get(mount).map_or((0, 0), |mount| (mount.certificates.len(), mount.revoked.len()))
     }
 
+    /// Gives a mount so many certificates, the first of which are revoked.
+    pub(crate) fn hold(&self, mount: &str, certificates: usize, revoked: usize) {
+        let mut state = self.state.lock().unwrap();
+        let mount = state.mounts.entry(mount.to_owned()).or_default();
+        mount.root = true;
+        mount.certificates.extend((0..certificates).map(|n| serial(1 << 20 | n)));
+        mount.revoked.extend((0..revoked).map(|n| serial(1 << 20 | n)));
+    }
+
     /// Whether a mount builds its CRLs by the timer.
     pub(crate) fn auto_rebuild(&self, mount: &str) -> bool {
         self.state.lock().unwrap().mounts[mount].auto_rebuild
     }
+}
+
+/// A serial number as it is stored.
+fn serial(number: usize) -> String {
+    let [.., a, b, c] = number.to_be_bytes();
+    format!("17-{a:02x}-{b:02x}-{c:02x}")
 }
 
 fn serve(stream: TcpStream, state: &Mutex<State>, shape: &Shape) {
@@ -117,7 +149,7 @@ fn serve(stream: TcpStream, state: &Mutex<State>, shape: &Shape) {
             let mut state = state.lock().unwrap();
             state.asked.push(format!("{method} {path}"));
             let body = serde_json::from_slice(&body).unwrap_or_default();
-            (state.asked.len() as u64 - 1, answer(&mut state, &method, &path, &token, &body))
+            (state.asked.len() as u64 - 1, answer(&mut state, shape, &method, &path, &token, &body))
         };
         std::thread::sleep((shape.delay)(number));
         let head = format!("HTTP/1.1 {status} Any\r\nContent-Length: {}\r\n\r\n", answer.len());
@@ -127,10 +159,17 @@ fn serve(stream: TcpStream, state: &Mutex<State>, shape: &Shape) {
     }
 }
 
-fn answer(state: &mut State, method: &str, path: &str, token: &str, body: &Value) -> (u16, Vec<u8>) {
+fn answer(
+    state: &mut State,
+    shape: &Shape,
+    method: &str,
+    path: &str,
+    token: &str,
+    body: &Value,
+) -> (u16, Vec<u8>) {
     let json = |status, value: Value| (status, value.to_string().into_bytes());
     let refused = |status, cause: &str| json(status, json!({ "errors": [cause] }));
-    let (path, _) = path.split_once('?').unwrap_or((path, ""));
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let Some(path) = path.strip_prefix("/v1/") else { return refused(404, "no such path") };
     let mount = state.mounts.keys().find(|name| path.starts_with(&format!("{name}/"))).cloned();
     let of_mount = mount.as_deref().map(|name| &path[name.len() + 1..]);
@@ -143,7 +182,7 @@ fn answer(state: &mut State, method: &str, path: &str, token: &str, body: &Value
         _ if !state.tokens.contains(token) => return refused(403, "permission denied"),
         _ => {}
     }
-    let serial = format!("17-{:04x}", state.asked.len());
+    let serial = serial(state.asked.len());
     match (method, &path.split('/').collect::<Vec<_>>()[..]) {
         ("GET", ["sys", "mounts"]) => {
             let mounts: BTreeMap<String, Value> =
@@ -156,7 +195,7 @@ fn answer(state: &mut State, method: &str, path: &str, token: &str, body: &Value
         }
         ("POST", ["sys", "policies", "acl", _]) => return (204, Vec::new()),
         ("POST", ["auth", "token", "create"]) => {
-            let token = format!("s.{}", state.tokens.len());
+            let token = format!("{MADE}{}", state.tokens.len());
             state.tokens.insert(token.clone());
             return json(200, json!({ "auth": { "client_token": token } }));
         }
@@ -166,14 +205,20 @@ fn answer(state: &mut State, method: &str, path: &str, token: &str, body: &Value
         return refused(404, "no handler for route");
     };
     let certified = |mount: &mut Mount| {
-        mount.certificates.insert(serial.clone());
+        if !shape.forgets {
+            mount.certificates.insert(serial.clone());
+        }
         let certificate = "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n";
-        json(200, json!({ "data": { "certificate": certificate, "serial_number": serial } }))
+        json(200, json!({ "data": { "certificate": certificate, "serial_number": serial.replace('-', ":") } }))
     };
-    let list = |serials: &BTreeSet<String>| match serials.is_empty() {
-        true => refused(404, "nothing"),
-        // Without pages: whoever asks for more gets the same again.
-        false => json(200, json!({ "data": { "keys": serials } })),
+    let list = |serials: &BTreeSet<String>| {
+        let asked = |name: &str| query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+        let (after, limit) = (asked("after").unwrap_or_default(), asked("limit").and_then(|text| text.parse().ok()));
+        // Without pages whoever asks for more gets the same again.
+        let (after, limit) = if shape.pages { (after, limit.unwrap_or(usize::MAX)) } else { ("", usize::MAX) };
+        let page = serials.iter().filter(|serial| serial.as_str() > after).take(limit);
+        let keys: Vec<String> = page.map(|serial| serial.replace('-', ":")).collect();
+        if keys.is_empty() { refused(404, "nothing") } else { json(200, json!({ "data": { "keys": keys } })) }
     };
     match (method, &rest.split('/').collect::<Vec<_>>()[..]) {
         ("POST", ["root", "generate", "internal"]) => {
@@ -188,8 +233,11 @@ fn answer(state: &mut State, method: &str, path: &str, token: &str, body: &Value
         ("POST", ["issue", _]) if mount.root => certified(mount),
         ("POST", ["sign", _]) if mount.root && body["csr"].is_string() => certified(mount),
         ("POST", ["revoke"]) => {
-            let serial = body["serial_number"].as_str().unwrap_or_default();
-            if !mount.certificates.contains(serial) || !mount.revoked.insert(serial.to_owned()) {
+            let serial = body["serial_number"].as_str().unwrap_or_default().replace(':', "-");
+            if shape.expired {
+                return json(200, json!({ "data": null, "warnings": ["certificate already expired"] }));
+            }
+            if !mount.certificates.contains(&serial) || !mount.revoked.insert(serial) {
                 return refused(400, "no such certificate, or revoked");
             }
             json(200, json!({ "data": { "revocation_time": 1 } }))
@@ -287,9 +335,10 @@ mod tests {
         assert_eq!((double.stock("pki"), double.auto_rebuild("pki")), ((60, 20), false));
         // Filled once, it stays; and what there is to revoke is not issued again.
         assert_eq!(preload::fill(&open.place(), wanted, None, true).await.unwrap(), wanted);
-        assert_eq!(preload::to_revoke(&open.place(), 30, None, true).await.unwrap().len(), 30);
+        assert_eq!(preload::to_revoke(&open.place(), 30, None, true).await.unwrap().0.len(), 30);
         assert_eq!(double.stock("pki").0, 60);
-        assert_eq!(preload::to_revoke(&open.place(), 50, None, true).await.unwrap().len(), 50);
+        let (bodies, issued) = preload::to_revoke(&open.place(), 50, None, true).await.unwrap();
+        assert_eq!((bodies.len(), issued), (50, 10));
         assert_eq!(double.stock("pki").0, 70);
     }
 

@@ -183,11 +183,11 @@ impl Issuer {
     async fn make(&self, client: &mut Client) -> Result<String, String> {
         let mount = self.mount;
         client.must(&format!("/v1/sys/mounts/{mount}"), &json!({ "type": "pki" })).await?;
-        let tuned = json!({ "max_lease_ttl": "8760h", "allowed_managed_keys": self.allowed });
+        let tuned = json!({ "max_lease_ttl": scenario::ROOT_TTL, "allowed_managed_keys": self.allowed });
         client.must(&format!("/v1/sys/mounts/{mount}/tune"), &tuned).await?;
         let mut root = self.key.clone();
         root["common_name"] = "Load root".into();
-        root["ttl"] = "8760h".into();
+        root["ttl"] = scenario::ROOT_TTL.into();
         let made = client.must(&format!("/v1/{mount}/root/generate/{}", self.way), &root).await?;
         let key = made["data"]["key_id"].as_str().ok_or("a root without a key was made")?;
         let path = format!("/v1/{mount}/key/{key}");

@@ -18,7 +18,11 @@ const CSRS: usize = 256;
 const ROLE: &str = "load";
 const RSA: &str = "-rsa";
 /// Life of a root that is made here, and of the mount's certificates at most.
-const ROOT_TTL: &str = "87600h";
+pub(crate) const ROOT_TTL: &str = "87600h";
+/// Life of what is asked for from a root of somebody else's, which may itself not live for long.
+const SHORT_TTL: &str = "24h";
+/// How much longer than a run its token lives, seconds.
+const TOKEN_BESIDE: u64 = 3600;
 
 /// A run.
 #[derive(Clone)]
@@ -63,6 +67,17 @@ impl Plan {
         self.prepared.then(|| self.role())
     }
 
+    /// Life of the certificates: where the mount is made here, a run on the same store months later finds them valid,
+    /// and can revoke them.
+    fn ttl(&self) -> &'static str {
+        if self.prepared { SHORT_TTL } else { preload::TTL }
+    }
+
+    /// Life of the token that asks: the run, and time enough for what is made before it and answered after it.
+    fn token_ttl(&self) -> String {
+        format!("{}s", self.seconds.saturating_add(TOKEN_BESIDE))
+    }
+
     fn name(&self) -> String {
         format!("{} {}", self.key_type, self.key_bits)
     }
@@ -97,16 +112,16 @@ async fn workload(plan: &Plan, admin: &Place<'_>) -> Result<(String, Vec<Class>)
         }
         Scenario::Login => open(login::prepare(admin, clients).await?.0),
         Scenario::Issue | Scenario::Mixed => {
-            let mut classes = vec![issuing(plan.name(), clients, admin.mount, plan.role(), "24h")];
+            let mut classes = vec![issuing(plan.name(), clients, admin.mount, plan.role(), plan.ttl())];
             if plan.scenario == Scenario::Mixed {
                 let role = format!("{}{RSA}", plan.role());
-                classes.push(issuing("rsa 2048".to_owned(), plan.rsa_clients, admin.mount, &role, "24h"));
+                classes.push(issuing("rsa 2048".to_owned(), plan.rsa_clients, admin.mount, &role, plan.ttl()));
             }
             (prepare(plan, admin).await?, classes)
         }
         Scenario::Sign => {
             let bodies = (0..CSRS)
-                .map(|i| csr(plan, i).map(|csr| Bytes::from(json!({ "csr": csr, "ttl": "24h" }).to_string())))
+                .map(|i| csr(plan, i).map(|csr| Bytes::from(json!({ "csr": csr, "ttl": plan.ttl() }).to_string())))
                 .collect::<Result<_, _>>()?;
             let (name, path) = (plan.name(), admin.path(&format!("sign/{}", plan.role())));
             let method = Method::POST;
@@ -126,7 +141,7 @@ async fn workload(plan: &Plan, admin: &Place<'_>) -> Result<(String, Vec<Class>)
 
 /// What a `revoke` run sends, after the mount was told when to build its CRLs.
 async fn serials(plan: &Plan, admin: &Place<'_>) -> Result<Vec<Bytes>, String> {
-    let serials = preload::to_revoke(admin, plan.requests, plan.preload_role(), plan.quiet).await?;
+    let (serials, _) = preload::to_revoke(admin, plan.requests, plan.preload_role(), plan.quiet).await?;
     if !plan.prepared {
         preload::auto_rebuild(&mut admin.connect().await?, admin.mount, plan.auto_rebuild).await?;
     }
@@ -150,7 +165,8 @@ pub(crate) async fn prepare(plan: &Plan, admin: &Place<'_>) -> Result<String, St
         policy.push_str(&format!("path \"{mount}/{path}\" {{ capabilities = [\"update\"] }}\n"));
     }
     client.must("/v1/sys/policies/acl/load", &json!({ "policy": policy })).await?;
-    let created = client.must("/v1/auth/token/create", &json!({ "policies": ["load"], "ttl": "1h" })).await?;
+    let token = json!({ "policies": ["load"], "ttl": plan.token_ttl() });
+    let created = client.must("/v1/auth/token/create", &token).await?;
     created["auth"]["client_token"].as_str().map(str::to_owned).ok_or_else(|| "no token was created".to_owned())
 }
 
