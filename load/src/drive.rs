@@ -171,6 +171,11 @@ impl Answered {
         self.latencies.percentile(percent) as f64 / 1000.0
     }
 
+    /// The same, where any were answered.
+    pub(crate) fn known(&self, percent: f64) -> Option<f64> {
+        (self.count() > 0).then(|| self.percentile(percent))
+    }
+
     /// Successful requests.
     pub(crate) fn count(&self) -> u64 {
         self.latencies.count()

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::client::Client;
 use crate::drive::{Bounds, Class, Figures, Place, Watched, drive};
 use crate::pace::Pace;
-use crate::scenario;
+use crate::{report, scenario};
 
 /// Connections that fill: more in flight than a run has, so that commits are larger.
 const CLIENTS: usize = 256;
@@ -81,6 +81,7 @@ async fn issue(
     if role.is_none() {
         client.must(&admin.path(&format!("roles/{ROLE}")), &scenario::role("ec", 256, false)).await?;
     }
+    report::begun(quiet, &format!("issuing {missing} certificates"));
     let class = scenario::issuing("preload".to_owned(), CLIENTS, admin.mount, role.unwrap_or(ROLE), TTL);
     all(admin, class, missing, quiet).await
 }
@@ -106,6 +107,7 @@ pub(crate) async fn to_revoke(
 /// Revokes so many; the mount builds its CRLs by the timer meanwhile, because nobody waits for one of them.
 async fn revoke(admin: &Place<'_>, client: &mut Client, missing: u64, quiet: bool) -> Result<(), String> {
     let bodies = revocable(client, admin.mount, missing).await?;
+    report::begun(quiet, &format!("revoking {missing} certificates"));
     let before = rebuilds(client, admin.mount).await?;
     auto_rebuild(client, admin.mount, true).await?;
     let revoked = all(admin, revoking("revoke".to_owned(), CLIENTS, admin.mount, bodies), missing, quiet).await;

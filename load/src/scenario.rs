@@ -53,6 +53,11 @@ impl Plan {
         self.scenario == Scenario::Mixed || (self.scenario == Scenario::Issue && self.key_type == "rsa")
     }
 
+    /// Whether it can be run at all, as far as that is known before.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if self.scenario == Scenario::Sign { algorithm(self).map(drop) } else { Ok(()) }
+    }
+
     pub(crate) fn bounds(&self) -> Bounds {
         let time = Duration::from_secs(self.seconds);
         Bounds { requests: self.requests, time, pace: self.pace, quiet: self.quiet }
@@ -99,13 +104,7 @@ async fn workload(plan: &Plan, admin: &Place<'_>) -> Result<(String, Vec<Class>)
             let path = "/v1/sys/health".to_owned();
             open(Class { name: "health".to_owned(), clients, path, ..Class::default() })
         }
-        Scenario::CrlGet => open(Class {
-            name: "complete CRL".to_owned(),
-            clients,
-            path: admin.path("crl"),
-            plausible: |answer| answer[0] == 0x30,
-            ..Class::default()
-        }),
+        Scenario::CrlGet => open(complete_crl(admin, clients)),
         Scenario::OcspGet | Scenario::OcspNonce => {
             let asked = Asked::find(admin, usize::MAX).await?;
             open(asked.class(&Method::GET, plan.scenario == Scenario::OcspNonce, clients))
@@ -203,6 +202,12 @@ pub(crate) fn role(key_type: &str, key_bits: u32, no_store: bool) -> Value {
     })
 }
 
+/// Clients that ask for the complete CRL.
+pub(crate) fn complete_crl(place: &Place<'_>, clients: usize) -> Class {
+    let (name, path) = ("complete CRL".to_owned(), place.path("crl"));
+    Class { name, clients, path, plausible: |answer| answer[0] == 0x30, ..Class::default() }
+}
+
 /// Clients that ask for keys and certificates of a role.
 pub(crate) fn issuing(name: String, clients: usize, mount: &str, role: &str, ttl: &str) -> Class {
     let body = json!({ "common_name": "load.example.test", "alt_names": "www.example.test", "ttl": ttl });
@@ -218,15 +223,21 @@ fn certified(answer: &Value) -> bool {
         && answer["data"]["serial_number"].is_string()
 }
 
+/// What the keys of CSRs are for.
+fn algorithm(plan: &Plan) -> Result<&'static rcgen::SignatureAlgorithm, String> {
+    match (plan.key_type.as_str(), plan.key_bits) {
+        ("ec", 0 | 256) => Ok(&rcgen::PKCS_ECDSA_P256_SHA256),
+        ("ec", 384) => Ok(&rcgen::PKCS_ECDSA_P384_SHA384),
+        ("ed25519", _) => Ok(&rcgen::PKCS_ED25519),
+        (other, bits) => {
+            Err(format!("sign: the key type must be ec of 256 or 384 bits, or ed25519, and is {other} of {bits}"))
+        }
+    }
+}
+
 fn csr(plan: &Plan, number: usize) -> Result<String, String> {
-    let algorithm = match (plan.key_type.as_str(), plan.key_bits) {
-        ("ec", 0 | 256) => &rcgen::PKCS_ECDSA_P256_SHA256,
-        ("ec", 384) => &rcgen::PKCS_ECDSA_P384_SHA384,
-        ("ed25519", _) => &rcgen::PKCS_ED25519,
-        _ => return Err("sign: --key-type must be ec (256, 384) or ed25519".to_owned()),
-    };
     let name = format!("load{number}.example.test");
-    let key = rcgen::KeyPair::generate_for(algorithm).map_err(|e| e.to_string())?;
+    let key = rcgen::KeyPair::generate_for(algorithm(plan)?).map_err(|e| e.to_string())?;
     let mut params = rcgen::CertificateParams::new(vec![name.clone()]).map_err(|e| e.to_string())?;
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(rcgen::DnType::CommonName, name);
