@@ -159,14 +159,7 @@ fn serve(stream: TcpStream, state: &Mutex<State>, shape: &Shape) {
     }
 }
 
-fn answer(
-    state: &mut State,
-    shape: &Shape,
-    method: &str,
-    path: &str,
-    token: &str,
-    body: &Value,
-) -> (u16, Vec<u8>) {
+fn answer(state: &mut State, shape: &Shape, method: &str, path: &str, token: &str, body: &Value) -> (u16, Vec<u8>) {
     let json = |status, value: Value| (status, value.to_string().into_bytes());
     let refused = |status, cause: &str| json(status, json!({ "errors": [cause] }));
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
@@ -352,8 +345,11 @@ mod tests {
             html: Some(folder.path().join("out.html")),
             commit: Some("abc123".to_owned()),
         };
-        let mut order =
-            order("health", "rounds = 2", &format!("addr = \"{}\"\n[other]\naddr = \"{}\"\n", fast.addr, slow.addr));
+        let mut order = order(
+            "health",
+            "rounds = 2",
+            &format!("addr = \"{}\"\n[other]\naddr = \"{}\"\nstore = \"a store of its own\"\n", fast.addr, slow.addr),
+        );
         order.target.token = "root".to_owned();
         order.other.as_mut().unwrap().token = "root".to_owned();
         order::run(&order, &outputs).await.unwrap();
@@ -368,8 +364,13 @@ mod tests {
         // Both are processes of this machine, found by their ports: here the tests themselves.
         assert_eq!(json["ratios"][4]["what"], "CPU per request");
         assert_eq!(json["commit"], "abc123");
+        let here = format!("(pid {})", std::process::id());
+        assert_eq!(json["servers"][1]["store"], "a store of its own");
+        assert!(json["servers"][0]["process"].as_str().unwrap().ends_with(&here), "{}", json["servers"]);
+        assert!(json["environment"]["cores"].is_string());
         let html = std::fs::read_to_string(folder.path().join("out.html")).unwrap();
         assert!(html.contains("signet, round 2") && html.contains("other, round 2") && html.contains("abc123"));
+        assert!(html.contains("a store of its own") && html.contains(&here));
         order.other.as_mut().unwrap().name = "signet".to_owned();
         assert!(order::run(&order, &Outputs::default()).await.is_err_and(|cause| cause.starts_with("name: ")));
     }
@@ -402,6 +403,13 @@ mod tests {
         assert!(figures.server_mib.is_some_and(|mib| mib > 1.0) && figures.cpu.server.is_some());
         let again = target.open().await.err().unwrap();
         assert_eq!(again, format!("server: somebody listens at 127.0.0.1:{port} already"));
+        drop(open);
+        assert!(TcpStream::connect(("127.0.0.1", port)).is_err(), "it was told to end");
+        // A shell's line of more than one word: the server is its child, and ends with it.
+        let command = format!("cd {} && A=1 python3 server.py {port}; true", folder.path().display());
+        let below = Target { command: Some(command), ..target.clone() };
+        let open = below.open().await.unwrap();
+        assert!(open.process().is_some_and(|process| process.starts_with("python3")), "{:?}", open.process());
         drop(open);
         assert!(TcpStream::connect(("127.0.0.1", port)).is_err(), "it was told to end");
         let wrong = Target { command: Some("echo no such thing; exit 3".to_owned()), ..target };
@@ -453,6 +461,65 @@ mod tests {
         assert!(figures.classes[0].percentile(100.0) > 500.0, "those that were sent have waited");
         let slots = &figures.classes[0].timeline.slots;
         assert_eq!(slots.iter().map(|slot| slot.latencies.count()).sum::<u64>(), done);
+    }
+
+    #[tokio::test]
+    async fn a_comparison_at_a_rate_that_one_cannot_keep_is_an_error_after_it_is_written() {
+        let slow = Double::start(Shape { delay: |_| Duration::from_millis(50), ..Shape::default() });
+        let fast = Double::start(Shape::default());
+        let folder = tempfile::tempdir().unwrap();
+        let outputs = Outputs { json: Some(folder.path().join("out.json")), ..Outputs::default() };
+        let (first, other) = (&fast.addr, &slow.addr);
+        let mut order = order::read(
+            &format!(
+                "scenario = \"health\"\nclients = 2\nrate = 100\nseconds = 2\nrounds = 1\n\
+                 [target]\naddr = \"{first}\"\n[other]\naddr = \"{other}\"\n"
+            ),
+            false,
+        )
+        .unwrap();
+        order.plan.quiet = true;
+        order.target.token = "root".to_owned();
+        order.other.as_mut().unwrap().token = "root".to_owned();
+        let refused = order::run(&order, &outputs).await.err().unwrap();
+        assert!(refused.contains("other, round 1: the rate was not kept: "), "{refused}");
+        let json: Value = serde_json::from_slice(&std::fs::read(folder.path().join("out.json")).unwrap()).unwrap();
+        assert!(json["runs"][1]["figures"]["due_and_not_sent"].as_u64().unwrap() > 50, "{}", json["runs"][1]);
+    }
+
+    #[tokio::test]
+    async fn a_token_is_in_no_report() {
+        const TOKEN: &str = "hvs.nobody-else-is-to-see-this";
+        let double = Double::start(Shape { token: TOKEN, ..Shape::default() });
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        std::fs::write(&file, TOKEN).unwrap();
+        let (json, html) = (folder.path().join("out.json"), folder.path().join("out.html"));
+        let outputs = Outputs { json: Some(json.clone()), html: Some(html.clone()), commit: None };
+        let target = format!("addr = \"{}\"\ntoken_file = \"{}\"\n", double.addr, file.display());
+        for other in [String::new(), format!("[other]\n{target}")] {
+            let order = order("issue", "", &format!("{target}{other}"));
+            order::run(&order, &outputs).await.unwrap();
+            for path in [&json, &html] {
+                let text = std::fs::read_to_string(path).unwrap();
+                assert!(text.contains("issue") && !text.contains(TOKEN) && !text.contains(MADE), "{text}");
+            }
+        }
+        assert!(double.asked("POST /v1/auth/token/create") > 1);
+        // Nor in what is said when the server refuses it.
+        let mut order = order("issue", "", &target);
+        order.target.token = format!("{TOKEN}-wrong");
+        let refused = order::run(&order, &Outputs::default()).await.err().unwrap();
+        assert!(refused.contains("403") && !refused.contains(TOKEN), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn no_connection_begins_after_the_end_of_its_run() {
+        let double = Double::start(Shape::default());
+        let pace = Pace { rate: None, ramp: Duration::from_secs(60) };
+        let figures = health(&double, 4, &Bounds { pace, ..bounds(None, u64::MAX, 300) }).await;
+        assert!(figures.elapsed < Duration::from_secs(5), "{:?}", figures.elapsed);
+        assert!(figures.classes[0].count() > 0 && figures.classes[0].errors.is_empty());
     }
 
     #[tokio::test]
