@@ -10,6 +10,7 @@ use crate::drive::Figures;
 use crate::environment::environment;
 use crate::html::{Page, Run, Table};
 use crate::order::{self, Order};
+use crate::preload::Stock;
 use crate::report::{self, Outputs};
 use crate::scenario;
 use crate::server::MOUNT;
@@ -45,6 +46,9 @@ pub(crate) struct Args {
     /// Its process id, for its CPU time; found for one that listens on the loopback.
     #[arg(long, value_name = "PID")]
     other_pid: Option<u32>,
+    /// What it stores in, for the report.
+    #[arg(long, value_name = "TEXT")]
+    other_store: Option<String>,
     /// Its mount.
     #[arg(long, value_name = "MOUNT", default_value = MOUNT)]
     other_mount: String,
@@ -62,6 +66,7 @@ impl Args {
             name: self.other_name.clone(),
             data_dir: self.first.data_dir.clone(),
             command: self.other_command.clone(),
+            store: self.other_store.clone(),
             addr: self.other_addr.clone(),
             token: self.other_token.clone(),
             token_header: self.other_token_header.clone(),
@@ -79,10 +84,33 @@ impl Args {
 pub(crate) async fn command(args: &Args) -> Result<(), String> {
     order::can_be_planned(args.first.scenario())?;
     let (other, first) = (args.other(), &args.first);
-    let name = first.scenario().name();
-    let (plan, target, wanted) = (first.plan(Vec::new()), first.target(), first.wanted());
-    let order = Order { name, plan, target, other: Some(other.clone()), rounds: args.rounds, wanted };
-    run(&order, &other, &first.outputs()).await
+    let order = Order { other: Some(other.clone()), rounds: args.rounds, ..first.order()? };
+    run(&order, &other, &first.outputs).await
+}
+
+/// A server of the comparison.
+struct Side {
+    name: String,
+    /// What it stores in, where that is known: a comparison of a store that is durable with one in memory is none.
+    store: Option<String>,
+    process: Option<String>,
+    /// What its mount held before.
+    stock: Option<Stock>,
+}
+
+impl Side {
+    fn json(&self) -> Value {
+        json!({ "name": self.name, "store": self.store, "process": self.process,
+            "certificates_before": self.stock.map(|stock| stock.certificates) })
+    }
+
+    fn text(&self) -> String {
+        let store = self.store.as_deref().unwrap_or("a store that was not told");
+        let process = self.process.as_deref().unwrap_or("its process is not known");
+        let stock =
+            self.stock.map_or_else(String::new, |stock| format!(", {} certificates before", stock.certificates));
+        format!("{store}, {process}{stock}")
+    }
 }
 
 /// One turn of a server.
@@ -98,10 +126,12 @@ pub(crate) async fn run(order: &Order, other: &Target, outputs: &Outputs) -> Res
         return Err(format!("name: the servers must not both be called {}", other.name));
     }
     let both = [(&order.target, order.target.open().await?), (other, other.open().await?)];
-    let mut stored = Vec::new();
+    let mut sides = Vec::new();
     for (target, open) in &both {
-        stored.push(crate::filled(open, &target.plan(&order.plan), order.wanted).await?);
+        let stock = crate::filled(open, &target.plan(&order.plan), order.wanted).await?;
+        sides.push(Side { name: target.name.clone(), store: open.store()?, process: open.process(), stock });
     }
+    sides.iter().for_each(print_side);
     let anchors = anchors::measure(crate::folder(&both[0].1, &order.target), order.plan.makes_rsa())?;
     let mut turns = Vec::new();
     for round in 1..=order.rounds {
@@ -116,40 +146,41 @@ pub(crate) async fn run(order: &Order, other: &Target, outputs: &Outputs) -> Res
     let measures: Vec<Measures> = turns.iter().map(|turn| Measures::of(&turn.figures)).collect();
     let pairs: Vec<(Measures, Measures)> = measures.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
     let ratios = ratios(&pairs);
-    print(order, other, &ratios);
-    let json = || {
-        json!({
-            "compare": order.name,
-            "servers": [order.target.name, other.name],
-            "rounds": order.rounds,
-            "certificates_before": stored.iter().map(|stock| stock.map(|stock| stock.certificates)).collect::<Vec<_>>(),
-            "ratios": ratios.iter().map(Ratio::json).collect::<Vec<_>>(),
-            "runs": turns.iter().map(turn_json).collect::<Vec<_>>(),
-            "machine": report::machine_json(&anchors),
-        })
+    print(order, other, &ratios, &turns);
+    let json = json!({
+        "compare": order.name,
+        "servers": sides.iter().map(Side::json).collect::<Vec<_>>(),
+        "rounds": order.rounds,
+        "ratios": ratios.iter().map(Ratio::json).collect::<Vec<_>>(),
+        "runs": turns.iter().map(turn_json).collect::<Vec<_>>(),
+        "machine": report::machine_json(&anchors),
+    });
+    outputs.write(&json, || page(order, &sides, &ratios, &turns, &anchors))?;
+    let wrong = |turn: &Turn| {
+        let cause = turn.figures.outcome().err()?;
+        Some(format!("{}, round {}: {cause}", turn.server, turn.round))
     };
-    outputs.write(&json(), || page(order, other, &ratios, &turns, &anchors))?;
-    let failed: Vec<&str> =
-        turns.iter().filter(|turn| turn.figures.failed()).map(|turn| turn.server.as_str()).collect();
-    if failed.is_empty() { Ok(()) } else { Err(format!("some requests failed: {}", failed.join(", "))) }
+    let wrong: Vec<String> = turns.iter().filter_map(wrong).collect();
+    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
 }
 
 /// What is compared of a turn: the first class of its clients.
 #[derive(Clone, Copy, Debug)]
 struct Measures {
-    rate: f64,
-    /// p50, p99 and p99.9, milliseconds.
-    latency: [f64; 3],
-    /// CPU microseconds per request, where the process is known.
+    /// A second, where any were answered.
+    rate: Option<f64>,
+    /// p50, p99 and p99.9, milliseconds, likewise.
+    latency: [Option<f64>; 3],
+    /// CPU microseconds per request, where the process is known as well.
     cpu: Option<f64>,
 }
 
 impl Measures {
     fn of(figures: &Figures) -> Self {
-        let first = figures.classes.first();
+        let first = figures.classes.first().filter(|class| class.count() > 0);
         Self {
-            rate: first.map_or(0.0, |class| figures.rate(class)),
-            latency: [50.0, 99.0, 99.9].map(|percent| first.map_or(0.0, |class| class.percentile(percent))),
+            rate: first.map(|class| figures.rate(class)),
+            latency: [50.0, 99.0, 99.9].map(|percent| first.map(|class| class.percentile(percent))),
             cpu: figures.per_request(figures.cpu.sum()),
         }
     }
@@ -177,7 +208,8 @@ impl Ratio {
         ratios.sort_by(f64::total_cmp);
         let (least, most) = (*ratios.first()?, *ratios.last()?);
         let (first, other) = pairs.into_iter().unzip();
-        Some(Self { what, unit, first: median(first), other: median(other), median: median(ratios), least, most })
+        let (first, other) = (report::median(first)?, report::median(other)?);
+        Some(Self { what, unit, first, other, median: report::median(ratios)?, least, most })
     }
 
     fn json(&self) -> Value {
@@ -195,26 +227,16 @@ impl Ratio {
     }
 }
 
-fn median(mut of: Vec<f64>) -> f64 {
-    of.sort_by(f64::total_cmp);
-    let middle = of.len() / 2;
-    match of.len() {
-        0 => 0.0,
-        odd if odd % 2 == 1 => of[middle],
-        _ => (of[middle - 1] + of[middle]) / 2.0,
-    }
-}
-
 fn ratios(pairs: &[(Measures, Measures)]) -> Vec<Ratio> {
     let of = |what, unit, read: &dyn Fn(&Measures) -> Option<f64>| {
         let pairs: Vec<_> = pairs.iter().map(|(first, other)| (read(first), read(other))).collect();
         Ratio::of(what, unit, &pairs)
     };
     [
-        of("rate", "per second", &|measures| Some(measures.rate)),
-        of("p50", "ms", &|measures| Some(measures.latency[0])),
-        of("p99", "ms", &|measures| Some(measures.latency[1])),
-        of("p99.9", "ms", &|measures| Some(measures.latency[2])),
+        of("rate", "per second", &|measures| measures.rate),
+        of("p50", "ms", &|measures| measures.latency[0]),
+        of("p99", "ms", &|measures| measures.latency[1]),
+        of("p99.9", "ms", &|measures| measures.latency[2]),
         of("CPU per request", "µs", &|measures| measures.cpu),
     ]
     .into_iter()
@@ -223,44 +245,77 @@ fn ratios(pairs: &[(Measures, Measures)]) -> Vec<Ratio> {
 }
 
 #[allow(clippy::print_stdout, reason = "the table is what this program is for")]
-fn print_turn(turn: &Turn) {
-    let Measures { rate, latency: [p50, p99, p999], cpu } = Measures::of(&turn.figures);
+fn print_side(side: &Side) {
+    println!("  {:<12} {}", side.name, side.text());
+}
+
+/// The figures of a turn in a line.
+fn turn_text(turn: &Turn) -> String {
+    let Measures { rate, latency, cpu } = Measures::of(&turn.figures);
+    let (Some(rate), [Some(p50), Some(p99), Some(p999)]) = (rate, latency) else {
+        return "nothing was answered".to_owned();
+    };
     let cpu = cpu.map_or_else(String::new, |cpu| format!("  CPU {cpu:.1} µs"));
-    println!(
-        "  round {} {:<12} {rate:>9.0} per second  p50 {p50:.2}  p99 {p99:.2}  p99.9 {p999:.2} ms{cpu}",
-        turn.round, turn.server
-    );
+    format!("{rate:>9.0} per second  p50 {p50:.2}  p99 {p99:.2}  p99.9 {p999:.2} ms{cpu}")
+}
+
+#[allow(clippy::print_stdout, reason = "the table is what this program is for")]
+fn print_turn(turn: &Turn) {
+    println!("  round {} {:<12} {}", turn.round, turn.server, turn_text(turn));
+    if turn.figures.unsent > 0 {
+        println!("    NOT SENT      {} requests that were due: all connections waited", turn.figures.unsent);
+    }
     for (cause, count) in turn.figures.classes.iter().flat_map(|class| &class.errors) {
         println!("    errors        {count} × {cause}");
     }
 }
 
 #[allow(clippy::print_stdout, reason = "the table is what this program is for")]
-fn print(order: &Order, other: &Target, ratios: &[Ratio]) {
+fn print(order: &Order, other: &Target, ratios: &[Ratio], turns: &[Turn]) {
     println!("{}: {} by {}, medians of {} rounds", order.name, order.target.name, other.name, order.rounds);
     println!("  {:<28}{:>12}{:>12}{:>12}  spread", "", order.target.name, other.name, "ratio");
     for ratio in ratios {
         let [first, other, median, spread] = ratio.texts();
         println!("  {:<28}{first:>12}{other:>12}{median:>12}  {spread}", format!("{}, {}", ratio.what, ratio.unit));
     }
+    if let Some([first, other]) = unsent(&order.target.name, turns) {
+        println!("  {NOT_SENT:<28}{first:>12}{other:>12}");
+    }
+}
+
+/// The name of the line of what was due in all rounds and was not sent.
+const NOT_SENT: &str = "NOT SENT, of all rounds";
+
+/// How many requests were due and not sent by either server's clients, where there are any.
+fn unsent(first: &str, turns: &[Turn]) -> Option<[String; 2]> {
+    let of = |is_first: bool| -> u64 {
+        turns.iter().filter(|turn| (turn.server == first) == is_first).map(|turn| turn.figures.unsent).sum()
+    };
+    let both = [of(true), of(false)];
+    (both != [0, 0]).then(|| both.map(|count| report::number(count as f64)))
 }
 
 fn turn_json(turn: &Turn) -> Value {
     json!({ "server": turn.server, "round": turn.round, "figures": turn.figures.json() })
 }
 
-fn page<'a>(order: &Order, other: &Target, ratios: &[Ratio], turns: &'a [Turn], anchors: &Anchors) -> Page<'a> {
+fn page<'a>(order: &Order, sides: &[Side], ratios: &[Ratio], turns: &'a [Turn], anchors: &Anchors) -> Page<'a> {
     let row = |ratio: &Ratio| [vec![format!("{}, {}", ratio.what, ratio.unit)], ratio.texts().to_vec()].concat();
-    let names = (order.target.name.clone(), other.name.clone());
+    let names: Vec<&str> = sides.iter().map(|side| side.name.as_str()).collect();
+    let mut rows: Vec<Vec<String>> = ratios.iter().map(row).collect();
+    rows.extend(unsent(&order.target.name, turns).map(|both| [vec![NOT_SENT.to_owned()], both.to_vec()].concat()));
+    let head = [&[""][..], &names[..], &["ratio", "spread"][..]].concat();
     let table = Table {
-        title: format!("{} by {}: medians and ratios of {} rounds", names.0, names.1, order.rounds),
-        head: vec![String::new(), names.0, names.1, "ratio".to_owned(), "spread".to_owned()],
-        rows: ratios.iter().map(row).collect(),
+        title: format!("{}: medians and ratios of {} rounds", names.join(" by "), order.rounds),
+        head: head.into_iter().map(str::to_owned).collect(),
+        rows,
     };
+    let mut facts = [environment(), report::plan_facts(&order.plan), report::machine_facts(anchors)].concat();
+    facts.extend(sides.iter().map(|side| (side.name.clone(), side.text())));
     let title = |turn: &Turn| format!("{}, round {}", turn.server, turn.round);
     Page {
-        title: format!("{}: {} beside {}", order.name, order.target.name, other.name),
-        facts: [environment(), report::plan_facts(&order.plan), report::machine_facts(anchors)].concat(),
+        title: format!("{}: {}", order.name, names.join(" beside ")),
+        facts,
         tables: vec![table],
         runs: turns.iter().map(|turn| Run { title: title(turn), figures: &turn.figures }).collect(),
         columns: 2,
@@ -269,10 +324,53 @@ fn page<'a>(order: &Order, other: &Target, ratios: &[Ratio], turns: &'a [Turn], 
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::drive::{Answered, Cpu};
+    use crate::histogram::Histogram;
 
     fn measures(rate: f64, latency: [f64; 3], cpu: Option<f64>) -> Measures {
-        Measures { rate, latency, cpu }
+        Measures { rate: Some(rate), latency: latency.map(Some), cpu }
+    }
+
+    fn turn(server: &str, answered: u64, unsent: u64) -> Turn {
+        let mut latencies = Histogram::default();
+        (0..answered).for_each(|_| latencies.record(2000));
+        let (timeline, errors) = Default::default();
+        let class = Answered { name: "any".to_owned(), clients: 1, latencies, timeline, errors };
+        let (elapsed, cpu) = (Duration::from_secs(10), Cpu { server: Some(0.5), postgres: None });
+        let figures = Figures { elapsed, classes: vec![class], cpu, server_mib: None, samples: Vec::new(), unsent };
+        Turn { round: 1, server: server.to_owned(), figures }
+    }
+
+    #[test]
+    fn who_answered_nothing_has_no_figures_and_is_not_compared() {
+        let (nothing, some) = (turn("signet", 0, 0), turn("bao", 1000, 0));
+        assert_eq!(turn_text(&nothing), "nothing was answered");
+        assert!(turn_text(&some).contains("100 per second  p50 2.00"), "{}", turn_text(&some));
+        let pair = (Measures::of(&nothing.figures), Measures::of(&some.figures));
+        assert_eq!((pair.0.rate, pair.0.latency, pair.0.cpu), (None, [None; 3], None));
+        assert!(ratios(&[pair]).is_empty());
+    }
+
+    #[test]
+    fn what_was_not_sent_is_shown_of_both() {
+        assert_eq!(unsent("signet", &[turn("signet", 5, 0), turn("bao", 5, 0)]), None);
+        let turns = [turn("signet", 5, 0), turn("bao", 5, 1500), turn("signet", 5, 2), turn("bao", 5, 7)];
+        assert_eq!(unsent("signet", &turns), Some(["2".to_owned(), "1,507".to_owned()]));
+    }
+
+    #[test]
+    fn a_side_says_what_it_stores_in() {
+        let (name, process) = ("bao".to_owned(), Some("bao (pid 7)".to_owned()));
+        let mut side = Side { name, store: Some("memory".to_owned()), process, stock: None };
+        assert_eq!((side.text().as_str(), &side.json()["store"]), ("memory, bao (pid 7)", &json!("memory")));
+        side.store = None;
+        assert_eq!(
+            (side.text().as_str(), &side.json()["store"]),
+            ("a store that was not told, bao (pid 7)", &Value::Null)
+        );
     }
 
     #[test]

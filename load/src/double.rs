@@ -1,6 +1,6 @@
 //! A server in Vault's shape for the tests, on a socket of its own: mounts, a root, roles, policies, tokens, `issue`,
 //! `sign`, `revoke`, lists and CRLs, as little of each as a client of them can tell. It is strict about what it is asked: the
-//! header of the token, the mount and the role have to be right.
+//! header of the token, the mount and the role have to be right. Serials are stored with hyphens and shown with colons.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read as _, Write as _};
@@ -9,6 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+
+/// How the tokens begin that are made.
+pub(crate) const MADE: &str = "s.made-for-the-run-";
 
 /// What the double is like.
 #[derive(Clone)]
@@ -21,11 +24,25 @@ pub(crate) struct Shape {
     pub(crate) ready: Vec<&'static str>,
     /// How long an answer takes to a request of a number.
     pub(crate) delay: fn(u64) -> Duration,
+    /// Lists have pages: `after` is held against what is stored, octet by octet. Else they are given whole.
+    pub(crate) pages: bool,
+    /// All certificates have expired: whoever revokes one is answered with success and a warning.
+    pub(crate) expired: bool,
+    /// What is issued is not stored.
+    pub(crate) forgets: bool,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        Self { header: "X-Vault-Token", token: "root", ready: Vec::new(), delay: |_| Duration::ZERO }
+        Self {
+            header: "X-Vault-Token",
+            token: "root",
+            ready: Vec::new(),
+            delay: |_| Duration::ZERO,
+            pages: false,
+            expired: false,
+            forgets: false,
+        }
     }
 }
 
@@ -84,10 +101,25 @@ impl Double {
         state.mounts.get(mount).map_or((0, 0), |mount| (mount.certificates.len(), mount.revoked.len()))
     }
 
+    /// Gives a mount so many certificates, the first of which are revoked.
+    pub(crate) fn hold(&self, mount: &str, certificates: usize, revoked: usize) {
+        let mut state = self.state.lock().unwrap();
+        let mount = state.mounts.entry(mount.to_owned()).or_default();
+        mount.root = true;
+        mount.certificates.extend((0..certificates).map(|n| serial(1 << 20 | n)));
+        mount.revoked.extend((0..revoked).map(|n| serial(1 << 20 | n)));
+    }
+
     /// Whether a mount builds its CRLs by the timer.
     pub(crate) fn auto_rebuild(&self, mount: &str) -> bool {
         self.state.lock().unwrap().mounts[mount].auto_rebuild
     }
+}
+
+/// A serial number as it is stored.
+fn serial(number: usize) -> String {
+    let [.., a, b, c] = number.to_be_bytes();
+    format!("17-{a:02x}-{b:02x}-{c:02x}")
 }
 
 fn serve(stream: TcpStream, state: &Mutex<State>, shape: &Shape) {
@@ -117,7 +149,7 @@ fn serve(stream: TcpStream, state: &Mutex<State>, shape: &Shape) {
             let mut state = state.lock().unwrap();
             state.asked.push(format!("{method} {path}"));
             let body = serde_json::from_slice(&body).unwrap_or_default();
-            (state.asked.len() as u64 - 1, answer(&mut state, &method, &path, &token, &body))
+            (state.asked.len() as u64 - 1, answer(&mut state, shape, &method, &path, &token, &body))
         };
         std::thread::sleep((shape.delay)(number));
         let head = format!("HTTP/1.1 {status} Any\r\nContent-Length: {}\r\n\r\n", answer.len());
@@ -127,10 +159,10 @@ fn serve(stream: TcpStream, state: &Mutex<State>, shape: &Shape) {
     }
 }
 
-fn answer(state: &mut State, method: &str, path: &str, token: &str, body: &Value) -> (u16, Vec<u8>) {
+fn answer(state: &mut State, shape: &Shape, method: &str, path: &str, token: &str, body: &Value) -> (u16, Vec<u8>) {
     let json = |status, value: Value| (status, value.to_string().into_bytes());
     let refused = |status, cause: &str| json(status, json!({ "errors": [cause] }));
-    let (path, _) = path.split_once('?').unwrap_or((path, ""));
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let Some(path) = path.strip_prefix("/v1/") else { return refused(404, "no such path") };
     let mount = state.mounts.keys().find(|name| path.starts_with(&format!("{name}/"))).cloned();
     let of_mount = mount.as_deref().map(|name| &path[name.len() + 1..]);
@@ -143,7 +175,7 @@ fn answer(state: &mut State, method: &str, path: &str, token: &str, body: &Value
         _ if !state.tokens.contains(token) => return refused(403, "permission denied"),
         _ => {}
     }
-    let serial = format!("17-{:04x}", state.asked.len());
+    let serial = serial(state.asked.len());
     match (method, &path.split('/').collect::<Vec<_>>()[..]) {
         ("GET", ["sys", "mounts"]) => {
             let mounts: BTreeMap<String, Value> =
@@ -156,7 +188,7 @@ fn answer(state: &mut State, method: &str, path: &str, token: &str, body: &Value
         }
         ("POST", ["sys", "policies", "acl", _]) => return (204, Vec::new()),
         ("POST", ["auth", "token", "create"]) => {
-            let token = format!("s.{}", state.tokens.len());
+            let token = format!("{MADE}{}", state.tokens.len());
             state.tokens.insert(token.clone());
             return json(200, json!({ "auth": { "client_token": token } }));
         }
@@ -166,14 +198,20 @@ fn answer(state: &mut State, method: &str, path: &str, token: &str, body: &Value
         return refused(404, "no handler for route");
     };
     let certified = |mount: &mut Mount| {
-        mount.certificates.insert(serial.clone());
+        if !shape.forgets {
+            mount.certificates.insert(serial.clone());
+        }
         let certificate = "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n";
-        json(200, json!({ "data": { "certificate": certificate, "serial_number": serial } }))
+        json(200, json!({ "data": { "certificate": certificate, "serial_number": serial.replace('-', ":") } }))
     };
-    let list = |serials: &BTreeSet<String>| match serials.is_empty() {
-        true => refused(404, "nothing"),
-        // Without pages: whoever asks for more gets the same again.
-        false => json(200, json!({ "data": { "keys": serials } })),
+    let list = |serials: &BTreeSet<String>| {
+        let asked = |name: &str| query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+        let (after, limit) = (asked("after").unwrap_or_default(), asked("limit").and_then(|text| text.parse().ok()));
+        // Without pages whoever asks for more gets the same again.
+        let (after, limit) = if shape.pages { (after, limit.unwrap_or(usize::MAX)) } else { ("", usize::MAX) };
+        let page = serials.iter().filter(|serial| serial.as_str() > after).take(limit);
+        let keys: Vec<String> = page.map(|serial| serial.replace('-', ":")).collect();
+        if keys.is_empty() { refused(404, "nothing") } else { json(200, json!({ "data": { "keys": keys } })) }
     };
     match (method, &rest.split('/').collect::<Vec<_>>()[..]) {
         ("POST", ["root", "generate", "internal"]) => {
@@ -188,8 +226,11 @@ fn answer(state: &mut State, method: &str, path: &str, token: &str, body: &Value
         ("POST", ["issue", _]) if mount.root => certified(mount),
         ("POST", ["sign", _]) if mount.root && body["csr"].is_string() => certified(mount),
         ("POST", ["revoke"]) => {
-            let serial = body["serial_number"].as_str().unwrap_or_default();
-            if !mount.certificates.contains(serial) || !mount.revoked.insert(serial.to_owned()) {
+            let serial = body["serial_number"].as_str().unwrap_or_default().replace(':', "-");
+            if shape.expired {
+                return json(200, json!({ "data": null, "warnings": ["certificate already expired"] }));
+            }
+            if !mount.certificates.contains(&serial) || !mount.revoked.insert(serial) {
                 return refused(400, "no such certificate, or revoked");
             }
             json(200, json!({ "data": { "revocation_time": 1 } }))
@@ -287,9 +328,10 @@ mod tests {
         assert_eq!((double.stock("pki"), double.auto_rebuild("pki")), ((60, 20), false));
         // Filled once, it stays; and what there is to revoke is not issued again.
         assert_eq!(preload::fill(&open.place(), wanted, None, true).await.unwrap(), wanted);
-        assert_eq!(preload::to_revoke(&open.place(), 30, None, true).await.unwrap().len(), 30);
+        assert_eq!(preload::to_revoke(&open.place(), 30, None, true).await.unwrap().0.len(), 30);
         assert_eq!(double.stock("pki").0, 60);
-        assert_eq!(preload::to_revoke(&open.place(), 50, None, true).await.unwrap().len(), 50);
+        let (bodies, issued) = preload::to_revoke(&open.place(), 50, None, true).await.unwrap();
+        assert_eq!((bodies.len(), issued), (50, 10));
         assert_eq!(double.stock("pki").0, 70);
     }
 
@@ -303,8 +345,11 @@ mod tests {
             html: Some(folder.path().join("out.html")),
             commit: Some("abc123".to_owned()),
         };
-        let mut order =
-            order("health", "rounds = 2", &format!("addr = \"{}\"\n[other]\naddr = \"{}\"\n", fast.addr, slow.addr));
+        let mut order = order(
+            "health",
+            "rounds = 2",
+            &format!("addr = \"{}\"\n[other]\naddr = \"{}\"\nstore = \"a store of its own\"\n", fast.addr, slow.addr),
+        );
         order.target.token = "root".to_owned();
         order.other.as_mut().unwrap().token = "root".to_owned();
         order::run(&order, &outputs).await.unwrap();
@@ -319,8 +364,13 @@ mod tests {
         // Both are processes of this machine, found by their ports: here the tests themselves.
         assert_eq!(json["ratios"][4]["what"], "CPU per request");
         assert_eq!(json["commit"], "abc123");
+        let here = format!("(pid {})", std::process::id());
+        assert_eq!(json["servers"][1]["store"], "a store of its own");
+        assert!(json["servers"][0]["process"].as_str().unwrap().ends_with(&here), "{}", json["servers"]);
+        assert!(json["environment"]["cores"].is_string());
         let html = std::fs::read_to_string(folder.path().join("out.html")).unwrap();
         assert!(html.contains("signet, round 2") && html.contains("other, round 2") && html.contains("abc123"));
+        assert!(html.contains("a store of its own") && html.contains(&here));
         order.other.as_mut().unwrap().name = "signet".to_owned();
         assert!(order::run(&order, &Outputs::default()).await.is_err_and(|cause| cause.starts_with("name: ")));
     }
@@ -353,6 +403,13 @@ mod tests {
         assert!(figures.server_mib.is_some_and(|mib| mib > 1.0) && figures.cpu.server.is_some());
         let again = target.open().await.err().unwrap();
         assert_eq!(again, format!("server: somebody listens at 127.0.0.1:{port} already"));
+        drop(open);
+        assert!(TcpStream::connect(("127.0.0.1", port)).is_err(), "it was told to end");
+        // A shell's line of more than one word: the server is its child, and ends with it.
+        let command = format!("cd {} && A=1 python3 server.py {port}; true", folder.path().display());
+        let below = Target { command: Some(command), ..target.clone() };
+        let open = below.open().await.unwrap();
+        assert!(open.process().is_some_and(|process| process.starts_with("python3")), "{:?}", open.process());
         drop(open);
         assert!(TcpStream::connect(("127.0.0.1", port)).is_err(), "it was told to end");
         let wrong = Target { command: Some("echo no such thing; exit 3".to_owned()), ..target };
@@ -404,6 +461,65 @@ mod tests {
         assert!(figures.classes[0].percentile(100.0) > 500.0, "those that were sent have waited");
         let slots = &figures.classes[0].timeline.slots;
         assert_eq!(slots.iter().map(|slot| slot.latencies.count()).sum::<u64>(), done);
+    }
+
+    #[tokio::test]
+    async fn a_comparison_at_a_rate_that_one_cannot_keep_is_an_error_after_it_is_written() {
+        let slow = Double::start(Shape { delay: |_| Duration::from_millis(50), ..Shape::default() });
+        let fast = Double::start(Shape::default());
+        let folder = tempfile::tempdir().unwrap();
+        let outputs = Outputs { json: Some(folder.path().join("out.json")), ..Outputs::default() };
+        let (first, other) = (&fast.addr, &slow.addr);
+        let mut order = order::read(
+            &format!(
+                "scenario = \"health\"\nclients = 2\nrate = 100\nseconds = 2\nrounds = 1\n\
+                 [target]\naddr = \"{first}\"\n[other]\naddr = \"{other}\"\n"
+            ),
+            false,
+        )
+        .unwrap();
+        order.plan.quiet = true;
+        order.target.token = "root".to_owned();
+        order.other.as_mut().unwrap().token = "root".to_owned();
+        let refused = order::run(&order, &outputs).await.err().unwrap();
+        assert!(refused.contains("other, round 1: the rate was not kept: "), "{refused}");
+        let json: Value = serde_json::from_slice(&std::fs::read(folder.path().join("out.json")).unwrap()).unwrap();
+        assert!(json["runs"][1]["figures"]["due_and_not_sent"].as_u64().unwrap() > 50, "{}", json["runs"][1]);
+    }
+
+    #[tokio::test]
+    async fn a_token_is_in_no_report() {
+        const TOKEN: &str = "hvs.nobody-else-is-to-see-this";
+        let double = Double::start(Shape { token: TOKEN, ..Shape::default() });
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        std::fs::write(&file, TOKEN).unwrap();
+        let (json, html) = (folder.path().join("out.json"), folder.path().join("out.html"));
+        let outputs = Outputs { json: Some(json.clone()), html: Some(html.clone()), commit: None };
+        let target = format!("addr = \"{}\"\ntoken_file = \"{}\"\n", double.addr, file.display());
+        for other in [String::new(), format!("[other]\n{target}")] {
+            let order = order("issue", "", &format!("{target}{other}"));
+            order::run(&order, &outputs).await.unwrap();
+            for path in [&json, &html] {
+                let text = std::fs::read_to_string(path).unwrap();
+                assert!(text.contains("issue") && !text.contains(TOKEN) && !text.contains(MADE), "{text}");
+            }
+        }
+        assert!(double.asked("POST /v1/auth/token/create") > 1);
+        // Nor in what is said when the server refuses it.
+        let mut order = order("issue", "", &target);
+        order.target.token = format!("{TOKEN}-wrong");
+        let refused = order::run(&order, &Outputs::default()).await.err().unwrap();
+        assert!(refused.contains("403") && !refused.contains(TOKEN), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn no_connection_begins_after_the_end_of_its_run() {
+        let double = Double::start(Shape::default());
+        let pace = Pace { rate: None, ramp: Duration::from_secs(60) };
+        let figures = health(&double, 4, &Bounds { pace, ..bounds(None, u64::MAX, 300) }).await;
+        assert!(figures.elapsed < Duration::from_secs(5), "{:?}", figures.elapsed);
+        assert!(figures.classes[0].count() > 0 && figures.classes[0].errors.is_empty());
     }
 
     #[tokio::test]

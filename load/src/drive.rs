@@ -22,7 +22,7 @@ use crate::timeline::{Sample, Sampler, Timeline};
 const GRACE: Duration = Duration::from_secs(30);
 /// How often the progress bar moves.
 const TICK: Duration = Duration::from_millis(250);
-/// One answer in so many is opened and looked at.
+/// One answer in so many is opened and looked at, unless a class says otherwise.
 const LOOK_AT: u64 = 500;
 
 /// Clients that ask for the same.
@@ -37,6 +37,8 @@ pub(crate) struct Class {
     pub(crate) bodies: Vec<Bytes>,
     /// Whether an answer holds what was asked for; one that is no JSON is shown as the list of its octets.
     pub(crate) plausible: fn(&Value) -> bool,
+    /// One answer in so many is held to that. 1 where the server answers with success, too, when it did nothing.
+    pub(crate) look_at: u64,
     /// What bodies are, where the server has to be told.
     pub(crate) media_type: Option<&'static str>,
     /// The status of an answer that is to be a refusal; without it answers must be successes.
@@ -52,6 +54,7 @@ impl Default for Class {
             path: String::new(),
             bodies: vec![Bytes::new()],
             plausible: |_| true,
+            look_at: LOOK_AT,
             media_type: None,
             refused: None,
         }
@@ -166,6 +169,11 @@ impl Answered {
     /// Milliseconds below which `percent` of the successful requests were answered.
     pub(crate) fn percentile(&self, percent: f64) -> f64 {
         self.latencies.percentile(percent) as f64 / 1000.0
+    }
+
+    /// The same, where any were answered.
+    pub(crate) fn known(&self, percent: f64) -> Option<f64> {
+        (self.count() > 0).then(|| self.percentile(percent))
     }
 
     /// Successful requests.
@@ -294,6 +302,9 @@ impl Crowd {
     }
 
     fn failed(&self, cause: String) {
+        if self.over.get() {
+            return;
+        }
         *self.errors.borrow_mut().entry(cause).or_default() += 1;
         self.timeline.borrow_mut().at(self.started.elapsed()).errors += 1;
     }
@@ -339,7 +350,8 @@ async fn progress(bar: ProgressBar, crowd: Rc<Crowd>) {
 async fn one_client(mut client: Client, place: usize, crowd: Rc<Crowd>) {
     let class = &crowd.class;
     if !crowd.ramp.is_zero() {
-        tokio::time::sleep(crowd.ramp.mul_f64(place as f64 / class.clients as f64)).await;
+        let begin = crowd.started + crowd.ramp.mul_f64(place as f64 / class.clients as f64);
+        tokio::time::sleep_until(begin.min(crowd.deadline).into()).await;
     }
     let last = tokio::time::Instant::from_std(crowd.deadline + GRACE);
     while let Some((number, from)) = crowd.next().await {
@@ -365,10 +377,10 @@ async fn one_client(mut client: Client, place: usize, crowd: Rc<Crowd>) {
     }
 }
 
-/// Looks into one answer of many.
+/// Looks into those answers that are looked at.
 fn plausible(class: &Class, number: u64, body: &Bytes) -> bool {
     let shown = || serde_json::from_slice(body).unwrap_or_else(|_| Value::from(body.to_vec()));
-    !number.is_multiple_of(LOOK_AT) || (class.plausible)(&shown())
+    !number.is_multiple_of(class.look_at) || (class.plausible)(&shown())
 }
 
 #[cfg(test)]

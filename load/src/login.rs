@@ -40,7 +40,7 @@ struct Signed {
 
 /// Runs it and prints the verdict; an error when a login costs more than it may.
 pub(crate) async fn run(args: &Args) -> Result<(), String> {
-    let open = args.target().open().await?;
+    let open = args.order()?.target.open().await?;
     let (class, verify) = prepare(&open.place(), args.clients.into()).await?;
     let requests = args.requests.unwrap_or(REQUESTS);
     let plan = Plan { requests, ..args.plan(Vec::new()) };
@@ -56,14 +56,17 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
     let verdict = Verdict { cost, verify };
     let store = open.store()?;
     print(store.as_deref().unwrap_or("a running server"), &verdict, class.percentile(50.0), class.percentile(99.0));
-    args.outputs().write(&verdict.json(store.as_deref(), class.count()), || Page {
+    let mut json = verdict.json(store.as_deref(), class.count());
+    json["figures"] = figures.json();
+    args.outputs.write(&json, || Page {
         title: "login".to_owned(),
         facts: [environment(), report::plan_facts(&plan)].concat(),
         tables: Vec::new(),
         runs: vec![Run { title: "login".to_owned(), figures: &figures }],
         columns: 1,
     })?;
-    if verdict.holds() { Ok(()) } else { Err("a login costs more than it may".to_owned()) }
+    figures.outcome()?;
+    if verdict.holds() == Some(false) { Err("a login costs more than it may".to_owned()) } else { Ok(()) }
 }
 
 /// A method with a role, and clients that log in there; microseconds of CPU that verifying their token takes.
@@ -130,8 +133,9 @@ impl Verdict {
         self.verify + MOST_BESIDE
     }
 
-    fn holds(&self) -> bool {
-        self.cost.is_none_or(|cost| cost <= self.most())
+    /// `None` where the cost is not known: then nothing was held to anything.
+    fn holds(&self) -> Option<bool> {
+        self.cost.map(|cost| cost <= self.most())
     }
 
     fn json(&self, store: Option<&str>, requests: u64) -> Value {
@@ -145,7 +149,7 @@ fn print(store: &str, verdict: &Verdict, p50: f64, p99: f64) {
     println!("login on {store}");
     println!("  latency         p50 {p50:.2} ms, p99 {p99:.2} ms");
     let &Verdict { cost: Some(cost), verify } = verdict else { return };
-    let holds = if verdict.holds() { "holds " } else { "MISSED" };
+    let holds = if verdict.holds() == Some(true) { "holds " } else { "MISSED" };
     println!("  {holds}  CPU per login, µs {cost:>8.2}  at most {:.2}: RS256 {verify:.2} and 45", verdict.most());
 }
 
@@ -155,10 +159,16 @@ mod tests {
 
     #[test]
     fn a_login_may_cost_its_verification_and_what_is_granted_beside() {
-        assert!(Verdict { cost: Some(70.0), verify: 25.0 }.holds());
-        assert!(!Verdict { cost: Some(70.1), verify: 25.0 }.holds());
+        assert_eq!(Verdict { cost: Some(70.0), verify: 25.0 }.holds(), Some(true));
+        assert_eq!(Verdict { cost: Some(70.1), verify: 25.0 }.holds(), Some(false));
         let json = Verdict { cost: Some(70.0), verify: 25.0 }.json(Some("SQLite"), 7);
-        assert_eq!((&json["at_most"], &json["requests"]), (&json!(70.0), &json!(7)));
+        assert_eq!((&json["at_most"], &json["requests"], &json["holds"]), (&json!(70.0), &json!(7), &json!(true)));
+    }
+
+    #[test]
+    fn what_was_not_measured_holds_nothing() {
+        let json = Verdict { cost: None, verify: 25.0 }.json(None, 7);
+        assert_eq!((&json["holds"], &json["cpu_us_per_login"]), (&Value::Null, &Value::Null));
     }
 
     #[test]

@@ -155,6 +155,12 @@ struct Args {
     /// programs, or `auto` for the newest of Debian's.
     #[arg(long, value_name = "BINDIR", requires = "server")]
     postgres: Option<PathBuf>,
+    /// RSA-2048 keys that the server makes while nobody asks; without them each is made by the request that wants it.
+    #[arg(long, value_name = "N", requires = "server", default_value_t = 0)]
+    rsa_stock: u32,
+    /// What a running server stores in, for the report.
+    #[arg(long, value_name = "TEXT", conflicts_with = "server")]
+    store: Option<String>,
     /// Data folder for `--server`; put it on the disk that is to be measured. What is there is used again.
     #[arg(long, default_value = "load-data")]
     data_dir: PathBuf,
@@ -183,7 +189,7 @@ struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     ramp: u64,
     /// Longest time of the run, in seconds.
-    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=order::SECONDS))]
     seconds: u64,
     /// Of `sign-managed`: a managed key of the running server, of whatever type (pkcs11, cloudakms, cloudbkeyvault or
     /// cloudckms).
@@ -207,15 +213,8 @@ struct Args {
     /// Do not store the certificates.
     #[arg(long)]
     no_store: bool,
-    /// Write the figures to this file as JSON.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Write a report with plots to this file.
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-    /// The commit of the server, for the report.
-    #[arg(long, value_name = "ID")]
-    commit: Option<String>,
+    #[command(flatten)]
+    outputs: Outputs,
     /// No progress bar.
     #[arg(long)]
     quiet: bool,
@@ -261,6 +260,8 @@ impl Args {
             server: self.server.clone(),
             postgres: self.postgres.clone(),
             data_dir: self.data_dir.clone(),
+            rsa_stock: self.rsa_stock,
+            store: self.store.clone(),
             command: None,
             addr: self.addr.clone(),
             token: self.token.clone(),
@@ -282,8 +283,16 @@ impl Args {
         Stock { certificates: self.preload, revoked: self.revoked }
     }
 
-    fn outputs(&self) -> Outputs {
-        Outputs { json: self.json.clone(), html: self.html.clone(), commit: self.commit.clone() }
+    /// The run as it is ordered, once nothing is wrong with it that can be known before anything is started.
+    fn order(&self) -> Result<Order, String> {
+        order::ramp_within(self.ramp, self.seconds, ["--ramp", "--seconds"])?;
+        if self.revoked > self.preload {
+            return Err("--revoked: must not be more than --preload, the certificates there are".to_owned());
+        }
+        let plan = self.plan(Vec::new());
+        plan.check()?;
+        let (name, target, wanted) = (self.scenario().name(), self.target(), self.wanted());
+        Ok(Order { name, plan, target, other: None, rounds: 1, wanted })
     }
 }
 
@@ -296,9 +305,11 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = runtime.map_err(|e| e.to_string()).and_then(|runtime| {
         runtime.block_on(async {
+            // In this order: signals are heard before the first process is started.
             tokio::select! {
-                result = command_of(command, args) => result,
+                biased;
                 stopped = interrupted() => stopped,
+                result = command_of(command, args) => result,
             }
         })
     });
@@ -330,8 +341,8 @@ async fn command_of(command: Option<Command>, args: Args) -> Result<(), String> 
 
 async fn run(args: Args) -> Result<(), String> {
     let own = [Scenario::Crl, Scenario::SignManaged, Scenario::Oversize, Scenario::Projects, Scenario::Preload];
-    if own.contains(&args.scenario()) && (args.html.is_some() || args.rate.is_some()) {
-        return Err(format!("{}: takes neither --html nor --rate", args.scenario().name()));
+    if own.contains(&args.scenario()) && (args.outputs.html.is_some() || args.rate.is_some() || args.ramp > 0) {
+        return Err(format!("{}: takes none of --html, --rate and --ramp", args.scenario().name()));
     }
     match args.scenario() {
         Scenario::Crl => verdict::run(&args).await,
@@ -341,18 +352,7 @@ async fn run(args: Args) -> Result<(), String> {
         Scenario::Projects => projects::run(&args).await,
         Scenario::Preload => preload(&args).await,
         Scenario::Ocsp => ocsp(&args).await,
-        _ => {
-            let name = args.scenario().name();
-            let order = Order {
-                name,
-                plan: args.plan(Vec::new()),
-                target: args.target(),
-                other: None,
-                rounds: 1,
-                wanted: args.wanted(),
-            };
-            one(&order, &args.outputs()).await
-        }
+        _ => one(&args.order()?, &args.outputs).await,
     }
 }
 
@@ -362,10 +362,11 @@ pub(crate) async fn one(order: &Order, outputs: &Outputs) -> Result<(), String> 
     let (open, start, stock) = opened(&order.target, &plan, order.wanted).await?;
     let anchors = anchors::measure(folder(&open, &order.target), plan.makes_rsa())?;
     let figures = scenario::run(&plan, &open.place(), open.watched).await?;
-    let report = Report { plan: &plan, store: open.store()?, start, stock, figures: &figures, anchors: &anchors };
+    let (store, process) = (open.store()?, open.process());
+    let report = Report { plan: &plan, store, process, start, stock, figures: &figures, anchors: &anchors };
     report.print();
     outputs.write(&report.json(), || report.page(&order.name))?;
-    report.outcome()
+    figures.outcome()
 }
 
 /// The server of a run, what its start took, and what its store holds then.
@@ -389,19 +390,28 @@ fn folder<'a>(open: &Open, target: &'a Target) -> &'a Path {
 }
 
 async fn preload(args: &Args) -> Result<(), String> {
-    let (_, _, stock) = opened(&args.target(), &args.plan(Vec::new()), args.wanted()).await?;
-    stock.map(report::print_stock).ok_or_else(|| "preload: --preload must say how many".to_owned())
+    let order = args.order()?;
+    if order.wanted.is_empty() {
+        return Err("preload: --preload must say how many".to_owned());
+    }
+    let (open, _, stock) = opened(&order.target, &order.plan, order.wanted).await?;
+    stock.into_iter().for_each(report::print_stock);
+    let (certificates, revoked) = (stock.map(|stock| stock.certificates), stock.map(|stock| stock.revoked));
+    let json = serde_json::json!({ "scenario": "preload", "store": open.store()?, "certificates": certificates,
+        "revoked": revoked });
+    args.outputs.write_json(&json)
 }
 
 async fn ocsp(args: &Args) -> Result<(), String> {
-    let (target, plan) = (args.target(), args.plan(Vec::new()));
-    let (open, _, stock) = opened(&target, &plan, args.wanted()).await?;
+    let Order { target, plan, wanted, .. } = args.order()?;
+    let (open, _, stock) = opened(&target, &plan, wanted).await?;
     let anchors = anchors::measure(folder(&open, &target), false)?;
     let parts = ocsp::run(&plan, &open.place(), open.watched).await?;
-    let report = OcspReport { plan: &plan, store: open.store()?, stock, parts: &parts, anchors: &anchors };
+    let (store, process) = (open.store()?, open.process());
+    let report = OcspReport { plan: &plan, store, process, stock, parts: &parts, anchors: &anchors };
     report.print();
-    args.outputs().write(&report.json(), || report.page())?;
-    if report.failed() { Err("some requests failed".to_owned()) } else { Ok(()) }
+    args.outputs.write(&report.json(), || report.page())?;
+    report.outcome()
 }
 
 /// Fills the store, if that was asked for, and waits until the disk is done with it.
@@ -422,6 +432,25 @@ mod tests {
 
     fn parsed(line: &str) -> Cli {
         Cli::try_parse_from(line.split(' ')).unwrap_or_else(|refusal| panic!("{line}: {refusal}"))
+    }
+
+    #[test]
+    fn what_a_run_cannot_be_is_said_before_anything_is_started() {
+        let wrong = |line: &str| parsed(line).args.order().err().unwrap_or_else(|| format!("taken: {line}"));
+        for (line, says) in [
+            ("signet-load issue --seconds 5 --ramp 6", "--ramp: must not be more than --seconds"),
+            ("signet-load sign --key-type rsa --key-bits 2048", "sign: the key type must be"),
+            ("signet-load sign --key-bits 521", "sign: the key type must be"),
+            ("signet-load issue --preload 5 --revoked 6", "--revoked: must not be more than --preload"),
+        ] {
+            assert!(wrong(line).starts_with(says), "{line}: {}", wrong(line));
+        }
+        for line in ["signet-load sign --key-bits 384 --seconds 5 --ramp 5", "signet-load issue --key-type rsa"] {
+            assert!(parsed(line).args.order().is_ok(), "{line}");
+        }
+        let args = parsed("signet-load mixed --server ./signet --rsa-stock 64").args;
+        assert_eq!((args.target().rsa_stock, args.order().unwrap().target.rsa_stock), (64, 64));
+        assert_eq!(parsed("signet-load issue --store memory").args.target().store.as_deref(), Some("memory"));
     }
 
     fn refused(line: &str) -> String {
@@ -445,7 +474,8 @@ mod tests {
         let line = "signet-load compare sign --server ./signet --other-addr http://b --rounds 2";
         assert!(matches!(parsed(line).command, Some(Command::Compare(_))));
         assert!(matches!(parsed("signet-load run plan.toml").command, Some(Command::Run(_))));
-        let line = "signet-load limits --server ./signet --stored 10000000 --only issue,crl-get";
+        let line =
+            "signet-load limits --server ./signet --stored 10000000 --projects 1000 --rsa-stock 5 --only issue,crl-get";
         assert!(matches!(parsed(line).command, Some(Command::Limits(_))));
     }
 
@@ -457,6 +487,8 @@ mod tests {
             ("signet-load issue --rate 0", "must be from 0.001 to 1000000"),
             ("signet-load issue --prepared", "--role"),
             ("signet-load issue --seconds 0", "0 is not in 1"),
+            ("signet-load issue --seconds 86401", "86401 is not in 1"),
+            ("signet-load issue --rsa-stock 64", "--server"),
             ("signet-load compare issue", "--other-addr"),
             ("signet-load limits", "--server"),
         ] {

@@ -13,8 +13,8 @@ use crate::client::Client;
 use crate::drive::{Figures, Place, Watched};
 use crate::module::{self, Kind};
 use crate::scenario::{self, Plan};
-use crate::server::Started;
-use crate::{Args, Scenario, report};
+use crate::server::{Extras, Started};
+use crate::{Args, Scenario};
 
 /// What the way to a device and back may cost, CPU microseconds: two hops, the verification, the call's frame.
 const WAY: f64 = 85.0;
@@ -67,10 +67,8 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
         }
     };
     print(store.as_deref(), &all);
-    if let Some(path) = &args.json {
-        let keys: Vec<Value> = all.iter().map(json_of).collect();
-        report::write(path, &json!({ "scenario": "sign-managed", "store": store, "keys": keys }))?;
-    }
+    let keys: Vec<Value> = all.iter().map(json_of).collect();
+    args.outputs.write_json(&json!({ "scenario": "sign-managed", "store": store, "keys": keys }))?;
     let missed: Vec<&str> = all.iter().filter(|of| of.misses()).map(|of| of.name.as_str()).collect();
     if missed.is_empty() { Ok(()) } else { Err(format!("CPU per request above its bound: {}", missed.join(", "))) }
 }
@@ -79,8 +77,8 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
 async fn softhsm(args: &Args) -> Result<(String, Vec<Measured>), String> {
     let binary = args.server.as_deref().ok_or("sign-managed: --server or --managed-key must be given")?;
     let library = format!("{LIBRARY}={}", args.softhsm.display());
-    let arguments = ["--pkcs11-library", library.as_str()];
-    let server = Started::with(binary, &args.data_dir, args.postgres.as_deref(), &arguments)?;
+    let extras = Extras { arguments: &["--pkcs11-library", library.as_str()], ..Extras::default() };
+    let server = Started::with(binary, &args.data_dir, args.postgres.as_deref(), extras)?;
     let (place, watched) = (server.place(), server.watched());
     let mut all = Vec::new();
     for kind in [Kind::P256, Kind::Rsa2048] {
@@ -183,11 +181,11 @@ impl Issuer {
     async fn make(&self, client: &mut Client) -> Result<String, String> {
         let mount = self.mount;
         client.must(&format!("/v1/sys/mounts/{mount}"), &json!({ "type": "pki" })).await?;
-        let tuned = json!({ "max_lease_ttl": "8760h", "allowed_managed_keys": self.allowed });
+        let tuned = json!({ "max_lease_ttl": scenario::ROOT_TTL, "allowed_managed_keys": self.allowed });
         client.must(&format!("/v1/sys/mounts/{mount}/tune"), &tuned).await?;
         let mut root = self.key.clone();
         root["common_name"] = "Load root".into();
-        root["ttl"] = "8760h".into();
+        root["ttl"] = scenario::ROOT_TTL.into();
         let made = client.must(&format!("/v1/{mount}/root/generate/{}", self.way), &root).await?;
         let key = made["data"]["key_id"].as_str().ok_or("a root without a key was made")?;
         let path = format!("/v1/{mount}/key/{key}");

@@ -219,6 +219,7 @@ fn issuer_hashes(certificate: &[u8]) -> Option<Vec<u8>> {
 pub(crate) struct OcspReport<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) store: Option<String>,
+    pub(crate) process: Option<String>,
     pub(crate) stock: Option<Stock>,
     pub(crate) parts: &'a [Part],
     pub(crate) anchors: &'a Anchors,
@@ -227,7 +228,8 @@ pub(crate) struct OcspReport<'a> {
 impl OcspReport<'_> {
     fn of<'a>(&'a self, part: &'a Part) -> Report<'a> {
         let (plan, stock, anchors) = (self.plan, self.stock, self.anchors);
-        Report { plan, store: self.store.clone(), start: None, stock, figures: &part.figures, anchors }
+        let (store, process) = (self.store.clone(), self.process.clone());
+        Report { plan, store, process, start: None, stock, figures: &part.figures, anchors }
     }
 
     /// Prints the figures of all parts.
@@ -248,20 +250,22 @@ impl OcspReport<'_> {
             figures["answers_used_again"] = json!(part.used_again);
             figures
         };
-        self.parts.iter().map(one).collect()
+        json!({ "scenario": "ocsp", "parts": self.parts.iter().map(one).collect::<Vec<_>>() })
     }
 
     /// The same as a page with plots.
     pub(crate) fn page(&self) -> Page<'_> {
-        let facts = [environment(), report::plan_facts(self.plan), report::machine_facts(self.anchors)].concat();
+        let mut facts = [environment(), report::plan_facts(self.plan), report::machine_facts(self.anchors)].concat();
+        facts.push(("store".to_owned(), self.store.clone().unwrap_or_else(|| "of a running server".to_owned())));
+        facts.extend(self.process.clone().map(|process| ("process".to_owned(), process)));
         let title = |part: &Part| part.figures.classes.first().map_or_else(String::new, |class| class.name.clone());
         let runs = self.parts.iter().map(|part| Run { title: title(part), figures: &part.figures }).collect();
         Page { title: "ocsp".to_owned(), facts, tables: Vec::new(), runs, columns: 2 }
     }
 
-    /// Whether any request failed.
-    pub(crate) fn failed(&self) -> bool {
-        self.parts.iter().flat_map(|part| &part.figures.classes).any(|class| !class.errors.is_empty())
+    /// What is wrong with the first part that something is wrong with.
+    pub(crate) fn outcome(&self) -> Result<(), String> {
+        self.parts.iter().try_for_each(|part| part.figures.outcome())
     }
 }
 

@@ -6,7 +6,6 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::ValueEnum as _;
 use serde_json::{Map, Value};
 
 use crate::pace::Pace;
@@ -29,7 +28,7 @@ const SCENARIOS: [Scenario; 9] = [
     Scenario::Health,
 ];
 /// Longest run: a day.
-const SECONDS: u64 = 86_400;
+pub(crate) const SECONDS: u64 = 86_400;
 /// Most connections, and requests a second.
 const MOST_CLIENTS: u64 = 10_000;
 const RATES: RangeInclusive<f64> = 0.001..=1_000_000.0;
@@ -62,15 +61,8 @@ pub(crate) struct Args {
     /// The token of the other server, likewise.
     #[arg(long, env = "SIGNET_OTHER_TOKEN", default_value = "", hide_env_values = true)]
     other_token: String,
-    /// Write the figures to this file as JSON.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Write a report with plots to this file.
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-    /// The commit of the server, for the report.
-    #[arg(long, value_name = "ID")]
-    commit: Option<String>,
+    #[command(flatten)]
+    outputs: Outputs,
     /// No progress bar.
     #[arg(long)]
     quiet: bool,
@@ -87,8 +79,7 @@ pub(crate) async fn command(args: &Args) -> Result<(), String> {
     if let Some(other) = &mut order.other {
         token(other, &args.other_token);
     }
-    let outputs = Outputs { json: args.json.clone(), html: args.html.clone(), commit: args.commit.clone() };
-    run(&order, &outputs).await
+    run(&order, &args.outputs).await
 }
 
 fn token(target: &mut Target, given: &str) {
@@ -112,13 +103,23 @@ pub(crate) fn rate(text: &str) -> Result<f64, String> {
     if RATES.contains(&rate) { Ok(rate) } else { Err(format!("must be from {least} to {most}")) }
 }
 
+/// Holds a ramp to the time of its run; `names` are what both are called where they are given.
+pub(crate) fn ramp_within(ramp: u64, seconds: u64, names: [&str; 2]) -> Result<(), String> {
+    if ramp <= seconds { Ok(()) } else { Err(format!("{}: must not be more than {}", names[0], names[1])) }
+}
+
+/// The scenario of a name that can be part of a plan or a comparison.
+fn planned(name: &str) -> Result<Scenario, String> {
+    let found = SCENARIOS.into_iter().find(|scenario| scenario.name() == name);
+    found.ok_or_else(|| {
+        let names: Vec<String> = SCENARIOS.iter().map(|scenario| scenario.name()).collect();
+        format!("scenario: must be one of {}, and is {name}", names.join(", "))
+    })
+}
+
 /// Whether a scenario can be part of a plan or a comparison.
 pub(crate) fn can_be_planned(scenario: Scenario) -> Result<Scenario, String> {
-    if SCENARIOS.contains(&scenario) {
-        return Ok(scenario);
-    }
-    let names: Vec<String> = SCENARIOS.iter().map(|scenario| scenario.name()).collect();
-    Err(format!("scenario: must be one of {}, and is {}", names.join(", "), scenario.name()))
+    planned(&scenario.name())
 }
 
 /// Reads a plan.
@@ -131,16 +132,11 @@ pub(crate) fn read(text: &str, json: bool) -> Result<Order, String> {
     let Value::Object(fields) = plan else { return Err("a plan must be an object".to_owned()) };
     let mut fields = Fields { of: String::new(), left: fields };
     let name = fields.text("scenario")?.ok_or("scenario: must be given")?;
-    let scenario = Scenario::from_str(&name, false).map_or_else(
-        |_| Err(unknown_scenario(&name)),
-        |scenario| can_be_planned(scenario).map_err(|_| unknown_scenario(&name)),
-    )?;
+    let scenario = planned(&name)?;
     let rate = fields.number("rate", &RATES)?;
     let seconds = fields.whole("seconds", 1, SECONDS)?.unwrap_or(60);
     let ramp = fields.whole("ramp_seconds", 0, SECONDS)?.unwrap_or(0);
-    if ramp > seconds {
-        return Err("ramp_seconds: must not be more than seconds".to_owned());
-    }
+    ramp_within(ramp, seconds, ["ramp_seconds", "seconds"])?;
     // The certificates to revoke are there before the run.
     let most = if scenario == Scenario::Revoke { MOST_STORED } else { MOST_REQUESTS };
     let requests = fields.whole("requests", 1, most)?;
@@ -165,6 +161,7 @@ pub(crate) fn read(text: &str, json: bool) -> Result<Order, String> {
         quiet: false,
         serials: Vec::new(),
     };
+    plan.check()?;
     let wanted = Stock {
         certificates: fields.whole("preload", 0, MOST_STORED)?.unwrap_or(0),
         revoked: fields.whole("revoked", 0, MOST_STORED)?.unwrap_or(0),
@@ -181,11 +178,6 @@ pub(crate) fn read(text: &str, json: bool) -> Result<Order, String> {
     }
     fields.end()?;
     Ok(Order { name: own_name, plan, target, other, rounds: rounds.unwrap_or(3), wanted })
-}
-
-fn unknown_scenario(name: &str) -> String {
-    let names: Vec<String> = SCENARIOS.iter().map(|scenario| scenario.name()).collect();
-    format!("scenario: must be one of {}, and is {name:?}", names.join(", "))
 }
 
 /// The fields of a table that nobody has read yet.
@@ -244,11 +236,14 @@ impl Fields {
             Some(file) => read_token(&file).map_err(|cause| format!("{of}token_file: {cause}"))?,
             None => String::new(),
         };
+        let rsa_stock = self.whole("rsa_stock", 0, u64::from(u32::MAX))?.map(|keys| keys as u32);
         let target = Target {
             name: self.text("name")?.unwrap_or_else(|| name.to_owned()),
             server: self.path("server")?,
             postgres: self.path("postgres")?,
             data_dir: self.path("data_dir")?.unwrap_or(default.data_dir),
+            rsa_stock: rsa_stock.unwrap_or(0),
+            store: self.text("store")?,
             command: self.text("command")?,
             addr: self.text("addr")?.unwrap_or_default(),
             token,
@@ -273,6 +268,7 @@ impl Fields {
                 ("ca_file", target.ca_file.is_some()),
                 ("pid", target.pid.is_some()),
                 ("token_file", !target.token.is_empty()),
+                ("store", target.store.is_some()),
             ];
             return match not_beside.iter().find(|(_, given)| *given) {
                 Some((field, _)) => wrong(field, "must not be given beside server, which is started here"),
@@ -281,6 +277,9 @@ impl Fields {
         }
         if target.postgres.is_some() {
             return wrong("postgres", "is for server, which is started here");
+        }
+        if rsa_stock.is_some() {
+            return wrong("rsa_stock", "is for server, which is started here");
         }
         if target.addr.is_empty() {
             return wrong("addr", "must be given, or server");
@@ -322,9 +321,9 @@ mod tests {
         let text = format!(
             "name = \"night\"\nscenario = \"issue\"\nclients = 200\nrate = 1500.5\nramp_seconds = 10\nseconds = 600\n\
              requests = 900000\nkey_type = \"ec\"\nkey_bits = 384\nno_store = true\npreload = 1000\nrevoked = 10\nrounds = 2\n\
-             [target]\nserver = \"./signet\"\ndata_dir = \"/var/tmp/load\"\npostgres = \"auto\"\n\
+             [target]\nserver = \"./signet\"\ndata_dir = \"/var/tmp/load\"\npostgres = \"auto\"\nrsa_stock = 9\n\
              [other]\nname = \"bao\"\naddr = \"http://127.0.0.1:8300\"\ntoken_file = \"{}\"\ntoken_header = \"X-Other\"\n\
-             mount = \"ca/int\"\nrole = \"web\"\nprepared = true\npid = 7\ncommand = \"bao server\"\n",
+             mount = \"ca/int\"\nrole = \"web\"\nprepared = true\npid = 7\ncommand = \"bao server\"\nstore = \"memory\"\n",
             file.display()
         );
         let order = read(&text, false).unwrap();
@@ -334,10 +333,11 @@ mod tests {
         assert_eq!(plan.pace, Pace { rate: Some(1500.5), ramp: Duration::from_secs(10) });
         assert!(plan.no_store && !plan.auto_rebuild);
         assert_eq!(order.wanted, Stock { certificates: 1000, revoked: 10 });
-        assert_eq!(order.target.server, Some(PathBuf::from("./signet")));
+        assert_eq!((order.target.server, order.target.rsa_stock), (Some(PathBuf::from("./signet")), 9));
         let other = order.other.unwrap();
         assert_eq!((other.name.as_str(), other.token.as_str(), other.pid), ("bao", "t.secret", Some(7)));
         assert_eq!((other.mount.as_str(), other.role.as_deref(), other.prepared), ("ca/int", Some("web"), true));
+        assert_eq!(other.store.as_deref(), Some("memory"));
     }
 
     #[test]
@@ -375,9 +375,15 @@ mod tests {
             ("revoked = 5", "revoked: must not be more than preload"),
             ("rsa_clients = 5", "rsa_clients: is for the scenario mixed"),
             ("rounds = 3", "rounds: is for a plan with other"),
+            ("scenario = \"sign\"\nkey_type = \"rsa\"", "sign: the key type must be ec of 256 or 384 bits"),
+            (
+                "scenario = \"sign\"\nkey_bits = 521",
+                "sign: the key type must be ec of 256 or 384 bits, or ed25519, and is ec",
+            ),
             ("client = 5", "client: there is no such field"),
         ] {
-            let refusal = refusal(&format!("scenario = \"issue\"\n{line}\n{TARGET}"));
+            let scenario = if line.starts_with("scenario") { "" } else { "scenario = \"issue\"\n" };
+            let refusal = refusal(&format!("{scenario}{line}\n{TARGET}"));
             assert!(refusal.starts_with(says), "{line}: {refusal}");
         }
         for (target, says) in [
@@ -388,6 +394,8 @@ mod tests {
             ("addr = \"http://a\"\nprepared = true", "target.role: must be given when prepared is true"),
             ("addr = \"http://a\"\nmount = \"/pki\"", "target.mount: must be a path without a slash"),
             ("addr = \"http://a\"\npostgres = \"auto\"", "target.postgres: is for server"),
+            ("addr = \"http://a\"\nrsa_stock = 9", "target.rsa_stock: is for server"),
+            ("server = \"./signet\"\nstore = \"memory\"", "target.store: must not be given beside server"),
             ("addr = \"http://a\"\nserver = \"./signet\"", "target.addr: must not be given beside server"),
             ("addr = \"http://a\"\ntoken_file = \"/nowhere\"", "target.token_file: /nowhere: "),
             ("addr = \"http://a\"\ntoken = \"x\"", "target.token: there is no such field"),

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::client::{Client, Peer, Wire};
 use crate::drive::{Answered, Figures};
 use crate::server::Started;
-use crate::{Args, Scenario, report, scenario};
+use crate::{Args, Scenario, scenario};
 
 /// Octets of a body: below the server's limit, so that it is read.
 const SIZE: usize = 4_000_000;
@@ -56,12 +56,9 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
     let ratio = beside.percentile(99.0) / alone.percentile(99.0);
     let store = server.store()?;
     print(&store, [&alone, &beside], &answers, ratio);
-    if let Some(path) = &args.json {
-        let parts = [&alone, &beside].map(|part| json!({ "requests": part.count(), "p99_ms": part.percentile(99.0) }));
-        let figures = json!({ "scenario": "oversize", "store": store, "alone": parts[0], "beside": parts[1],
-            "p99_ratio": ratio, "at_most": MOST, "answers": answers });
-        report::write(path, &figures)?;
-    }
+    let parts = [&alone, &beside].map(|part| json!({ "requests": part.count(), "p99_ms": part.known(99.0) }));
+    args.outputs.write_json(&json!({ "scenario": "oversize", "store": store, "alone": parts[0], "beside": parts[1],
+        "p99_ratio": ratio, "at_most": MOST, "answers": answers }))?;
     let wrong: Vec<&str> =
         answers.iter().filter(|(_, of)| !of.keys().all(|a| refusal(a))).map(|(name, _)| *name).collect();
     if !wrong.is_empty() {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::client::Client;
 use crate::drive::{Bounds, Class, Figures, Place, Watched, drive};
 use crate::pace::Pace;
-use crate::scenario;
+use crate::{report, scenario};
 
 /// Connections that fill: more in flight than a run has, so that commits are larger.
 const CLIENTS: usize = 256;
@@ -24,7 +24,7 @@ const PAGE: usize = 10_000;
 const LONGEST: Duration = Duration::from_secs(1800);
 const SLOWEST: u64 = 2000;
 /// Life of the certificates: a store that is used again tomorrow still holds valid ones.
-const TTL: &str = "8760h";
+pub(crate) const TTL: &str = "8760h";
 const CRL_CONFIG: &str = "config/crl";
 const ROLE: &str = "load-preload";
 
@@ -58,7 +58,16 @@ pub(crate) async fn fill(admin: &Place<'_>, wanted: Stock, role: Option<&str>, q
         revoke(admin, &mut client, wanted.revoked - revoked, quiet).await?;
     }
     let certificates = count(&mut client, admin.mount, "certs").await?;
-    Ok(Stock { certificates, revoked: count(&mut client, admin.mount, "certs/revoked").await? })
+    let stock = Stock { certificates, revoked: count(&mut client, admin.mount, "certs/revoked").await? };
+    // All requests succeeded; a server, or a role, that stores nothing shows only here.
+    if stock.certificates < wanted.certificates || stock.revoked < wanted.revoked {
+        let Stock { certificates, revoked } = wanted;
+        return Err(format!(
+            "preload: the mount holds {} certificates, {} of them revoked, after {certificates} and {revoked} were made",
+            stock.certificates, stock.revoked
+        ));
+    }
+    Ok(stock)
 }
 
 /// Issues so many.
@@ -72,17 +81,19 @@ async fn issue(
     if role.is_none() {
         client.must(&admin.path(&format!("roles/{ROLE}")), &scenario::role("ec", 256, false)).await?;
     }
+    report::begun(quiet, &format!("issuing {missing} certificates"));
     let class = scenario::issuing("preload".to_owned(), CLIENTS, admin.mount, role.unwrap_or(ROLE), TTL);
     all(admin, class, missing, quiet).await
 }
 
-/// Requests to revoke so many certificates that are not revoked yet; what is missing is issued first.
+/// Requests to revoke so many certificates that are not revoked yet, and how many of these were missing and are issued
+/// for it.
 pub(crate) async fn to_revoke(
     admin: &Place<'_>,
     wanted: u64,
     role: Option<&str>,
     quiet: bool,
-) -> Result<Vec<Bytes>, String> {
+) -> Result<(Vec<Bytes>, u64), String> {
     let mut client = admin.connect().await?;
     let mut bodies = found(&mut client, admin.mount, wanted).await?;
     let missing = wanted.saturating_sub(bodies.len() as u64);
@@ -90,18 +101,26 @@ pub(crate) async fn to_revoke(
         issue(admin, &mut client, missing, role, quiet).await?;
         bodies = revocable(&mut client, admin.mount, wanted).await?;
     }
-    Ok(bodies)
+    Ok((bodies, missing))
 }
 
 /// Revokes so many; the mount builds its CRLs by the timer meanwhile, because nobody waits for one of them.
 async fn revoke(admin: &Place<'_>, client: &mut Client, missing: u64, quiet: bool) -> Result<(), String> {
     let bodies = revocable(client, admin.mount, missing).await?;
-    let path = admin.path(CRL_CONFIG);
+    report::begun(quiet, &format!("revoking {missing} certificates"));
+    let before = rebuilds(client, admin.mount).await?;
+    auto_rebuild(client, admin.mount, true).await?;
+    let revoked = all(admin, revoking("revoke".to_owned(), CLIENTS, admin.mount, bodies), missing, quiet).await;
+    auto_rebuild(client, admin.mount, before).await?;
+    revoked
+}
+
+/// Whether the mount builds its CRLs by the timer.
+pub(crate) async fn rebuilds(client: &mut Client, mount: &str) -> Result<bool, String> {
+    let path = format!("/v1/{mount}/{CRL_CONFIG}");
     let answer = client.send(Method::GET, &path, Bytes::new()).await?;
     let config: Value = serde_json::from_slice(&answer.body).map_err(|e| format!("{path}: {e}"))?;
-    auto_rebuild(client, admin.mount, true).await?;
-    all(admin, revoking("revoke".to_owned(), CLIENTS, admin.mount, bodies), missing, quiet).await?;
-    auto_rebuild(client, admin.mount, config["data"]["auto_rebuild"].as_bool().unwrap_or(false)).await
+    Ok(config["data"]["auto_rebuild"].as_bool().unwrap_or(false))
 }
 
 /// Tells the mount whether its CRLs are built by the timer, or by whoever revokes.
@@ -109,11 +128,16 @@ pub(crate) async fn auto_rebuild(client: &mut Client, mount: &str, on: bool) -> 
     client.must(&format!("/v1/{mount}/{CRL_CONFIG}"), &json!({ "auto_rebuild": on })).await.map(drop)
 }
 
-/// Clients that revoke; every body is to be sent once only.
+/// Clients that revoke; every body is to be sent once only. Every answer is looked at.
 pub(crate) fn revoking(name: String, clients: usize, mount: &str, bodies: Vec<Bytes>) -> Class {
-    let plausible = |answer: &Value| answer["data"]["revocation_time"].is_u64();
     let path = format!("/v1/{mount}/revoke");
-    Class { name, clients, method: Method::POST, path, bodies, plausible, ..Class::default() }
+    Class { name, clients, method: Method::POST, path, bodies, plausible: revoked, look_at: 1, ..Class::default() }
+}
+
+/// Whether an answer says that a certificate is revoked. One that has expired is answered with success, too, and a
+/// warning.
+pub(crate) fn revoked(answer: &Value) -> bool {
+    answer["data"]["revocation_time"].is_u64()
 }
 
 /// Requests to revoke so many certificates that are not revoked yet.
@@ -192,7 +216,7 @@ pub(crate) async fn visit(
         let page = list(client, &format!("/v1/{mount}/{path}?limit={PAGE}&after={after}")).await?;
         let serials: Vec<&str> =
             page["data"]["keys"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        if serials.last().is_some_and(|last| *last == after) {
+        if serials.last().is_some_and(|last| with_hyphens(last) == after) {
             return Ok(());
         }
         for serial in &serials {
@@ -201,8 +225,14 @@ pub(crate) async fn visit(
             }
         }
         let Some(last) = serials.last().filter(|_| serials.len() == PAGE) else { return Ok(()) };
-        after = (*last).to_owned();
+        after = with_hyphens(last);
     }
+}
+
+/// A serial as all servers take it behind which a page begins. Some show it with colons and hold `after` against what
+/// they store, octet by octet, which has hyphens; a colon is more than a hyphen, and would skip the rest of the list.
+fn with_hyphens(serial: &str) -> String {
+    serial.replace(':', "-")
 }
 
 /// A list's answer; null when there is nothing.
@@ -213,5 +243,67 @@ async fn list(client: &mut Client, path: &str) -> Result<Value, String> {
         StatusCode::NOT_FOUND => Ok(Value::Null),
         StatusCode::OK => serde_json::from_slice(&answer.body).map_err(|e| format!("{path}: {e}")),
         status => Err(format!("{path}: {status} {}", String::from_utf8_lossy(&answer.body))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Scenario;
+    use crate::double::{Double, Shape};
+    use crate::target::{Open, Target};
+
+    async fn open(double: &Double) -> Open {
+        let target = Target { addr: double.addr.clone(), token: "root".to_owned(), ..Target::default() };
+        target.open().await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_list_of_many_pages_is_seen_whole_by_whom_stores_serials_with_hyphens() {
+        let double = Double::start(Shape { pages: true, ..Shape::default() });
+        let (certificates, revoked) = (2 * PAGE + 17, PAGE + 5);
+        double.hold("pki", certificates, revoked);
+        let open = open(&double).await;
+        let mut client = open.place().connect().await.unwrap();
+        assert_eq!(count(&mut client, "pki", "certs").await, Ok(certificates as u64));
+        assert_eq!(count(&mut client, "pki", "certs/revoked").await, Ok(revoked as u64));
+        assert_eq!(double.asked("LIST /v1/pki/certs?"), 3);
+        let bodies = found(&mut client, "pki", u64::MAX).await.unwrap();
+        assert_eq!(bodies.len(), certificates - revoked);
+        // A list that ends with a whole page is at its end, too, and one without pages is not asked for twice as long.
+        double.hold("full", PAGE, 0);
+        assert_eq!(count(&mut client, "full", "certs").await, Ok(PAGE as u64));
+        let whole = Double::start(Shape::default());
+        whole.hold("pki", PAGE, 0);
+        let mut client = self::open(&whole).await.place().connect().await.unwrap();
+        assert_eq!(count(&mut client, "pki", "certs").await, Ok(PAGE as u64));
+    }
+
+    #[tokio::test]
+    async fn certificates_that_have_expired_are_not_counted_as_revoked() {
+        let double = Double::start(Shape { expired: true, ..Shape::default() });
+        double.hold("pki", 30, 0);
+        let open = open(&double).await;
+        let refused = fill(&open.place(), Stock { certificates: 30, revoked: 20 }, None, true).await.err().unwrap();
+        assert!(refused.starts_with("revoke: 0 of 20 requests succeeded"), "{refused}");
+        assert!(!double.auto_rebuild("pki"), "it is put back whatever happens");
+        // In a run every answer counts as what it is.
+        let order = format!(
+            "scenario = \"revoke\"\nclients = 2\nrequests = 20\nseconds = 20\n[target]\naddr = \"{}\"\n",
+            double.addr
+        );
+        let mut plan = crate::order::read(&order, false).unwrap().plan;
+        (plan.quiet, plan.scenario) = (true, Scenario::Revoke);
+        let figures = scenario::run(&plan, &open.place(), open.watched).await.unwrap();
+        assert_eq!((figures.classes[0].count(), figures.classes[0].errors.values().sum::<u64>()), (0, 20));
+    }
+
+    #[tokio::test]
+    async fn a_store_that_keeps_less_than_was_made_is_told() {
+        let double = Double::start(Shape { forgets: true, ..Shape::default() });
+        double.hold("pki", 5, 0);
+        let wanted = Stock { certificates: 30, revoked: 0 };
+        let refused = fill(&open(&double).await.place(), wanted, None, true).await.err().unwrap();
+        assert!(refused.starts_with("preload: the mount holds 5 certificates, 0 of them revoked"), "{refused}");
     }
 }

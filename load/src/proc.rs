@@ -24,6 +24,30 @@ pub(crate) fn resident_mib(pid: u32) -> Option<f64> {
     Some(kib / 1024.0)
 }
 
+/// What a process is called, with its number: `bao (pid 4711)`.
+pub(crate) fn title(pid: u32) -> String {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let name = name.trim_end();
+    if name.is_empty() { format!("pid {pid}") } else { format!("{name} (pid {pid})") }
+}
+
+/// Whether a process of a group is there. One that has ended does not count, though nobody may have waited for it.
+pub(crate) fn group_lives(group: u32) -> bool {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let texts = entries
+        .filter(|entry| entry.file_name().to_str().is_some_and(|name| name.parse::<u32>().is_ok()))
+        .filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
+    texts.into_iter().any(|text| lives_in(&text, group))
+}
+
+/// Whether a line of `/proc/PID/stat` is that of a process of a group which has not ended.
+fn lives_in(stat: &str, group: u32) -> bool {
+    let Some((_, rest)) = stat.rsplit_once(')') else { return false };
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    let ended = matches!(fields.first(), None | Some(&("Z" | "X" | "x")));
+    !ended && fields.get(2).and_then(|field| field.parse().ok()) == Some(group)
+}
+
 /// The process that listens on a port of this machine's loopback, or of all its addresses: the oldest of several.
 pub(crate) fn listener(port: u16) -> Option<u32> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
@@ -145,6 +169,22 @@ mod tests {
         for wrong in ["", "12 (x) S 7 1", "12 x S 7 1 1 0 -1 4194304 9 9 9 9 150 50 300 25 20"] {
             assert_eq!(Stat::parse(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_process_is_told_by_its_name_and_number() {
+        let pid = std::process::id();
+        let title = title(pid);
+        assert!(title.ends_with(&format!(" (pid {pid})")) && title.len() > format!(" (pid {pid})").len(), "{title}");
+        assert_eq!(super::title(u32::MAX), format!("pid {}", u32::MAX));
+    }
+
+    #[test]
+    fn who_has_ended_is_no_longer_of_the_group() {
+        let line = |state: &str, group: &str| format!("12 (a (b) c) {state} 7 {group} 1 0 -1");
+        assert!(lives_in(&line("S", "10"), 10) && lives_in(&line("R", "10"), 10));
+        assert!(!lives_in(&line("Z", "10"), 10) && !lives_in(&line("S", "11"), 10));
+        assert!(!lives_in("", 10));
     }
 
     #[test]

@@ -62,19 +62,19 @@ pub(crate) struct Size {
     pub(crate) quiet: bool,
 }
 
-/// Fills the store, and shows what every part that has a bound measured.
+/// Fills the store, and shows what every part that has a bound measured; how many projects there are.
 pub(crate) async fn bounded(
     server: &Started,
     many: u64,
     size: &Size,
     mut show: impl FnMut(&str, Figures),
-) -> Result<(), String> {
-    let there = fill(server, many)?;
+) -> Result<u64, String> {
+    let there = fill(server, many, size.quiet)?;
     server.settle()?;
     for part in parts(there).into_iter().filter(|part| part.bounded) {
         show(part.name, measure(size, server, &part).await?);
     }
-    Ok(())
+    Ok(there)
 }
 
 /// Fills the store, runs every part and prints the verdict; an error when a bound is missed.
@@ -83,7 +83,7 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
     let programs = args.postgres.as_deref().ok_or("projects: --postgres must name PostgreSQL's programs, or auto")?;
     let server = Started::new(binary, &args.data_dir, Some(programs))?;
     let many = if args.preload == 0 { MANY } else { args.preload };
-    let there = fill(&server, many)?;
+    let there = fill(&server, many, args.quiet)?;
     server.settle()?;
     let (mut lines, mut missed) = (Vec::new(), 0);
     title(&server.store()?, there);
@@ -94,25 +94,33 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
         missed += usize::from(!line(&part, &figures));
         lines.push(json_of(&part, &figures));
     }
-    if let Some(path) = &args.json {
-        report::write(
-            path,
-            &json!({ "scenario": "projects", "store": server.store()?, "projects": there, "parts": lines }),
-        )?;
-    }
+    args.outputs
+        .write_json(&json!({ "scenario": "projects", "store": server.store()?, "projects": there, "parts": lines }))?;
     if missed == 0 { Ok(()) } else { Err(format!("{missed} parts miss their bound")) }
 }
 
-/// Makes what is missing; how many projects there are then.
-fn fill(server: &Started, many: u64) -> Result<u64, String> {
-    let count = format!("SELECT project_count FROM organizations WHERE name_lc = '{ORGANIZATION}'");
-    let there = server.psql(&count)?;
-    if there.is_empty() {
-        for statement in statements(many) {
-            server.psql(&statement)?;
-        }
+/// Makes the organization where there is none; how many projects it has then, `many` at least.
+fn fill(server: &Started, many: u64, quiet: bool) -> Result<u64, String> {
+    let there = format!("SELECT 1 FROM organizations WHERE name_lc = '{ORGANIZATION}'");
+    if server.psql(&there)?.is_empty() {
+        report::begun(quiet, &format!("making {many} projects"));
+        // Statements that are sent together are one transaction: all of it is there, or nothing.
+        server.psql(&statements(many).join(";\n"))?;
     }
-    server.psql(&count)?.parse().map_err(|_| "the organization cannot be counted".to_owned())
+    let count = "SELECT count(*) FROM projects p JOIN organizations o ON o.id = p.org_id";
+    enough(&server.psql(&format!("{count} WHERE o.name_lc = '{ORGANIZATION}'"))?, many)
+}
+
+/// The projects that were counted, if they are enough: names, workspaces and grants are those of the number that was made
+/// at first, so that none can be added.
+fn enough(counted: &str, many: u64) -> Result<u64, String> {
+    let there: u64 = counted.parse().map_err(|_| format!("projects: they cannot be counted: {counted}"))?;
+    if there < many {
+        return Err(format!(
+            "projects: the database in the data folder has {there} of them, {many} are wanted; another folder takes as many"
+        ));
+    }
+    Ok(there)
 }
 
 /// An external id that is a number: base 58 has no 0.
@@ -325,8 +333,8 @@ fn json_of(part: &Part, figures: &Figures) -> Value {
         json!({
             "requests": class.count(),
             "errors": class.errors,
-            "p50_ms": class.percentile(50.0),
-            "p99_ms": class.percentile(99.0),
+            "p50_ms": class.known(50.0),
+            "p99_ms": class.known(99.0),
         })
     });
     json!({ "part": part.name, "bounded": part.bounded, "holds": holds(part, figures), "classes": classes.collect::<Vec<_>>() })
@@ -340,6 +348,15 @@ mod tests {
     fn ids_are_those_that_the_database_makes() {
         assert_eq!(id("prj", 1_200), "prj-zzzzzzzzzzzz12AA");
         assert!(external("prj", "n").contains("lpad((n)::text, 16, 'z')"));
+    }
+
+    #[test]
+    fn fewer_projects_than_are_wanted_are_no_measure_of_so_many() {
+        assert_eq!(enough("100000", 100_000), Ok(100_000));
+        assert_eq!(enough("100000", 1_000), Ok(100_000));
+        let refused = enough("100000", 1_000_000).err().unwrap();
+        assert!(refused.contains("has 100000 of them, 1000000 are wanted"), "{refused}");
+        assert!(enough("", 1).is_err());
     }
 
     #[test]

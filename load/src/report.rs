@@ -1,6 +1,6 @@
 //! The figures as a table, as JSON and as a page.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
@@ -13,11 +13,16 @@ use crate::scenario::Plan;
 use crate::server::Start;
 use crate::timeline;
 
+/// The share of the requests that are due which need not be sent for a rate to have been kept, and one of any number.
+const MOST_UNSENT: f64 = 0.001;
+
 /// All there is to say of a run.
 pub(crate) struct Report<'a> {
     pub(crate) plan: &'a Plan,
-    /// `SQLite`, `PostgreSQL 15.8`; `None` for a server that is not ours.
+    /// `SQLite`, `PostgreSQL 15.8`, or what was said of a server that is not ours.
     pub(crate) store: Option<String>,
+    /// The process whose CPU time and memory are told.
+    pub(crate) process: Option<String>,
     /// How long it took to start.
     pub(crate) start: Option<Start>,
     /// What the mount held before the run, where it was counted.
@@ -27,26 +32,34 @@ pub(crate) struct Report<'a> {
 }
 
 /// Where figures are written besides being printed.
-#[derive(Clone, Debug, Default)]
+#[derive(clap::Args, Clone, Debug, Default)]
+#[group(skip)]
 pub(crate) struct Outputs {
+    /// Write the figures to this file as JSON.
+    #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+    /// Write a report with plots to this file.
+    #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
-    /// The commit of the server, which only its user knows.
+    /// The commit of the server, for the report.
+    #[arg(long, value_name = "ID")]
     pub(crate) commit: Option<String>,
 }
 
 impl Outputs {
+    /// Writes figures, which are an object, with the machine and the commit.
+    pub(crate) fn write_json(&self, json: &Value) -> Result<(), String> {
+        let Some(path) = &self.json else { return Ok(()) };
+        let mut json = json.clone();
+        let facts = environment().into_iter().map(|(name, text)| (name, Value::from(text))).collect();
+        json["environment"] = Value::Object(facts);
+        json["commit"] = json!(self.commit);
+        std::fs::write(path, format!("{json:#}\n")).map_err(|e| format!("writing {}: {e}", path.display()))
+    }
+
     /// Writes what is wanted.
     pub(crate) fn write<'a>(&self, json: &Value, page: impl FnOnce() -> Page<'a>) -> Result<(), String> {
-        if let Some(path) = &self.json {
-            let mut json = json.clone();
-            if let Some(figures) = json.as_object_mut() {
-                let facts = environment().into_iter().map(|(name, text)| (name, Value::from(text))).collect();
-                figures.insert("environment".to_owned(), Value::Object(facts));
-                figures.insert("commit".to_owned(), json!(self.commit));
-            }
-            write(path, &json)?;
-        }
+        self.write_json(json)?;
         let Some(path) = &self.html else { return Ok(()) };
         let mut page = page();
         page.facts.extend(self.commit.clone().map(|commit| ("commit".to_owned(), commit)));
@@ -59,16 +72,34 @@ impl Figures {
         class.count() as f64 / self.elapsed.as_secs_f64()
     }
 
-    /// Microseconds per successful request; of a single class only, because classes cost differently.
+    /// Microseconds per successful request, where there are any; of a single class only, because classes cost differently.
     pub(crate) fn per_request(&self, cpu: Option<f64>) -> Option<f64> {
         let [class] = &self.classes[..] else { return None };
-        cpu.map(|cpu| cpu * 1e6 / class.count().max(1) as f64)
+        cpu.filter(|_| class.count() > 0).map(|cpu| cpu * 1e6 / class.count() as f64)
     }
 
     /// Whether any request failed, or none of the first class succeeded.
     pub(crate) fn failed(&self) -> bool {
         let none = self.classes.first().is_none_or(|class| class.count() == 0);
         none || self.classes.iter().any(|class| !class.errors.is_empty())
+    }
+
+    /// What is wrong with a run, if anything: failed requests, or a rate that was asked for and not kept. Then it says
+    /// nothing of how the server does at that rate.
+    pub(crate) fn outcome(&self) -> Result<(), String> {
+        if self.failed() {
+            return Err("some requests failed".to_owned());
+        }
+        let sent: u64 = self.classes.first().map_or(0, Answered::count);
+        let due = sent + self.unsent;
+        // A few that are due at the very end may find it over.
+        if self.unsent as f64 > (due as f64 * MOST_UNSENT).max(1.0) {
+            return Err(format!(
+                "the rate was not kept: {} of {due} requests that were due were not sent",
+                self.unsent
+            ));
+        }
+        Ok(())
     }
 
     /// All that was measured, the course of it too.
@@ -105,11 +136,11 @@ impl Figures {
             "errors": class.errors,
             "requests_per_second": self.rate(class),
             "latency_ms": {
-                "p50": class.percentile(50.0),
-                "p90": class.percentile(90.0),
-                "p99": class.percentile(99.0),
-                "p999": class.percentile(99.9),
-                "max": class.percentile(100.0),
+                "p50": class.known(50.0),
+                "p90": class.known(90.0),
+                "p99": class.known(99.0),
+                "p999": class.known(99.9),
+                "max": class.known(100.0),
             },
             "slot_seconds": width,
             "over_time": course.collect::<Vec<_>>(),
@@ -129,6 +160,7 @@ impl Report<'_> {
         let more = json!({
             "scenario": self.plan.scenario.name(),
             "store": self.store,
+            "process": self.process,
             "start_seconds": self.start.map(|start| json!({
                 "listening": start.listening.as_secs_f64(),
                 "first_crl": start.crl.as_secs_f64(),
@@ -151,15 +183,11 @@ impl Report<'_> {
     pub(crate) fn page(&self, title: &str) -> Page<'_> {
         let mut facts = [environment(), plan_facts(self.plan), machine_facts(self.anchors)].concat();
         facts.push(("store".to_owned(), self.store.clone().unwrap_or_else(|| "of a running server".to_owned())));
+        facts.extend(self.process.clone().map(|process| ("process".to_owned(), process)));
         facts.extend(self.start.map(|start| ("start".to_owned(), start_text(start))));
         facts.extend(self.stock.map(|stock| ("certificates before".to_owned(), stock_text(stock))));
         let runs = vec![Run { title: self.plan.scenario.name(), figures: self.figures }];
         Page { title: title.to_owned(), facts, tables: Vec::new(), runs, columns: 1 }
-    }
-
-    /// An error when requests failed.
-    pub(crate) fn outcome(&self) -> Result<(), String> {
-        if self.figures.failed() { Err("some requests failed".to_owned()) } else { Ok(()) }
     }
 
     /// Prints the figures as a table.
@@ -167,6 +195,9 @@ impl Report<'_> {
     pub(crate) fn print(&self) {
         let (figures, anchors) = (self.figures, self.anchors);
         println!("{} on {}", self.plan.scenario.name(), self.store.as_deref().unwrap_or("a running server"));
+        if let Some(process) = &self.process {
+            println!("  process         {process}");
+        }
         if let Some(start) = self.start {
             println!("  start           {}", start_text(start));
         }
@@ -238,11 +269,6 @@ impl Report<'_> {
             }
         }
     }
-}
-
-/// Writes figures to a file.
-pub(crate) fn write(path: &Path, figures: &Value) -> Result<(), String> {
-    std::fs::write(path, format!("{figures:#}\n")).map_err(|e| format!("writing {}: {e}", path.display()))
 }
 
 /// How long a start took.
@@ -330,6 +356,22 @@ fn optional(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), |v| format!("{v:.1}"))
 }
 
+/// The median, of an even number the mean of both in the middle.
+pub(crate) fn median(mut of: Vec<f64>) -> Option<f64> {
+    of.sort_by(f64::total_cmp);
+    let middle = of.len() / 2;
+    let upper = *of.get(middle)?;
+    Some(if of.len() % 2 == 1 { upper } else { (of[middle - 1] + upper) / 2.0 })
+}
+
+/// Says what is done now, where nobody sees a progress bar.
+#[allow(clippy::print_stderr, reason = "standard output is for the figures")]
+pub(crate) fn begun(quiet: bool, text: &str) {
+    if !quiet {
+        eprintln!("signet-load: {text}");
+    }
+}
+
 /// Says what went wrong.
 #[allow(clippy::print_stderr, reason = "a command's error goes to standard error")]
 pub(crate) fn complain(text: &str) {
@@ -347,7 +389,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::time::Duration;
 
-    fn json_of(scenario: Scenario, counts: &[usize]) -> Value {
+    fn figures(counts: &[usize]) -> Figures {
         let class = |count: &usize| Answered {
             name: "any".to_owned(),
             clients: 1,
@@ -359,14 +401,18 @@ mod tests {
             timeline: Timeline::default(),
             errors: BTreeMap::new(),
         };
-        let figures = Figures {
+        Figures {
             elapsed: Duration::from_secs(10),
             classes: counts.iter().map(class).collect(),
             cpu: Cpu { server: Some(0.5), postgres: Some(0.25) },
             server_mib: None,
             samples: Vec::new(),
             unsent: 0,
-        };
+        }
+    }
+
+    fn json_of(scenario: Scenario, counts: &[usize]) -> Value {
+        let figures = figures(counts);
         let anchors = Anchors {
             p256_sign: 1.0,
             p256_verify: 1.0,
@@ -394,7 +440,36 @@ mod tests {
             quiet: true,
             serials: Vec::new(),
         };
-        Report { plan: &plan, store: None, start: None, stock: None, figures: &figures, anchors: &anchors }.json()
+        let (store, process) = (None, Some("bao (pid 7)".to_owned()));
+        let report =
+            Report { plan: &plan, store, process, start: None, stock: None, figures: &figures, anchors: &anchors };
+        report.json()
+    }
+
+    #[test]
+    fn the_median_is_that_of_the_sorted() {
+        assert_eq!(median(vec![9.0, 1.0, 5.0]), Some(5.0));
+        assert_eq!(median(vec![9.0, 1.0, 5.0, 6.0]), Some(5.5));
+        assert_eq!(median(Vec::new()), None);
+    }
+
+    #[test]
+    fn what_nobody_answered_has_no_latency() {
+        let json = json_of(Scenario::Issue, &[0]);
+        assert_eq!((&json["classes"][0]["latency_ms"]["p50"], &json["process"]), (&Value::Null, &json!("bao (pid 7)")));
+        assert_eq!(json["cpu_us_per_request"]["sum"], Value::Null);
+    }
+
+    #[test]
+    fn a_rate_that_was_not_kept_is_an_error() {
+        let mut figures = figures(&[9_990]);
+        figures.unsent = 10;
+        assert_eq!(figures.outcome(), Ok(()));
+        figures.unsent = 11;
+        let says = "the rate was not kept: 11 of 10001 requests that were due were not sent";
+        assert_eq!(figures.outcome(), Err(says.to_owned()));
+        figures.classes[0].errors = [("503".to_owned(), 1)].into();
+        assert_eq!(figures.outcome(), Err("some requests failed".to_owned()));
     }
 
     #[test]

@@ -18,7 +18,11 @@ const CSRS: usize = 256;
 const ROLE: &str = "load";
 const RSA: &str = "-rsa";
 /// Life of a root that is made here, and of the mount's certificates at most.
-const ROOT_TTL: &str = "87600h";
+pub(crate) const ROOT_TTL: &str = "87600h";
+/// Life of what is asked for from a root of somebody else's, which may itself not live for long.
+const SHORT_TTL: &str = "24h";
+/// How much longer than a run its token lives, seconds.
+const TOKEN_BESIDE: u64 = 3600;
 
 /// A run.
 #[derive(Clone)]
@@ -49,6 +53,11 @@ impl Plan {
         self.scenario == Scenario::Mixed || (self.scenario == Scenario::Issue && self.key_type == "rsa")
     }
 
+    /// Whether it can be run at all, as far as that is known before.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if self.scenario == Scenario::Sign { algorithm(self).map(drop) } else { Ok(()) }
+    }
+
     pub(crate) fn bounds(&self) -> Bounds {
         let time = Duration::from_secs(self.seconds);
         Bounds { requests: self.requests, time, pace: self.pace, quiet: self.quiet }
@@ -61,6 +70,17 @@ impl Plan {
     /// The role that certificates in store are of; of one's own where nothing may be made.
     pub(crate) fn preload_role(&self) -> Option<&str> {
         self.prepared.then(|| self.role())
+    }
+
+    /// Life of the certificates: where the mount is made here, a run on the same store months later finds them valid,
+    /// and can revoke them.
+    fn ttl(&self) -> &'static str {
+        if self.prepared { SHORT_TTL } else { preload::TTL }
+    }
+
+    /// Life of the token that asks: the run, and time enough for what is made before it and answered after it.
+    fn token_ttl(&self) -> String {
+        format!("{}s", self.seconds.saturating_add(TOKEN_BESIDE))
     }
 
     fn name(&self) -> String {
@@ -84,29 +104,23 @@ async fn workload(plan: &Plan, admin: &Place<'_>) -> Result<(String, Vec<Class>)
             let path = "/v1/sys/health".to_owned();
             open(Class { name: "health".to_owned(), clients, path, ..Class::default() })
         }
-        Scenario::CrlGet => open(Class {
-            name: "complete CRL".to_owned(),
-            clients,
-            path: admin.path("crl"),
-            plausible: |answer| answer[0] == 0x30,
-            ..Class::default()
-        }),
+        Scenario::CrlGet => open(complete_crl(admin, clients)),
         Scenario::OcspGet | Scenario::OcspNonce => {
             let asked = Asked::find(admin, usize::MAX).await?;
             open(asked.class(&Method::GET, plan.scenario == Scenario::OcspNonce, clients))
         }
         Scenario::Login => open(login::prepare(admin, clients).await?.0),
         Scenario::Issue | Scenario::Mixed => {
-            let mut classes = vec![issuing(plan.name(), clients, admin.mount, plan.role(), "24h")];
+            let mut classes = vec![issuing(plan.name(), clients, admin.mount, plan.role(), plan.ttl())];
             if plan.scenario == Scenario::Mixed {
                 let role = format!("{}{RSA}", plan.role());
-                classes.push(issuing("rsa 2048".to_owned(), plan.rsa_clients, admin.mount, &role, "24h"));
+                classes.push(issuing("rsa 2048".to_owned(), plan.rsa_clients, admin.mount, &role, plan.ttl()));
             }
             (prepare(plan, admin).await?, classes)
         }
         Scenario::Sign => {
             let bodies = (0..CSRS)
-                .map(|i| csr(plan, i).map(|csr| Bytes::from(json!({ "csr": csr, "ttl": "24h" }).to_string())))
+                .map(|i| csr(plan, i).map(|csr| Bytes::from(json!({ "csr": csr, "ttl": plan.ttl() }).to_string())))
                 .collect::<Result<_, _>>()?;
             let (name, path) = (plan.name(), admin.path(&format!("sign/{}", plan.role())));
             let method = Method::POST;
@@ -126,7 +140,7 @@ async fn workload(plan: &Plan, admin: &Place<'_>) -> Result<(String, Vec<Class>)
 
 /// What a `revoke` run sends, after the mount was told when to build its CRLs.
 async fn serials(plan: &Plan, admin: &Place<'_>) -> Result<Vec<Bytes>, String> {
-    let serials = preload::to_revoke(admin, plan.requests, plan.preload_role(), plan.quiet).await?;
+    let (serials, _) = preload::to_revoke(admin, plan.requests, plan.preload_role(), plan.quiet).await?;
     if !plan.prepared {
         preload::auto_rebuild(&mut admin.connect().await?, admin.mount, plan.auto_rebuild).await?;
     }
@@ -150,7 +164,8 @@ pub(crate) async fn prepare(plan: &Plan, admin: &Place<'_>) -> Result<String, St
         policy.push_str(&format!("path \"{mount}/{path}\" {{ capabilities = [\"update\"] }}\n"));
     }
     client.must("/v1/sys/policies/acl/load", &json!({ "policy": policy })).await?;
-    let created = client.must("/v1/auth/token/create", &json!({ "policies": ["load"], "ttl": "1h" })).await?;
+    let token = json!({ "policies": ["load"], "ttl": plan.token_ttl() });
+    let created = client.must("/v1/auth/token/create", &token).await?;
     created["auth"]["client_token"].as_str().map(str::to_owned).ok_or_else(|| "no token was created".to_owned())
 }
 
@@ -187,6 +202,12 @@ pub(crate) fn role(key_type: &str, key_bits: u32, no_store: bool) -> Value {
     })
 }
 
+/// Clients that ask for the complete CRL.
+pub(crate) fn complete_crl(place: &Place<'_>, clients: usize) -> Class {
+    let (name, path) = ("complete CRL".to_owned(), place.path("crl"));
+    Class { name, clients, path, plausible: |answer| answer[0] == 0x30, ..Class::default() }
+}
+
 /// Clients that ask for keys and certificates of a role.
 pub(crate) fn issuing(name: String, clients: usize, mount: &str, role: &str, ttl: &str) -> Class {
     let body = json!({ "common_name": "load.example.test", "alt_names": "www.example.test", "ttl": ttl });
@@ -202,15 +223,21 @@ fn certified(answer: &Value) -> bool {
         && answer["data"]["serial_number"].is_string()
 }
 
+/// What the keys of CSRs are for.
+fn algorithm(plan: &Plan) -> Result<&'static rcgen::SignatureAlgorithm, String> {
+    match (plan.key_type.as_str(), plan.key_bits) {
+        ("ec", 0 | 256) => Ok(&rcgen::PKCS_ECDSA_P256_SHA256),
+        ("ec", 384) => Ok(&rcgen::PKCS_ECDSA_P384_SHA384),
+        ("ed25519", _) => Ok(&rcgen::PKCS_ED25519),
+        (other, bits) => {
+            Err(format!("sign: the key type must be ec of 256 or 384 bits, or ed25519, and is {other} of {bits}"))
+        }
+    }
+}
+
 fn csr(plan: &Plan, number: usize) -> Result<String, String> {
-    let algorithm = match (plan.key_type.as_str(), plan.key_bits) {
-        ("ec", 0 | 256) => &rcgen::PKCS_ECDSA_P256_SHA256,
-        ("ec", 384) => &rcgen::PKCS_ECDSA_P384_SHA384,
-        ("ed25519", _) => &rcgen::PKCS_ED25519,
-        _ => return Err("sign: --key-type must be ec (256, 384) or ed25519".to_owned()),
-    };
     let name = format!("load{number}.example.test");
-    let key = rcgen::KeyPair::generate_for(algorithm).map_err(|e| e.to_string())?;
+    let key = rcgen::KeyPair::generate_for(algorithm(plan)?).map_err(|e| e.to_string())?;
     let mut params = rcgen::CertificateParams::new(vec![name.clone()]).map_err(|e| e.to_string())?;
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(rcgen::DnType::CommonName, name);

@@ -7,12 +7,13 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::client::{OWN_HEADER, Peer};
 use crate::cluster::Cluster;
 use crate::crl;
 use crate::drive::{Place, Watched};
+use crate::proc;
 
 /// The mount that `dev` makes.
 pub(crate) const MOUNT: &str = "pki";
@@ -23,38 +24,61 @@ const STOP: Duration = Duration::from_secs(60);
 pub(crate) struct Process {
     child: Child,
     stop: Signal,
+    /// It leads a group, and all of the group are told.
+    group: bool,
 }
 
 impl Process {
     pub(crate) fn new(child: Child, stop: Signal) -> Self {
-        Self { child, stop }
+        Self { child, stop, group: false }
+    }
+
+    /// A process that was started as the leader of a group: a shell, and whatever it started.
+    pub(crate) fn group(child: Child, stop: Signal) -> Self {
+        Self { child, stop, group: true }
     }
 
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Whether it has ended by itself.
+    /// Whether it has ended, and all of its group.
     pub(crate) fn ended(&mut self) -> bool {
-        !matches!(self.child.try_wait(), Ok(None))
+        let ended = !matches!(self.child.try_wait(), Ok(None));
+        ended && !(self.group && proc::group_lives(self.pid()))
+    }
+
+    /// Sends a signal to the process, or its group. It may end at this moment; then nobody gets it.
+    fn signal(&self, signal: Signal) {
+        let Some(pid) = i32::try_from(self.pid()).ok().and_then(Pid::from_raw) else { return };
+        let _ = if self.group { kill_process_group(pid, signal) } else { kill_process(pid, signal) };
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if let Some(pid) = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).filter(|_| !self.ended()) {
-            // It may end at this moment; either way it is waited for.
-            let _ = kill_process(pid, self.stop);
+        if !self.ended() {
+            self.signal(self.stop);
         }
         let until = Instant::now() + STOP;
         while !self.ended() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(20));
         }
         if !self.ended() {
-            let _ = self.child.kill();
+            self.signal(Signal::KILL);
             let _ = self.child.wait();
         }
     }
+}
+
+/// What a server is started with beside its store.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Extras<'a> {
+    /// Further arguments of `dev`.
+    pub(crate) arguments: &'a [&'a str],
+    /// RSA-2048 keys that it makes while nobody asks. None unless it is said: the first requests of a run would take
+    /// them for nothing, and whoever asks for something else would pay for the next ones.
+    pub(crate) rsa_stock: u32,
 }
 
 /// How long a server took to start.
@@ -80,15 +104,15 @@ impl Started {
     /// Starts `binary dev` on a free port with its data below `data_dir`, and waits until it listens.
     /// With `postgres` (a folder of its programs, or `auto`) its store is a cluster below `data_dir`.
     pub(crate) fn new(binary: &Path, data_dir: &Path, postgres: Option<&Path>) -> Result<Self, String> {
-        Self::with(binary, data_dir, postgres, &[])
+        Self::with(binary, data_dir, postgres, Extras::default())
     }
 
-    /// The same, with further arguments of `dev`.
+    /// The same, with more.
     pub(crate) fn with(
         binary: &Path,
         data_dir: &Path,
         postgres: Option<&Path>,
-        arguments: &[&str],
+        Extras { arguments, rsa_stock }: Extras<'_>,
     ) -> Result<Self, String> {
         // The user who runs PostgreSQL must come through; the folders in it are closed.
         let made = DirBuilder::new().recursive(true).mode(0o755).create(data_dir);
@@ -104,6 +128,9 @@ impl Started {
             command.args(["--database-url", &cluster.url()]);
         }
         command.env_remove("SIGNET_DATABASE_URL").stdout(Stdio::piped());
+        for (size, keys) in [("2048", rsa_stock), ("3072", 0), ("4096", 0)] {
+            command.env(format!("SIGNET_RSA_KEY_STOCK_{size}"), keys.to_string());
+        }
         let began = Instant::now();
         let mut child = command.spawn().map_err(|e| format!("starting {}: {e}", binary.display()))?;
         let output = child.stdout.take().ok_or("the server has no output")?;

@@ -1,6 +1,7 @@
 //! The server that is asked: one that runs, one that a command line starts, or a `signet` that is started here.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions, Permissions};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -14,7 +15,7 @@ use crate::client::{Client, OWN_HEADER, Peer, VAULT_HEADER};
 use crate::drive::{Place, Watched};
 use crate::proc;
 use crate::scenario::{self, Plan};
-use crate::server::{MOUNT, Process, Started};
+use crate::server::{Extras, MOUNT, Process, Started};
 
 /// Longest time for a command line to bring up a server.
 const UP: Duration = Duration::from_secs(60);
@@ -30,6 +31,10 @@ pub(crate) struct Target {
     pub(crate) server: Option<PathBuf>,
     pub(crate) postgres: Option<PathBuf>,
     pub(crate) data_dir: PathBuf,
+    /// RSA-2048 keys that a server which is started here makes ahead.
+    pub(crate) rsa_stock: u32,
+    /// What a server at an address stores in, as its user says.
+    pub(crate) store: Option<String>,
     /// The command line that starts a server, for a shell.
     pub(crate) command: Option<String>,
     pub(crate) addr: String,
@@ -51,6 +56,8 @@ impl Default for Target {
             server: None,
             postgres: None,
             data_dir: PathBuf::from("load-data"),
+            rsa_stock: 0,
+            store: None,
             command: None,
             addr: String::new(),
             token: String::new(),
@@ -69,6 +76,7 @@ pub(crate) struct Open {
     peer: Peer,
     token: String,
     mount: String,
+    store: Option<String>,
     pub(crate) watched: Watched,
     pub(crate) started: Option<Started>,
     _process: Option<Process>,
@@ -103,16 +111,17 @@ impl Target {
     }
 
     fn at(&self, peer: Peer, watched: Watched, process: Option<Process>) -> Open {
-        let (token, mount) = (self.token.clone(), self.mount.clone());
-        Open { peer, token, mount, watched, started: None, _process: process }
+        let (token, mount, store) = (self.token.clone(), self.mount.clone(), self.store.clone());
+        Open { peer, token, mount, store, watched, started: None, _process: process }
     }
 
     fn start(&self, binary: &Path) -> Result<Open, String> {
-        let started = Started::new(binary, &self.data_dir, self.postgres.as_deref())?;
+        let extras = Extras { rsa_stock: self.rsa_stock, ..Extras::default() };
+        let started = Started::with(binary, &self.data_dir, self.postgres.as_deref(), extras)?;
         let header = self.token_header.as_deref().unwrap_or(OWN_HEADER);
         let peer = Peer::new(&format!("http://{}", started.peer.host()), header, None)?;
         let (token, mount, watched) = (started.token.clone(), self.mount.clone(), started.watched());
-        Ok(Open { peer, token, mount, watched, started: Some(started), _process: None })
+        Ok(Open { peer, token, mount, store: None, watched, started: Some(started), _process: None })
     }
 
     async fn run(&self, command: &str) -> Result<Open, String> {
@@ -121,14 +130,14 @@ impl Target {
             return Err(format!("{}: somebody listens at {} already", self.name, peer.host()));
         }
         std::fs::create_dir_all(&self.data_dir).map_err(|e| format!("{}: {e}", self.data_dir.display()))?;
-        let log = self.data_dir.join(format!("{}.log", self.name));
-        let output = File::create(&log).map_err(|e| format!("{}: {e}", log.display()))?;
+        let log = self.data_dir.join(log_name(&self.name));
+        let output = private(&log).map_err(|e| format!("{}: {e}", log.display()))?;
         let also = output.try_clone().map_err(|e| e.to_string())?;
-        // The shell gives way to the server, whose process this then is; a Ctrl-C at the terminal is not for it.
+        // A group of its own: what the shell starts ends with it, and a Ctrl-C at the terminal is not for them.
         let mut shell = Command::new("sh");
-        shell.args(["-c", &format!("exec {command}")]).stdin(Stdio::null()).stdout(output).stderr(also);
+        shell.args(["-c", command]).stdin(Stdio::null()).stdout(output).stderr(also);
         let child = shell.process_group(0).spawn().map_err(|e| format!("{command}: {e}"))?;
-        let mut process = Process::new(child, Signal::TERM);
+        let mut process = Process::group(child, Signal::TERM);
         let until = Instant::now() + UP;
         while !answers(&peer).await {
             if process.ended() || Instant::now() > until {
@@ -142,6 +151,21 @@ impl Target {
         let server = self.pid.or_else(|| found(&peer)).or(Some(process.pid()));
         Ok(self.at(peer, Watched { server, postgres: None }, Some(process)))
     }
+}
+
+/// The file that a server of a name writes its output to: a name may hold what means something in a path.
+fn log_name(name: &str) -> String {
+    let safe = |letter: char| if letter.is_ascii_alphanumeric() || letter == '-' { letter } else { '_' };
+    let name: String = name.chars().take(64).map(safe).collect();
+    format!("{name}.log")
+}
+
+/// A file for what nobody else is to read: servers print tokens when they start.
+fn private(path: &Path) -> std::io::Result<File> {
+    let file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(path)?;
+    // One that was there keeps its own mode.
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    Ok(file)
 }
 
 /// Whether a server answers at all, be it that it is not ready.
@@ -163,13 +187,41 @@ impl Open {
         Place { peer: &self.peer, token: &self.token, mount: &self.mount }
     }
 
-    /// The name of the store of a server of ours.
+    /// The name of the store of a server of ours, or what was said of another one's.
     pub(crate) fn store(&self) -> Result<Option<String>, String> {
-        self.started.as_ref().map(Started::store).transpose()
+        Ok(self.started.as_ref().map(Started::store).transpose()?.or_else(|| self.store.clone()))
+    }
+
+    /// The process whose CPU time and memory are told.
+    pub(crate) fn process(&self) -> Option<String> {
+        self.watched.server.map(proc::title)
     }
 
     /// Waits until what was written before is on disk.
     pub(crate) fn settle(&self) -> Result<(), String> {
         self.started.as_ref().map_or(Ok(()), Started::settle)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_no_path() {
+        assert_eq!(log_name("bao-2"), "bao-2.log");
+        assert_eq!(log_name("../../etc/x y\0"), "______etc_x_y_.log");
+        assert!(log_name(&"a".repeat(1000)).len() < 100);
+    }
+
+    #[test]
+    fn what_a_server_prints_is_for_its_user_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.log");
+        std::fs::write(&path, "of an earlier run").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        private(&path).unwrap();
+        let metadata = std::fs::metadata(&path).unwrap();
+        assert_eq!((metadata.permissions().mode() & 0o777, metadata.len()), (0o600, 0));
     }
 }

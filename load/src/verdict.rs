@@ -78,11 +78,8 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
     let lines = lines(short, &long, requests, args.clients.into());
     let missed = lines.iter().filter(|line| !line.holds()).count();
     print(&long, &lines);
-    if let Some(path) = &args.json {
-        let json = json!({ "scenario": "crl", "store": long.store, "revoked_before": long.stock.revoked,
-            "lines": lines.iter().map(Line::json).collect::<Vec<_>>() });
-        std::fs::write(path, format!("{json:#}\n")).map_err(|e| format!("writing {}: {e}", path.display()))?;
-    }
+    args.outputs.write_json(&json!({ "scenario": "crl", "store": long.store, "revoked_before": long.stock.revoked,
+        "lines": lines.iter().map(Line::json).collect::<Vec<_>>() }))?;
     if missed == 0 { Ok(()) } else { Err(format!("{missed} of {} aims missed", lines.len())) }
 }
 

@@ -22,11 +22,11 @@ impl Row {
     pub(super) fn new(
         name: impl Into<String>,
         measured: impl Into<Option<f64>>,
-        limit: f64,
+        limit: impl Into<Option<f64>>,
         unit: &'static str,
     ) -> Self {
-        let limit = Some(limit);
-        Self { name: name.into(), measured: measured.into(), limit, unit, note: String::new(), failed: false }
+        let (measured, limit) = (measured.into(), limit.into());
+        Self { name: name.into(), measured, limit, unit, note: String::new(), failed: false }
     }
 
     pub(super) fn with(self, note: String) -> Self {
@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(Row::new("a", 10.0, 10.0, "ms").verdict(), "held");
         assert_eq!(Row::new("a", 10.01, 10.0, "ms").verdict(), "missed");
         assert_eq!(Row::new("a", Option::<f64>::None, 10.0, "ms").verdict(), "not measured");
-        assert_eq!(Row { limit: None, ..Row::new("a", 10.0, 1.0, "ms") }.verdict(), "no limit");
+        assert_eq!(Row::new("a", 10.0, None::<f64>, "ms").verdict(), "no limit");
         let rows = [Row::new("a", 2.0, 1.0, ""), Row::new("b", 1.0, 1.0, ""), Row::not_measured("c", "why".to_owned())];
         assert_eq!(summed(&rows), (1, 1));
         assert_eq!(rows[2].texts(), ["c", "-", "-", "", "not measured", "why"]);

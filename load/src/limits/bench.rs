@@ -1,0 +1,479 @@
+//! The server that is measured, part by part.
+
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::digest::{SHA256, digest};
+use bytes::Bytes;
+use hyper::{Method, StatusCode};
+
+use super::row::Row;
+use super::{Args, Part};
+use crate::client::Client;
+use crate::drive::{Class, Figures, Place, drive};
+use crate::floor::EmptyGet;
+use crate::ocsp::Asked;
+use crate::pace::Pace;
+use crate::preload::{self, Stock};
+use crate::report::{median, number};
+use crate::scenario::{self, Plan};
+use crate::server::{Extras, MOUNT, Start, Started};
+use crate::{Scenario, anchors, crl, projects, timeline};
+
+/// The limits. CPU in microseconds per request, latencies in milliseconds.
+const ISSUE_CPU: (f64, f64) = (70.0, 45.0);
+const SIGN_CPU: (f64, f64) = (120.0, 95.0);
+const P99: f64 = 10.0;
+const CRL_BY_SHA256: f64 = 1.3;
+const CRL_COLD_S: f64 = 1.0;
+const OCSP_CPU: (f64, f64) = (35.0, 12.0);
+const CRL_GET_CPU: f64 = 9.0;
+const DECISION_CPU: f64 = 3.0;
+const PROJECTS_P99: f64 = 20.0;
+const PROJECTS_CPU: f64 = 500.0;
+const LISTENS_S: f64 = 0.3;
+const FIRST_CRL_S: f64 = 2.0;
+const MEMORY_MB: f64 = 120.0;
+const DRIFT_PERCENT: f64 = 5.0;
+
+/// Projects, unless another number is given: as many as certificates are stored, and this at most.
+const PROJECTS: u64 = 1_000_000;
+/// Certificates that OCSP is asked about: few enough that the server keeps the answers to all of them.
+const ASKED: usize = 10_000;
+/// Revocations one after the other: until so much CPU time was spent that the kernel's ticks of 10 ms do not matter, for
+/// so long and so many at most.
+const ONE_BY_ONE: usize = 10;
+const MOST_ONE_BY_ONE: usize = 1_000;
+const ENOUGH_CPU_S: f64 = 1.0;
+const LONGEST_ONE_BY_ONE: Duration = Duration::from_secs(60);
+/// Revocations of the run at full rate.
+const REVOCATIONS: u64 = 20_000;
+/// A mount whose CRL is short.
+const SMALL: &str = "load-small";
+/// Turns of each side where the difference of two costs is looked for, and the shortest in seconds: a difference of a few
+/// microseconds needs many requests.
+const TURNS: u64 = 3;
+const SHORTEST_TURN: u64 = 3;
+
+/// The server that is measured, and what was found so far.
+pub(super) struct Bench<'a> {
+    pub(super) args: &'a Args,
+    pub(super) server: Started,
+    start: Start,
+    /// What was counted when the store was filled.
+    pub(super) filled: Stock,
+    /// That, and what the parts have added since.
+    stock: Stock,
+    pub(super) rows: Vec<Row>,
+    pub(super) runs: Vec<Kept>,
+}
+
+/// A run of a part.
+pub(super) struct Kept {
+    pub(super) name: String,
+    pub(super) figures: Figures,
+    /// What the store held when it began, for the notes of its rows.
+    beside: String,
+}
+
+/// Revocations one after the other.
+struct OneByOne {
+    latencies_ms: Vec<f64>,
+    /// CPU seconds of all of them.
+    spent: Option<f64>,
+}
+
+impl<'a> Bench<'a> {
+    /// Starts the server on the store that was filled.
+    pub(super) async fn start(args: &'a Args, filled: Stock) -> Result<Self, String> {
+        let extras = Extras { rsa_stock: args.rsa_stock, ..Extras::default() };
+        let server = Started::with(&args.server, &args.data_dir, args.postgres.as_deref(), extras)?;
+        let start = server.start().await?;
+        Ok(Self { args, server, start, filled, stock: filled, rows: Vec::new(), runs: Vec::new() })
+    }
+}
+
+impl Bench<'_> {
+    fn plan(&self, scenario: Scenario) -> Plan {
+        Plan {
+            scenario,
+            clients: self.args.clients.into(),
+            rsa_clients: 8,
+            requests: u64::MAX,
+            seconds: self.args.seconds,
+            pace: Pace::default(),
+            key_type: "ec".to_owned(),
+            key_bits: 256,
+            no_store: false,
+            auto_rebuild: true,
+            role: None,
+            prepared: false,
+            quiet: self.args.quiet,
+            serials: Vec::new(),
+        }
+    }
+
+    /// The place of the mount with the short CRL.
+    fn small(&self) -> Place<'_> {
+        Place { mount: SMALL, ..self.server.place() }
+    }
+
+    /// What the store holds by now.
+    fn stored(&self) -> String {
+        format!("with {} stored", number(self.stock.certificates as f64))
+    }
+
+    /// Runs a plan; gives the number of the run.
+    async fn run(&mut self, name: &str, plan: &Plan) -> Result<usize, String> {
+        let beside = self.stored();
+        let figures = scenario::run(plan, &self.server.place(), self.server.watched()).await?;
+        self.stock.certificates += issued(plan, &figures);
+        Ok(self.keep(name, figures, beside))
+    }
+
+    /// Runs a class of clients; gives the number of the run.
+    async fn class(&mut self, name: &str, token: &str, class: Class, seconds: u64) -> Result<usize, String> {
+        let plan = Plan { seconds, ..self.plan(Scenario::Health) };
+        let place = Place { token, ..self.server.place() };
+        let figures = drive(&place, vec![class], &plan.bounds(), self.server.watched()).await?;
+        let beside = self.stored();
+        Ok(self.keep(name, figures, beside))
+    }
+
+    fn keep(&mut self, name: &str, figures: Figures, beside: String) -> usize {
+        self.runs.push(Kept { name: name.to_owned(), figures, beside });
+        self.runs.len() - 1
+    }
+
+    /// A row of the CPU per request of a run.
+    fn cpu(&mut self, name: &str, run: usize, limit: impl Into<Option<f64>>) {
+        let Kept { figures, beside, .. } = &self.runs[run];
+        let rate = figures.classes.first().map_or(0.0, |class| figures.rate(class));
+        let row = Row::new(format!("{name}, CPU"), figures.per_request(figures.cpu.sum()), limit, "µs per request");
+        self.rows.push(row.with(format!("{} per second, {beside}", number(rate))).of(figures));
+    }
+
+    /// A row of the p99 of a run's first class.
+    fn p99(&mut self, name: &str, run: usize, limit: f64) {
+        let Kept { figures, beside, .. } = &self.runs[run];
+        let Some(class) = figures.classes.first() else { return };
+        let note =
+            format!("p50 {}, p99.9 {}, {beside}", number(class.percentile(50.0)), number(class.percentile(99.9)));
+        let row = Row::new(format!("{name}, p99"), class.known(99.0), limit, "ms");
+        self.rows.push(row.with(note).of(figures));
+    }
+
+    pub(super) async fn measure(&mut self, part: Part) -> Result<(), String> {
+        match part {
+            Part::Start => self.started(),
+            Part::Issue => return self.signing("issue P-256", Scenario::Issue, ISSUE_CPU).await,
+            Part::Sign => return self.signing("sign P-256 CSR", Scenario::Sign, SIGN_CPU).await,
+            Part::Mixed => {
+                let name = "issue P-256 beside RSA-2048";
+                let run = self.run(name, &self.plan(Scenario::Mixed)).await?;
+                self.p99(name, run, P99);
+            }
+            Part::Ocsp => return self.ocsp().await,
+            Part::CrlGet => {
+                scenario::make_mount(&self.small()).await?;
+                let class = scenario::complete_crl(&self.small(), self.args.clients.into());
+                let run = self.class("CRL GET", "", class, self.args.seconds).await?;
+                self.cpu("CRL GET", run, CRL_GET_CPU);
+            }
+            Part::Token => return self.token().await,
+            Part::Revoke => return self.revoke().await,
+            Part::Crl => return self.crl().await,
+            Part::Memory => return self.memory().await,
+            Part::Projects => return self.projects().await,
+        }
+        Ok(())
+    }
+
+    fn started(&mut self) {
+        let Start { listening, crl } = self.start;
+        let cold = crl.saturating_sub(listening);
+        let with = format!("with {} stored", number(self.filled.certificates as f64));
+        let revoked = format!("{} revoked", number(self.filled.revoked as f64));
+        self.rows.extend([
+            Row::new("start, listens", listening.as_secs_f64(), LISTENS_S, "s").with(with),
+            Row::new("start, first CRL", crl.as_secs_f64(), FIRST_CRL_S, "s").with(revoked.clone()),
+            Row::new("CRL cold from the store", cold.as_secs_f64(), CRL_COLD_S, "s").with(revoked),
+        ]);
+    }
+
+    async fn signing(&mut self, name: &str, scenario: Scenario, limits: (f64, f64)) -> Result<(), String> {
+        let run = self.run(name, &self.plan(scenario)).await?;
+        self.cpu(name, run, limits.0);
+        self.p99(name, run, P99);
+        let name = format!("{name}, no_store");
+        let run = self.run(&name, &Plan { no_store: true, ..self.plan(scenario) }).await?;
+        self.cpu(&name, run, limits.1);
+        Ok(())
+    }
+
+    async fn ocsp(&mut self) -> Result<(), String> {
+        let asked = Asked::find(&self.server.place(), ASKED).await?;
+        let class = |nonce| asked.class(&Method::GET, nonce, self.args.clients.into());
+        let (signed, again, warm) = (class(true), class(false), class(false));
+        let run = self.class("OCSP, signed", "", signed, self.args.seconds).await?;
+        self.cpu("OCSP, signed", run, OCSP_CPU.0);
+        // Every certificate once, so that the answer is there.
+        let plan = Plan { requests: ASKED as u64, ..self.plan(Scenario::Health) };
+        let place = Place { token: "", ..self.server.place() };
+        drive(&place, vec![warm], &plan.bounds(), self.server.watched()).await?;
+        let run = self.class("OCSP, used again", "", again, self.args.seconds).await?;
+        self.cpu("OCSP, used again", run, OCSP_CPU.1);
+        Ok(())
+    }
+
+    /// Two refusals of one route in turn: for want of a token, and of a right after the token was looked up and decided
+    /// about. What they differ by is the look-up and the decision.
+    async fn token(&mut self) -> Result<(), String> {
+        let seconds = (self.args.seconds / (2 * TURNS)).max(SHORTEST_TURN);
+        let plan = Plan { seconds: 2 * TURNS * seconds, ..self.plan(Scenario::Issue) };
+        let token = scenario::prepare(&plan, &self.server.place()).await?;
+        let mut turns = Vec::new();
+        for _ in 0..TURNS {
+            turns.push((self.refusals(&token, seconds).await?, self.refusals("", seconds).await?));
+        }
+        self.rows.push(decision(&turns));
+        Ok(())
+    }
+
+    /// CPU microseconds of a refusal.
+    async fn refusals(&self, token: &str, seconds: u64) -> Result<f64, String> {
+        let class = Class {
+            name: "refused".to_owned(),
+            clients: self.args.clients.into(),
+            path: self.server.place().path("roles/load"),
+            refused: Some(StatusCode::FORBIDDEN),
+            ..Class::default()
+        };
+        let place = Place { token, ..self.server.place() };
+        let plan = Plan { seconds, ..self.plan(Scenario::Health) };
+        let figures = drive(&place, vec![class], &plan.bounds(), self.server.watched()).await?;
+        if figures.failed() {
+            let errors: Vec<_> = figures.classes.iter().map(|class| &class.errors).collect();
+            return Err(format!("refusals were expected: {errors:?}"));
+        }
+        figures.per_request(figures.cpu.server).ok_or_else(|| "the server's CPU time is not known".to_owned())
+    }
+
+    /// Revokes at full rate, while the list is made by the timer.
+    async fn revoke(&mut self) -> Result<(), String> {
+        let place = self.server.place();
+        let mut client = place.connect().await?;
+        let requests = REVOCATIONS.min(self.args.stored);
+        let (serials, issued) = preload::to_revoke(&place, requests, None, self.args.quiet).await?;
+        self.stock.certificates += issued;
+        let before = preload::rebuilds(&mut client, MOUNT).await?;
+        preload::auto_rebuild(&mut client, MOUNT, true).await?;
+        let name = "revoke by the timer";
+        let run = self.run(name, &Plan { requests, serials, ..self.plan(Scenario::Revoke) }).await;
+        preload::auto_rebuild(&mut client, MOUNT, before).await?;
+        let run = run?;
+        self.stock.revoked += answered(&self.runs[run].figures);
+        self.cpu(name, run, None::<f64>);
+        Ok(())
+    }
+
+    /// Revokes one after the other; every answer waits for the whole list.
+    async fn crl(&mut self) -> Result<(), String> {
+        let place = self.server.place();
+        let mut client = place.connect().await?;
+        let (bodies, issued) = preload::to_revoke(&place, MOST_ONE_BY_ONE as u64 + 1, None, self.args.quiet).await?;
+        self.stock.certificates += issued;
+        let before = preload::rebuilds(&mut client, MOUNT).await?;
+        preload::auto_rebuild(&mut client, MOUNT, false).await?;
+        let outcome = self.one_by_one(&mut client, bodies).await;
+        preload::auto_rebuild(&mut client, MOUNT, before).await?;
+        let OneByOne { latencies_ms, spent } = outcome?;
+        let times = latencies_ms.len();
+        self.stock.revoked += times as u64 + 1;
+        let list = crl::get(&mut client, MOUNT).await?;
+        let hash = anchors::micros(3, || digest(&SHA256, &list)) / 1000.0;
+        let note = format!(
+            "{times} times, {} s of CPU; answered after {} ms; {} MB, whose SHA-256 takes {} ms",
+            spent.map_or_else(|| "-".to_owned(), number),
+            number(median(latencies_ms).unwrap_or(f64::NAN)),
+            number(list.len() as f64 / 1e6),
+            number(hash)
+        );
+        let revoked = number(preload::count(&mut client, MOUNT, "certs/revoked").await? as f64);
+        let name = format!("CRL of {revoked} revoked, one more, CPU");
+        let each = spent.map(|seconds| seconds * 1000.0 / times as f64);
+        self.rows.push(Row::new(name, each, CRL_BY_SHA256 * hash, "ms").with(note));
+        Ok(())
+    }
+
+    async fn one_by_one(&self, client: &mut Client, bodies: Vec<Bytes>) -> Result<OneByOne, String> {
+        let (path, watched) = (self.server.place().path("revoke"), self.server.watched());
+        let mut bodies = bodies.into_iter();
+        // The first one may find a list that is due anyway.
+        revoke_one(client, &path, bodies.next().unwrap_or_default()).await?;
+        let (before, begun) = (watched.read(), Instant::now());
+        let mut done = OneByOne { latencies_ms: Vec::new(), spent: None };
+        for body in bodies {
+            let sent = Instant::now();
+            revoke_one(client, &path, body).await?;
+            done.latencies_ms.push(sent.elapsed().as_secs_f64() * 1000.0);
+            done.spent = watched.read().since(before).server;
+            if done.is_enough(begun.elapsed()) {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    async fn memory(&mut self) -> Result<(), String> {
+        let plan = Plan { seconds: 3 * self.args.seconds, ..self.plan(Scenario::Issue) };
+        let run = self.run("issue P-256, longer", &plan).await?;
+        let figures = &self.runs[run].figures;
+        let drift = timeline::drift(&figures.samples).map(|drift| drift.abs() * 100.0);
+        let note = format!(
+            "after {} requests, {}, {} revoked",
+            number(answered(figures) as f64),
+            self.stored(),
+            number(self.stock.revoked as f64)
+        );
+        let memory = figures.server_mib.map(|mib| mib * 1.048_576);
+        let rows = [
+            Row::new("memory after a run", memory, MEMORY_MB, "MB").with(note.clone()).of(figures),
+            Row::new("memory, last quarter by the one before", drift, DRIFT_PERCENT, "%").with(note).of(figures),
+        ];
+        self.rows.extend(rows);
+        Ok(())
+    }
+
+    async fn projects(&mut self) -> Result<(), String> {
+        let own = match &self.args.postgres {
+            Some(_) => None,
+            None => {
+                let folder = self.args.data_dir.join("projects");
+                Some(Started::new(&self.args.server, &folder, Some("auto".as_ref()))?)
+            }
+        };
+        let size = projects::Size {
+            clients: projects::CLIENTS,
+            requests: None,
+            seconds: self.args.seconds,
+            quiet: self.args.quiet,
+        };
+        let server = own.as_ref().unwrap_or(&self.server);
+        let many = self.args.projects.unwrap_or(self.args.stored.min(PROJECTS));
+        let mut all = Vec::new();
+        let there =
+            projects::bounded(server, many, &size, |name, figures| all.push((name.to_owned(), figures))).await?;
+        for (name, figures) in all {
+            let name = format!("projects: {name}");
+            let run = self.keep(&name, figures, format!("with {} projects", number(there as f64)));
+            self.p99(&name, run, PROJECTS_P99);
+            self.cpu(&name, run, PROJECTS_CPU);
+        }
+        Ok(())
+    }
+
+    /// What an empty GET of the server takes.
+    pub(super) async fn live(&mut self) -> Result<EmptyGet, String> {
+        let class = Class {
+            name: "live".to_owned(),
+            clients: self.args.clients.into(),
+            path: "/v1/sys/live".to_owned(),
+            ..Class::default()
+        };
+        let run = self.class("sys/live", "", class, self.args.seconds.min(5)).await?;
+        let figures = &self.runs[run].figures;
+        let class = figures.classes.first().filter(|_| !figures.failed()).ok_or("sys/live fails")?;
+        let cpu_us = figures.per_request(figures.cpu.server).ok_or("the server's CPU time is not known")?;
+        Ok(EmptyGet { cpu_us, per_second: figures.rate(class), p99_ms: class.percentile(99.0) })
+    }
+}
+
+impl OneByOne {
+    /// Whether it can be told now what one takes.
+    fn is_enough(&self, since: Duration) -> bool {
+        let spent = self.spent.is_none_or(|spent| spent >= ENOUGH_CPU_S);
+        self.latencies_ms.len() >= ONE_BY_ONE && (spent || since >= LONGEST_ONE_BY_ONE)
+    }
+}
+
+/// Successful requests of all classes.
+fn answered(figures: &Figures) -> u64 {
+    figures.classes.iter().map(|class| class.count()).sum()
+}
+
+/// What a run has added to the store.
+fn issued(plan: &Plan, figures: &Figures) -> u64 {
+    let stores = matches!(plan.scenario, Scenario::Issue | Scenario::Sign | Scenario::Mixed) && !plan.no_store;
+    if stores { answered(figures) } else { 0 }
+}
+
+async fn revoke_one(client: &mut Client, path: &str, body: Bytes) -> Result<(), String> {
+    let answer = client.send(Method::POST, path, body).await?;
+    let text = String::from_utf8_lossy(&answer.body);
+    if answer.status.is_success() && serde_json::from_str(&text).is_ok_and(|answer| preload::revoked(&answer)) {
+        return Ok(());
+    }
+    Err(format!("{path}: {}, and nothing was revoked: {text}", answer.status))
+}
+
+/// The row of the look-up and the decision, from the costs of refusals with a token and without one, turn by turn. What
+/// the machine does meanwhile strikes both of a turn, so the turns' differences are looked at.
+fn decision(turns: &[(f64, f64)]) -> Row {
+    let of = |read: &dyn Fn(&(f64, f64)) -> f64| median(turns.iter().map(read).collect()).unwrap_or(f64::NAN);
+    let (with, without) = (of(&|turn| turn.0), of(&|turn| turn.1));
+    let difference = of(&|turn| turn.0 - turn.1);
+    let note = format!("refused with a token {} µs, without one {} µs", number(with), number(without));
+    let (measured, note) = if difference > 0.0 {
+        (Some(difference), note)
+    } else {
+        (None, format!("{note}: the turns vary by more than what is looked for"))
+    };
+    Row::new("token look-up and decision, CPU", measured, DECISION_CPU, "µs").with(note)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::double::{Double, Shape};
+    use crate::target::Target;
+
+    #[test]
+    fn a_decision_is_the_median_of_the_turns_differences_and_none_is_not_measured() {
+        // The machine became slower from turn to turn, and the medians of both differ by 1.5.
+        let row = decision(&[(30.0, 28.0), (40.0, 38.5), (50.0, 47.0)]);
+        assert_eq!((row.measured, row.verdict()), (Some(2.0), "held"));
+        let row = decision(&[(30.0, 20.0), (40.0, 30.0), (50.0, 49.0)]);
+        assert_eq!((row.measured, row.verdict()), (Some(10.0), "missed"));
+        for turns in [&[(30.0, 31.0), (30.0, 30.0), (30.0, 28.0)][..], &[]] {
+            let row = decision(turns);
+            assert_eq!((row.measured, row.verdict()), (None, "not measured"));
+        }
+    }
+
+    #[test]
+    fn revocations_go_on_until_their_cpu_time_can_be_told() {
+        let done = |times: usize, spent| OneByOne { latencies_ms: vec![1.0; times], spent };
+        let soon = Duration::from_secs(1);
+        assert!(!done(9, Some(5.0)).is_enough(soon));
+        assert!(done(10, Some(1.0)).is_enough(soon));
+        assert!(!done(500, Some(0.9)).is_enough(soon));
+        assert!(done(500, Some(0.9)).is_enough(LONGEST_ONE_BY_ONE));
+        assert!(done(10, None).is_enough(soon), "more of them would not tell it either");
+    }
+
+    #[tokio::test]
+    async fn a_revocation_that_did_nothing_is_none() {
+        for (expired, says) in [(false, None), (true, Some("nothing was revoked"))] {
+            let double = Double::start(Shape { expired, ..Shape::default() });
+            double.hold("pki", 1, 0);
+            let target = Target { addr: double.addr.clone(), token: "root".to_owned(), ..Target::default() };
+            let open = target.open().await.unwrap();
+            let mut client = open.place().connect().await.unwrap();
+            let (bodies, _) = preload::to_revoke(&open.place(), 1, None, true).await.unwrap();
+            let outcome = revoke_one(&mut client, "/v1/pki/revoke", bodies[0].clone()).await;
+            assert_eq!(outcome.is_ok(), says.is_none(), "{outcome:?}");
+            assert!(says.is_none_or(|says| outcome.unwrap_err().contains(says)));
+            assert_eq!(double.stock("pki").1, usize::from(!expired));
+        }
+    }
+}
