@@ -317,16 +317,33 @@ impl Auth {
     /// # Errors
     /// As [`Auth::recognise`].
     pub async fn admit(&self, caller: Arc<Caller>, address: Option<IpAddr>) -> Result<Arc<Caller>> {
-        let current = match &caller.batch {
-            Some(batch) => self.batch_again(caller.hash, batch).await?,
-            None => self.current(caller.hash).await?,
-        };
-        let current = current.at(address)?;
+        let current = self.as_it_stands(&caller, address).await?;
         if current.uses_left.is_none() {
             return Ok(current);
         }
         let uses_left = Some(self.spend(caller.hash).await?);
         Ok(Arc::new(Caller { uses_left, ..Arc::unwrap_or_clone(current) }))
+    }
+
+    /// An admitted caller while its answer is on the way: what was granted may have been taken away since. Of a token that
+    /// ended with the use that the request took nothing is known but when it expires.
+    ///
+    /// # Errors
+    /// As [`Auth::recognise`].
+    pub async fn again(&self, caller: &Arc<Caller>, address: Option<IpAddr>) -> Result<Arc<Caller>> {
+        if caller.uses_left != Some(0) {
+            return self.as_it_stands(caller, address).await;
+        }
+        let lives = caller.expires_at.is_none_or(|end| self.clock.now() < end);
+        if lives { Ok(Arc::clone(caller)) } else { Err(Error::forbidden()) }
+    }
+
+    async fn as_it_stands(&self, caller: &Caller, address: Option<IpAddr>) -> Result<Arc<Caller>> {
+        let current = match &caller.batch {
+            Some(batch) => self.batch_again(caller.hash, batch).await?,
+            None => self.current(caller.hash).await?,
+        };
+        current.at(address)
     }
 
     /// The caller as it stands. One whose token has a limit is never kept.

@@ -11,6 +11,7 @@ pub mod body;
 pub mod encoding;
 pub mod figures;
 pub mod jsonapi;
+pub mod lists;
 pub mod public;
 pub mod rate;
 pub mod reach;

@@ -127,7 +127,7 @@
 //! | when is a mount opened, and when closed? | [`mounts`] |
 //! | what is an audit device told, and when? | [`audit`] |
 //! | which paths and fields are there? | the `ROUTES` of [`http::secrets`] |
-//! | how lenient is a body, how long may a list be? | [`fields`], [`clock`] for durations and times |
+//! | how lenient is a body, how long may a list be, how many are sent at once? | [`fields`], [`clock`] for durations and times, [`http::lists`] |
 //! | what is asked of a certificate, and of what fields is it read? | [`pki::check::request`], `http/secrets/pki/asked.rs` |
 //! | which types has an answer, for whom? | [`http::secrets::dialect`] |
 //! | who may do what with a project? | [`projects::rights`], [`projects::team_access`] |

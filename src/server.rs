@@ -51,6 +51,7 @@ use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM};
 use crate::error::{Error, Kind, Result};
 use crate::http;
 use crate::http::body::Bodies;
+use crate::http::lists::Lists;
 use crate::http::rate::Limits;
 use crate::http::reach::Reach;
 use crate::http::settings::Settings;
@@ -390,6 +391,7 @@ async fn domains(stores: Stores, keys: Keys, given: Given, kinds: StoreKinds) ->
         clock,
         settings,
         bodies,
+        lists: Lists::default(),
         identity,
         audit,
         reach,

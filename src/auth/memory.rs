@@ -379,4 +379,8 @@ impl AuthStore for Memory {
             Ok(accessors)
         })
     }
+
+    fn secret_id_role_stands(&self, mount: MountId, role: i64) -> BoxFuture<'static, Result<bool>> {
+        self.answer(move |state| Ok(state.mounts.contains(&mount) && !state.ended_roles.contains(&(mount, role))))
+    }
 }

@@ -306,6 +306,9 @@ pub trait AuthStore: Send + Sync {
         limit: u32,
     ) -> BoxFuture<'static, Result<Vec<String>>>;
 
+    /// Whether a mount exists and a role of its secret ids has not ended.
+    fn secret_id_role_stands(&self, mount: MountId, role: i64) -> BoxFuture<'static, Result<bool>>;
+
     /// Removes at most `limit` secret ids that ended at or before `now`, and as many of roles that have ended;
     /// returns how many went.
     fn sweep_secret_ids(&self, now: Time, limit: u32) -> BoxFuture<'static, Result<u32>> {

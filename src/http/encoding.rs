@@ -4,15 +4,18 @@
 //! else chose, it gives the secret away (BREACH). So no answer is compressed unless its route says that none of
 //! its answers holds a secret.
 
+use std::future::poll_fn;
 use std::io::Write as _;
+use std::pin::Pin;
 
 use actix_web::HttpResponse;
-use actix_web::body::{BodySize, MessageBody as _};
+use actix_web::body::{BodySize, BodyStream, BoxBody, MessageBody as _};
 use actix_web::http::StatusCode;
 use actix_web::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, ETAG, HeaderMap, HeaderName, HeaderValue, VARY};
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use futures_util::stream::{self, Stream};
 
 /// Why an encoded body is refused.
 pub const ENCODED: &str = "Content-Encoding: bodies are taken without one only";
@@ -37,11 +40,18 @@ pub fn tell_what_is_taken(response: &mut HttpResponse, request: &HeaderMap) {
 /// The answer of a route without secrets: compressed when it is large and the client takes that.
 pub async fn offered(mut response: HttpResponse, request: &HeaderMap) -> HttpResponse {
     response.headers_mut().append(VARY, HeaderValue::from_static("accept-encoding"));
-    let large = matches!(response.body().size(), BodySize::Sized(length) if length >= LEAST);
+    let large = match response.body().size() {
+        BodySize::Sized(length) => length >= LEAST,
+        BodySize::Stream => true,
+        BodySize::None => false,
+    };
     if !large || response.status() != StatusCode::OK || !takes_gzip(request) {
         return response;
     }
     let (response, body) = response.into_parts();
+    if body.size() == BodySize::Stream {
+        return encoded(response.set_body(BodyStream::new(compressed_pieces(body))).map_into_boxed_body());
+    }
     let bytes = match body.try_into_bytes() {
         Ok(bytes) => bytes,
         // It is sent piece by piece, from where it is shared.
@@ -58,6 +68,29 @@ fn compressed(bytes: &[u8]) -> std::io::Result<Bytes> {
     let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 4), Compression::fast());
     encoder.write_all(bytes)?;
     Ok(encoder.finish()?.into())
+}
+
+type BoxError = Box<dyn std::error::Error>;
+
+/// A body of which nobody knows the length, compressed as it comes. One that breaks off does not end.
+fn compressed_pieces(body: BoxBody) -> impl Stream<Item = Result<Bytes, BoxError>> {
+    let encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    stream::try_unfold(Some((Box::pin(body), encoder)), |state| async move {
+        let Some((mut body, mut encoder)) = state else { return Ok(None) };
+        while let Some(piece) = next(body.as_mut()).await? {
+            let written = tokio::task::spawn_blocking(move || encoder.write_all(&piece).map(|()| encoder));
+            encoder = written.await??;
+            let short = std::mem::take(encoder.get_mut());
+            if !short.is_empty() {
+                return Ok(Some((short.into(), Some((body, encoder)))));
+            }
+        }
+        Ok(Some((encoder.finish()?.into(), None)))
+    })
+}
+
+async fn next(mut body: Pin<&mut BoxBody>) -> Result<Option<Bytes>, BoxError> {
+    poll_fn(|cx| body.as_mut().poll_next(cx)).await.transpose()
 }
 
 /// Marks an answer as compressed. Its octets are others, and so is its strong entity tag (RFC 9110, 8.8.3.3).

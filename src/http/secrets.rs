@@ -38,8 +38,8 @@ use std::pin::pin;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use actix_web::http::Method;
 use actix_web::http::header::{ALLOW, HeaderMap};
+use actix_web::http::{Method, Version};
 use actix_web::web::Payload;
 use actix_web::{HttpRequest, HttpResponse};
 use bytes::Bytes;
@@ -51,7 +51,7 @@ use super::address::caller_address;
 use super::encoding;
 use super::request_id::RequestId;
 use super::settings::Settings;
-use super::state::State;
+use super::state::{Shared, State};
 use crate::audit::Record;
 use crate::auth::Caller;
 use crate::auth::mounts::{MountKind, MountTable};
@@ -331,7 +331,10 @@ async fn steps(state: &State, request: &HttpRequest, payload: Payload, trail: &m
         request_id: trail.line.id,
     };
     let answer = guarded(trail.deadline, || (route.handler)(call)).await?;
-    let Some(wanted) = wanted.filter(|_| wrapped::can_be(&answer)) else { return Ok(answer) };
+    let Some(wanted) = wanted.filter(|_| wrapped::can_be(&answer)) else {
+        let knows_chunks = request.version() >= Version::HTTP_11 || request.method() == Method::HEAD;
+        return if knows_chunks { Ok(answer) } else { guarded(trail.deadline, || listing::in_one(answer)).await };
+    };
     // What stands in its place has a token in it.
     trail.compressible = false;
     let courtesies = std::mem::take(&mut trail.courtesies);
@@ -377,7 +380,12 @@ async fn guarded<T, W: Future<Output = Result<T>>>(deadline: Instant, begin: imp
 
 /// The words of what `holder` may do on a path, whatever its spelling.
 fn capabilities(state: &State, holder: &Caller, path: &str) -> Vec<&'static str> {
-    let table = state.auth.mounts();
+    placed(state, path, |place| state.auth.capabilities(holder, place))
+}
+
+/// Asks about a path as policies see it.
+fn placed<T>(shared: &Shared, path: &str, ask: impl FnOnce(Place<'_>) -> T) -> T {
+    let table = shared.auth.mounts();
     // No request has a longer path.
     let asked = Some(path).filter(|path| path.len() <= path::MAX_PATH);
     let canonical = asked.and_then(|path| table.route(path)).and_then(|(mount, rest)| {
@@ -386,8 +394,8 @@ fn capabilities(state: &State, holder: &Caller, path: &str) -> Vec<&'static str>
         Some((format!("{prefix}{}", found.path), below_mount(prefix, found.spelt)))
     });
     match &canonical {
-        Some((path, spelt)) => state.auth.capabilities(holder, Place { path, spelt }),
-        None => state.auth.capabilities(holder, path.into()),
+        Some((path, spelt)) => ask(Place { path, spelt }),
+        None => ask(path.into()),
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::body::Bodies;
+use super::lists::Lists;
 use super::rate::Limits;
 use super::reach::Reach;
 use super::settings::Settings;
@@ -52,6 +53,8 @@ pub struct Shared {
     pub settings: Settings,
     /// Room for the bodies of requests.
     pub bodies: Bodies,
+    /// Long lists under way.
+    pub lists: Lists,
     /// Who this server is.
     pub identity: Identity,
     /// Where requests are recorded.

@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -14,6 +14,9 @@ use futures_util::task::AtomicWaker;
 
 /// How long the octets of a connection that leaves may be stuck, milliseconds.
 pub(super) const GRACE: u64 = 2000;
+/// How long a connection that leaves may still send, milliseconds, however its octets move: its place counts as
+/// another's.
+pub(super) const FAREWELL: u64 = 10_000;
 
 /// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,16 +38,18 @@ pub(super) struct Connection {
     began: Instant,
     /// The phase in the two lowest bits, above them since when.
     state: AtomicU64,
-    /// When it was told to leave; 0 when it was not.
+    /// When it was told to leave, or answered a request since; 0 when it was not told.
     left: AtomicU64,
+    /// Whether HTTP/1.1 has not got all of an answer's body yet.
+    sending: AtomicBool,
     waker: AtomicWaker,
 }
 
 impl Connection {
     /// A connection that was just accepted.
     pub(super) fn new(id: u64, source: IpAddr, began: Instant, now: u64) -> Self {
-        let (left, waker) = (AtomicU64::new(0), AtomicWaker::new());
-        let connection = Self { id, source, began, state: AtomicU64::new(0), left, waker };
+        let (left, sending, waker) = (AtomicU64::new(0), AtomicBool::new(false), AtomicWaker::new());
+        let connection = Self { id, source, began, state: AtomicU64::new(0), left, sending, waker };
         connection.set(Phase::Opening, now);
         connection
     }
@@ -94,6 +99,13 @@ impl Connection {
         self.left.store(now.max(1), Ordering::Release);
     }
 
+    /// A request has its answer: where its connection leaves, that has its time to be taken.
+    pub(super) fn answered(&self) {
+        if self.left().is_some() {
+            self.leave(self.now());
+        }
+    }
+
     /// Lets its task look at what it was told.
     pub(super) fn wake(&self) {
         self.waker.wake();
@@ -104,7 +116,7 @@ impl Connection {
         self.waker.register(cx.waker());
     }
 
-    /// When it was told to leave.
+    /// When it was told to leave, or had its last answer since.
     pub(super) fn left(&self) -> Option<u64> {
         Some(self.left.load(Ordering::Acquire)).filter(|left| *left != 0)
     }
@@ -118,9 +130,15 @@ impl Connection {
         .await;
     }
 
-    /// Whether its stream ends now.
+    /// Whether its stream ends now. HTTP would not ask for the rest of a body any more.
     pub(super) fn ends(&self) -> bool {
-        self.left().is_some() && self.waiting().is_some()
+        let sends = self.sending.load(Ordering::Relaxed);
+        self.left().is_some() && self.waiting().is_some() && (!sends || self.is_late())
+    }
+
+    /// Whether it was told to leave so long ago that nothing is waited for but requests with their handlers.
+    pub(super) fn is_late(&self) -> bool {
+        self.left().is_some_and(|left| left + FAREWELL <= self.now()) && self.waiting().is_some()
     }
 
     /// Whether it was told to leave and still has octets that nobody takes.
@@ -128,6 +146,31 @@ impl Connection {
         let now = self.now();
         let long = |since: u64| since + GRACE <= now;
         self.left().is_some_and(long) && self.waiting().is_some_and(|(_, since)| long(since))
+    }
+}
+
+/// A body on its way to HTTP/1.1; until it is dropped the stream does not end because its connection leaves.
+pub(super) struct Sending(Arc<Connection>);
+
+impl Sending {
+    /// Begins with the head of the answer.
+    pub(super) fn begin(connection: &Arc<Connection>) -> Self {
+        connection.sending.store(true, Ordering::Relaxed);
+        Self(Arc::clone(connection))
+    }
+
+    /// Its connection.
+    pub(super) fn connection(&self) -> &Connection {
+        &self.0
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.0.sending.store(false, Ordering::Relaxed);
+        if self.0.left().is_some() {
+            self.0.wake();
+        }
     }
 }
 
@@ -160,5 +203,6 @@ impl Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         self.0.set(Phase::Idle, self.0.now());
+        self.0.answered();
     }
 }

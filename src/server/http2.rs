@@ -361,6 +361,34 @@ mod tests {
     }
 
     #[actix_web::test]
+    async fn a_client_that_takes_little_at_a_time_leaves_after_a_while_whatever_moves() {
+        let connections = table(10);
+        actix_rt::spawn(Arc::clone(&connections).sweep());
+        let large = async |_: HttpRequest, _: web::Payload| HttpResponse::Ok().body(vec![0; 32 << 20]);
+        let pair = connected(&connections, large).await;
+        let (answer, mut body) = pair.begin("").await;
+        body.send_data(Bytes::new(), true).unwrap();
+        let mut body = answer.await.unwrap().into_body();
+        connections.close();
+        let (started, mut server) = (Instant::now(), pair.server);
+        let slowly = async {
+            loop {
+                let chunk = body.data().await.unwrap()?;
+                body.flow_control().release_capacity(chunk.len())?;
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        };
+        let (taken, ended) = tokio::join!(
+            tokio::time::timeout(Duration::from_secs(16), slowly),
+            tokio::time::timeout(Duration::from_secs(14), &mut server)
+        );
+        ended.expect("it still has its place").unwrap();
+        assert!(started.elapsed() >= Duration::from_secs(9), "it had its time: {:?}", started.elapsed());
+        let cut: Result<(), h2::Error> = taken.expect("it is told");
+        assert!(cut.is_err());
+    }
+
+    #[actix_web::test]
     async fn answers_without_a_length_are_whole_and_those_that_are_short_of_theirs_are_not() {
         let app = async |request: HttpRequest, _: web::Payload| {
             let pieces =

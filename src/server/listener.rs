@@ -26,7 +26,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-use super::connection::{Connection, Exchange, Phase};
+use super::connection::{Connection, Exchange, Phase, Sending};
 use super::connections::{Connections, HEAD_TIMEOUT, Place};
 use super::expect::Shared;
 use super::http2;
@@ -39,6 +39,8 @@ use crate::error::{Error, Result};
 const DRAIN_SECONDS: u64 = 7;
 /// How long a client may send on after an answer that did not wait for its request.
 const LINGER: Duration = Duration::from_secs(1);
+/// Longest body that HTTP/1.1 asks for at once, octets: it takes more as long as it holds less than twice that.
+const SHORT: u64 = 16 << 10;
 /// Connections that the system holds until they are accepted.
 const BACKLOG: u32 = 1024;
 
@@ -209,19 +211,26 @@ where
     }
 }
 
-/// The body of an answer. While the server reads what it sends of one whose length nobody knows, the connection is busy:
-/// it is not its client that is waited for.
+/// The body of an answer. A connection that leaves waits for the rest of it. While the server reads what it sends of one
+/// whose length nobody knows, the connection is busy: it is not its client that is waited for.
 pub(super) struct Followed<B> {
     body: B,
-    /// `None` for a body of known length, which waits for nothing but its client.
-    connection: Option<Arc<Connection>>,
+    /// `None` for a short body, which HTTP takes at once.
+    sending: Option<Sending>,
+    /// Whether it is read while it is sent; one of known length waits for nothing but its client.
+    is_read: bool,
 }
 
 impl<B: MessageBody> Followed<B> {
     /// The body of the answer to a request, if there is a connection that must hear of it.
     fn new(body: B, exchange: Option<&Exchange>) -> Self {
-        let is_read = matches!(body.size(), BodySize::Stream);
-        Self { connection: exchange.filter(|_| is_read).map(|exchange| Arc::clone(exchange.connection())), body }
+        let (is_read, is_long) = match body.size() {
+            BodySize::Stream => (true, true),
+            BodySize::Sized(length) => (false, length > SHORT),
+            BodySize::None => (false, false),
+        };
+        let sending = exchange.filter(|_| is_long).map(|exchange| Sending::begin(exchange.connection()));
+        Self { body, sending, is_read }
     }
 }
 
@@ -235,7 +244,7 @@ impl<B: MessageBody + Unpin> MessageBody for Followed<B> {
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<std::result::Result<Bytes, B::Error>>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.body).poll_next(cx);
-        if let Some(connection) = &this.connection {
+        if let Some(connection) = this.sending.as_ref().filter(|_| this.is_read).map(Sending::connection) {
             match polled {
                 Poll::Pending => connection.set(Phase::Busy, 0),
                 Poll::Ready(_) => connection.set(Phase::Idle, connection.now()),
@@ -245,8 +254,8 @@ impl<B: MessageBody + Unpin> MessageBody for Followed<B> {
     }
 
     fn try_into_bytes(self) -> std::result::Result<Bytes, Self> {
-        let Self { body, connection } = self;
-        body.try_into_bytes().map_err(|body| Self { body, connection })
+        let Self { body, sending, is_read } = self;
+        body.try_into_bytes().map_err(|body| Self { body, sending, is_read })
     }
 }
 
@@ -285,6 +294,7 @@ impl Serving {
 
 #[cfg(test)]
 mod tests {
+    use actix_web::body::SizedStream;
     use actix_web::{App, HttpResponse, web};
     use futures_util::{StreamExt as _, stream};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -354,6 +364,62 @@ mod tests {
         client.read_to_string(&mut text).await.unwrap();
         assert!(text.ends_with("2\r\n12\r\n3\r\n345\r\n0\r\n\r\n"), "{text}");
         serving.stop(true).await.unwrap();
+    }
+
+    #[actix_web::test]
+    async fn a_client_that_takes_its_answer_slowly_gets_all_of_it_even_when_its_connection_leaves() {
+        const LENGTH: usize = 64 << 20;
+        const PIECE: usize = 64 << 10;
+        let pieces = || {
+            let piece = Bytes::from(vec![b'x'; PIECE]);
+            stream::iter(std::iter::repeat_n(piece, LENGTH / PIECE).map(Ok::<_, actix_web::Error>))
+        };
+        let chunked = move || async move { HttpResponse::Ok().streaming(pieces()) };
+        let sized = move || async move { HttpResponse::Ok().body(SizedStream::new(LENGTH as u64, pieces())) };
+        for path in ["/chunked", "/sized"] {
+            let connections = Connections::new("main", Caps { total: 9, per_address: 1 }, Vec::new());
+            let setup = Setup { address: ([127, 0, 0, 1], 0).into(), tls: None, workers: 1, connections };
+            let app = move || {
+                let app = App::new().route("/chunked", web::get().to(chunked)).route("/sized", web::get().to(sized));
+                app.default_service(web::to(HttpResponse::Ok)).wrap_fn(exchange)
+            };
+            let serving = bind(setup, app).unwrap().serve();
+            let mut slow = connected("127.0.0.1", serving.address).await;
+            let request = format!("GET {path} HTTP/1.1\r\nHost: t\r\n\r\n");
+            slow.write_all(request.as_bytes()).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            let mut next = connected("127.0.0.1", serving.address).await;
+            assert_eq!(asked(&mut next).await, 200);
+            tokio::time::sleep(Duration::from_millis(1200)).await;
+            let mut taken = Vec::new();
+            slow.read_to_end(&mut taken).await.unwrap();
+            assert_eq!(taken.iter().filter(|octet| **octet == b'x').count(), LENGTH, "{path}");
+            assert!(path == "/sized" || taken.ends_with(b"\r\n0\r\n\r\n"), "{path}");
+            serving.stop(false).await.unwrap();
+        }
+    }
+
+    #[actix_web::test]
+    async fn a_client_that_takes_little_at_a_time_leaves_after_a_while_whatever_moves() {
+        let connections = Connections::new("main", Caps { total: 9, per_address: 1 }, Vec::new());
+        let counted = Arc::clone(&connections);
+        let setup = Setup { address: ([127, 0, 0, 1], 0).into(), tls: None, workers: 1, connections };
+        let large = || async { HttpResponse::Ok().body(vec![0; 64 << 20]) };
+        let app = move || App::new().route("/large", web::get().to(large)).wrap_fn(exchange);
+        let serving = bind(setup, app).unwrap().serve();
+        let mut slow = connected("127.0.0.1", serving.address).await;
+        slow.write_all(b"GET /large HTTP/1.1\r\nHost: t\r\n\r\n").await.unwrap();
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let mut next = connected("127.0.0.1", serving.address).await;
+        assert_eq!(asked(&mut next).await, 404);
+        let (started, mut some) = (std::time::Instant::now(), vec![0; 1 << 20]);
+        while counted.open() > 1 {
+            assert!(started.elapsed() < Duration::from_secs(14), "it still has its place");
+            let _ = slow.read(&mut some).await;
+            tokio::time::sleep(Duration::from_millis(400)).await;
+        }
+        assert!(started.elapsed() >= Duration::from_secs(9), "it had its time: {:?}", started.elapsed());
+        serving.stop(false).await.unwrap();
     }
 
     #[actix_web::test]

@@ -1,8 +1,8 @@
 //! The stream of a connection, as HTTP/1.1 reads and writes it.
 //!
 //! When its connection is told to leave, the stream ends as if the client had closed its side, as soon as no
-//! request is under way: HTTP finishes what it was writing and closes. A client that takes nothing of that any
-//! more is not waited for.
+//! request is under way and HTTP has got all of the last answer: it finishes what it was writing and closes. A client
+//! that takes nothing of that any more is not waited for, nor one that takes too long.
 
 use std::io;
 use std::pin::Pin;
@@ -107,7 +107,7 @@ impl Stream {
         if polled.is_pending() {
             self.blocked = true;
             connection.watch(cx);
-            if connection.is_stuck() {
+            if connection.is_stuck() || connection.is_late() {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
         } else if self.blocked {

@@ -58,23 +58,27 @@ fn is_kept(metadata: &Metadata<'_>, debugging: bool) -> bool {
 }
 
 /// Leaves out what the HTTP library calls an error and is one of its client: what was sent does not read, or
-/// its connection ended. Anybody could fill the log with that.
+/// its connection ended. Anybody could fill the log with that. And that a body broke off, which who reads the body says
+/// with the request and the reason.
 struct ClientErrors;
 
 /// The library that writes such lines, and of each its module and how it begins.
 const HTTP: &str = "actix_http";
-const CLIENT_ERRORS: [(&str, &str); 2] =
-    [("::h1::dispatcher", "stream error: "), ("::h1::decoder", "MAX_BUFFER_SIZE unprocessed data")];
+const CLIENT_ERRORS: [(&str, &str); 3] = [
+    ("::h1::dispatcher", "stream error: "),
+    ("::h1::dispatcher", "Response payload stream error: BrokenOff"),
+    ("::h1::decoder", "MAX_BUFFER_SIZE unprocessed data"),
+];
 
 impl<S: Subscriber> Layer<S> for ClientErrors {
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
         let module = event.metadata().target().strip_prefix(HTTP);
-        let begins = module.and_then(|module| CLIENT_ERRORS.iter().find(|(of, _)| *of == module));
-        !begins.is_some_and(|(_, begin)| {
-            let mut message = Message(String::new());
-            event.record(&mut message);
-            message.0.starts_with(begin)
-        })
+        let Some(module) = module.filter(|module| CLIENT_ERRORS.iter().any(|(of, _)| of == module)) else {
+            return true;
+        };
+        let mut message = Message(String::new());
+        event.record(&mut message);
+        !CLIENT_ERRORS.iter().any(|(of, begin)| *of == module && message.0.starts_with(begin))
     }
 }
 

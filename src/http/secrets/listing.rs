@@ -3,22 +3,33 @@
 //! The first rows are read before there is a status, so that what fails early is an error like any other. A list that
 //! ends there is a whole answer. Of a longer one a page is read when the client took the page before: between two
 //! pages nothing is held of the store, and of the list only where it goes on, however slowly somebody reads. A page
-//! that cannot be read breaks the answer off, and so does the end of what the list is of: it never looks whole.
+//! that cannot be read breaks the answer off, and so does the end of what the list is of, or of the right of who asked
+//! for it: it never looks whole. How many may be on their way, and for how long, is in [`lists`](crate::http::lists).
 //!
 //! A longer list is not of one moment: what is written meanwhile may be in it or not. `key_info` is read after `keys`,
 //! over the same range: of a row that goes in between there is only the name, of one that comes only the rest.
+
+mod pass;
 
 use std::fmt::Write as _;
 
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, ready};
-use futures_util::{FutureExt as _, stream};
+use futures_util::{FutureExt as _, StreamExt as _, stream};
+use serde_json::Value;
 
+use self::pass::Pass;
 use super::answer::{Answer, Body};
+use super::route::Call;
 use crate::error::{Error, Result};
+use crate::secret::PartlySecret;
 
 /// Rows of a page that says no more than names.
-pub(super) const PAGE: usize = 1_000;
+const PAGE: usize = 1_000;
+/// Rows of a page that says more of each: some hundred kilobytes.
+pub(super) const DETAILED: usize = 250;
+/// Longest list for who can be sent nothing whose length is not known, octets.
+const LONGEST_IN_ONE: usize = 4 << 20;
 
 /// What a list is read from.
 pub(super) trait Source: Send + Sync + 'static {
@@ -64,20 +75,68 @@ pub(super) struct Row<P> {
     pub(super) shown: Option<(String, Option<String>)>,
 }
 
-impl<P: Clone> Page<P> {
+impl<P: Clone + Send + 'static> Page<P> {
     /// All that was found when `most` were looked for.
     pub(super) fn of(rows: Vec<Row<P>>, most: usize) -> Self {
         let next = if rows.len() < most { None } else { rows.last().map(|row| row.at.clone()) };
         Self { rows, next }
+    }
+
+    /// The same, of what is being read.
+    pub(super) fn read<T: Send + 'static>(
+        found: impl Future<Output = Result<Vec<T>>> + Send + 'static,
+        most: usize,
+        row: impl Fn(T) -> Row<P> + Send + 'static,
+    ) -> BoxFuture<'static, Result<Self>> {
+        async move { Ok(Self::of(found.await?.into_iter().map(row).collect(), most)) }.boxed()
+    }
+}
+
+impl<P> Row<P> {
+    /// A row with its name and what is said of it.
+    pub(super) fn named(at: P, name: &str, info: Option<Value>) -> Self {
+        Self { at, shown: Some((Value::from(name).to_string(), info.map(|info| info.to_string()))) }
     }
 }
 
 /// The list of what is behind a place, at most `limit` names.
 ///
 /// # Errors
-/// `NotFound` for an empty one; those of the first page.
-pub(super) async fn answer<S: Source>(source: S, after: S::Place, limit: Option<usize>) -> Result<Answer> {
-    let mut reader = Reader { at: after.clone(), next: Some(after.clone()), left: limit, up_to: None };
+/// `NotFound` for an empty one; those of the first page; `Quota` and `Busy` when it is long and too many are under way.
+pub(super) async fn answer<S: Source>(call: &Call, source: S, after: S::Place, limit: Option<usize>) -> Result<Answer> {
+    made(source, after, limit, || Pass::of(call)).await
+}
+
+/// A long list in one piece, for who does not know chunks (RFC 9112, 6.1) and could not tell a part from the whole.
+///
+/// # Errors
+/// `Invalid` when it is too long for that; those of the pages.
+pub(super) async fn in_one(answer: Answer) -> Result<Answer> {
+    let (mut reading, rest) = match answer {
+        Answer { body: Body::Listed(reading), .. } => (reading, Answer { body: Body::Empty, ..answer }),
+        answer => return Ok(answer),
+    };
+    let mut text = PartlySecret::default();
+    while let Some(piece) = reading.next().await {
+        text.push(&piece?);
+        if text.len() > LONGEST_IN_ONE {
+            return Err(Error::invalid(format!(
+                "HTTP/1.0: a list of more than {LONGEST_IN_ONE} bytes is sent over HTTP/1.1 or HTTP/2 only; ask for a \
+                 part of it (after, limit)"
+            )));
+        }
+    }
+    Ok(Answer { body: Body::Rendered(text), ..rest })
+}
+
+/// As [`answer`]; `pass` makes what a long list goes on by.
+async fn made<S: Source>(
+    source: S,
+    after: S::Place,
+    limit: Option<usize>,
+    pass: impl FnOnce() -> Result<Pass>,
+) -> Result<Answer> {
+    let mut reader = Reader { at: after.clone(), next: Some(after.clone()), left: limit, hides: false, up_to: None };
     let mut first = Vec::new();
     while first.is_empty() && !reader.is_at_end() {
         first = reader.read(&source, true).await?;
@@ -97,7 +156,8 @@ pub(super) async fn answer<S: Source>(source: S, after: S::Place, limit: Option<
         text.push('}');
         return Ok(Answer::rendered(text));
     }
-    let sending = Sending { source, after, reader, member: Member::Keys, is_first: false, ready: text, ended: false };
+    let (pass, member) = (pass()?, Member::Keys);
+    let sending = Sending { source, pass, after, reader, member, is_first: false, ready: text, ended: false };
     Ok(Body::Listed(Box::pin(stream::try_unfold(sending, Sending::step))).into())
 }
 
@@ -133,6 +193,8 @@ struct Reader<P> {
     next: Option<P>,
     /// How many names may still be shown; `None`: all.
     left: Option<usize>,
+    /// Whether rows were found that are not shown: there may be many.
+    hides: bool,
     /// The last place that is read.
     up_to: Option<P>,
 }
@@ -145,7 +207,7 @@ impl<P: Clone + PartialOrd> Reader<P> {
     /// What the next page shows.
     async fn read<S: Source<Place = P>>(&mut self, source: &S, infos: bool) -> Result<Vec<Shown>> {
         let Some(after) = &self.next else { return Ok(Vec::new()) };
-        let most = self.left.map_or(source.most(), |left| left.min(source.most()));
+        let most = self.left.filter(|_| !self.hides).map_or(source.most(), |left| left.min(source.most()));
         let Page { mut rows, next } = source.page(after, most, infos).await?;
         self.next = next;
         if let Some(up_to) = &self.up_to {
@@ -155,20 +217,26 @@ impl<P: Clone + PartialOrd> Reader<P> {
                 self.next = None;
             }
         }
+        let names = rows.iter().filter(|row| row.shown.is_some()).count();
+        self.hides |= names < rows.len();
+        if let Some(left) = &mut self.left {
+            let mut shown = rows.iter().enumerate().filter(|(_, row)| row.shown.is_some());
+            if let Some(last) = shown.nth(left.saturating_sub(1)).map(|(last, _)| last) {
+                rows.truncate(last + 1);
+            }
+            *left = left.saturating_sub(names);
+        }
         if let Some(last) = rows.last() {
             self.at = last.at.clone();
         }
-        let shown: Vec<Shown> = rows.into_iter().filter_map(|row| row.shown).collect();
-        if let Some(left) = &mut self.left {
-            *left = left.saturating_sub(shown.len());
-        }
-        Ok(shown)
+        Ok(rows.into_iter().filter_map(|row| row.shown).collect())
     }
 }
 
 /// A list on its way.
 struct Sending<S: Source> {
     source: S,
+    pass: Pass,
     /// Where it begins.
     after: S::Place,
     reader: Reader<S::Place>,
@@ -192,6 +260,7 @@ impl<S: Source> Sending<S> {
                 return Ok(None);
             }
             if !self.reader.is_at_end() {
+                let _turn = self.pass.turn().await?;
                 let rows = self.reader.read(&self.source, self.member == Member::Infos).await?;
                 write(&mut self.ready, &rows, self.member, self.is_first);
                 self.is_first &= self.ready.is_empty();
@@ -202,7 +271,7 @@ impl<S: Source> Sending<S> {
                     self.ready.push_str("],\"key_info\":{");
                     (self.member, self.is_first) = (Member::Infos, true);
                     let (at, next) = (self.after.clone(), Some(self.after.clone()));
-                    self.reader = Reader { up_to: Some(self.reader.at), at, next, left: None };
+                    self.reader = Reader { up_to: Some(self.reader.at), at, next, left: None, hides: false };
                 }
                 member => {
                     self.source.require_whole().await?;
@@ -219,10 +288,26 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use futures_util::StreamExt as _;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
+    use crate::error::Kind;
+    use crate::http::lists::{Lists, MOST_OF_TOKEN};
+
+    /// The list of somebody who may read all of it.
+    async fn answer<S: Source>(source: S, after: S::Place, limit: Option<usize>) -> Result<Answer> {
+        made(source, after, limit, || pass(&Lists::default(), usize::MAX)).await
+    }
+
+    /// Of somebody who may read so many pages beside the first.
+    fn pass(lists: &Lists, pages: usize) -> Result<Pass> {
+        let left = AtomicUsize::new(pages);
+        let may_read = move || {
+            let may = left.fetch_sub(1, Ordering::Relaxed) > 0;
+            ready(if may { Ok(()) } else { Err(Error::forbidden()) }).boxed()
+        };
+        Ok(Pass::new(lists.begin([0; 32])?, Box::new(may_read)))
+    }
 
     /// What is asked of a source, and how it fails.
     #[derive(Default)]
@@ -248,7 +333,7 @@ mod tests {
         fn page(&self, after: &u32, most: usize, infos: bool) -> BoxFuture<'static, Result<Page<u32>>> {
             assert!((1..=self.most).contains(&most));
             if Some(self.script.pages.fetch_add(1, Ordering::Relaxed) + 1) == self.script.fails {
-                return ready(Err(Error::new(crate::error::Kind::Unavailable, "storage: switched off"))).boxed();
+                return ready(Err(Error::new(Kind::Unavailable, "storage: switched off"))).boxed();
             }
             let shown = |n: u32| {
                 (!n.is_multiple_of(7)).then(|| (format!("\"{n:04}\""), infos.then(|| format!("{{\"n\":{n}}}"))))
@@ -321,7 +406,7 @@ mod tests {
         assert_eq!(script.pages.load(Ordering::Relaxed), 1);
         for (last, after) in [(0, 0), (5, 5), (21, 20)] {
             let (source, _) = numbers(last, 10, Script::default());
-            assert_eq!(answer(source, after, None).await.err().unwrap().kind(), crate::error::Kind::NotFound);
+            assert_eq!(answer(source, after, None).await.err().unwrap().kind(), Kind::NotFound);
         }
     }
 
@@ -350,6 +435,65 @@ mod tests {
         let (source, _) = numbers(50, 10, Script { is_gone: true, ..Script::default() });
         let (text, error) = pieces(answer(source, 0, None).await.unwrap()).await;
         assert!(error.is_some() && serde_json::from_str::<Value>(&text.concat()).is_err());
+    }
+
+    #[actix_web::test]
+    async fn who_loses_the_right_on_the_way_gets_no_further_page() {
+        let lists = Lists::default();
+        let (source, script) = numbers(50, 10, Script::default());
+        let (text, error) = pieces(made(source, 0, None, || pass(&lists, 2)).await.unwrap()).await;
+        assert_eq!((error.map(|error| error.kind()), script.pages.load(Ordering::Relaxed)), (Some(Kind::Forbidden), 3));
+        assert!(serde_json::from_str::<Value>(&text.concat()).is_err());
+    }
+
+    #[actix_web::test]
+    async fn a_long_list_needs_a_place_and_a_short_one_none() {
+        let lists = Lists::default();
+        let list = async |last| made(numbers(last, 10, Script::default()).0, 0, None, || pass(&lists, 9)).await;
+        let mut long = Vec::new();
+        for _ in 0..MOST_OF_TOKEN {
+            long.push(list(50).await.unwrap());
+        }
+        assert_eq!(list(50).await.err().unwrap().kind(), Kind::Quota);
+        assert!(list(9).await.is_ok());
+        // One that was sent gives its place back, and so does one that nobody wants.
+        assert!(pieces(long.pop().unwrap()).await.1.is_none());
+        long.push(list(50).await.unwrap());
+        assert_eq!(list(50).await.err().unwrap().kind(), Kind::Quota);
+        long.pop();
+        assert!(list(50).await.is_ok());
+    }
+
+    #[actix_web::test]
+    async fn a_few_of_rows_that_are_mostly_hidden_are_found_in_whole_pages() {
+        struct Ends(Arc<AtomicUsize>);
+        impl Source for Ends {
+            type Place = u32;
+            fn page(&self, after: &u32, most: usize, _: bool) -> BoxFuture<'static, Result<Page<u32>>> {
+                self.0.fetch_add(1, Ordering::Relaxed);
+                let row = |n: u32| Row { at: n, shown: (n > 3_000).then(|| (n.to_string(), None)) };
+                ready(Ok(Page::of((after + 1..=5_000).take(most).map(row).collect(), most))).boxed()
+            }
+        }
+        for (limit, most) in [(1, 5), (3, 5), (1_500, 6)] {
+            let asked = Arc::new(AtomicUsize::new(0));
+            let (text, error) = pieces(answer(Ends(Arc::clone(&asked)), 0, Some(limit)).await.unwrap()).await;
+            let names: Vec<String> = (3_001..=3_000 + limit).map(|n| n.to_string()).collect();
+            assert_eq!((text.concat(), error.is_none()), (format!("{{\"keys\":[{}]}}", names.join(",")), true));
+            assert!(asked.load(Ordering::Relaxed) <= most, "{limit}: {asked:?} pages");
+        }
+    }
+
+    #[actix_web::test]
+    async fn a_list_in_one_piece_is_the_same_text_up_to_a_length() {
+        let whole = in_one(answer(numbers(50, 10, Script::default()).0, 0, None).await.unwrap()).await.unwrap();
+        assert!(matches!(whole.body, Body::Rendered(_)));
+        assert_eq!(pieces(whole).await.0.concat(), expected((1..=50).filter(|n| n % 7 != 0), true));
+        let (broken, _) = numbers(50, 10, Script { fails: Some(3), ..Script::default() });
+        assert_eq!(in_one(answer(broken, 0, None).await.unwrap()).await.err().unwrap().kind(), Kind::Unavailable);
+        let long = in_one(answer(numbers(400_000, 1_000, Script::default()).0, 0, None).await.unwrap()).await;
+        assert!(long.err().unwrap().text().starts_with("HTTP/1.0: "));
+        assert!(in_one(Answer::empty()).await.is_ok());
     }
 
     #[actix_web::test]

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 
@@ -206,11 +205,11 @@ async fn accessors(call: Call) -> Result<Answer> {
     let auth = Arc::clone(&call.state.auth);
     if page.limit.is_some() {
         let place = auth.accessor_place(&page.after);
-        return listing::answer(Accessors { auth, above: String::new() }, place, page.limit).await;
+        return listing::answer(&call, Accessors { auth, above: String::new() }, place, page.limit).await;
     }
     match auth.accessors(&page.after, MOST_SORTED).await? {
         Some(accessors) => Answer::keys(accessors, None),
-        None => listing::answer(Accessors { auth, above: page.after }, TokenHash::default(), None).await,
+        None => listing::answer(&call, Accessors { auth, above: page.after }, TokenHash::default(), None).await,
     }
 }
 
@@ -229,11 +228,8 @@ impl Source for Accessors {
             let accessor = accessor.filter(|accessor| *accessor > above);
             Row { at, shown: accessor.map(|accessor| (Value::from(accessor).to_string(), None)) }
         };
-        async move {
-            let found = auth.accessor_page(after, most as u32).await?;
-            Ok(listing::Page::of(found.into_iter().map(row).collect(), most))
-        }
-        .boxed()
+        let found = async move { auth.accessor_page(after, most as u32).await };
+        listing::Page::read(found, most, row)
     }
 
     /// Each is opened to read its accessor.

@@ -54,24 +54,25 @@ pub struct LeaseKeys {
 }
 
 impl LeaseKeys {
-    /// At most `most` keys of leases above `from`, and where the next page begins, if there may be one. With `most` above
-    /// 0 there are some unless it is the last.
-    pub fn page(&self, from: &str, most: u32) -> BoxFuture<'static, Result<(Vec<String>, Option<String>)>> {
+    /// At most `most` keys of leases above `from`, each behind its place: the last id that it stands for, or the end of its
+    /// segment. And where the next page begins, if there may be one. With `most` above 0 there are some unless it is the
+    /// last.
+    pub fn page(&self, from: &str, most: u32) -> BoxFuture<'static, Result<(Vec<(String, String)>, Option<String>)>> {
         let (start, mut from) = (self.start.clone(), from.to_owned());
         let found = self.store.lease_ids(from.clone(), self.end.clone(), most);
         async move {
             let found = found.await?;
-            let mut keys: Vec<String> = Vec::new();
+            let mut keys: Vec<(String, String)> = Vec::new();
             for id in &found {
                 from = from.max(id.clone());
                 let rest = &id[start.len()..];
                 match rest.split_once('/') {
-                    None => keys.push(rest.to_owned()),
+                    None => keys.push((from.clone(), rest.to_owned())),
                     Some((segment, _)) => {
                         let key = format!("{segment}/");
                         from = from.max(below(&format!("{start}{segment}")).1);
-                        if keys.last() != Some(&key) {
-                            keys.push(key);
+                        if keys.last().is_none_or(|(_, last)| *last != key) {
+                            keys.push((from.clone(), key));
                         }
                     }
                 }

@@ -119,7 +119,8 @@ where
         if self.activity.connection.left().is_none() {
             return false;
         }
-        if self.requests.is_empty() && !self.http2.has_streams() {
+        let done = self.requests.is_empty() && !self.http2.has_streams();
+        if done || self.activity.connection.is_late() && !self.activity.is_busy() {
             self.farewell(Reason::NO_ERROR);
             return true;
         }

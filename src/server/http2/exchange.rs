@@ -83,6 +83,7 @@ where
         .await
     };
     drop(handled);
+    activity.connection.answered();
     let date = &*date;
     match answered {
         None => End::Reset,

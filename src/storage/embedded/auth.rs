@@ -154,4 +154,8 @@ impl AuthStore for Store<Pool> {
     ) -> BoxFuture<'static, Result<Vec<String>>> {
         self.reader.read(move |db| secret_ids::accessors(db, mount, role, &after, now, limit))
     }
+
+    fn secret_id_role_stands(&self, mount: MountId, role: i64) -> BoxFuture<'static, Result<bool>> {
+        self.reader.read(move |db| secret_ids::role_stands(db, mount, role))
+    }
 }

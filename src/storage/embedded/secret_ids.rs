@@ -87,6 +87,10 @@ pub(super) fn accessors(
     prepared(db, sql::ACCESSORS)?.query_map(asked, |row| row.get(0))?.collect()
 }
 
+pub(super) fn role_stands(db: &Connection, mount: MountId, role: i64) -> rusqlite::Result<bool> {
+    prepared(db, sql::ROLE_STANDS)?.exists(params![mount.0, role])
+}
+
 fn read(row: &Row<'_>) -> rusqlite::Result<SecretIdRow> {
     Ok(SecretIdRow {
         mount: MountId(row.get(0)?),

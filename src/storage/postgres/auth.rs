@@ -185,4 +185,8 @@ impl AuthStore for Store<Pool> {
         self.reader
             .read("secret ids", move |db| secret_ids::accessors(db, mount, role, after.clone(), now, limit).boxed())
     }
+
+    fn secret_id_role_stands(&self, mount: MountId, role: i64) -> BoxFuture<'static, Result<bool>> {
+        self.reader.read("secret id role", move |db| secret_ids::role_stands(db, mount, role).boxed())
+    }
 }

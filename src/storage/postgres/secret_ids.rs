@@ -89,6 +89,10 @@ pub(super) async fn accessors(
     found.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
+pub(super) async fn role_stands(db: &Session, mount: MountId, role: i64) -> Result<bool, Failure> {
+    exists(db, sql::ROLE_STANDS, &[&mount.0, &role]).await
+}
+
 fn read(row: &Row) -> Result<SecretIdRow, Failure> {
     let hash = row.try_get::<_, &[u8]>(2)?.try_into().map_err(|_| Failure::Unreadable("a stored secret id"))?;
     Ok(SecretIdRow {

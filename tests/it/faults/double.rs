@@ -262,6 +262,10 @@ impl AuthStore for Double {
         self.call("secret ids", |s| s.auth.secret_id_accessors(mount, role, after, now, limit))
     }
 
+    fn secret_id_role_stands(&self, mount: MountId, role: i64) -> BoxFuture<'static, Result<bool>> {
+        self.call("secret id role", |s| s.auth.secret_id_role_stands(mount, role))
+    }
+
     /// No part of any request: it always passes.
     fn sweep_secret_ids(&self, now: Time, limit: u32) -> BoxFuture<'static, Result<u32>> {
         self.0.real().auth.sweep_secret_ids(now, limit)

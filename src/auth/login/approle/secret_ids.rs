@@ -119,6 +119,11 @@ impl Open<AppRoles> {
     ) -> BoxFuture<'static, Result<Vec<String>>> {
         self.store().secret_id_accessors(self.mount(), role, after, now, limit)
     }
+
+    /// Whether the mount and a role of it have not ended, whatever this node has heard.
+    pub(crate) fn stands(&self, role: i64) -> BoxFuture<'static, Result<bool>> {
+        self.store().secret_id_role_stands(self.mount(), role)
+    }
 }
 
 /// A chosen text. Blanks at its ends do not count: logins leave them out too.

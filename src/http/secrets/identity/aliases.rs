@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use super::asked::{given, id, pairs};
 use super::rendering;
@@ -18,11 +17,6 @@ use crate::http::secrets::listing::{self, Row, Source};
 use crate::http::secrets::page::Page;
 use crate::http::secrets::route::Call;
 use crate::http::secrets::sys::to_the_end;
-
-/// Aliases that are read at once for a list.
-const STEP: usize = 1_000;
-/// Longest list that is made before it is sent.
-const MOST_KEPT: usize = 10_000;
 
 /// `POST identity/entity-alias`, and by id: a new alias, or a change of one.
 pub(super) async fn write(call: Call) -> Result<Answer> {
@@ -58,27 +52,9 @@ pub(super) async fn read(call: Call) -> Result<Answer> {
 
 /// `LIST identity/entity-alias/id`.
 pub(super) async fn list(call: Call) -> Result<Answer> {
-    let Page { mut after, limit } = Page::of(&call.fields)?;
-    let begin = after.clone();
-    let (mut keys, mut info, mut left) = (Vec::new(), Map::new(), limit.unwrap_or(usize::MAX));
-    let mounts = call.state.auth.mounts();
-    while left > 0 {
-        let step = left.min(STEP);
-        let found = call.state.auth.alias_page(after, u32::try_from(step).unwrap_or(u32::MAX)).await?;
-        if keys.len() + found.len() > MOST_KEPT {
-            return listing::answer(Aliases { auth: Arc::clone(&call.state.auth), mounts }, begin, limit).await;
-        }
-        for alias in &found {
-            info.insert(alias.id.clone(), rendering::alias_entry(alias, &mounts));
-            keys.push(alias.id.clone());
-        }
-        left -= found.len();
-        match found.last() {
-            Some(last) if found.len() == step => after = last.id.clone(),
-            _ => break,
-        }
-    }
-    Answer::keys(keys, Some(Value::Object(info)))
+    let Page { after, limit } = Page::of(&call.fields)?;
+    let (auth, mounts) = (Arc::clone(&call.state.auth), call.state.auth.mounts());
+    listing::answer(&call, Aliases { auth, mounts }, after, limit).await
 }
 
 /// All aliases, by id.
@@ -93,14 +69,14 @@ impl Source for Aliases {
     fn page(&self, after: &String, most: usize, infos: bool) -> BoxFuture<'static, Result<listing::Page<String>>> {
         let (auth, mounts, after) = (Arc::clone(&self.auth), Arc::clone(&self.mounts), after.clone());
         let row = move |alias: AliasEntry| {
-            let info = infos.then(|| rendering::alias_entry(&alias, &mounts).to_string());
-            Row { shown: Some((json!(alias.id).to_string(), info)), at: alias.id }
+            let info = infos.then(|| rendering::alias_entry(&alias, &mounts));
+            Row::named(alias.id.clone(), &alias.id, info)
         };
-        async move {
-            let found = auth.alias_page(after, most as u32).await?;
-            Ok(listing::Page::of(found.into_iter().map(row).collect(), most))
-        }
-        .boxed()
+        listing::Page::read(async move { auth.alias_page(after, most as u32).await }, most, row)
+    }
+
+    fn most(&self) -> usize {
+        listing::DETAILED
     }
 
     fn has_infos(&self) -> bool {

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use super::asked::{exactly_one, given, id, pairs};
 use super::rendering;
 use crate::auth::Auth;
 use crate::auth::identity::EntityChange;
+use crate::auth::mounts::MountTable;
 use crate::auth::store::{EntityBy, EntityEntry, EntityPage};
 use crate::error::{Error, Result};
 use crate::http::secrets::answer::Answer;
@@ -17,11 +17,6 @@ use crate::http::secrets::listing::{self, Row, Source};
 use crate::http::secrets::page::Page;
 use crate::http::secrets::route::Call;
 use crate::http::secrets::sys::to_the_end;
-
-/// Entities that are read at once for a list.
-const STEP: usize = 1_000;
-/// Longest list that says more of its entities than their keys.
-const MOST_INFO: usize = 10_000;
 
 /// `POST identity/entity`, by id and by name: a new entity, or a change of one.
 pub(super) async fn write(call: Call) -> Result<Answer> {
@@ -97,53 +92,41 @@ pub(super) async fn list_by_name(call: Call) -> Result<Answer> {
 }
 
 async fn list(call: Call, by_name: bool) -> Result<Answer> {
-    let Page { mut after, limit } = Page::of(&call.fields)?;
-    let begin = after.clone();
-    let (mut keys, mut info, mut left) = (Vec::new(), Map::new(), limit.unwrap_or(usize::MAX));
-    let mounts = call.state.auth.mounts();
-    while left > 0 {
-        let step = left.min(STEP);
-        let page = EntityPage { by_name, after, limit: u32::try_from(step).unwrap_or(u32::MAX) };
-        let found = call.state.auth.entity_page(page).await?;
-        for entry in &found {
-            keys.push(key(entry, by_name));
-            if keys.len() > MOST_INFO {
-                return listing::answer(Names { auth: Arc::clone(&call.state.auth), by_name }, begin, limit).await;
-            }
-            let aliases = entry.aliases.iter().map(|alias| rendering::alias_entry(alias, &mounts));
-            let aliases: Vec<Value> = aliases.collect();
-            info.insert(key(entry, by_name), json!({ "id": entry.id, "name": entry.name, "aliases": aliases }));
-        }
-        left -= found.len();
-        match found.last() {
-            Some(last) if found.len() == step => after = key(last, by_name),
-            _ => break,
-        }
-    }
-    Answer::keys(keys, Some(Value::Object(info)))
+    let Page { after, limit } = Page::of(&call.fields)?;
+    let (auth, mounts) = (Arc::clone(&call.state.auth), call.state.auth.mounts());
+    listing::answer(&call, Entities { auth, mounts, by_name }, after, limit).await
 }
 
-fn key(entry: &EntityEntry, by_name: bool) -> String {
-    if by_name { entry.name.clone() } else { entry.id.clone() }
-}
-
-/// Nothing but the keys of entities.
-struct Names {
+/// All entities, by id or by name.
+struct Entities {
     auth: Arc<Auth>,
+    mounts: Arc<MountTable>,
     by_name: bool,
 }
 
-impl Source for Names {
+impl Source for Entities {
     type Place = String;
 
-    fn page(&self, after: &String, most: usize, _: bool) -> BoxFuture<'static, Result<listing::Page<String>>> {
-        let (auth, by_name) = (Arc::clone(&self.auth), self.by_name);
+    fn page(&self, after: &String, most: usize, infos: bool) -> BoxFuture<'static, Result<listing::Page<String>>> {
+        let (auth, mounts, by_name) = (Arc::clone(&self.auth), Arc::clone(&self.mounts), self.by_name);
         let page = EntityPage { by_name, after: after.clone(), limit: most as u32 };
         let row = move |entry: EntityEntry| {
-            let key = key(&entry, by_name);
-            Row { shown: Some((json!(key).to_string(), None)), at: key }
+            let info = infos.then(|| {
+                let aliases = entry.aliases.iter().map(|alias| rendering::alias_entry(alias, &mounts));
+                json!({ "id": entry.id, "name": entry.name, "aliases": aliases.collect::<Vec<_>>() })
+            });
+            let key = if by_name { entry.name } else { entry.id };
+            Row::named(key.clone(), &key, info)
         };
-        async move { Ok(listing::Page::of(auth.entity_page(page).await?.into_iter().map(row).collect(), most)) }.boxed()
+        listing::Page::read(async move { auth.entity_page(page).await }, most, row)
+    }
+
+    fn most(&self) -> usize {
+        listing::DETAILED
+    }
+
+    fn has_infos(&self) -> bool {
+        true
     }
 }
 

@@ -20,12 +20,13 @@ use crate::x509::general_name::CsrSans;
 use crate::x509::oid;
 use crate::x509::serial::Serial;
 
-/// Certificates of a page of which more is said than their serials: some hundred kilobytes.
-const CERTIFICATES: usize = 250;
 /// Most DNS names that are shown of a certificate.
 const MOST_NAMES: usize = 5;
 /// Most certificates that are listed in the order of their ends.
 const MOST_ENDING: usize = 100;
+
+/// Behind which serial a list goes on; before all of them with `None`.
+type Place = Option<Serial>;
 
 /// At most so many serials of a mount after one.
 type PageOf = fn(&dyn PkiStore, MountId, Option<Serial>, u32) -> BoxFuture<'static, Result<Vec<Serial>>>;
@@ -40,18 +41,15 @@ struct Serials {
 }
 
 impl Source for Serials {
-    type Place = Option<Serial>;
+    type Place = Place;
 
-    fn page(
-        &self,
-        after: &Option<Serial>,
-        most: usize,
-        infos: bool,
-    ) -> BoxFuture<'static, Result<listing::Page<Option<Serial>>>> {
+    fn page(&self, after: &Place, most: usize, infos: bool) -> BoxFuture<'static, Result<listing::Page<Place>>> {
         let found = (self.page_of)(&*self.store, self.mount, *after, most as u32);
         let info = self.info.clone().filter(|_| infos);
-        let row = move |serial: Serial| Row { at: Some(serial), shown: Some((name(serial), info.clone())) };
-        async move { Ok(listing::Page::of(found.await?.into_iter().map(row).collect(), most)) }.boxed()
+        listing::Page::read(found, most, move |serial| Row {
+            at: Some(serial),
+            shown: Some((name(serial), info.clone())),
+        })
     }
 
     fn has_infos(&self) -> bool {
@@ -70,14 +68,9 @@ struct Certificates {
 }
 
 impl Source for Certificates {
-    type Place = Option<Serial>;
+    type Place = Place;
 
-    fn page(
-        &self,
-        after: &Option<Serial>,
-        most: usize,
-        infos: bool,
-    ) -> BoxFuture<'static, Result<listing::Page<Option<Serial>>>> {
+    fn page(&self, after: &Place, most: usize, infos: bool) -> BoxFuture<'static, Result<listing::Page<Place>>> {
         let found = self.store.certificates(self.mount, *after, most as u32);
         async move {
             let found = found.await?;
@@ -90,7 +83,7 @@ impl Source for Certificates {
     }
 
     fn most(&self) -> usize {
-        CERTIFICATES
+        listing::DETAILED
     }
 
     fn has_infos(&self) -> bool {
@@ -128,7 +121,7 @@ pub(super) async fn detailed(call: Call) -> Result<Answer> {
     let page = Page::of(&call.fields)?;
     let authority = call.authority().await?;
     let source = Certificates { store: Arc::clone(&authority.tools().store), mount: authority.mount() };
-    listing::answer(source, page.after_serial(), page.limit).await
+    listing::answer(&call, source, page.after_serial(), page.limit).await
 }
 
 /// Those that end next, the soonest first, and whether they are revoked. One page, which an index has.
@@ -145,19 +138,24 @@ async fn next_to_end(call: Call) -> Result<Answer> {
     let (store, mount) = (&authority.tools().store, authority.mount());
     let found = store.ending(mount, call.state.clock.now().unix_timestamp(), limit as u32).await?;
     let known = store.known(mount, found.iter().map(|(serial, _)| *serial).collect()).await?;
-    let (mut keys, mut infos) = (Vec::new(), Map::new());
-    for (one, known) in found.iter().zip(known) {
-        let Some(certificate) = readable(one) else { continue };
-        let (serial, mut details) = (one.0.to_string(), details(&certificate));
-        details["revoked"] = known.revocation.is_some().into();
-        infos.insert(serial.clone(), details);
-        keys.push(serial);
-    }
+    // Some milliseconds, which are not the worker's.
+    let read = move || {
+        let (mut keys, mut infos) = (Vec::new(), Map::new());
+        for (one, known) in found.iter().zip(known) {
+            let Some(certificate) = readable(one) else { continue };
+            let (serial, mut details) = (one.0.to_string(), details(&certificate));
+            details["revoked"] = known.revocation.is_some().into();
+            infos.insert(serial.clone(), details);
+            keys.push(serial);
+        }
+        (keys, infos)
+    };
+    let (keys, infos) = tokio::task::spawn_blocking(read).await.map_err(Error::internal)?;
     Answer::keys(keys, Some(Value::Object(infos)))
 }
 
 /// A row of a certificate, with what is in it (`infos`); nothing is shown of one that cannot be read.
-fn certificate(one: &SerialAndDer, infos: bool) -> Row<Option<Serial>> {
+fn certificate(one: &SerialAndDer, infos: bool) -> Row<Place> {
     // Said once: the list is gone through twice.
     let read = if infos { readable(one) } else { Certificate::parse(&one.1).ok() };
     let shown = read.map(|read| (name(one.0), infos.then(|| details(&read).to_string())));
@@ -211,5 +209,5 @@ pub(super) async fn serials(call: &Call, page_of: PageOf, info: Option<String>) 
     let page = Page::of(&call.fields)?;
     let authority = call.authority().await?;
     let (store, mount) = (Arc::clone(&authority.tools().store), authority.mount());
-    listing::answer(Serials { store, mount, page_of, info }, page.after_serial(), page.limit).await
+    listing::answer(call, Serials { store, mount, page_of, info }, page.after_serial(), page.limit).await
 }

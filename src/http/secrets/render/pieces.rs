@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use actix_web::body::{BodySize, MessageBody};
 use bytes::Bytes;
 
-use crate::error::Error;
+use crate::error::{Error, Kind};
 use crate::http::request_id::RequestId;
 use crate::http::secrets::answer::{Pieces, Reading};
 use crate::telemetry::{self, outage};
@@ -57,8 +57,11 @@ impl Read {
     /// What the client gets in the place of the rest.
     fn broken_off(&mut self, error: &Error) -> BrokenOff {
         self.pieces = None;
-        if let Some(why) = outage::told(error) {
-            tracing::error!(request = %self.id, "an answer was broken off: {why}");
+        let is_trouble = matches!(error.kind(), Kind::Internal | Kind::Unavailable | Kind::BadGateway);
+        match outage::told(error) {
+            Some(why) if is_trouble => tracing::error!(request = %self.id, "an answer was broken off: {why}"),
+            Some(why) => tracing::info!(request = %self.id, "an answer was broken off: {why}"),
+            None => {}
         }
         BrokenOff
     }
@@ -92,7 +95,8 @@ impl MessageBody for Read {
     }
 }
 
-/// What stands in the place of the rest of a body: its connection, or its stream of HTTP/2, ends without it.
+/// What stands in the place of the rest of a body: its connection, or its stream of HTTP/2, ends without it. By its name
+/// the log leaves out that the HTTP library tells of it, too.
 #[derive(Debug)]
 pub(super) struct BrokenOff;
 

@@ -47,7 +47,7 @@ pub(super) async fn list(call: Call) -> Result<Answer> {
     let Page { after, limit } = Page::of(&call.fields)?;
     let keys = call.state.engine.lease_keys(call.param("prefix"), &after);
     let (keys, from) = keys.ok_or_else(Error::not_found)?;
-    listing::answer(keys, from, limit).await
+    listing::answer(&call, keys, from, limit).await
 }
 
 impl Source for LeaseKeys {
@@ -56,10 +56,10 @@ impl Source for LeaseKeys {
 
     fn page(&self, from: &String, most: usize, _: bool) -> BoxFuture<'static, Result<listing::Page<String>>> {
         let found = LeaseKeys::page(self, from, most as u32);
-        let row = |key: String| Row { shown: Some((Value::from(&key[..]).to_string(), None)), at: key };
         async move {
             let (keys, next) = found.await?;
-            Ok(listing::Page { rows: keys.into_iter().map(row).collect(), next })
+            let rows = keys.into_iter().map(|(at, key)| Row::named(at, &key, None)).collect();
+            Ok(listing::Page { rows, next })
         }
         .boxed()
     }

@@ -1,7 +1,10 @@
 //! 7.1 and 7.2 with more rows than anybody keeps: lists that are sent while they are read, on both stores.
 
+mod under_way;
+
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,13 +33,17 @@ fn fill(app: &App, rows: usize, sql: &str) {
             .replace("TEXT", "lpad(i::text, 8, '0')");
         app.database().psql(&format!("WITH n (i) AS (SELECT generate_series(1, {rows})) {sql}"));
     } else {
-        let sql =
-            sql.replace("SERIAL", &format!("unhex(printf('7f%08x{TAIL}', i))")).replace("TEXT", "printf('%08d', i)");
-        let numbers = format!("WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows})");
-        let db = rusqlite::Connection::open(app.folder().join("signet.db")).unwrap();
-        db.busy_timeout(Duration::from_secs(10)).unwrap();
-        assert!(db.execute(&format!("{numbers} {sql}"), []).unwrap() >= rows);
+        fill_file(&app.folder().join("signet.db"), rows, sql);
     }
+}
+
+/// The same, in the file of an embedded store.
+fn fill_file(file: &Path, rows: usize, sql: &str) {
+    let sql = sql.replace("SERIAL", &format!("unhex(printf('7f%08x{TAIL}', i))")).replace("TEXT", "printf('%08d', i)");
+    let numbers = format!("WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows})");
+    let db = rusqlite::Connection::open(file).unwrap();
+    db.busy_timeout(Duration::from_secs(10)).unwrap();
+    assert!(db.execute(&format!("{numbers} {sql}"), []).unwrap() >= rows);
 }
 
 /// A serial of [`fill`].
@@ -47,15 +54,13 @@ fn serial(i: usize) -> String {
 
 /// As many further certificates as that, each a copy of the only leaf.
 fn copies(app: &App, rows: usize) {
-    fill(
-        app,
-        rows,
-        "INSERT INTO certificate
-            (mount, serial, issuer, role, common_name, not_before, not_after, issued_at, requester, der)
-        SELECT mount, SERIAL, issuer, role, common_name, not_before, not_after, issued_at, requester, der
-        FROM certificate, n WHERE common_name = 'localhost'",
-    );
+    fill(app, rows, COPIES);
 }
+
+const COPIES: &str = "INSERT INTO certificate
+        (mount, serial, issuer, role, common_name, not_before, not_after, issued_at, requester, der)
+    SELECT mount, SERIAL, issuer, role, common_name, not_before, not_after, issued_at, requester, der
+    FROM certificate, n WHERE common_name = 'localhost'";
 
 /// As many revocations.
 fn revocations(app: &App, rows: usize) {
@@ -450,8 +455,8 @@ async fn other_lists_that_grow_are_read_in_pages_too() {
         );
         for (path, has_info) in [
             ("auth/approle/role/r/secret-id", false),
-            ("identity/entity/id", false),
-            ("identity/entity/name", false),
+            ("identity/entity/id", true),
+            ("identity/entity/name", true),
             ("identity/entity-alias/id", true),
             ("sys/leases/lookup/pki/issue/r", false),
         ] {

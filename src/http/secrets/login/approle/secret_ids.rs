@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
-use futures_util::future::{BoxFuture, ready};
+use futures_util::future::BoxFuture;
 use serde_json::json;
 
 use super::fields::{ttl, uses};
@@ -37,7 +37,8 @@ pub(super) async fn list(call: Call) -> Result<Answer> {
     let Page { after, limit } = Page::of(&call.fields)?;
     let (open, name) = (call.method::<AppRoles>().await?, call.param(NAME).to_owned());
     let role = open.number_of(&name)?;
-    listing::answer(Accessors { open, name, role, now: call.state.clock.now() }, after, limit).await
+    let source = Accessors { open, name, role, now: call.state.clock.now() };
+    listing::answer(&call, source, after, limit).await
 }
 
 /// The handles of the secret ids of a role that live at a time.
@@ -53,15 +54,16 @@ impl Source for Accessors {
 
     fn page(&self, after: &String, most: usize, _: bool) -> BoxFuture<'static, Result<listing::Page<String>>> {
         let found = self.open.accessors(self.role, after.clone(), most as u32, self.now);
-        let row = |accessor: String| Row { shown: Some((json!(accessor).to_string(), None)), at: accessor };
-        async move { Ok(listing::Page::of(found.await?.into_iter().map(row).collect(), most)) }.boxed()
+        listing::Page::read(found, most, |accessor: String| Row::named(accessor.clone(), &accessor, None))
     }
 
-    /// The ids of a role that is gone are being removed.
+    /// The ids of a role that is gone are being removed, perhaps by a node that heard of it first; and the store has
+    /// forgotten that it ended when every node knows.
     fn require_whole(&self) -> BoxFuture<'static, Result<()>> {
-        let is_there = self.open.number_of(&self.name).is_ok_and(|role| role == self.role);
+        let known = self.open.number_of(&self.name).is_ok_and(|role| role == self.role);
+        let stands = self.open.stands(self.role);
         let gone = || Error::new(Kind::NotFound, "the role of a list is gone");
-        ready(if is_there { Ok(()) } else { Err(gone()) }).boxed()
+        async move { if known && stands.await? { Ok(()) } else { Err(gone()) } }.boxed()
     }
 }
 

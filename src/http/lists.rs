@@ -1,0 +1,168 @@
+//! Long lists under way: how many there may be, for how long, and whose turn it is to read.
+//!
+//! A list that is sent while it is read holds a page of rows and asks the store again and again. So there are at most
+//! [`MOST`] of them at once and [`MOST_OF_TOKEN`] of one token; others are refused before they have a status. One of
+//! all of them reads at a time: the store has two connections or more that read, and the others are everybody else's.
+//! After [`LONGEST`] a list reads no more, and its place is free whatever its client has still to take. Lists of one
+//! page need no place.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::auth::store::TokenHash;
+use crate::error::{Error, Kind, Result};
+
+/// Most long lists at once.
+pub const MOST: usize = 64;
+/// Most of them that one token asked for.
+pub const MOST_OF_TOKEN: usize = 8;
+/// How long after its begin a list may still read.
+pub const LONGEST: Duration = Duration::from_secs(3600);
+
+/// The long lists of a server. Clones are the same ones.
+#[derive(Clone)]
+pub struct Lists(Arc<Shared>);
+
+struct Shared {
+    reading: Semaphore,
+    places: Mutex<Places>,
+}
+
+#[derive(Default)]
+struct Places {
+    last_id: u64,
+    taken: Vec<Taken>,
+}
+
+/// A place that is taken until its end, or until its list has ended.
+struct Taken {
+    id: u64,
+    token: TokenHash,
+    end: Instant,
+}
+
+impl Default for Lists {
+    fn default() -> Self {
+        Self(Arc::new(Shared { reading: Semaphore::new(1), places: Mutex::default() }))
+    }
+}
+
+impl Lists {
+    /// A place for a list that the holder of a token asks for.
+    ///
+    /// # Errors
+    /// `Quota` when too many of this token are under way, `Busy` when too many are.
+    pub fn begin(&self, token: TokenHash) -> Result<Place> {
+        self.begin_at(token, Instant::now())
+    }
+
+    fn begin_at(&self, token: TokenHash, now: Instant) -> Result<Place> {
+        let mut places = self.lock();
+        places.taken.retain(|place| now < place.end);
+        let own = places.taken.iter().filter(|place| place.token == token).count();
+        if own >= MOST_OF_TOKEN {
+            return Err(refused(Kind::Quota, MOST_OF_TOKEN, " of this token"));
+        }
+        if places.taken.len() >= MOST {
+            return Err(refused(Kind::Busy, MOST, ""));
+        }
+        places.last_id += 1;
+        let (id, end) = (places.last_id, now + LONGEST);
+        places.taken.push(Taken { id, token, end });
+        drop(places);
+        Ok(Place { lists: self.clone(), id, end })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Places> {
+        self.0.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn refused(kind: Kind, most: usize, whose: &str) -> Error {
+    let text = format!("list: {most} long lists{whose} are under way; try again, or ask for a part (after, limit)");
+    Error::new(kind, text)
+}
+
+/// The place of a list; free when it is dropped.
+pub struct Place {
+    lists: Lists,
+    id: u64,
+    end: Instant,
+}
+
+impl Place {
+    /// Waits until this list may read; the next one may when the result is dropped.
+    ///
+    /// # Errors
+    /// `Busy` when it has taken too long.
+    pub async fn turn(&self) -> Result<SemaphorePermit<'_>> {
+        let late = || Error::new(Kind::Busy, "a list took longer than an hour");
+        if self.end <= Instant::now() {
+            return Err(late());
+        }
+        match tokio::time::timeout_at(self.end.into(), self.lists.0.reading.acquire()).await {
+            Ok(turn) => turn.map_err(Error::internal),
+            Err(_) => Err(late()),
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.lists.lock().taken.retain(|place| place.id != self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    const ONE: TokenHash = [1; 32];
+
+    fn kind(refused: Result<Place>) -> Kind {
+        refused.err().unwrap().kind()
+    }
+
+    #[test]
+    fn a_token_has_some_places_and_all_together_have_more() {
+        let lists = Lists::default();
+        let mut own: Vec<Place> = (0..MOST_OF_TOKEN).map(|_| lists.begin(ONE).unwrap()).collect();
+        assert_eq!(kind(lists.begin(ONE)), Kind::Quota);
+        let others = (MOST_OF_TOKEN..MOST).map(|n| lists.begin([n as u8 / MOST_OF_TOKEN as u8 + 9; 32]).unwrap());
+        let others: Vec<Place> = others.collect();
+        assert_eq!(kind(lists.begin([2; 32])), Kind::Busy);
+        own.pop();
+        let late = lists.begin([2; 32]).unwrap();
+        assert_eq!(kind(lists.begin(ONE)), Kind::Busy);
+        drop((others, late));
+        own.push(lists.begin(ONE).unwrap());
+        assert_eq!(kind(lists.begin(ONE)), Kind::Quota);
+    }
+
+    #[actix_web::test]
+    async fn after_an_hour_a_list_reads_no_more_and_has_no_place() {
+        let lists = Lists::default();
+        let Some(begun) = Instant::now().checked_sub(LONGEST) else { return };
+        let old: Vec<Place> = (0..MOST_OF_TOKEN).map(|_| lists.begin_at(ONE, begun).unwrap()).collect();
+        assert_eq!(old[0].turn().await.err().unwrap().kind(), Kind::Busy);
+        let young = lists.begin(ONE).unwrap();
+        // What goes late takes nobody's place away.
+        drop(old);
+        assert_eq!(lists.lock().taken.len(), 1);
+        assert!(young.turn().await.is_ok());
+    }
+
+    #[actix_web::test]
+    async fn one_list_reads_at_a_time() {
+        let lists = Lists::default();
+        let (one, other) = (lists.begin(ONE).unwrap(), lists.begin(ONE).unwrap());
+        let turn = one.turn().await.unwrap();
+        assert!(other.turn().now_or_never().is_none());
+        drop(turn);
+        assert!(other.turn().now_or_never().unwrap().is_ok());
+    }
+}

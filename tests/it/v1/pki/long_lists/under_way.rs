@@ -1,0 +1,281 @@
+//! Long lists on their way: how many there may be, who may still read them, and the forms that they are sent in.
+
+use std::io::Read as _;
+
+use flate2::read::GzDecoder;
+use signet::auth::token::CreatePath;
+use signet::fields::Fields;
+use time::macros::datetime;
+
+use super::*;
+use crate::process::{dev_with, signet};
+
+/// More than the system's buffers hold between the server and somebody who does not read.
+const LONG: usize = 150_000;
+
+/// The long lists that one token may have, and all together.
+const OF_TOKEN: usize = 8;
+const MOST: usize = 64;
+
+async fn rest(reader: Slow) -> (String, bool) {
+    tokio::task::spawn_blocking(move || reader.rest()).await.unwrap()
+}
+
+async fn lists_only(app: &App) -> Client {
+    app.policy("lists", "path \"pki/certs\" { capabilities = [\"list\"] }").await;
+    app.with_policies(&["lists"]).await
+}
+
+#[actix_web::test]
+async fn one_list_reads_at_a_time_and_the_store_is_there_for_others_meanwhile() {
+    let faults = [Arc::default(), Arc::default()];
+    let both = on_both(Some(&faults)).await;
+    for (pki, faults) in both.iter().zip(&faults) {
+        copies(&pki.app, LONG);
+        let client = &pki.app.client;
+        let readers = join_all((0..OF_TOKEN).map(|_| Slow::ask(client, "pki/certs"))).await;
+        settled(|| faults.calls("serials")).await;
+        let go = faults.hold("serials");
+        let rests: Vec<_> = readers.into_iter().map(|reader| actix_rt::spawn(rest(reader))).collect();
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_eq!(faults.under_way(), 1);
+        for _ in 0..20 {
+            assert_eq!(client.get(&format!("pki/cert/{}", serial(7))).await.status, 200);
+        }
+        faults.disarm();
+        go.notify_one();
+        for rest in rests {
+            let (text, whole) = rest.await.unwrap();
+            assert_eq!((whole, text.matches("\"7f:").count()), (true, LONG));
+        }
+    }
+    stop(both).await;
+}
+
+#[actix_web::test]
+async fn a_token_may_have_some_long_lists_at_once_and_all_together_more() {
+    let pki = Pki::start().await;
+    pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
+    copies(&pki.app, LONG);
+    let mut tokens = Vec::new();
+    for _ in 0..=MOST / OF_TOKEN {
+        tokens.push(lists_only(&pki.app).await);
+    }
+    let mut readers = Vec::new();
+    for token in &tokens[..MOST / OF_TOKEN] {
+        readers.push(join_all((0..OF_TOKEN).map(|_| Slow::ask(token, "pki/certs"))).await);
+        let refused = token.list("pki/certs").await;
+        assert_eq!((refused.status, refused.header("retry-after")), (429, "1"));
+        assert!(refused.error().starts_with("list: 8 long lists of this token are under way"), "{}", refused.text);
+        // What fits in a page is no long list.
+        assert_eq!(token.list("pki/certs?limit=900").await.status, 200);
+    }
+    let late = tokens.last().unwrap();
+    let refused = late.list("pki/certs").await;
+    assert_eq!((refused.status, refused.header("retry-after")), (503, "1"));
+    assert!(refused.error().starts_with("list: 64 long lists are under way"), "{}", refused.text);
+    assert_eq!(late.list("pki/certs?limit=900").await.status, 200);
+    // Those who leave make room.
+    readers.pop();
+    let started = Instant::now();
+    while late.list("pki/certs").await.status != 200 {
+        assert!(started.elapsed() < Duration::from_secs(20), "no place is free");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    drop(readers);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn who_loses_the_right_to_a_list_on_the_way_does_not_get_the_rest() {
+    let both = on_both(None).await;
+    for pki in &both {
+        let (app, client) = (&pki.app, &pki.app.client);
+        copies(app, LONG);
+        for lost in ["token", "policy", "right"] {
+            let lists = lists_only(app).await;
+            let reader = Slow::ask(&lists, "pki/certs").await;
+            let done = match lost {
+                "token" => client.post("auth/token/revoke", json!({ "token": lists.token })).await,
+                "policy" => client.delete("sys/policies/acl/lists").await,
+                _ => {
+                    let other = "path \"pki/certs\" { capabilities = [\"read\"] }";
+                    client.post("sys/policies/acl/lists", json!({ "policy": other })).await
+                }
+            };
+            assert_eq!(done.status, 204, "{}", done.text);
+            let (text, whole) = rest(reader).await;
+            assert!(!whole && text.contains("\"7f:") && !text.contains("wrap_info"), "{lost}: {} octets", text.len());
+        }
+        // A token whose last use this was has ended with it, and has its list all the same.
+        lists_only(app).await;
+        let once = json!({ "policies": ["lists"], "num_uses": 1 });
+        let once = client.post("auth/token/create", once).await.body["auth"]["client_token"].clone();
+        let listed = client.with_token(once.as_str().unwrap()).list("pki/certs").await;
+        assert_eq!(keys(&listed.body).len(), LONG + 2);
+    }
+    stop(both).await;
+}
+
+#[actix_web::test]
+async fn the_list_of_a_role_that_another_node_ended_does_not_look_whole() {
+    const LIST: &str = "auth/approle/role/r/secret-id";
+    let faults: [Arc<Faults>; 2] = [Arc::default(), Arc::default()];
+    let apps =
+        [App::builder().faults(&faults[0]).start().await, App::builder().faults(&faults[1]).postgres().start().await];
+    for (app, faults) in apps.iter().zip(&faults) {
+        let client = &app.client;
+        assert_eq!(client.post("sys/auth/approle", json!({ "type": "approle" })).await.status, 204);
+        assert_eq!(client.post("auth/approle/role/r", json!({})).await.status, 204);
+        assert_eq!(client.post(LIST, json!({})).await.status, 200);
+        fill(
+            app,
+            2_500,
+            "INSERT INTO secret_id (mount, hash, role, accessor, updated_at_micros, body)
+            SELECT mount, SERIAL, role, 'zz' || TEXT, updated_at_micros, body FROM secret_id, n",
+        );
+        assert_eq!(outcome(client, LIST).await, Some(200));
+        // All but the look whether the role is still there.
+        let go = faults.hold("secret id role");
+        let (asked, asking) = (faults.calls("secret id role"), client.clone());
+        let listing = actix_rt::spawn(async move { outcome(&asking, LIST).await });
+        let started = Instant::now();
+        while faults.calls("secret id role") == asked {
+            assert!(started.elapsed() < Duration::from_secs(20), "it never comes to its end");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        fill(
+            app,
+            1,
+            "INSERT INTO ended_role (mount, role, ended_at_micros) SELECT DISTINCT mount, role, 0 FROM secret_id, n",
+        );
+        faults.disarm();
+        go.notify_one();
+        assert_eq!(listing.await.unwrap(), None);
+    }
+    for app in apps {
+        app.stop().await;
+    }
+}
+
+#[actix_web::test]
+async fn accessors_of_many_tokens_are_read_in_whole_pages_past_those_that_have_ended() {
+    const PATH: &str = "auth/token/accessors";
+    let faults: Arc<Faults> = Arc::default();
+    let app = App::builder().faults(&faults).manual_clock(datetime!(2030-01-01 00:00 UTC)).start().await;
+    let (auth, client) = (&app.shared().auth, &app.client);
+    let root = auth.recognise(&client.token, None).await.unwrap();
+    let mut live = Vec::new();
+    for (count, ttl) in [(9_300, "1h"), (1_200, "24h")] {
+        let fields = Fields::parse(json!({ "policies": ["default"], "ttl": ttl }).to_string().as_bytes()).unwrap();
+        for _ in (0..count).step_by(100) {
+            let made = (0..100).map(|_| auth.create_token(&root, true, CreatePath::Own, &fields));
+            for made in join_all(made).await {
+                let (made, _) = made.map_err(|error| error.to_string()).unwrap();
+                live.extend((ttl == "24h").then(|| made["accessor"].as_str().unwrap().to_owned()));
+            }
+        }
+    }
+    app.shared().clock.advance(Duration::from_secs(2 * 3600));
+    let all = client.list(PATH).await;
+    assert_eq!((all.status, all.header("transfer-encoding")), (200, "chunked"));
+    let mut all = keys(&all.body);
+    // Beside the one of the test itself.
+    assert!((1_201..1_210).contains(&all.len()), "{}", all.len());
+    all.sort();
+    live.sort();
+    assert!(live.iter().all(|accessor| all.binary_search(accessor).is_ok()));
+    let (middle, count) = (&all[600], all.len() - 601);
+    let mut above = keys(&client.list(&format!("{PATH}?after={middle}")).await.body);
+    above.sort();
+    assert_eq!((above.len(), &above[..]), (count, &all[601..]));
+    // An eighth of the rows is shown: in whole pages of 500 they are found in a few reads.
+    for (limit, most) in [(1, 3), (40, 4), (600, 14)] {
+        let before = faults.calls("tokens");
+        assert_eq!(keys(&client.list(&format!("{PATH}?limit={limit}")).await.body).len(), limit);
+        assert!(faults.calls("tokens") - before <= most, "{limit}: {} reads", faults.calls("tokens") - before);
+    }
+    // One page behind the other they are all of them.
+    let (mut listed, mut after) = (Vec::new(), String::new());
+    loop {
+        let page = client.list(&format!("{PATH}?limit=500&after={after}")).await;
+        if page.status == 404 {
+            break;
+        }
+        listed.extend(keys(&page.body));
+        after.clone_from(listed.last().unwrap());
+    }
+    listed.sort();
+    assert_eq!(listed, all);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_long_list_is_compressed_for_who_takes_that() {
+    let faults = [Arc::default(), Arc::default()];
+    let both = on_both(Some(&faults)).await;
+    let (pki, faults) = (&both[0], &faults[0]);
+    copies(&pki.app, 3_000);
+    for path in ["pki/certs", "pki/certs/detailed"] {
+        let plain = pki.app.client.list(path).await;
+        let asked = || pki.app.client.request("LIST", path).header("Accept-Encoding", "gzip");
+        let answer = asked().send().await.unwrap();
+        let header = |name: &str| answer.headers().get(name).map_or("", |value| value.to_str().unwrap()).to_owned();
+        assert_eq!((header("content-encoding"), header("transfer-encoding")), ("gzip".into(), "chunked".into()));
+        assert_eq!((plain.header("vary"), header("vary")), ("accept-encoding", "accept-encoding".into()));
+        let (packed, mut text) = (answer.bytes().await.unwrap(), String::new());
+        assert!(packed.len() * 3 < plain.text.len(), "{path}: {}", packed.len());
+        GzDecoder::new(&packed[..]).read_to_string(&mut text).unwrap();
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["data"], plain.body["data"]);
+        // One that breaks off does not end.
+        faults.arm(4, Fault::Outage);
+        let broken = asked().send().await;
+        let whole = if let Ok(broken) = broken { broken.bytes().await.is_ok() } else { false };
+        assert!(faults.disarm().is_some() && !whole, "{path}");
+    }
+    stop(both).await;
+}
+
+#[actix_web::test]
+async fn over_http_1_0_a_list_has_its_length_or_is_refused() {
+    let pki = Pki::start().await;
+    pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
+    copies(&pki.app, 100_000);
+    let token = &pki.app.client.token;
+    let asked = async |method: &str, query: &str| {
+        let path = format!("{method} /v1/pki/certs?list=true{query}");
+        pki.app.raw(format!("{path} HTTP/1.0\r\nHost: t\r\nX-Service-Token: {token}\r\n\r\n")).await
+    };
+    let answer = asked("GET", "&limit=20000").await;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.0 200 OK") && !head.contains("transfer-encoding"), "{head}");
+    assert!(head.contains(&format!("content-length: {}", body.len())), "{head}");
+    assert_eq!(keys(&serde_json::from_str(body).unwrap()).len(), 20_000);
+    let refused = asked("GET", "").await;
+    let text = "HTTP/1.0: a list of more than 4194304 bytes is sent over HTTP/1.1 or HTTP/2 only; ask for a part of it \
+                (after, limit)";
+    assert!(refused.starts_with("HTTP/1.0 400 ") && refused.contains(text), "{refused}");
+    let head = asked("HEAD", "").await;
+    assert!(head.starts_with("HTTP/1.0 200 OK") && head.ends_with("\r\n\r\n"), "{head}");
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn a_list_that_breaks_off_because_its_mount_goes_is_one_line_of_the_log_and_no_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let (log, data) = (folder.path().join("log"), folder.path().join("data"));
+    let mut command = signet();
+    command.env("SIGNET_LOG", "info").stderr(std::fs::File::create(&log).unwrap());
+    let dev = dev_with(&mut command, &["--data-dir", data.to_str().unwrap()]);
+    let client = dev.client();
+    assert_eq!(client.post("pki/issue/dev", json!({ "common_name": "localhost" })).await.status, 200);
+    fill_file(&data.join("signet.db"), LONG, COPIES);
+    let reader = Slow::ask(&client, "pki/certs").await;
+    assert_eq!(client.delete("sys/mounts/pki").await.status, 204);
+    assert!(!rest(reader).await.1);
+    dev.terminate();
+    let log = std::fs::read_to_string(&log).unwrap();
+    let told: Vec<&str> = log.lines().filter(|line| line.contains("broken off")).collect();
+    assert!(told.len() == 1 && told[0].contains(" INFO ") && told[0].contains("the mount of a list is gone"), "{log}");
+    assert!(told[0].contains("request=") && !log.contains("ERROR") && !log.contains("BrokenOff"), "{log}");
+}
