@@ -163,13 +163,12 @@ impl Drop for Paused {
 }
 
 fn refusal(refused: Refused) -> Error {
-    Error::new(
-        Kind::Unavailable,
-        match refused {
-            Refused::Closed => "storage: stopped",
-            Refused::NotOpen => "storage: the database does not open",
-        },
-    )
+    let gone = |text| Error::new(Kind::Unavailable, text);
+    match refused {
+        Refused::Closed => gone("storage: stopped"),
+        Refused::NotOpen => gone("storage: the database does not open"),
+        Refused::Full => too_many(),
+    }
 }
 
 fn too_many() -> Error {
@@ -345,5 +344,20 @@ mod tests {
         drop(busy);
         assert_eq!(pool.read(facts).await.unwrap(), 0);
         assert!(!ran.load(Ordering::Acquire));
+    }
+
+    #[tokio::test]
+    async fn a_line_that_stands_still_has_an_end_and_goes_on_with_who_is_left() {
+        let (_dir, _writer, pool) = store();
+        let busy = keep_busy(&pool).await;
+        let here = tokio::spawn(pool.read(facts));
+        tokio::task::yield_now().await;
+        // Each leaves at once.
+        let left = (0..20_000).filter_map(|_| pool.read(facts).now_or_never());
+        let refused = left.filter(|read| read.as_ref().is_err_and(|error| error.kind() == Kind::Busy)).count();
+        assert!((1..10_000).contains(&refused), "{refused}");
+        drop(busy);
+        assert_eq!(here.await.unwrap().unwrap(), 0);
+        assert_eq!(pool.read(facts).await.unwrap(), 0);
     }
 }

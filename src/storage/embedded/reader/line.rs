@@ -17,6 +17,8 @@ use super::CONNECTIONS;
 
 /// Reads that share a transaction at most: the last of them waits for the others.
 const TOGETHER: usize = 8;
+/// Longest line. Whoever left while it stood still is in it, too.
+const LONGEST: usize = 16_384;
 
 /// Work on a connection. It tells its result itself, and dropped it tells that there is none. It does not panic.
 type Work = Box<dyn FnOnce(&Connection) + Send>;
@@ -56,6 +58,8 @@ pub(super) enum Refused {
     Closed,
     /// There are no connections.
     NotOpen,
+    /// The line is too long.
+    Full,
 }
 
 impl Line {
@@ -90,6 +94,9 @@ impl Line {
         let mut state = self.state();
         if let Some(refused) = state.refused() {
             return Err(refused);
+        }
+        if state.waiting.len() >= LONGEST {
+            return Err(Refused::Full);
         }
         state.waiting.push_back(job);
         self.wake(&mut state);
