@@ -62,23 +62,26 @@ fn is_kept(metadata: &Metadata<'_>, debugging: bool) -> bool {
 /// with the request and the reason.
 struct ClientErrors;
 
-/// The library that writes such lines, and of each its module and how it begins.
+/// The library that writes such lines, and of each its module, how it begins, and what it has behind that.
 const HTTP: &str = "actix_http";
-const CLIENT_ERRORS: [(&str, &str); 3] = [
-    ("::h1::dispatcher", "stream error: "),
-    ("::h1::dispatcher", "Response payload stream error: BrokenOff"),
-    ("::h1::decoder", "MAX_BUFFER_SIZE unprocessed data"),
+const CLIENT_ERRORS: [(&str, &str, &str); 3] = [
+    ("::h1::dispatcher", "stream error: ", ""),
+    ("::h1::dispatcher", "Response payload stream error: ", "BrokenOff"),
+    ("::h1::decoder", "MAX_BUFFER_SIZE unprocessed data", ""),
 ];
 
 impl<S: Subscriber> Layer<S> for ClientErrors {
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
         let module = event.metadata().target().strip_prefix(HTTP);
-        let Some(module) = module.filter(|module| CLIENT_ERRORS.iter().any(|(of, _)| of == module)) else {
+        let Some(module) = module.filter(|module| CLIENT_ERRORS.iter().any(|(of, ..)| of == module)) else {
             return true;
         };
         let mut message = Message(String::new());
         event.record(&mut message);
-        !CLIENT_ERRORS.iter().any(|(of, begin)| *of == module && message.0.starts_with(begin))
+        let rest = |begin: &str| message.0.strip_prefix(begin);
+        !CLIENT_ERRORS
+            .iter()
+            .any(|(of, begin, has)| *of == module && rest(begin).is_some_and(|rest| rest.contains(has)))
     }
 }
 

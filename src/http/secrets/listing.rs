@@ -449,7 +449,7 @@ mod tests {
     #[actix_web::test]
     async fn a_long_list_needs_a_place_and_a_short_one_none() {
         let lists = Lists::default();
-        let list = async |last| made(numbers(last, 10, Script::default()).0, 0, None, || pass(&lists, 9)).await;
+        let list = async |last| made(numbers(last, 10, Script::default()).0, 0, None, || pass(&lists, 20)).await;
         let mut long = Vec::new();
         for _ in 0..MOST_OF_TOKEN {
             long.push(list(50).await.unwrap());

@@ -53,11 +53,14 @@ pub struct LeaseKeys {
     store: Arc<dyn PkiStore>,
 }
 
+/// Keys behind their places, and where the next page begins.
+pub type LeasePage = (Vec<(String, String)>, Option<String>);
+
 impl LeaseKeys {
     /// At most `most` keys of leases above `from`, each behind its place: the last id that it stands for, or the end of its
     /// segment. And where the next page begins, if there may be one. With `most` above 0 there are some unless it is the
     /// last.
-    pub fn page(&self, from: &str, most: u32) -> BoxFuture<'static, Result<(Vec<(String, String)>, Option<String>)>> {
+    pub fn page(&self, from: &str, most: u32) -> BoxFuture<'static, Result<LeasePage>> {
         let (start, mut from) = (self.start.clone(), from.to_owned());
         let found = self.store.lease_ids(from.clone(), self.end.clone(), most);
         async move {
