@@ -22,9 +22,8 @@ use crate::sql::{Failure, Work};
 use crate::storage::backend::{Fact, Reader, SealedDocument};
 use crate::storage::file_hold::FileHold;
 
-use line::{Job, Line, Refused};
+use line::{CONNECTIONS, Job, Line, Refused};
 
-const CONNECTIONS: usize = 2;
 /// Longest wait for a free connection.
 const WAIT: Duration = Duration::from_secs(5);
 /// Longest time of work that reads in a session.

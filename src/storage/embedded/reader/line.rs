@@ -13,8 +13,8 @@ use std::thread;
 use rusqlite::Connection;
 use tokio::sync::Notify;
 
-use super::CONNECTIONS;
-
+/// Connections for reading, each with a thread.
+pub(super) const CONNECTIONS: usize = 2;
 /// Reads that share a transaction at most: the last of them waits for the others.
 const TOGETHER: usize = 8;
 /// Longest line. Whoever left while it stood still is in it, too.
