@@ -153,7 +153,10 @@ pub(crate) fn thread_micros() -> f64 {
 
 /// Times of 1000 appends of 8 KiB, each made durable, in microseconds, sorted.
 fn fdatasyncs(folder: &Path) -> std::io::Result<Vec<f64>> {
-    let path = folder.join("fdatasync.probe");
+    // Others may measure in the same folder at the same time.
+    static PROBES: AtomicU32 = AtomicU32::new(0);
+    let number = PROBES.fetch_add(1, Ordering::Relaxed);
+    let path = folder.join(format!("fdatasync-{}-{number}.probe", std::process::id()));
     let mut file = std::fs::File::create(&path)?;
     let mut times = Vec::with_capacity(1000);
     for _ in 0..1000 {

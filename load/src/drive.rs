@@ -388,6 +388,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_comes_after_the_end_counts_neither_as_success_nor_as_failure() {
+        let time = Duration::from_secs(1);
+        let bounds = Bounds { requests: 5, time, pace: Pace::default(), quiet: true };
+        let crowd = Crowd::new(Class::default(), &bounds, Instant::now(), false);
+        let twice = |crowd: &Crowd| {
+            crowd.succeeded(time);
+            crowd.failed("503".to_owned());
+        };
+        twice(&crowd);
+        crowd.over.set(true);
+        twice(&crowd);
+        let answered = crowd.answered();
+        assert_eq!((answered.count(), answered.errors["503"]), (1, 1));
+        assert_eq!(answered.timeline.slots.iter().map(|slot| slot.errors).sum::<u64>(), 1);
+    }
+
+    #[test]
     fn a_sum_of_cpu_needs_the_server() {
         let cpu = |server, postgres| Cpu { server, postgres };
         assert_eq!(cpu(Some(3.0), Some(2.0)).since(cpu(Some(1.0), Some(0.5))).sum(), Some(3.5));

@@ -265,13 +265,21 @@ impl OcspReport<'_> {
 
     /// What is wrong with the first part that something is wrong with.
     pub(crate) fn outcome(&self) -> Result<(), String> {
-        self.parts.iter().try_for_each(|part| part.figures.outcome())
+        outcome(self.parts)
     }
+}
+
+fn outcome(parts: &[Part]) -> Result<(), String> {
+    parts.iter().try_for_each(|part| part.figures.outcome())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::drive::{Answered, Cpu};
+    use crate::histogram::Histogram;
 
     /// What openssl writes for these hashes and this serial: `ocsp -no_nonce -reqout`.
     #[test]
@@ -305,6 +313,21 @@ mod tests {
         for cut in 0..40 {
             assert_eq!(issuer_hashes(&certificate.der()[..cut]), None);
         }
+    }
+
+    #[test]
+    fn a_part_that_nobody_answered_fails_the_run() {
+        let part = |answered: u64| {
+            let mut latencies = Histogram::default();
+            (0..answered).for_each(|_| latencies.record(1));
+            let (timeline, errors) = Default::default();
+            let class = Answered { name: "any".to_owned(), clients: 1, latencies, timeline, errors };
+            let (elapsed, cpu) = (Duration::from_secs(1), Cpu { server: None, postgres: None });
+            let (classes, samples) = (vec![class], Vec::new());
+            Part { figures: Figures { elapsed, classes, cpu, server_mib: None, samples, unsent: 0 }, used_again: None }
+        };
+        assert_eq!(outcome(&[part(1), part(1)]), Ok(()));
+        assert_eq!(outcome(&[part(1), part(0)]), Err("some requests failed".to_owned()));
     }
 
     #[test]
