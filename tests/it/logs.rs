@@ -193,7 +193,7 @@ const ONCE: [(&str, usize); 15] = [
     ("keys/actor/tasks.rs", 1),
     ("keys/actor/threads.rs", 1),
     ("keys/managed/view.rs", 1),
-    ("keys/pool.rs", 3),
+    ("keys/pool.rs", 2),
     ("server.rs", 5),
     ("server/capacity.rs", 1),
     ("server/notify.rs", 2),
