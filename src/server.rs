@@ -284,7 +284,8 @@ impl Server {
         };
         let tls = self.tls.as_ref().map(Certificate::server_config).transpose()?;
         let connections = Connections::new(MAIN, self.caps, self.exempt());
-        listener::bind(Setup { address: self.listen, tls, workers: self.workers, connections }, app)
+        let setting = "listen or --listen";
+        listener::bind(Setup { address: self.listen, setting, tls, workers: self.workers, connections }, app)
     }
 
     /// The listener for relying parties, when there is one. Its workers are its own: who keeps them busy keeps nobody
@@ -298,7 +299,8 @@ impl Server {
         };
         let connections = Connections::new("public", caps, self.exempt());
         let workers = self.workers.div_ceil(2);
-        listener::bind(Setup { address, tls: None, workers, connections }, app).map(Some)
+        let setting = "public_listen or --public-listen";
+        listener::bind(Setup { address, setting, tls: None, workers, connections }, app).map(Some)
     }
 
     /// Who is counted in all and not by address.
@@ -314,7 +316,7 @@ impl Server {
             let state = State::new(shared.clone());
             App::new().configure(|app| http::configure_metrics(app, state)).wrap_fn(listener::exchange)
         };
-        listener::bind(Setup { address, tls: None, workers: 1, connections }, app)
+        listener::bind(Setup { address, setting: "metrics_listen", tls: None, workers: 1, connections }, app)
     }
 
     /// Closes the store of a server that does not serve.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use reqwest::header::{CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 use signet::clock::parse_duration;
 use signet::error::{Error, Kind, Result};
@@ -169,6 +170,11 @@ impl Caller {
         answer.map_err(|lost| lost.error)
     }
 
+    /// Where the token is from, as messages name it.
+    pub(super) fn token_place(&self) -> String {
+        self.token_file.as_ref().map_or_else(|| "SIGNET_TOKEN".to_owned(), |file| file.display().to_string())
+    }
+
     /// The address of the server.
     pub(super) fn address(&self) -> &str {
         self.server.address()
@@ -180,12 +186,11 @@ impl Caller {
     /// Those of [`Caller::ask`], and what the server refuses.
     pub(super) async fn data(&self, question: Question<'_>) -> Result<Value> {
         let reply = self.ask(question).await?;
-        let mut answer: Value = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
-        if reply.status == 200 {
-            return Ok(answer["data"].take());
+        if reply.status != 200 {
+            return Err(reply.refusal(""));
         }
-        let errors = answer["errors"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        Err(reply.refusal(&errors.map(str::to_owned).collect::<Vec<_>>(), ""))
+        let mut answer: Value = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
+        Ok(answer["data"].take())
     }
 
     fn token(&self) -> Result<Secret> {
@@ -251,7 +256,7 @@ impl Server {
         if !trusting {
             check_address(base)?;
         }
-        let lost = |e: reqwest::Error| Error::unavailable(format!("{base}: no answer ({})", cause(&e)), e);
+        let lost = |e: reqwest::Error| no_answer(base, e);
         let client = self.builder()?.timeout(timeout).tls_danger_accept_invalid_certs(trusting);
         let client = client.build().map_err(Error::internal)?;
         let answer = client.get(format!("{base}/v1/{path}")).send().await.map_err(lost)?;
@@ -308,11 +313,10 @@ impl Server {
             // Whatever a resolver says; port 0 stands for the one of the address.
             .resolve_to_addrs(LOCALHOST, &[(Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into()]);
         if let Some(file) = &self.cacert {
-            let unreadable =
-                || Error::invalid(format!("SIGNET_CACERT: {} holds no readable certificates", file.display()));
-            let pem = std::fs::read(file).map_err(|_| unreadable())?;
-            let certificates = reqwest::Certificate::from_pem_bundle(&pem).map_err(|_| unreadable())?;
-            client = client.tls_certs_only(certificates);
+            let refused = |rule: &str| Error::invalid(format!("SIGNET_CACERT: {}: {rule}", file.display()));
+            let pem = std::fs::read(file).map_err(|e| refused(&format!("cannot be read ({})", e.kind())))?;
+            let certificates = reqwest::Certificate::from_pem_bundle(&pem).ok().filter(|found| !found.is_empty());
+            client = client.tls_certs_only(certificates.ok_or_else(|| refused("must hold PEM certificates"))?);
         }
         Ok(client)
     }
@@ -322,7 +326,7 @@ impl Server {
 async fn answer(base: &str, request: reqwest::RequestBuilder) -> std::result::Result<Reply, Lost> {
     let lost = |e: reqwest::Error| {
         let sent = !e.is_connect() && !e.is_builder();
-        Lost { error: Error::unavailable(format!("{base}: no answer ({})", cause(&e)), e), sent }
+        Lost { error: no_answer(base, e), sent }
     };
     let answer = request.send().await.map_err(lost)?;
     let url = answer.url().to_string();
@@ -350,9 +354,18 @@ fn header(token: &str) -> Result<HeaderValue> {
 }
 
 impl Reply {
-    /// The refusal that it is, with what the caller might do about it.
-    pub(super) fn refusal(&self, errors: &[String], hint: &str) -> Error {
-        Error::new(Kind::BadGateway, format!("{}: status {}: {}{hint}", self.url, self.status, errors.join("; ")))
+    /// The refusal that it is: why, what the server says that may be done about it, and what the caller might do. Of an
+    /// answer in other words than a server's own, such as a proxy's, its beginning is shown.
+    pub(super) fn refusal(&self, hint: &str) -> Error {
+        let said = match serde_json::from_slice::<Answer<IgnoredAny>>(self.body.expose()) {
+            Ok(Answer { errors, warnings, .. }) => match warnings.unwrap_or_default() {
+                warnings if warnings.is_empty() => errors.join("; "),
+                warnings => format!("{} ({})", errors.join("; "), warnings.join("; ")),
+            },
+            Err(_) => beginning(self.body.expose()),
+        };
+        let said = if said.is_empty() { said } else { format!(": {said}") };
+        Error::new(Kind::BadGateway, format!("{}: status {}{said}{hint}", self.url, self.status))
     }
 }
 
@@ -370,6 +383,14 @@ async fn read(mut answer: reqwest::Response, base: &str) -> Result<PartlySecret>
         body.push_secret(&chunk);
     }
     Ok(body)
+}
+
+/// The beginning of a text that a stranger wrote, in quotes when there is any. No octet of it acts on a terminal.
+fn beginning(text: &[u8]) -> String {
+    // A character has four octets at most.
+    let text = String::from_utf8_lossy(&text[..text.len().min(4 * LONGEST_SHOWN)]);
+    let shown: String = text.trim().chars().take(LONGEST_SHOWN).collect();
+    if shown.is_empty() { shown } else { format!("{shown:?}") }
 }
 
 /// The token must not be read on the way: TLS, or no way at all.
@@ -393,6 +414,34 @@ fn check_address(base: &str) -> Result<()> {
     }
 }
 
+/// That nobody answered: why, and what is to be done about it where that is known.
+fn no_answer(base: &str, error: reqwest::Error) -> Error {
+    let step = match tls_error(&error) {
+        Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)) => {
+            "; if that port speaks plain HTTP, SIGNET_ADDR begins with http://"
+        }
+        Some(rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer)) => {
+            "; SIGNET_CACERT names the file of the authority to trust"
+        }
+        _ => "",
+    };
+    Error::unavailable(format!("{base}: no answer ({}{step})", cause(&error)), error)
+}
+
+/// What TLS found wrong, wherever it is among the causes.
+fn tls_error(error: &reqwest::Error) -> Option<&rustls::Error> {
+    let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(cause) = next {
+        if let Some(found) = cause.downcast_ref() {
+            return Some(found);
+        }
+        // An error of input and output passes over the one in it when it is asked for its source.
+        let within = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        next = within.map(|within| -> &(dyn std::error::Error + 'static) { within }).or_else(|| cause.source());
+    }
+    None
+}
+
 /// The innermost cause, which names the problem (refused, unknown authority …).
 fn cause(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
@@ -400,4 +449,34 @@ fn cause(error: &reqwest::Error) -> String {
         cause = inner;
     }
     cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(body: &[u8]) -> String {
+        let mut kept = PartlySecret::default();
+        kept.push_secret(body);
+        let reply = Reply { url: "u".to_owned(), status: 400, retry_after: None, peer: None, body: kept };
+        reply.refusal(" (next)").to_string()
+    }
+
+    #[test]
+    fn a_refusal_shows_what_the_server_says_and_the_beginning_of_what_is_no_answer_of_one() {
+        for (body, said) in [
+            (&br#"{"errors":["a","b"]}"#[..], "u: status 400: a; b (next)"),
+            (br#"{"errors":["a"],"warnings":["w","x"],"data":{"k":[1]}}"#, "u: status 400: a (w; x) (next)"),
+            (br#"{"errors":["a"],"warnings":null}"#, "u: status 400: a (next)"),
+            (b"{}", "u: status 400 (next)"),
+            (b" \n", "u: status 400 (next)"),
+            (b"use https://\n", "u: status 400: \"use https://\" (next)"),
+            (b"\x1b[2J\xff<p>", "u: status 400: \"\\u{1b}[2J\u{fffd}<p>\" (next)"),
+        ] {
+            assert_eq!(refused(body), said);
+        }
+        // However long, and wherever a character is cut.
+        let long = "\u{20ac}".repeat(1 << 20);
+        assert_eq!(refused(long.as_bytes()).chars().count(), LONGEST_SHOWN + "u: status 400: \"\" (next)".len());
+    }
 }

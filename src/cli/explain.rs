@@ -51,7 +51,6 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
 #[serde(default)]
 struct Answer {
     data: Value,
-    errors: Vec<String>,
 }
 
 async fn ask(arguments: &Arguments) -> Result<Value> {
@@ -73,11 +72,11 @@ async fn ask(arguments: &Arguments) -> Result<Value> {
         (_, None) => return Err(Error::invalid("SIGNET_TOKEN: must hold the token that asks")),
     };
     let reply = arguments.server.post(path, &token, &body).await?;
-    let Answer { data, errors } = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
+    let Answer { data } = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
     match reply.status {
         200 => Ok(data),
-        403 => Err(reply.refusal(&errors, " (whoever asks about others needs update on sys/internal/explain)")),
-        _ => Err(reply.refusal(&errors, "")),
+        403 => Err(reply.refusal(" (whoever asks about others needs update on sys/internal/explain)")),
+        _ => Err(reply.refusal("")),
     }
 }
 

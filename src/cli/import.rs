@@ -104,7 +104,7 @@ fn answer(reply: &Reply) -> Result<Answer> {
         404 => " (is --mount right?)",
         _ => "",
     };
-    Err(reply.refusal(&answer.errors, hint))
+    Err(reply.refusal(hint))
 }
 
 /// A file and what is in it, DER.

@@ -268,7 +268,10 @@ async fn once(arguments: &Arguments, pairs: &mut [Pair]) -> Result<()> {
     let mut problems = Vec::new();
     for pair in &mut *pairs {
         if let Err(refusal) = look_at(arguments, pair).await {
-            problems.push(format!("{}: {}", pair.certificate.display(), refusal.error.text()));
+            let (file, text) = (pair.certificate.display().to_string(), refusal.error.text());
+            // What is wrong with the file itself begins with it.
+            let is_named = text.strip_prefix(&file).is_some_and(|rest| rest.starts_with(':'));
+            problems.push(if is_named { text.to_owned() } else { format!("{file}: {text}") });
         }
     }
     if let Err(error) = execute(arguments, pairs).await {

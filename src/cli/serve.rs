@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use signet::audit::DeviceSettings;
+use signet::auth::mounts::MountKind;
 use signet::clock::Clock;
 use signet::config::{self, Config};
 use signet::error::{Error, Kind, Result};
@@ -21,6 +22,10 @@ use super::installation::{ROOT_OF_SETUP, prepared, server_options};
 /// Between two looks for the database, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// What an installation that has been started by hand lacks.
+const NO_AUTHORITY: &str = "no certificate authority yet: signet setup makes one while the server is stopped, or POST \
+                            /v1/sys/mounts/pki with {\"type\": \"pki\"} begins one by hand";
 
 /// The arguments of `signet serve`.
 #[derive(clap::Args)]
@@ -85,6 +90,11 @@ async fn serve(config: Config, libraries: Reread<Libraries>) -> Result<()> {
     let told = told.and_then(|()| match running.public_address() {
         Some(address) => writeln!(out, "public listener on http://{address}"),
         None => Ok(()),
+    });
+    let issues = running.shared().auth.mounts().iter().any(|mount| mount.kind == MountKind::Pki);
+    let told = told.and_then(|()| match issues {
+        true => Ok(()),
+        false => writeln!(out, "{NO_AUTHORITY}"),
     });
     told.and_then(|()| out.flush()).map_err(Error::internal)?;
     running.until(signals, libraries).await

@@ -1,8 +1,8 @@
 //! `signet setup`: from nothing to a certificate authority that runs.
 //!
 //! It makes, in this order, what is not there yet: the seal key, a configuration file, the store, a root in a mount of
-//! its own (or a request for an outside authority), an intermediate in a second mount, addresses, roles, policies, an
-//! administrator's token without a parent, and the certificate of the listener, which the server renews itself. What is
+//! its own (or a request for an outside authority), an intermediate in a second mount, addresses, roles, the certificate
+//! of the listener, which the server renews itself, policies, and an administrator's token without a parent. What is
 //! there is kept and never overwritten, so a setup that ended half-way, or waits for an outside authority, goes on when
 //! it is run again.
 //!
@@ -108,38 +108,42 @@ async fn work(config: &Config, plan: &Plan) -> Result<()> {
     let api = Api::start(config).await?;
     let done = steps(&api, config, plan).await;
     let ended = api.stop().await;
-    let issues = done?;
+    let name = done?;
     ended?;
-    next(config, plan, issues).map_err(Error::internal)
+    next(config, plan, name).map_err(Error::internal)
 }
 
-/// Every step in its turn; whether the authority issues by now.
-async fn steps(api: &Api, config: &Config, plan: &Plan) -> Result<bool> {
+/// Every step in its turn; once the authority issues, a name that it certifies. The server can start without an
+/// administrator and not without its certificate, which is therefore made first.
+async fn steps(api: &Api, config: &Config, plan: &Plan) -> Result<Option<String>> {
     authority::check(api, plan).await?;
     let issues = authority::make(api, plan).await?;
     authority::roles(api, plan, config.tls_renewal.as_ref()).await?;
+    listener(api, config, issues).await?;
     admin::make(api, plan).await?;
-    let (Some(files), Some(renewed)) = (&config.tls, &config.tls_renewal) else {
-        say("left", "the listener's certificate: the configuration has no tls_renew")?;
-        return Ok(issues);
-    };
-    if !issues {
-        return Ok(false);
-    }
-    if files.certificate.exists() && files.key.exists() {
-        say("kept", &format!("{} (the listener's certificate)", files.certificate.display()))?;
-        return Ok(true);
-    }
-    renewal::first(api.shared(), renewed, files).await?;
-    say("made", &format!("{} (the listener's certificate; it renews itself)", files.certificate.display()))?;
-    Ok(true)
+    if issues { authority::name(api, plan).await.map(Some) } else { Ok(None) }
 }
 
-/// What to type next.
-fn next(config: &Config, plan: &Plan, issues: bool) -> std::io::Result<()> {
+/// The listener's certificate, once there is somebody to sign it.
+async fn listener(api: &Api, config: &Config, issues: bool) -> Result<()> {
+    let (Some(files), Some(renewed)) = (&config.tls, &config.tls_renewal) else {
+        return say("left", "the listener's certificate: the configuration has no tls_renew");
+    };
+    if !issues {
+        return Ok(());
+    }
+    if files.certificate.exists() && files.key.exists() {
+        return say("kept", &format!("{} (the listener's certificate)", files.certificate.display()));
+    }
+    renewal::first(api.shared(), renewed, files).await?;
+    say("made", &format!("{} (the listener's certificate; it renews itself)", files.certificate.display()))
+}
+
+/// What to type next, with a name to issue for.
+fn next(config: &Config, plan: &Plan, name: Option<String>) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out)?;
-    if !issues {
+    let Some(name) = name else {
         writeln!(
             out,
             "Have {} signed as a certificate authority, then go on with its certificate and those above it:",
@@ -148,7 +152,7 @@ fn next(config: &Config, plan: &Plan, issues: bool) -> std::io::Result<()> {
         writeln!(out)?;
         writeln!(out, "    signet setup --config {} --signed FILE", shown(&plan.config))?;
         return out.flush();
-    }
+    };
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     let host = config.tls_renewal.as_ref().and_then(|renewal| {
         let address = || renewal.addresses.first().map(ToString::to_string);
@@ -157,14 +161,13 @@ fn next(config: &Config, plan: &Plan, issues: bool) -> std::io::Result<()> {
     let port = config.listen.port();
     let host = host.unwrap_or_else(|| config.listen.ip().to_string());
     let host = if host.contains(':') { format!("[{host}]") } else { host };
-    let domain = plan.domains.first().map_or("DOMAIN", String::as_str);
     writeln!(out, "Next, the server, and a first certificate from a second terminal:")?;
     writeln!(out)?;
     writeln!(out, "    signet serve --config {}", shown(&plan.config))?;
     writeln!(out)?;
     writeln!(out, "    export SIGNET_ADDR={scheme}://{host}:{port} SIGNET_CACERT={}", shown(&plan.root_file))?;
     writeln!(out, "    export SIGNET_TOKEN=$(cat {})", shown(&plan.admin_token_file))?;
-    writeln!(out, "    signet issue www.{domain} --mount {} --role {}", plan.mount, plan.role)?;
+    writeln!(out, "    signet issue {name} --mount {} --role {}", plan.mount, plan.role)?;
     writeln!(out)?;
     writeln!(
         out,

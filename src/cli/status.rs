@@ -153,7 +153,18 @@ impl Status {
     }
 
     async fn token(&mut self, caller: &Caller) -> Result<()> {
-        let own = caller.data(Question::get("auth/token/lookup-self")).await?;
+        let path = "auth/token/lookup-self";
+        let reply = caller.ask(Question::get(path)).await?;
+        if reply.status != 200 {
+            let step = format!(
+                " (does the token in {} stand, and grant read on {path}? Who has the seal key gets one by signet operator \
+                 new-root-token)",
+                caller.token_place()
+            );
+            return Err(reply.refusal(if reply.status == 403 { &step } else { "" }));
+        }
+        let mut answer: Value = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
+        let own = answer["data"].take();
         let policies: Vec<&str> = own["policies"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         self.fact(
             "token",

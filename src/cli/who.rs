@@ -38,7 +38,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
             200 => found.push((mount, answer["data"].take())),
             403 => closed.push(mount.as_str()),
             404 => {}
-            _ => return Err(reply.refusal(&[answer["errors"][0].to_string()], "")),
+            _ => return Err(reply.refusal("")),
         }
     }
     if found.is_empty() {

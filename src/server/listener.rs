@@ -48,6 +48,8 @@ const BACKLOG: u32 = 1024;
 pub(super) struct Setup {
     /// Where to listen; port 0 takes a free one.
     pub(super) address: SocketAddr,
+    /// What says where, for whoever has to choose another: the name of the setting, and of its flag.
+    pub(super) setting: &'static str,
     /// Settings of TLS; `None` for plain HTTP.
     pub(super) tls: Option<ServerConfig>,
     /// Threads that serve.
@@ -80,9 +82,9 @@ where
     <S::Service as Service<Request>>::Future: 'static,
     B: MessageBody + 'static,
 {
-    let Setup { address, tls, workers, connections } = setup;
+    let Setup { address, setting, tls, workers, connections } = setup;
     let refused = |e: io::Error| {
-        let text = format!("{address}: cannot listen there ({}){}", e.kind(), next_step(e.kind()));
+        let text = format!("{address}: cannot listen there ({}){}", e.kind(), next_step(e.kind(), setting));
         Error::unavailable(text, e)
     };
     let socket = listening(address).map_err(refused)?;
@@ -104,12 +106,12 @@ where
 }
 
 /// What to do about an address that cannot be had.
-fn next_step(kind: io::ErrorKind) -> &'static str {
+fn next_step(kind: io::ErrorKind, setting: &str) -> String {
     match kind {
-        io::ErrorKind::AddrInUse => ": another program does; end it, or choose another port with listen or --listen",
-        io::ErrorKind::AddrNotAvailable => ": this machine has no such address",
-        io::ErrorKind::PermissionDenied => ": ports below 1024 want the right CAP_NET_BIND_SERVICE",
-        _ => "",
+        io::ErrorKind::AddrInUse => format!(": another program does; end it, or choose another port with {setting}"),
+        io::ErrorKind::AddrNotAvailable => format!(": this machine has no such address; {setting} names it"),
+        io::ErrorKind::PermissionDenied => ": ports below 1024 want the right CAP_NET_BIND_SERVICE".to_owned(),
+        _ => String::new(),
     }
 }
 
@@ -324,7 +326,8 @@ mod tests {
     #[actix_web::test]
     async fn an_address_at_its_cap_loses_its_longest_idle_connection_and_another_address_none() {
         let connections = Connections::new("main", Caps { total: 50, per_address: 3 }, Vec::new());
-        let setup = Setup { address: ([127, 0, 0, 1], 0).into(), tls: None, workers: 2, connections };
+        let setup =
+            Setup { address: ([127, 0, 0, 1], 0).into(), setting: "listen", tls: None, workers: 2, connections };
         let app = || App::new().default_service(web::to(HttpResponse::Ok)).wrap_fn(exchange);
         let serving = bind(setup, app).unwrap().serve();
         let mut other = connected("127.0.0.2", serving.address).await;
@@ -348,7 +351,8 @@ mod tests {
     #[actix_web::test]
     async fn a_connection_whose_answer_the_server_still_reads_does_not_have_to_leave() {
         let connections = Connections::new("main", Caps { total: 1, per_address: 1 }, Vec::new());
-        let setup = Setup { address: ([127, 0, 0, 1], 0).into(), tls: None, workers: 1, connections };
+        let setup =
+            Setup { address: ([127, 0, 0, 1], 0).into(), setting: "listen", tls: None, workers: 1, connections };
         let late = || async {
             let pieces = stream::iter([Bytes::from_static(b"12"), Bytes::from_static(b"345")]).then(async |piece| {
                 tokio::time::sleep(Duration::from_millis(3000)).await;
@@ -378,7 +382,8 @@ mod tests {
         let sized = move || async move { HttpResponse::Ok().body(SizedStream::new(LENGTH as u64, pieces())) };
         for path in ["/chunked", "/sized"] {
             let connections = Connections::new("main", Caps { total: 9, per_address: 1 }, Vec::new());
-            let setup = Setup { address: ([127, 0, 0, 1], 0).into(), tls: None, workers: 1, connections };
+            let setup =
+                Setup { address: ([127, 0, 0, 1], 0).into(), setting: "listen", tls: None, workers: 1, connections };
             let app = move || {
                 let app = App::new().route("/chunked", web::get().to(chunked)).route("/sized", web::get().to(sized));
                 app.default_service(web::to(HttpResponse::Ok)).wrap_fn(exchange)
@@ -403,7 +408,8 @@ mod tests {
     async fn a_client_that_takes_little_at_a_time_leaves_after_a_while_whatever_moves() {
         let connections = Connections::new("main", Caps { total: 9, per_address: 1 }, Vec::new());
         let counted = Arc::clone(&connections);
-        let setup = Setup { address: ([127, 0, 0, 1], 0).into(), tls: None, workers: 1, connections };
+        let setup =
+            Setup { address: ([127, 0, 0, 1], 0).into(), setting: "listen", tls: None, workers: 1, connections };
         let large = || async { HttpResponse::Ok().body(vec![0; 64 << 20]) };
         let app = move || App::new().route("/large", web::get().to(large)).wrap_fn(exchange);
         let serving = bind(setup, app).unwrap().serve();
@@ -425,7 +431,8 @@ mod tests {
     #[actix_web::test]
     async fn a_body_that_breaks_off_ends_its_connection_without_the_last_chunk() {
         let connections = Connections::new("main", Caps { total: 9, per_address: 9 }, Vec::new());
-        let setup = Setup { address: ([127, 0, 0, 1], 0).into(), tls: None, workers: 1, connections };
+        let setup =
+            Setup { address: ([127, 0, 0, 1], 0).into(), setting: "listen", tls: None, workers: 1, connections };
         let broken = || async {
             let pieces = [Ok(Bytes::from_static(b"12")), Err(actix_web::error::ErrorInternalServerError("no more"))];
             let pieces = stream::iter(pieces).then(async |piece| {
@@ -448,7 +455,8 @@ mod tests {
     async fn a_client_that_takes_nothing_of_its_answer_does_not_keep_its_place() {
         let connections = Connections::new("main", Caps { total: 1, per_address: 1 }, Vec::new());
         let counted = Arc::clone(&connections);
-        let setup = Setup { address: ([127, 0, 0, 1], 0).into(), tls: None, workers: 1, connections };
+        let setup =
+            Setup { address: ([127, 0, 0, 1], 0).into(), setting: "listen", tls: None, workers: 1, connections };
         let large = || async { HttpResponse::Ok().body(vec![0; 32 << 20]) };
         let app = move || App::new().default_service(web::to(large)).wrap_fn(exchange);
         let serving = bind(setup, app).unwrap().serve();

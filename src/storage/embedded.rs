@@ -65,7 +65,9 @@ use writer::Writer;
 
 /// Opens the folder's database, brings its schema up to date, makes a store of it at `now` when it is a copy, and returns its writer and its readers.
 pub(super) fn open(folder: &Path, now: Time) -> Result<(Writer, Pool)> {
-    let failed = |e| Error::unavailable(format!("data folder {}: cannot be used", folder.display()), e);
+    let failed = |e: std::io::Error| {
+        Error::unavailable(format!("data folder {}: cannot be used ({})", folder.display(), e.kind()), e)
+    };
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
     let lock = Arc::new(connection::lock(folder)?);
     let path = folder.join("signet.db");
@@ -97,6 +99,24 @@ mod tests {
         for file in files {
             assert_eq!(file.metadata().unwrap().mode() & 0o777, 0o600, "{:?}", file.file_name());
         }
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_had_says_why() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let text = |error: crate::error::Error| error.to_string();
+        let refused = open(&file.join("data"), Time::UNIX_EPOCH).err().map(text).unwrap();
+        assert!(refused.ends_with("cannot be used (not a directory)"), "{refused}");
+        std::fs::create_dir(dir.path().join("signet.lock")).unwrap();
+        let refused = open(dir.path(), Time::UNIX_EPOCH).err().map(text).unwrap();
+        assert!(refused.ends_with("signet.lock: cannot be opened (is a directory)"), "{refused}");
+        let refused = whole::open(&dir.path().join("absent")).err().map(text).unwrap();
+        assert!(refused.ends_with("absent: cannot be read (entity not found)"), "{refused}");
+        let refused = copy::restore(&dir.path().join("absent"), &dir.path().join("new"), Time::UNIX_EPOCH);
+        let refused = text(refused.err().unwrap());
+        assert!(refused.ends_with("absent: cannot be copied (entity not found)"), "{refused}");
     }
 
     #[test]

@@ -1,15 +1,19 @@
 //! The first refusals that a newcomer meets: each says what to do next, and none says nothing.
 
+mod commands;
+
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
+use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::process::{dev_with, refused, signet};
 use crate::serve::Site;
 use crate::support::{Answer, App, send};
+use crate::v2::fixture::World;
 
 /// The warnings beside a refusal, as one text.
 fn step(answer: &Answer) -> String {
@@ -77,6 +81,14 @@ async fn a_body_that_is_too_large_names_the_limit_on_both_wires() {
     assert_eq!(open.status, 413);
     assert!(step(&open).contains("the limit is "), "{}", open.text);
     app.stop().await;
+
+    let world = World::of(App::builder().settings(|settings| settings.max_body = 10_000)).await;
+    let request = world.owner.request(Method::POST, "organizations/acme/projects");
+    let answer = send(request.header("Content-Type", "application/vnd.api+json").body(body)).await;
+    let error = &answer.body["errors"][0];
+    assert_eq!((answer.status, error["status"].as_str()), (413, Some("413")), "{}", answer.text);
+    assert_eq!(error["detail"], "the body is larger than 10000 bytes");
+    world.app.stop().await;
 }
 
 #[actix_web::test]

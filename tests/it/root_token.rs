@@ -75,6 +75,41 @@ async fn another_root_token_is_made_on_a_server_that_runs_and_on_one_that_does_n
 }
 
 #[actix_web::test]
+async fn the_advice_beside_the_first_root_token_leads_to_an_administrator() {
+    let site = Site::new();
+    let output = site.command(&["operator", "init"]).output().unwrap();
+    let out = String::from_utf8(output.stdout).unwrap();
+    let root = out.lines().find_map(|line| line.strip_prefix("token: ")).unwrap();
+    let advised: Vec<&str> = out.split_whitespace().filter_map(|word| word.strip_prefix("/v1/")).collect();
+    let [policy, create, revoke] = advised[..] else { panic!("{out}") };
+    let body = &out[out.find('{').unwrap()..=out.find('}').unwrap()];
+    let served = site.serve();
+    let client = served.client(root);
+    let rights = json!({ "policy": "path \"sys/mounts\" { capabilities = [\"read\"] }" });
+    assert_eq!(client.post(policy, rights).await.status, 204);
+    let made = client.post(create, serde_json::from_str(body).unwrap()).await;
+    let administrator = served.client(made.body["auth"]["client_token"].as_str().unwrap_or_else(|| panic!("{out}")));
+    assert_eq!(client.post(revoke, json!({})).await.status, 204);
+    assert!(!is_root(&served, root).await);
+    assert_eq!(administrator.get("sys/mounts").await.status, 200, "it outlives who made it");
+    assert_eq!(administrator.post("auth/token/renew-self", json!({})).await.status, 200);
+    let itself = administrator.get("auth/token/lookup-self").await;
+    assert_eq!(itself.body["data"]["period"], json!(768 * 3600), "{}", itself.text);
+    served.terminate();
+    assert!(out.contains("signet operator new-root-token"), "{out}");
+    assert!(is_root_made_again(&site).await);
+}
+
+/// Whether the last of the advice holds: who has the seal key gets another one.
+async fn is_root_made_again(site: &Site) -> bool {
+    let token = token_of(&mut site.command(&NEW));
+    let served = site.serve();
+    let is = is_root(&served, &token).await;
+    served.terminate();
+    is
+}
+
+#[actix_web::test]
 async fn a_server_without_any_token_gets_its_first_one_while_it_runs() {
     let site = Site::new();
     let key = "11".repeat(32);

@@ -304,9 +304,14 @@ fn an_address_that_is_taken_is_named_and_the_store_let_go() {
     site.init();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    for setting in ["SIGNET_LISTEN", "SIGNET_METRICS_LISTEN"] {
-        let error = refused(site.command(&["serve"]).env(setting, &address));
+    for (variable, setting) in [
+        ("SIGNET_LISTEN", "listen or --listen"),
+        ("SIGNET_METRICS_LISTEN", "metrics_listen"),
+        ("SIGNET_PUBLIC_LISTEN", "public_listen or --public-listen"),
+    ] {
+        let error = refused(site.command(&["serve"]).env(variable, &address));
         assert!(error.contains(&format!("{address}: cannot listen there")), "{error}");
+        assert!(error.trim_end().ends_with(&format!("choose another port with {setting}")), "{error}");
     }
     site.serve().terminate();
 }
@@ -514,7 +519,10 @@ async fn bootstrap_takes_the_token_of_the_environment_and_never_prints_it() {
 fn a_server_without_a_root_token_says_how_to_get_one() {
     let site = Site::new();
     let key = "11".repeat(32);
-    let served = Served::start(site.command(&["serve"]).env("SIGNET_SEAL_KEY", &key), &site.path("log"));
+    let mut served = Served::start(site.command(&["serve"]).env("SIGNET_SEAL_KEY", &key), &site.path("log"));
+    let mut line = String::new();
+    served.lines.read_line(&mut line).unwrap();
+    assert!(line.starts_with("no certificate authority yet: signet setup makes one"), "{line}");
     served.wait_for_log("run signet operator init");
     served.terminate();
     let output = site.command(&["operator", "init"]).env("SIGNET_SEAL_KEY", &key).output().unwrap();

@@ -2,6 +2,7 @@
 //! curl as judges; run again, refused, with a root elsewhere, on a database; and the certificate that renews itself.
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -221,6 +222,8 @@ fn what_is_there_is_kept_and_never_overwritten() {
         assert!(out.lines().any(|line| line.starts_with("kept: ") && line.contains(kept)), "{kept}: {out}");
     }
     assert_eq!(place.files(), before);
+    // The role says for which names it is, when no flag does.
+    assert!(out.contains("    signet issue www.example.test --mount pki --role server\n"), "{out}");
     assert!(place.refused(&["--listen", "127.0.0.1:9"]).contains("--listen: signet.toml is there and says it"));
     // What was lost is made again, and nothing else.
     for name in ["admin-token", "data/tls.pem", "data/tls-key.pem", "root-ca.pem"] {
@@ -230,9 +233,17 @@ fn what_is_there_is_kept_and_never_overwritten() {
     assert_eq!(out.lines().filter(|line| line.starts_with("made: ")).count(), 3, "{out}");
     assert_eq!(place.text("root-ca.pem").as_bytes(), before[&place.path("root-ca.pem")].1);
     assert!(place.text("admin-token").as_bytes() != before[&place.path("admin-token")].1);
+    // The server's certificate does not wait for an administrator that nobody can write down.
+    for name in ["admin-token", "data/tls.pem", "data/tls-key.pem"] {
+        std::fs::remove_file(place.path(name)).unwrap();
+    }
+    let error = place.refused(&["--admin-token-file", "absent/token"]);
+    assert!(error.contains("absent/token: cannot be written (entity not found)"), "{error}");
+    assert!(place.path("data/tls.pem").exists() && place.path("data/tls-key.pem").exists());
+    place.again(&[]);
     // A server that runs has the store to itself.
     let served = place.serve();
-    assert!(place.refused(&[]).contains("in use by another signet process"));
+    assert!(place.refused(&[]).contains("in use by another signet process: stop that first"));
     served.terminate();
 }
 
@@ -251,9 +262,13 @@ fn a_configuration_that_is_there_gets_its_installation() {
     assert!(out.contains("made: the mount issuing") && out.contains("made: the role own"), "{out}");
     assert_eq!(place.text("signet.toml"), text);
     assert_eq!(mode(&place.path("data/seal.key")), 0o600);
-    let served = place.serve();
+    let mut served = place.serve();
     place.shown(&served);
-    served.terminate();
+    served.send_sigterm();
+    let mut rest = String::new();
+    served.lines.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "", "there is an authority, and nothing more to say");
+    served.wait();
 }
 
 #[test]
@@ -307,17 +322,32 @@ fn an_outside_authority_signs_the_intermediate() {
     run(&[&root[..], &["-subj", "/CN=Outside", "-keyout", "outside-key.pem", "-out", "outside.pem"]].concat());
     std::fs::write(place.path("ca.ext"), "basicConstraints=critical,CA:TRUE,pathlen:0\nkeyUsage=critical,keyCertSign,cRLSign\nsubjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n").unwrap();
     let sign = ["x509", "-req", "-in", "intermediate.csr", "-CA", "outside.pem", "-CAkey", "outside-key.pem"];
-    run(&[&sign[..], &["-days", "1825", "-extfile", "ca.ext", "-out", "signed.pem"]].concat());
+    let named = ["-subj", "/CN=Named Elsewhere"];
+    run(&[&sign[..], &named, &["-days", "1825", "-extfile", "ca.ext", "-out", "signed.pem"]].concat());
     // Somebody else's certificate is no answer.
     let error = place.refused(&["--signed", "outside.pem"]);
     assert!(error.contains("--signed: holds no certificate of the key in pki"), "{error}");
+    // Without its root the issuer works, and what is below the root is not what clients trust.
+    let out = place.again(&["--signed", "signed.pem"]);
+    assert!(out.contains("the listener's certificate; it renews itself"), "{out}");
+    // As the authority named it, and not as it was asked.
+    assert!(out.contains("made: CN=Named Elsewhere (the issuer in pki)"), "{out}");
+    assert!(out.contains("left: root-ca.pem (what clients trust): the root is not known, CN=Outside: go on"), "{out}");
+    assert!(!place.path("root-ca.pem").exists());
+    let other = ["-subj", "/CN=Other", "-keyout", "other-key.pem", "-out", "other.pem"];
+    run(&[&root[..], &other].concat());
+    let error = place.refused(&["--signed", "other.pem"]);
+    assert!(error.contains("other.pem: must hold what is above the issuer, CN=Outside"), "{error}");
     std::fs::write(place.path("chain.pem"), place.text("signed.pem") + &place.text("outside.pem")).unwrap();
     let out = place.again(&["--signed", "chain.pem"]);
-    assert!(out.contains("the listener's certificate; it renews itself"), "{out}");
+    assert!(out.contains("made: the chain of the issuer, up to CN=Outside"), "{out}");
+    assert!(place.again(&["--signed", "chain.pem"]).contains("kept: its chain: chain.pem is not needed"));
     assert_eq!(place.text("root-ca.pem").trim(), place.text("outside.pem").trim());
     let served = place.serve();
     place.shown(&served);
     assert_eq!(place.ask(&served, &place.admin(), "GET", "sys/mounts/pki-root", None).0, 400, "no root here");
+    let (_, issuers) = place.ask(&served, &place.admin(), "LIST", "pki/issuers", None);
+    assert_eq!(issuers["data"]["keys"].as_array().unwrap().len(), 2, "the other one was not left: {issuers}");
     served.terminate();
     let out = place.again(&[]);
     assert!(!out.contains("made: ") && out.contains("kept: the issuer in pki"), "{out}");
@@ -338,7 +368,7 @@ fn a_database_is_set_up_too() {
 #[test]
 fn what_no_flag_says_is_asked_on_a_terminal() {
     let place = Place::new();
-    let answers = "\n127.0.0.1:0\nlocalhost, 127.0.0.1\nAsked Ltd\n\nexample.test, other.test\n\n\n";
+    let answers = "\nhere\n127.0.0.1:0\nlocalhost, 127.0.0.1\nAsked Ltd\n\nexample.test, other.test\n\n\n";
     std::fs::write(place.path("answers"), answers).unwrap();
     let script = format!("script -qec '{} setup' /dev/null < answers", env!("CARGO_BIN_EXE_signet"));
     let output = shell(&script).current_dir(place.0.path()).output().unwrap();
@@ -348,6 +378,10 @@ fn what_no_flag_says_is_asked_on_a_terminal() {
         out.contains("Domains of which certificates may be issued: ") && out.contains("Asked Ltd Root CA"),
         "{out}"
     );
+    // What is asked again says why.
+    for rule in ["must be an address and a port, such as", "must be one at least, such as example.com"] {
+        assert_eq!(out.matches(rule).count(), 1, "{out}");
+    }
     let served = place.serve();
     let (_, role) = place.ask(&served, &place.admin(), "GET", "pki/roles/server", None);
     assert_eq!(role["data"]["allowed_domains"], json!(["example.test", "other.test"]));

@@ -22,6 +22,7 @@ pub(super) fn missing(arguments: &mut Arguments) -> Result<()> {
     }
     while place.listen.is_none() {
         place.listen = one("Address and port to listen on, with TLS", files::LISTEN)?.parse().ok();
+        rule(place.listen.is_some(), "must be an address and a port, such as 127.0.0.1:8200")?;
     }
     if place.name.is_empty() {
         let default = files::NAMES.join(",");
@@ -32,6 +33,10 @@ pub(super) fn missing(arguments: &mut Arguments) -> Result<()> {
     }
     while wanted.domain.is_empty() {
         wanted.domain = list(&one("Domains of which certificates may be issued", "")?);
+        rule(
+            !wanted.domain.is_empty(),
+            "must be one at least, such as example.com; they are all that the role allows",
+        )?;
     }
     if wanted.csr.is_none() && one("Root: here, or outside (a request is written for it)", "here")? == "outside" {
         let default = arguments.config.with_file_name("intermediate.csr").display().to_string();
@@ -46,6 +51,11 @@ pub(super) fn missing(arguments: &mut Arguments) -> Result<()> {
 
 fn list(text: &str) -> Vec<String> {
     text.split([',', ' ']).map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned).collect()
+}
+
+/// Says why a question is asked again, unless it holds.
+fn rule(holds: bool, rule: &str) -> Result<()> {
+    if holds { Ok(()) } else { writeln!(std::io::stdout(), "  {rule}").map_err(Error::internal) }
 }
 
 fn one(question: &str, default: &str) -> Result<String> {

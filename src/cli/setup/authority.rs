@@ -3,6 +3,7 @@
 //! The root signs intermediates and nothing else: who may issue has no right in its mount. The mounts' longest
 //! lifetimes are those of their authorities, so that nothing is shortened behind anybody's back.
 
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -13,6 +14,7 @@ use super::api::Api;
 use super::files::write_new;
 use super::plan::Plan;
 use super::said::say;
+use crate::cli::certify::Link;
 
 /// Life of the listener's certificate.
 const LISTENER_TTL: Duration = Duration::from_secs(720 * 3600);
@@ -38,20 +40,16 @@ pub(super) async fn make(api: &Api, plan: &Plan) -> Result<bool> {
     }
     mount(api, &plan.mount, plan.intermediate_ttl, "certificates").await?;
     if has_issuer(api, &plan.mount).await? {
+        say("kept", &format!("the issuer in {}", plan.mount))?;
         if let Some(file) = &plan.signed {
-            say("kept", &format!("the issuer in {}: {} is not needed", plan.mount, file.display()))?;
-        } else {
-            say("kept", &format!("the issuer in {}", plan.mount))?;
+            complete(api, plan, file).await?;
         }
         urls(api, plan, &plan.mount).await?;
         return write_root(api, plan).await.map(|()| true);
     }
     let issues = match (&plan.signed, outside) {
         (Some(file), _) => {
-            let pem = std::fs::read_to_string(file).map_err(|e| {
-                Error::unavailable(format!("--signed: {} cannot be read ({})", file.display(), e.kind()), e)
-            })?;
-            adopt(api, plan, &pem).await?;
+            adopt(api, plan, &read(file)?).await?;
             true
         }
         (None, true) => {
@@ -168,9 +166,7 @@ async fn adopt(api: &Api, plan: &Plan, pem: &str) -> Result<()> {
     let mut mapping = taken["mapping"].as_object().into_iter().flatten();
     let own = mapping.find(|(_, key)| key.as_str().is_some_and(|key| !key.is_empty()));
     let Some((issuer, _)) = own else {
-        for issuer in taken["imported_issuers"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-            api.delete(&format!("{path}/issuer/{issuer}")).await?;
-        }
+        remove(api, path, taken).await?;
         return Err(Error::invalid(format!(
             "--signed: holds no certificate of the key in {path}: have the request of {} signed",
             plan.csr().display()
@@ -178,7 +174,50 @@ async fn adopt(api: &Api, plan: &Plan, pem: &str) -> Result<()> {
     };
     api.post(&format!("{path}/config/issuers"), json!({ "default": issuer })).await?;
     api.post(&format!("{path}/issuer/{issuer}"), json!({ "issuer_name": "intermediate" })).await?;
-    say("made", &format!("{} (the issuer in {path})", plan.name_of("Issuing CA")))
+    // What an outside authority has signed need not have the name that was asked for.
+    let named = api.get(&format!("{path}/issuer/{issuer}")).await?.unwrap_or_default();
+    let subject = Link::read(text(&named, "certificate")?)?.certificate.subject().display();
+    say("made", &format!("{subject} (the issuer in {path})"))
+}
+
+/// Takes those above the issuer that were not there when it came, up to a root. What does not lead there is not left.
+async fn complete(api: &Api, plan: &Plan, file: &Path) -> Result<()> {
+    let path = &plan.mount;
+    if top(api, plan).await?.is_root() {
+        return say("kept", &format!("its chain: {} is not needed", file.display()));
+    }
+    let taken = api.post(&format!("{path}/issuers/import/cert"), json!({ "pem_bundle": read(file)? })).await?;
+    let top = top(api, plan).await?;
+    if !top.is_root() {
+        remove(api, path, &taken["data"]).await?;
+        let above = top.certificate.issuer().display();
+        return Err(Error::invalid(format!(
+            "--signed: {}: must hold what is above the issuer, {above}",
+            file.display()
+        )));
+    }
+    say("made", &format!("the chain of the issuer, up to {}", top.certificate.subject().display()))
+}
+
+/// The file of `--signed`.
+fn read(file: &Path) -> Result<String> {
+    std::fs::read_to_string(file)
+        .map_err(|e| Error::unavailable(format!("--signed: {}: cannot be read ({})", file.display(), e.kind()), e))
+}
+
+/// Takes away the issuers that an import has brought.
+async fn remove(api: &Api, path: &str, taken: &Value) -> Result<()> {
+    for issuer in taken["imported_issuers"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        api.delete(&format!("{path}/issuer/{issuer}")).await?;
+    }
+    Ok(())
+}
+
+/// The last certificate of the issuer's chain.
+async fn top(api: &Api, plan: &Plan) -> Result<Link> {
+    let issuer = api.get(&format!("{}/issuer/default", plan.mount)).await?.unwrap_or_default();
+    let mut chain = issuer["data"]["ca_chain"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    Link::read(chain.next_back().ok_or_else(|| Error::internal("the issuer has no chain"))?)
 }
 
 /// Writes the request to a file; one that is there stays when its key is the mount's.
@@ -213,16 +252,20 @@ async fn urls(api: &Api, plan: &Plan, mount: &str) -> Result<()> {
     say("made", &format!("the addresses of {mount}, below {own}"))
 }
 
-/// Writes the end of the issuer's chain, which clients trust.
+/// Writes the root of the issuer's chain, which clients trust. What stands below one is not taken for it.
 async fn write_root(api: &Api, plan: &Plan) -> Result<()> {
+    let file = plan.root_file.display();
     if plan.root_file.exists() {
-        return say("kept", &format!("{} (what clients trust)", plan.root_file.display()));
+        return say("kept", &format!("{file} (what clients trust)"));
     }
-    let issuer = api.get(&format!("{}/issuer/default", plan.mount)).await?.unwrap_or_default();
-    let mut chain = issuer["data"]["ca_chain"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    let root = chain.next_back().ok_or_else(|| Error::internal("the issuer has no chain"))?;
-    write_new(&plan.root_file, format!("{}\n", root.trim_end()).as_bytes(), 0o644)?;
-    say("made", &format!("{} (what clients trust)", plan.root_file.display()))
+    let top = top(api, plan).await?;
+    if !top.is_root() {
+        let above = top.certificate.issuer().display();
+        let step = "go on with --signed FILE, which holds what is above the issuer too";
+        return say("left", &format!("{file} (what clients trust): the root is not known, {above}: {step}"));
+    }
+    write_new(&plan.root_file, top.text.as_bytes(), 0o644)?;
+    say("made", &format!("{file} (what clients trust)"))
 }
 
 /// The role of the domains and the one of the listener.
@@ -261,6 +304,20 @@ pub(super) async fn roles(api: &Api, plan: &Plan, listener: Option<&TlsRenewal>)
     }
     api.post(&path, own).await?;
     say("made", &format!("the role {} for this server's listener", renewal.role))
+}
+
+/// A name that the role of the domains certifies; NAME where it says none.
+pub(super) async fn name(api: &Api, plan: &Plan) -> Result<String> {
+    let role = api.get(&format!("{}/roles/{}", plan.mount, plan.role)).await?.unwrap_or_default();
+    let role = &role["data"];
+    let mut domains = role["allowed_domains"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    // Patterns and templates stand for names, and are none.
+    let domain = domains.find(|domain| !domain.contains(['*', '{']));
+    Ok(match domain {
+        Some(domain) if role["allow_subdomains"] == true => format!("www.{domain}"),
+        Some(domain) if role["allow_bare_domains"] == true => domain.to_owned(),
+        _ => "NAME".to_owned(),
+    })
 }
 
 fn text<'a>(answer: &'a Value, member: &str) -> Result<&'a str> {

@@ -27,17 +27,19 @@ const STATEMENTS: usize = 256;
 /// `Conflict` when another process has it.
 pub(super) fn lock(folder: &Path) -> Result<File> {
     let path = folder.join("signet.lock");
-    let failed = |e| Error::unavailable(format!("{}: cannot be opened", path.display()), e);
+    let failed =
+        |e: std::io::Error| Error::unavailable(format!("{}: cannot be opened ({})", path.display(), e.kind()), e);
     let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(failed)?;
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
-        Error::new(Kind::Conflict, format!("data folder {}: in use by another signet process", folder.display()))
+        let rule = "in use by another signet process: stop that first";
+        Error::new(Kind::Conflict, format!("data folder {}: {rule}", folder.display()))
     })?;
     Ok(file)
 }
 
 /// The connection that writes.
 pub(super) fn writer(path: &Path) -> Result<Connection> {
-    let failed = |e| Error::unavailable(format!("{}: cannot be opened", path.display()), e);
+    let failed = |e: rusqlite::Error| Error::unavailable(format!("{}: cannot be opened ({e})", path.display()), e);
     let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)
         .map_err(failed)?;
     keep_statements(&db).map_err(failed)?;
@@ -73,7 +75,7 @@ fn keep_statements(db: &Connection) -> rusqlite::Result<()> {
 
 /// Refuses a database that would lose what was answered as written.
 fn require_durable(db: &Connection, path: &Path) -> Result<()> {
-    let failed = |e| Error::unavailable(format!("{}: cannot be read", path.display()), e);
+    let failed = |e: rusqlite::Error| Error::unavailable(format!("{}: cannot be read ({e})", path.display()), e);
     let mode: String = db.query_row("PRAGMA journal_mode", [], |row| row.get(0)).map_err(failed)?;
     let synchronous: i64 = db.query_row("PRAGMA synchronous", [], |row| row.get(0)).map_err(failed)?;
     if mode != "wal" || synchronous < 2 {

@@ -14,7 +14,7 @@
 //! name that exists is never taken.
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{ErrorKind, Read, Result as IoResult, Seek as _};
+use std::io::{self, ErrorKind, Read, Result as IoResult, Seek as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -84,7 +84,8 @@ impl Partial {
     /// `NotFound` when the folder has no database; `Conflict` when `to` exists; `Unavailable` from the disk, and when it
     /// was stopped.
     pub(crate) fn of_folder(folder: &Path, to: &Path, pace: Pace, stop: &AtomicBool) -> Result<Self> {
-        let failed = |e| Error::unavailable(format!("{}: cannot be copied", folder.display()), e);
+        let failed =
+            |e: io::Error| Error::unavailable(format!("{}: cannot be copied ({})", folder.display(), e.kind()), e);
         let database = open_database(folder)?;
         let log = Log::open(&with_end(&folder.join(NAME), SIDES[0])).map_err(failed)?;
         let partial = Self::beside(to)?;
@@ -97,7 +98,8 @@ impl Partial {
 
     /// Copies a file that is a copy.
     fn of_file(from: &Path, to: &Path) -> Result<Self> {
-        let failed = |e| Error::unavailable(format!("{}: cannot be copied", from.display()), e);
+        let failed =
+            |e: io::Error| Error::unavailable(format!("{}: cannot be copied ({})", from.display(), e.kind()), e);
         let from = File::open(from).map_err(failed)?;
         let partial = Self::beside(to)?;
         copy(&from, &partial.create("")?, Pace::Full, &AtomicBool::new(false)).map_err(failed)?;
@@ -127,7 +129,9 @@ impl Partial {
     /// `Invalid` when it is no store that this program knows; `Conflict` when the name is taken by now; `Unavailable`
     /// from the disk.
     pub(crate) fn finish(self, now: Time) -> Result<u64> {
-        let failed = |e| Error::unavailable(format!("{}: the copy cannot be finished", self.part.display()), e);
+        let failed = |e: rusqlite::Error| {
+            Error::unavailable(format!("{}: the copy cannot be finished ({e})", self.part.display()), e)
+        };
         let db = Connection::open_with_flags(&self.part, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?;
         // It is synced below, once.
         db.execute_batch("PRAGMA synchronous = OFF").map_err(failed)?;
@@ -142,7 +146,7 @@ impl Partial {
         db.close().map_err(|(_, e)| failed(e))?;
         self.publish().map_err(|e| match e.kind() {
             ErrorKind::AlreadyExists => taken(&self.to),
-            _ => Error::unavailable(format!("{}: cannot be written", self.to.display()), e),
+            kind => Error::unavailable(format!("{}: cannot be written ({kind})", self.to.display()), e),
         })
     }
 
@@ -186,7 +190,9 @@ pub(crate) fn lock(folder: &Path) -> Result<File> {
 /// `Conflict` when the folder has a database, or what is left of one, or is in use; `Invalid` when the file is no store
 /// that this program knows; `Unavailable` from the disk.
 pub(crate) fn restore(copy: &Path, folder: &Path, now: Time) -> Result<u64> {
-    let failed = |e| Error::unavailable(format!("data folder {}: cannot be used", folder.display()), e);
+    let failed = |e: io::Error| {
+        Error::unavailable(format!("data folder {}: cannot be used ({})", folder.display(), e.kind()), e)
+    };
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
     let _lock = connection::lock(folder)?;
     let database = folder.join(NAME);
@@ -233,12 +239,12 @@ fn open_database(folder: &Path) -> Result<File> {
     let path = folder.join(NAME);
     File::open(&path).map_err(|e| match e.kind() {
         ErrorKind::NotFound => Error::new(Kind::NotFound, format!("{}: is not there", path.display())),
-        _ => Error::unavailable(format!("{}: cannot be read", path.display()), e),
+        kind => Error::unavailable(format!("{}: cannot be read ({kind})", path.display()), e),
     })
 }
 
-fn unmade(path: &Path, error: std::io::Error) -> Error {
-    Error::unavailable(format!("{}: cannot be made", path.display()), error)
+fn unmade(path: &Path, error: io::Error) -> Error {
+    Error::unavailable(format!("{}: cannot be made ({})", path.display(), error.kind()), error)
 }
 
 /// The log of a database, as it was when its copy began.
@@ -403,7 +409,7 @@ mod tests {
         within.sort();
         assert_eq!(within, ["signet.db", "signet.db-wal"]);
         // A file that is there is never taken for its own.
-        assert!(partial.create("-wal").unwrap_err().to_string().contains("cannot be made"));
+        assert!(partial.create("-wal").unwrap_err().to_string().ends_with("cannot be made (entity already exists)"));
         partial.finish(at(1)).unwrap();
         assert_eq!(facts(&file), 1);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);

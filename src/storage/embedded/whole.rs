@@ -19,7 +19,7 @@ const FAULTS: usize = 50;
 /// `Unavailable` when there is no such file, or no right to it.
 pub(crate) fn look(file: &Path) -> Result<Vec<String>> {
     // What cannot be opened here is no finding about its content.
-    File::open(file).map_err(|e| Error::unavailable(format!("{}: cannot be read", file.display()), e))?;
+    File::open(file).map_err(|e| unreadable(file, e))?;
     let found = connect(file).and_then(|db| Ok((faults(&db)?, schema::require_equal(&db))));
     Ok(match found {
         Err(error) => vec![format!("file: cannot be read as a database ({error})")],
@@ -40,15 +40,18 @@ fn faults(db: &Connection) -> rusqlite::Result<Vec<String>> {
     Ok(faults.chain(broken).collect())
 }
 
+fn unreadable(file: &Path, error: std::io::Error) -> Error {
+    Error::unavailable(format!("{}: cannot be read ({})", file.display(), error.kind()), error)
+}
+
 /// Opens a copy.
 ///
 /// # Errors
 /// `Invalid` when its schema is not this program's; `Unavailable` when it cannot be read.
 pub(crate) fn open(file: &Path) -> Result<Pool> {
-    let failed = |e| Error::unavailable(format!("{}: cannot be read", file.display()), e);
-    let path = std::path::absolute(file).map_err(failed)?;
-    let lock = Arc::new(File::open(&path).map_err(failed)?);
-    let db = connect(&path).map_err(|e| Error::unavailable(format!("{}: cannot be read", path.display()), e))?;
+    let path = std::path::absolute(file).map_err(|e| unreadable(file, e))?;
+    let lock = Arc::new(File::open(&path).map_err(|e| unreadable(file, e))?);
+    let db = connect(&path).map_err(|e| Error::unavailable(format!("{}: cannot be read ({e})", path.display()), e))?;
     schema::require_equal(&db)?;
     Pool::open(&path, lock)
 }

@@ -74,7 +74,7 @@ impl SealKey {
     /// `Invalid` when group or others have any right to it, or when it holds no key; `Unavailable`
     /// when it cannot be read.
     pub fn from_file(path: &Path) -> Result<Self> {
-        let failed = |e| Error::unavailable(format!("seal key file {}: cannot be read", path.display()), e);
+        let failed = |e| unreadable(path, e);
         let file = File::open(path).map_err(failed)?;
         // Asked of the open file, so that no other file can take its place after the check.
         if file.metadata().map_err(failed)?.mode() & 0o077 != 0 {
@@ -127,6 +127,10 @@ impl SealKey {
     }
 }
 
+fn unreadable(path: &Path, error: std::io::Error) -> Error {
+    Error::unavailable(format!("seal key file {}: cannot be read ({})", path.display(), error.kind()), error)
+}
+
 /// Whose a file is.
 #[derive(Clone, Copy)]
 pub(super) struct Owner {
@@ -137,8 +141,7 @@ pub(super) struct Owner {
 impl Owner {
     /// The owner of a file.
     pub(super) fn of(path: &Path) -> Result<Self> {
-        let failed = |e| Error::unavailable(format!("seal key file {}: cannot be read", path.display()), e);
-        let found = std::fs::metadata(path).map_err(failed)?;
+        let found = std::fs::metadata(path).map_err(|e| unreadable(path, e))?;
         Ok(Self { user: found.uid(), group: found.gid() })
     }
 
@@ -170,7 +173,7 @@ fn write_new_with(
         ErrorKind::AlreadyExists => {
             Error::new(Kind::Conflict, format!("seal key file {}: exists, and is never overwritten", path.display()))
         }
-        _ => Error::unavailable(format!("seal key file {}: cannot be written", path.display()), e),
+        kind => Error::unavailable(format!("seal key file {}: cannot be written ({kind})", path.display()), e),
     };
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
     let given = owner.map_or(Ok(()), |owner| owner.give(&file, path));
@@ -233,6 +236,17 @@ mod tests {
         SealKey::create_file(&path).unwrap();
         assert_eq!(write_new_with(&path, None, full).unwrap_err().kind(), Kind::Conflict);
         assert!(SealKey::from_file(&path).is_ok());
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_or_below_none_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("seal.key");
+        let refused = |made: Result<SealKey>| made.err().unwrap().to_string();
+        let text = refused(SealKey::from_file(&file));
+        assert!(text.ends_with("seal.key: cannot be read (entity not found)"), "{text}");
+        let text = refused(SealKey::create_file(&file.join("seal.key")));
+        assert!(text.ends_with("seal.key: cannot be written (entity not found)"), "{text}");
     }
 
     #[test]

@@ -1,0 +1,86 @@
+//! What the commands of clients say when a server refuses them, or is none of the kind that they were told.
+
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::process::{dev, refused, signet};
+use crate::serve::Site;
+
+#[test]
+fn a_file_that_cannot_be_renewed_is_named_once() {
+    let mut command = signet();
+    let text = refused(command.args(["renew", "/nonexistent.pem"]).env("SIGNET_TOKEN", "hunter2"));
+    assert_eq!(text.matches("/nonexistent.pem: ").count(), 1, "{text}");
+    assert!(text.contains("cannot be read (entity not found)"), "{text}");
+}
+
+/// `signet status` of a server.
+fn status(address: &str) -> Command {
+    let mut command = signet();
+    command.args(["status", "--patience", "0s"]).env("SIGNET_ADDR", address).env("SIGNET_TOKEN", "hunter2");
+    command
+}
+
+#[test]
+fn a_server_with_tls_tells_who_asks_it_over_http_and_who_does_not_know_its_authority() {
+    let site = Site::new().with_tls("0x1001");
+    let token = site.init();
+    let served = site.serve();
+    let plain = served.url("").replace("https://", "http://");
+    let text = refused(&mut status(&plain));
+    assert!(text.contains("status 400: \"this port speaks TLS: use https://\""), "{text}");
+    let text = refused(&mut status(&served.url("")));
+    assert!(text.contains("UnknownIssuer; SIGNET_CACERT names the file of the authority to trust"), "{text}");
+
+    // A file without a certificate is not taken for no authority, and one that is not there not for one without.
+    std::fs::write(site.path("empty.pem"), "no certificate\n").unwrap();
+    for (name, rule) in
+        [("empty.pem", "must hold PEM certificates"), ("absent.pem", "cannot be read (entity not found)")]
+    {
+        let text = refused(status(&served.url("")).env("SIGNET_CACERT", site.path(name)));
+        assert!(text.contains("SIGNET_CACERT: ") && text.contains(&format!("{name}: {rule}")), "{text}");
+    }
+    let trusting = |token: &str| {
+        let mut command = status(&served.url(""));
+        command.env("SIGNET_CACERT", site.path("ca.pem")).env("SIGNET_TOKEN", token);
+        command
+    };
+    assert!(trusting(&token).output().unwrap().status.success());
+
+    // A token that is not known: where it came from, and who gives another.
+    let text = refused(&mut trusting("hunter2"));
+    assert!(text.contains("permission denied (does the token in SIGNET_TOKEN stand"), "{text}");
+    assert!(text.contains("signet operator new-root-token"), "{text}");
+    std::fs::write(site.path("token"), "hunter2").unwrap();
+    let text = refused(trusting("").arg("--token-file").arg(site.path("token")));
+    assert!(text.contains(&format!("does the token in {} stand", site.path("token").display())), "{text}");
+    served.terminate();
+}
+
+#[actix_web::test]
+async fn a_server_without_tls_and_a_role_that_is_too_narrow_say_what_to_change() {
+    let dev = dev(&[]);
+    let text = refused(&mut status(&dev.address.replace("http://", "https://")));
+    assert!(text.contains("InvalidContentType; if that port speaks plain HTTP, SIGNET_ADDR begins with"), "{text}");
+
+    let role = json!({ "allowed_domains": "example.test", "allow_subdomains": true, "key_type": "ec" });
+    assert_eq!(dev.client().post("pki/roles/narrow", role).await.status, 200);
+    let folder = tempfile::tempdir().unwrap();
+    let issue = |role: &str, token: &str| {
+        let mut command = signet();
+        command.args(["issue", "a.other.test", "--role", role]).current_dir(folder.path());
+        command.env("SIGNET_ADDR", &dev.address).env("SIGNET_TOKEN", token);
+        command
+    };
+    let text = refused(&mut issue("narrow", &dev.token));
+    assert!(text.contains("common name a.other.test not allowed by this role (GET /v1/pki/roles/NAME"), "{text}");
+    assert!(text.contains("allowed_domains"), "{text}");
+    let text = refused(&mut issue("absent", &dev.token));
+    assert!(text.contains("unknown role: absent (GET /v1/pki/roles?list=true"), "{text}");
+    // The token is where the command had it from.
+    std::fs::write(folder.path().join("token"), "hunter2").unwrap();
+    let text = refused(issue("narrow", "").args(["--token-file", "token"]));
+    assert!(text.contains("(does the token in token grant update on pki/sign/narrow?)"), "{text}");
+    dev.terminate();
+}
