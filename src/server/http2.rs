@@ -10,6 +10,7 @@
 //! What a client may do, and how much of it, is in `bounds`.
 
 mod answer;
+mod body;
 mod bounds;
 mod dispatch;
 mod exchange;
@@ -309,6 +310,33 @@ mod tests {
             let mut body = answer.await.unwrap().into_body();
             assert_eq!(body.data().await.unwrap().unwrap(), LENGTH.to_string());
         }
+    }
+
+    #[actix_web::test]
+    async fn a_body_whose_reader_has_gone_keeps_no_room_from_others_while_its_call_goes_on() {
+        let app = async |request: HttpRequest, mut payload: web::Payload| {
+            if request.path() == "/gone" {
+                drop(payload);
+                return pending().await;
+            }
+            while futures_util::StreamExt::next(&mut payload).await.is_some() {}
+            HttpResponse::Ok().finish()
+        };
+        let pair = connected(&table(10), app).await;
+        let (mut begun, each) = (Vec::new(), 3 * WINDOW as usize / 4);
+        for _ in 0..2 * CONNECTION_WINDOW / WINDOW {
+            let (answer, mut body) = pair.begin("gone").await;
+            let mut left = each;
+            while left > 0 {
+                body.reserve_capacity(left);
+                let room = poll_fn(|cx| body.poll_capacity(cx));
+                let room = tokio::time::timeout(Duration::from_secs(8), room).await.expect("room").unwrap().unwrap();
+                body.send_data(vec![7; room.min(left)].into(), false).unwrap();
+                left -= room.min(left);
+            }
+            begun.push((answer, body));
+        }
+        assert_eq!(pair.ask("").await.unwrap().0.status(), 200);
     }
 
     #[actix_web::test]

@@ -1,6 +1,7 @@
 //! HTTP/2 over TLS: the real program, curl, a correct client, and one that writes frames by hand.
 
 mod client;
+mod unread;
 
 use std::process::Command;
 use std::time::{Duration, Instant};

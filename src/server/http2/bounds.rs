@@ -7,6 +7,7 @@
 //! | fields of a request | [`FIELDS`], 96 of them | as the wires take, as HTTP/1.1 does |
 //! | body that nobody reads, a request | [`WINDOW`] | the library's default; it opens as its handler reads |
 //! | the same, a connection | [`CONNECTION_WINDOW`] | four such bodies |
+//! | rest of a body that is thrown away | [`REST`], [`PATIENCE`] after the answer | who nearly has sent all is not reset |
 //! | answer that waits to be written, a request | [`PIECE`] | a body is asked for more when the client took it |
 //! | requests taken back | [`RESETS`] more than were answered | a gateway that gives up may take all of its own back at once |
 //! | requests refused, or malformed | [`ERRORS`] | a client that takes no notice of its bounds |
@@ -32,6 +33,10 @@ pub(super) const RESETS: usize = 100;
 pub(super) const ERRORS: usize = 1000;
 /// Most of a body that waits beside its answer's head to be written, octets.
 pub(super) const PIECE: usize = 64 << 10;
+/// Most of a body that is thrown away when nobody reads it, octets: what may be sent before the answer is known.
+pub(super) const REST: usize = WINDOW as usize;
+/// How long it is waited for the end of such a body once there is an answer.
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 /// How long it is waited for the client to take a farewell.
 pub(super) const LINGER: Duration = Duration::from_secs(1);
 

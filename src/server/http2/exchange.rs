@@ -1,5 +1,5 @@
-//! One request of a connection: from the app's call to the end of its answer, or until the client does not
-//! want it any more.
+//! One request of a connection: from the app's call to the end of its answer and of a short body that nobody read,
+//! or until the client does not want it any more.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -14,10 +14,12 @@ use actix_http::{Method, Request, Response};
 use actix_service::Service;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
+use futures_util::future::try_join;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream};
 
 use super::answer::{self, Date};
+use super::body::{self, Rest};
 use super::request;
 use super::wire::{Activity, Handled};
 use crate::server::capacity::Taken;
@@ -56,9 +58,13 @@ where
 {
     let Incoming { request, mut respond, handled, taken: _taken } = incoming;
     let (parts, body) = request.into_parts();
+    let (body, mut rest) = body::parted(&parts.headers, body);
     let mut request = match request::request(parts, body, peer) {
         Ok(request) => request,
-        Err(status) => return ended(answer::sent(Response::new(status), false, &mut respond, &date, &activity).await),
+        Err(status) => {
+            let refusal = Response::new(status);
+            return ended(answer::sent(refusal, false, &mut respond, &date, &activity), rest).await;
+        }
     };
     let only_head = request.method() == Method::HEAD;
     let wanted = waits(&request).then(|| {
@@ -74,6 +80,8 @@ where
                 return Poll::Ready(None);
             }
             let polled = call.as_mut().poll(cx);
+            // What nobody will read keeps no room from other bodies.
+            let _ = rest.poll(cx);
             if polled.is_pending() && wanted.as_ref().is_some_and(|wanted| wanted.take()) {
                 // Who is not told sends its body all the same, a little later.
                 let _ = respond.send_informational(go_on());
@@ -87,8 +95,10 @@ where
     let date = &*date;
     match answered {
         None => End::Reset,
-        Some(Ok(Ok(answer))) => ended(answer::sent(answer.into(), only_head, &mut respond, date, &activity).await),
-        Some(Ok(Err(error))) => ended(answer::sent(error.into(), only_head, &mut respond, date, &activity).await),
+        Some(Ok(Ok(answer))) => {
+            ended(answer::sent(answer.into(), only_head, &mut respond, date, &activity), rest).await
+        }
+        Some(Ok(Err(error))) => ended(answer::sent(error.into(), only_head, &mut respond, date, &activity), rest).await,
         Some(Err(_panicked)) => {
             respond.send_reset(Reason::INTERNAL_ERROR);
             End::Answered
@@ -96,8 +106,9 @@ where
     }
 }
 
-fn ended(sent: Result<(), h2::Error>) -> End {
-    sent.map_or(End::Reset, |()| End::Answered)
+/// Sends the answer, and takes what is left of the body beside it.
+async fn ended(sent: impl Future<Output = Result<(), h2::Error>>, rest: Rest) -> End {
+    try_join(sent, rest.ended().map(Ok)).await.map_or(End::Reset, |_| End::Answered)
 }
 
 /// Whether the client keeps its body back until it is told to send it (RFC 9110, 10.1.1).

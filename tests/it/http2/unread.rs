@@ -1,0 +1,190 @@
+//! Bodies that nobody reads: what is short is taken to its end, what is not is told to stop.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use h2::SendStream;
+use serde_json::json;
+
+use super::client::{
+    Answer, Client, DATA, END_HEADERS, END_STREAM, HEADERS, PING, RESET, WINDOW_UPDATE, Wire, fields, frame, read,
+};
+use super::{HEALTH, SOON, STREAMS, assert_served, name, site};
+
+/// Refused without a look at its body.
+const NOTHING: &str = "/api/v2/nothing";
+/// The longest rest that is waited for, octets.
+const SHORT: usize = 64 << 10;
+
+/// The resets that the server sends until it has answered what comes after this.
+async fn resets(wire: &mut Wire) -> Vec<(u32, Vec<u8>)> {
+    let mut resets = Vec::new();
+    // What ends after the first answer is told before the second one.
+    for _ in 0..2 {
+        wire.send(&frame(PING, 0, 0, &[0; 8])).await;
+        loop {
+            let (kind, stream, payload) = wire.next().await.unwrap();
+            match kind {
+                PING => break,
+                RESET => resets.push((stream, payload)),
+                _ => {}
+            }
+        }
+    }
+    resets
+}
+
+/// Sends the head of a request with these fields, and waits until it is answered without its body.
+async fn refused(wire: &mut Wire, stream: u32, head: &[u8]) {
+    wire.send(&frame(HEADERS, END_HEADERS, stream, head)).await;
+    assert_eq!(wire.next_of(DATA).await.unwrap().0, stream);
+}
+
+#[actix_web::test]
+async fn curl_gets_refusals_that_come_before_it_has_sent_its_body() {
+    let (site, served, token) = site("").await;
+    let header = format!("X-Service-Token: {token}");
+    let organization = json!({ "data": { "type": "organizations", "attributes": { "name": "x" } } }).to_string();
+    let long = "x".repeat(50_000);
+    for _ in 0..20 {
+        for (method, path, content, body, status) in [
+            ("POST", "pki/issue/web", "application/json", &name(), 404),
+            ("POST", "api/v2/organizations", "application/vnd.api+json", &organization, 401),
+            ("POST", "api/v2/nothing", "application/vnd.api+json", &organization, 404),
+            ("POST", "api/v2/nothing", "application/vnd.api+json", &long, 404),
+            ("PATCH", "v1/pki/roles/web", "application/json", &name(), 415),
+        ] {
+            let content = format!("Content-Type: {content}");
+            let request = ["--http2", "-X", method, "-H", &header, "-H", &content, "-d", body, &served.url(path)];
+            let answer = site.curl(&request);
+            assert!(answer.starts_with(&format!("HTTP/2 {status}")), "{method} {path}: {answer}");
+            assert!(answer.contains("\"errors\""), "{method} {path}: {answer}");
+        }
+    }
+    served.terminate();
+}
+
+#[actix_web::test]
+async fn a_short_body_that_comes_after_its_answer_ends_its_request_and_nothing_is_reset() {
+    let (site, served, token) = site("").await;
+    let mut wire = Wire::open(&site, &served).await;
+    let token = [("x-service-token", &token[..])];
+    let heads = [
+        fields("POST", "/pki/issue/web", &token),
+        fields("POST", "/api/v2/organizations", &[]),
+        fields("POST", NOTHING, &[("content-length", "20")]),
+        fields("PATCH", "/v1/pki/roles/web", &[token[0], ("content-type", "application/json")]),
+    ];
+    let mut stream = 1;
+    for head in &heads {
+        // At once; in one piece, a little later; slowly.
+        for (pieces, pause) in [(1, 0), (1, 100), (4, 100)] {
+            refused(&mut wire, stream, head).await;
+            for piece in 1..=pieces {
+                tokio::time::sleep(Duration::from_millis(pause)).await;
+                let ends = if piece == pieces { END_STREAM } else { 0 };
+                wire.send(&frame(DATA, ends, stream, &vec![b'x'; 20 / pieces])).await;
+            }
+            assert_eq!(resets(&mut wire).await, [], "{stream}");
+            stream += 2;
+        }
+    }
+    // As much as may be sent before anything is known.
+    refused(&mut wire, stream, &fields("POST", NOTHING, &[])).await;
+    for piece in 1..=4 {
+        let ends = if piece == 4 { END_STREAM } else { 0 };
+        wire.send(&frame(DATA, ends, stream, &[b'x'; SHORT / 4])).await;
+    }
+    assert_eq!(resets(&mut wire).await, []);
+    served.terminate();
+}
+
+#[actix_web::test]
+async fn a_body_that_is_long_is_told_to_stop_at_once_and_one_that_does_not_end_soon() {
+    let (site, served, _) = site("").await;
+    let mut wire = Wire::open(&site, &served).await;
+    let no_error = |stream: u32| (stream, vec![0; 4]);
+    // Known to be long.
+    let started = Instant::now();
+    let declared = (SHORT + 1).to_string();
+    refused(&mut wire, 1, &fields("POST", NOTHING, &[("content-length", &declared)])).await;
+    assert_eq!(wire.next_of(RESET).await.unwrap(), no_error(1));
+    // Found to be long.
+    refused(&mut wire, 3, &fields("POST", NOTHING, &[])).await;
+    for _ in 0..4 {
+        wire.send(&frame(DATA, 0, 3, &[b'x'; SHORT / 4])).await;
+    }
+    while wire.next_of(WINDOW_UPDATE).await.unwrap().0 != 3 {}
+    wire.send(&frame(DATA, 0, 3, b"x")).await;
+    assert_eq!(wire.next_of(RESET).await.unwrap(), no_error(3));
+    assert!(started.elapsed() < Duration::from_millis(900), "nothing was waited for: {:?}", started.elapsed());
+    // Without an end, whether any of it comes or not.
+    for (stream, dribbles) in [(5, false), (7, true)] {
+        let started = Instant::now();
+        refused(&mut wire, stream, &fields("POST", NOTHING, &[])).await;
+        for _ in 0..if dribbles { 8 } else { 0 } {
+            wire.send(&frame(DATA, 0, stream, b"x")).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert_eq!(wire.next_of(RESET).await.unwrap(), no_error(stream));
+        assert!(started.elapsed() > Duration::from_millis(900), "it had its time: {:?}", started.elapsed());
+        assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
+    }
+    served.terminate();
+}
+
+/// Sends so much of a body, as the server gives room for it.
+async fn sent(body: &mut SendStream<Bytes>, mut left: usize) {
+    while left > 0 {
+        body.reserve_capacity(left);
+        let room = std::future::poll_fn(|cx| body.poll_capacity(cx)).await.expect("open").unwrap();
+        body.send_data(vec![b'x'; room.min(left)].into(), false).unwrap();
+        left -= room.min(left);
+    }
+}
+
+#[actix_web::test]
+async fn what_is_thrown_away_is_room_for_other_bodies_again() {
+    let (site, served, token) = site("").await;
+    let client = Client::open(&site, &served, &token).await;
+    let mut begun = Vec::new();
+    // Three times what a connection may have on its way, and none of it ends.
+    for _ in 0..15 {
+        let (answer, mut body) = client.begin(client.request("POST", &NOTHING[1..])).await.unwrap();
+        assert_eq!(answer.await.unwrap().status(), 404);
+        sent(&mut body, 50_000).await;
+        begun.push(body);
+    }
+    assert_eq!(client.post("v1/pki/issue/web", &name()).await.status, 200);
+    served.terminate();
+}
+
+#[actix_web::test]
+async fn who_does_not_end_bodies_has_all_answers_and_keeps_nobody_from_being_served() {
+    let (site, served, token) = site("").await;
+    let client = Client::open(&site, &served, &token).await;
+    assert_eq!(client.get(HEALTH).await.status, 200);
+    let started = Instant::now();
+    let begin = async || client.begin(client.request("POST", &NOTHING[1..])).await.unwrap();
+    let begun: Vec<_> = join_all((0..STREAMS - 1).map(|_| begin())).await;
+    let mut bodies = Vec::new();
+    for (answer, body) in begun {
+        let answer: Answer = read(answer.await.unwrap()).await.unwrap();
+        assert!(answer.status == 404 && answer.text.contains("errors"), "{}", answer.text);
+        bodies.push(body);
+    }
+    assert_eq!(client.get(HEALTH).await.status, 200);
+    assert_served(&site, &served, &token).await;
+    assert!(started.elapsed() < Duration::from_millis(900), "nothing was waited for: {:?}", started.elapsed());
+    // Their places are others' after a while.
+    let more = join_all((0..STREAMS).map(|_| client.get(HEALTH))).await;
+    assert!(more.iter().all(|answer| answer.status == 200));
+    assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
+    // Nor does a server that stops wait for them.
+    let (answer, _body) = begin().await;
+    assert_eq!(answer.await.unwrap().status(), 404);
+    let started = Instant::now();
+    served.terminate();
+    assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
+}
