@@ -87,7 +87,7 @@ fn alone(folder: &Path, to: &Path) -> Result<Partial> {
     let _locked = backup::lock(folder).map_err(|error| match error.kind() {
         Kind::Conflict => Error::new(
             Kind::Conflict,
-            format!("{error}, which does not listen to operators: it is starting or stopping, or of an older version"),
+            format!("{error}; it does not listen to operators, for it is starting or stopping, or of an older version"),
         ),
         _ => error,
     })?;
