@@ -139,7 +139,16 @@ const LIBRARIES: &[(&str, &[&str])] = &[
     ("jsonwebtoken", &["auth/login/verifier"]),
     ("aws_config", &["keys/cloudakms"]),
     ("aws_sdk_kms", &["keys/cloudakms"]),
-    ("rustls", &["server/tls.rs", "server/listener.rs", "pki/policy_engine/tls.rs", "storage/postgres/tls.rs"]),
+    (
+        "rustls",
+        &[
+            "cli/client.rs",
+            "server/tls.rs",
+            "server/listener.rs",
+            "pki/policy_engine/tls.rs",
+            "storage/postgres/tls.rs",
+        ],
+    ),
     ("rustls_native_certs", &["storage/postgres/tls.rs"]),
     ("tokio_rustls", &["server/listener.rs", "server/stream.rs", "storage/postgres/tls.rs"]),
     ("metrics_exporter_prometheus", &["telemetry"]),
