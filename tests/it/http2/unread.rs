@@ -7,11 +7,51 @@ use futures_util::future::join_all;
 use h2::SendStream;
 use serde_json::json;
 
-use super::client::{Answer, Client, read};
+use super::client::{
+    Answer, Client, DATA, END_HEADERS, END_STREAM, HEADERS, PING, RESET, SETTINGS, WINDOW_UPDATE, Wire, fields, frame,
+    read,
+};
 use super::{HEALTH, SOON, STREAMS, assert_served, name, site};
+use crate::serve::{Served, Site};
 
 /// Refused without a look at its body.
 const NOTHING: &str = "/api/v2/nothing";
+/// The longest rest that is waited for, octets.
+const SHORT: usize = 64 << 10;
+/// The flag of settings that were taken.
+const ACK: u8 = 1;
+
+/// A connection whose client has agreed to the windows of the server.
+async fn agreed(site: &Site, served: &Served) -> Wire {
+    let mut wire = Wire::open(site, served).await;
+    wire.next_of(SETTINGS).await.unwrap();
+    wire.send(&frame(SETTINGS, ACK, 0, &[])).await;
+    wire
+}
+
+/// The resets that the server sends until it has answered what comes after this.
+async fn resets(wire: &mut Wire) -> Vec<(u32, Vec<u8>)> {
+    let mut resets = Vec::new();
+    // What ends after the first answer is told before the second one.
+    for _ in 0..2 {
+        wire.send(&frame(PING, 0, 0, &[0; 8])).await;
+        loop {
+            let (kind, stream, payload) = wire.next().await.unwrap();
+            match kind {
+                PING => break,
+                RESET => resets.push((stream, payload)),
+                _ => {}
+            }
+        }
+    }
+    resets
+}
+
+/// Sends the head of a request with these fields, and waits until it is answered without its body.
+async fn refused(wire: &mut Wire, stream: u32, head: &[u8]) {
+    wire.send(&frame(HEADERS, END_HEADERS, stream, head)).await;
+    assert_eq!(wire.next_of(DATA).await.unwrap().0, stream);
+}
 
 #[actix_web::test]
 async fn curl_gets_refusals_that_come_before_it_has_sent_its_body() {
@@ -33,6 +73,75 @@ async fn curl_gets_refusals_that_come_before_it_has_sent_its_body() {
             assert!(answer.starts_with(&format!("HTTP/2 {status}")), "{method} {path}: {answer}");
             assert!(answer.contains("\"errors\""), "{method} {path}: {answer}");
         }
+    }
+    served.terminate();
+}
+
+#[actix_web::test]
+async fn a_short_body_that_comes_after_its_answer_ends_its_request_and_nothing_is_reset() {
+    let (site, served, token) = site("").await;
+    let mut wire = agreed(&site, &served).await;
+    let token = [("x-service-token", &token[..])];
+    let heads = [
+        fields("POST", "/pki/issue/web", &token),
+        fields("POST", "/api/v2/organizations", &[]),
+        fields("POST", NOTHING, &[("content-length", "20")]),
+        fields("PATCH", "/v1/pki/roles/web", &[token[0], ("content-type", "application/json")]),
+    ];
+    let mut stream = 1;
+    for head in &heads {
+        // At once; in one piece, a little later; slowly.
+        for (pieces, pause) in [(1, 0), (1, 100), (4, 100)] {
+            refused(&mut wire, stream, head).await;
+            for piece in 1..=pieces {
+                tokio::time::sleep(Duration::from_millis(pause)).await;
+                let ends = if piece == pieces { END_STREAM } else { 0 };
+                wire.send(&frame(DATA, ends, stream, &vec![b'x'; 20 / pieces])).await;
+            }
+            assert_eq!(resets(&mut wire).await, [], "{stream}");
+            stream += 2;
+        }
+    }
+    // As much as may be sent before anything is known.
+    refused(&mut wire, stream, &fields("POST", NOTHING, &[])).await;
+    for piece in 1..=4 {
+        let ends = if piece == 4 { END_STREAM } else { 0 };
+        wire.send(&frame(DATA, ends, stream, &[b'x'; SHORT / 4])).await;
+    }
+    assert_eq!(resets(&mut wire).await, []);
+    served.terminate();
+}
+
+#[actix_web::test]
+async fn a_body_that_is_long_is_told_to_stop_at_once_and_one_that_does_not_end_soon() {
+    let (site, served, _) = site("").await;
+    let mut wire = agreed(&site, &served).await;
+    let no_error = |stream: u32| (stream, vec![0; 4]);
+    // Known to be long.
+    let started = Instant::now();
+    let declared = (SHORT + 1).to_string();
+    refused(&mut wire, 1, &fields("POST", NOTHING, &[("content-length", &declared)])).await;
+    assert_eq!(wire.next_of(RESET).await.unwrap(), no_error(1));
+    // Found to be long.
+    refused(&mut wire, 3, &fields("POST", NOTHING, &[])).await;
+    for _ in 0..4 {
+        wire.send(&frame(DATA, 0, 3, &[b'x'; SHORT / 4])).await;
+    }
+    while wire.next_of(WINDOW_UPDATE).await.unwrap().0 != 3 {}
+    wire.send(&frame(DATA, 0, 3, b"x")).await;
+    assert_eq!(wire.next_of(RESET).await.unwrap(), no_error(3));
+    assert!(started.elapsed() < Duration::from_millis(900), "nothing was waited for: {:?}", started.elapsed());
+    // Without an end, whether any of it comes or not.
+    for (stream, dribbles) in [(5, false), (7, true)] {
+        let started = Instant::now();
+        refused(&mut wire, stream, &fields("POST", NOTHING, &[])).await;
+        for _ in 0..if dribbles { 8 } else { 0 } {
+            wire.send(&frame(DATA, 0, stream, b"x")).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert_eq!(wire.next_of(RESET).await.unwrap(), no_error(stream));
+        assert!(started.elapsed() > Duration::from_millis(900), "it had its time: {:?}", started.elapsed());
+        assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
     }
     served.terminate();
 }
