@@ -1,6 +1,6 @@
 //! A store that fails on demand: the real one, with a script in front of it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -45,6 +45,8 @@ pub struct Met {
 struct Script {
     /// Which call fails, counted from 1, and how; `None` lets all pass uncounted.
     plan: Option<(usize, Fault)>,
+    /// Calls of other names are not counted: they are work of the server's own. `None`: all are.
+    only: Option<BTreeSet<&'static str>>,
     calls: usize,
     commits: usize,
     met: Option<Met>,
@@ -98,6 +100,17 @@ impl Faults {
         *self.script.lock().unwrap() = Script { plan: Some((n, fault)), ..Script::default() };
     }
 
+    /// As [`Faults::arm`], but of calls of these names alone.
+    pub fn arm_among(&self, names: &BTreeSet<&'static str>, n: usize, fault: Fault) {
+        *self.script.lock().unwrap() =
+            Script { plan: Some((n, fault)), only: Some(names.clone()), ..Script::default() };
+    }
+
+    /// How often calls of each name were made so far.
+    pub fn counts(&self) -> HashMap<&'static str, usize> {
+        self.calls.lock().unwrap().clone()
+    }
+
     /// How often calls of this name were made so far.
     pub fn calls(&self, call: &str) -> usize {
         self.calls.lock().unwrap().get(call).copied().unwrap_or_default()
@@ -140,6 +153,9 @@ impl Faults {
     fn verdict(&self, call: &'static str) -> Verdict {
         let mut script = self.script.lock().unwrap();
         let Some((n, fault)) = script.plan else { return Verdict::Pass };
+        if script.met.is_none() && script.only.as_ref().is_some_and(|only| !only.contains(call)) {
+            return Verdict::Pass;
+        }
         script.calls += 1;
         let commit = call.starts_with("commit");
         if script.calls < n || (script.calls > n && fault != Fault::Outage) {

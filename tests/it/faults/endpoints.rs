@@ -1,7 +1,7 @@
 //! Every endpoint, with each call to the store failing in turn: a 503 that changed nothing, or a change
 //! that is stored whole; and the same request again succeeds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
 use signet::auth::policy::Operation;
@@ -18,10 +18,10 @@ const MOST: usize = 40;
 
 /// Routes with tests of their own: `sys/health` is about the store itself, remembers what it found for a
 /// second, and keeps its own body; the end of a lease is two commits, and what the first one leaves is
-/// carried on in the background, as tidy is; OCSP has its own form of answers; a queue that is always empty
+/// carried on in the background, as each tidy is; OCSP has its own form of answers; a queue that is always empty
 /// asks no store; the data keys are looked after in the background, too, so calls for them are not counted; who was
 /// granted the metrics gets them while the store is away.
-const ASIDE: [(&str, &str); 17] = [
+const ASIDE: [(&str, &str); 18] = [
     ("pki", "certs/revocation-queue"),
     ("system", "health"),
     ("system", "metrics"),
@@ -30,6 +30,7 @@ const ASIDE: [(&str, &str); 17] = [
     ("pki", "unified-ocsp"),
     ("pki", "unified-ocsp/**request"),
     ("pki", "tidy"),
+    ("token", "tidy"),
     ("system", "leases/revoke"),
     ("system", "leases/revoke/*lease_id"),
     ("system", "leases/revoke-prefix/*prefix"),
@@ -77,6 +78,8 @@ struct Walk<'a> {
     pattern: &'static str,
     /// What the request changes when nothing fails.
     whole: Changes,
+    /// The calls that it makes then, and whatever the server does by itself meanwhile.
+    calls: BTreeSet<&'static str>,
 }
 
 impl Walk<'_> {
@@ -94,7 +97,7 @@ impl Walk<'_> {
         let wanted = self.prepared().await;
         let what = format!("{} {}, call {n} {fault:?}", operation_word(self.operation), wanted.path);
         let before = stage.rows();
-        stage.faults.arm(n, fault);
+        stage.faults.arm_among(&self.calls, n, fault);
         let answer = ask(stage, self.operation, &wanted).await;
         let met = stage.faults.disarm();
         let changed = changes(&before, &stage.rows());
@@ -150,11 +153,13 @@ async fn walk(kind: &'static str, of: impl Fn(Operation) -> bool) -> BTreeMap<St
     for (kind, route) in routes {
         let stage = Stage::with_authority().await;
         let (operation, pattern) = (route.operation, route.pattern);
-        let mut walk = Walk { stage: &stage, kind, operation, pattern, whole: Changes::new() };
+        let mut walk = Walk { stage: &stage, kind, operation, pattern, whole: Changes::new(), calls: BTreeSet::new() };
         let wanted = walk.prepared().await;
-        let before = stage.rows();
+        let (before, counts) = (stage.rows(), stage.faults.counts());
         assert_status(&ask(&stage, operation, &wanted).await, wanted.status, &wanted.path);
         walk.whole = changes(&before, &stage.rows());
+        let more = stage.faults.counts().into_iter().filter(|(name, count)| counts.get(name) != Some(count));
+        walk.calls = more.map(|(name, _)| name).collect();
         for fault in [Fault::Before, Fault::After, Fault::Outage] {
             let mut n = 1;
             while walk.step(n, fault).await {
@@ -186,6 +191,17 @@ async fn token_routes_answer_503_and_leave_nothing_half_done() {
     let failed = walk("token", |_| true).await;
     // The caller, the parent as it is now, the write.
     assert_eq!(failed["update create"], 9, "{failed:?}");
+}
+
+#[actix_web::test]
+async fn a_tidy_of_tokens_begins_only_for_who_can_be_known() {
+    let stage = Stage::with_authority().await;
+    stage.forget_tokens();
+    stage.faults.arm(1, Fault::Outage);
+    assert_unavailable(&stage.app.client.post("auth/token/tidy", json!({})).await, "tidy");
+    assert!(stage.faults.disarm().is_some());
+    assert_eq!(stage.app.client.post("auth/token/tidy", json!({})).await.status, 202);
+    stage.stop().await;
 }
 
 #[actix_web::test]
