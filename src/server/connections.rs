@@ -3,8 +3,8 @@
 //! Every connection has a place here from its acceptance to its end; there are so many places, and so many
 //! for one address. When a new connection finds none, those that have waited longest for their clients are
 //! told to leave and it takes the place of one. One with a request under way never has to; where all are busy
-//! the new one is refused. Who was told has some seconds for what is still sent. The fewer places are free, the shorter a connection may wait for its next request
-//! ([`patience`]), so that there is room before it is needed.
+//! the new one is refused. Who was told has some seconds for what is still sent. The fewer places are free, the
+//! shorter a connection may wait for its next request ([`patience`]), so that there is room before it is needed.
 //!
 //! The lock is taken when a connection comes or goes, and once a second; requests never take it.
 

@@ -28,8 +28,8 @@ use crate::secret::PartlySecret;
 const PAGE: usize = 1_000;
 /// Rows of a page that says more of each: some hundred kilobytes.
 pub(super) const DETAILED: usize = 250;
-/// Longest list for who can be sent nothing whose length is not known, octets.
-const LONGEST_IN_ONE: usize = 4 << 20;
+/// Longest list for who can be sent nothing whose length is not known, octets: it is in memory until the client has it.
+const LONGEST_IN_ONE: usize = 1 << 20;
 
 /// What a list is read from.
 pub(super) trait Source: Send + Sync + 'static {

@@ -274,7 +274,7 @@ impl Log {
                 return Ok(());
             }
         }
-        Err(std::io::Error::other("the log starts over again and again"))
+        Err(io::Error::other("the log starts over again and again"))
     }
 
     /// Its first octets; it is read on from its begin.
@@ -297,7 +297,7 @@ fn copy(mut from: impl Read, mut to: &File, pace: Pace, stop: &AtomicBool) -> Io
         to.sync_data()?;
         thread::sleep(pace.rest(begun.elapsed()));
     }
-    Err(std::io::Error::other("it was stopped"))
+    Err(io::Error::other("it was stopped"))
 }
 
 #[cfg(test)]
