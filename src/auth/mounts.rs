@@ -27,6 +27,9 @@ use crate::documents::{MountId, SYSTEM};
 /// Default and longest life of what a mount hands out, unless it says otherwise: 32 days.
 pub const SYSTEM_TTL: Duration = Duration::from_secs(768 * 3600);
 
+/// Life of a certificate authority on a mount that has no lifetimes of its own, when its request names none: ten years.
+const AUTHORITY_TTL: Duration = Duration::from_secs(87_600 * 3600);
+
 /// Where the token method is mounted.
 pub const TOKEN_MOUNT: &str = "auth/token/";
 
@@ -163,10 +166,14 @@ impl Mount {
         }
     }
 
-    /// Life of a certificate authority in it when nobody asks for another. Without a default of the mount's own it is
-    /// the longest: an authority that ends with what it signs is of no use.
+    /// Life of a certificate authority in it when nobody asks for another: an authority that ends with what it signs is
+    /// of no use. The mount's own default, else its own maximum; the system's is for what authorities sign.
     pub fn authority_ttl(&self) -> Duration {
-        if self.default_lease_ttl == 0 { self.max_ttl() } else { self.default_ttl() }
+        match (self.default_lease_ttl, self.max_lease_ttl) {
+            (0, 0) => AUTHORITY_TTL,
+            (0, _) => self.max_ttl(),
+            _ => self.default_ttl(),
+        }
     }
 
     /// Its entry in the listings of mounts; TTLs as configured, 0 for the system's.
@@ -352,8 +359,9 @@ mod tests {
     fn the_default_time_never_exceeds_the_longest() {
         let mut mount = Mount::new(MountId(1), "pki/", MountKind::Pki, "00000000", String::new());
         assert_eq!((mount.default_ttl(), mount.max_ttl()), (SYSTEM_TTL, SYSTEM_TTL));
+        assert_eq!(mount.authority_ttl(), AUTHORITY_TTL);
         mount.max_lease_ttl = 3600;
-        assert_eq!(mount.default_ttl(), Duration::from_secs(3600));
+        assert_eq!((mount.default_ttl(), mount.authority_ttl()), (mount.max_ttl(), mount.max_ttl()));
         mount.max_lease_ttl = 315_360_000;
         assert_eq!((mount.default_ttl(), mount.max_ttl()), (SYSTEM_TTL, Duration::from_secs(315_360_000)));
         assert_eq!(mount.tune_json()["default_lease_ttl"], json!(2_764_800));

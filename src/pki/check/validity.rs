@@ -8,6 +8,7 @@
 //! [`for_leaf`] serves everything that an issuer signs (also `sign-verbatim` and `sign-intermediate`,
 //! with the role that those give), [`for_root`] what signs itself.
 
+use std::cmp::Ordering;
 use std::time::Duration;
 
 use super::request::RequestedValidity;
@@ -26,46 +27,53 @@ pub struct Validity {
     pub not_after: Time,
 }
 
-/// The mount's lifetimes, resolved: neither is zero.
+/// The mount's lifetimes, resolved: none is zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Lifetime when neither request nor role names one.
     pub mount_default: Duration,
     /// Longest lifetime where the role has none.
     pub mount_max: Duration,
-    /// Lifetime of an authority whose request names none.
+    /// Lifetime of an authority whose request names none. On a mount without lifetimes of its own it is above
+    /// `mount_max`, the system's longest for what authorities sign.
     pub authority_default: Duration,
 }
 
 impl Limits {
-    /// The limits for an authority, and a warning when its request names no lifetime and the one that it gets is not
-    /// longer than that of what it will sign.
+    /// The limits for an authority, and a warning when its request names no lifetime and the one that it gets is nobody's
+    /// setting, or is not longer than that of what it will sign.
     pub(crate) fn for_authority(self, asked: &RequestedValidity) -> (Self, Warnings) {
+        let own = Self { mount_default: self.authority_default, ..self };
         let mut warnings = Warnings::default();
-        if asked.ttl.is_none() && asked.not_after.is_none() && self.authority_default <= self.mount_default {
-            let own = Self { mount_default: self.authority_default, ..self };
-            let whose = own.whose_default();
-            // Up to the maximum a lifetime only has to be asked for.
-            let remedy = if own.mount_default == own.mount_max {
-                "give a ttl, and raise max_lease_ttl for it (sys/mounts/…/tune)".to_owned()
-            } else {
-                format!(
-                    "give a ttl, up to {} as things are, or raise default_lease_ttl (sys/mounts/…/tune)",
-                    span(own.mount_max.as_secs())
-                )
-            };
-            warnings.add(format!(
-                "ttl: none was given, and {whose} makes it {}: certificates with the mount's default lifetime outlive \
-                 this CA; {remedy}",
-                span(self.authority_default.as_secs())
-            ));
+        if asked.ttl.is_none() && asked.not_after.is_none() {
+            let (whose, lifetime) = (own.whose_default(), span(own.mount_default.as_secs()));
+            let makes = format!("ttl: none was given, and {whose} makes it {lifetime}");
+            if own.mount_default > own.mount_max {
+                warnings.add(format!("{makes}: give a ttl, or set max_lease_ttl (sys/mounts/…/tune), for another"));
+            } else if own.mount_default <= self.mount_default {
+                // Up to the maximum a lifetime only has to be asked for.
+                let remedy = if own.mount_default == own.mount_max {
+                    "give a ttl, and raise max_lease_ttl for it (sys/mounts/…/tune)".to_owned()
+                } else {
+                    format!(
+                        "give a ttl, up to {} as things are, or raise default_lease_ttl (sys/mounts/…/tune)",
+                        span(own.mount_max.as_secs())
+                    )
+                };
+                warnings
+                    .add(format!("{makes}: certificates with the mount's default lifetime outlive this CA; {remedy}"));
+            }
         }
-        (Self { mount_default: self.authority_default, ..self }, warnings)
+        (own, warnings)
     }
 
     /// The setting that gives the default lifetime. Where both are alike, the longer default would need both changed.
     fn whose_default(&self) -> &'static str {
-        if self.mount_default == self.mount_max { "the mount's max_lease_ttl" } else { "the mount's default_lease_ttl" }
+        match self.mount_default.cmp(&self.mount_max) {
+            Ordering::Less => "the mount's default_lease_ttl",
+            Ordering::Equal => "the mount's max_lease_ttl",
+            Ordering::Greater => "the default of authorities",
+        }
     }
 }
 
@@ -113,16 +121,12 @@ pub fn for_root(
         Some(_) if asked.ttl.is_some() => return Err(both_ends()),
         Some(end) => end.unix_timestamp(),
         None => {
-            let wanted = asked.ttl.unwrap_or(limits.mount_default).as_secs();
-            let max = limits.mount_max.as_secs();
-            if wanted > max {
-                warnings.add(format!(
-                    "ttl: {} is above the mount's max_lease_ttl: {} was used",
-                    span(wanted),
-                    span(max)
-                ));
+            let max = limits.mount_max;
+            if let Some(wanted) = asked.ttl.filter(|wanted| *wanted > max) {
+                let [wanted, max] = [wanted, max].map(|time| span(time.as_secs()));
+                warnings.add(format!("ttl: {wanted} is above the mount's max_lease_ttl: {max} was used"));
             }
-            after(now, wanted.min(max))
+            after(now, asked.ttl.map_or(limits.mount_default, |wanted| wanted.min(max)).as_secs())
         }
     };
     if end < now {
@@ -195,11 +199,13 @@ impl Leaf<'_> {
             }
             return Ok(Lifetime { seconds: ttl, by: "the request's ttl", cut: None });
         }
-        let (ttl, by) = match self.role.ttl {
-            0 => (self.limits.mount_default.as_secs(), self.limits.whose_default()),
+        let (default, role) = (self.limits.mount_default.as_secs(), self.role);
+        let (ttl, by) = match role.ttl {
+            0 => (default, self.limits.whose_default()),
             seconds => (seconds, "the role's ttl"),
         };
-        if ttl <= limit {
+        // That of authorities is above the mount's maximum on purpose.
+        if ttl <= limit || (role.ttl, role.max_ttl) == (0, 0) {
             return Ok(Lifetime { seconds: ttl, by, cut: None });
         }
         let cut = format!("ttl: {by}, {}, is above {whose}: {} was used", span(ttl), span(limit));
@@ -521,6 +527,20 @@ mod tests {
             warnings[0].contains("give a ttl, up to 87600h as things are, or raise default_lease_ttl"),
             "{warnings:?}"
         );
+        // A mount without lifetimes of its own: the system's longest is for what authorities sign.
+        let untuned = Limits { authority_default: decade, ..LIMITS };
+        let (validity, warnings) = for_root(&none, Duration::ZERO, untuned, NOW).unwrap();
+        assert_eq!(validity.not_after.unix_timestamp() - now(), 87_600 * HOUR);
+        assert!(warnings[0].contains("none was given, and the default of authorities makes it 87600h"), "{warnings:?}");
+        let (own, _) = untuned.for_authority(&none);
+        for (issuer, behaviour) in [(FAR, LeafNotAfter::Err), (now() + 90_000 * HOUR, LeafNotAfter::Truncate)] {
+            let (validity, _) = for_leaf(&Role::default(), &none, own, issuer, behaviour, NOW).unwrap();
+            assert_eq!(validity.not_after.unix_timestamp() - now(), 87_600 * HOUR);
+        }
+        let asked = RequestedValidity { ttl: Some(decade), ..RequestedValidity::default() };
+        let (validity, warnings) = for_root(&asked, Duration::ZERO, untuned, NOW).unwrap();
+        assert_eq!(validity.not_after.unix_timestamp() - now(), 768 * HOUR);
+        assert!(warnings[0].contains("87600h is above the mount's max_lease_ttl: 768h was used"), "{warnings:?}");
         let (_, warnings) = for_root(&none, Duration::ZERO, LIMITS, NOW).unwrap();
         assert!(warnings[0].contains("the mount's max_lease_ttl makes it 768h"), "{warnings:?}");
         assert!(

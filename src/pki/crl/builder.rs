@@ -517,13 +517,11 @@ impl Builder {
 
     /// Tells what a group has now.
     fn report(&self, view: &View, group: &Group, built: &mut Built) {
-        if group.signer.is_none() {
-            built.warnings.add(format!(
-                "no CRL for issuers {}: none of them has its key here and the usage crl-signing",
-                group.issuers.join(", ")
-            ));
-        }
-        let Some(state) = self.states.get(&group.id) else { return };
+        let state = self.states.get(&group.id);
+        let has_entries =
+            || state.is_some_and(GroupState::has_entries) || self.layout.revoked_issuers(&group.id).next().is_some();
+        built.warnings.extend(group.lack(has_entries));
+        let Some(state) = state else { return };
         let Some(complete) = &state.complete else { return };
         let config = &view.crl_config.value;
         let renewal = group.signer.as_ref().map(|_| renewal(config, complete));

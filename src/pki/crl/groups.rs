@@ -16,8 +16,21 @@ pub(super) struct Group {
     pub(super) issuers: Vec<String>,
     /// Whoever signs for them; none has its key here and the usage where it is missing.
     pub(super) signer: Option<Arc<Signer>>,
+    /// Whether a key of theirs is here, be it without the usage.
+    pub(super) keyed: bool,
     /// Numbers are above this one: they had reached it elsewhere.
     pub(super) floor: u64,
+}
+
+impl Group {
+    /// What is to be told where nobody signs lists for it. An authority that is here for the chain alone has neither key
+    /// nor entries, and lacks nothing: its lists are where its key is.
+    pub(super) fn lack(&self, has_entries: impl FnOnce() -> bool) -> Option<String> {
+        (self.signer.is_none() && (self.keyed || has_entries())).then(|| {
+            let issuers = self.issuers.join(", ");
+            format!("no CRL for issuers {issuers}: none of them has its key here and the usage crl-signing")
+        })
+    }
 }
 
 /// The groups of a mount.
@@ -36,6 +49,7 @@ pub(super) fn groups(view: &View) -> Vec<Group> {
                 id,
                 issuers: members.iter().map(|s| s.issuer.record.id.clone()).collect(),
                 signer: signer.map(|s| Arc::clone(s)),
+                keyed: members.iter().any(|s| s.key.is_some()),
                 floor: members.iter().map(|s| s.issuer.record.crl_number).max().unwrap_or(0),
             }
         })

@@ -52,6 +52,11 @@ impl GroupState {
         self.delta.iter().chain(&self.complete).map(|list| list.number).max().unwrap_or(0)
     }
 
+    /// Whether somebody's revocation belongs on its lists.
+    pub(super) fn has_entries(&self) -> bool {
+        !self.entries.is_empty() || !self.fresh.is_empty()
+    }
+
     /// Lets go of all entries; they are read again.
     pub(super) fn forget(&mut self, moved: bool) {
         self.entries = Entries::default();

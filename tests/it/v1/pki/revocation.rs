@@ -364,11 +364,11 @@ async fn answers_say_what_did_not_go_well_when_lists_were_built() {
     let nothing = pki.post("revoke", json!({ "serial_number": fresh(&pki).await.serial() })).await;
     assert_eq!(nothing.warnings(), "");
     let mut ids = Vec::new();
-    for name in ["/CN=Without key", "/CN=Nor this"] {
-        let bundle = json!({ "pem_bundle": Ca::root(name).pem });
-        let imported = pki.post("issuers/import/bundle", bundle).await;
-        ids.push(imported.body["data"]["imported_issuers"][0].as_str().unwrap().to_owned());
-        assert!(imported.warnings().contains("Warning 1 during CRL rebuild: no CRL for issuers "), "{}", imported.text);
+    for name in ["without", "nor"] {
+        let made = pki.root(json!({ "common_name": name, "issuer_name": name })).await;
+        ids.push(made["issuer_id"].as_str().unwrap().to_owned());
+        let usage = json!({ "issuer_name": name, "usage": "read-only,issuing-certificates" });
+        pki.post(&format!("issuer/{name}"), usage).await;
     }
     let told = |what: &str, answer: &Answer| {
         let warnings = answer.warnings();
@@ -397,6 +397,22 @@ async fn answers_say_what_did_not_go_well_when_lists_were_built() {
     pki.role(&json!({})).await;
     let other = pki.ask("issuer/other/issue/r", json!({ "common_name": "localhost" })).await;
     assert_eq!(pki.post("revoke", json!({ "serial_number": other.serial() })).await.warnings(), "");
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn an_authority_without_its_key_here_lacks_no_list_until_somebody_is_revoked_under_it() {
+    let pki = Pki::start().await;
+    let other = Ca::root("/CN=For the chain");
+    let imported = pki.post("issuers/import/bundle", json!({ "pem_bundle": other.pem })).await;
+    let id = imported.body["data"]["imported_issuers"][0].as_str().unwrap();
+    assert!(!imported.warnings().contains("no CRL for issuers"), "{}", imported.text);
+    assert_eq!(pki.app.client.get("pki/crl/rotate").await.warnings(), "");
+    let leaf = other.signs(&csr("ec-256", "/CN=localhost", ""), "basicConstraints=CA:FALSE", &[]);
+    let said = format!("Warning 1 during CRL rebuild: no CRL for issuers {id}: ");
+    let revoked = pki.post("revoke", json!({ "certificate": leaf })).await;
+    assert!(revoked.warnings().contains(&said), "{}", revoked.text);
+    assert!(pki.app.client.get("pki/crl/rotate").await.warnings().contains(&said));
     pki.stop().await;
 }
 

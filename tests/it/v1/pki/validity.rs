@@ -186,7 +186,7 @@ async fn vector_16_4_t24_roots() {
     };
     assert_eq!(root(json!({ "not_before": at(-HOUR), "ttl": "10h" })).await, (-HOUR, 10 * HOUR));
     assert_eq!(root(json!({ "not_before_duration": "2h", "ttl": "10h" })).await, (-2 * HOUR, 10 * HOUR));
-    assert_eq!(root(json!({ "ttl": "" })).await, (-30, 768 * HOUR));
+    assert_eq!(root(json!({ "ttl": "" })).await, (-30, 87_600 * HOUR));
     assert_eq!(root(json!({ "not_after": at(20 * HOUR) })).await, (-30, 20 * HOUR));
     for (request, rule) in [
         (json!({ "ttl": "1h", "not_after": at(HOUR) }), "give either ttl or not_after"),
@@ -243,6 +243,24 @@ async fn vector_16_4_t19_t25_an_expired_issuer_issues_nothing() {
     dates.pki.stop().await;
 }
 
+#[actix_web::test]
+async fn authorities_and_leaves_without_a_lifetime_go_together_on_a_mount_without_settings() {
+    let dates = Dates::start().await;
+    let root = dates.pki.root(json!({ "common_name": "Young", "issuer_name": "young", "ttl": "" })).await;
+    let years = 87_600 * HOUR;
+    assert_eq!(relative(&super::mount::parse(root["certificate"].as_str().unwrap())), (-30, years));
+    let later = 700 * 24 * HOUR;
+    dates.clock.set(time(NOW + later));
+    let leaf = dates.gives(&json!({ "issuer_ref": "young" }), json!({})).await;
+    assert_eq!(leaf, (later - 30, later + 768 * HOUR, String::new()));
+    let [_, (path, request)] = unruled(&dates.csr, "young", &json!({}));
+    let intermediate = dates.pki.certify(&path, request).await;
+    assert_eq!(relative(&intermediate.certificate).1, years);
+    let said = intermediate.answer.warnings();
+    assert!(said.contains("the default of authorities makes it 87600h") && said.contains("truncated"), "{said}");
+    dates.pki.stop().await;
+}
+
 /// The endpoints without a role's rules: their requests, and the issuer by path.
 fn unruled(csr: &str, issuer: &str, request: &Value) -> [(String, Value); 2] {
     let verbatim = with(request, json!({ "csr": csr }));
@@ -285,9 +303,10 @@ async fn vector_16_4_t18_t20_t23_to_t25_on_sign_verbatim_and_sign_intermediate()
     refuses("always_enforce_err", flag(true), beyond).await;
     refuses("err", flag(true), beyond).await;
     assert_eq!(gives("truncate", flag(true)).await, (-30, 10, true));
-    assert_eq!(gives("permit", flag(true)).await, (-30, 768 * HOUR, false));
+    let beyond_it = json!({ "enforce_leaf_not_after_behavior": true, "ttl": "768h" });
+    assert_eq!(gives("permit", beyond_it).await, (-30, 768 * HOUR, false));
     // The start is the one that was asked for; it does not move the end.
-    assert_eq!(gives("root", json!({ "not_before": at(-HOUR) })).await, (-HOUR, 768 * HOUR, false));
+    assert_eq!(gives("root", json!({ "not_before": at(-HOUR), "ttl": "768h" })).await, (-HOUR, 768 * HOUR, false));
     let both = json!({ "not_before": at(2 * HOUR), "not_after": at(HOUR) });
     refuses("root", both, "not_before: must be before not_after").await;
     let twice = json!({ "ttl": "1h", "not_after": at(HOUR) });
