@@ -3,13 +3,16 @@
 //!
 //! A passive checkpoint blocks nobody, but under steady writes it never catches the end of the log,
 //! and the log can only start over when all of it is moved. So beyond a second limit the rest, short
-//! by then, is moved while the writer waits.
+//! by then, is moved while the writer waits. What was moved before is synced as soon as it is moved, while nobody
+//! waits, so that the sync which ends the log has little left to write.
 //!
 //! SQLite counts what a passive checkpoint moved as moved before it is synced; the sync comes with the
 //! end of the log. When that sync fails, a second attempt would move and sync the rest only, and the
 //! log would start over while the disk may lack what was moved before. So a failed sync halts this
 //! thread; the writer opens everything again, which makes SQLite count from nothing, and lets it go on.
 
+use std::fmt;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,8 +30,8 @@ use crate::storage::file_hold::FileHold;
 const TICK: Duration = Duration::from_millis(200);
 /// How long the short rest may wait for readers and hold back the writer.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// 64 MiB in pages of 4 KiB.
-const PASSIVE_PAGES: i64 = 16 * 1024;
+/// 16 MiB in pages of 4 KiB: what the disk has to write at once while commits want it too.
+const PASSIVE_PAGES: i64 = 4 * 1024;
 /// 256 MiB.
 const FULL_PAGES: i64 = 64 * 1024;
 /// As the RSA key generators: work that may wait.
@@ -42,20 +45,23 @@ pub(super) struct Checkpointer {
 }
 
 impl Checkpointer {
-    pub(super) fn start(path: PathBuf, file: FileHold) -> Result<Self> {
+    /// `database` is the database's file, which whoever opened it keeps open as long as any connection: closing it would
+    /// take SQLite's locks on it away (`fcntl(2)`).
+    pub(super) fn start(path: PathBuf, database: Arc<File>, file: FileHold) -> Result<Self> {
         let (alive, ended) = channel::<()>();
         let halted = Arc::new(AtomicBool::new(false));
         let halt = halted.clone();
         let body = move || {
             // Without the right to lower its priority it works at the usual one.
             let _ = rustix::process::setpriority_process(None, NICE);
-            let (mut db, mut failing) = (None, false);
+            let mut log = Mover { path, database, db: None };
+            let mut failing = false;
             while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
                 if halt.load(Ordering::Acquire) {
                     continue;
                 }
                 // While somebody copies the file the log only grows.
-                let moved = file.unless_held(|| tick(&path, &mut db));
+                let moved = file.unless_held(|| log.tick());
                 if let Some(Ok(_)) = moved
                     && std::mem::take(&mut failing)
                 {
@@ -66,8 +72,8 @@ impl Checkpointer {
                         tracing::warn!(%error, "checkpoint failed; the log keeps growing until one succeeds");
                     }
                     // Closed before anyone hears of the halt: the log is read anew when nobody has it open.
-                    db = None;
-                    halt.store(is_failed_sync(&error), Ordering::Release);
+                    log.db = None;
+                    halt.store(matches!(error, Failure::Sync(_)), Ordering::Release);
                 }
             }
         };
@@ -114,24 +120,61 @@ impl Drop for Checkpointer {
     }
 }
 
-fn tick(path: &Path, db: &mut Option<Connection>) -> rusqlite::Result<()> {
-    // The log is never made shorter than what is in it, so its size rules out most ticks for free.
-    let size = std::fs::metadata(log::path_of(path)).map_or(0, |m| m.len());
-    if size < PASSIVE_PAGES as u64 * 4096 {
-        return Ok(());
+/// Why the log was not moved.
+#[derive(Debug)]
+enum Failure {
+    /// The disk may lack what counts as moved.
+    Sync(String),
+    Other(rusqlite::Error),
+}
+
+impl From<rusqlite::Error> for Failure {
+    fn from(error: rusqlite::Error) -> Self {
+        let code = error.sqlite_error().map(|e| e.extended_code);
+        match code {
+            Some(ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC) => Self::Sync(error.to_string()),
+            _ => Self::Other(error),
+        }
     }
-    let db = match db {
-        Some(db) => db,
-        None => db.insert(connect(path)?),
-    };
-    let waiting = checkpoint(db, "NOOP")?;
-    if waiting >= PASSIVE_PAGES {
-        checkpoint(db, "PASSIVE")?;
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sync(text) => f.write_str(text),
+            Self::Other(error) => error.fmt(f),
+        }
     }
-    if in_log(db)? >= FULL_PAGES {
-        checkpoint(db, "FULL")?;
+}
+
+/// What moves the log.
+struct Mover {
+    path: PathBuf,
+    database: Arc<File>,
+    /// Opened when there is something to move.
+    db: Option<Connection>,
+}
+
+impl Mover {
+    fn tick(&mut self) -> Result<(), Failure> {
+        // The log is never made shorter than what is in it, so its size rules out most ticks for free.
+        let size = std::fs::metadata(log::path_of(&self.path)).map_or(0, |m| m.len());
+        if size < PASSIVE_PAGES as u64 * 4096 {
+            return Ok(());
+        }
+        let db = match &self.db {
+            Some(db) => db,
+            None => self.db.insert(connect(&self.path)?),
+        };
+        if checkpoint(db, "NOOP")? >= PASSIVE_PAGES {
+            checkpoint(db, "PASSIVE")?;
+            self.database.sync_data().map_err(|error| Failure::Sync(error.to_string()))?;
+        }
+        if in_log(db)? >= FULL_PAGES {
+            checkpoint(db, "FULL")?;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
@@ -140,11 +183,6 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     db.execute_batch("PRAGMA synchronous = FULL")?;
     keep_log_on_close(&db, true)?;
     Ok(db)
-}
-
-fn is_failed_sync(error: &rusqlite::Error) -> bool {
-    let code = error.sqlite_error().map(|e| e.extended_code);
-    matches!(code, Some(ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC))
 }
 
 /// Runs a checkpoint; returns how many pages of the log are not yet in the database file.
@@ -187,10 +225,11 @@ mod tests {
                 writer.execute("INSERT INTO t VALUES (randomblob(1048576))", []).unwrap();
             }
         };
-        let mut db = None;
+        let database = Arc::new(File::open(&path).unwrap());
+        let mut mover = Mover { path: path.clone(), database, db: None };
         grow(70);
-        tick(&path, &mut db).unwrap();
-        assert_eq!(checkpoint(db.as_ref().unwrap(), "NOOP").unwrap(), 0);
+        mover.tick().unwrap();
+        assert_eq!(checkpoint(mover.db.as_ref().unwrap(), "NOOP").unwrap(), 0);
         let size = || std::fs::metadata(log::path_of(&path)).unwrap().len();
         let before = size();
         grow(60);

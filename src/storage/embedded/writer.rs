@@ -28,6 +28,8 @@ pub(crate) struct Writer {
     path: PathBuf,
     readers: Pool,
     checkpoints: Checkpointer,
+    /// The database's own file, for the checkpoints.
+    file: Arc<File>,
     lock: Arc<File>,
     dropped_mounts: bool,
 }
@@ -36,8 +38,10 @@ impl Writer {
     pub(super) fn new(db: Connection, path: PathBuf, lock: Arc<File>, readers: Pool) -> Result<Self> {
         let dropped_mounts = mounts::any_dropped(&db).map_err(failed)?;
         tidy::free(&db).map_err(failed)?;
-        let checkpoints = Checkpointer::start(path.clone(), readers.file_hold().clone())?;
-        Ok(Self { db: Some(db), path, readers, checkpoints, lock, dropped_mounts })
+        let file = File::open(&path).map_err(|e| Error::unavailable("storage: the database cannot be opened", e))?;
+        let file = Arc::new(file);
+        let checkpoints = Checkpointer::start(path.clone(), Arc::clone(&file), readers.file_hold().clone())?;
+        Ok(Self { db: Some(db), path, readers, checkpoints, file, lock, dropped_mounts })
     }
 
     /// Closes every connection and opens them again, so that SQLite reads the log from its beginning
@@ -171,7 +175,7 @@ impl Backend for Writer {
 
     fn close(self) -> BoxFuture<'static, Result<()>> {
         async move {
-            let Self { db, checkpoints, lock, .. } = self;
+            let Self { db, checkpoints, file, lock, .. } = self;
             let halted = checkpoints.end();
             let Some(db) = db else {
                 return Err(Error::new(Kind::Unavailable, "storage: the database is not open"));
@@ -184,6 +188,8 @@ impl Backend for Writer {
                     .map_err(|e| Error::unavailable("storage: the last checkpoint failed", e))
             };
             let closed = db.close().map_err(|(_, e)| Error::unavailable("storage: the database does not close", e));
+            // After the connection: closing it takes SQLite's locks away.
+            drop(file);
             drop(lock);
             result.and(closed)
         }
