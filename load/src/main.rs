@@ -23,6 +23,7 @@ mod limits;
 mod login;
 mod managed;
 mod module;
+mod nodes;
 mod ocsp;
 mod order;
 mod oversize;
@@ -88,6 +89,9 @@ pub(crate) enum Scenario {
     /// `auth/jwt/login` with a token that is signed with RS256: CPU per login, held against what verifying the
     /// signature alone costs and 45 µs.
     Login,
+    /// `pki/issue` on one node and on two nodes of one PostgreSQL in turn: CPU per certificate, the database's included,
+    /// held to 1.1 times that of one. Needs `--server` and `--postgres`.
+    Nodes,
     /// The projects API at a million projects and workspaces (`--preload` says another number): lists, show and
     /// moves, each held against 20 ms, by 16 clients unless `--clients` says another number. Needs `--server`
     /// and `--postgres`.
@@ -349,6 +353,7 @@ async fn run(args: Args) -> Result<(), String> {
         Scenario::SignManaged => managed::run(&args).await,
         Scenario::Oversize => oversize::run(&args).await,
         Scenario::Login => login::run(&args).await,
+        Scenario::Nodes => nodes::run(&args).await,
         Scenario::Projects => projects::run(&args).await,
         Scenario::Preload => preload(&args).await,
         Scenario::Ocsp => ocsp(&args).await,

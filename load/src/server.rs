@@ -17,6 +17,8 @@ use crate::proc;
 
 /// The mount that `dev` makes.
 pub(crate) const MOUNT: &str = "pki";
+/// The folder of a server's own data, below that of the run.
+const NODE: &str = "signet";
 /// Longest time for a process of ours to end in good order.
 const STOP: Duration = Duration::from_secs(60);
 
@@ -112,7 +114,7 @@ impl Started {
         binary: &Path,
         data_dir: &Path,
         postgres: Option<&Path>,
-        Extras { arguments, rsa_stock }: Extras<'_>,
+        extras: Extras<'_>,
     ) -> Result<Self, String> {
         // The user who runs PostgreSQL must come through; the folders in it are closed.
         let made = DirBuilder::new().recursive(true).mode(0o755).create(data_dir);
@@ -120,12 +122,38 @@ impl Started {
             .and_then(|()| data_dir.canonicalize())
             .map_err(|e| format!("the data folder {}: {e}", data_dir.display()))?;
         let cluster = postgres.map(|programs| Cluster::start(programs, &folder.join("postgres"))).transpose()?;
+        let url = cluster.as_ref().map(Cluster::url);
+        let node = Self::node(binary, &folder.join(NODE), url.as_deref(), extras)?;
+        Ok(Self { cluster, ..node })
+    }
+
+    /// Starts another node on the cluster of this one, which has its data below `data_dir`.
+    pub(crate) fn another(&self, binary: &Path, data_dir: &Path) -> Result<Self, String> {
+        let url = self.cluster.as_ref().ok_or("another node needs a PostgreSQL cluster")?.url();
+        let folder = data_dir.join(format!("{NODE}-2"));
+        let key = |folder: &Path| folder.join("seal.key");
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&folder)
+            .and_then(|()| std::fs::copy(key(&data_dir.join(NODE)), key(&folder)))
+            .map_err(|e| format!("the data folder {}: {e}", folder.display()))?;
+        Self::node(binary, &folder, Some(&url), Extras::default())
+    }
+
+    /// Starts a server on a store that is there, the embedded one where no database is named.
+    fn node(
+        binary: &Path,
+        folder: &Path,
+        database: Option<&str>,
+        Extras { arguments, rsa_stock }: Extras<'_>,
+    ) -> Result<Self, String> {
         let token = "load-generator-root".to_owned();
         let mut command = Command::new(binary);
         command.args(["dev", "--listen", "127.0.0.1:0", "--root-token", &token, "--data-dir"]);
-        command.arg(folder.join("signet")).args(arguments);
-        if let Some(cluster) = &cluster {
-            command.args(["--database-url", &cluster.url()]);
+        command.arg(folder).args(arguments);
+        if let Some(url) = database {
+            command.args(["--database-url", url]);
         }
         command.env_remove("SIGNET_DATABASE_URL").stdout(Stdio::piped());
         for (size, keys) in [("2048", rsa_stock), ("3072", 0), ("4096", 0)] {
@@ -145,7 +173,7 @@ impl Started {
         // The rest of its output is read, so that it never blocks on a full pipe.
         std::thread::spawn(move || lines.for_each(drop));
         let peer = Peer::new(&addr, OWN_HEADER, None)?;
-        Ok(Self { process, cluster, began, listening, peer, token })
+        Ok(Self { process, cluster: None, began, listening, peer, token })
     }
 
     /// Asks for the first CRL; to be called right after the start.

@@ -63,6 +63,13 @@ pub trait RemoteSigner: Send + Sync {
     /// `Invalid`, saying why, when the key does not sign with the algorithm.
     fn wants(&self, algorithm: SignatureAlgorithm) -> Result<Wants>;
 
+    /// That one signature more would find a place at this moment: whoever would be refused at the end of some work is
+    /// refused before it. Like [`RemoteSigner::wants`] it asks no device.
+    ///
+    /// # Errors
+    /// `Busy` when it would not.
+    fn require_room(&self) -> Result<()>;
+
     /// Signs; gives the signature in the form of X.509, ECDSA as DER, once it verifies under
     /// [`RemoteSigner::public`]. Dropping the future takes back what has not begun. Needs a tokio runtime with a
     /// timer.

@@ -202,6 +202,10 @@ mod tests {
             Ok(self.wants)
         }
 
+        fn require_room(&self) -> Result<()> {
+            Ok(())
+        }
+
         fn sign(&self, algorithm: SignatureAlgorithm, input: Input) -> BoxFuture<'static, Result<Verified>> {
             let (answer, key) = ((self.answer)(&self.key, algorithm, &input), Arc::clone(&self.key));
             async move { Verified::new(key.public(), algorithm, &input, answer.await?) }.boxed()

@@ -152,17 +152,28 @@ impl Line {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
+    /// That a job would be taken in at this moment.
+    pub(super) fn require_room(&self) -> Result<()> {
+        let state = self.lock();
+        if state.waiting.len() >= self.limits.queue && !state.has_void() { Err(self.full()) } else { Ok(()) }
+    }
+
+    fn full(&self) -> Error {
+        let text = format!("managed key {:?}: too many signatures wait for it, try again shortly", self.name);
+        Error::new(Kind::Busy, text)
+    }
+
     /// Takes a job in, and starts a place for it where nobody is idle and one is left.
     pub(super) fn push(self: &Arc<Self>, job: Job) -> Result<()> {
         let mut state = self.lock();
         if state.closed {
             return Err(stopped(&self.name));
         }
-        let void = if state.waiting.len() >= self.limits.queue { state.drop_void() } else { Vec::new() };
-        if state.waiting.len() >= self.limits.queue {
-            let text = format!("managed key {:?}: too many signatures wait for it, try again shortly", self.name);
-            return Err(Error::new(Kind::Busy, text));
+        let full = state.waiting.len() >= self.limits.queue;
+        if full && !state.has_void() {
+            return Err(self.full());
         }
+        let void = if full { state.drop_void() } else { Vec::new() };
         state.waiting.push_back(job);
         let hires = state.hires();
         let calls = !hires && state.calls();
@@ -359,6 +370,12 @@ impl State {
     /// Whether a place without work has nothing to stay for.
     fn is_over(&self) -> bool {
         self.closed || self.places > self.max_parallel
+    }
+
+    /// Whether somebody waits no more.
+    fn has_void(&self) -> bool {
+        let now = Instant::now();
+        self.waiting.iter().any(|job| job.is_void(now))
     }
 
     fn drop_void(&mut self) -> Vec<Job> {

@@ -42,6 +42,11 @@ impl RemoteSigner for Signer {
         self.link.line().backend().wants(self.key.kind(), algorithm)
     }
 
+    fn require_room(&self) -> Result<()> {
+        let line = self.link.line();
+        line.require_room().inspect_err(|error| line.meter().failed(error.kind()))
+    }
+
     fn sign(&self, algorithm: SignatureAlgorithm, input: Input) -> BoxFuture<'static, Result<Verified>> {
         let fits = self.wants(algorithm).and_then(|wants| check(wants, algorithm, &input));
         let (link, key) = (self.link.clone(), Arc::clone(&self.key));

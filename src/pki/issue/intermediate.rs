@@ -14,7 +14,7 @@ use super::csr;
 use super::issued::Issued;
 use super::release::{Draft, Record, SubjectKeyId};
 use super::request::{AuthorityNames, IntermediateRequest, Origin};
-use super::signer::{below, signer, usable_key};
+use super::signer::{below, require_room, signer, usable_key};
 use super::stages::Stages;
 use super::verbatim;
 use crate::error::{Error, Result, Warnings};
@@ -46,6 +46,7 @@ pub async fn sign(
     stages: Stages,
 ) -> Result<Issued> {
     let started = Instant::now();
+    require_room(&view, origin.issuer_or("default"), &*tools.signers)?;
     let csr = &request.csr;
     csr::verify(csr)?;
     let signer = signer(&view, origin.issuer_or("default"))?;

@@ -11,7 +11,7 @@ use super::csr::check_key;
 use super::issued::Issued;
 use super::release::{Draft, Record, SubjectKeyId};
 use super::request::{IssueRequest, Origin, SignRequest};
-use super::signer::{role, signer, usable_key};
+use super::signer::{require_room, role, signer, usable_key};
 use super::stages::Stages;
 use crate::clock::Time;
 use crate::error::{Error, Result, Warnings};
@@ -49,6 +49,7 @@ pub async fn issue(
     let entry = role(&view, &request.role)?;
     let record = Record::of(&origin, Some((&request.role, &entry.role)), request.metadata.as_deref())?;
     record.require_room(&tools)?;
+    require_room(&view, origin.issuer_or(&entry.role.issuer_ref), &*tools.signers)?;
     let mut warnings = Warnings::default();
     let spec = key_spec(&entry.role, &request.key, &mut warnings)?;
     let signer = signer(&view, origin.issuer_or(&entry.role.issuer_ref))?;
@@ -81,6 +82,7 @@ pub async fn sign(
     let entry = role(&view, &request.role)?;
     let record = Record::of(&origin, Some((&request.role, &entry.role)), request.metadata.as_deref())?;
     record.require_room(&tools)?;
+    require_room(&view, origin.issuer_or(&entry.role.issuer_ref), &*tools.signers)?;
     let csr = &request.csr;
     check_key(&entry.role, csr.key.kind())?;
     weak_key::refuse("csr", &csr.key)?;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::clock::Time;
 use crate::error::{Error, Result};
+use crate::keys::Signers;
 use crate::pki::mount::issuer::Key;
 use crate::pki::mount::profile::RoleEntry;
 use crate::pki::mount::signer::Signer;
@@ -24,6 +25,19 @@ pub(crate) fn signer(view: &View, reference: &str) -> Result<Arc<Signer>> {
             "issuer_ref: issuer not found".to_owned()
         })
     })
+}
+
+/// That whoever signs for the issuer that a request selects would take one signature more: before anything is checked or
+/// made for what would be refused in the end. A flood of requests for a slow device costs the other mounts little so.
+///
+/// # Errors
+/// `Busy` when it would not; those of [`Signers::signer`].
+pub(crate) fn require_room(view: &View, reference: &str, signers: &dyn Signers) -> Result<()> {
+    let key = view.signer(reference).and_then(|signer| signer.key.as_ref());
+    match key.and_then(|key| key.signing.managed()) {
+        Some(key) => signers.signer(key)?.require_room(),
+        None => Ok(()),
+    }
 }
 
 /// The key of an issuer that may sign certificates now: it is here, its usage allows it, and its

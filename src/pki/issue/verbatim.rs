@@ -12,7 +12,7 @@ use super::csr;
 use super::issued::Issued;
 use super::release::{Draft, Record, SubjectKeyId};
 use super::request::{Origin, VerbatimRequest};
-use super::signer::{role, signer, usable_key};
+use super::signer::{require_room, role, signer, usable_key};
 use super::stages::Stages;
 use crate::error::{Error, Result, Warnings};
 use crate::pki::check::names::MAX_ALL_BYTES;
@@ -51,6 +51,7 @@ pub async fn sign(
     };
     let named = request.role.as_deref().map(|name| (name, &role));
     let record = Record::of(&origin, named, request.metadata.as_deref())?;
+    require_room(&view, origin.issuer_or(&role.issuer_ref), &*tools.signers)?;
     let csr = &request.csr;
     csr::verify(csr)?;
     refuse_authority(csr)?;

@@ -18,10 +18,12 @@ use signet::keys::{
 };
 use signet::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use signet::x509::ocsp::IdHash;
+use signet::x509::pem;
 
 use super::device::REFUSAL;
 use super::{accepted, issued, text, until};
 use crate::support::App;
+use crate::v1::pki::foreign::csr;
 use crate::v1::pki::mount::{FAR, Pki, parse};
 use crate::v1::pki::ocsp::{cert_id, request};
 
@@ -126,6 +128,13 @@ async fn with_limits(max_parallel: usize, time: Duration, limits: Limits) -> (Ar
     (backend, actor, pki)
 }
 
+/// A certificate request that its key did not sign.
+fn with_wrong_signature() -> String {
+    let (label, mut der) = pem::first(&csr("ec-256", "/CN=a.test", "")).unwrap().unwrap();
+    *der.last_mut().unwrap() ^= 1;
+    pem::encode(&label, &der)
+}
+
 #[actix_web::test]
 async fn vector_16_7_h41_fifty_certificates_at_a_time_are_signed_one_after_the_other() {
     let (backend, actor, pki) = with_root(1, CALL).await;
@@ -203,10 +212,19 @@ async fn a_flood_that_fills_the_line_is_answered_busy_at_once_and_stores_nothing
         accepted(client.post("well/root/generate/internal", root).await);
         accepted(client.post("well/roles/r", json!({ "allow_any_name": true, "key_type": "ec" })).await);
         let certs = pki.list("certs").await.len();
+        let request = with_wrong_signature();
+        let unsound = async || {
+            let body = json!({ "csr": request, "common_name": "a.test" });
+            let paths = ["pki/sign/r", "pki/sign-verbatim", "pki/sign-verbatim/r", "pki/root/sign-intermediate"];
+            join_all(paths.map(|path| client.post(path, body.clone()))).await
+        };
         // Nobody leaves the device before all that do not fit were refused.
         backend.together.store(usize::MAX, Ordering::SeqCst);
         let refused = AtomicUsize::new(0);
-        let flood = join_all((0..ASKED).map(|_| async {
+        // The places fill one after the other: who comes while their threads begin may find the line full.
+        let (backend, refused) = (&backend, &refused);
+        let flood = join_all((0..ASKED).map(|n| async move {
+            until(|| backend.running.load(Ordering::SeqCst) >= n.min(max_parallel)).await;
             let answer = client.post("pki/issue/r", json!({ "common_name": "a.test" })).await;
             refused.fetch_add(usize::from(answer.status == 503), Ordering::SeqCst);
             answer
@@ -214,6 +232,11 @@ async fn a_flood_that_fills_the_line_is_answered_busy_at_once_and_stores_nothing
         let meanwhile = async {
             until(|| refused.load(Ordering::SeqCst) == ASKED - LINE - max_parallel).await;
             issued(client, "well").await;
+            // Nothing is done for whom there is no room: no request is looked at.
+            for answer in unsound().await {
+                assert_eq!(answer.status, 503, "{}", answer.text);
+                assert!(answer.error().contains("too many signatures wait for it"), "{}", answer.text);
+            }
             backend.together.store(0, Ordering::SeqCst);
         };
         let (answers, ()) = tokio::join!(flood, meanwhile);
@@ -225,6 +248,9 @@ async fn a_flood_that_fills_the_line_is_answered_busy_at_once_and_stores_nothing
         assert_eq!(done.len(), LINE + max_parallel);
         done.into_iter().for_each(|answer| drop(accepted(answer)));
         assert_eq!(pki.list("certs").await.len(), certs + LINE + max_parallel);
+        for answer in unsound().await {
+            assert!(answer.error().contains("request signature invalid"), "{}", answer.text);
+        }
         assert_eq!(backend.peak.load(Ordering::SeqCst), max_parallel);
         pki.stop().await;
         actor.stop(Duration::from_secs(5)).await;

@@ -253,6 +253,10 @@ impl RemoteSigner for Signer {
         Ok(if algorithm.hash().is_some() { Wants::Digest } else { Wants::Message })
     }
 
+    fn require_room(&self) -> Result<()> {
+        Ok(())
+    }
+
     fn sign(&self, algorithm: SignatureAlgorithm, input: Input) -> BoxFuture<'static, Result<Verified>> {
         let (pair, mode) = (Arc::clone(&self.kept.pair), self.mode.clone());
         let (public, asked) = (self.kept.public.clone(), input.clone());

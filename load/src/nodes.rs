@@ -1,0 +1,125 @@
+//! What a second node on the same PostgreSQL costs: the scenario `nodes`.
+//!
+//! One node issues, then both with half of the clients each, in turn and several times. CPU time is that of the nodes and
+//! of the database together, so what nodes do for each other is in it.
+
+use serde_json::json;
+
+use crate::drive::{Figures, Place, Watched};
+use crate::environment::environment;
+use crate::html::{Page, Run};
+use crate::report::median;
+use crate::scenario::{self, Plan};
+use crate::server::Started;
+use crate::{Args, Scenario, report};
+
+/// Turns of one node and of both, and the shortest in seconds.
+const TURNS: u64 = 3;
+const SHORTEST_TURN: u64 = 3;
+/// What a certificate may cost on two nodes, by what it costs on one.
+const MOST: f64 = 1.1;
+
+/// A node, and the token that asks it.
+struct Node {
+    started: Started,
+    token: String,
+}
+
+/// A turn: what each node did, and what a certificate cost.
+struct Turn {
+    figures: Vec<Figures>,
+    cost_us: f64,
+}
+
+/// Runs it and prints the verdict; an error when two nodes cost more than they may.
+pub(crate) async fn run(args: &Args) -> Result<(), String> {
+    let (Some(binary), Some(programs)) = (&args.server, &args.postgres) else {
+        return Err("nodes: needs --server and --postgres".to_owned());
+    };
+    let seconds = (args.seconds / (2 * TURNS)).max(SHORTEST_TURN);
+    let plan = Plan { scenario: Scenario::Issue, seconds, requests: u64::MAX, ..args.plan(Vec::new()) };
+    // Dropped in the reverse order: the database belongs to the first one.
+    let first = node(Started::new(binary, &args.data_dir, Some(programs))?, &plan).await?;
+    let second = node(first.started.another(binary, &args.data_dir)?, &plan).await?;
+    let (mut alone, mut together) = (Vec::new(), Vec::new());
+    for _ in 0..TURNS {
+        alone.push(turn(&plan, &first, None).await?);
+        together.push(turn(&plan, &first, Some(&second)).await?);
+    }
+    let cost = |turns: &[Turn]| median(turns.iter().map(|turn| turn.cost_us).collect()).unwrap_or(f64::NAN);
+    let (one, two) = (cost(&alone), cost(&together));
+    let holds = two <= MOST * one;
+    println!("issue on {}, {} clients, {TURNS} turns of {seconds} s each", first.started.store()?, plan.clients);
+    for (name, turns, cost) in [("one node", &alone, one), ("two nodes", &together, two)] {
+        let rate = median(turns.iter().map(Turn::rate).collect()).unwrap_or(f64::NAN);
+        println!("  {name:<10} {cost:7.1} µs of CPU per certificate, the database's included, {rate:.0} per second");
+    }
+    let verdict = if holds { "held" } else { "missed" };
+    println!("  two by one {:.3}, at most {MOST}: {verdict}", two / one);
+    let json = json!({
+        "one_node_us": one, "two_nodes_us": two, "at_most": MOST, "held": holds,
+        "one_node": alone.iter().map(Turn::json).collect::<Vec<_>>(),
+        "two_nodes": together.iter().map(Turn::json).collect::<Vec<_>>(),
+    });
+    args.outputs.write(&json, || Page {
+        title: "nodes".to_owned(),
+        facts: [environment(), report::plan_facts(&plan)].concat(),
+        tables: Vec::new(),
+        runs: together
+            .iter()
+            .flat_map(|turn| &turn.figures)
+            .map(|figures| Run { title: "one of two nodes".to_owned(), figures })
+            .collect(),
+        columns: 2,
+    })?;
+    if holds { Ok(()) } else { Err("a certificate on two nodes costs more than it may".to_owned()) }
+}
+
+/// A node with what its clients need.
+async fn node(started: Started, plan: &Plan) -> Result<Node, String> {
+    scenario::make_mount(&started.place()).await?;
+    let token = scenario::prepare(plan, &started.place()).await?;
+    Ok(Node { started, token })
+}
+
+/// All clients at the first node, which has the database, or half of them at each.
+async fn turn(plan: &Plan, first: &Node, second: Option<&Node>) -> Result<Turn, String> {
+    first.started.settle()?;
+    let nodes = 1 + usize::from(second.is_some());
+    let plan = Plan { prepared: true, quiet: true, clients: plan.clients / nodes, ..plan.clone() };
+    let postgres = Watched { server: None, ..first.started.watched() };
+    let before = postgres.read();
+    let run = async |node: &Node| {
+        let place = Place { token: &node.token, ..node.started.place() };
+        let watched = Watched { server: Some(node.started.pid()), postgres: None };
+        let figures = scenario::run(&plan, &place, watched).await?;
+        figures.outcome().map(|()| figures)
+    };
+    let figures = match second {
+        None => vec![run(first).await?],
+        Some(second) => <[Figures; 2]>::from(tokio::try_join!(run(first), run(second))?).into(),
+    };
+    let of_database = postgres.read().since(before).postgres.ok_or("the database's CPU time is not known")?;
+    let cpu: Option<f64> = figures.iter().map(|figures| figures.cpu.server).sum();
+    let cpu = cpu.ok_or("the CPU time of a node is not known")? + of_database;
+    let answered: u64 = figures.iter().flat_map(|figures| &figures.classes).map(|class| class.count()).sum();
+    Ok(Turn { figures, cost_us: cpu * 1e6 / answered as f64 })
+}
+
+impl Turn {
+    /// Certificates per second.
+    fn rate(&self) -> f64 {
+        let rate = |figures: &Figures| {
+            figures.classes.iter().map(|class| class.count()).sum::<u64>() as f64 / figures.elapsed.as_secs_f64()
+        };
+        self.figures.iter().map(rate).sum()
+    }
+
+    fn json(&self) -> serde_json::Value {
+        json!({
+            "cpu_us_per_certificate": self.cost_us,
+            "per_second": self.rate(),
+            "nodes": self.figures.iter().map(Figures::json).collect::<Vec<_>>(),
+        })
+    }
+}
