@@ -198,6 +198,7 @@ macro_rules! contract {
             auth::revoking_removes_all_descendants_of_a_10000_deep_chain,
             auth::a_child_of_a_token_that_is_gone_is_refused,
             auth::sweeping_removes_ended_tokens_with_their_descendants,
+            auth::sweeping_removes_ended_tokens_of_every_mount,
             auth::the_tokens_of_a_dropped_mount_are_gone_at_once,
             auth::system_documents_are_listed_by_kind,
             secret_ids::a_secret_id_is_found_by_hash_and_accessor_of_its_role,

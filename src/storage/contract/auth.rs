@@ -132,6 +132,28 @@ pub(super) async fn sweeping_removes_ended_tokens_with_their_descendants(fixture
     assert!(w.auth.token(hash(4)).await.unwrap().is_some() && w.auth.token(hash(200)).await.unwrap().is_some());
 }
 
+pub(super) async fn sweeping_removes_ended_tokens_of_every_mount(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let methods = [MountId::random(), MountId::random()];
+    w.auth.commit(methods.map(AuthWrite::MountCreate).into()).await.unwrap();
+    let mounts = [None, Some(methods[0]), Some(methods[1])];
+    for (n, mount) in (1..).zip(mounts) {
+        for (n, seconds) in [(n, 10), (10 + n, 20)] {
+            let expires_at = Some(now() + Duration::from_secs(seconds));
+            insert(&w, TokenRow { expires_at, mount, ..token(n, None) }).await;
+        }
+        insert(&w, TokenRow { expires_at: None, mount, ..token(20 + n, None) }).await;
+    }
+    let at = |seconds| now() + Duration::from_secs(seconds);
+    assert_eq!(w.auth.sweep_tokens(at(10), 2).await.unwrap(), 2, "no more than asked for");
+    assert_eq!(w.auth.sweep_tokens(at(10), 2).await.unwrap(), 1);
+    assert_eq!(w.auth.sweep_tokens(at(19), 10).await.unwrap(), 0);
+    assert_eq!(w.auth.sweep_tokens(at(20), 10).await.unwrap(), 3);
+    for n in 21..24 {
+        assert!(w.auth.token(hash(n)).await.unwrap().is_some(), "without an end: {n}");
+    }
+}
+
 pub(super) async fn the_tokens_of_a_dropped_mount_are_gone_at_once(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     let method = MountId::random();

@@ -26,6 +26,7 @@ const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../../migrations/sqlite/0009_answered_requests.sql"),
     },
     Migration { name: "0010_data_keys", sql: include_str!("../../../migrations/sqlite/0010_data_keys.sql") },
+    Migration { name: "0011_token_ends", sql: include_str!("../../../migrations/sqlite/0011_token_ends.sql") },
 ];
 
 /// That a database is a store, and no newer than this program.

@@ -13,7 +13,9 @@ use crate::storage::statements::{conflict, tokens as sql};
 const EXISTS: &str = "SELECT 1 FROM token WHERE hash = $1";
 const DELETE_CHILDREN: &str = "DELETE FROM token WHERE parent = $1 RETURNING hash";
 const USED_UP: &str = "SELECT hash FROM token WHERE uses = 0 LIMIT $1";
-const ENDED: &str = "SELECT hash FROM token WHERE expires_at_micros <= $1 ORDER BY expires_at_micros LIMIT $2";
+/// Mount by mount, and those of none, as their one index has them; what is of a mount that was dropped goes with it.
+const ENDED: &str = "SELECT token.hash FROM (SELECT id FROM mount UNION ALL SELECT NULL) m
+    CROSS JOIN token ON token.mount IS m.id AND token.expires_at_micros <= $1 LIMIT $2";
 
 pub(super) fn insert(db: &Connection, row: &TokenRow) -> Result<(), Failure> {
     // A child made while its parent was being revoked would live on without one.
@@ -135,4 +137,24 @@ fn read(row: &Row<'_>) -> rusqlite::Result<TokenRow> {
         mount: row.get::<_, Option<i64>>(6)?.map(MountId),
         entity: row.get(7)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ends_is_found_by_one_index_by_its_time_and_by_its_mount() {
+        let mut db = Connection::open_in_memory().unwrap();
+        super::super::schema::migrate(&mut db).unwrap();
+        for (sql, steps) in [
+            (ENDED, "SEARCH token USING INDEX token_mount_end (mount=? AND expires_at_micros<?)"),
+            (sql::SOME_OF_MOUNT, "SEARCH token USING INDEX token_mount_end (mount=?)"),
+        ] {
+            let mut statement = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+            let plan = statement.query_map(params![1, 1], |row| row.get::<_, String>(3)).unwrap();
+            let plan: Vec<_> = plan.map(Result::unwrap).collect();
+            assert_eq!(plan.last().map(String::as_str), Some(steps), "{plan:?}");
+        }
+    }
 }
