@@ -1,5 +1,7 @@
 //! Random bytes and the identifiers made of them, all from the system's generator through aws-lc.
 
+use std::cell::RefCell;
+
 /// The digits of base 62, in the order of their octets.
 pub(crate) const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
@@ -16,6 +18,28 @@ pub fn bytes<const N: usize>() -> [u8; N] {
     let mut out = [0; N];
     fill(&mut out);
     out
+}
+
+/// `N` random bytes for what is no secret and need only be like nothing else: from a stock of this thread, because to
+/// ask the generator costs more than what it gives.
+pub fn unlike<const N: usize>() -> [u8; N] {
+    const STOCK: usize = 1024;
+    const { assert!(N <= STOCK) };
+    thread_local! {
+        /// Octets, and how many of them are left, at the beginning.
+        static LEFT: RefCell<([u8; STOCK], usize)> = const { RefCell::new(([0; STOCK], 0)) };
+    }
+    // A thread that ends has no stock any more.
+    let from_stock = LEFT.try_with(|stock| {
+        let (stock, left) = &mut *stock.borrow_mut();
+        if *left < N {
+            fill(stock);
+            *left = STOCK;
+        }
+        *left -= N;
+        std::array::from_fn(|at| stock[*left + at])
+    });
+    from_stock.unwrap_or_else(|_| bytes())
 }
 
 /// `len` uniform characters of `[0-9A-Za-z]` (5.95 bits each).
@@ -35,4 +59,20 @@ pub fn base62(len: usize) -> String {
 /// A random UUID, version 4, in its text form (RFC 9562).
 pub fn uuid() -> String {
     uuid::Builder::from_random_bytes(bytes()).into_uuid().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn what_is_of_the_stock_comes_once_however_much_is_taken_and_by_whichever_thread() {
+        let take = || (0..500).map(|_| unlike::<16>()).chain((0..50).map(|_| [0; 16].map(|_: u8| unlike::<1>()[0])));
+        let threads: Vec<_> = (0..2).map(|_| std::thread::spawn(move || take().collect::<Vec<_>>())).collect();
+        let all: Vec<_> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+        assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len());
+        assert_ne!(unlike::<1024>(), unlike::<1024>());
+    }
 }
