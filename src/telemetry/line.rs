@@ -96,7 +96,9 @@ impl<'a> Line<'a> {
 
     /// A value of our own making, which needs no escapes.
     pub(super) fn word(&mut self, key: &str, value: &str) {
-        self.display(key, format_args!("{value}"));
+        self.key(key);
+        let quote = if self.json { "\"" } else { "" };
+        self.to.extend([quote, value, quote]);
     }
 
     pub(super) fn display(&mut self, key: &str, value: std::fmt::Arguments<'_>) {
