@@ -1,12 +1,14 @@
 //! A device that writes lines: one thread, which alone touches what is written to.
 //!
-//! Whatever arrived during a write leaves with the next one, so the outcomes of one commit share a write. An entry is
-//! taken when the sink has taken every byte of it. Where a write has lasted longer than [`PATIENCE`] the device
-//! counts as hung: whoever waits is told so, and whoever comes is, until the write ends. What waits is bounded, and
-//! whoever does not fit waits for room.
+//! The thread is called when the turn of the worker that an entry came from is over: before that nobody there could go
+//! on with it, and what else the turn has to write goes along. Whatever arrived during a write leaves with the next one,
+//! so the outcomes of one commit share a write. An entry is taken when the sink has taken every byte of it. Where a
+//! write has lasted longer than [`PATIENCE`] the device counts as hung: whoever waits is told so, and whoever comes is,
+//! until the write ends. What waits is bounded, and whoever does not fit waits for room.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
@@ -25,12 +27,6 @@ use crate::telemetry;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Most bytes that wait to be written; one entry more than that fits.
 const MOST_WAITING: usize = 16 << 20;
-/// How long a write is put off for each entry of the last one when that had several: where more than five of them come
-/// in a millisecond they gather up to [`LONGEST_GATHER`], and where fewer come nobody waits for company. A write for
-/// each pair costs a busy server a fifth more CPU than one for ten.
-const GATHER: Duration = Duration::from_micros(200);
-/// The longest that a write is put off.
-const LONGEST_GATHER: Duration = Duration::from_millis(1);
 
 /// A device of the configuration.
 pub struct Writer {
@@ -54,6 +50,10 @@ struct Queue {
 struct State {
     lines: Vec<u8>,
     waiting: Vec<Waiting>,
+    /// Threads in whose turn something came, and which are to call for it.
+    calling: Vec<ThreadId>,
+    /// There is something whose turn is over.
+    called: bool,
     /// The thread waits for work.
     idle: bool,
     /// When the write that is under way began.
@@ -68,6 +68,21 @@ type Written = Result<(), Arc<io::Error>>;
 struct Waiting {
     since: Instant,
     reply: oneshot::Sender<Written>,
+}
+
+/// The first entry of a turn: when this is dropped the thread is called, once for all of them. Whoever leaves calls too.
+struct Turn<'q> {
+    queue: &'q Queue,
+    of: ThreadId,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut state = self.queue.lock();
+        state.calling.retain(|calling| *calling != self.of);
+        state.called = true;
+        self.queue.wake(state);
+    }
 }
 
 impl Writer {
@@ -85,7 +100,7 @@ impl Writer {
             counter
         };
         let (written, failed) = (count("written"), count("failed"));
-        let thread = std::thread::Builder::new().name("signet-audit".to_owned());
+        let thread = thread::Builder::new().name("signet-audit".to_owned());
         thread.spawn(move || run(&shared, sink, &name)).map_err(Error::internal)?;
         Ok(Arc::new(Self { form: settings.form(key), settings, queue, written, failed }))
     }
@@ -109,14 +124,18 @@ impl Writer {
     async fn write(&self, line: &[u8]) -> Result<()> {
         let failed = |text| Error::new(Kind::Unavailable, text);
         let end = tokio::time::Instant::now() + PATIENCE;
-        let reply = loop {
+        let (reply, turn) = loop {
             // Made before the look, so that no room made meanwhile is missed.
             let room = self.queue.room.notified();
             match self.queue.put(line)? {
-                Some(reply) => break reply,
+                Some(put) => break put,
                 None => tokio::time::timeout_at(end, room).await.map_err(|_| failed("too much waits to be written"))?,
             }
         };
+        if let Some(turn) = turn {
+            tokio::task::yield_now().await;
+            drop(turn);
+        }
         match tokio::time::timeout_at(end, reply).await {
             Ok(Ok(Ok(()))) => Ok(()),
             Ok(Ok(Err(why))) => Err(Error::unavailable("it cannot be written to", why)),
@@ -158,8 +177,17 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `None` when there is no room.
-    fn put(&self, line: &[u8]) -> Result<Option<oneshot::Receiver<Written>>> {
+    /// Lets go of the state; the thread, if it waits, looks at it.
+    fn wake(&self, mut state: MutexGuard<'_, State>) {
+        let wake = std::mem::take(&mut state.idle);
+        drop(state);
+        if wake {
+            self.work.notify_one();
+        }
+    }
+
+    /// `None` when there is no room. A turn that begins with this entry is to be ended soon.
+    fn put(&self, line: &[u8]) -> Result<Option<(oneshot::Receiver<Written>, Option<Turn<'_>>)>> {
         let mut state = self.lock();
         if state.writing.is_some_and(|begun| begun.elapsed() > PATIENCE) {
             return Err(Error::new(Kind::Unavailable, "it hangs"));
@@ -170,12 +198,13 @@ impl Queue {
         state.lines.extend_from_slice(line);
         let (reply, told) = oneshot::channel();
         state.waiting.push(Waiting { since: Instant::now(), reply });
-        let wake = std::mem::take(&mut state.idle);
-        drop(state);
-        if wake {
-            self.work.notify_one();
+        let of = thread::current().id();
+        let first = !state.calling.contains(&of);
+        if first {
+            state.calling.push(of);
         }
-        Ok(Some(told))
+        drop(state);
+        Ok(Some((told, first.then(|| Turn { queue: self, of }))))
     }
 
     /// What is to be written next, into buffers that are empty; `false` at the end.
@@ -194,7 +223,7 @@ impl Queue {
                 state.writing = None;
                 continue;
             }
-            if !state.waiting.is_empty() {
+            if std::mem::take(&mut state.called) && !state.waiting.is_empty() {
                 break;
             }
             if state.closed {
@@ -220,17 +249,12 @@ fn run(queue: &Queue, mut sink: Box<dyn Sink>, name: &str) {
         (histogram!(telemetry::AUDIT_WAIT_SECONDS, &labels()), histogram!(telemetry::AUDIT_WRITE_SECONDS, &labels()));
     let queued = gauge!(telemetry::AUDIT_QUEUE, &labels());
     let (mut lines, mut waiting) = (Vec::new(), Vec::new());
-    let mut last = 0;
     loop {
-        if last > 1 {
-            std::thread::sleep(GATHER.saturating_mul(last).min(LONGEST_GATHER));
-        }
         if !queue.take(&mut lines, &mut waiting, &mut *sink, name) {
             return;
         }
-        last = u32::try_from(waiting.len()).unwrap_or(u32::MAX);
         let begun = Instant::now();
-        queued.set(last);
+        queued.set(u32::try_from(waiting.len()).unwrap_or(u32::MAX));
         let written = sink.write(&lines).map_err(Arc::new);
         work.record(begun.elapsed().as_secs_f64());
         for Waiting { since, reply } in waiting.drain(..) {
@@ -242,5 +266,64 @@ fn run(queue: &Queue, mut sink: Box<dyn Sink>, name: &str) {
         lines.clear();
         // A burst of large entries does not keep its room for ever.
         lines.shrink_to(MOST_WAITING / 16);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    /// Tells what each write was.
+    struct Told(mpsc::Sender<Vec<u8>>);
+
+    impl Sink for Told {
+        fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+            self.0.send(lines.to_vec()).map_err(io::Error::other)
+        }
+    }
+
+    fn writer() -> (Arc<Writer>, mpsc::Receiver<Vec<u8>>) {
+        let (told, writes) = mpsc::channel();
+        (Writer::start(DeviceSettings::file("file", "unused"), &[7; 32], Box::new(Told(told))).unwrap(), writes)
+    }
+
+    const SOON: Duration = Duration::from_secs(5);
+
+    #[tokio::test]
+    async fn what_comes_in_one_turn_is_one_write() {
+        let (writer, writes) = writer();
+        let later = async {
+            // Long enough for a thread that was called already.
+            thread::sleep(Duration::from_millis(100));
+            writer.write(b"two\n").await
+        };
+        let (one, two) = tokio::join!(writer.write(b"one\n"), later);
+        assert!(one.is_ok() && two.is_ok());
+        assert_eq!(writes.recv_timeout(SOON).unwrap(), b"one\ntwo\n");
+    }
+
+    #[tokio::test]
+    async fn a_turn_that_lasts_holds_nobody_of_another_worker() {
+        let (writer, writes) = writer();
+        let mut lasting = Box::pin(writer.write(b"one\n"));
+        assert!(futures_util::poll!(&mut lasting).is_pending());
+        let elsewhere = Arc::clone(&writer);
+        let other = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+            runtime.block_on(elsewhere.write(b"two\n")).is_ok()
+        });
+        assert!(other.join().unwrap());
+        assert_eq!(writes.recv_timeout(SOON).unwrap(), b"one\ntwo\n");
+        assert!(lasting.await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn whoever_leaves_in_its_turn_leaves_its_line_and_the_next_turn_is_its_own() {
+        let (writer, writes) = writer();
+        for line in [b"one\n", b"two\n"] {
+            assert!(writer.write(line).now_or_never().is_none());
+            assert_eq!(writes.recv_timeout(SOON).unwrap(), line);
+        }
     }
 }
