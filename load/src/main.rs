@@ -90,7 +90,7 @@ pub(crate) enum Scenario {
     /// signature alone costs and 45 µs.
     Login,
     /// `pki/issue` on one node and on two nodes of one PostgreSQL in turn: CPU per certificate, the database's included,
-    /// held to 1.1 times that of one. Needs `--server` and `--postgres`.
+    /// of two that are as busy held to 1.1 times that of one. Needs `--server` and `--postgres`.
     Nodes,
     /// The projects API at a million projects and workspaces (`--preload` says another number): lists, show and
     /// moves, each held against 20 ms, by 16 clients unless `--clients` says another number. Needs `--server`
