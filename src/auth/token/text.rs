@@ -70,11 +70,7 @@ fn written(now: Time) -> String {
 fn time_of(text: &str) -> Option<u64> {
     let (made, random) = text.strip_prefix(PREFIX).map_or((text, HANDLE), |made| (made, SECRET));
     let is_form = made.len() == TIME + random && made.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    let value = |byte: u8| match byte {
-        b'0'..=b'9' => u64::from(byte - b'0'),
-        b'A'..=b'Z' => u64::from(byte - b'A') + 10,
-        _ => u64::from(byte.wrapping_sub(b'a')) + 36,
-    };
+    let value = |byte: u8| BASE62.iter().position(|digit| *digit == byte).unwrap_or_default() as u64;
     is_form.then(|| made.bytes().take(TIME).fold(0, |time, byte| time * 62 + value(byte)))
 }
 

@@ -11,8 +11,8 @@
 //! log would start over while the disk may lack what was moved before. So a failed sync halts this
 //! thread; the writer opens everything again, which makes SQLite count from nothing, and lets it go on.
 
-use std::fmt;
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -73,7 +73,7 @@ impl Checkpointer {
                     }
                     // Closed before anyone hears of the halt: the log is read anew when nobody has it open.
                     log.db = None;
-                    halt.store(matches!(error, Failure::Sync(_)), Ordering::Release);
+                    halt.store(is_failed_sync(&error), Ordering::Release);
                 }
             }
         };
@@ -120,33 +120,6 @@ impl Drop for Checkpointer {
     }
 }
 
-/// Why the log was not moved.
-#[derive(Debug)]
-enum Failure {
-    /// The disk may lack what counts as moved.
-    Sync(String),
-    Other(rusqlite::Error),
-}
-
-impl From<rusqlite::Error> for Failure {
-    fn from(error: rusqlite::Error) -> Self {
-        let code = error.sqlite_error().map(|e| e.extended_code);
-        match code {
-            Some(ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC) => Self::Sync(error.to_string()),
-            _ => Self::Other(error),
-        }
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Sync(text) => f.write_str(text),
-            Self::Other(error) => error.fmt(f),
-        }
-    }
-}
-
 /// What moves the log.
 struct Mover {
     path: PathBuf,
@@ -156,7 +129,7 @@ struct Mover {
 }
 
 impl Mover {
-    fn tick(&mut self) -> Result<(), Failure> {
+    fn tick(&mut self) -> rusqlite::Result<()> {
         // The log is never made shorter than what is in it, so its size rules out most ticks for free.
         let size = std::fs::metadata(log::path_of(&self.path)).map_or(0, |m| m.len());
         if size < PASSIVE_PAGES as u64 * 4096 {
@@ -168,7 +141,7 @@ impl Mover {
         };
         if checkpoint(db, "NOOP")? >= PASSIVE_PAGES {
             checkpoint(db, "PASSIVE")?;
-            self.database.sync_data().map_err(|error| Failure::Sync(error.to_string()))?;
+            self.database.sync_data().map_err(failed_sync)?;
         }
         if in_log(db)? >= FULL_PAGES {
             checkpoint(db, "FULL")?;
@@ -183,6 +156,16 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     db.execute_batch("PRAGMA synchronous = FULL")?;
     keep_log_on_close(&db, true)?;
     Ok(db)
+}
+
+fn is_failed_sync(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error().map(|e| e.extended_code);
+    matches!(code, Some(ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC))
+}
+
+/// A sync of ours that failed, as one of SQLite's would: the disk may lack what counts as moved.
+fn failed_sync(error: io::Error) -> rusqlite::Error {
+    rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_IOERR_FSYNC), Some(error.to_string()))
 }
 
 /// Runs a checkpoint; returns how many pages of the log are not yet in the database file.
@@ -210,29 +193,47 @@ fn pages(db: &Connection, mode: &str) -> rusqlite::Result<(i64, i64)> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_log_above_the_limit_is_moved_and_starts_over() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("x.db");
+    /// A database whose log takes what is written, and what moves it.
+    fn database(folder: &Path) -> (Connection, Mover) {
+        let path = folder.join("x.db");
         let writer = Connection::open(&path).unwrap();
         writer
             .execute_batch(
                 "PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=0; PRAGMA synchronous=OFF; CREATE TABLE t (b BLOB)",
             )
             .unwrap();
-        let grow = |mib: u32| {
-            for _ in 0..mib {
-                writer.execute("INSERT INTO t VALUES (randomblob(1048576))", []).unwrap();
-            }
-        };
         let database = Arc::new(File::open(&path).unwrap());
-        let mut mover = Mover { path: path.clone(), database, db: None };
-        grow(70);
+        (writer, Mover { path, database, db: None })
+    }
+
+    fn grow(writer: &Connection, mib: u32) {
+        for _ in 0..mib {
+            writer.execute("INSERT INTO t VALUES (randomblob(1048576))", []).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_log_above_the_limit_is_moved_and_starts_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let (writer, mut mover) = database(dir.path());
+        grow(&writer, 70);
         mover.tick().unwrap();
         assert_eq!(checkpoint(mover.db.as_ref().unwrap(), "NOOP").unwrap(), 0);
-        let size = || std::fs::metadata(log::path_of(&path)).unwrap().len();
+        let size = || std::fs::metadata(log::path_of(&mover.path)).unwrap().len();
         let before = size();
-        grow(60);
+        grow(&writer, 60);
         assert_eq!(size(), before, "the log started over");
+    }
+
+    #[test]
+    fn what_was_moved_and_cannot_be_synced_is_told_as_a_failed_sync() {
+        let dir = tempfile::tempdir().unwrap();
+        let (writer, mover) = database(dir.path());
+        // Nothing of this can be synced.
+        let mut mover = Mover { database: Arc::new(File::open("/dev/null").unwrap()), ..mover };
+        grow(&writer, 10);
+        mover.tick().unwrap();
+        grow(&writer, 10);
+        assert!(is_failed_sync(&mover.tick().unwrap_err()));
     }
 }

@@ -24,6 +24,14 @@ impl Embedded {
     }
 }
 
+/// The steps in which SQLite would run a statement, whatever is bound to it.
+pub(super) fn plan(db: &Connection, sql: &str) -> Vec<String> {
+    let mut statement = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+    let binds = vec![1i64; statement.parameter_count()];
+    let steps = statement.query_map(rusqlite::params_from_iter(binds), |row| row.get(3)).unwrap();
+    steps.map(Result::unwrap).collect()
+}
+
 impl Fixture for Embedded {
     fn new() -> Self {
         Self { dir: tempfile::tempdir().unwrap(), seal_key: SealKey::random(), clock: Clock::manual(now()) }

@@ -128,10 +128,7 @@ mod tests {
             (sql::METADATA, "certificate_metadata_end (mount=? AND not_after<?)"),
             (crate::storage::statements::certificates::ENDING, "certificate_end (mount=? AND not_after>?)"),
         ] {
-            let mut statement = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
-            let binds = vec![1i64; statement.parameter_count()];
-            let steps = statement.query_map(rusqlite::params_from_iter(binds), |row| row.get::<_, String>(3)).unwrap();
-            let plan = steps.map(Result::unwrap).collect::<Vec<_>>().join("\n");
+            let plan = super::super::fixture::plan(&db, sql).join("\n");
             assert!(plan.contains(index), "{plan}");
             assert!(!plan.contains("SCAN") && !plan.contains("TEMP B-TREE"), "{plan}");
         }

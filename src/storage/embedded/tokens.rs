@@ -151,9 +151,7 @@ mod tests {
             (ENDED, "SEARCH token USING INDEX token_mount_end (mount=? AND expires_at_micros<?)"),
             (sql::SOME_OF_MOUNT, "SEARCH token USING INDEX token_mount_end (mount=?)"),
         ] {
-            let mut statement = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
-            let plan = statement.query_map(params![1, 1], |row| row.get::<_, String>(3)).unwrap();
-            let plan: Vec<_> = plan.map(Result::unwrap).collect();
+            let plan = super::super::fixture::plan(&db, sql);
             assert_eq!(plan.last().map(String::as_str), Some(steps), "{plan:?}");
         }
     }
