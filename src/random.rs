@@ -44,9 +44,18 @@ pub fn unlike<const N: usize>() -> [u8; N] {
 
 /// `len` uniform characters of `[0-9A-Za-z]` (5.95 bits each).
 pub fn base62(len: usize) -> String {
+    base62_of(len, bytes::<64>)
+}
+
+/// As [`base62`], of what [`unlike`] gives.
+pub fn base62_unlike(len: usize) -> String {
+    base62_of(len, unlike::<32>)
+}
+
+fn base62_of<const N: usize>(len: usize, draw: impl Fn() -> [u8; N]) -> String {
     let mut text = String::with_capacity(len);
     while text.len() < len {
-        for byte in bytes::<64>() {
+        for byte in draw() {
             // 248 = 4 × 62: larger values would favour the first characters.
             if byte < 248 && text.len() < len {
                 text.push(char::from(BASE62[usize::from(byte % 62)]));

@@ -7,11 +7,11 @@ use std::net::IpAddr;
 use serde_json::Value;
 
 use crate::auth::mounts::Mount;
+use crate::auth::token::Given;
 use crate::auth::wrapping::Wrapping;
 use crate::clock::Time;
 use crate::error::{Kind, Result};
 use crate::fields::Fields;
-use crate::secret::Secret;
 
 /// One line of the record.
 pub struct Entry<'e> {
@@ -111,8 +111,8 @@ pub struct Outcome<'r> {
 pub struct Response<'r> {
     /// The body.
     pub data: Data<'r>,
-    /// A token that is handed out, and what is told of it.
-    pub auth: Option<(&'r Secret, &'r Value)>,
+    /// A token that is handed out.
+    pub auth: Option<&'r Given>,
     /// The lease that the caller gets with it.
     pub lease: Option<&'r str>,
     /// What is told in the place of an answer that was put away; of that one nothing is told.

@@ -13,11 +13,11 @@
 //! of revoked certificates, only the type and the size, and of a long list of names, whose size nobody knows yet, the type.
 
 use serde::Serialize;
-use serde_json::Value;
 
 use super::echo::Sent;
 use super::entry::{Caller, Data, Entry, Outcome, Refused, Request, Response, Step};
 use super::mask::{Exceptions, Mask, json};
+use crate::auth::token::Given;
 use crate::auth::wrapping::Wrapping;
 use crate::clock::{Time, rfc3339};
 use crate::error::Kind;
@@ -121,8 +121,8 @@ impl Form {
         let clear = request.mount.map_or(&[][..], |mount| &mount.audit_non_hmac_response_keys);
         let counts_lists = self.counts_lists && request.operation == "list";
         self.data(told, response.data, Exceptions { clear, counts_lists }, By::Server);
-        if let Some((token, others)) = response.auth {
-            told.object("auth", |auth| self.handed_out(auth, token, others));
+        if let Some(given) = response.auth {
+            told.object("auth", |auth| self.handed_out(auth, given));
         }
         if let Some(lease) = response.lease {
             told.object("secret", |secret| secret.json("lease_id", lease));
@@ -144,15 +144,10 @@ impl Form {
         }
     }
 
-    fn handed_out(&self, auth: &mut Object<'_>, token: &Secret, others: &Value) {
-        self.mask.secret(auth.name("client_token"), token);
-        for (name, value) in others.as_object().into_iter().flatten() {
-            match (&name[..], value) {
-                ("client_token", _) => {}
-                ("accessor", Value::String(accessor)) => self.mask.accessor(auth.name("accessor"), accessor),
-                _ => auth.json(name, value),
-            }
-        }
+    fn handed_out(&self, auth: &mut Object<'_>, given: &Given) {
+        self.mask.secret(auth.name("client_token"), &given.token);
+        self.mask.accessor(auth.name("accessor"), &given.accessor);
+        auth.members(&given.others());
     }
 
     fn wrapping(&self, info: &mut Object<'_>, wrapping: &Wrapping) {
@@ -271,6 +266,14 @@ impl<'o> Object<'o> {
         if let Some(value) = value {
             self.name(name).extend_from_slice(value);
         }
+    }
+
+    /// Members that are JSON already.
+    fn members(&mut self, written: &[u8]) {
+        if !std::mem::take(&mut self.empty) {
+            self.out.push(b',');
+        }
+        self.out.extend_from_slice(written);
     }
 
     fn object(&mut self, name: &str, members: impl FnOnce(&mut Object<'_>)) {

@@ -32,6 +32,6 @@ pub use alias::AliasChange;
 pub(super) use cache::Entities;
 pub use cache::EntityRef;
 pub use change::EntityChange;
+pub(super) use entity::together;
 pub use entity::{Alias, Entity};
-pub(super) use entity::{together, told_with};
 pub use found::LoginAlias;

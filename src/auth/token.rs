@@ -1,7 +1,7 @@
 //! Tokens: looking them up, renewing them, ending them.
 //!
 //! `create` makes them from others and `login` from logins, `root` makes the ones that stand at the beginning; `make`
-//! is the last step of each, and `text` is what they look like. What a new one gets is in `asked` (what is asked for),
+//! is the last step of each, `given` what is told of them, and `text` what they look like. What a new one gets is in `asked` (what is asked for),
 //! `grants` (policies), `terms` and `roles` (what roles say), and `ttl` (the arithmetic of lives). `role_table` keeps
 //! token roles. A `record` is what is known of a token; most are rows of the store, and some, `batch` tokens, are
 //! sealed into their own text. `renew` and `ended` are the rest of their lives. A token that has expired or is used up
@@ -11,6 +11,7 @@ mod asked;
 mod batch;
 mod create;
 mod ended;
+mod given;
 mod grants;
 mod login;
 mod make;
@@ -29,6 +30,7 @@ use serde_json::Value;
 pub use super::identity::LoginAlias as Alias;
 pub(super) use batch::{Batch, is_batch};
 pub use create::CreatePath;
+pub use given::Given;
 pub use login::Login;
 pub(super) use make::{Ties, token_row};
 pub use network::Network;
@@ -91,10 +93,7 @@ impl Auth {
     pub async fn lookup(&self, token: &str) -> Result<Value> {
         match self.live(token).await?.ok_or_else(bad_token)? {
             Live::Stored(row) => self.shown(token, &row).await,
-            Live::Batch(batch) => {
-                let shown = batch.record.lookup_json(token, &batch.standing(), self.clock.now());
-                self.with_identity(shown).await
-            }
+            Live::Batch(batch) => self.told(&batch.record, token, &batch.standing()).await,
         }
     }
 
@@ -108,7 +107,16 @@ impl Auth {
     }
 
     async fn shown(&self, id: &str, row: &TokenRow) -> Result<Value> {
-        self.with_identity(Record::of(row)?.lookup_json(id, &Standing::of(row), self.clock.now())).await
+        self.told(&Record::of(row)?, id, &Standing::of(row)).await
+    }
+
+    async fn told(&self, record: &Record, id: &str, standing: &Standing) -> Result<Value> {
+        let mut told = record.lookup_json(id, standing, self.clock.now());
+        let identity_policies = self.identity_policies(&record.entity_id).await?;
+        if !identity_policies.is_empty() {
+            told["identity_policies"] = identity_policies.into();
+        }
+        Ok(told)
     }
 
     /// The accessors of live tokens above a text, but of batch tokens, which have none, in byte order; `None` when there

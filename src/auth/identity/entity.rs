@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::auth::instant;
 use crate::auth::policies::Filler;
@@ -236,17 +235,4 @@ pub(in crate::auth) fn together(one: &[String], other: &[String]) -> Vec<String>
     names.sort();
     names.dedup();
     names
-}
-
-/// What an answer tells of a token, with the policies that the token has by its entity.
-pub(in crate::auth) fn told_with(mut told: Value, policies: &[String]) -> Value {
-    if policies.is_empty() {
-        return told;
-    }
-    if let Some(own) = told["token_policies"].as_array() {
-        let own: Vec<String> = own.iter().filter_map(Value::as_str).map(str::to_owned).collect();
-        told["policies"] = together(&own, policies).into();
-    }
-    told["identity_policies"] = policies.into();
-    told
 }

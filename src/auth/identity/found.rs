@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
-
 use super::cache::EntityRef;
-use super::entity::{Alias, Entity, told_with};
+use super::entity::{Alias, Entity};
 use crate::auth::mounts::Mount;
 use crate::auth::store::{AliasEntry, AuthOutcome, AuthWrite, EntityBy, EntityEntry, EntityPage};
 use crate::auth::{Auth, repeated};
@@ -122,29 +120,23 @@ impl Auth {
         if id.is_empty() {
             return Ok(None);
         }
-        Ok(Some(match self.entities.by_id(id, self.clock.now()) {
-            Some(known) => known,
-            None => self.read_entity(EntityBy::Id(id.to_owned())).await?.ok_or_else(Error::forbidden)?,
-        }))
+        self.with_id(id).await?.map(Some).ok_or_else(Error::forbidden)
     }
 
-    /// What an answer tells of a token, with the policies that the token has by its entity.
+    /// The policies that a token has by its entity, if it has one and that is there.
     ///
     /// # Errors
     /// Those of the store.
-    pub(in crate::auth) async fn with_identity(&self, told: Value) -> Result<Value> {
-        let id = told["entity_id"].as_str().unwrap_or_default();
-        if id.is_empty() {
-            return Ok(told);
+    pub(in crate::auth) async fn identity_policies(&self, id: &str) -> Result<Vec<String>> {
+        let entity = if id.is_empty() { None } else { self.with_id(id).await? };
+        Ok(entity.map(|entity| entity.policies.clone()).unwrap_or_default())
+    }
+
+    async fn with_id(&self, id: &str) -> Result<Option<EntityRef>> {
+        match self.entities.by_id(id, self.clock.now()) {
+            Some(known) => Ok(Some(known)),
+            None => self.read_entity(EntityBy::Id(id.to_owned())).await,
         }
-        let entity = match self.entities.by_id(id, self.clock.now()) {
-            Some(known) => Some(known),
-            None => self.read_entity(EntityBy::Id(id.to_owned())).await?,
-        };
-        Ok(match entity {
-            Some(entity) => told_with(told, &entity.policies),
-            None => told,
-        })
     }
 
     /// Reads an entity.

@@ -6,9 +6,8 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
-
 use super::asked::TokenRequest;
+use super::given::Given;
 use super::grants::Grants;
 use super::make::{New, Ties};
 use super::record::Record;
@@ -34,7 +33,7 @@ pub enum CreatePath<'a> {
 impl Auth {
     /// Makes a token for `parent`. `sudo` is whether the parent has sudo on the request's path. Takes `policies,
     /// meta, no_parent, no_default_policy, renewable, ttl` (or `lease`)`, type, explicit_max_ttl, period, num_uses,
-    /// display_name`. Returns the `auth` object and warnings.
+    /// display_name`. Returns it and warnings.
     ///
     /// # Errors
     /// `Invalid` with the rule that the request breaks; those of the store.
@@ -44,7 +43,7 @@ impl Auth {
         sudo: bool,
         path: CreatePath<'_>,
         fields: &Fields,
-    ) -> Result<(Value, Warnings)> {
+    ) -> Result<(Given, Warnings)> {
         let sudo = sudo || parent.is_root();
         let above = self.parent_row(parent).await?;
         let role = self.role_of(path)?;
@@ -123,8 +122,9 @@ impl Auth {
         let uses = (limits.uses > 0).then_some(limits.uses);
         let made = self.make(New { record, ttl, uses, ties, batch }).await;
         // The store holds the parent to be there: it may have been revoked since it was read.
-        let auth = made.map_err(|error| if error.kind() == Kind::Conflict { no_parent() } else { error })?;
-        Ok((self.with_identity(auth).await?, warnings))
+        let given = made.map_err(|error| if error.kind() == Kind::Conflict { no_parent() } else { error })?;
+        let identity_policies = self.identity_policies(&given.entity_id).await?;
+        Ok((given.with_identity(&identity_policies), warnings))
     }
 
     /// The parent must be live now, not a moment ago in some cache, stored, and not limited in use.

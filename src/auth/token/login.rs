@@ -7,14 +7,13 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use serde_json::Value;
-
+use super::given::Given;
 use super::make::{New, Ties};
 use super::network::Network;
 use super::record::LoggedIn;
 use super::terms::{TokenKind, TokenTerms, no_root};
 use super::ttl::{Limits, after, lesser};
-use crate::auth::identity::{LoginAlias, told_with};
+use crate::auth::identity::LoginAlias;
 use crate::auth::mounts::Mount;
 use crate::auth::names::{add, contains, sanitised};
 use crate::auth::policies::DEFAULT;
@@ -41,12 +40,12 @@ pub struct Login {
 }
 
 impl Auth {
-    /// Makes the token of a login. Returns the `auth` object and warnings.
+    /// Makes the token of a login. Returns it and warnings.
     ///
     /// # Errors
     /// `Forbidden` for an address that the role does not admit, and when their entity is disabled; `Invalid` for
     /// policies or a type of token that logins cannot get; `NotFound` when the mount goes at this moment; those of the store.
-    pub async fn log_in(&self, login: Login) -> Result<(Value, Warnings)> {
+    pub async fn log_in(&self, login: Login) -> Result<(Given, Warnings)> {
         let Login { mount, role, alias, display_name, meta, terms, address } = login;
         if !terms.admits(address) {
             return Err(Error::forbidden());
@@ -87,12 +86,12 @@ impl Auth {
         let uses = (terms.num_uses > 0).then_some(terms.num_uses);
         let ties = Ties { mount: Some(mount.id), ..Ties::default() };
         let made = self.make(New { record, ttl: Some(grant.ttl), uses, ties, batch }).await;
-        let auth = made.map_err(|error| match error.kind() {
+        let given = made.map_err(|error| match error.kind() {
             Kind::Conflict => Error::new(Kind::NotFound, "the authentication method was just disabled"),
             _ => error,
         })?;
         let identity_policies = entity.as_ref().map_or(&[][..], |entity| &entity.policies);
-        Ok((told_with(auth, identity_policies), grant.warnings))
+        Ok((given.with_identity(identity_policies), grant.warnings))
     }
 }
 

@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde_json::Value;
-use zeroize::Zeroizing;
-
 use super::batch::Batch;
+use super::given::Given;
 use super::record::{Record, Standing};
 use super::text::{hash_of, new_accessor, new_token};
 use super::ttl::after;
@@ -14,6 +12,7 @@ use crate::auth::Auth;
 use crate::auth::store::{AuthOutcome, AuthWrite, TokenHash, TokenRow};
 use crate::documents::MountId;
 use crate::error::{Error, Result};
+use crate::secret::Secret;
 
 /// What a token ends with, beside its own end.
 #[derive(Clone, Copy, Default)]
@@ -59,11 +58,11 @@ impl Auth {
         }
     }
 
-    /// Makes a token; its text stands in the `auth` object and nowhere else.
+    /// Makes a token; its text is in what is given and nowhere else.
     ///
     /// # Errors
     /// `Conflict` when what it is tied to is gone; `Invalid` for a batch token that says too much; those of the store.
-    pub(super) async fn make(&self, new: New) -> Result<Value> {
+    pub(super) async fn make(&self, new: New) -> Result<Given> {
         let New { mut record, ttl, uses, ties, batch } = new;
         record.creation_ttl = ttl.unwrap_or_default();
         record.grant = record.creation_ttl;
@@ -71,14 +70,14 @@ impl Auth {
         if let Some(expires_at) = expires_at.filter(|_| batch) {
             record.accessor.clear();
             let batch = Batch { record, expires_at, parent: ties.parent, mount: ties.mount.map(|mount| mount.0) };
-            let token = Zeroizing::new(self.seal_batch(&batch)?);
-            return Ok(batch.record.auth_json(&token, &batch.standing(), now));
+            let (token, standing) = (Secret::new(self.seal_batch(&batch)?), batch.standing());
+            return Ok(Given::new(token, batch.record, &standing, now));
         }
-        let token = Zeroizing::new(new_token(now));
+        let token = new_token(now);
         let row = token_row(&token, &record, ttl, uses, ties)?;
         let standing = Standing { expires_at, ..Standing::of(&row) };
         match self.store.commit(vec![AuthWrite::TokenInsert(row)]).await?.as_slice() {
-            [AuthOutcome::Done] => Ok(record.auth_json(&token, &standing, now)),
+            [AuthOutcome::Done] => Ok(Given::new(Secret::new(token), record, &standing, now)),
             _ => Err(Error::internal("the store answered another write")),
         }
     }

@@ -74,7 +74,7 @@ impl Standing {
         Self { expires_at: row.expires_at, uses: row.uses, orphan: row.parent.is_none(), batch: false }
     }
 
-    fn word(&self) -> &'static str {
+    pub(super) fn word(&self) -> &'static str {
         if self.batch { "batch" } else { "service" }
     }
 }
@@ -89,28 +89,6 @@ impl Record {
         serde_json::to_vec(self).map_err(Error::internal)
     }
 
-    /// The `auth` object of an answer at `now`. `token` is `""` where the caller did not name it.
-    pub(super) fn auth_json(&self, token: &str, standing: &Standing, now: Time) -> Value {
-        json!({
-            "client_token": token,
-            "accessor": self.accessor,
-            "policies": self.policies,
-            "token_policies": self.policies,
-            "metadata": self.meta_json(),
-            "lease_duration": standing.expires_at.map_or(0, |end| remaining(end, now).as_secs()),
-            "renewable": self.renewable,
-            "entity_id": self.entity_id,
-            "token_type": standing.word(),
-            "orphan": standing.orphan,
-            "mfa_requirement": null,
-            "num_uses": standing.uses.unwrap_or(0),
-        })
-    }
-
-    fn meta_json(&self) -> Value {
-        if self.meta.is_empty() { Value::Null } else { json!(self.meta) }
-    }
-
     /// What a look-up at `now` shows. `id` is `""` when the accessor was asked for.
     pub(super) fn lookup_json(&self, id: &str, standing: &Standing, now: Time) -> Value {
         let mut shown = json!({
@@ -118,7 +96,7 @@ impl Record {
             "accessor": self.accessor,
             "policies": self.policies,
             "path": self.path,
-            "meta": self.meta_json(),
+            "meta": Some(&self.meta).filter(|meta| !meta.is_empty()),
             "display_name": self.display_name,
             // A limited token that is on its last use is not one without a limit, which shows 0.
             "num_uses": standing.uses.map_or(0, |left| if left == 0 { -1 } else { i64::from(left) }),

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
-
 use super::Live;
 use super::batch::cannot_be;
+use super::given::Given;
 use super::login::login_limits;
 use super::record::{Record, Standing};
 use super::ttl::{Limits, after, lesser};
@@ -13,6 +12,7 @@ use crate::auth::mounts::{SYSTEM_TTL, TOKEN_MOUNT};
 use crate::auth::store::{AuthOutcome, AuthWrite, TokenRow};
 use crate::auth::{Auth, Caller};
 use crate::error::{Error, Result, Warnings};
+use crate::secret::Secret;
 
 impl Auth {
     /// Renews the caller's own token, whose text is `token`. `increment` is a wish; `None` and zero
@@ -25,7 +25,7 @@ impl Auth {
         caller: &Caller,
         token: &str,
         increment: Option<Duration>,
-    ) -> Result<(Value, Warnings)> {
+    ) -> Result<(Given, Warnings)> {
         if caller.is_batch() {
             return Err(cannot_be("renewed"));
         }
@@ -36,7 +36,7 @@ impl Auth {
     ///
     /// # Errors
     /// As [`Auth::renew_self`].
-    pub async fn renew(&self, token: &str, increment: Option<Duration>) -> Result<(Value, Warnings)> {
+    pub async fn renew(&self, token: &str, increment: Option<Duration>) -> Result<(Given, Warnings)> {
         match self.live(token).await? {
             Some(Live::Stored(row)) => self.renew_row(row, token, increment).await,
             Some(Live::Batch(_)) => Err(cannot_be("renewed")),
@@ -48,12 +48,12 @@ impl Auth {
     ///
     /// # Errors
     /// As [`Auth::renew_self`]; `invalid accessor`.
-    pub async fn renew_accessor(&self, accessor: &str, increment: Option<Duration>) -> Result<(Value, Warnings)> {
+    pub async fn renew_accessor(&self, accessor: &str, increment: Option<Duration>) -> Result<(Given, Warnings)> {
         let row = self.row_by_accessor(accessor).await?;
         self.renew_row(row.ok_or_else(|| Error::invalid("invalid accessor"))?, "", increment).await
     }
 
-    async fn renew_row(&self, row: TokenRow, token: &str, increment: Option<Duration>) -> Result<(Value, Warnings)> {
+    async fn renew_row(&self, row: TokenRow, token: &str, increment: Option<Duration>) -> Result<(Given, Warnings)> {
         let mut record = Record::of(&row)?;
         let now = self.clock.now();
         if !record.renewable || row.expires_at.is_none() {
@@ -70,7 +70,9 @@ impl Auth {
         let standing = Standing { expires_at, ..Standing::of(&row) };
         match outcome.as_slice() {
             [AuthOutcome::Done] => {
-                Ok((self.with_identity(record.auth_json(token, &standing, now)).await?, grant.warnings))
+                let identity_policies = self.identity_policies(&record.entity_id).await?;
+                let given = Given::new(Secret::new(token), record, &standing, now);
+                Ok((given.with_identity(&identity_policies), grant.warnings))
             }
             _ => Err(gone()),
         }

@@ -4,10 +4,10 @@
 //! unit of writes; [`Auth::another_root_token`] leaves it, and whatever was made by it.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::Record;
 use super::batch::is_batch;
+use super::given::Given;
 use super::make::{Ties, token_row};
 use super::record::Standing;
 use super::text::{hash_of, new_token};
@@ -75,13 +75,12 @@ impl Auth {
     ///
     /// # Errors
     /// Those of the store; `Conflict` when somebody else makes the first one at the same time.
-    pub async fn another_root_token(&self, display_name: &str) -> Result<(Secret, Value)> {
+    pub async fn another_root_token(&self, display_name: &str) -> Result<Given> {
         let token = new_token(self.clock.now());
         let hash = hash_of(&token).ok_or_else(|| Error::internal("a new token has no hash"))?;
         let record = self.new_record(vec![ROOT.to_owned()], display_name.to_owned(), "auth/token/root");
         let row = token_row(&token, &record, None, None, Ties::default())?;
         let standing = Standing::of(&row);
-        let mut auth = record.auth_json(&token, &standing, record.created_at);
         let mut unit = vec![AuthWrite::TokenInsert(row)];
         if self.root_document(display_name).await?.is_none() {
             let body = serde_json::to_vec(&Current { hash }).map_err(Error::internal)?;
@@ -89,10 +88,8 @@ impl Auth {
             unit.push(AuthWrite::Document(DocumentWrite { key, expected: 0, body: Some(body) }));
         }
         self.forget(&self.store.commit(unit).await?);
-        if let Some(auth) = auth.as_object_mut() {
-            auth.remove("client_token");
-        }
-        Ok((Secret::new(token), auth))
+        let now = record.created_at;
+        Ok(Given::new(Secret::new(token), record, &standing, now))
     }
 
     /// Whether a root token of this display name was made before, live or not.

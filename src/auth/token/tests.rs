@@ -34,6 +34,11 @@ fn fields(body: Value) -> Fields {
     Fields::parse(body.to_string().as_bytes()).unwrap()
 }
 
+/// What is given, as an answer shows it.
+fn told((given, warnings): (Given, Warnings)) -> (Value, Warnings) {
+    (given.into(), warnings)
+}
+
 impl Auth {
     /// The caller of a request with this token.
     async fn identify(&self, token: &str) -> Result<Arc<Caller>> {
@@ -69,7 +74,7 @@ impl Fixture {
         body: Value,
     ) -> Result<(Value, Warnings)> {
         let caller = self.auth.identify(parent).await?;
-        self.auth.create_token(&caller, sudo, path, &fields(body)).await
+        self.auth.create_token(&caller, sudo, path, &fields(body)).await.map(told)
     }
 
     async fn token(&self, parent: &str, body: Value) -> String {
@@ -87,7 +92,8 @@ impl Fixture {
     }
 
     async fn renew(&self, token: &str, increment: u64) -> Result<(Value, Warnings), String> {
-        self.auth.renew(token, Some(Duration::from_secs(increment))).await.map_err(|e| e.text().to_owned())
+        let renewed = self.auth.renew(token, Some(Duration::from_secs(increment))).await;
+        renewed.map(told).map_err(|e| e.text().to_owned())
     }
 
     fn advance(&self, seconds: f64) {
@@ -233,7 +239,8 @@ async fn t9_revoking_a_parent_ends_its_family_but_not_orphans() {
     let text = f.refused(&admin, false, json!({"no_parent": true})).await;
     assert_eq!(text, "root or sudo privileges required to create orphan token");
     let caller = f.caller(&admin).await;
-    let (auth, _) = f.auth.create_token(&caller, false, CreatePath::Orphan, &fields(json!({}))).await.unwrap();
+    let (auth, _) =
+        f.auth.create_token(&caller, false, CreatePath::Orphan, &fields(json!({}))).await.map(told).unwrap();
     assert_eq!(auth["orphan"], true);
 }
 
@@ -315,7 +322,7 @@ async fn t11_look_up_and_revocation_by_accessor() {
     let accessor = auth["accessor"].as_str().unwrap();
     let shown = f.auth.lookup_accessor(accessor).await.unwrap();
     assert_eq!((&shown["id"], &shown["ttl"]), (&json!(""), &json!(3600)));
-    let (renewed, _) = f.auth.renew_accessor(accessor, None).await.unwrap();
+    let (renewed, _) = f.auth.renew_accessor(accessor, None).await.map(told).unwrap();
     assert_eq!(renewed["client_token"], "");
     let caller = f.auth.caller_by_accessor(accessor).await.unwrap().unwrap();
     assert_eq!(f.auth.capabilities(&caller, "pki/issue/web".into()), ["update"]);
@@ -382,7 +389,7 @@ async fn t15_a_limited_token_has_no_children() {
     let last = f.token(&f.root, json!({"num_uses": 1, "ttl": "1h"})).await;
     let caller = f.caller(&last).await;
     assert_eq!(f.auth.lookup_self(&caller, &last).await.unwrap()["num_uses"], -1);
-    assert_eq!(f.auth.renew_self(&caller, &last, None).await.unwrap_err().text(), "token not found");
+    assert_eq!(f.auth.renew_self(&caller, &last, None).await.map(drop).unwrap_err().text(), "token not found");
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use aws_lc_rs::digest;
 
 use crate::auth::store::TokenHash;
 use crate::clock::Time;
-use crate::random::{BASE62, base62};
+use crate::random::{BASE62, base62, base62_unlike};
 
 /// Characters of the time, enough until the year 2081.
 const TIME: usize = 7;
@@ -28,9 +28,9 @@ pub(in crate::auth) fn new_token(now: Time) -> String {
     format!("{PREFIX}{}{}", written(now), base62(SECRET))
 }
 
-/// A new accessor.
+/// A new accessor. Who has one has no right by it.
 pub(super) fn new_accessor(now: Time) -> String {
-    format!("{}{}", written(now), base62(HANDLE))
+    format!("{}{}", written(now), base62_unlike(HANDLE))
 }
 
 /// The hash under which a token or accessor is stored; `None` for what cannot be one. A text without a time, as others

@@ -6,9 +6,10 @@ use aws_lc_rs::digest::{SHA256, digest};
 use futures_util::Stream;
 use serde_json::Value;
 
+use crate::auth::token::Given;
 use crate::auth::wrapping::{Wrapped, Wrapping};
 use crate::error::Warnings;
-use crate::secret::{PartlySecret, Secret};
+use crate::secret::PartlySecret;
 
 /// Seconds for which certificates and lists may be kept without asking again: others may come at any time,
 /// and asking costs next to nothing.
@@ -72,7 +73,7 @@ pub enum Body {
     /// `data` of the envelope, repeated at the top level (some `sys/` answers).
     DataAndTop(Value),
     /// `auth` of the envelope.
-    Auth(Auth),
+    Auth(Box<Given>),
     /// JSON without an envelope (`sys/health`).
     Plain(Value),
     /// Bytes with a media type, without an envelope (certificates).
@@ -87,25 +88,6 @@ pub enum Body {
     Wrapped(Box<Wrapping>),
     /// An answer that was put away, as it would have been sent then.
     Unwrapped(Wrapped),
-}
-
-/// The `auth` member: a token, and what is told of it.
-pub struct Auth {
-    /// `client_token`.
-    pub token: Secret,
-    /// The other members.
-    pub others: Value,
-}
-
-impl From<Value> for Auth {
-    fn from(mut others: Value) -> Self {
-        let token = others.as_object_mut().and_then(|members| members.remove("client_token"));
-        let token = match token {
-            Some(Value::String(text)) => Secret::new(text),
-            _ => Secret::default(),
-        };
-        Self { token, others }
-    }
 }
 
 /// Bytes that are made, or taken from where they are shared, while they are sent.
@@ -136,9 +118,9 @@ impl Answer {
         Body::Rendered(json.into()).into()
     }
 
-    /// 200 with `auth`; the token is taken out of it.
-    pub fn auth(value: Value) -> Self {
-        Body::Auth(value.into()).into()
+    /// 200 with `auth`.
+    pub fn auth(given: Given) -> Self {
+        Body::Auth(Box::new(given)).into()
     }
 
     /// 200 with raw bytes.

@@ -123,7 +123,7 @@ fn response(answer: &Answer) -> Response<'_> {
         Body::Empty => (Data::None, None),
         Body::Data(value) | Body::DataAndTop(value) | Body::Plain(value) => (Data::Json(value), None),
         Body::Rendered(text) => (Data::JsonText(text.expose()), None),
-        Body::Auth(auth) => (Data::None, Some((&auth.token, &auth.others))),
+        Body::Auth(given) => (Data::None, Some(&**given)),
         Body::Raw(media_type, bytes) => (Data::Raw { media_type, bytes }, None),
         Body::RawPieces(media_type, pieces) => (Data::Streamed { media_type, octets: Some(pieces.len) }, None),
         Body::RenderedPieces(begin, pieces, end) => {

@@ -16,7 +16,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use self::pieces::{InPieces, Read};
-use super::answer::{Answer, Auth, Body, Lease, Pieces, Reading};
+use super::answer::{Answer, Body, Lease, Pieces, Reading};
+use crate::auth::token::Given;
 use crate::auth::wrapping::Wrapping;
 use crate::clock::rfc3339;
 use crate::error::{Error, Kind, Result, Warnings};
@@ -285,7 +286,7 @@ fn envelope(
     push(&mut out, &(!warnings.is_empty()).then_some(&*warnings));
     out.push(b",\"auth\":");
     match &body {
-        Body::Auth(auth) => push_auth(&mut out, auth),
+        Body::Auth(given) => push_auth(&mut out, given),
         _ => out.push(b"null"),
     }
     out.push(b",\"mount_type\":");
@@ -313,16 +314,14 @@ fn rendered_len(body: &Body) -> usize {
     }
 }
 
-/// Appends an `auth` member, whose others follow the token.
-fn push_auth(out: &mut PartlySecret, auth: &Auth) {
+/// Appends an `auth` member.
+fn push_auth(out: &mut PartlySecret, given: &Given) {
     out.push(b"{\"client_token\":");
-    out.secretly(|out| push(out, auth.token.expose_text().unwrap_or_default()));
-    for (name, value) in auth.others.as_object().into_iter().flatten() {
-        out.push(b",");
-        push(out, name);
-        out.push(b":");
-        push(out, value);
-    }
+    out.secretly(|out| push(out, given.token.expose_text().unwrap_or_default()));
+    out.push(b",\"accessor\":");
+    push(out, &given.accessor);
+    out.push(b",");
+    out.push(&given.others());
     out.push(b"}");
 }
 
@@ -374,7 +373,7 @@ mod tests {
     #[test]
     fn an_envelope_always_has_all_keys() {
         for body in
-            [Body::Data(json!({"a": 1})), Body::Rendered("{\"a\":1}".to_owned().into()), Body::Auth(json!({}).into())]
+            [Body::Data(json!({"a": 1})), Body::Rendered("{\"a\":1}".to_owned().into()), Body::Auth(Box::default())]
         {
             let (status, shown) = shown(body.into(), &[]);
             assert_eq!(status, 200);
@@ -388,11 +387,15 @@ mod tests {
     }
 
     #[test]
-    fn the_token_of_an_answer_is_a_secret_apart_and_stands_first_in_its_member() {
-        let auth = Auth::from(json!({ "accessor": "a", "client_token": "s.hunter2", "renewable": true }));
-        assert!(auth.token.expose() == b"s.hunter2" && auth.others == json!({ "accessor": "a", "renewable": true }));
-        let (_, shown) = shown(Body::Auth(auth).into(), &[]);
-        assert_eq!(shown["auth"], json!({ "client_token": "s.hunter2", "accessor": "a", "renewable": true }));
+    fn a_token_is_told_with_all_members_and_stands_first() {
+        let given = Given { token: Secret::new("s.hunter2"), accessor: "a".to_owned(), ..Given::default() };
+        let response = answer(Answer::auth(given), &RequestId::random(), Context::default());
+        let bytes = response.into_body().try_into_bytes().unwrap_or_default();
+        let auth = r#""auth":{"client_token":"s.hunter2","accessor":"a","entity_id":"","lease_duration":0,"#;
+        assert!(String::from_utf8_lossy(&bytes).contains(auth));
+        let auth = &serde_json::from_slice::<Value>(&bytes).unwrap()["auth"];
+        assert_eq!((&auth["metadata"], &auth["token_policies"]), (&Value::Null, &json!([])));
+        assert_eq!((&auth["mfa_requirement"], auth.get("identity_policies")), (&Value::Null, None));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::route::{Call, Route};
 use super::sys::to_the_end;
 use crate::auth::Auth;
 use crate::auth::store::TokenHash;
-use crate::auth::token::{CreatePath, ROLE_FIELDS, ROLE_SYNONYMS};
+use crate::auth::token::{CreatePath, Given, ROLE_FIELDS, ROLE_SYNONYMS};
 use crate::error::{Error, Result, Warnings};
 use crate::telemetry;
 
@@ -86,8 +86,8 @@ async fn create_by_role(call: Call) -> Result<Answer> {
 }
 
 async fn create_on(call: &Call, path: CreatePath<'_>) -> Result<Answer> {
-    let (auth, warnings) = call.state.auth.create_token(call.caller()?, call.sudo, path, &call.fields).await?;
-    Ok(Answer::auth(auth).with_warnings(warnings))
+    let (given, warnings) = call.state.auth.create_token(call.caller()?, call.sudo, path, &call.fields).await?;
+    Ok(Answer::auth(given).with_warnings(warnings))
 }
 
 async fn roles(call: Call) -> Result<Answer> {
@@ -145,8 +145,8 @@ async fn renew_accessor(call: Call) -> Result<Answer> {
     Ok(renewed(call.state.auth.renew_accessor(&accessor(&call)?, increment(&call)?).await?))
 }
 
-fn renewed((auth, warnings): (Value, Warnings)) -> Answer {
-    Answer::auth(auth).with_warnings(warnings)
+fn renewed((given, warnings): (Given, Warnings)) -> Answer {
+    Answer::auth(given).with_warnings(warnings)
 }
 
 /// A hint; 0 and the empty text, which clients always send, mean none.

@@ -70,9 +70,9 @@ pub(super) async fn put_away(
 /// The handle of the token, or of the secret id, that is in an answer.
 fn accessor_in(body: &Body, mount_type: &str) -> Option<String> {
     let accessor = match body {
-        Body::Auth(auth) => auth.others.get("accessor"),
-        Body::Data(data) if mount_type == "approle" => data.get("secret_id_accessor"),
+        Body::Auth(given) => Some(&given.accessor[..]),
+        Body::Data(data) if mount_type == "approle" => data["secret_id_accessor"].as_str(),
         _ => None,
     };
-    accessor?.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
+    accessor.filter(|text| !text.is_empty()).map(str::to_owned)
 }

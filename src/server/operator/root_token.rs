@@ -67,16 +67,16 @@ pub async fn new_root_token(auth: &Auth, audit: &Audit, proved: bool) -> Result<
         return Err(error);
     }
     record.intent(|| Some(self::request(&id)), Instant::now() + PATIENCE).await?;
-    let (token, told) = auth.another_root_token(ROOT_NAME).await?;
-    let answer = Response { auth: Some((&token, &told)), ..Response::default() };
+    let given = auth.another_root_token(ROOT_NAME).await?;
+    let answer = Response { auth: Some(&given), ..Response::default() };
     let outcome = Outcome { status: 200, answer: Ok(answer) };
     if let Err(error) = record.outcome(&request, &outcome, Instant::now() + PATIENCE).await {
         // Nobody has it.
-        auth.revoke(token.expose_text().unwrap_or_default()).await?;
+        auth.revoke(given.token.expose_text().unwrap_or_default()).await?;
         return Err(error);
     }
     tracing::warn!("a new root token was made for somebody who has the seal key");
-    Ok(token)
+    Ok(given.token)
 }
 
 /// The devices of a configuration, for a command that has the store open itself.

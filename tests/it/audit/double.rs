@@ -130,7 +130,7 @@ fn line(entry: &Entry<'_>) -> Line {
                     line.wrapping =
                         response.wrapping.and_then(|w| w.token.expose_text()).unwrap_or_default().to_owned();
                     line.handed_out =
-                        response.auth.and_then(|(token, _)| token.expose_text()).unwrap_or_default().to_owned();
+                        response.auth.and_then(|given| given.token.expose_text()).unwrap_or_default().to_owned();
                 }
                 Err(refused) => line.errors = told(&refused.texts, refused.kind),
             }

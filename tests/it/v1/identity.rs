@@ -39,7 +39,11 @@ pub async fn try_login(app: &App, path: &str, name: &str, metadata: Value, terms
         terms: TokenTerms::default().merged(&terms).unwrap(),
         address: None,
     };
-    Ok(app.shared().auth.log_in(login).await?.0)
+    let (given, _) = app.shared().auth.log_in(login).await?;
+    let mut told = json!({ "client_token": given.token.expose_text(), "accessor": given.accessor });
+    let others: Value = serde_json::from_str(&format!("{{{}}}", String::from_utf8(given.others()).unwrap())).unwrap();
+    told.as_object_mut().unwrap().extend(others.as_object().unwrap().clone());
+    Ok(told)
 }
 
 /// As [`try_login`], of a login that succeeds: a client with its token.

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use metrics::{counter, histogram};
-use serde_json::Value;
 
 use super::claims::Claims;
 use super::method::Cloudb;
@@ -26,7 +25,7 @@ use crate::auth::login::open::Open;
 use crate::auth::login::role::{Role as _, folded};
 use crate::auth::login::verifier::Jwt;
 use crate::auth::mounts::Mount;
-use crate::auth::token::{Alias, Login};
+use crate::auth::token::{Alias, Given, Login};
 use crate::error::{Error, Kind, Result, Warnings};
 use crate::telemetry;
 
@@ -40,7 +39,7 @@ struct Known {
     metadata: BTreeMap<String, String>,
 }
 
-/// Logs somebody in: the `auth` object and warnings.
+/// Logs somebody in: their token and warnings.
 ///
 /// # Errors
 /// `Invalid` for what is missing or has not its shape, `Forbidden` for what does not prove enough, `BadGateway` when
@@ -53,7 +52,7 @@ pub(crate) async fn log_in(
     open: &Open<Cloudb>,
     request: &LoginRequest,
     address: Option<IpAddr>,
-) -> Result<(Value, Warnings)> {
+) -> Result<(Given, Warnings)> {
     let begun = Instant::now();
     let done = made(auth, services, mount, open, request, address).await;
     histogram!(telemetry::CLOUDB_LOGIN_SECONDS).record(begun.elapsed().as_secs_f64());
@@ -69,7 +68,7 @@ async fn made(
     open: &Open<Cloudb>,
     request: &LoginRequest,
     address: Option<IpAddr>,
-) -> Result<(Value, Warnings)> {
+) -> Result<(Given, Warnings)> {
     let view = open.view();
     let jwt = request.jwt.expose_text().filter(|jwt| !jwt.is_empty());
     let jwt = jwt.ok_or_else(|| Error::invalid("jwt is required"))?;

@@ -27,7 +27,7 @@ impl Fixture {
     /// The networks of a token that is made by a bound one.
     async fn networks(&self, path: CreatePath<'_>, parent: &str, sudo: bool, body: Value) -> Value {
         let caller = self.auth.recognise(parent, Some("192.0.2.1".parse().unwrap())).await.unwrap();
-        let (auth, _) = self.auth.create_token(&caller, sudo, path, &fields(body)).await.unwrap();
+        let (auth, _) = self.auth.create_token(&caller, sudo, path, &fields(body)).await.map(told).unwrap();
         self.auth.lookup(auth["client_token"].as_str().unwrap()).await.unwrap()["bound_cidrs"].clone()
     }
 }
@@ -43,7 +43,7 @@ async fn a_bound_token_works_where_it_may_and_looks_unknown_elsewhere() {
     }
     let batch = json!({"type": "batch"});
     let here = f.auth.recognise(&token, Some("192.0.2.1".parse().unwrap())).await.unwrap();
-    let (auth, _) = f.auth.create_token(&here, false, CreatePath::Own, &fields(batch)).await.unwrap();
+    let (auth, _) = f.auth.create_token(&here, false, CreatePath::Own, &fields(batch)).await.map(told).unwrap();
     let batch = auth["client_token"].as_str().unwrap();
     assert!(f.works_from(batch, Some("192.0.2.1")).await && !f.works_from(batch, Some("192.0.3.1")).await);
 }

@@ -22,7 +22,7 @@ impl Fixture {
             terms,
             address: Some("192.0.2.7".parse().unwrap()),
         };
-        self.auth.log_in(login).await
+        self.auth.log_in(login).await.map(told)
     }
 }
 

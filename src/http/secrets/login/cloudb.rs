@@ -49,8 +49,8 @@ async fn login(mut call: Call) -> Result<Answer> {
     let open = call.login_method::<Cloudb>().await?;
     let auth = &call.state.auth;
     let services = auth.logins().cloudb();
-    let (auth, warnings) = cloudb::log_in(auth, services, &call.mount, &open, &request, call.address).await?;
-    Ok(Answer::auth(auth).with_warnings(warnings))
+    let (given, warnings) = cloudb::log_in(auth, services, &call.mount, &open, &request, call.address).await?;
+    Ok(Answer::auth(given).with_warnings(warnings))
 }
 
 /// `POST auth/<mount>/rotate-root`. A secret that was asked for is kept, whether or not the caller waits.

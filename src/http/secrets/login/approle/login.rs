@@ -17,6 +17,6 @@ pub(super) async fn login(mut call: Call) -> Result<Answer> {
     let secret_id = call.fields.take_secret("secret_id")?;
     let (mount, now) = (call.mount.clone(), call.state.clock.now());
     let login = open.enter(mount, &role_id, secret_id, call.address, now).await?;
-    let (auth, warnings) = call.state.auth.log_in(login).await?;
-    Ok(Answer::auth(auth).with_warnings(warnings))
+    let (given, warnings) = call.state.auth.log_in(login).await?;
+    Ok(Answer::auth(given).with_warnings(warnings))
 }

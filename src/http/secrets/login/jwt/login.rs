@@ -17,6 +17,6 @@ pub(super) async fn login(mut call: Call) -> Result<Answer> {
     let jwt = call.fields.take_secret("jwt")?.unwrap_or_default();
     let (auth, clock) = (&call.state.auth, &call.state.clock);
     let login = open.enter((auth.logins().settings(), clock), call.mount.clone(), &role, &jwt, call.address).await?;
-    let (answer, warnings) = auth.log_in(login).await?;
-    Ok(Answer::auth(answer).with_warnings(warnings))
+    let (given, warnings) = auth.log_in(login).await?;
+    Ok(Answer::auth(given).with_warnings(warnings))
 }
