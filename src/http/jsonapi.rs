@@ -41,6 +41,7 @@ use super::access::Line;
 use super::address::caller_address;
 use super::body::{is_too_long_to_begin, passed_over, raw};
 use super::encoding::{self, ENCODED, is_encoded};
+use super::pause;
 use super::rate::Left;
 use super::request_id::RequestId;
 use super::state::State;
@@ -82,6 +83,7 @@ pub async fn answer(state: State, request: &HttpRequest, raw_path: &str, payload
         Ok(reply) => render::reply(reply, &id, rate),
         Err(refusal) => {
             render::log(&refusal, &id);
+            pause::before(refusal.kind).await;
             let mut response = render::refusal(&refusal, &id, rate);
             if refusal.kind == Kind::UnsupportedMethod {
                 render::set(response.headers_mut(), ALLOW, &table::allowed(raw_path));

@@ -49,6 +49,7 @@ use tracing::Instrument;
 use super::access::{Line, Who};
 use super::address::caller_address;
 use super::encoding;
+use super::pause;
 use super::request_id::RequestId;
 use super::settings::Settings;
 use super::state::{Shared, State};
@@ -118,6 +119,7 @@ pub async fn answer_at(
         }
         Err(error) => {
             log(&error, &id);
+            pause::before(error.kind()).await;
             let mount = trail.line.mount.as_ref().map_or("", |mount| &mount.path);
             let hint = hints::beside(&error, mount, trail.limit);
             trail.courtesies.extend(hint);

@@ -14,6 +14,8 @@ use super::record::Record;
 use super::roles::TokenRole;
 use super::terms::TokenKind;
 use super::ttl::{after, lesser};
+use crate::auth::identity::{EntityRef, LoginAlias};
+use crate::auth::mounts::TOKEN_MOUNT;
 use crate::auth::store::TokenRow;
 use crate::auth::{Auth, Caller, ROOT};
 use crate::error::{Error, Kind, Result, Warnings};
@@ -53,14 +55,7 @@ impl Auth {
         let mut warnings = Warnings::default();
         let limits = Limited::of(&wanted, role, &mut warnings);
         limits.check(batch)?;
-        if !wanted.entity_alias.is_empty() {
-            let text = match role {
-                None => "'entity_alias' is only allowed in combination with token role",
-                Some(role) if !role.admits_alias(&wanted.entity_alias) => "invalid 'entity_alias' value",
-                Some(_) => "entity_alias: not supported",
-            };
-            return Err(Error::invalid(text));
-        }
+        check_alias(&wanted.entity_alias, role)?;
         let grants = Grants {
             asked: wanted.policies,
             no_default: wanted.no_default_policy,
@@ -96,9 +91,6 @@ impl Auth {
         if let CreatePath::Role(name) = path {
             record.role = name.to_owned();
         }
-        if !orphan {
-            record.entity_id.clone_from(&parent.entity_id);
-        }
         let ttl = self.first_ttl(&record, wanted.ttl, &mut warnings)?;
         if ttl.is_none() && parent.expires_at.is_some() {
             return Err(Error::invalid("expiring root tokens cannot create non-expiring root tokens"));
@@ -116,7 +108,15 @@ impl Auth {
             false => Ties { parent: Some(above.hash), mount: above.mount },
             true => Ties::default(),
         };
-        if let (true, false, Some(entity), Some(ttl)) = (batch, orphan, &parent.entity, ttl) {
+        // Last, since it may have to be made.
+        let entity = match &wanted.entity_alias[..] {
+            "" => parent.entity.clone().filter(|_| !orphan),
+            alias => Some(self.entity_with_alias(alias).await?),
+        };
+        if let Some(entity) = &entity {
+            record.entity_id.clone_from(&entity.id);
+        }
+        if let (true, Some(entity), Some(ttl)) = (batch, &entity, ttl) {
             self.keep_entity(entity, after(record.created_at, ttl)).await?;
         }
         let uses = (limits.uses > 0).then_some(limits.uses);
@@ -125,6 +125,18 @@ impl Auth {
         let given = made.map_err(|error| if error.kind() == Kind::Conflict { no_parent() } else { error })?;
         let identity_policies = self.identity_policies(&given.entity_id).await?;
         Ok((given.with_identity(&identity_policies), warnings))
+    }
+
+    /// The entity that has this alias, in lower case, at the mount of tokens; made when there is none.
+    async fn entity_with_alias(&self, alias: &str) -> Result<EntityRef> {
+        let mounts = self.mounts();
+        let mount = mounts.get(TOKEN_MOUNT).ok_or_else(|| Error::internal("tokens have no mount"))?;
+        let login = LoginAlias { name: alias.to_lowercase(), ..LoginAlias::default() };
+        self.entity_of(mount, &login).await.map_err(|error| match error.kind() {
+            Kind::Forbidden => Error::invalid("entity from given entity alias is disabled"),
+            Kind::Invalid => error.within("entity_alias"),
+            _ => error,
+        })
     }
 
     /// The parent must be live now, not a moment ago in some cache, stored, and not limited in use.
@@ -226,6 +238,16 @@ fn path_text(path: CreatePath<'_>, role: Option<&TokenRole>) -> String {
         (CreatePath::Orphan, _) => "auth/token/create-orphan".to_owned(),
         (CreatePath::Role(name), None) => format!("auth/token/create/{name}"),
         (CreatePath::Role(name), Some(suffix)) => format!("auth/token/create/{name}/{suffix}"),
+    }
+}
+
+/// That the role lets its tokens be of the entity that has this alias.
+fn check_alias(alias: &str, role: Option<&TokenRole>) -> Result<()> {
+    match role {
+        _ if alias.is_empty() => Ok(()),
+        None => Err(Error::invalid("'entity_alias' is only allowed in combination with token role")),
+        Some(role) if !role.admits_alias(alias) => Err(Error::invalid("invalid 'entity_alias' value")),
+        Some(_) => Ok(()),
     }
 }
 

@@ -1,4 +1,6 @@
-//! A full queue of writes: Busy at once, and every place comes back.
+//! A full queue of writes: Busy before long, and every place comes back.
+
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use serde_json::json;
@@ -7,9 +9,11 @@ use super::endpoints::assert_unavailable;
 use super::stuck::Served;
 
 const QUEUE: usize = 4;
+/// How long such a refusal waits, so that it is not asked for thousands of times a second.
+const PAUSE: Duration = Duration::from_millis(25);
 
 #[actix_web::test]
-async fn writes_beyond_the_queue_are_503_at_once_and_every_place_comes_back() {
+async fn writes_beyond_the_queue_are_503_after_a_pause_and_every_place_comes_back() {
     let served = Served::start(QUEUE).await;
     for round in 1..=3 {
         // Nobody answers these while the store hangs.
@@ -25,11 +29,13 @@ async fn writes_beyond_the_queue_are_503_at_once_and_every_place_comes_back() {
             ("auth/token/create", json!({ "policies": ["default"] })),
             ("sys/policies/acl/other", json!({ "policy": "path \"x\" { capabilities = [\"read\"] }" })),
         ];
+        let asked = Instant::now();
         let beyond = join_all(requests.iter().map(|(path, body)| served.client.post(path, body.clone()))).await;
         for (answer, (path, _)) in beyond.iter().zip(&requests) {
             assert_unavailable(answer, path);
         }
-        // At once: before any of the admitted ones could end.
+        assert!(asked.elapsed() >= PAUSE);
+        // Before any of the admitted ones could end.
         assert!(!admitted.is_finished());
         let busy = served.metric("signet_commit_failures_total", "reason=\"busy\"").await;
         assert!(busy >= (round * requests.len()) as f64, "{busy}");
@@ -49,10 +55,10 @@ async fn health_says_503_while_the_store_hangs_and_200_after_it() {
     let health = async || served.client.with_token("").get("sys/health").await;
     assert_eq!(health().await.status, 200);
     let hold = served.hold();
-    let started = std::time::Instant::now();
+    let started = Instant::now();
     while health().await.status == 200 {
-        assert!(started.elapsed() < std::time::Duration::from_secs(15));
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        assert!(started.elapsed() < Duration::from_secs(15));
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
     // Busy probers hold one place of the queue, and each has its answer while the store hangs.
     for answer in join_all((0..50).map(|_| health())).await {
@@ -63,8 +69,8 @@ async fn health_says_503_while_the_store_hangs_and_200_after_it() {
     assert_eq!(served.client.get("sys/health?activecode=299").await.status, 503);
     drop(hold);
     while health().await.status != 200 {
-        assert!(started.elapsed() < std::time::Duration::from_secs(30));
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        assert!(started.elapsed() < Duration::from_secs(30));
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
     // A probe that finds all well holds for a second: hundreds of questions make a few commits.
     let commits = async || served.metric("signet_commit_seconds_count", "").await;

@@ -214,6 +214,47 @@ async fn entities_are_made_changed_and_removed_by_hand() {
 }
 
 #[actix_web::test]
+async fn a_token_of_a_role_that_names_an_alias_may_what_that_entity_may() {
+    let app = App::start().await;
+    app.policy("maker", r#"path "auth/token/create/r" { capabilities = ["update"] }"#).await;
+    app.policy("reader", r#"path "sys/policies/acl/maker" { capabilities = ["read"] }"#).await;
+    app.policy("own", r#"path "sys/policies/acl/{{identity.entity.name}}" { capabilities = ["read"] }"#).await;
+    let mounts = read(&app.client, "sys/auth").await;
+    write(&app, "identity/entity/name/reader", json!({ "policies": ["reader", "own"] })).await;
+    let id = read(&app.client, "identity/entity/name/reader").await["id"].clone();
+    let alias = json!({ "name": "web", "canonical_id": id, "mount_accessor": mounts["token/"]["accessor"] });
+    write(&app, "identity/entity-alias", alias).await;
+    write(&app, "auth/token/roles/r", json!({ "allowed_entity_aliases": ["WEB"], "allowed_policies": "default" }))
+        .await;
+
+    let maker = app.with_policies(&["maker"]).await;
+    let make = async |alias: &str| maker.post("auth/token/create/r", json!({ "entity_alias": alias })).await;
+    for (alias, rule) in [("reader", "invalid 'entity_alias' value"), ("we", "invalid 'entity_alias' value")] {
+        let refused = make(alias).await;
+        assert_eq!((refused.status, refused.error()), (400, rule), "{alias}");
+    }
+    let made = make("Web").await;
+    assert_eq!(made.status, 200, "{}", made.text);
+    let auth = &made.body["auth"];
+    assert_eq!((&auth["entity_id"], &auth["token_policies"]), (&id, &json!(["default"])));
+    assert_eq!(auth["identity_policies"], json!(["own", "reader"]));
+    assert_eq!(auth["policies"], json!(["default", "own", "reader"]));
+    let web = app.client.with_token(auth["client_token"].as_str().unwrap());
+    assert_eq!(read(&web, "auth/token/lookup-self").await["identity_policies"], json!(["own", "reader"]));
+    let status = async |client: &Client, path: &str| client.get(path).await.status;
+    assert_eq!(status(&web, "sys/policies/acl/maker").await, 200);
+    assert_eq!(status(&web, "sys/policies/acl/reader").await, 200, "by its entity's name");
+    assert_eq!(status(&web, "sys/policies/acl/own").await, 403);
+    assert_eq!(status(&maker, "sys/policies/acl/maker").await, 403, "who makes it has no right by it");
+
+    write(&app, "identity/entity/name/reader", json!({ "disabled": true })).await;
+    let refused = make("web").await;
+    assert_eq!((refused.status, refused.error()), (400, "entity from given entity alias is disabled"));
+    assert_eq!(status(&web, "auth/token/lookup-self").await, 403);
+    app.stop().await;
+}
+
+#[actix_web::test]
 async fn an_alias_that_is_made_by_hand_is_whose_the_login_is() {
     let app = App::start().await;
     let (one, two) = (method(&app, "one").await, method(&app, "two").await);

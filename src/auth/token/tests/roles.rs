@@ -1,6 +1,7 @@
 //! Token roles: what they let their users have made, and what they refuse.
 
 use super::*;
+use crate::auth::store::EntityBy;
 
 impl Fixture {
     async fn role(&self, name: &str, body: Value) -> Warnings {
@@ -232,4 +233,42 @@ async fn an_alias_needs_a_role_that_names_it() {
     let text = refused(CreatePath::Own, "web-1").await;
     assert_eq!(text, "'entity_alias' is only allowed in combination with token role");
     assert_eq!(refused(CreatePath::Role("r"), "db").await, "invalid 'entity_alias' value");
+}
+
+#[tokio::test]
+async fn an_alias_that_the_role_names_makes_the_token_one_of_its_entity() {
+    let f = Fixture::new().await;
+    f.role("r", json!({"allowed_entity_aliases": ["web-*"]})).await;
+    f.role("orphans", json!({"allowed_entity_aliases": ["web-1"], "orphan": true})).await;
+    let entity = async |role: &'static str, parent: &str, body: Value| {
+        let made = f.create_on(CreatePath::Role(role), parent, true, body).await;
+        made.map(|(auth, _)| auth["entity_id"].as_str().unwrap().to_owned()).map_err(|error| error.text().to_owned())
+    };
+    // What is refused for something else makes no entity.
+    let refused = json!({"entity_alias": "web-1", "type": "batch", "num_uses": 1});
+    entity("r", &f.root, refused).await.unwrap_err();
+    let accessor = f.auth.mounts().get("auth/token/").unwrap().accessor.clone();
+    let by = EntityBy::Alias { accessor, name: "web-1".to_owned() };
+    assert!(f.auth.entity(by.clone()).await.unwrap().is_none());
+
+    let first = entity("r", &f.root, json!({"entity_alias": "Web-1"})).await.unwrap();
+    assert_eq!(f.auth.entity(by).await.unwrap().unwrap().id, first);
+    assert_eq!(entity("orphans", &f.root, json!({"entity_alias": "web-1"})).await.unwrap(), first);
+    assert_eq!(
+        entity("r", &f.root, json!({"entity_alias": "web-1", "type": "batch", "policies": ["web"]})).await.unwrap(),
+        first
+    );
+    let other = entity("r", &f.root, json!({"entity_alias": "web-2"})).await.unwrap();
+    assert!(!other.is_empty() && other != first);
+    // A child is of its parent's entity unless it says another.
+    let (parent, _) =
+        f.create_on(CreatePath::Role("r"), &f.root, true, json!({"entity_alias": "web-1"})).await.unwrap();
+    let parent = parent["client_token"].as_str().unwrap();
+    assert_eq!(entity("r", parent, json!({})).await.unwrap(), first);
+    assert_eq!(entity("orphans", parent, json!({})).await.unwrap(), "");
+    assert_eq!(entity("r", parent, json!({"entity_alias": "web-2"})).await.unwrap(), other);
+    assert_eq!(
+        entity("r", parent, json!({"entity_alias": "web-\n"})).await.unwrap_err(),
+        "entity_alias: the name of who logs in must have 1 to 1024 bytes and no control characters"
+    );
 }
