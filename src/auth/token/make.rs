@@ -73,11 +73,11 @@ impl Auth {
             let (token, standing) = (Secret::new(self.seal_batch(&batch)?), batch.standing());
             return Ok(Given::new(token, batch.record, &standing, now));
         }
-        let token = new_token(now);
-        let row = token_row(&token, &record, ttl, uses, ties)?;
+        let token = Secret::new(new_token(now));
+        let row = token_row(token.expose_text().unwrap_or_default(), &record, ttl, uses, ties)?;
         let standing = Standing { expires_at, ..Standing::of(&row) };
         match self.store.commit(vec![AuthWrite::TokenInsert(row)]).await?.as_slice() {
-            [AuthOutcome::Done] => Ok(Given::new(Secret::new(token), record, &standing, now)),
+            [AuthOutcome::Done] => Ok(Given::new(token, record, &standing, now)),
             _ => Err(Error::internal("the store answered another write")),
         }
     }

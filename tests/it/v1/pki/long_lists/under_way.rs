@@ -172,7 +172,7 @@ async fn accessors_of_many_tokens_are_read_in_whole_pages_past_those_that_have_e
             let made = (0..100).map(|_| auth.create_token(&root, true, CreatePath::Own, &fields));
             for made in join_all(made).await {
                 let (made, _) = made.map_err(|error| error.to_string()).unwrap();
-                live.extend((ttl == "24h").then(|| made.accessor));
+                live.extend((ttl == "24h").then_some(made.accessor));
             }
         }
     }
