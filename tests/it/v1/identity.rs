@@ -40,9 +40,9 @@ pub async fn try_login(app: &App, path: &str, name: &str, metadata: Value, terms
         address: None,
     };
     let (given, _) = app.shared().auth.log_in(login).await?;
-    let mut told = json!({ "client_token": given.token.expose_text(), "accessor": given.accessor });
-    let others: Value = serde_json::from_str(&format!("{{{}}}", String::from_utf8(given.others()).unwrap())).unwrap();
-    told.as_object_mut().unwrap().extend(others.as_object().unwrap().clone());
+    let mut told = json!(given);
+    told["client_token"] = given.token.expose_text().into();
+    told["accessor"] = given.accessor.into();
     Ok(told)
 }
 
