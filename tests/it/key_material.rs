@@ -45,7 +45,7 @@ fn private_keys_in_answers_and_imports_are_secrets_until_the_last_write() {
         ("server/renewal.rs", "fn in_pem(key: &Secret) -> Secret"),
         ("keys/pool/stock.rs", "ready: VecDeque<PrivateKey>,"),
         ("http/secrets/answer.rs", "Rendered(PartlySecret),"),
-        ("http/secrets/answer.rs", "pub token: Secret,"),
+        ("auth/token/given.rs", "pub token: Secret,"),
         ("cli/certify.rs", "private_key: Secret,"),
         ("cli/certify.rs", "fn new_key(key_type: &str, bits: i64) -> Result<(PrivateKey, Secret)>"),
     ] {
