@@ -108,6 +108,20 @@ async fn what_no_synchronous_standby_has_is_not_answered_as_stored() {
     // Longer than the server's own limit for a statement.
     let mut writer = writer.with_deadline(Duration::from_secs(12));
     cluster.set(&["synchronous_standby_names = 'absent'"]);
+    // The process by which commits wait hears of it in its own time: until one waits, which is this one's last.
+    let probed = database.on(&cluster);
+    let probes = std::thread::spawn(move || {
+        let names = (0..).map(|n| format!("probe{n}"));
+        names
+            .take_while(|name| {
+                probed.psql(&format!("CREATE TABLE {name} (n int)"));
+                probed.psql("SHOW synchronous_standby_names") == "absent"
+            })
+            .count()
+    });
+    while database.psql("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'") == "0" {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     let unit = || vec![Unit::Facts(vec![FactWrite::new(("one".to_owned(), Vec::new()))])];
     let work = || -> Work {
         let sql = "CREATE TABLE made_by_a_session (n int)";
@@ -119,6 +133,7 @@ async fn what_no_synchronous_standby_has_is_not_answered_as_stored() {
     cluster.set(&["synchronous_standby_names = ''"]);
     let again = writer.apply(vec![Unit::Facts(vec![FactWrite::new(("two".to_owned(), Vec::new()))])]).await;
     assert!(again[0].is_ok(), "on a new connection");
+    probes.join().unwrap();
 }
 
 #[tokio::test]
