@@ -28,6 +28,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, join_all};
 
+use self::device::PATIENCE;
 pub use self::device::{Device, Sink};
 pub use self::entry::{Caller, Data, Entry, Outcome, Refused, Request, Response, Step};
 pub use self::settings::{DeviceSettings, Target};
@@ -113,7 +114,10 @@ impl Audit {
 /// Whether a device took an entry in time.
 async fn took(device: &dyn Device, asked: &[u8], entry: &Entry<'_>, until: Instant) -> bool {
     let work = AssertUnwindSafe(device.record(asked, entry)).catch_unwind();
-    let why = match tokio::time::timeout_at(until.into(), work).await {
+    let until = until.min(Instant::now() + PATIENCE);
+    let taken = tokio::time::timeout_at(until.into(), work).await;
+    device.count(matches!(taken, Ok(Ok(Ok(())))));
+    let why = match taken {
         Ok(Ok(Ok(()))) => return true,
         Ok(Ok(Err(error))) => {
             let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
@@ -178,6 +182,46 @@ impl Record<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::future::pending;
+    use std::sync::Mutex;
+
+    /// Takes nothing, and says nothing; what it hears of that.
+    #[derive(Default)]
+    struct Hung(Mutex<Vec<bool>>);
+
+    impl Device for Hung {
+        fn name(&self) -> &str {
+            "hung"
+        }
+
+        fn record<'e>(&'e self, _: &'e [u8], _: &'e Entry<'e>) -> BoxFuture<'e, Result<()>> {
+            pending().boxed()
+        }
+
+        fn count(&self, taken: bool) {
+            self.0.lock().unwrap().push(taken);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_entry_that_is_not_taken_in_the_time_of_its_request_is_counted_as_that() {
+        let device = Arc::new(Hung::default());
+        let audit = Audit::new(Vec::new(), vec![device.clone()], Clock::system());
+        let request = Request {
+            id: "id",
+            operation: "read",
+            path: "sys/mounts",
+            mount: None,
+            remote_address: None,
+            token: None,
+            caller: None,
+            data: Data::None,
+        };
+        let until = Instant::now() + Duration::from_millis(20);
+        let told = audit.record().intent(|| Some(request), until).await;
+        assert_eq!(told.unwrap_err().kind(), Kind::Unavailable);
+        assert_eq!(*device.0.lock().unwrap(), [false]);
+    }
 
     #[test]
     fn without_devices_no_request_is_looked_at_and_nothing_waited_for() {

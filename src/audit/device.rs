@@ -1,11 +1,15 @@
 //! What is told, and what a device of this server writes to.
 
 use std::io;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
 use super::entry::{Entry, Request};
 use crate::error::Result;
+
+/// Longest wait for a device to take an entry, and longest time a write may last before it counts as hung.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where entries go.
 pub trait Device: Send + Sync {
@@ -20,6 +24,9 @@ pub trait Device: Send + Sync {
     /// Takes an entry, of whose request `asked` is what [`Device::asked`] made; when it is done, the entry is kept. It
     /// may take its time, which only the entry's own request waits for, and is dropped when that has none left.
     fn record<'e>(&'e self, asked: &'e [u8], entry: &'e Entry<'e>) -> BoxFuture<'e, Result<()>>;
+
+    /// Hears whether an entry that it was to take was taken in time.
+    fn count(&self, _taken: bool) {}
 }
 
 /// What lines are written to, by one thread.

@@ -9,22 +9,20 @@
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use metrics::{Counter, counter, gauge, histogram};
 use tokio::sync::{Notify, oneshot};
 
-use super::device::{Device, Sink};
+use super::device::{Device, PATIENCE, Sink};
 use super::entry::{Entry, Request};
 use super::line::Form;
 use super::settings::DeviceSettings;
 use crate::error::{Error, Kind, Result};
 use crate::telemetry;
 
-/// Longest wait for one entry, and longest time a write may last before the device counts as hung.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Most bytes that wait to be written; one entry more than that fits.
 const MOST_WAITING: usize = 16 << 20;
 
@@ -122,25 +120,21 @@ impl Writer {
     }
 
     async fn write(&self, line: &[u8]) -> Result<()> {
-        let failed = |text| Error::new(Kind::Unavailable, text);
-        let end = tokio::time::Instant::now() + PATIENCE;
         let (reply, turn) = loop {
             // Made before the look, so that no room made meanwhile is missed.
             let room = self.queue.room.notified();
             match self.queue.put(line)? {
                 Some(put) => break put,
-                None => tokio::time::timeout_at(end, room).await.map_err(|_| failed("too much waits to be written"))?,
+                None => room.await,
             }
         };
         if let Some(turn) = turn {
             tokio::task::yield_now().await;
             drop(turn);
         }
-        match tokio::time::timeout_at(end, reply).await {
-            Ok(Ok(Ok(()))) => Ok(()),
-            Ok(Ok(Err(why))) => Err(Error::unavailable("it cannot be written to", why)),
-            Ok(Err(_)) => Err(failed("its thread has ended")),
-            Err(_) => Err(failed("it hangs")),
+        match reply.await {
+            Ok(written) => written.map_err(|why| Error::unavailable("it cannot be written to", why)),
+            Err(_) => Err(Error::new(Kind::Unavailable, "its thread has ended")),
         }
     }
 }
@@ -162,13 +156,12 @@ impl Device for Writer {
     }
 
     fn record<'e>(&'e self, asked: &'e [u8], entry: &'e Entry<'e>) -> BoxFuture<'e, Result<()>> {
-        async move {
-            let written = self.write(&self.form.line(asked, entry)).await;
-            let count = if written.is_ok() { &self.written } else { &self.failed };
-            count.increment(1);
-            written
-        }
-        .boxed()
+        async move { self.write(&self.form.line(asked, entry)).await }.boxed()
+    }
+
+    fn count(&self, taken: bool) {
+        let count = if taken { &self.written } else { &self.failed };
+        count.increment(1);
     }
 }
 
@@ -273,6 +266,7 @@ fn run(queue: &Queue, mut sink: Box<dyn Sink>, name: &str) {
 mod tests {
     use super::*;
     use std::sync::mpsc;
+    use std::time::Duration;
 
     /// Tells what each write was.
     struct Told(mpsc::Sender<Vec<u8>>);
