@@ -214,7 +214,10 @@ async fn calls(
     callers: usize,
     pause: Duration,
 ) -> Vec<(u16, Duration)> {
-    let one = || async {
+    // They come one after the other in the time of one pause: nobody's callers begin in the same moment.
+    let token = &token;
+    let one = |n: usize| async move {
+        tokio::time::sleep(pause.mul_f64(n as f64 / callers as f64)).await;
         let (mut caller, mut heard) = (Caller::to(address, token.clone()).await, Vec::new());
         let (path, body) = (format!("{mount}/issue/r"), json!({ "common_name": "a.test" }));
         let until = Instant::now() + PART;
@@ -227,7 +230,7 @@ async fn calls(
         }
         heard
     };
-    join_all((0..callers).map(|_| one())).await.concat()
+    join_all((0..callers).map(one)).await.concat()
 }
 
 impl Caller {
