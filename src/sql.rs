@@ -185,7 +185,7 @@ pub trait Session {
 
     /// From here on the session's texts are planned for their values, where the engine would otherwise plan
     /// once for all values: worth it for lists, whose values differ by orders of magnitude.
-    fn fit(&mut self) -> LocalBoxFuture<'_, Result<(), Failure>>;
+    fn fit(&mut self);
 
     /// How many rows a text changed.
     fn execute<'s>(&'s mut self, sql: &'s str, values: &'s [Value]) -> LocalBoxFuture<'s, Result<u64, Failure>>;

@@ -33,11 +33,8 @@ impl Tx<'_> {
     }
 
     /// Has the texts that follow planned for their values, as lists need it ([`Session::fit`]).
-    ///
-    /// # Errors
-    /// Those of the store.
-    pub async fn fit(&mut self) -> Outcome<()> {
-        Ok(self.session.fit().await?)
+    pub fn fit(&mut self) {
+        self.session.fit();
     }
 
     /// All rows of a text.

@@ -50,7 +50,7 @@ pub async fn list(
     let needed = ProjectRights::READ | wanted.granted;
     let grants = if member.rights.on_projects().has(needed) { Has::None } else { Has::read(tx, member).await? };
     if wanted.narrows() || wanted.by_name.is_some() || matches!(grants, Has::Many(_)) {
-        tx.fit().await?;
+        tx.fit();
     }
     let everything = seen(tx, member, &grants, ProjectRights::READ).await?;
     let total = everything.count(tx).await?;

@@ -40,10 +40,8 @@ impl Session for Local<'_> {
         ready(rows(self.0, sql, values).map_err(failure)).boxed_local()
     }
 
-    fn fit(&mut self) -> LocalBoxFuture<'_, Result<(), Failure>> {
-        // Plans do not depend on values here.
-        ready(Ok(())).boxed_local()
-    }
+    /// Plans do not depend on values here.
+    fn fit(&mut self) {}
 
     fn execute<'s>(&'s mut self, sql: &'s str, values: &'s [Value]) -> LocalBoxFuture<'s, Result<u64, Failure>> {
         let changed = || prepared(self.0, &own(sql))?.execute(rusqlite::params_from_iter(values));

@@ -21,14 +21,33 @@ use crate::telemetry;
 /// How often work is begun again after a clash.
 const AGAIN: u32 = 3;
 
+/// See [`Session::fit`].
+const FIT: &str = "SET LOCAL plan_cache_mode = force_custom_plan";
+
 /// A connection as a session.
 struct Remote<'c> {
     db: &'c Connection,
     /// It ended, or its server takes no writes any more.
     gone: bool,
+    /// Statements are to be planned for their values, which the database is told with the next one.
+    fit: bool,
 }
 
 impl Remote<'_> {
+    /// What a statement gives, and what is to be said before it in the same breath.
+    async fn ask<T>(
+        &mut self,
+        statement: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T, Failure> {
+        let given = if std::mem::take(&mut self.fit) {
+            let (told, given) = join(self.db.batch_execute(FIT), statement).await;
+            told.and(given)
+        } else {
+            statement.await
+        };
+        given.map_err(|error| self.failed(error))
+    }
+
     fn failed(&mut self, error: tokio_postgres::Error) -> Failure {
         let (gone, failure) = failure(error);
         self.gone |= gone;
@@ -38,31 +57,26 @@ impl Remote<'_> {
 
 impl Session for Remote<'_> {
     fn query<'s>(&'s mut self, sql: &'s str, values: &'s [Value]) -> LocalBoxFuture<'s, Result<Vec<Row>, Failure>> {
-        async move {
-            let found = async {
-                let statement = self.db.prepare_cached(sql).await?;
-                let rows = self.db.query(&statement, &parameters(values)).await?;
-                rows.iter().map(row).collect::<Result<Vec<Row>, _>>()
-            };
-            found.await.map_err(|error| self.failed(error))
-        }
-        .boxed_local()
+        let db = self.db;
+        let found = async move {
+            let statement = db.prepare_cached(sql).await?;
+            let rows = db.query(&statement, &parameters(values)).await?;
+            rows.iter().map(row).collect::<Result<Vec<Row>, _>>()
+        };
+        self.ask(found).boxed_local()
     }
 
-    fn fit(&mut self) -> LocalBoxFuture<'_, Result<(), Failure>> {
-        let fit = "SET LOCAL plan_cache_mode = force_custom_plan";
-        async move { self.db.batch_execute(fit).await.map_err(|error| self.failed(error)) }.boxed_local()
+    fn fit(&mut self) {
+        self.fit = true;
     }
 
     fn execute<'s>(&'s mut self, sql: &'s str, values: &'s [Value]) -> LocalBoxFuture<'s, Result<u64, Failure>> {
-        async move {
-            let changed = async {
-                let statement = self.db.prepare_cached(sql).await?;
-                self.db.execute(&statement, &parameters(values)).await
-            };
-            changed.await.map_err(|error| self.failed(error))
-        }
-        .boxed_local()
+        let db = self.db;
+        let changed = async move {
+            let statement = db.prepare_cached(sql).await?;
+            db.execute(&statement, &parameters(values)).await
+        };
+        self.ask(changed).boxed_local()
     }
 }
 
@@ -175,7 +189,7 @@ impl Pool {
 
 async fn attempt(loan: Loan, work: &Work, writes: bool) -> Attempt {
     let Some(db) = &loan.db else { return Attempt::Ended(Err(Failure::Engine(Error::internal("no connection")))) };
-    let mut remote = Remote { db, gone: false };
+    let mut remote = Remote { db, gone: false, fit: false };
     let (begun, outcome) = if writes {
         // Nothing follows before it has begun: a statement without a transaction would be one by itself.
         match db.batch_execute("BEGIN").await {
