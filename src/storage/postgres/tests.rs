@@ -119,7 +119,9 @@ async fn what_no_synchronous_standby_has_is_not_answered_as_stored() {
             })
             .count()
     });
+    let asked = Instant::now();
     while database.psql("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'") == "0" {
+        assert!(asked.elapsed() < Duration::from_secs(30), "no commit waits for the standby");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let unit = || vec![Unit::Facts(vec![FactWrite::new(("one".to_owned(), Vec::new()))])];
