@@ -40,6 +40,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arc_swap::ArcSwap;
 
 use crate::clock::{Clock, Time};
+use crate::derived::Derived;
 use crate::error::{Error, Kind, Result};
 use crate::templates::Identity;
 use cache::TokenCache;
@@ -106,6 +107,8 @@ pub struct Caller {
     batch: Option<Arc<Batch>>,
     acl: Arc<Acl>,
     generation: u64,
+    /// What is made of all this where it is written down.
+    pub derived: Derived,
 }
 
 impl Caller {
@@ -434,6 +437,7 @@ impl Auth {
             batch: held.batch,
             acl,
             generation: policies.generation(),
+            derived: Derived::default(),
         })
     }
 

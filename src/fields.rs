@@ -11,10 +11,11 @@
 mod list;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
 use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use crate::clock::parse_duration;
@@ -29,10 +30,15 @@ pub const MAX_TEXT: usize = 1 << 20;
 /// Most values (members and list items, all levels) of a body.
 pub const MAX_VALUES: usize = 10_000;
 
-/// The members of a body (or query), by name.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[serde(transparent)]
-pub struct Fields(Map<String, Value>);
+/// The members of a body (or query), by name. Clones share them until one of the clones is changed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Fields(Arc<Map<String, Value>>);
+
+impl Serialize for Fields {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
 
 impl Fields {
     /// Reads a body: one JSON object or `null`, at most [`MAX_DEPTH`] deep with at most
@@ -54,7 +60,7 @@ impl Fields {
             return Ok(Self::default());
         }
         match bounded(body, longest)? {
-            Value::Object(members) => Ok(Self(members)),
+            Value::Object(members) => Ok(Self(Arc::new(members))),
             Value::Null => Ok(Self::default()),
             _ => Err(Error::malformed("request body: must be a JSON object")),
         }
@@ -62,15 +68,15 @@ impl Fields {
 
     /// Fields made of name/value texts (a form body, a query); a repeated name becomes a list.
     pub fn from_pairs(pairs: impl IntoIterator<Item = (String, String)>) -> Self {
-        let mut fields = Self::default();
+        let mut members = Map::new();
         for (name, value) in pairs {
-            match fields.0.get_mut(&name) {
-                None => drop(fields.0.insert(name, Value::String(value))),
+            match members.get_mut(&name) {
+                None => drop(members.insert(name, Value::String(value))),
                 Some(Value::Array(items)) => items.push(Value::String(value)),
                 Some(first) => *first = Value::Array(vec![first.take(), Value::String(value)]),
             }
         }
-        fields
+        Self(Arc::new(members))
     }
 
     /// The raw value of a field; `None` when absent or null.
@@ -100,7 +106,7 @@ impl Fields {
 
     /// All of them, as they came.
     pub fn into_members(self) -> Map<String, Value> {
-        self.0
+        Arc::unwrap_or_clone(self.0)
     }
 
     /// The names that are not in `known`.
@@ -110,7 +116,7 @@ impl Fields {
 
     /// Sets a field.
     pub fn set(&mut self, name: &str, value: impl Into<Value>) {
-        self.0.insert(name.to_owned(), value.into());
+        Arc::make_mut(&mut self.0).insert(name.to_owned(), value.into());
     }
 
     /// A text. Numbers and booleans are taken as their text.
@@ -125,7 +131,7 @@ impl Fields {
 
     /// Takes a secret text out of the body: strings only. It is overwritten when the caller lets go of it.
     pub fn take_secret(&mut self, name: &str) -> Result<Option<Secret>> {
-        match self.0.remove(name) {
+        match Arc::make_mut(&mut self.0).remove(name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(Secret::new(text.into_bytes()))),
             Some(_) => Err(wrong(name, "a string")),

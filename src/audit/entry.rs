@@ -10,6 +10,7 @@ use crate::auth::mounts::Mount;
 use crate::auth::token::Given;
 use crate::auth::wrapping::Wrapping;
 use crate::clock::Time;
+use crate::derived::Derived;
 use crate::error::{Kind, Result};
 use crate::fields::Fields;
 
@@ -72,6 +73,8 @@ pub struct Caller<'r> {
     pub created_at: Option<Time>,
     /// When it ends; `None` never, or not known.
     pub expires_at: Option<Time>,
+    /// Where is kept what devices make of all this.
+    pub derived: Option<&'r Derived>,
 }
 
 impl<'r> Caller<'r> {
@@ -86,6 +89,7 @@ impl<'r> Caller<'r> {
             metadata: None,
             created_at: None,
             expires_at: None,
+            derived: None,
         }
     }
 }

@@ -2,15 +2,22 @@
 //!
 //! The file is opened for appending, with the mode of its settings, and opened again on SIGHUP: log rotation moves it
 //! away and says so. One that was removed without a word is made again before anything more counts as written. A
-//! write that ends half-way is taken back, so that what stands in a file is whole lines.
+//! write that ends half-way is taken back, so that what stands in a file is whole lines. Room on the disk is taken some
+//! MiB ahead, where the file system can do that: what is written then changes nothing that a journal has to tell of, and
+//! nobody's sync on the same disk waits for it.
 
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FallocateFlags, fallocate};
+
 use super::device::Sink;
+
+/// So many bytes of the disk are taken ahead.
+const AHEAD: u64 = 4 << 20;
 
 /// A file that lines are appended to.
 pub(super) struct LogFile {
@@ -21,6 +28,8 @@ pub(super) struct LogFile {
     file: Option<File>,
     /// The last byte of the file ends no line.
     torn: bool,
+    /// Up to where the file has its room on the disk, as far as that could be had.
+    reserved: u64,
 }
 
 impl LogFile {
@@ -29,45 +38,80 @@ impl LogFile {
     /// # Errors
     /// Those of the system.
     pub(super) fn open(path: PathBuf, mode: u32, fsync: bool) -> io::Result<Self> {
-        let mut log = Self { path, mode, fsync, file: None, torn: false };
+        let mut log = Self { path, mode, fsync, file: None, torn: false, reserved: 0 };
         log.reopen()?;
         Ok(log)
     }
 
-    fn append(&mut self, lines: &[u8]) -> io::Result<()> {
+    /// Appends whole lines or nothing; what the file is afterwards.
+    fn append(&mut self, lines: &[u8]) -> io::Result<Metadata> {
         if self.file.is_none() {
             self.reopen()?;
         }
         let file = self.file.as_mut().ok_or(io::ErrorKind::NotFound)?;
-        let before = file.metadata()?;
-        let ended = if self.torn { file.write_all(b"\n") } else { Ok(()) };
-        if let Err(error) = ended.and_then(|()| file.write_all(lines)) {
+        let begin: &[u8] = if self.torn { b"\n" } else { b"" };
+        let mut written = 0;
+        let ended = write_all(file, begin, &mut written).and_then(|()| write_all(file, lines, &mut written));
+        if let Err(error) = ended {
             // Of this process alone: another one that appends to the same file would lose its lines.
-            self.torn |= !before.is_file() || file.set_len(before.len()).is_err();
+            self.torn |= take_back(file, written).is_err();
             return Err(error);
         }
         self.torn = false;
         if self.fsync {
             file.sync_data()?;
         }
-        Ok(())
+        file.metadata()
     }
 
-    /// Whether nobody can read the file any more.
-    fn is_removed(&self) -> io::Result<bool> {
-        let file = self.file.as_ref().ok_or(io::ErrorKind::NotFound)?;
-        Ok(file.metadata()?.nlink() == 0)
+    /// Takes room for what comes next. What cannot be had is not missed: it is taken by the writes then.
+    fn reserve(&mut self, metadata: &Metadata) {
+        let len = metadata.len();
+        if len + AHEAD / 2 < self.reserved || !metadata.is_file() {
+            return;
+        }
+        if let Some(file) = &self.file {
+            let _ = fallocate(file, FallocateFlags::KEEP_SIZE, len, AHEAD);
+            self.reserved = len + AHEAD;
+        }
+    }
+}
+
+/// Writes all of it, and counts what was written before an error, too.
+fn write_all(file: &mut File, mut octets: &[u8], written: &mut u64) -> io::Result<()> {
+    while !octets.is_empty() {
+        match file.write(octets) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(some) => {
+                *written += some as u64;
+                octets = &octets[some..];
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Cuts off what was written last.
+fn take_back(file: &File, written: u64) -> io::Result<()> {
+    let metadata = file.metadata()?;
+    match metadata.len().checked_sub(written).filter(|_| metadata.is_file()) {
+        Some(whole) => file.set_len(whole),
+        None if written == 0 => Ok(()),
+        None => Err(io::ErrorKind::Unsupported.into()),
     }
 }
 
 impl Sink for LogFile {
     fn write(&mut self, lines: &[u8]) -> io::Result<()> {
-        self.append(lines)?;
-        if self.is_removed()? {
-            // What was just written is gone with it.
+        let mut file = self.append(lines)?;
+        // Nobody can read it any more: what was just written is gone with it.
+        if file.nlink() == 0 {
             self.file = None;
-            self.append(lines)?;
+            file = self.append(lines)?;
         }
+        self.reserve(&file);
         Ok(())
     }
 
@@ -78,7 +122,7 @@ impl Sink for LogFile {
             file.set_permissions(Permissions::from_mode(self.mode))?;
         }
         self.torn = metadata.is_file() && ends_within_a_line(&self.path)?;
-        self.file = Some(file);
+        (self.file, self.reserved) = (Some(file), 0);
         Ok(())
     }
 }

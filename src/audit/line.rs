@@ -12,6 +12,9 @@
 //! `http_content_type`, `http_raw_body` (a hash) and `http_raw_body_size`; of one that is made while it is sent, a list
 //! of revoked certificates, only the type and the size, and of a long list of names, whose size nobody knows yet, the type.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
 use serde::Serialize;
 
 use super::echo::Sent;
@@ -28,25 +31,47 @@ const MAX_TEXT: usize = 16 * 1024;
 
 /// How a device writes entries.
 pub(super) struct Form {
-    pub(super) mask: Mask,
+    mask: Mask,
     /// Of an answer to LIST only how many names there are.
-    pub(super) counts_lists: bool,
+    counts_lists: bool,
+    /// No other form of this process has it.
+    id: usize,
 }
 
+/// What a device writes of a caller beside the token.
+struct Words {
+    accessor: Option<Vec<u8>>,
+    /// The other members of `auth`.
+    others: Vec<u8>,
+}
+
+/// What each device writes of a caller, by the id of its form.
+#[derive(Default)]
+struct Known(Mutex<Vec<(usize, Arc<Words>)>>);
+
 impl Form {
+    pub(super) fn new(mask: Mask, counts_lists: bool) -> Self {
+        static LAST: AtomicUsize = AtomicUsize::new(0);
+        Self { mask, counts_lists, id: LAST.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// What is written in the place of a text.
+    pub(super) fn hash(&self, text: &str) -> String {
+        self.mask.hash(text.as_bytes())
+    }
+
     /// What both entries of a request say of it.
     pub(super) fn asked(&self, request: &Request<'_>) -> Vec<u8> {
-        let mut out = Vec::with_capacity(1024);
+        let mut out = Vec::with_capacity(1536);
         let mut line = Object { out: &mut out, empty: true };
         let token = request.token.map(|token| masked(|out| self.mask.text(out, token)));
-        let caller = request.caller.as_ref();
-        let accessor = caller.map(|caller| caller.accessor).filter(|accessor| !accessor.is_empty());
-        let accessor = accessor.map(|accessor| masked(|out| self.mask.accessor(out, accessor)));
+        let caller = request.caller.as_ref().map(|caller| self.words(caller));
+        let accessor = caller.as_ref().and_then(|caller| caller.accessor.as_deref());
         line.object("auth", |auth| {
             auth.written("client_token", token.as_deref());
-            auth.written("accessor", accessor.as_deref());
-            if let Some(caller) = caller {
-                self.caller(auth, caller);
+            auth.written("accessor", accessor);
+            if let Some(caller) = &caller {
+                auth.members(&caller.others);
             }
         });
         line.object("request", |asked| {
@@ -54,11 +79,11 @@ impl Form {
             asked.json("operation", request.operation);
             asked.mount(request);
             asked.written("client_token", token.as_deref());
-            asked.written("client_token_accessor", accessor.as_deref());
+            asked.written("client_token_accessor", accessor);
             asked.object("namespace", |namespace| namespace.json("id", "root"));
             asked.json("path", request.path);
             let clear = request.mount.map_or(&[][..], |mount| &mount.audit_non_hmac_request_keys);
-            self.data(asked, request.data, Exceptions { clear, counts_lists: false }, By::Caller);
+            self.data(asked, request.data, Exceptions { clear, ..Exceptions::default() }, By::Caller);
             if let Some(address) = request.remote_address {
                 asked.json("remote_address", &address);
             }
@@ -83,6 +108,25 @@ impl Form {
         }
         out.extend_from_slice(b"}\n");
         out
+    }
+
+    /// What this device writes of a caller, made once for as long as nobody looks the caller up again.
+    fn words(&self, caller: &Caller<'_>) -> Arc<Words> {
+        let make = || {
+            let accessor = Some(caller.accessor).filter(|accessor| !accessor.is_empty());
+            let accessor = accessor.map(|accessor| masked(|out| self.mask.accessor(out, accessor)));
+            let mut others = Vec::with_capacity(256);
+            self.caller(&mut Object { out: &mut others, empty: true }, caller);
+            Arc::new(Words { accessor, others })
+        };
+        let Some(derived) = caller.derived else { return make() };
+        let mut known = derived.get(Known::default).0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, words)) = known.iter().find(|(form, _)| *form == self.id) {
+            return Arc::clone(words);
+        }
+        let words = make();
+        known.push((self.id, Arc::clone(&words)));
+        words
     }
 
     fn caller(&self, auth: &mut Object<'_>, caller: &Caller<'_>) {
@@ -120,7 +164,7 @@ impl Form {
     fn response(&self, told: &mut Object<'_>, request: &Request<'_>, response: &Response<'_>) {
         let clear = request.mount.map_or(&[][..], |mount| &mount.audit_non_hmac_response_keys);
         let counts_lists = self.counts_lists && request.operation == "list";
-        self.data(told, response.data, Exceptions { clear, counts_lists }, By::Server);
+        self.data(told, response.data, Exceptions { clear, counts_lists, repeats: true }, By::Server);
         if let Some(given) = response.auth {
             told.object("auth", |auth| self.handed_out(auth, given));
         }
@@ -246,23 +290,24 @@ impl<'o> Object<'o> {
         self.out.push(b'}');
     }
 
-    /// Begins a member, whose value is to follow.
-    fn name(&mut self, name: &str) -> &mut Vec<u8> {
+    /// Begins a member, whose value is to follow. Names of entries have nothing in them that JSON escapes.
+    fn name(&mut self, name: &'static str) -> &mut Vec<u8> {
         if !std::mem::take(&mut self.empty) {
             self.out.push(b',');
         }
-        json(self.out, name);
-        self.out.push(b':');
+        self.out.push(b'"');
+        self.out.extend_from_slice(name.as_bytes());
+        self.out.extend_from_slice(b"\":");
         self.out
     }
 
-    fn json<T: Serialize + ?Sized>(&mut self, name: &str, value: &T) {
+    fn json<T: Serialize + ?Sized>(&mut self, name: &'static str, value: &T) {
         // To memory nothing fails to be written.
         let _ = serde_json::to_writer(self.name(name), value);
     }
 
     /// A value that is JSON already, if there is one.
-    fn written(&mut self, name: &str, value: Option<&[u8]>) {
+    fn written(&mut self, name: &'static str, value: Option<&[u8]>) {
         if let Some(value) = value {
             self.name(name).extend_from_slice(value);
         }
@@ -276,7 +321,7 @@ impl<'o> Object<'o> {
         self.out.extend_from_slice(written);
     }
 
-    fn object(&mut self, name: &str, members: impl FnOnce(&mut Object<'_>)) {
+    fn object(&mut self, name: &'static str, members: impl FnOnce(&mut Object<'_>)) {
         let mut object = Object::begin(self.name(name));
         members(&mut object);
         object.end();
@@ -309,5 +354,29 @@ fn word(kind: Kind) -> &'static str {
         Kind::Quota => "quota exceeded",
         Kind::Unavailable => "unavailable",
         Kind::Internal => "internal error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::derived::Derived;
+
+    #[test]
+    fn each_device_writes_a_caller_that_it_knows_as_it_would_write_a_new_one() {
+        let form = |key: u8, clear_accessors| Form::new(Mask::new(&[key; 32], false, clear_accessors), false);
+        let forms = [form(1, false), form(2, false), form(2, true)];
+        let (policies, derived) = (["web".to_owned()], Derived::default());
+        let asked = |form: &Form, derived| {
+            let caller = Caller { accessor: "handle", policies: &policies, derived, ..Caller::named("token") };
+            let (id, operation, path, token) = ("1", "update", "pki/issue/web", Some("s.secret"));
+            let (mount, remote_address, data) = (None, None, Data::None);
+            form.asked(&Request { id, operation, path, mount, remote_address, token, caller: Some(caller), data })
+        };
+        let new = forms.each_ref().map(|form| asked(form, None));
+        for _ in 0..2 {
+            assert_eq!(forms.each_ref().map(|form| asked(form, Some(&derived))), new);
+        }
+        assert!(new[0] != new[1] && new[1] != new[2]);
     }
 }

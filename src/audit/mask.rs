@@ -6,11 +6,15 @@
 //! a request and the text of a finished answer go the same way, and no copy is made of either.
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::fmt;
+use std::sync::{Mutex, PoisonError};
 
-use aws_lc_rs::hmac;
+use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
+use serde_json::value::RawValue;
+use sha2::Sha256;
 
 use crate::fields::Fields;
 
@@ -19,9 +23,28 @@ const MAX_NAME: usize = 256;
 /// What an answer to LIST has under these names is counted, where a device asks for that.
 const LISTED: [&str; 2] = ["keys", "key_info"];
 
+/// What an answer has under these names is the same in one after the other: certificates of authorities.
+const REPEATED: [&str; 2] = ["issuing_ca", "ca_chain"];
+/// Most of these values that are kept, and the longest, bytes of JSON.
+const MOST_KEPT: usize = 16;
+const LONGEST_KEPT: usize = 16 * 1024;
+
+/// Each octet in hexadecimal.
+const HEX: [[u8; 2]; 256] = {
+    let digits = b"0123456789abcdef";
+    let (mut all, mut octet) = ([[0; 2]; 256], 0);
+    while octet < 256 {
+        all[octet] = [digits[octet >> 4], digits[octet & 15]];
+        octet += 1;
+    }
+    all
+};
+
 /// How a device writes texts.
 pub(super) struct Mask {
-    key: hmac::Key,
+    key: Hmac<Sha256>,
+    /// Values that come again, as they came and as they are written; the one that was last used is the first.
+    kept: Mutex<VecDeque<(Box<str>, Box<[u8]>)>>,
     /// Texts as they are.
     raw: bool,
     /// Accessors as they are.
@@ -35,6 +58,8 @@ pub(super) struct Exceptions<'a> {
     pub(super) clear: &'a [String],
     /// Whether lists of names are only counted.
     pub(super) counts_lists: bool,
+    /// Whether an answer is written, in which some values are [`REPEATED`].
+    pub(super) repeats: bool,
 }
 
 impl Mask {
@@ -42,7 +67,8 @@ impl Mask {
     pub(super) const PREFIX: &str = "hmac-sha256:";
 
     pub(super) fn new(key: &[u8], raw: bool, clear_accessors: bool) -> Self {
-        Self { key: hmac::Key::new(hmac::HMAC_SHA256, key), raw, clear_accessors }
+        let key = Hmac::new_from_slice(key).expect("a key may have any length");
+        Self { key, kept: Mutex::default(), raw, clear_accessors }
     }
 
     /// Whether texts stay as they are.
@@ -79,8 +105,8 @@ impl Mask {
 
     /// JSON.
     pub(super) fn value(&self, out: &mut Vec<u8>, value: &Value, exceptions: Exceptions<'_>) {
-        // A value that was read already does not fail to read.
-        let _ = self.node(out, exceptions).deserialize(value);
+        // There is no text to compare with, and a value that was read already does not fail to read.
+        let _ = self.node(out, Exceptions { repeats: false, ..exceptions }).deserialize(value);
     }
 
     /// JSON that is text; nothing is written of what does not read.
@@ -131,6 +157,26 @@ impl Mask {
         Cow::Owned(out)
     }
 
+    /// JSON that will come again.
+    fn repeated(&self, out: &mut Vec<u8>, text: &str) -> Result<(), serde_json::Error> {
+        let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = kept();
+        if let Some(place) = known.iter().position(|(known, _)| **known == *text) {
+            known.swap(0, place);
+            out.extend_from_slice(&known[0].1);
+            return Ok(());
+        }
+        drop(known);
+        let start = out.len();
+        self.json(out, text.as_bytes(), Exceptions::default())?;
+        if text.len() <= LONGEST_KEPT && is_public(text) {
+            let mut known = kept();
+            known.truncate(MOST_KEPT - 1);
+            known.push_front((text.into(), out[start..].into()));
+        }
+        Ok(())
+    }
+
     fn node<'n>(&'n self, out: &'n mut Vec<u8>, exceptions: Exceptions<'n>) -> Node<'n> {
         Node { mask: self, out, exceptions, clear: self.raw, counted: false }
     }
@@ -141,14 +187,15 @@ impl Mask {
 
     fn push_hash(&self, out: &mut Vec<u8>, text: &[u8]) {
         out.extend_from_slice(Self::PREFIX.as_bytes());
-        let hash = hmac::sign(&self.key, text);
-        let mut digits = [0; 64];
-        for (pair, octet) in digits.chunks_exact_mut(2).zip(hash.as_ref()) {
-            const HEX: &[u8; 16] = b"0123456789abcdef";
-            pair.copy_from_slice(&[HEX[usize::from(octet >> 4)], HEX[usize::from(octet & 15)]]);
-        }
-        out.extend_from_slice(&digits);
+        let hash = self.key.clone().chain_update(text).finalize().into_bytes();
+        let digits: [[u8; 2]; 32] = hash.0.map(|octet| HEX[usize::from(octet)]);
+        out.extend_from_slice(digits.as_flattened());
     }
+}
+
+/// Whether JSON holds certificates and no key: it may be kept.
+fn is_public(text: &str) -> bool {
+    text.trim_start_matches('[').starts_with("\"-----BEGIN CERTIFICATE-----") && !text.contains("PRIVATE KEY")
 }
 
 /// A text, as JSON.
@@ -172,8 +219,9 @@ impl Node<'_> {
     /// A value within this one.
     fn within(&mut self) -> Node<'_> {
         let Self { mask, ref mut out, exceptions, clear, .. } = *self;
-        // Only what an answer lists itself is counted.
-        Node { mask, out, exceptions: Exceptions { counts_lists: false, ..exceptions }, clear, counted: false }
+        // Of the members of an answer, not of what stands below them.
+        let exceptions = Exceptions { counts_lists: false, repeats: false, ..exceptions };
+        Node { mask, out, exceptions, clear, counted: false }
     }
 
     /// The member of this name, whose name is written.
@@ -184,6 +232,14 @@ impl Node<'_> {
         self.counted = self.exceptions.counts_lists && LISTED.contains(&name);
         self.exceptions.counts_lists = false;
         self
+    }
+
+    /// Whether a member of this name is the same in many answers.
+    fn repeats(&self, name: &str) -> bool {
+        self.exceptions.repeats
+            && REPEATED.contains(&name)
+            && !self.clear
+            && !self.exceptions.clear.iter().any(|clear| clear == name)
     }
 
     fn plain<E>(self, value: impl fmt::Display) -> Result<(), E> {
@@ -268,9 +324,16 @@ impl<'de> Visitor<'de> for Node<'_> {
         let mut end = self.out.len();
         let counts_lists = self.exceptions.counts_lists;
         while let Some(name) = members.next_key::<Cow<'de, str>>()? {
-            let mut member = self.within();
-            member.exceptions.counts_lists = counts_lists;
-            members.next_value_seed(member.below(&name)).map_err(A::Error::custom)?;
+            if self.repeats(&name) {
+                let value: &RawValue = members.next_value()?;
+                self.mask.name(self.out, &name);
+                self.out.push(b':');
+                self.mask.repeated(self.out, value.get()).map_err(A::Error::custom)?;
+            } else {
+                let mut member = self.within();
+                member.exceptions.counts_lists = counts_lists;
+                members.next_value_seed(member.below(&name)).map_err(A::Error::custom)?;
+            }
             end = self.out.len();
             self.out.push(b',');
         }
@@ -318,7 +381,7 @@ mod tests {
     #[test]
     fn names_of_exceptions_keep_the_texts_below_them() {
         let clear = ["role".to_owned(), "tags".to_owned()];
-        let exceptions = Exceptions { clear: &clear, counts_lists: false };
+        let exceptions = Exceptions { clear: &clear, ..Exceptions::default() };
         let value = json!({ "role": "web", "pin": "1234", "tags": ["a", { "b": "c" }], "deep": { "role": "db" } });
         let pin = mask().hash(b"1234");
         let expected = json!({ "role": "web", "pin": pin, "tags": ["a", { "b": "c" }], "deep": { "role": "db" } });
@@ -327,10 +390,39 @@ mod tests {
 
     #[test]
     fn lists_of_an_answer_are_counted_where_that_is_asked_for() {
-        let counts = Exceptions { clear: &[], counts_lists: true };
+        let counts = Exceptions { counts_lists: true, ..Exceptions::default() };
         let value = json!({ "keys": ["a", "b"], "key_info": { "a": {}, "b": {} }, "x": { "keys": ["a"] } });
         let deep = mask().hash(b"a");
         assert_eq!(written(&value, counts), json!({ "keys": 2, "key_info": 2, "x": { "keys": [deep] } }));
+    }
+
+    #[test]
+    fn what_is_the_same_in_many_answers_is_written_as_ever_and_kept_where_it_is_public() {
+        let pem = |label: &str| format!("-----BEGIN {label}-----\nMIIB\n-----END {label}-----\n");
+        let (authority, leaf) = (pem("CERTIFICATE"), pem("PUBLIC KEY"));
+        let with_key = authority.clone() + &pem("EC PRIVATE KEY");
+        let answers = [
+            json!({ "issuing_ca": authority, "ca_chain": [authority], "certificate": leaf, "serial_number": 1 }),
+            json!({ "issuing_ca": leaf, "ca_chain": [], "deep": { "ca_chain": [leaf] } }),
+            json!({ "issuing_ca": with_key, "ca_chain": null }),
+            json!({ "ca_chain": [authority, [with_key]], "issuing_ca": { "a": authority } }),
+        ];
+        let (mask, open) = (mask(), ["ca_chain".to_owned()]);
+        for clear in [&[][..], &open] {
+            for answer in answers.iter().chain(&answers) {
+                let plain = Exceptions { clear, ..Exceptions::default() };
+                let (mut as_ever, mut as_answer) = (Vec::new(), Vec::new());
+                mask.value(&mut as_ever, answer, plain);
+                mask.json(&mut as_answer, answer.to_string().as_bytes(), Exceptions { repeats: true, ..plain })
+                    .unwrap();
+                let text = |written| String::from_utf8(written).unwrap();
+                // Members of a value come in the order of their names.
+                assert_eq!(text(as_ever), text(as_answer));
+            }
+        }
+        let kept = mask.kept.lock().unwrap();
+        assert_eq!(kept.len(), 2, "one text, and a list of it");
+        assert!(kept.iter().all(|(text, _)| !text.contains("KEY")));
     }
 
     #[test]

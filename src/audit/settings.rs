@@ -117,6 +117,6 @@ impl DeviceSettings {
 
     pub(super) fn form(&self, key: &[u8]) -> Form {
         let mask = Mask::new(key, self.log_raw, !self.hmac_accessor);
-        Form { mask, counts_lists: self.elide_list_responses }
+        Form::new(mask, self.elide_list_responses)
     }
 }

@@ -110,7 +110,7 @@ impl Writer {
 
     /// What this device writes in the place of a text.
     pub fn hash(&self, text: &str) -> String {
-        self.form.mask.hash(text.as_bytes())
+        self.form.hash(text)
     }
 
     /// Opens what is written to anew before the next write (SIGHUP).

@@ -5,7 +5,6 @@
 //! documents to store.
 
 pub mod cluster;
-pub mod derived;
 pub mod issuer;
 pub mod profile;
 #[cfg(test)]

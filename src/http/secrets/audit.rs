@@ -94,6 +94,7 @@ fn caller(caller: &Caller) -> audit::Caller<'_> {
         metadata: Some(&caller.metadata),
         created_at: Some(caller.created_at),
         expires_at: caller.expires_at,
+        derived: Some(&caller.derived),
     }
 }
 

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use super::derived::Derived;
 use super::issuer::Issuer;
 use super::role::Role;
 use super::urls::Urls;
+use crate::derived::Derived;
 use crate::error::{Error, Result};
 use crate::pki::constraints::Constraints;
 use crate::x509::algorithm::{Curve, KeyKind};

@@ -1,5 +1,5 @@
-//! What others make of a part of the mount's state, kept with it: whoever words answers about an issuer does so once,
-//! not for every certificate, and it goes when the issuer changes.
+//! What others make of a value, kept with it: whoever words answers about an issuer does so once, not for every
+//! certificate, and it goes when the issuer changes.
 
 use std::any::Any;
 use std::sync::OnceLock;
@@ -7,6 +7,13 @@ use std::sync::OnceLock;
 /// Values of several types, each made when it is first asked for.
 #[derive(Default)]
 pub struct Derived(OnceLock<Box<Link>>);
+
+/// What was made of a value is not of its copy, which may be changed.
+impl Clone for Derived {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
 
 struct Link {
     value: Box<dyn Any + Send + Sync>,
@@ -40,5 +47,7 @@ mod tests {
             assert_eq!(derived.get(|| (count(), 1_u8).1), &1);
         }
         assert_eq!(made.get(), 2);
+        let copy = derived.clone();
+        assert_eq!((copy.get(|| (count(), "b").1), derived.get(|| "c")), (&"b", &"a"));
     }
 }
