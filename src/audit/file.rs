@@ -95,12 +95,12 @@ fn write_all(file: &mut File, mut octets: &[u8], written: &mut u64) -> io::Resul
 
 /// Cuts off what was written last.
 fn take_back(file: &File, written: u64) -> io::Result<()> {
-    let metadata = file.metadata()?;
-    match metadata.len().checked_sub(written).filter(|_| metadata.is_file()) {
-        Some(whole) => file.set_len(whole),
-        None if written == 0 => Ok(()),
-        None => Err(io::ErrorKind::Unsupported.into()),
+    if written == 0 {
+        return Ok(());
     }
+    let metadata = file.metadata()?;
+    let whole = metadata.len().checked_sub(written).filter(|_| metadata.is_file());
+    file.set_len(whole.ok_or(io::ErrorKind::Unsupported)?)
 }
 
 impl Sink for LogFile {
