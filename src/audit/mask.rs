@@ -40,11 +40,17 @@ const HEX: [[u8; 2]; 256] = {
     all
 };
 
+/// A value as it came, JSON, and as it is written.
+struct Kept {
+    text: Box<str>,
+    written: Box<[u8]>,
+}
+
 /// How a device writes texts.
 pub(super) struct Mask {
     key: Hmac<Sha256>,
-    /// Values that come again, as they came and as they are written; the one that was last used is the first.
-    kept: Mutex<VecDeque<(Box<str>, Box<[u8]>)>>,
+    /// Values that come again; the one that was last used is the first.
+    kept: Mutex<VecDeque<Kept>>,
     /// Texts as they are.
     raw: bool,
     /// Accessors as they are.
@@ -161,9 +167,9 @@ impl Mask {
     fn repeated(&self, out: &mut Vec<u8>, text: &str) -> Result<(), serde_json::Error> {
         let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let mut known = kept();
-        if let Some(place) = known.iter().position(|(known, _)| **known == *text) {
+        if let Some(place) = known.iter().position(|known| *known.text == *text) {
             known.swap(0, place);
-            out.extend_from_slice(&known[0].1);
+            out.extend_from_slice(&known[0].written);
             return Ok(());
         }
         drop(known);
@@ -172,7 +178,7 @@ impl Mask {
         if text.len() <= LONGEST_KEPT && is_public(text) {
             let mut known = kept();
             known.truncate(MOST_KEPT - 1);
-            known.push_front((text.into(), out[start..].into()));
+            known.push_front(Kept { text: text.into(), written: out[start..].into() });
         }
         Ok(())
     }
@@ -422,7 +428,7 @@ mod tests {
         }
         let kept = mask.kept.lock().unwrap();
         assert_eq!(kept.len(), 2, "one text, and a list of it");
-        assert!(kept.iter().all(|(text, _)| !text.contains("KEY")));
+        assert!(kept.iter().all(|kept| !kept.text.contains("KEY")));
     }
 
     #[test]
