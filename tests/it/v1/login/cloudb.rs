@@ -10,7 +10,10 @@ mod rotation;
 mod scale_sets;
 mod tokens;
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
+use signet::clock::Clock;
 
 use crate::provider::{CLIENT, Provider, RESOURCE, S1, SECRET, TENANT};
 use crate::support::{Answer, App, Builder};
@@ -39,6 +42,13 @@ impl World {
         let world = Self { app, provider };
         world.enable("cloudb").await;
         world
+    }
+
+    /// As [`World::built`], with a clock that stands still: a minute ahead of the real one, at which tokens begin, so
+    /// that they are valid whenever they are made.
+    pub async fn still(change: impl FnOnce(Builder) -> Builder) -> Self {
+        let clock = Clock::system().now() + Duration::from_secs(60);
+        Self::built(|builder| change(builder.manual_clock(clock))).await
     }
 
     /// Enables and configures the method at a path.

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use signet::clock::Clock;
 
 use super::{World, assert_refused};
 use crate::faults::double;
@@ -15,11 +14,6 @@ const ROTATE: &str = "auth/cloudb/rotate-root";
 const CONFIG: &str = "auth/cloudb/config";
 /// When a rotated secret ends.
 const DATE: &str = "root_password_expiration_date";
-
-/// A world whose clock the test moves.
-async fn world(change: impl FnOnce(Builder) -> Builder) -> World {
-    World::built(|builder| change(builder.manual_clock(Clock::system().now()))).await
-}
 
 impl World {
     fn keys(&self) -> Vec<String> {
@@ -50,7 +44,7 @@ async fn until(is: impl AsyncFn() -> bool) {
 
 #[actix_web::test]
 async fn l37_a_rotated_secret_takes_its_place_after_a_minute_and_the_one_before_goes() {
-    let world = world(|builder| builder).await;
+    let world = World::still(|builder| builder).await;
     let machine = world.machine().await;
     let login = async || world.at(json!({ "xms_mirid": machine }), json!({"vm_name": "web"})).await.status;
     assert_eq!(login().await, 200);
@@ -80,7 +74,7 @@ async fn l37_a_rotated_secret_takes_its_place_after_a_minute_and_the_one_before_
 
 #[actix_web::test]
 async fn l37_a_rotation_survives_a_restart() {
-    let mut world = world(|builder| builder).await;
+    let mut world = World::still(|builder| builder).await;
     world.rotate().await;
     world.app = world.app.restart().await;
     world.app.clock.advance(Duration::from_secs(61));
@@ -91,7 +85,7 @@ async fn l37_a_rotation_survives_a_restart() {
 async fn l37_a_secret_that_could_not_be_kept_is_removed_in_the_end() {
     for n in 1.. {
         let faults = Arc::new(double::Faults::default());
-        let world = world(|builder| builder.faults(&faults)).await;
+        let world = World::still(|builder| builder.faults(&faults)).await;
         // Nor can it be removed at once.
         world.provider.fault(Fault::status("removePassword", 4, 503));
         faults.arm(n, double::Fault::Before);
@@ -114,7 +108,7 @@ async fn l37_a_secret_that_could_not_be_kept_is_removed_in_the_end() {
 
 #[actix_web::test]
 async fn a_secret_that_the_directory_does_not_take_yet_is_not_used() {
-    let world = world(|builder| builder).await;
+    let world = World::still(|builder| builder).await;
     world.rotate().await;
     // The directory forgets it.
     let made = world.provider.lock().applications[0].secrets.remove(1);
@@ -131,7 +125,7 @@ async fn a_secret_that_the_directory_does_not_take_yet_is_not_used() {
 
 #[actix_web::test]
 async fn l38_an_application_that_is_not_the_one_is_named() {
-    let world = world(|builder| builder).await;
+    let world = World::still(|builder| builder).await;
     let client = &world.app.client;
     world.provider.lock().applications[0].listed = false;
     assert_refused(&client.post(ROTATE, json!({})).await, 400, "no application found");
@@ -152,7 +146,7 @@ async fn l38_an_application_that_is_not_the_one_is_named() {
 
 #[actix_web::test]
 async fn a_directory_that_refuses_leaves_no_rotation_behind() {
-    let world = world(|builder| builder).await;
+    let world = World::still(|builder| builder).await;
     for (status, expected) in [(403, 502), (400, 400)] {
         world.provider.fault(Fault::status("addPassword", 1, status));
         assert_eq!(world.app.client.post(ROTATE, json!({})).await.status, expected, "{status}");
@@ -168,7 +162,7 @@ async fn a_directory_that_refuses_leaves_no_rotation_behind() {
 
 #[actix_web::test]
 async fn two_nodes_rotate_once() {
-    let world = World::built(|builder| builder.manual_clock(Clock::system().now()).postgres()).await;
+    let world = World::still(Builder::postgres).await;
     let other = world.app.another().await;
     let (first, second) =
         futures_util::future::join(world.app.client.post(ROTATE, json!({})), other.client.post(ROTATE, json!({})))
