@@ -247,6 +247,15 @@ impl Line {
         state
     }
 
+    /// To be called by whoever was just answered. The system may have woken it on the processor of the thread that
+    /// answered, before that thread has begun its next call: then the thread goes first, so that no place at the
+    /// backend stands empty while a certificate is put together. Where no thread is held up nothing is given away.
+    pub(super) fn let_begin(&self) {
+        if self.lock().is_held_up() {
+            std::thread::yield_now();
+        }
+    }
+
     /// The next call of a task; without one, the task ends.
     pub(super) fn next_of_task(&self) -> Option<Call> {
         self.take(&mut self.lock())
@@ -367,6 +376,11 @@ impl State {
         calls
     }
 
+    /// Whether a place that is awake has not begun the call that waits for it.
+    fn is_held_up(&self) -> bool {
+        !self.waiting.is_empty() && self.running.len() + self.idle < self.places
+    }
+
     /// Whether a place without work has nothing to stay for.
     fn is_over(&self) -> bool {
         self.closed || self.places > self.max_parallel
@@ -450,6 +464,23 @@ mod tests {
         let (answer, _) = oneshot::channel();
         let now = Instant::now();
         Job { request: Request::Find { create: false }, queued_at: now, deadline: now, answer }
+    }
+
+    #[test]
+    fn a_place_is_held_up_while_a_job_waits_that_it_has_not_begun() {
+        let backend = Backend::Blocking(Arc::new(Nobody));
+        let line = Line::new("any", backend, |_| unreachable!("all places are taken"), 2, Limits::default());
+        let mut state = line.lock();
+        let soon = Instant::now() + REST;
+        (state.places, state.running) = (2, vec![(1, soon), (2, soon)]);
+        state.waiting.push_back(job());
+        assert!(!state.is_held_up(), "all places are at the backend");
+        state.running.pop();
+        assert!(state.is_held_up());
+        state.idle = 1;
+        assert!(!state.is_held_up(), "the other one waits to be called");
+        (state.idle, _) = (0, state.waiting.pop_front());
+        assert!(!state.is_held_up(), "nothing waits");
     }
 
     #[test]

@@ -41,7 +41,10 @@ impl Link {
         let outcome = match line.push(Job { request, queued_at, deadline, answer }) {
             Err(error) => Err(error),
             Ok(()) => match tokio::time::timeout_at(deadline.into(), answered).await {
-                Ok(Ok(outcome)) => outcome,
+                Ok(Ok(outcome)) => {
+                    line.let_begin();
+                    outcome
+                }
                 Ok(Err(_)) => Err(stopped(line.name())),
                 Err(_) => {
                     line.count_stuck();
