@@ -36,7 +36,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const CALL: Duration = Duration::from_millis(2);
 /// How long each part runs.
-const PART: Duration = Duration::from_secs(5);
+const PART: Duration = Duration::from_secs(20);
 /// Callers for each place, and jobs for each that may wait: what the first part needs, and not the flood, which is ten
 /// times as many callers.
 const CALLERS: usize = 4;
