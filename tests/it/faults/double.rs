@@ -106,6 +106,11 @@ impl Faults {
             Script { plan: Some((n, fault)), only: Some(names.clone()), ..Script::default() };
     }
 
+    /// The next call of this name fails, whatever else the server does by itself meanwhile.
+    pub fn arm_next(&self, call: &'static str, fault: Fault) {
+        self.arm_among(&BTreeSet::from([call]), 1, fault);
+    }
+
     /// How often calls of each name were made so far.
     pub fn counts(&self) -> HashMap<&'static str, usize> {
         self.calls.lock().unwrap().clone()
