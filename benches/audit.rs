@@ -1,0 +1,95 @@
+//! What a worker pays for the two entries of a `sign`: their lines, the way to the device's thread and back. The device
+//! throws them away.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use futures_util::future::join_all;
+use serde_json::json;
+use signet::audit::{Caller, Data, Device, DeviceSettings, Entry, Outcome, Request, Response, Sink, Step, Writer};
+use signet::auth::mounts::Mount;
+use signet::clock::Clock;
+use signet::derived::Derived;
+use signet::fields::Fields;
+
+/// As the server has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Requests whose entries leave together.
+const REQUESTS: usize = 128;
+
+struct Nowhere;
+
+impl Sink for Nowhere {
+    fn write(&mut self, _: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn main() {
+    divan::main();
+}
+
+/// A text of so many lines in the armour of PEM.
+fn pem(label: &str, letter: char, lines: usize) -> String {
+    let line = String::from(letter).repeat(64) + "\n";
+    format!("-----BEGIN {label}-----\n{}-----END {label}-----\n", line.repeat(lines))
+}
+
+#[divan::bench]
+fn sign(bencher: divan::Bencher<'_, '_>) {
+    let writer = Writer::start(DeviceSettings::file("file", "unused"), &[7; 32], Box::new(Nowhere)).expect("a thread");
+    let clock = Clock::system();
+    let mount: Mount = serde_json::from_value(json!({
+        "id": 7, "path": "pki/", "kind": "pki", "accessor": "pki_1a2b3c4d", "uuid": "", "description": "",
+        "default_lease_ttl": 0, "max_lease_ttl": 0, "force_no_cache": false, "options": null, "listing_visibility": "",
+        "allowed_managed_keys": [], "audit_non_hmac_request_keys": [], "audit_non_hmac_response_keys": [],
+        "passthrough_request_headers": [], "allowed_response_headers": [], "token_type": "", "local": false,
+        "seal_wrap": false, "external_entropy_access": false,
+    }))
+    .expect("a mount");
+    let body = json!({ "csr": pem("CERTIFICATE REQUEST", 'M', 6), "ttl": "24h" }).to_string();
+    let fields = Fields::parse(body.as_bytes()).expect("fields");
+    let authority = pem("CERTIFICATE", 'A', 9);
+    let answer = json!({
+        "ca_chain": [authority], "certificate": pem("CERTIFICATE", 'C', 11), "expiration": 1_900_000_000,
+        "issuing_ca": authority, "renew_after": 1_890_000_000,
+        "serial_number": "3a:6f:10:5c:77:21:99:08:4e:5b:6d:01:22:33:44:55:66:77:88:99",
+    })
+    .to_string();
+    let (policies, derived, metadata) = (["root".to_owned()], Derived::default(), BTreeMap::new());
+    let request = || Request {
+        id: "0f8fad5b-d9cb-469f-a165-70867728950e",
+        operation: "update",
+        path: "pki/sign/load",
+        mount: Some(&mount),
+        remote_address: Some([127, 0, 0, 1].into()),
+        token: Some("s.AbCdEfGhIjKlMnOpQrStUvWxYz0123"),
+        caller: Some(Caller {
+            accessor: "AbCdEfGhIjKlMnOpQrStUvWx",
+            policies: &policies,
+            metadata: Some(&metadata),
+            created_at: Some(clock.now()),
+            derived: Some(&derived),
+            ..Caller::named("root")
+        }),
+        data: Data::Fields(&fields),
+    };
+    let outcome = Outcome {
+        status: 200,
+        answer: Ok(Response { data: Data::JsonText(answer.as_bytes()), ..Response::default() }),
+    };
+    let one = async || {
+        let request = request();
+        let asked = writer.asked(&request);
+        for step in [Step::Intent, Step::Outcome(&outcome)] {
+            let entry = Entry { time: clock.now(), request: &request, step };
+            writer.record(&asked, &entry).await.expect("taken");
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    bencher
+        .counter(divan::counter::ItemsCount::new(REQUESTS))
+        .bench_local(|| runtime.block_on(join_all((0..REQUESTS).map(|_| one()))));
+}
