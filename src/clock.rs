@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use time::format_description::well_known::Rfc3339;
+
 use crate::error::{Error, Kind, Result};
 
 /// A point in time, UTC, with nanosecond resolution.
@@ -126,12 +128,18 @@ fn nanoseconds(duration: Duration) -> i128 {
 
 /// RFC 3339 in UTC, with a fraction only where there is one.
 pub fn rfc3339(at: Time) -> String {
-    at.to_offset(time::UtcOffset::UTC).format(&time::format_description::well_known::Rfc3339).unwrap_or_default()
+    at.to_offset(time::UtcOffset::UTC).format(&Rfc3339).unwrap_or_default()
+}
+
+/// As [`rfc3339`], at the end of `out`.
+pub fn push_rfc3339(out: &mut Vec<u8>, at: Time) {
+    // To memory nothing fails to be written.
+    let _ = at.to_offset(time::UtcOffset::UTC).format_into(out, &Rfc3339);
 }
 
 /// Reads RFC 3339 with a zone; the error names `field`.
 pub fn parse_rfc3339(field: &str, text: &str) -> Result<Time> {
-    Time::parse(text, &time::format_description::well_known::Rfc3339)
+    Time::parse(text, &Rfc3339)
         .ok()
         // A zone may push the last day of the year 9999 out of the range.
         .and_then(|t| t.checked_to_offset(time::UtcOffset::UTC))

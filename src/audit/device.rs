@@ -25,8 +25,8 @@ pub trait Device: Send + Sync {
     /// may take its time, which only the entry's own request waits for, and is dropped when that has none left.
     fn record<'e>(&'e self, asked: &'e [u8], entry: &'e Entry<'e>) -> BoxFuture<'e, Result<()>>;
 
-    /// Hears whether an entry that it was to take was taken in time.
-    fn count(&self, _taken: bool) {}
+    /// Hears that an entry that it was to take was not taken in time.
+    fn missed(&self) {}
 }
 
 /// What lines are written to, by one thread.

@@ -73,7 +73,7 @@ pub struct Caller<'r> {
     pub created_at: Option<Time>,
     /// When it ends; `None` never, or not known.
     pub expires_at: Option<Time>,
-    /// Where is kept what devices make of all this.
+    /// Where is kept what devices make of all this and of the token, whose caller is nobody else.
     pub derived: Option<&'r Derived>,
 }
 

@@ -12,8 +12,8 @@
 //! `http_content_type`, `http_raw_body` (a hash) and `http_raw_body_size`; of one that is made while it is sent, a list
 //! of revoked certificates, only the type and the size, and of a long list of names, whose size nobody knows yet, the type.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 
@@ -22,7 +22,7 @@ use super::entry::{Caller, Data, Entry, Outcome, Refused, Request, Response, Ste
 use super::mask::{Exceptions, Mask, json};
 use crate::auth::token::Given;
 use crate::auth::wrapping::Wrapping;
-use crate::clock::{Time, rfc3339};
+use crate::clock::{Time, push_rfc3339, rfc3339};
 use crate::error::Kind;
 use crate::secret::Secret;
 
@@ -38,16 +38,31 @@ pub(super) struct Form {
     id: usize,
 }
 
-/// What a device writes of a caller beside the token.
+/// What a device writes of a caller and the token.
 struct Words {
-    accessor: Option<Vec<u8>>,
-    /// The other members of `auth`.
-    others: Vec<u8>,
+    /// The members of `auth`.
+    auth: Vec<u8>,
+    /// Those of `request`.
+    request: Vec<u8>,
 }
 
-/// What each device writes of a caller, by the id of its form.
+/// What each device writes of a caller, by the id of its form; of one after the other.
 #[derive(Default)]
-struct Known(Mutex<Vec<(usize, Arc<Words>)>>);
+struct Known(OnceLock<Box<(usize, Words, Known)>>);
+
+impl Known {
+    /// What the device with this form writes, made once.
+    fn of(&self, form: usize, make: impl Fn() -> Words) -> &Words {
+        let mut place = self;
+        loop {
+            let (of, words, next) = &**place.0.get_or_init(|| Box::new((form, make(), Self::default())));
+            if *of == form {
+                return words;
+            }
+            place = next;
+        }
+    }
+}
 
 impl Form {
     pub(super) fn new(mask: Mask, counts_lists: bool) -> Self {
@@ -64,22 +79,16 @@ impl Form {
     pub(super) fn asked(&self, request: &Request<'_>) -> Vec<u8> {
         let mut out = Vec::with_capacity(1536);
         let mut line = Object { out: &mut out, empty: true };
-        let token = request.token.map(|token| masked(|out| self.mask.text(out, token)));
-        let caller = request.caller.as_ref().map(|caller| self.words(caller));
-        let accessor = caller.as_ref().and_then(|caller| caller.accessor.as_deref());
-        line.object("auth", |auth| {
-            auth.written("client_token", token.as_deref());
-            auth.written("accessor", accessor);
-            if let Some(caller) = &caller {
-                auth.members(&caller.others);
-            }
-        });
+        let unknown = Known::default();
+        let known = request.caller.as_ref().and_then(|caller| caller.derived);
+        // Made once for as long as nobody looks the caller up again.
+        let words = known.map_or(&unknown, |derived| derived.get(Known::default)).of(self.id, || self.words(request));
+        line.object("auth", |auth| auth.members(&words.auth));
         line.object("request", |asked| {
             asked.json("id", request.id);
             asked.json("operation", request.operation);
             asked.mount(request);
-            asked.written("client_token", token.as_deref());
-            asked.written("client_token_accessor", accessor);
+            asked.members(&words.request);
             asked.object("namespace", |namespace| namespace.json("id", "root"));
             asked.json("path", request.path);
             let clear = request.mount.map_or(&[][..], |mount| &mount.audit_non_hmac_request_keys);
@@ -96,7 +105,9 @@ impl Form {
         let mut out = Vec::with_capacity(asked.len() + 2048);
         out.push(b'{');
         let mut line = Object { out: &mut out, empty: true };
-        line.json("time", &rfc3339(entry.time));
+        line.name("time").push(b'"');
+        push_rfc3339(line.out, entry.time);
+        line.out.push(b'"');
         let word = if matches!(entry.step, Step::Outcome(_)) { "response" } else { "request" };
         line.json("type", word);
         line.out.push(b',');
@@ -110,22 +121,22 @@ impl Form {
         out
     }
 
-    /// What this device writes of a caller, made once for as long as nobody looks the caller up again.
-    fn words(&self, caller: &Caller<'_>) -> Arc<Words> {
-        let make = || {
-            let accessor = Some(caller.accessor).filter(|accessor| !accessor.is_empty());
-            let accessor = accessor.map(|accessor| masked(|out| self.mask.accessor(out, accessor)));
-            let mut others = Vec::with_capacity(256);
-            self.caller(&mut Object { out: &mut others, empty: true }, caller);
-            Arc::new(Words { accessor, others })
-        };
-        let Some(derived) = caller.derived else { return make() };
-        let mut known = derived.get(Known::default).0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, words)) = known.iter().find(|(form, _)| *form == self.id) {
-            return Arc::clone(words);
+    /// What this device writes of whoever asks.
+    fn words(&self, request: &Request<'_>) -> Words {
+        let caller = request.caller.as_ref();
+        let token = request.token.map(|token| masked(|out| self.mask.text(out, token)));
+        let accessor = caller.map(|caller| caller.accessor).filter(|accessor| !accessor.is_empty());
+        let accessor = accessor.map(|accessor| masked(|out| self.mask.accessor(out, accessor)));
+        let mut words = Words { auth: Vec::with_capacity(512), request: Vec::with_capacity(256) };
+        let mut auth = Object { out: &mut words.auth, empty: true };
+        auth.written("client_token", token.as_deref());
+        auth.written("accessor", accessor.as_deref());
+        if let Some(caller) = caller {
+            self.caller(&mut auth, caller);
         }
-        let words = make();
-        known.push((self.id, Arc::clone(&words)));
+        let mut asked = Object { out: &mut words.request, empty: true };
+        asked.written("client_token", token.as_deref());
+        asked.written("client_token_accessor", accessor.as_deref());
         words
     }
 
@@ -313,8 +324,11 @@ impl<'o> Object<'o> {
         }
     }
 
-    /// Members that are JSON already.
+    /// Members that are JSON already, if there are any.
     fn members(&mut self, written: &[u8]) {
+        if written.is_empty() {
+            return;
+        }
         if !std::mem::take(&mut self.empty) {
             self.out.push(b',');
         }
@@ -378,5 +392,9 @@ mod tests {
             assert_eq!(forms.each_ref().map(|form| asked(form, Some(&derived))), new);
         }
         assert!(new[0] != new[1] && new[1] != new[2]);
+        let line: serde_json::Value = serde_json::from_slice(&[b"{", &new[0][..], b"}"].concat()).unwrap();
+        let [token, accessor] = ["s.secret", "handle"].map(|text| forms[0].hash(text));
+        assert_eq!([&line["auth"]["client_token"], &line["request"]["client_token"]], [&token; 2]);
+        assert_eq!([&line["auth"]["accessor"], &line["request"]["client_token_accessor"]], [&accessor; 2]);
     }
 }

@@ -6,11 +6,12 @@
 //! a request and the text of a finished answer go the same way, and no copy is made of either.
 
 use std::borrow::Cow;
-use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -49,8 +50,8 @@ struct Kept {
 /// How a device writes texts.
 pub(super) struct Mask {
     key: Hmac<Sha256>,
-    /// Values that come again; the one that was last used is the first.
-    kept: Mutex<VecDeque<Kept>>,
+    /// Values that come again, the newest first.
+    kept: ArcSwap<Vec<Arc<Kept>>>,
     /// Texts as they are.
     raw: bool,
     /// Accessors as they are.
@@ -64,7 +65,7 @@ pub(super) struct Exceptions<'a> {
     pub(super) clear: &'a [String],
     /// Whether lists of names are only counted.
     pub(super) counts_lists: bool,
-    /// Whether an answer is written, in which some values are [`REPEATED`].
+    /// Whether the text of an answer is written, in which some values are [`REPEATED`].
     pub(super) repeats: bool,
 }
 
@@ -74,7 +75,7 @@ impl Mask {
 
     pub(super) fn new(key: &[u8], raw: bool, clear_accessors: bool) -> Self {
         let key = Hmac::new_from_slice(key).expect("a key may have any length");
-        Self { key, kept: Mutex::default(), raw, clear_accessors }
+        Self { key, kept: ArcSwap::default(), raw, clear_accessors }
     }
 
     /// Whether texts stay as they are.
@@ -163,22 +164,42 @@ impl Mask {
         Cow::Owned(out)
     }
 
+    /// A text that is JSON still. It is hashed piece by piece: without its escapes it stands nowhere.
+    fn escaped(&self, out: &mut Vec<u8>, json: &str) -> Result<(), serde_json::Error> {
+        let mut hash = self.key.clone();
+        let mut rest = json.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(json);
+        while let Some((before, escape)) = rest.split_once('\\') {
+            hash.update(before.as_bytes());
+            let stands_for = match escape.as_bytes() {
+                [b'n', ..] => b"\n",
+                [b'r', ..] => b"\r",
+                [b't', ..] => b"\t",
+                [b'b', ..] => b"\x08",
+                [b'f', ..] => b"\x0c",
+                [b'"' | b'\\' | b'/', ..] => &escape.as_bytes()[..1],
+                _ => return Ok(self.bytes(out, serde_json::from_str::<String>(json)?.as_bytes())),
+            };
+            hash.update(stands_for);
+            rest = &escape[1..];
+        }
+        hash.update(rest.as_bytes());
+        out.push(b'"');
+        push_hash(out, hash);
+        out.push(b'"');
+        Ok(())
+    }
+
     /// JSON that will come again.
     fn repeated(&self, out: &mut Vec<u8>, text: &str) -> Result<(), serde_json::Error> {
-        let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut known = kept();
-        if let Some(place) = known.iter().position(|known| *known.text == *text) {
-            known.swap(0, place);
-            out.extend_from_slice(&known[0].written);
+        if let Some(known) = self.kept.load().iter().find(|known| *known.text == *text) {
+            out.extend_from_slice(&known.written);
             return Ok(());
         }
-        drop(known);
         let start = out.len();
         self.json(out, text.as_bytes(), Exceptions::default())?;
         if text.len() <= LONGEST_KEPT && is_public(text) {
-            let mut known = kept();
-            known.truncate(MOST_KEPT - 1);
-            known.push_front(Kept { text: text.into(), written: out[start..].into() });
+            let new = Arc::new(Kept { text: text.into(), written: out[start..].into() });
+            self.kept.rcu(|kept| [&new].into_iter().chain(kept.iter()).take(MOST_KEPT).cloned().collect::<Vec<_>>());
         }
         Ok(())
     }
@@ -192,11 +213,14 @@ impl Mask {
     }
 
     fn push_hash(&self, out: &mut Vec<u8>, text: &[u8]) {
-        out.extend_from_slice(Self::PREFIX.as_bytes());
-        let hash = self.key.clone().chain_update(text).finalize().into_bytes();
-        let digits: [[u8; 2]; 32] = hash.0.map(|octet| HEX[usize::from(octet)]);
-        out.extend_from_slice(digits.as_flattened());
+        push_hash(out, self.key.clone().chain_update(text));
     }
+}
+
+fn push_hash(out: &mut Vec<u8>, hash: Hmac<Sha256>) {
+    out.extend_from_slice(Mask::PREFIX.as_bytes());
+    let digits: [[u8; 2]; 32] = hash.finalize().into_bytes().0.map(|octet| HEX[usize::from(octet)]);
+    out.extend_from_slice(digits.as_flattened());
 }
 
 /// Whether JSON holds certificates and no key: it may be kept.
@@ -209,6 +233,10 @@ pub(super) fn json(out: &mut Vec<u8>, text: &str) {
     // To memory nothing fails to be written.
     let _ = serde_json::to_writer(out, text);
 }
+
+/// The name of a member, which is where it came from unless it has escapes in it.
+#[derive(Deserialize)]
+struct Name<'n>(#[serde(borrow)] Cow<'n, str>);
 
 /// One value on its way from where it stands into an entry.
 struct Node<'n> {
@@ -240,12 +268,16 @@ impl Node<'_> {
         self
     }
 
-    /// Whether a member of this name is the same in many answers.
-    fn repeats(&self, name: &str) -> bool {
-        self.exceptions.repeats
-            && REPEATED.contains(&name)
-            && !self.clear
-            && !self.exceptions.clear.iter().any(|clear| clear == name)
+    /// The member of this name, whose value is JSON still.
+    fn member(self, name: &str, json: &str) -> Result<(), serde_json::Error> {
+        let node = self.below(name);
+        if !node.clear && REPEATED.contains(&name) {
+            node.mask.repeated(node.out, json)
+        } else if !node.clear && json.starts_with('"') {
+            node.mask.escaped(node.out, json)
+        } else {
+            node.deserialize(&mut serde_json::Deserializer::from_str(json))
+        }
     }
 
     fn plain<E>(self, value: impl fmt::Display) -> Result<(), E> {
@@ -328,17 +360,15 @@ impl<'de> Visitor<'de> for Node<'_> {
         }
         self.out.push(b'{');
         let mut end = self.out.len();
-        let counts_lists = self.exceptions.counts_lists;
-        while let Some(name) = members.next_key::<Cow<'de, str>>()? {
-            if self.repeats(&name) {
+        let Exceptions { counts_lists, repeats, .. } = self.exceptions;
+        while let Some(Name(name)) = members.next_key()? {
+            let mut member = self.within();
+            member.exceptions.counts_lists = counts_lists;
+            if repeats {
                 let value: &RawValue = members.next_value()?;
-                self.mask.name(self.out, &name);
-                self.out.push(b':');
-                self.mask.repeated(self.out, value.get()).map_err(A::Error::custom)?;
+                member.member(&name, value.get()).map_err(A::Error::custom)?;
             } else {
-                let mut member = self.within();
-                member.exceptions.counts_lists = counts_lists;
-                members.next_value_seed(member.below(&name)).map_err(A::Error::custom)?;
+                members.next_value_seed(member.below(&name))?;
             }
             end = self.out.len();
             self.out.push(b',');
@@ -360,10 +390,13 @@ mod tests {
     }
 
     fn written(value: &Value, exceptions: Exceptions<'_>) -> Value {
-        let (mask, mut of_value, mut of_text) = (mask(), Vec::new(), Vec::new());
+        let (mask, text, mut of_value) = (mask(), value.to_string(), Vec::new());
         mask.value(&mut of_value, value, exceptions);
-        mask.json(&mut of_text, value.to_string().as_bytes(), exceptions).unwrap();
-        assert_eq!(String::from_utf8(of_value.clone()).unwrap(), String::from_utf8(of_text).unwrap());
+        for repeats in [false, true] {
+            let mut of_text = Vec::new();
+            mask.json(&mut of_text, text.as_bytes(), Exceptions { repeats, ..exceptions }).unwrap();
+            assert_eq!(str::from_utf8(&of_value).unwrap(), str::from_utf8(&of_text).unwrap());
+        }
         serde_json::from_slice(&of_value).unwrap()
     }
 
@@ -426,7 +459,7 @@ mod tests {
                 assert_eq!(text(as_ever), text(as_answer));
             }
         }
-        let kept = mask.kept.lock().unwrap();
+        let kept = mask.kept.load();
         assert_eq!(kept.len(), 2, "one text, and a list of it");
         assert!(kept.iter().all(|kept| !kept.text.contains("KEY")));
     }
@@ -439,6 +472,34 @@ mod tests {
         let mut out = b"before".to_vec();
         for text in ["{\"pin\":\"1234\"", "{\"a\":1} x", "", "{\"a\":tru}"] {
             assert!(mask().json(&mut out, text.as_bytes(), Exceptions::default()).is_err(), "{text}");
+            assert_eq!(out, b"before");
+        }
+    }
+
+    #[test]
+    fn what_is_escaped_in_an_answer_is_hashed_as_what_it_stands_for() {
+        let answers = Exceptions { repeats: true, ..Exceptions::default() };
+        let written = |json: &str, out: &mut Vec<u8>| mask().json(out, format!("{{\"a\":{json}}}").as_bytes(), answers);
+        let texts = [
+            (r#""a\nb\r\t\b\f""#, "a\nb\r\t\x08\x0c"),
+            (r#""\"\\\/\"""#, "\"\\/\""),
+            (r#""\\n""#, "\\n"),
+            (r#""\u0041\u00e9\ud83d\ude00\u0000\n""#, "Aé😀\0\n"),
+            (r#""é""#, "é"),
+            (r#""""#, ""),
+        ];
+        for (json, text) in texts {
+            let mut out = Vec::new();
+            written(json, &mut out).unwrap();
+            assert_eq!(
+                str::from_utf8(&out).unwrap(),
+                json!({ "a": mask().hash(text.as_bytes()) }).to_string(),
+                "{json}"
+            );
+        }
+        for json in [r#""\ud800""#, r#""\x""#, "\"\n\"", r#""\"#] {
+            let mut out = b"before".to_vec();
+            assert!(written(json, &mut out).is_err(), "{json}");
             assert_eq!(out, b"before");
         }
     }
@@ -464,10 +525,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_reads_as_json_has_no_text_left(text in "\\PC{0,40}") {
-            let value = json!({ "a": [text.clone()] });
+        fn whatever_reads_as_json_has_no_text_left(text in "(\\PC|[\\x00-\\x1f\"\\\\/]){0,40}") {
+            let value = json!({ "a": [text.clone()], "b": text.clone() });
             let hash = mask().hash(text.as_bytes());
-            prop_assert_eq!(written(&value, Exceptions::default()), json!({ "a": [hash] }));
+            prop_assert_eq!(written(&value, Exceptions::default()), json!({ "a": [hash.clone()], "b": hash }));
         }
     }
 }

@@ -31,7 +31,6 @@ pub struct Writer {
     settings: DeviceSettings,
     form: Form,
     queue: Arc<Queue>,
-    written: Counter,
     failed: Counter,
 }
 
@@ -99,8 +98,8 @@ impl Writer {
         };
         let (written, failed) = (count("written"), count("failed"));
         let thread = thread::Builder::new().name("signet-audit".to_owned());
-        thread.spawn(move || run(&shared, sink, &name)).map_err(Error::internal)?;
-        Ok(Arc::new(Self { form: settings.form(key), settings, queue, written, failed }))
+        thread.spawn(move || run(&shared, sink, &name, &written)).map_err(Error::internal)?;
+        Ok(Arc::new(Self { form: settings.form(key), settings, queue, failed }))
     }
 
     /// How it was configured.
@@ -159,9 +158,8 @@ impl Device for Writer {
         async move { self.write(&self.form.line(asked, entry)).await }.boxed()
     }
 
-    fn count(&self, taken: bool) {
-        let count = if taken { &self.written } else { &self.failed };
-        count.increment(1);
+    fn missed(&self) {
+        self.failed.increment(1);
     }
 }
 
@@ -236,7 +234,7 @@ impl Queue {
 }
 
 /// The thread.
-fn run(queue: &Queue, mut sink: Box<dyn Sink>, name: &str) {
+fn run(queue: &Queue, mut sink: Box<dyn Sink>, name: &str, taken: &Counter) {
     let labels = || [("device", name.to_owned())];
     let (wait, work) =
         (histogram!(telemetry::AUDIT_WAIT_SECONDS, &labels()), histogram!(telemetry::AUDIT_WRITE_SECONDS, &labels()));
@@ -250,9 +248,12 @@ fn run(queue: &Queue, mut sink: Box<dyn Sink>, name: &str) {
         queued.set(u32::try_from(waiting.len()).unwrap_or(u32::MAX));
         let written = sink.write(&lines).map_err(Arc::new);
         work.record(begun.elapsed().as_secs_f64());
+        if written.is_ok() {
+            // Before anybody goes on; whoever left has no use for it.
+            taken.increment(waiting.iter().filter(|waiting| !waiting.reply.is_closed()).count() as u64);
+        }
         for Waiting { since, reply } in waiting.drain(..) {
             wait.record(begun.saturating_duration_since(since).as_secs_f64());
-            // Whoever left has no use for it.
             let _ = reply.send(written.clone());
         }
         queued.set(0);

@@ -204,7 +204,6 @@ impl<'a> Trail<'a> {
         }
         if let Some(seen) = &mut self.seen {
             seen.asked = Some((asked.operation, asked.path.clone()));
-            seen.mount.clone_from(&target.mount);
         }
     }
 
@@ -221,13 +220,13 @@ impl<'a> Trail<'a> {
     /// Before a handler runs.
     async fn intent(&mut self) -> Result<()> {
         let Self { line, method, raw_path, seen, record, deadline, .. } = self;
-        record.intent(|| seen.as_ref().map(|seen| seen.request(&line.id, method, raw_path)), *deadline).await
+        record.intent(|| seen.as_ref().map(|seen| seen.request(line, method, raw_path)), *deadline).await
     }
 
     /// The outcome, once it is recorded; else why it cannot be.
     async fn recorded(&mut self, outcome: Result<Answer>, conditions: Option<&HeaderMap>) -> Result<Answer> {
         let Some(seen) = &self.seen else { return outcome };
-        let request = seen.request(&self.line.id, self.method, self.raw_path);
+        let request = seen.request(&self.line, self.method, self.raw_path);
         let told = self.record.outcome(&request, &audit::outcome(&outcome, conditions), self.deadline).await;
         match (&told, &outcome) {
             (Err(_), Err(error)) => log(error, &self.line.id),
@@ -265,7 +264,7 @@ async fn steps(state: &State, request: &HttpRequest, payload: Payload, trail: &m
         trail.line.who = Who::Token(Arc::clone(caller));
     }
     if let Some(seen) = &mut trail.seen {
-        seen.who(caller, || target.token(headers, settings.compat));
+        seen.token = caller.map_or_else(|| target.token(headers, settings.compat), |(_, token)| Some(token.clone()));
     }
     let welcome = known.as_ref().is_ok_and(|known| known.may);
     let read = target.read(&asked, headers, payload, state, welcome).await;

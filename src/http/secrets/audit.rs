@@ -4,7 +4,6 @@
 //! the request itself has gone into its handler.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use actix_web::http::header::HeaderMap;
 use serde_json::Value;
@@ -16,24 +15,19 @@ use super::route::operation_word;
 use super::target::Sent;
 use crate::audit::{self, Data, Outcome, Refused, Request, Response};
 use crate::auth::Caller;
-use crate::auth::mounts::Mount;
 use crate::auth::policy::Operation;
 use crate::error::Error;
-use crate::http::request_id::RequestId;
+use crate::http::access::{Line, Who};
 
-/// What has been learnt of a request.
+/// What has been learnt of a request, beside what its [`Line`] knows.
 #[derive(Default)]
 pub(super) struct Seen {
     /// The operation and the path, once they read.
     pub(super) asked: Option<(Operation, String)>,
-    /// The mount that the path leads to.
-    pub(super) mount: Option<Arc<Mount>>,
     /// Where the caller is.
     address: Option<IpAddr>,
     /// The token that was sent.
     pub(super) token: Option<Token>,
-    /// Whose it is.
-    pub(super) caller: Option<Arc<Caller>>,
     /// What was sent.
     sent: Option<Sent>,
 }
@@ -44,12 +38,6 @@ impl Seen {
         Self { address, ..Self::default() }
     }
 
-    /// Takes note of who asks; of a stranger, of the token that was sent.
-    pub(super) fn who(&mut self, known: Option<&(Arc<Caller>, Token)>, sent: impl FnOnce() -> Option<Token>) {
-        self.token = known.map_or_else(sent, |(_, token)| Some(token.clone()));
-        self.caller = known.map(|(caller, _)| Arc::clone(caller));
-    }
-
     /// Takes note of what was sent, and keeps its room from now on: it is there longer than the request's own.
     pub(super) fn what(&mut self, sent: &mut Sent) {
         let room = std::mem::take(&mut sent.room);
@@ -58,19 +46,19 @@ impl Seen {
     }
 
     /// The request as entries tell it; `method` and `raw_path` are those of its first line.
-    pub(super) fn request<'r>(&'r self, id: &'r RequestId, method: &'r str, raw_path: &'r str) -> Request<'r> {
+    pub(super) fn request<'r>(&'r self, line: &'r Line, method: &'r str, raw_path: &'r str) -> Request<'r> {
         let (operation, path) = match &self.asked {
             Some((operation, path)) => (operation_word(*operation), &path[..]),
             None => (method, raw_path),
         };
         Request {
-            id: id.as_str(),
+            id: line.id.as_str(),
             operation,
             path,
-            mount: self.mount.as_deref(),
+            mount: line.mount.as_deref(),
             remote_address: self.address,
             token: self.token.as_ref().map(Token::expose),
-            caller: self.caller.as_deref().map(caller),
+            caller: if let Who::Token(known) = &line.who { Some(caller(known)) } else { None },
             data: self.sent.as_ref().map_or(Data::None, data),
         }
     }
