@@ -1,5 +1,6 @@
 //! Two servers in turn, in one run: the same scenario, clients and bounds, A B A B …, and the ratios of what they did,
-//! round by round. What the machine does meanwhile strikes both; how far the rounds lie apart is shown.
+//! round by round. What the machine does meanwhile strikes both; how far the rounds lie apart is shown. Or both at once:
+//! then they share whatever the machine does to the instant, which is the closest look at CPU per request there is.
 
 use std::path::PathBuf;
 
@@ -14,7 +15,7 @@ use crate::preload::Stock;
 use crate::report::{self, Outputs};
 use crate::scenario;
 use crate::server::MOUNT;
-use crate::target::Target;
+use crate::target::{Open, Target};
 
 /// `compare SCENARIO …`: the first server is told of as in every other run.
 #[derive(clap::Args, Debug)]
@@ -25,6 +26,10 @@ pub(crate) struct Args {
     /// How often each server has its turn.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100))]
     rounds: u64,
+    /// Both at once instead of in turn: CPU per request is compared more closely, and rate and latency are those of two
+    /// servers that share the machine.
+    #[arg(long)]
+    at_once: bool,
     /// What the other server is called in the report.
     #[arg(long, value_name = "NAME", default_value = "other")]
     other_name: String,
@@ -84,7 +89,7 @@ impl Args {
 pub(crate) async fn command(args: &Args) -> Result<(), String> {
     order::can_be_planned(args.first.scenario())?;
     let (other, first) = (args.other(), &args.first);
-    let order = Order { other: Some(other.clone()), rounds: args.rounds, ..first.order()? };
+    let order = Order { other: Some(other.clone()), rounds: args.rounds, at_once: args.at_once, ..first.order()? };
     run(&order, &other, &first.outputs).await
 }
 
@@ -120,7 +125,7 @@ struct Turn {
     figures: Figures,
 }
 
-/// Runs both in turn and prints the ratios; an error when requests failed.
+/// Runs both and prints the ratios; an error when requests failed.
 pub(crate) async fn run(order: &Order, other: &Target, outputs: &Outputs) -> Result<(), String> {
     if order.target.name == other.name {
         return Err(format!("name: the servers must not both be called {}", other.name));
@@ -135,13 +140,18 @@ pub(crate) async fn run(order: &Order, other: &Target, outputs: &Outputs) -> Res
     let anchors = anchors::measure(crate::folder(&both[0].1, &order.target), order.plan.makes_rsa())?;
     let mut turns = Vec::new();
     for round in 1..=order.rounds {
-        for (target, open) in &both {
+        let run = async |(target, open): &(&Target, Open)| {
             let figures = scenario::run(&target.plan(&order.plan), &open.place(), open.watched).await;
             let figures = figures.map_err(|cause| format!("{}, round {round}: {cause}", target.name))?;
             let turn = Turn { round, server: target.name.clone(), figures };
             print_turn(&turn);
-            turns.push(turn);
-        }
+            Ok::<_, String>(turn)
+        };
+        let [first, second] = &both;
+        turns.extend(match order.at_once {
+            true => <[_; 2]>::from(tokio::try_join!(run(first), run(second))?),
+            false => [run(first).await?, run(second).await?],
+        });
     }
     let measures: Vec<Measures> = turns.iter().map(|turn| Measures::of(&turn.figures)).collect();
     let pairs: Vec<(Measures, Measures)> = measures.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
@@ -151,6 +161,7 @@ pub(crate) async fn run(order: &Order, other: &Target, outputs: &Outputs) -> Res
         "compare": order.name,
         "servers": sides.iter().map(Side::json).collect::<Vec<_>>(),
         "rounds": order.rounds,
+        "at_once": order.at_once,
         "ratios": ratios.iter().map(Ratio::json).collect::<Vec<_>>(),
         "runs": turns.iter().map(turn_json).collect::<Vec<_>>(),
         "machine": report::machine_json(&anchors),
@@ -272,7 +283,8 @@ fn print_turn(turn: &Turn) {
 
 #[allow(clippy::print_stdout, reason = "the table is what this program is for")]
 fn print(order: &Order, other: &Target, ratios: &[Ratio], turns: &[Turn]) {
-    println!("{}: {} by {}, medians of {} rounds", order.name, order.target.name, other.name, order.rounds);
+    let how = if order.at_once { "at once" } else { "in turn" };
+    println!("{}: {} by {}, medians of {} rounds {how}", order.name, order.target.name, other.name, order.rounds);
     println!("  {:<28}{:>12}{:>12}{:>12}  spread", "", order.target.name, other.name, "ratio");
     for ratio in ratios {
         let [first, other, median, spread] = ratio.texts();

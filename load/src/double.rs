@@ -248,6 +248,8 @@ fn answer(state: &mut State, shape: &Shape, method: &str, path: &str, token: &st
 }
 
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
     use crate::Scenario;
     use crate::drive::{Bounds, Class, Figures, Place, Watched, drive};
@@ -373,6 +375,32 @@ mod tests {
         assert!(html.contains("a store of its own") && html.contains(&here));
         order.other.as_mut().unwrap().name = "signet".to_owned();
         assert!(order::run(&order, &Outputs::default()).await.is_err_and(|cause| cause.starts_with("name: ")));
+    }
+
+    #[tokio::test]
+    async fn two_servers_at_once_are_asked_side_by_side() {
+        static OTHER_ASKED: AtomicBool = AtomicBool::new(false);
+        static TOGETHER: AtomicBool = AtomicBool::new(false);
+        let slow = |_| match OTHER_ASKED.load(Ordering::SeqCst) {
+            true => (TOGETHER.store(true, Ordering::SeqCst), Duration::ZERO).1,
+            false => Duration::from_millis(50),
+        };
+        let quick = |_| (OTHER_ASKED.store(true, Ordering::SeqCst), Duration::ZERO).1;
+        let (first, other) = (
+            Double::start(Shape { delay: slow, ..Shape::default() }),
+            Double::start(Shape { delay: quick, ..Shape::default() }),
+        );
+        let servers = format!("addr = \"{}\"\n[other]\naddr = \"{}\"\n", first.addr, other.addr);
+        let mut order = order("health", "rounds = 1\nat_once = true", &servers);
+        order.target.token = "root".to_owned();
+        order.other.as_mut().unwrap().token = "root".to_owned();
+        let folder = tempfile::tempdir().unwrap();
+        let outputs = Outputs { json: Some(folder.path().join("out.json")), ..Outputs::default() };
+        order::run(&order, &outputs).await.unwrap();
+        assert!(TOGETHER.load(Ordering::SeqCst), "the first one was done before the other was asked");
+        let json: Value = serde_json::from_slice(&std::fs::read(folder.path().join("out.json")).unwrap()).unwrap();
+        assert_eq!((&json["at_once"], &json["runs"][0]["server"]), (&json!(true), &json!("signet")));
+        assert_eq!((first.asked("GET /v1/sys/health"), other.asked("GET /v1/sys/health")), (40, 40));
     }
 
     #[tokio::test]

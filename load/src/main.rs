@@ -296,7 +296,7 @@ impl Args {
         let plan = self.plan(Vec::new());
         plan.check()?;
         let (name, target, wanted) = (self.scenario().name(), self.target(), self.wanted());
-        Ok(Order { name, plan, target, other: None, rounds: 1, wanted })
+        Ok(Order { name, plan, target, other: None, rounds: 1, at_once: false, wanted })
     }
 }
 

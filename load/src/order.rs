@@ -36,7 +36,7 @@ const RATES: RangeInclusive<f64> = 0.001..=1_000_000.0;
 const MOST_STORED: u64 = 100_000_000;
 const MOST_REQUESTS: u64 = 10_000_000_000;
 
-/// A run, or several of two servers in turn.
+/// A run, or several of two servers.
 #[derive(Clone)]
 pub(crate) struct Order {
     pub(crate) name: String,
@@ -46,6 +46,8 @@ pub(crate) struct Order {
     pub(crate) other: Option<Target>,
     /// How often each of them has its turn.
     pub(crate) rounds: u64,
+    /// Whether they have it together.
+    pub(crate) at_once: bool,
     /// What the mounts shall hold before.
     pub(crate) wanted: Stock,
 }
@@ -171,13 +173,17 @@ pub(crate) fn read(text: &str, json: bool) -> Result<Order, String> {
     }
     let own_name = fields.text("name")?.unwrap_or(name);
     let rounds = fields.whole("rounds", 1, 100)?;
+    let at_once = fields.flag("at_once")?;
     let target = fields.table("target")?.ok_or("target: must be given")?.target("signet")?;
     let other = fields.table("other")?.map(|other| other.target("other")).transpose()?;
     if rounds.is_some() && other.is_none() {
         return Err("rounds: is for a plan with other, the server to compare with".to_owned());
     }
+    if at_once && other.is_none() {
+        return Err("at_once: is for a plan with other, the server to compare with".to_owned());
+    }
     fields.end()?;
-    Ok(Order { name: own_name, plan, target, other, rounds: rounds.unwrap_or(3), wanted })
+    Ok(Order { name: own_name, plan, target, other, rounds: rounds.unwrap_or(3), at_once, wanted })
 }
 
 /// The fields of a table that nobody has read yet.
@@ -320,7 +326,7 @@ mod tests {
         std::fs::write(&file, "t.secret\n").unwrap();
         let text = format!(
             "name = \"night\"\nscenario = \"issue\"\nclients = 200\nrate = 1500.5\nramp_seconds = 10\nseconds = 600\n\
-             requests = 900000\nkey_type = \"ec\"\nkey_bits = 384\nno_store = true\npreload = 1000\nrevoked = 10\nrounds = 2\n\
+             requests = 900000\nkey_type = \"ec\"\nkey_bits = 384\nno_store = true\npreload = 1000\nrevoked = 10\nrounds = 2\nat_once = true\n\
              [target]\nserver = \"./signet\"\ndata_dir = \"/var/tmp/load\"\npostgres = \"auto\"\nrsa_stock = 9\n\
              [other]\nname = \"bao\"\naddr = \"http://127.0.0.1:8300\"\ntoken_file = \"{}\"\ntoken_header = \"X-Other\"\n\
              mount = \"ca/int\"\nrole = \"web\"\nprepared = true\npid = 7\ncommand = \"bao server\"\nstore = \"memory\"\n",
@@ -328,7 +334,8 @@ mod tests {
         );
         let order = read(&text, false).unwrap();
         let plan = &order.plan;
-        assert_eq!((order.name.as_str(), order.rounds, plan.scenario), ("night", 2, Scenario::Issue));
+        assert_eq!((order.name.as_str(), order.rounds, order.at_once), ("night", 2, true));
+        assert_eq!(plan.scenario, Scenario::Issue);
         assert_eq!((plan.clients, plan.requests, plan.seconds, plan.key_bits), (200, 900_000, 600, 384));
         assert_eq!(plan.pace, Pace { rate: Some(1500.5), ramp: Duration::from_secs(10) });
         assert!(plan.no_store && !plan.auto_rebuild);
@@ -375,6 +382,7 @@ mod tests {
             ("revoked = 5", "revoked: must not be more than preload"),
             ("rsa_clients = 5", "rsa_clients: is for the scenario mixed"),
             ("rounds = 3", "rounds: is for a plan with other"),
+            ("at_once = true", "at_once: is for a plan with other"),
             ("scenario = \"sign\"\nkey_type = \"rsa\"", "sign: the key type must be ec of 256 or 384 bits"),
             (
                 "scenario = \"sign\"\nkey_bits = 521",
