@@ -177,7 +177,10 @@ impl Mask {
                 [b'b', ..] => b"\x08",
                 [b'f', ..] => b"\x0c",
                 [b'"' | b'\\' | b'/', ..] => &escape.as_bytes()[..1],
-                _ => return Ok(self.bytes(out, serde_json::from_str::<String>(json)?.as_bytes())),
+                _ => {
+                    self.bytes(out, serde_json::from_str::<String>(json)?.as_bytes());
+                    return Ok(());
+                }
             };
             hash.update(stands_for);
             rest = &escape[1..];
