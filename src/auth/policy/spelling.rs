@@ -55,7 +55,7 @@ impl Spelling {
             return self.canonical(part);
         };
         let canonical = match self {
-            Self::PolicyName => lower(begin.trim_start()),
+            Self::PolicyName => policy_name_begin(begin),
             Self::KeyName => lower(begin),
             Self::Serial => serial(begin),
             // Only a path with `default` itself is held against this.
@@ -81,6 +81,12 @@ fn lower(text: &str) -> Cow<'_, str> {
 fn policy_name(name: &str) -> Cow<'_, str> {
     let bare = name.trim();
     lower(if bare.is_empty() || bare.starts_with('/') || bare.ends_with('/') { name } else { bare })
+}
+
+/// As [`policy_name`], of how a name begins.
+fn policy_name_begin(begin: &str) -> Cow<'_, str> {
+    let bare = begin.trim_start();
+    lower(if bare.starts_with('/') { begin } else { bare })
 }
 
 fn serial(text: &str) -> Cow<'_, str> {
@@ -201,6 +207,15 @@ mod tests {
         }
         for rule in ["sys/policies/acl/admin", "pki/issue/web", "auth/token/+", "*", "pki/cert-metadata/0a:0b*"] {
             assert!(!may_change(rule), "{rule}");
+        }
+    }
+
+    #[test]
+    fn a_blank_segment_of_a_name_stays_in_a_rule_as_it_does_in_a_path() {
+        let place = [Spelt::of(Spelling::PolicyName, 0)];
+        assert_eq!(Spelling::PolicyName.canonical(" /A"), " /a");
+        for (rule, spelt) in [(" /*", " /*"), (" /A*", " /a*"), (" A/*", "a/*"), (" A", "a")] {
+            assert_eq!(of_rule(rule, &place), spelt, "{rule}");
         }
     }
 
