@@ -1,6 +1,6 @@
 //! Two servers in turn, in one run: the same scenario, clients and bounds, A B A B …, and the ratios of what they did,
 //! round by round. What the machine does meanwhile strikes both; how far the rounds lie apart is shown. Or both at once:
-//! then they share whatever the machine does to the instant, and the ratios of CPU per request lie closer together.
+//! then it strikes both in the same instant.
 
 use std::path::PathBuf;
 
@@ -26,8 +26,8 @@ pub(crate) struct Args {
     /// How often each server has its turn.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100))]
     rounds: u64,
-    /// Both at once instead of in turn: the ratios of CPU per request lie closer together, and rates and latencies are
-    /// those of two servers that share the machine.
+    /// Both at once instead of in turn: whatever the machine does strikes both in the same instant, and rates and
+    /// latencies are those of two servers that share it.
     #[arg(long)]
     at_once: bool,
     /// What the other server is called in the report.
