@@ -327,6 +327,11 @@ impl Place {
     pub(super) fn room(&self) -> Room {
         self.connections.room.clone()
     }
+
+    /// Whether somebody may come who wants it: until no more are taken.
+    pub(super) fn is_awaited(&self) -> bool {
+        !self.connections.lock().closing
+    }
 }
 
 impl Drop for Place {

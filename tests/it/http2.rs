@@ -12,8 +12,8 @@ use h2::Reason;
 use serde_json::json;
 
 use self::client::{
-    CALM, CONTINUATION, Client, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RESET, SETTINGS, Wire, agree,
-    field, fields, frame,
+    CALM, CONTINUATION, Client, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RESET, SETTINGS, WINDOW_UPDATE,
+    Wire, agree, field, fields, frame,
 };
 use crate::serve::{Served, Site};
 
@@ -452,6 +452,8 @@ async fn a_stop_finishes_what_is_under_way_and_takes_nothing_new() {
     silent.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &fields("GET", "/v1/sys/health", &[]))).await;
     silent.next_of(HEADERS).await.unwrap();
     let (under_way, mut body) = client.begin(client.request("POST", ISSUE)).await.unwrap();
+    // What is answered came after it.
+    client.get(HEALTH).await;
     let mut raw = Wire::open(&site, &served).await;
     raw.send(&frame(HEADERS, END_HEADERS, 1, &issue(&token))).await;
     raw.all_begun().await.unwrap();
@@ -474,6 +476,36 @@ async fn a_stop_finishes_what_is_under_way_and_takes_nothing_new() {
     let answer = client::read(under_way.await.unwrap()).await.unwrap();
     assert!(answer.status == 200 && answer.text.contains("BEGIN CERTIFICATE"), "{}", answer.text);
     client.until_ended(SOON).await.unwrap();
+    served.wait();
+    assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
+}
+
+/// Octets that come to a socket that is closed take with them what it had not sent yet.
+#[actix_web::test]
+async fn an_answer_on_its_way_at_a_stop_arrives_whole_though_its_client_goes_on_to_send() {
+    let (site, served, token) = site("").await;
+    let client = Client::open(&site, &served, &token).await;
+    let policy = json!({ "policy": "# a comment of a policy\n".repeat(10_000) });
+    assert_eq!(client.post("v1/sys/policies/acl/large", &policy.to_string()).await.status, 204);
+    let whole = client.get("v1/sys/policies/acl/large").await.text.len();
+    let mut wire = Wire::open(&site, &served).await;
+    let ask = fields("GET", "/v1/sys/policies/acl/large", &[("x-service-token", &token)]);
+    wire.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &ask)).await;
+    wire.send(&frame(WINDOW_UPDATE, 0, 1, &[0x40, 0, 0, 0])).await;
+    wire.next_of(HEADERS).await.unwrap();
+    // The kernel has all of it by now.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    served.send_sigterm();
+    let mut length = 0;
+    while length < whole {
+        let piece = wire.next_of(DATA).await.unwrap_or_else(|| panic!("{length} of {whole}")).1;
+        length += piece.len();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        wire.send(&frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0x40, 0])).await;
+    }
+    assert_eq!(wire.until_closed(SOON).await.last(), Some(&0));
+    // One that has all, but does not close, is not waited for.
+    let started = Instant::now();
     served.wait();
     assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
 }

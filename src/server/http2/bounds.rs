@@ -37,7 +37,7 @@ pub(super) const PIECE: usize = 64 << 10;
 pub(super) const REST: usize = WINDOW as usize;
 /// How long it is waited for the end of such a body once there is an answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
-/// How long it is waited for the client to take a farewell.
+/// How long it is waited for the client to take a farewell; since octets moved last where it was told to leave.
 pub(super) const LINGER: Duration = Duration::from_secs(1);
 
 /// What says so to the library, and by it to clients.

@@ -137,8 +137,15 @@ where
     }
 
     fn close(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let late = self.closing.as_mut().is_some_and(|late| late.as_mut().poll(cx).is_ready());
-        if late { Poll::Ready(()) } else { self.http2.poll_closed(cx).map(drop) }
+        if self.http2.poll_closed(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        let Self { closing: Some(late), activity, .. } = self else { return Poll::Pending };
+        // Who still takes what was sent to it has the time of those that leave.
+        if activity.has_moved() && activity.connection.left().is_some() && !activity.connection.is_late() {
+            late.set(sleep(LINGER));
+        }
+        late.as_mut().poll(cx)
     }
 
     /// Says what the connection is doing now.

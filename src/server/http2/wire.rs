@@ -1,13 +1,16 @@
 //! What the octets of an HTTP/2 connection move on, and what its task learns from them.
 //!
 //! One turn of the task reads only so much: a client in full flow leaves room for the others of the worker.
+//!
+//! Octets that come to a socket that is closed take with them what it had not sent yet. So the client closes first
+//! where nobody waits for the place, at a stop: what it still sends, about the answers that it reads, is thrown away.
 
 use std::cell::Cell;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -90,14 +93,17 @@ pub(super) struct Wire {
     frames: Frames,
     /// Whether octets wait for the client to take some.
     blocked: bool,
+    /// Whether all is said that there was to say.
+    shut: bool,
     activity: Rc<Activity>,
-    _place: Place,
+    place: Place,
 }
 
 impl Wire {
     /// The octets of the connection in a place.
     pub(super) fn new(transport: Transport, place: Place, activity: &Rc<Activity>) -> Self {
-        Self { transport, frames: Frames::new(), blocked: false, activity: Rc::clone(activity), _place: place }
+        let activity = Rc::clone(activity);
+        Self { transport, frames: Frames::new(), blocked: false, shut: false, activity, place }
     }
 
     fn heard(&mut self, octets: &[u8]) {
@@ -108,6 +114,19 @@ impl Wire {
             partial.set(None);
         } else if any_ended || partial.get().is_none() {
             partial.set(Some(connection.now()));
+        }
+    }
+
+    /// Throws away what comes until the client has closed its side.
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut scrap = [0; 1024];
+        loop {
+            let mut buffer = ReadBuf::new(&mut scrap);
+            ready!(Pin::new(&mut *self).poll_read(cx, &mut buffer))?;
+            if buffer.filled().is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            self.activity.moves();
         }
     }
 
@@ -165,7 +184,11 @@ impl AsyncWrite for Wire {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let polled = Pin::new(&mut this.transport).poll_shutdown(cx);
-        this.noted(polled)
+        if !this.shut {
+            let polled = Pin::new(&mut this.transport).poll_shutdown(cx);
+            ready!(this.noted(polled))?;
+            this.shut = true;
+        }
+        if this.place.is_awaited() { Poll::Ready(Ok(())) } else { this.poll_end(cx) }
     }
 }
