@@ -125,9 +125,15 @@ impl Auth {
     /// Unmounts a secret engine and drops everything it stored; `None` when there is none.
     ///
     /// # Errors
-    /// `Invalid` for a built-in mount.
+    /// `Invalid` for a built-in mount, and for whatever is below a path where no secret engine can be: the right to
+    /// unmount engines is none to disable methods.
     pub async fn mount_disable(&self, path: &str) -> Result<Option<Arc<Mount>>> {
-        self.disable(path, &format!("cannot unmount \"{}/\"", path.trim_matches('/'))).await
+        let path = format!("{}/", path.trim_matches('/'));
+        let refusal = format!("cannot unmount \"{path}\"");
+        if RESERVED.iter().any(|reserved| path.starts_with(reserved)) {
+            return Err(Error::invalid(refusal));
+        }
+        self.disable(&path, &refusal).await
     }
 
     /// Disables the authentication method at `auth/<path>`; `None` when there is none.
@@ -361,7 +367,7 @@ mod tests {
         assert_eq!(refused(&auth, "x", json!({})).await, "backend type must be specified as a string");
         assert_eq!(refused(&auth, "x", json!({ "type": "kv" })).await, "unknown mount type: \"kv\"");
         assert!(refused(&auth, "x", json!({ "type": "system" })).await.contains("not mountable"));
-        for path in ["sys", "cubbyhole/", "identity", "auth/token", "auth"] {
+        for path in ["sys", "cubbyhole/", "identity", "auth/token", "auth", "auth/jwt", "/auth/none/", "audit/x"] {
             let text = auth.mount_disable(path).await.unwrap_err().text().to_owned();
             assert!(text.starts_with("cannot unmount \""), "{path}: {text}");
         }

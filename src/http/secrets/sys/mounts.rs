@@ -35,9 +35,13 @@ fn table(call: &Call, shown: impl Fn(&str) -> Option<&str>) -> Answer {
     Body::DataAndTop(Value::Object(entries.collect::<Map<_, _>>())).into()
 }
 
-/// `GET sys/mounts/:path`.
+/// `GET sys/mounts/:path`; methods have their own path, and their own right.
 pub(super) async fn engine(call: Call) -> Result<Answer> {
-    Ok(Body::DataAndTop(mounted(&call, "")?.to_json()).into())
+    let mount = mounted(&call, "")?;
+    if mount.path.starts_with(METHODS) {
+        return Err(unmounted(&call, ""));
+    }
+    Ok(Body::DataAndTop(mount.to_json()).into())
 }
 
 /// `GET sys/auth/:path`.
@@ -167,12 +171,12 @@ pub(super) async fn preflight(call: Call) -> Result<Answer> {
 }
 
 fn mounted(call: &Call, prefix: &str) -> Result<Arc<Mount>> {
-    let path = call.param("path");
-    let what = if prefix.is_empty() { "No secret engine mount" } else { "No auth engine" };
     let table = call.state.auth.mounts();
-    table
-        .get(&format!("{prefix}{path}"))
-        .filter(|m| is_shown(m))
-        .cloned()
-        .ok_or_else(|| Error::invalid(format!("{what} at {path}/")))
+    let mount = table.get(&format!("{prefix}{}", call.param("path"))).filter(|mount| is_shown(mount));
+    mount.cloned().ok_or_else(|| unmounted(call, prefix))
+}
+
+fn unmounted(call: &Call, prefix: &str) -> Error {
+    let what = if prefix.is_empty() { "No secret engine mount" } else { "No auth engine" };
+    Error::invalid(format!("{what} at {}/", call.param("path")))
 }
