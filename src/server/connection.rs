@@ -87,6 +87,16 @@ impl Connection {
         }
     }
 
+    /// Its client still takes what was sent, or sends what nobody reads.
+    pub(super) fn moves(&self) {
+        self.set(Phase::Idle, self.now());
+    }
+
+    /// Whether its last answer may still be on its way.
+    pub(super) fn is_recent(&self) -> bool {
+        self.waiting().is_none_or(|(_, since)| since + GRACE > self.now())
+    }
+
     /// Octets left that could not leave before.
     pub(super) fn sent(&self) {
         if self.state().0 == Phase::Idle {

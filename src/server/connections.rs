@@ -328,9 +328,10 @@ impl Place {
         self.connections.room.clone()
     }
 
-    /// Whether somebody may come who wants it: until no more are taken.
-    pub(super) fn is_awaited(&self) -> bool {
-        !self.connections.lock().closing
+    /// Whether its socket need not wait for the client to close first: somebody may come who wants the place, or
+    /// nothing can be on its way any more.
+    pub(super) fn is_left_alone(&self) -> bool {
+        !self.connection.is_recent() || !self.connections.lock().closing
     }
 }
 

@@ -2,12 +2,17 @@
 //!
 //! When its connection is told to leave, the stream ends as if the client had closed its side, as soon as no
 //! request is under way and HTTP has got all of the last answer: it finishes what it was writing and closes. A client
-//! that takes nothing of that any more is not waited for, nor one that takes too long.
+//! that takes nothing of that any more is not waited for, nor one that takes too long. What came is looked at before:
+//! HTTP drops a request that it finds together with the end of its stream, also one that is being worked on.
+//!
+//! Octets that come to a socket that is closed take with them what it had not sent yet. So the client closes first
+//! where nobody waits for the place, at a stop, and the last answer is not long ago: what it still sends is thrown
+//! away (RFC 9112, 9.6).
 
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -23,6 +28,24 @@ pub(super) enum Transport {
     Tcp(TcpStream),
     /// TLS, after its handshake.
     Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Transport {
+    /// Throws away what comes until the client has closed its side, and tells of it.
+    pub(super) fn poll_end(&mut self, cx: &mut Context<'_>, heard: impl Fn()) -> Poll<io::Result<()>> {
+        let mut scrap = [0; 4096];
+        // Others have their turn, too.
+        for _ in 0..16 {
+            let mut buffer = ReadBuf::new(&mut scrap);
+            ready!(Pin::new(&mut *self).poll_read(cx, &mut buffer))?;
+            if buffer.filled().is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            heard();
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
 }
 
 impl AsyncRead for Transport {
@@ -82,13 +105,17 @@ pub(super) struct Stream {
     blocked: bool,
     /// Whether anything was read.
     begun: bool,
+    /// Whether HTTP has got something that it has not looked at.
+    unseen: bool,
+    /// Whether all is said that there was to say.
+    shut: bool,
     place: Place,
 }
 
 impl Stream {
     /// The stream of the connection in a place.
     pub(super) fn new(transport: Transport, place: Place) -> Self {
-        Self { transport, blocked: false, begun: false, place }
+        Self { transport, blocked: false, begun: false, unseen: false, shut: false, place }
     }
 
     /// What it runs on, and its place, for who reads and writes it in another way.
@@ -126,10 +153,17 @@ impl AsyncRead for Stream {
         let connection = this.place.connection();
         if polled.is_pending() {
             connection.watch(cx);
+            if std::mem::take(&mut this.unseen) {
+                if connection.left().is_some() {
+                    cx.waker().wake_by_ref();
+                }
+                return Poll::Pending;
+            }
             // Nothing read is what a stream says at its end.
             return if connection.ends() { Poll::Ready(Ok(())) } else { Poll::Pending };
         }
         if buffer.filled().len() > before {
+            this.unseen = true;
             connection.heard();
             let first = (!std::mem::replace(&mut this.begun, true)).then(|| buffer.filled()[before]);
             if let (Some(first), Transport::Tcp(stream)) = (first, &this.transport)
@@ -159,7 +193,47 @@ impl AsyncWrite for Stream {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let polled = Pin::new(&mut this.transport).poll_shutdown(cx);
+        if !this.shut {
+            let polled = Pin::new(&mut this.transport).poll_shutdown(cx);
+            ready!(this.noted(cx, polled))?;
+            this.shut = true;
+        }
+        if this.place.is_left_alone() {
+            return Poll::Ready(Ok(()));
+        }
+        let connection = Arc::clone(this.place.connection());
+        let polled = this.transport.poll_end(cx, || connection.moves());
         this.noted(cx, polled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::capacity::Caps;
+    use crate::server::connections::Connections;
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::net::TcpListener;
+
+    #[tokio::test]
+    async fn one_that_leaves_ends_when_what_it_read_was_looked_at() {
+        let connections = Connections::new("main", Caps { total: 4, per_address: 4 }, Vec::new());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (accepted, peer) = listener.accept().await.unwrap();
+        let mut stream = Stream::new(Transport::Tcp(accepted), connections.admit(peer.ip()).unwrap());
+        client.write_all(b"GET").await.unwrap();
+        let mut read = async || {
+            let mut octets = [0; 16];
+            let mut buffer = ReadBuf::new(&mut octets);
+            let read = std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut stream).poll_read(cx, &mut buffer))).await;
+            read.map(|read| read.map(|()| buffer.filled().len()).unwrap())
+        };
+        while read().await.is_pending() {
+            tokio::task::yield_now().await;
+        }
+        connections.close();
+        assert_eq!(read().await, Poll::Pending, "HTTP has not looked yet");
+        assert_eq!(read().await, Poll::Ready(0));
     }
 }

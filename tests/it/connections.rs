@@ -310,3 +310,85 @@ fn more_connections_than_files_are_a_warning_and_not_a_promise() {
     served.wait_for_log("in place of 5000");
     served.terminate();
 }
+
+/// Asks for certificates on one connection until it ends: the serial numbers that were answered.
+fn issues_until_closed(address: SocketAddr, request: &str) -> Vec<String> {
+    let mut wire = Wire::open(address);
+    let mut serials = Vec::new();
+    while let Ok(()) = wire.0.write_all(request.as_bytes()) {
+        let (mut answer, mut piece) = (Vec::new(), [0; 16 << 10]);
+        let body = loop {
+            match wire.0.read(&mut piece) {
+                Ok(some @ 1..) => answer.extend_from_slice(&piece[..some]),
+                _ => return serials,
+            }
+            let text = std::str::from_utf8(&answer).unwrap();
+            let whole = text.split_once("\r\n\r\n").filter(|(head, body)| {
+                let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+                body.len() == length.parse::<usize>().unwrap()
+            });
+            if let Some((_, body)) = whole {
+                break body.to_owned();
+            }
+        };
+        let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+        serials.push(body["data"]["serial_number"].as_str().unwrap_or_else(|| panic!("{body}")).to_owned());
+    }
+    serials
+}
+
+#[actix_web::test]
+async fn what_was_read_at_a_stop_is_answered_or_not_begun() {
+    let site = Site::new();
+    let token = site.init();
+    let mut served = site.serve();
+    let client = served.client(&token);
+    assert_eq!(client.post("sys/mounts/pki", json!({ "type": "pki" })).await.status, 204);
+    client.post("pki/root/generate/internal", json!({ "common_name": "root.test", "key_type": "ec" })).await;
+    client.post("pki/roles/web", json!({ "allow_any_name": true, "key_type": "ec", "ttl": "1h" })).await;
+    let body = json!({ "common_name": "web.test" }).to_string();
+    let request = format!(
+        "POST /v1/pki/issue/web HTTP/1.1\r\nHost: t\r\nX-Service-Token: {token}\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut answered = 1;
+    for _ in 0..6 {
+        let address = served.socket().parse().unwrap();
+        let asking: Vec<_> = (0..48)
+            .map(|_| {
+                let request = request.clone();
+                std::thread::spawn(move || issues_until_closed(address, &request))
+            })
+            .collect();
+        std::thread::sleep(Duration::from_millis(300));
+        served.send_sigterm();
+        answered += asking.into_iter().map(|client| client.join().unwrap().len()).sum::<usize>();
+        served.wait();
+        served = site.serve();
+        let stored = served.client(&token).list("pki/certs").await;
+        assert_eq!(stored.body["data"]["keys"].as_array().unwrap().len(), answered, "certificates and answers");
+    }
+    served.terminate();
+}
+
+#[actix_web::test]
+async fn an_answer_on_its_way_at_a_stop_arrives_whole_though_its_client_goes_on_to_send() {
+    let site = Site::new();
+    let token = site.init();
+    let served = site.serve();
+    let policy = json!({ "policy": "# a comment of a policy\n".repeat(10_000) });
+    assert_eq!(served.client(&token).post("sys/policies/acl/large", policy).await.status, 204);
+    let mut wire = Wire::open(served.socket().parse().unwrap());
+    let ask = format!("GET /v1/sys/policies/acl/large HTTP/1.1\r\nHost: t\r\nX-Service-Token: {token}\r\n\r\n");
+    wire.send(&ask);
+    // The kernel has all of it by now.
+    std::thread::sleep(Duration::from_millis(300));
+    served.send_sigterm();
+    std::thread::sleep(Duration::from_millis(100));
+    wire.send("GET");
+    std::thread::sleep(Duration::from_millis(100));
+    let answer = wire.answer();
+    assert!(answer.starts_with("http/1.1 200") && answer.len() > 240_000, "{}", answer.len());
+    assert!(wire.until_closed(SOON) < Duration::from_secs(3));
+    served.wait();
+}

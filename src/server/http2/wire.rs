@@ -2,8 +2,8 @@
 //!
 //! One turn of the task reads only so much: a client in full flow leaves room for the others of the worker.
 //!
-//! Octets that come to a socket that is closed take with them what it had not sent yet. So the client closes first
-//! where nobody waits for the place, at a stop: what it still sends, about the answers that it reads, is thrown away.
+//! At a stop the client closes first, as over HTTP/1.1 ([`stream`](crate::server::stream)): what it still sends, about
+//! the answers that it reads, is thrown away.
 
 use std::cell::Cell;
 use std::io;
@@ -117,19 +117,6 @@ impl Wire {
         }
     }
 
-    /// Throws away what comes until the client has closed its side.
-    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut scrap = [0; 1024];
-        loop {
-            let mut buffer = ReadBuf::new(&mut scrap);
-            ready!(Pin::new(&mut *self).poll_read(cx, &mut buffer))?;
-            if buffer.filled().is_empty() {
-                return Poll::Ready(Ok(()));
-            }
-            self.activity.moves();
-        }
-    }
-
     /// Notes whether octets move.
     fn noted<T>(&mut self, polled: Poll<T>) -> Poll<T> {
         if polled.is_pending() {
@@ -189,6 +176,9 @@ impl AsyncWrite for Wire {
             ready!(this.noted(polled))?;
             this.shut = true;
         }
-        if this.place.is_awaited() { Poll::Ready(Ok(())) } else { this.poll_end(cx) }
+        if this.place.is_left_alone() {
+            return Poll::Ready(Ok(()));
+        }
+        this.transport.poll_end(cx, || this.activity.moves())
     }
 }
