@@ -62,8 +62,9 @@ pub(crate) fn whole_seconds(field: &str, duration: Duration) -> Result<u64> {
     Ok(duration.as_secs())
 }
 
-/// Reads one entry of `allowed_ip_sans_cidr`: a network with its prefix length, host bits cleared,
-/// IPv4-mapped networks as IPv4.
+/// Reads one entry of `allowed_ip_sans_cidr`, or of the ranges of name constraints: a network with its prefix
+/// length, host bits cleared, IPv4-mapped networks as IPv4; none with an IPv4-mapped address and a prefix below
+/// 96, which is a network of neither.
 pub(crate) fn parse_network(text: &str) -> Option<IpNet> {
     // Not ipnet's own parser: it takes leading zeros, which others read as octal.
     let (address, prefix) = text.split_once('/')?;
@@ -71,16 +72,14 @@ pub(crate) fn parse_network(text: &str) -> Option<IpNet> {
         return None;
     }
     let net = IpNet::new(address.parse().ok()?, prefix.parse().ok()?).ok()?;
-    Some(
-        match net {
-            IpNet::V6(v6) if v6.prefix_len() >= 96 => match v6.addr().to_ipv4_mapped() {
-                Some(v4) => IpNet::V4(Ipv4Net::new(v4, v6.prefix_len() - 96).ok()?),
-                None => net,
-            },
-            _ => net,
-        }
-        .trunc(),
-    )
+    let net = match net {
+        IpNet::V6(v6) => match v6.addr().to_ipv4_mapped() {
+            Some(v4) => Ipv4Net::new(v4, v6.prefix_len().checked_sub(96)?).ok()?.into(),
+            None => net,
+        },
+        IpNet::V4(_) => net,
+    };
+    Some(net.trunc())
 }
 
 /// Reads `<oid>;<type>:<value>`, the form of `other_sans` and (with a pattern as value) of a role's

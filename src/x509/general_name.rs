@@ -77,6 +77,12 @@ fn with_octets(ip: IpAddr, each: impl FnOnce(&[u8])) {
     }
 }
 
+/// The IPv4 address that stands in the 16 octets of an IPv6 address (RFC 4291 2.5.5.2).
+pub(crate) fn mapped(octets: &[u8]) -> Option<[u8; 4]> {
+    let octets = <[u8; 16]>::try_from(octets).ok()?;
+    Ipv6Addr::from(octets).to_ipv4_mapped().map(|v4| v4.octets())
+}
+
 /// The value of an otherName.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OtherValue {
@@ -262,6 +268,16 @@ mod tests {
     }
 
     #[test]
+    fn ipv4_addresses_are_found_in_those_of_ipv6() {
+        let octets = |text: &str| text.parse::<Ipv6Addr>().unwrap().octets();
+        assert_eq!(mapped(&octets("::ffff:10.0.0.1")), Some([10, 0, 0, 1]));
+        for other in ["::10.0.0.1", "::1", "64:ff9b::10.0.0.1", "2001:db8::ffff:a00:1"] {
+            assert_eq!(mapped(&octets(other)), None, "{other}");
+        }
+        assert_eq!(mapped(&[10, 0, 0, 1]), None);
+    }
+
+    #[test]
     fn names_are_counted_and_measured_without_being_read() {
         let many =
             |count: usize, len: usize| build(SEQUENCE, 0, |w| (0..count).for_each(|_| w.tlv(DNS, &vec![b'a'; len])));
@@ -273,7 +289,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(der in proptest::collection::vec(any::<u8>(), 0..80)) {
-            let _ = CsrSans::read(&der);
+            let _ = (CsrSans::read(&der), mapped(&der));
             let _ = sans(|w| w.raw(&der));
         }
     }

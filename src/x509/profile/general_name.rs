@@ -1,7 +1,7 @@
 //! GeneralNames (RFC 5280 4.2.1.6): alternative names, and the names of issuers and places.
 
 use super::{identifier, name, text};
-use crate::x509::general_name::{DIRECTORY, DNS, EDI, EMAIL, IP, OTHER, REGISTERED, URI, X400};
+use crate::x509::general_name::{DIRECTORY, DNS, EDI, EMAIL, IP, OTHER, REGISTERED, URI, X400, mapped};
 use crate::x509::name::is_nameless;
 use crate::x509::oid::check_size;
 use crate::x509::reader::{DerError, Read, Reader, Tlv, check_der, check_oid};
@@ -24,9 +24,17 @@ pub(super) fn one(name: &Tlv<'_>, uri: fn(&[u8]) -> Read<()>) -> Read<()> {
         EMAIL => text::mailbox(name.content),
         DNS => text::dns(name.content),
         URI => uri(name.content),
-        IP if matches!(name.content.len(), 4 | 16) => Ok(()),
-        IP => Err(DerError("an IP address must have 4 or 16 octets")),
+        IP => address(name.content),
         _ => other_kind(name),
+    }
+}
+
+/// An IPv4 address has one form: in another one name constraints would not be held against it.
+fn address(octets: &[u8]) -> Read<()> {
+    match octets.len() {
+        16 if mapped(octets).is_some() => Err(DerError("an IPv4 address must have 4 octets (RFC 5280 4.2.1.6)")),
+        4 | 16 => Ok(()),
+        _ => Err(DerError("an IP address must have 4 or 16 octets")),
     }
 }
 

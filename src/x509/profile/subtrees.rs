@@ -3,7 +3,7 @@
 use super::general_name::other_kind;
 use super::{name, rule, text};
 use crate::x509::extension::MAX_SUBTREES;
-use crate::x509::general_name::{DIRECTORY, DNS, EMAIL, IP, URI};
+use crate::x509::general_name::{DIRECTORY, DNS, EMAIL, IP, URI, mapped};
 use crate::x509::reader::{DerError, Read, Reader, Tlv};
 use crate::x509::writer::{SEQUENCE, context_constructed};
 
@@ -43,10 +43,12 @@ fn base(base: &Tlv<'_>) -> Read<()> {
     }
 }
 
-/// An address and a mask of ones and then zeros, with nothing behind the mask.
+/// An address and a mask of ones and then zeros, with nothing behind the mask; of IPv4 in its own form.
 fn network(content: &[u8]) -> Read<()> {
     rule(matches!(content.len(), 8 | 32), "a subtree of addresses must have 8 or 32 octets (RFC 5280 4.2.1.10)")?;
     let (address, mask) = content.split_at(content.len() / 2);
+    let plain = mapped(address).is_none() || !mask.starts_with(&[0xff; 12]);
+    rule(plain, "a subtree of IPv4 addresses must have 8 octets (RFC 5280 4.2.1.10)")?;
     let number = |octets: &[u8]| octets.iter().fold(0_u128, |n, b| n << 8 | u128::from(*b));
     let free = !number(mask) & (u128::MAX >> (128 - 8 * mask.len()));
     rule(free & free.wrapping_add(1) == 0, "the mask of a subtree has holes (RFC 4632 3.1)")?;

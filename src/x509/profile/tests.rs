@@ -251,6 +251,7 @@ fn general_names_are_of_kinds_and_forms_that_others_read() {
         (tlv(0xa0, &[SOME, &tlv(0xa0, &[&[0x30, 2, 1, 0x80], &[5, 0]])]), "trailing"),
         (tlv(0xa0, &[SOME]), "truncated DER"),
         (vec![0x87, 3, 1, 2, 3], "4 or 16 octets"),
+        (tlv(0x87, &[&[0; 10], &[0xff; 2], &[10, 0, 0, 1]]), "must have 4 octets"),
         (vec![0x89, 1, 1], "unknown kind"),
         (vec![0x82, 0], "a name is empty"),
     ];
@@ -457,6 +458,7 @@ fn name_constraints_are_read_to_their_end() {
     let of = |side: u8, base: &[u8]| tlv(SEQUENCE, &[&tlv(side, &[&tlv(SEQUENCE, &[base])])]);
     let network = |octets: &[u8]| of(0xa0, &tlv(0x87, &[octets]));
     let v6 = [[0xfd; 16].map(|b| b & 0xfd), [0xff; 16]].concat();
+    let mapped = [&[0; 10], &[0xff; 2][..], &[10, 0, 0, 0], &[0xff; 13], &[0; 3]].concat();
     judge(
         of_certificate,
         oid::NAME_CONSTRAINTS,
@@ -477,6 +479,7 @@ fn name_constraints_are_read_to_their_end() {
             (network(b"abc"), "8 or 32 octets"),
             (network(&[10, 0, 0, 0, 255, 0, 255, 0]), "holes"),
             (network(&[10, 0, 0, 1, 255, 0, 0, 0]), "outside of its mask"),
+            (network(&mapped), "must have 8 octets"),
             (tlv(SEQUENCE, &[&tlv(0xa0, &[&tlv(SEQUENCE, &[&host("a"), &[0x80, 1, 1]])])]), "minimum or maximum"),
             (tlv(SEQUENCE, &[&tlv(0xa0, &[&tlv(SEQUENCE, &[&host("a"), &[0x80, 1, 0]])])]), "minimum or maximum"),
             (tlv(SEQUENCE, &[&tlv(0xa0, &[&tlv(SEQUENCE, &[&host("a"), &[0x81, 1, 1]])])]), "minimum or maximum"),

@@ -12,7 +12,7 @@ use crate::pki::check::request::{
 };
 use crate::pki::check::validity::both_ends;
 use crate::pki::mount::role::SUBJECT_VALUES;
-use crate::pki::values::{check_ext_key_usage, check_key_usage, oid, whole_seconds};
+use crate::pki::values::{check_ext_key_usage, check_key_usage, oid, parse_network, whole_seconds};
 use crate::x509::csr::Csr;
 use crate::x509::extension::{self, KeyUsage, MAX_SUBTREES, NameConstraints, Subtrees};
 
@@ -189,8 +189,7 @@ pub(super) fn constraints(fields: &Fields) -> Result<NameConstraints> {
     let ranges = |field: &str| -> Result<Vec<ipnet::IpNet>> {
         let texts = list(fields, field, SUBTREES)?;
         check_ascii(field, &texts)?;
-        let parse = |text: &String| text.parse().ok();
-        let ranges = texts.iter().map(parse).collect::<Option<_>>();
+        let ranges = texts.iter().map(|text| parse_network(text)).collect::<Option<_>>();
         ranges.ok_or_else(|| Error::invalid(format!("{field}: every entry must be a CIDR range")))
     };
     let subtrees = |side: &str| -> Result<Subtrees> {
@@ -264,8 +263,18 @@ mod tests {
         for length in [-2, 256, i64::MAX] {
             assert!(max_path_length(&fields(&json!({"max_path_length": length}))).is_err(), "{length}");
         }
-        let ranges = json!({"permitted_ip_ranges": "10.0.0.0/8,10.0.0.1/33"});
-        assert!(constraints(&fields(&ranges)).unwrap_err().text().starts_with("permitted_ip_ranges: "));
+        for range in ["10.0.0.1/33", "010.0.0.0/8", "::ffff:10.0.0.0/8"] {
+            let ranges = json!({"permitted_ip_ranges": ["10.0.0.0/8", range]});
+            assert!(constraints(&fields(&ranges)).unwrap_err().text().starts_with("permitted_ip_ranges: "));
+        }
+    }
+
+    #[test]
+    fn ranges_of_ipv4_in_the_form_of_ipv6_are_ipv4() {
+        let ranges = json!({"excluded_ip_ranges": "::ffff:10.0.0.0/104,fd00::/8,::/0"});
+        let shown: Vec<_> =
+            constraints(&fields(&ranges)).unwrap().excluded.ips.iter().map(ToString::to_string).collect();
+        assert_eq!(shown, ["10.0.0.0/8", "fd00::/8", "::/0"]);
     }
 
     proptest! {

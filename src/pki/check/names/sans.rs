@@ -146,7 +146,10 @@ mod tests {
         assert_eq!(parse_network("::ffff:1.2.3.4/120").unwrap().to_string(), "1.2.3.0/24");
         assert_eq!(parse_network("1.2.3.4/31").unwrap().to_string(), "1.2.3.4/31");
         assert_eq!(parse_network("2001:db8::1/32").unwrap().to_string(), "2001:db8::/32");
-        for bad in ["1.2.3.4", "1.2.3.4/33", "x/8", "", "01.2.3.4/8", "1.2.3.4/+8", "1.2.3.4/", "::/129"] {
+        assert_eq!(parse_network("::/0").unwrap().to_string(), "::/0");
+        for bad in
+            ["1.2.3.4", "1.2.3.4/33", "x/8", "", "01.2.3.4/8", "1.2.3.4/+8", "1.2.3.4/", "::/129", "::ffff:1.2.3.4/95"]
+        {
             assert_eq!(parse_network(bad), None, "{bad}");
         }
     }

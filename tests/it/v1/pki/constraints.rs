@@ -211,7 +211,15 @@ async fn addresses() {
             ("/CN=x", "IP:11.0.0.1", Refused),
             ("/CN=x", "IP:fd00::1", Refused),
             ("/CN=x", "DNS:evil.com", Signed),
+            ("/CN=x", "IP:::ffff:10.2.3.4", Malformed),
         ],
+    )
+    .await;
+    // Go takes it for 10.1.3.4, and openssl finds it excluded by nothing.
+    hold(
+        &pki,
+        "excluded;IP:10.1.0.0/255.255.0.0",
+        &[("/CN=x", "IP:10.2.3.4,IP:fd00::1", Signed), ("/CN=x", "IP:::ffff:10.1.3.4", Malformed)],
     )
     .await;
     hold(

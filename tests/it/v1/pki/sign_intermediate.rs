@@ -236,7 +236,7 @@ async fn vector_16_5_a24_to_a27_a_key_identifier_constraints_names_dates_and_has
     let lines: Vec<_> = text.lines().map(str::trim).collect();
     assert_eq!((critical, lines), (true, vec!["Permitted:", "DNS:.a.com", "DNS:b.com"]));
     let all = json!({ "excluded_dns_domains": ["c.com"], "permitted_ip_ranges": "10.0.0.0/8",
-        "excluded_ip_ranges": "10.1.0.0/16,fd00::/8", "permitted_email_addresses": "a.com",
+        "excluded_ip_ranges": "::ffff:10.1.0.0/112,fd00::/8", "permitted_email_addresses": "a.com",
         "excluded_email_addresses": "x@a.com", "permitted_uri_domains": ".a.com", "excluded_uri_domains": "b.a.com" });
     let leaf = authority(&pki, with(&of(""), all)).await;
     let lines: Vec<_> = leaf.extension("nameConstraints").unwrap().1.lines().map(|l| l.trim().to_owned()).collect();
@@ -253,7 +253,9 @@ async fn vector_16_5_a24_to_a27_a_key_identifier_constraints_names_dates_and_has
         "URI:b.a.com",
     ];
     assert_eq!(lines, expected);
-    pki.refused(PATH, with(&of(""), json!({ "permitted_ip_ranges": "10.0.0.1/40" })), "permitted_ip_ranges: ").await;
+    for range in ["10.0.0.1/40", "::ffff:10.0.0.0/90"] {
+        pki.refused(PATH, with(&of(""), json!({ "permitted_ip_ranges": range })), "permitted_ip_ranges: ").await;
+    }
     pki.refused(PATH, with(&of(""), json!({ "permitted_dns_domains": "bücher.test" })), "permitted_dns_domains: ")
         .await;
     let host = json!({ "common_name": "ca.test" });

@@ -61,6 +61,11 @@ fn extensions() -> Vec<(Extensions, &'static str, &'static str)> {
         ),
         (san(&[0xa4, 4, 0x31, 2, 5, 0]), "subjectAltName", "unexpected DER tag"),
         (san(&[0x88, 2, 0x80, 1]), "subjectAltName", "malformed OBJECT IDENTIFIER"),
+        (
+            san(&tlv(0x87, &[&[0; 10], &[0xff, 0xff, 10, 0, 0, 1]])),
+            "subjectAltName",
+            "an IPv4 address must have 4 octets (RFC 5280 4.2.1.6)",
+        ),
         (san(&[0xa3, 2, 0x30, 0]), "subjectAltName", "x400Address or ediPartyName"),
         (san(&[0xa5, 5, 0xa1, 3, 0x0c, 1, b'a']), "subjectAltName", "x400Address or ediPartyName"),
         (
