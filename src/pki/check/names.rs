@@ -8,8 +8,10 @@
 //!
 //! Stricter than other servers of this kind, on purpose:
 //! - Control characters (NUL included) are refused in every name, whatever the role's flags.
-//! - An IPv4 literal of a request never becomes a DNS SAN: it stays in the common name, or is refused in
-//!   `alt_names`.
+//! - An IPv4 literal never becomes a DNS SAN: it stays in the common name, or is refused in `alt_names` and as
+//!   the dNSName of a CSR.
+//! - Nor does another name that ends in a number, which clients take for an address (`127.1`, `0x7f000001`), but
+//!   for one of a CSR under a role that does not enforce host names.
 //! - A name in `alt_names` that is neither a host name nor an e-mail address (an underscore, a trailing dot, a
 //!   wildcard beside other letters) denies the whole request, whatever the role's flags: a certificate without
 //!   a name that was asked for is not what was asked for. As a common name it stays there alone, where the
@@ -28,6 +30,7 @@ use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Deref;
 
+use self::hostname::ends_in_number;
 use self::policy::Policy;
 use super::request::RequestedNames;
 use crate::error::{Error, Result, Warnings};
@@ -185,12 +188,27 @@ enum Place {
     Nowhere,
 }
 
+fn is_ipv4(name: &str) -> bool {
+    name.parse::<Ipv4Addr>().is_ok()
+}
+
+/// The refusal of an IPv4 literal as a DNS name; `instead` is where it belongs.
+fn address(field: &str, name: &str, instead: &str) -> Error {
+    Error::invalid(format!("{field}: {} is an IP address: use {instead}", shown(name)))
+}
+
+/// The refusal of a DNS name that ends in a number.
+fn number(field: &str, name: &str) -> Error {
+    let rule = "ends in a number, as addresses do: it is no host name (RFC 1123 2.1)";
+    Error::invalid(format!("{field}: {} {rule}", shown(name)))
+}
+
 /// Sorts a name into its place.
 fn place(field: &str, name: &str) -> Result<Place> {
     if name.contains('@') {
         return Ok(Place::Email);
     }
-    if name.parse::<Ipv4Addr>().is_ok() {
+    if is_ipv4(name) {
         return Ok(Place::Ipv4);
     }
     match hostname::dns_form(name) {
@@ -231,10 +249,8 @@ impl Draft {
             match place("alt_names", name)? {
                 Place::Email => self.set.emails.push(name.clone()),
                 Place::Dns(ascii) => self.set.dns.push(ascii),
-                Place::Ipv4 => {
-                    let text = format!("alt_names: {} is an IP address: use ip_sans", shown(name));
-                    return Err(Error::invalid(text));
-                }
+                Place::Ipv4 => return Err(address("alt_names", name, "ip_sans")),
+                Place::Nowhere if ends_in_number(name) => return Err(number("alt_names", name)),
                 Place::Nowhere => {
                     let text = format!("alt_names: {} is no host name or e-mail address", shown(name));
                     return Err(Error::invalid(text));
@@ -270,6 +286,9 @@ impl Draft {
                     return Err(Error::invalid(format!("csr: {} is not a valid {kind}", shown(name))));
                 }
             }
+        }
+        if let Some(name) = csr.dns.iter().find(|name| is_ipv4(name)) {
+            return Err(address("csr", name, "an iPAddress"));
         }
         self.set.dns.clone_from(&csr.dns);
         self.set.emails.clone_from(&csr.emails);
@@ -315,6 +334,9 @@ impl Draft {
         let policy = Policy { role, display_name };
         let (set, sources) = (&self.set, |field| self.source(field));
         check_common_name(&policy, &set.common_name)?;
+        if let Some(name) = set.dns.iter().find(|name| role.enforce_hostnames && ends_in_number(name)) {
+            return Err(number(sources("alt_names"), name));
+        }
         let refused = |names: &[String]| names.iter().find(|name| !policy.allows(name)).map(|name| shown(name));
         if let Some(name) = refused(&set.dns) {
             let source = sources("alt_names");

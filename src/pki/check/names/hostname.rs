@@ -77,17 +77,32 @@ fn label_to_ascii(label: &str) -> Result<Cow<'_, str>, Unconvertible> {
 
 /// The form of `name` that belongs into a dNSName: its ASCII form when it is a host name, with or
 /// without a leading `*.`. `None` when it is not one; a trailing dot makes it none, because the
-/// preferred name syntax of RFC 5280 4.2.1.6 has no place for it.
+/// preferred name syntax of RFC 5280 4.2.1.6 has no place for it, and so does a number at its end.
 pub(crate) fn dns_form(name: &str) -> Result<Option<String>, Unconvertible> {
     let ascii = to_ascii(name)?;
-    let plain = ascii.strip_prefix("*.").unwrap_or(&ascii);
-    let is_host = plain.split('.').all(is_label) && name.split('.').all(is_stable);
+    let is_host = has_syntax(name, ascii.strip_prefix("*.").unwrap_or(&ascii)) && !ends_in_number(&ascii);
     Ok(is_host.then(|| ascii.into_owned()))
 }
 
-/// Whether `name` (without wildcard) is a host name: IDNA conversion and syntax hold.
+/// Whether `name` (without wildcard) has the form of a host name: IDNA conversion and syntax hold. A number at
+/// its end is left to whoever puts it into a dNSName: a common name may be one.
 pub(crate) fn is_host_name(name: &str) -> bool {
-    !name.starts_with("*.") && matches!(dns_form(name), Ok(Some(_)))
+    to_ascii(name).is_ok_and(|ascii| has_syntax(name, &ascii))
+}
+
+fn has_syntax(name: &str, ascii: &str) -> bool {
+    ascii.split('.').all(is_label) && name.split('.').all(is_stable)
+}
+
+/// Whether clients would take the name for an IPv4 address, such as `127.1`, `2130706433` or `0x7f000001`: the
+/// last label of a host name is alphabetic (RFC 1123 2.1; the host parser of the URL standard).
+pub(crate) fn ends_in_number(name: &str) -> bool {
+    let last = name.strip_suffix('.').unwrap_or(name).rsplit('.').next().unwrap_or_default();
+    let digits = |text: &str, is_digit: fn(&u8) -> bool| text.bytes().all(|b| is_digit(&b));
+    match last.strip_prefix("0x").or_else(|| last.strip_prefix("0X")) {
+        Some(hex) => digits(hex, u8::is_ascii_hexdigit),
+        None => !last.is_empty() && digits(last, u8::is_ascii_digit),
+    }
 }
 
 /// Whether a label with one `*` is a wildcard label: `*` alone, or next to whole labels, so that no
@@ -168,6 +183,20 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_ends_in_a_number_is_an_address_to_clients() {
+        let addresses =
+            ["1.2.3.4", "127.1", "2130706433", "0x7f000001", "0X7F.1", "0x", "a.0x1F", "017700000001", "a.1", "127.1."];
+        for name in addresses {
+            assert!(ends_in_number(name), "{name}");
+            assert_eq!(dns_form(name), Ok(None), "{name}");
+        }
+        assert_eq!(dns_form("*.1"), Ok(None));
+        for name in ["1.a", "1a", "0xg", "x1", "10.in-addr.arpa", "1.2.3.4.test", "3com.com", "xn--1-7", "", "a.-1"] {
+            assert!(!ends_in_number(name), "{name}");
+        }
+    }
+
+    #[test]
     fn a_label_that_resolvers_would_map_is_no_host_name() {
         // upper case, full-width letters, an ideographic full stop, a soft hyphen, a combining form
         for name in ["BÜCHER.foo", "ｆｏｏ.com", "a。b", "a\u{ad}b", "bu\u{308}cher.foo", "\u{378}.foo", "xn--ü.foo"]
@@ -192,7 +221,7 @@ mod tests {
             if let Ok(ascii) = to_ascii(&name) {
                 prop_assert!(ascii.is_ascii() && ascii.len() <= MAX_NAME + 1);
             }
-            let _ = (dns_form(&name), is_host_name(&name), is_wildcard_label(&name));
+            let _ = (dns_form(&name), is_host_name(&name), is_wildcard_label(&name), ends_in_number(&name));
         }
 
         #[test]

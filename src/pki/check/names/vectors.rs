@@ -182,6 +182,8 @@ fn where_the_common_name_goes() {
         ("N55: an IPv4 literal stays in the common name", flags("1.2.3.4", "bare"), "1.2.3.4", vec![], vec![]),
         ("N61: not copied", flags("", "any"), "b*c.a.com", vec![], vec![]),
         ("a bare star", flags("", "any"), "*", vec![], vec![]),
+        ("a number, as clients read addresses", flags("", "any"), "127.1", vec![], vec![]),
+        ("a number alone", flags("", "any !host"), "0004711", vec![], vec![]),
         ("upper case beyond ASCII names no host", flags("", "any !host"), "ÜNAL.foo", vec![], vec![]),
     ] {
         let (names, _) = issue(&role, &json!({"common_name": name})).unwrap_or_else(|e| panic!("{case}: {e}"));
@@ -246,6 +248,12 @@ fn alternative_names() {
     assert!(issue(&sub, &excluded("bad.com")).is_err(), "N54: the common name is still checked");
     let literal = issue(&flags("1.2.3.4,foo", "bare"), &json!({"common_name": "foo", "alt_names": "1.2.3.4"}));
     assert!(literal.unwrap_err().text().contains("use ip_sans"), "N55");
+    for name in ["127.1", "0x7f000001", "2130706433", "*.1", "a.017"] {
+        for words in ["any", "any !host"] {
+            let refused = issue(&flags("", words), &json!({"common_name": "foo", "alt_names": name})).unwrap_err();
+            assert!(refused.text().starts_with(&format!("alt_names: {name} ends in a number")), "{refused}");
+        }
+    }
     let mails = json!({"common_name": "c.x.com", "alt_names": "b@x.com,z.x.com,a@x.com,d.x.com,b@x.com,z.x.com"});
     let (names, _) = issue(&flags("x.com", "bare sub"), &mails).unwrap();
     assert_eq!(names.emails, ["a@x.com", "b@x.com"], "S43: e-mails are sorted");
@@ -428,6 +436,7 @@ fn csr_sans_keep_the_rules_of_the_role() {
     assert!(sign(&json!({"allow_ip_sans": false}), &json!({}), &ip).is_err());
     let any = flags("", "any !host");
     for (case, csr) in [
+        ("an IPv4 literal as DNS name", CsrNames { dns: own(&["1.2.3.4"]), ..base.clone() }),
         ("an empty DNS name", CsrNames { dns: own(&[""]), ..base.clone() }),
         ("an address as DNS name", CsrNames { dns: own(&["a@b.c"]), ..base.clone() }),
         ("a host as e-mail address", CsrNames { emails: own(&["b.c"]), ..base.clone() }),
@@ -445,6 +454,12 @@ fn csr_sans_keep_the_rules_of_the_role() {
         ("a serial under an empty list", CsrNames { serial_number: "x".into(), ..base.clone() }),
     ] {
         assert!(sign(&any, &json!({}), &csr).is_err(), "{case}");
+    }
+    for name in ["127.1", "0x7f000001", "2130706433", "a.1."] {
+        let csr = CsrNames { dns: own(&[name]), ..base.clone() };
+        assert_eq!(sign(&any, &json!({}), &csr).unwrap().0.dns[0], name, "host names are not enforced");
+        let refused = sign(&flags("", "any"), &json!({}), &csr).unwrap_err();
+        assert!(refused.text().starts_with(&format!("csr: {name} ends in a number")), "{refused}");
     }
     let other = CsrNames { other: vec![("1.2.3".into(), Some("b".into()))], ..base.clone() };
     let both = json!({"other_sans": "1.2.3;UTF8:a"});

@@ -55,6 +55,27 @@ async fn vector_16_2_s4_s5_s6_networks_of_addresses() {
 }
 
 #[actix_web::test]
+async fn an_address_never_stands_among_the_host_names() {
+    let pki = Pki::start().await;
+    let role = json!({ "allow_any_name": true, "allow_ip_sans": false });
+    let named = |name: &str| json!({ "csr": csr("ec-256", "/CN=localhost", &format!("subjectAltName = DNS:{name}")) });
+    for (name, rule) in [
+        ("1.2.3.4", "1.2.3.4 is an IP address"),
+        ("127.1", "127.1 ends in a number"),
+        ("0x7f000001", "0x7f000001 ends in a number"),
+        ("2130706433", "2130706433 ends in a number"),
+    ] {
+        pki.deny_sign(&role, named(name), &format!("csr: {rule}")).await;
+        pki.deny(&role, localhost(json!({ "alt_names": name })), &format!("alt_names: {rule}")).await;
+        // A common name may be anything, and is not one of them then.
+        let leaf = pki.issue(&role, json!({ "common_name": name })).await;
+        assert_eq!((leaf.subject(), leaf.sans().len()), (format!("CN={name}"), 0));
+    }
+    pki.sign(&role, named("4.3.2.1.in-addr.arpa")).await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
 async fn vector_16_2_s7_to_s10_uris() {
     let pki = Pki::start().await;
     let role = |patterns: Value| json!({ "allowed_uri_sans": patterns });
