@@ -411,12 +411,15 @@ mod tests {
         let refused = |entry: Vec<u8>| all(numbered(&[entry])).unwrap_err().text().to_owned();
         let with =
             |oid: &[u8], critical, value: &[u8]| entry_with_extensions(&serial(7), 1, &extension(oid, critical, value));
+        let dated = |time: &[u8]| [&[SEQUENCE, 5 + time.len() as u8, INTEGER, 3, 0, 0x80, 7], time].concat();
         for (entry, rule) in [
             (with(oid::REASON_CODE, false, &[ENUMERATED, 1, 8]), "removeFromCRL"),
             (with(oid::REASON_CODE, false, &[ENUMERATED, 1, 7]), "none of RFC 5280"),
             (with(oid::REASON_CODE, false, &[ENUMERATED, 2, 0, 1]), "none of RFC 5280"),
             (with(oid::CERTIFICATE_ISSUER, true, &[SEQUENCE, 0]), "another issuer"),
             (with(oid::INVALIDITY_DATE, false, b"\x17\x0d700101000000Z"), "GeneralizedTime"),
+            (with(oid::INVALIDITY_DATE, false, b"\x18\x0f00000101000000Z"), "year 0000"),
+            (dated(b"\x18\x0f00000101000000Z"), "year 0000"),
             (with(&[0x2a, 3, 4], true, &[5, 0]), "critical extension 1.2.3.4"),
         ] {
             let text = refused(entry);

@@ -11,10 +11,13 @@ use crate::clock::Time;
 /// 4.1.2.5).
 pub const MAX_EPOCH: i64 = 253_402_300_799;
 
-/// 0000-01-01T00:00:00Z.
-const MIN_EPOCH: i64 = -62_167_219_200;
+/// 0001-01-01T00:00:00Z: not every reader has a year 0.
+const MIN_EPOCH: i64 = -62_135_596_800;
 
-/// A time from epoch seconds, held within what GeneralizedTime can express.
+/// 1950-01-01T00:00:00Z, the first UTCTime: what is dated by RFC 5280 is not before (4.1.2.5).
+pub const FIRST_UTC: i64 = -631_152_000;
+
+/// A time from epoch seconds, held within what others can read.
 pub fn from_epoch(seconds: i64) -> Time {
     OffsetDateTime::from_unix_timestamp(seconds.clamp(MIN_EPOCH, MAX_EPOCH)).unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }
@@ -57,7 +60,7 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// The time at these epoch seconds, held within what GeneralizedTime can express.
+    /// The time at these epoch seconds, held within what others can read.
     pub(crate) fn text(&mut self, seconds: i64) -> TimeText {
         let seconds = seconds.clamp(MIN_EPOCH, MAX_EPOCH);
         let day = seconds.div_euclid(DAY);
@@ -97,7 +100,7 @@ fn digits(at: Time) -> ([u8; 15], i32) {
     (text, year)
 }
 
-/// Reads a Time (UTCTime or GeneralizedTime) as epoch seconds.
+/// Reads a Time (UTCTime or GeneralizedTime) as epoch seconds, from the year 1 on.
 pub(crate) fn read(reader: &mut Reader<'_>) -> Read<i64> {
     let value = reader.any()?;
     let (year, rest) = match (value.tag, value.content.len()) {
@@ -118,7 +121,8 @@ pub(crate) fn read(reader: &mut Reader<'_>) -> Read<i64> {
     let month = Month::try_from(two(&rest[..2])?).map_err(|_| WRONG)?;
     let date = Date::from_calendar_date(year, month, two(&rest[2..4])?).map_err(|_| WRONG)?;
     let at = date.with_hms(two(&rest[4..6])?, two(&rest[6..8])?, two(&rest[8..10])?).map_err(|_| WRONG)?;
-    Ok(at.assume_utc().unix_timestamp())
+    let at = at.assume_utc().unix_timestamp();
+    if at < MIN_EPOCH { Err(DerError("a time is of the year 0000, which not every reader has")) } else { Ok(at) }
 }
 
 const WRONG: DerError = DerError("a time must be YYMMDDHHMMSSZ or YYYYMMDDHHMMSSZ (RFC 5280 4.1.2.5)");
@@ -173,6 +177,15 @@ mod tests {
         ] {
             assert!(read(&mut Reader::new(der)).is_err(), "{}", String::from_utf8_lossy(der));
         }
+    }
+
+    #[test]
+    fn the_first_year_is_1() {
+        assert_eq!(read(&mut Reader::new(b"\x18\x0f00010101000000Z")), Ok(MIN_EPOCH));
+        let before = read(&mut Reader::new(b"\x18\x0f00001231235959Z")).unwrap_err();
+        assert!(before.0.contains("year 0000"), "{}", before.0);
+        assert_eq!(encoded(from_epoch(i64::MIN)), b"\x18\x0f00010101000000Z");
+        assert_eq!(encoded(from_epoch(FIRST_UTC)), b"\x17\x0d500101000000Z");
     }
 
     proptest! {

@@ -14,6 +14,7 @@ use crate::x509::pieces::Name;
 use crate::x509::profile::{self, Known};
 use crate::x509::raw_extension::{self, BasicConstraints, ExtensionRef, MAX_EXTENSIONS, TOO_MANY};
 use crate::x509::reader::{DerError, Read, Reader};
+use crate::x509::time::FIRST_UTC;
 use crate::x509::usage::KeyUsage;
 use crate::x509::writer::{GENERALIZED_TIME, INTEGER, SEQUENCE, UTC_TIME, context, context_constructed};
 use crate::x509::{name, oid};
@@ -235,7 +236,7 @@ fn times(mut fields: Reader<'_>) -> Read<()> {
 }
 
 /// 2050-01-01T00:00:00Z and 1950-01-01T00:00:00Z.
-const UTC_TIMES: std::ops::Range<i64> = -631_152_000..2_524_608_000;
+const UTC_TIMES: std::ops::Range<i64> = FIRST_UTC..2_524_608_000;
 
 fn time_form(fields: &mut Reader<'_>) -> Read<i64> {
     let mut ahead = *fields;

@@ -31,8 +31,8 @@ const PAGE: usize = 500;
 /// Tries when the queue of writes is full, and the pause between them.
 const TRIES: usize = 20;
 const PAUSE: Duration = Duration::from_millis(100);
-/// How far the clock of whoever made a list may be ahead, seconds.
-const SKEW: i64 = 300;
+/// How far the clock of whoever made a list, or asks for a revocation, may be ahead, seconds.
+pub(super) const SKEW: i64 = 300;
 /// When a certificate ends that nobody here has seen: 9999-12-31T23:59:59Z (RFC 5280 4.1.2.5), so that its entry stays.
 const UNKNOWN_END: i64 = 253_402_300_799;
 

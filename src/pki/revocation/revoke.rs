@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use super::imported::SKEW;
 use crate::clock::Time;
 use crate::documents::MountId;
 use crate::error::{Error, Result, Warnings};
@@ -22,6 +23,7 @@ use crate::pki::store::{
 use crate::telemetry;
 use crate::x509::certificate::Certificate;
 use crate::x509::serial::Serial;
+use crate::x509::time::FIRST_UTC;
 
 /// A certificate that ends within this many seconds is not worth an entry.
 const ALMOST_EXPIRED: i64 = 2;
@@ -48,6 +50,17 @@ pub struct Why {
 impl Why {
     fn grounds(self) -> Grounds {
         Grounds { reason: self.reason.map(Reason::code), invalidity_date: self.invalidity_date }
+    }
+
+    /// Refuses a date that no list has, and one that is later than the revocation, which is made `now`.
+    fn check_date(self, now: Time) -> Result<()> {
+        match self.invalidity_date {
+            Some(..FIRST_UTC) => Err(Error::invalid("invalidity_date: lies before 1950 (RFC 5280 4.1.2.5)")),
+            Some(date) if date > now.unix_timestamp() + SKEW => {
+                Err(Error::invalid("invalidity_date: is later than the revocation (RFC 5280 5.3.2)"))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -197,6 +210,7 @@ pub(crate) async fn of_lease(authority: &Authority, serial: Serial) -> Result<Op
 
 async fn carry_out(authority: &Arc<Authority>, mut target: Target, why: Why, coming: Coming) -> Result<Outcome> {
     let now = authority.tools().clock.agreed_now()?;
+    why.check_date(now)?;
     let row = target.revoked(authority.mount(), now, why);
     // Before its end of validity is looked at: what was revoked in time stays so.
     let is_revoked = target.revocation.is_some();
@@ -346,6 +360,7 @@ pub async fn revoke_issuer(
     let issuer = &view.signer(reference).ok_or_else(Error::not_found)?.issuer;
     let id = issuer.record.id.clone();
     let now = authority.tools().clock.agreed_now()?;
+    why.check_date(now)?;
     let rows = issuer_rows(authority, &view, issuer, now, why, requester).await?;
     let wanted = id.clone();
     let ((mut warnings, fresh), crls) = authority

@@ -320,6 +320,7 @@ fn usages_and_constraints_of_keys_are_read_to_their_end() {
         &[
             (vec![0x30, 0], "must not be empty"),
             (tlv(SEQUENCE, &[&tlv(0x80, &[b"20300101000000.5Z"])]), "a time must be"),
+            (tlv(SEQUENCE, &[&tlv(0x80, &[b"00000101000000Z"])]), "year 0000"),
             (tlv(SEQUENCE, &[&time(0x80), &tlv(0x81, &[b"20290101000000Z"])]), "before it starts"),
         ],
     );
@@ -588,6 +589,7 @@ fn extensions_of_lists_and_entries_are_read_to_their_end() {
         &[
             (tlv(0x18, &[b"20300101000000+01"]), "a time must be"),
             (tlv(0x17, &[b"300101000000Z"]), "unexpected DER tag"),
+            (tlv(0x18, &[b"00001231235959Z"]), "year 0000"),
         ],
     );
     judge(of_entry, oid::CERTIFICATE_ISSUER, &[tlv(SEQUENCE, &[&host("a")])], &[(vec![0x30, 0], "must not be empty")]);

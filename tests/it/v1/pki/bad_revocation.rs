@@ -87,6 +87,19 @@ async fn reasons_and_invalidity_dates() {
         let rule = "invalidity_date: not an RFC 3339 time with zone";
         pki.refused("revoke", json!({ "serial_number": leaf.serial(), "invalidity_date": date }), rule).await;
     }
+    for (date, rule) in [
+        ("0000-01-01T00:00:00Z", "lies before 1950"),
+        ("0001-01-01T00:00:00Z", "lies before 1950"),
+        ("1949-12-31T23:59:59Z", "lies before 1950"),
+        ("9999-12-31T23:59:59Z", "is later than the revocation"),
+    ] {
+        let rule = format!("invalidity_date: {rule}");
+        let key = json!({ "private_key": leaf.data()["private_key"] });
+        let body = json!({ "serial_number": leaf.serial(), "invalidity_date": date });
+        pki.refused("revoke", body.clone(), &rule).await;
+        pki.refused("revoke-with-key", with(&body, key), &rule).await;
+        pki.refused("issuer/default/revoke", json!({ "invalidity_date": date }), &rule).await;
+    }
     for (body, field) in [
         (json!({ "reason": ["keyCompromise", "superseded"] }), "reason"),
         (json!({ "reason": {} }), "reason"),
