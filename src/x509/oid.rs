@@ -105,6 +105,14 @@ oids! {
     AUTHORITY_INFO_ACCESS = [0x2b, 6, 1, 5, 5, 7, 1, 1];
     /// subjectInfoAccess, 1.3.6.1.5.5.7.1.11.
     SUBJECT_INFO_ACCESS = [0x2b, 6, 1, 5, 5, 7, 1, 11];
+    /// id-pe-ipAddrBlocks, 1.3.6.1.5.5.7.1.7 (RFC 3779 2.2.1): known only to be refused by name.
+    IP_ADDR_BLOCKS = [0x2b, 6, 1, 5, 5, 7, 1, 7];
+    /// id-pe-autonomousSysIds, 1.3.6.1.5.5.7.1.8 (RFC 3779 3.2.1): known only to be refused by name.
+    AUTONOMOUS_SYS_IDS = [0x2b, 6, 1, 5, 5, 7, 1, 8];
+    /// id-pe-proxyCertInfo, 1.3.6.1.5.5.7.1.14 (RFC 3820 3.8): known only to be refused by name.
+    PROXY_CERT_INFO = [0x2b, 6, 1, 5, 5, 7, 1, 14];
+    /// nsCertType, 2.16.840.1.113730.1.1: the netscape-cert-type of old.
+    NS_CERT_TYPE = [0x60, 0x86, 0x48, 1, 0x86, 0xf8, 0x42, 1, 1];
     /// id-pe-tlsfeature, 1.3.6.1.5.5.7.1.24 (RFC 7633).
     TLS_FEATURE = [0x2b, 6, 1, 5, 5, 7, 1, 24];
     /// The list of signed certificate timestamps, 1.3.6.1.4.1.11129.2.4.2 (RFC 6962 3.3).

@@ -20,7 +20,7 @@ pub(crate) use self::name::name;
 pub(crate) use self::text::{host_base, location, mailbox_base, uri_base, uri_name};
 
 use super::oid::{self, check_size};
-use super::reader::{DerError, Read, Reader, check_der};
+use super::reader::{DerError, Read, Reader, check_bits, check_der};
 use super::time;
 use super::usage::KeyUsage;
 use super::writer::{
@@ -90,6 +90,16 @@ pub(crate) fn of_certificate(oid: &[u8]) -> Option<Known> {
         oid::OCSP_NO_CHECK => known("OCSP no check", Either, null),
         oid::CERTIFICATE_TEMPLATE => known("certificate template", Either, template),
         oid::ADMISSION => known("admission", Either, admission::read),
+        oid::NS_CERT_TYPE => known("nsCertType", Either, bits),
+        oid::IP_ADDR_BLOCKS => known("ipAddrBlocks", Either, resources),
+        oid::AUTONOMOUS_SYS_IDS => known("autonomousSysIds", Either, resources),
+        oid::PROXY_CERT_INFO => known("proxyCertInfo", Either, proxy),
+        oid::CRL_NUMBER => known("cRLNumber", Either, of_lists_alone),
+        oid::REASON_CODE => known("reasonCode", Either, of_lists_alone),
+        oid::INVALIDITY_DATE => known("invalidityDate", Either, of_lists_alone),
+        oid::DELTA_CRL_INDICATOR => known("deltaCRLIndicator", Either, of_lists_alone),
+        oid::ISSUING_DISTRIBUTION_POINT => known("issuingDistributionPoint", Either, of_lists_alone),
+        oid::CERTIFICATE_ISSUER => known("certificateIssuer", Either, of_lists_alone),
         _ => of_both(oid),
     }
 }
@@ -275,6 +285,24 @@ fn tls_features(value: &[u8]) -> Read<()> {
         rule(known, "holds other features than status_request (5) and status_request_v2 (17) (RFC 7633 4.2)")?;
     }
     Ok(())
+}
+
+/// A BIT STRING of whatever bits.
+fn bits(value: &[u8]) -> Read<()> {
+    check_bits(Reader::only(value, BIT_STRING)?.content)
+}
+
+/// RFC 3779 2.3 and 3.3: the issuer has what it gives, and nothing here holds one against the other.
+fn resources(_: &[u8]) -> Read<()> {
+    Err(DerError("is not supported: resources are not held against the issuer's (RFC 3779 2.3, 3.3)"))
+}
+
+fn proxy(_: &[u8]) -> Read<()> {
+    Err(DerError("is not supported: no authority issues a proxy certificate (RFC 3820 3.1)"))
+}
+
+fn of_lists_alone(_: &[u8]) -> Read<()> {
+    Err(DerError("must not be in a certificate (RFC 5280 5.2, 5.3)"))
 }
 
 fn null(value: &[u8]) -> Read<()> {

@@ -247,17 +247,20 @@ fn check_universal(value: &Tlv<'_>) -> Read<()> {
         }
         (NULL, [_, ..]) => Err(DerError("NULL has a content")),
         (OID, content) => check_oid(content),
-        (BIT_STRING, [0] | [0..=7, _, ..]) => check_padding(value.content),
-        (BIT_STRING, _) => Err(DerError("malformed BIT STRING")),
+        (BIT_STRING, content) => check_bits(content),
         _ => Ok(()),
     }
 }
 
-/// X.690 11.2.1: unused bits are zero.
-fn check_padding(bits: &[u8]) -> Read<()> {
-    match bits {
-        [unused, .., last] if last & ((1_u8 << unused) - 1) != 0 => Err(DerError("unused bits are not zero")),
-        _ => Ok(()),
+/// Checks content octets of a BIT STRING: how many bits of the last octet are unused (X.690 8.6.2), which are
+/// zero (11.2.1).
+pub(crate) fn check_bits(content: &[u8]) -> Read<()> {
+    match content {
+        [unused @ 0..=7, .., last] if last & ((1_u8 << unused) - 1) != 0 => {
+            Err(DerError("unused bits are not zero (X.690 11.2.1)"))
+        }
+        [0] | [0..=7, _, ..] => Ok(()),
+        _ => Err(DerError("malformed BIT STRING (X.690 8.6.2)")),
     }
 }
 

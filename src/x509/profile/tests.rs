@@ -571,6 +571,37 @@ fn extensions_beside_rfc_5280_that_others_read_are_read_to_their_end() {
 }
 
 #[test]
+fn what_belongs_to_lists_or_is_not_supported_stands_in_no_certificate() {
+    judge(
+        of_certificate,
+        oid::NS_CERT_TYPE,
+        &[vec![3, 2, 4, 0xf0], vec![3, 2, 0, 0x80], vec![3, 1, 0]],
+        &[
+            (vec![3, 0], "malformed BIT STRING"),
+            (vec![3, 1, 7], "malformed BIT STRING"),
+            (vec![3, 2, 8, 0], "malformed BIT STRING"),
+            (vec![3, 2, 4, 0xf1], "unused bits"),
+            (vec![4, 1, 0], "unexpected DER tag"),
+        ],
+    );
+    // The second is inherited addresses, well-formed.
+    for (oid, value, rule) in [
+        (oid::IP_ADDR_BLOCKS, b"junk".to_vec(), "is not supported"),
+        (oid::IP_ADDR_BLOCKS, point(&[&[4, 2, 0, 1], &[5, 0]]), "RFC 3779"),
+        (oid::AUTONOMOUS_SYS_IDS, tlv(SEQUENCE, &[&[0xa0, 2, 5, 0]]), "RFC 3779"),
+        (oid::PROXY_CERT_INFO, point(&[SOME]), "RFC 3820"),
+        (oid::CRL_NUMBER, vec![2, 1, 1], "not be in a certificate"),
+        (oid::REASON_CODE, vec![10, 1, 1], "not be in a certificate"),
+        (oid::INVALIDITY_DATE, tlv(0x18, &[b"20300101000000Z"]), "not be in a certificate"),
+        (oid::DELTA_CRL_INDICATOR, vec![2, 1, 1], "not be in a certificate"),
+        (oid::ISSUING_DISTRIBUTION_POINT, vec![0x30, 3, 0x81, 1, 0xff], "not be in a certificate"),
+        (oid::CERTIFICATE_ISSUER, tlv(SEQUENCE, &[&host("a")]), "not be in a certificate"),
+    ] {
+        judge(of_certificate, oid, &[], &[(value, rule)]);
+    }
+}
+
+#[test]
 fn extensions_of_lists_and_entries_are_read_to_their_end() {
     for oid in [oid::CRL_NUMBER, oid::DELTA_CRL_INDICATOR] {
         let long = tlv(2, &[&[1; 21]]);
@@ -653,7 +684,7 @@ fn what_the_encoders_write_fits_the_profile() {
 }
 
 /// Every extension that has a reader.
-const ALL: [&[u8]; 25] = [
+const ALL: [&[u8]; 29] = [
     oid::SUBJECT_KEY_ID,
     oid::KEY_USAGE,
     oid::SUBJECT_ALT_NAME,
@@ -679,6 +710,10 @@ const ALL: [&[u8]; 25] = [
     oid::AUTHORITY_KEY_ID,
     oid::FRESHEST_CRL,
     oid::ISSUING_DISTRIBUTION_POINT,
+    oid::NS_CERT_TYPE,
+    oid::IP_ADDR_BLOCKS,
+    oid::AUTONOMOUS_SYS_IDS,
+    oid::PROXY_CERT_INFO,
 ];
 
 proptest! {

@@ -96,6 +96,17 @@ fn extensions() -> Vec<(Extensions, &'static str, &'static str)> {
         (any(oid::SUBJECT_DIRECTORY_ATTRIBUTES, false, &[0x30, 0]), "subjectDirectoryAttributes", "must not be empty"),
         (any(oid::EXT_KEY_USAGE, false, &[0x30, 8, 6, 6, 42, 0x88, 0x80, 0x80, 0x80, 0]), "extKeyUsage", "2^28"),
         (any(&parse_oid("1.2.2147483648").unwrap(), false, &[5, 0]), "an extension's identifier", "2^28"),
+        (any(oid::NS_CERT_TYPE, false, &[3, 2, 4, 0xf1]), "nsCertType", "unused bits are not zero"),
+        (any(oid::IP_ADDR_BLOCKS, true, &[0x30, 0]), "ipAddrBlocks", "is not supported"),
+        (any(oid::AUTONOMOUS_SYS_IDS, true, &[0x30, 0]), "autonomousSysIds", "is not supported"),
+        (any(oid::PROXY_CERT_INFO, true, &[0x30, 0]), "proxyCertInfo", "is not supported"),
+        (any(oid::CRL_NUMBER, false, &[2, 1, 1]), "cRLNumber", "must not be in a certificate"),
+        (any(oid::REASON_CODE, false, &[10, 1, 1]), "reasonCode", "must not be in a certificate"),
+        (
+            any(oid::PRIVATE_KEY_USAGE_PERIOD, false, &tlv(SEQUENCE, &[&tlv(0x80, &[b"00000101000000Z"])])),
+            "privateKeyUsagePeriod",
+            "year 0000",
+        ),
     ]
 }
 
