@@ -186,6 +186,7 @@ const CERTIFICATE_CHECKS: &[fn(&Candidate<'_>) -> Read<()>] = &[
     rfc5280_4_2_1_3_key_usage,
     rfc5280_4_2_1_6_subject_alternative_name,
     rfc5280_4_2_1_9_basic_constraints,
+    rfc5280_4_2_1_extensions_of_authorities,
     rfc5280_4_2_1_10_name_constraints,
 ];
 
@@ -309,10 +310,21 @@ fn rfc5280_4_2_1_9_basic_constraints(c: &Candidate<'_>) -> Read<()> {
     rule(critical || !c.is_new_authority(), "basicConstraints of an authority must be critical (RFC 5280 4.2.1.9)")
 }
 
-/// In authorities' certificates alone, critical.
+/// What is said of the certificates below, and the rule that it breaks where there are none.
+const OF_AUTHORITIES: [(&[u8], &str); 4] = [
+    (oid::POLICY_MAPPINGS, "policyMappings need cA TRUE (RFC 5280 4.2.1.5)"),
+    (oid::NAME_CONSTRAINTS, "nameConstraints need cA TRUE (RFC 5280 4.2.1.10)"),
+    (oid::POLICY_CONSTRAINTS, "policyConstraints need cA TRUE (RFC 5280 4.2.1.11)"),
+    (oid::INHIBIT_ANY_POLICY, "inhibitAnyPolicy needs cA TRUE (RFC 5280 4.2.1.14)"),
+];
+
+fn rfc5280_4_2_1_extensions_of_authorities(c: &Candidate<'_>) -> Read<()> {
+    OF_AUTHORITIES.iter().try_for_each(|(oid, text)| rule(c.is_ca() || c.extensions.find(oid).is_none(), text))
+}
+
+/// Critical.
 fn rfc5280_4_2_1_10_name_constraints(c: &Candidate<'_>) -> Read<()> {
     let Some(extension) = c.extensions.find(oid::NAME_CONSTRAINTS) else { return Ok(()) };
-    rule(c.is_ca(), "nameConstraints need cA TRUE (RFC 5280 4.2.1.10)")?;
     let critical = extension.critical == Some(true) || c.shape == Shape::Kept;
     rule(critical, "nameConstraints must be critical (RFC 5280 4.2.1.10)")
 }

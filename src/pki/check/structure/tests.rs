@@ -101,6 +101,10 @@ fn good_certificates_pass() {
     leaf().check(Shape::Leaf).unwrap();
     authority().check(Shape::Authority).unwrap();
     authority().check(Shape::Kept).unwrap();
+    let policies =
+        [odd(oid::POLICY_CONSTRAINTS, true, &[0x30, 3, 0x80, 1, 0]), odd(oid::INHIBIT_ANY_POLICY, true, &[2, 1, 0])];
+    let policies = policies.into_iter().fold(authority().with(policy_mappings()), Parts::with);
+    policies.check(Shape::Authority).unwrap();
     Parts { span: (0, time::MAX_EPOCH), ..leaf() }.check(Shape::Leaf).unwrap();
 }
 
@@ -152,6 +156,9 @@ fn each_rule_for_leaves_is_held() {
         ("do not fit", leaf().with(extension::basic_constraints(true, None))),
         ("a path length needs", leaf().with(odd(oid::BASIC_CONSTRAINTS, true, &[0x30, 3, 2, 1, 0]))),
         ("nameConstraints need", leaf().with(extension::name_constraints(&constrained()))),
+        ("policyMappings need cA TRUE", leaf().with(policy_mappings())),
+        ("policyConstraints need cA TRUE", leaf().with(odd(oid::POLICY_CONSTRAINTS, true, &[0x30, 3, 0x80, 1, 0]))),
+        ("inhibitAnyPolicy needs cA TRUE", leaf().with(odd(oid::INHIBIT_ANY_POLICY, true, &[2, 1, 0]))),
         ("extKeyUsage: must not be empty", leaf().with(odd(oid::EXT_KEY_USAGE, false, &[0x30, 0]))),
         ("cRLDistributionPoints: must not be empty", leaf().with(odd(oid::CRL_DISTRIBUTION_POINTS, false, &[0x30, 0]))),
         ("freshestCRL: must not be empty", leaf().with(odd(oid::FRESHEST_CRL, false, &[0x30, 0]))),
@@ -187,6 +194,10 @@ fn named_by_nothing() -> Name {
 fn policies(count: u64) -> Vec<u8> {
     let oid = |n| extension::parse_oid(&format!("1.2.{n}")).unwrap();
     build(SEQUENCE, 0, |w| (0..count).for_each(|n| w.nest(SEQUENCE, |w| w.oid(&oid(n)))))
+}
+
+fn policy_mappings() -> Extensions {
+    odd(oid::POLICY_MAPPINGS, true, &[0x30, 10, 0x30, 8, 6, 2, 42, 3, 6, 2, 42, 4])
 }
 
 fn host_names(count: usize) -> Vec<u8> {

@@ -136,6 +136,12 @@ async fn what_sign_verbatim_and_use_csr_values_copy_is_read_to_its_end() {
             assert!(answer.error().contains(&text) && answer.error().contains(rule), "{name} {rule}: {}", answer.text);
         }
     }
+    for (oid, name) in [(oid::POLICY_CONSTRAINTS, "policyConstraints"), (oid::INHIBIT_ANY_POLICY, "inhibitAnyPolicy")] {
+        let value: &[u8] = if oid == oid::INHIBIT_ANY_POLICY { &[2, 1, 0] } else { &[0x30, 3, 0x80, 1, 0] };
+        let csr = csr_of_pieces(&good_subject(), &[&any(oid, true, value)]);
+        pki.refused("sign-verbatim", json!({ "csr": csr }), &format!("certificate: {name} need")).await;
+        pki.post("root/sign-intermediate", csr_values(csr)).await;
+    }
     let defaults = csr_of_pieces(&good_subject(), &[&any(oid::BASIC_CONSTRAINTS, true, &[0x30, 3, 1, 1, 0])]);
     pki.refused("sign-verbatim", json!({ "csr": defaults }), "basicConstraints: cA FALSE is written out").await;
     pki.stop().await;
