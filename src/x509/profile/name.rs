@@ -1,13 +1,12 @@
 //! Names of the directory (RFC 5280 4.1.2.4): of subjects, and wherever a GeneralName holds one.
 
 use super::identifier;
-use crate::x509::name::{MAX_ATTRIBUTES, is_printable};
+use crate::x509::name::{Attribute, MAX_ATTRIBUTES, is_printable};
 use crate::x509::reader::{DerError, Read, Reader};
 use crate::x509::writer::{IA5_STRING, PRINTABLE_STRING, SEQUENCE, SET, UTF8_STRING};
 
 /// Refuses a Name that is no DER, or that others do not read: each RDN has attributes, in the order of
-/// X.690 11.6 and each once, and each value is a character string within its type, without control
-/// characters.
+/// X.690 11.6 and each once, and each value is a character string within its type, without control characters.
 ///
 /// # Errors
 /// The rule that is broken.
@@ -31,13 +30,23 @@ pub(crate) fn name(der: &[u8]) -> Read<()> {
             }
             before = attribute.raw;
             let mut fields = attribute.reader();
-            identifier(&mut fields)?;
+            let oid = identifier(&mut fields)?;
             let value = fields.any()?;
             fields.done()?;
             text(value.tag, value.content)?;
+            if value.content.is_empty() && has_character(oid) {
+                return Err(DerError("the value of an attribute is empty (RFC 5280 A.1)"));
+            }
         }
     }
     Ok(())
+}
+
+/// Whether the value of an attribute has at least one character (RFC 5280 A.1): those of X.520 do, and two more.
+fn has_character(oid: &[u8]) -> bool {
+    const ATTRIBUTES_OF_X520: &[u8] = &[0x55, 4];
+    let others = [Attribute::EmailAddress, Attribute::UserId];
+    oid.starts_with(ATTRIBUTES_OF_X520) || others.iter().any(|other| other.oid() == oid)
 }
 
 /// A character string of the types that every reader takes (X.680 41): not UniversalString or VisibleString,

@@ -69,7 +69,6 @@ fn names_are_der_and_of_strings_that_others_read() {
         (0x14, b"a@b"),
         (0x16, b"a@b"),
         (0x1e, &[0, b'a', 0, 0xfc]),
-        (0x0c, b""),
     ] {
         assert_eq!(name(&common_name(tag, value)), Ok(()), "{tag:#x} {value:02x?}");
     }
@@ -94,6 +93,12 @@ fn names_are_der_and_of_strings_that_others_read() {
         (0x03, &[0, 1], "no character string"),
         (0x2c, &[0x0c, 1, b'a'], "no character string"),
         (0x33, &[0x13, 1, b'a'], "no character string"),
+        (0x0c, b"", "is empty"),
+        (0x12, b"", "is empty"),
+        (0x13, b"", "is empty"),
+        (0x14, b"", "is empty"),
+        (0x16, b"", "is empty"),
+        (0x1e, b"", "is empty"),
     ] {
         let found = name(&common_name(tag, value)).unwrap_err().0;
         assert!(found.contains(rule), "{tag:#x} {value:02x?}: {found}");
@@ -105,6 +110,14 @@ fn names_are_der_and_of_strings_that_others_read() {
     assert!(of(&[&a, &a]).unwrap_err().0.contains("there twice"));
     assert!(of(&[]).is_err());
     assert!(of(&[&tlv(SEQUENCE, &[LARGE, &[0x0c, 1, b'a']])]).unwrap_err().0.contains("2^28"));
+    // What a type that nobody knows may hold is not known either, and RFC 4519 2.4 gives no least length.
+    for free in [SOME, &tlv(6, &[Attribute::DomainComponent.oid()])] {
+        assert_eq!(of(&[&tlv(SEQUENCE, &[free, &[0x16, 0]])]), Ok(()));
+    }
+    for bound in [Attribute::EmailAddress, Attribute::UserId, Attribute::StreetAddress] {
+        let empty = of(&[&tlv(SEQUENCE, &[&tlv(6, &[bound.oid()]), &[0x16, 0]])]);
+        assert!(empty.unwrap_err().0.contains("is empty"), "{bound:?}");
+    }
     assert!(of(&[&tlv(SEQUENCE, &[SOME, &[0x0c, 1, b'a'], &[5, 0]])]).unwrap_err().0.contains("trailing"));
     for no_name in [&[0x31, 2, 5, 0][..], &[0x30, 2, 5, 0], b"x", b""] {
         assert!(name(no_name).is_err(), "{no_name:?}");
@@ -241,6 +254,7 @@ fn general_names_are_of_kinds_and_forms_that_others_read() {
         (tlv(0xa4, &[&common_name(0x0c, b"a\0b")]), "control characters"),
         (vec![0xa4, 4, 0x31, 2, 5, 0], "unexpected DER tag"),
         (vec![0xa4, 2, 0x30, 0], "directoryName is empty"),
+        (tlv(0xa4, &[&common_name(0x0c, b"")]), "value of an attribute is empty"),
         (vec![0x88, 2, 0x80, 1], "malformed OBJECT IDENTIFIER"),
         (tlv(0x88, &[&LARGE[2..]]), "2^28"),
         (vec![0xa3, 2, 0x30, 0], "x400Address"),

@@ -147,6 +147,7 @@ fn each_rule_for_leaves_is_held() {
         ("must be critical when the subject is empty", Parts { subject: empty_name(), ..leaf() }),
         ("names nobody", Parts { subject: empty_name(), ..leaf() }.without(3)),
         ("names nobody", Parts { subject: named_by_nothing(), ..leaf() }.without(3)),
+        ("value of an attribute is empty", Parts { subject: empty_common_name(), ..leaf() }),
         ("directoryName is empty", leaf().with(odd(oid::SUBJECT_ALT_NAME, false, &[0x30, 4, 0xa4, 2, 0x30, 0]))),
         ("4.1.2.4", Parts { issuer: empty_name(), ..leaf() }),
         ("more than 100 extensions", (0..97).fold(leaf(), |leaf, n| leaf.with(odd(&[0x2a, 3, n], false, &[5, 0])))),
@@ -186,8 +187,12 @@ fn each_rule_for_leaves_is_held() {
     }
 }
 
-/// A subject whose one value is the empty text.
+/// A subject whose one value, of a type that nobody knows, is the empty text.
 fn named_by_nothing() -> Name {
+    Name::from_der(&[SEQUENCE, 10, 0x31, 8, 0x30, 6, 6, 2, 42, 3, 0x0c, 0]).unwrap()
+}
+
+fn empty_common_name() -> Name {
     Name::from_der(&[SEQUENCE, 11, 0x31, 9, 0x30, 7, 6, 3, 0x55, 4, 3, 0x0c, 0]).unwrap()
 }
 

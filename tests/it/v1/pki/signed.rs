@@ -42,6 +42,9 @@ fn subjects() -> Vec<(Name, &'static str)> {
         (subject(&[&attribute(0x14, b"B\xfccher")]), "outside of its type"),
         (subject(&[&attribute(0x0c, b"b"), &attribute(0x0c, b"a")]), "out of order"),
         (subject(&[&attribute(0x0c, b"a"), &attribute(0x0c, b"a")]), "there twice"),
+        (subject(&[&attribute(0x0c, b""), &attribute(0x0c, b"a")]), "value of an attribute is empty"),
+        (subject(&[&attribute(0x13, b""), &attribute(0x0c, b"a")]), "value of an attribute is empty"),
+        (subject(&[&attribute(0x1e, b""), &attribute(0x0c, b"a")]), "value of an attribute is empty"),
     ]
 }
 
