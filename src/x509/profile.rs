@@ -161,7 +161,8 @@ fn elements<'a>(value: &'a [u8], none: &'static str) -> Read<Reader<'a>> {
 /// RFC 5280 4.2.1.1: the key identifier, issuer and serial number together, or all three.
 fn authority_key_id(value: &[u8]) -> Read<()> {
     let mut fields = Reader::only(value, SEQUENCE)?.reader();
-    fields.optional(context(0))?;
+    let id = fields.optional(context(0))?;
+    rule(id.is_none_or(|id| !id.content.is_empty()), "the key identifier must not be empty (RFC 5280 4.2.1.1)")?;
     let issuer = fields.optional(context_constructed(1))?;
     let serial = fields.optional(context(2))?;
     fields.done()?;

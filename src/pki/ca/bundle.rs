@@ -136,8 +136,8 @@ fn read_key(label: &str, content: &[u8]) -> Result<PrivateKey> {
     Ok(key)
 }
 
-/// A certificate may be an issuer when it is a CA's, with a subject, a key that CAs may have and a signature
-/// algorithm that this server accepts.
+/// A certificate may be an issuer when it is a CA's, with a subject, a key that CAs may have, a key identifier
+/// that says something where it has one, and a signature algorithm that this server accepts.
 ///
 /// # Errors
 /// `Invalid` naming the rule.
@@ -150,6 +150,9 @@ fn check_certificate(certificate: Certificate) -> Result<Certificate> {
     profile::name(certificate.subject().as_der()).map_err(|e| e.of("certificate: subject"))?;
     if certificate.issuer().is_nameless() {
         return Err(Error::invalid("certificate: its issuer's name is empty (RFC 5280 4.1.2.4)"));
+    }
+    if certificate.subject_key_id().is_some_and(<[u8]>::is_empty) {
+        return Err(Error::invalid("certificate: subjectKeyIdentifier: must not be empty (RFC 5280 4.2.1.2)"));
     }
     check_key("certificate", certificate.key().kind())?;
     weak_key::refuse("certificate", certificate.key())?;

@@ -320,6 +320,7 @@ fn usages_and_constraints_of_keys_are_read_to_their_end() {
         oid::AUTHORITY_KEY_ID,
         &[vec![0x30, 3, 0x80, 1, 1], tlv(SEQUENCE, &[&tlv(0xa1, &[&host("a")]), &[0x82, 1, 1]])],
         &[
+            (vec![0x30, 2, 0x80, 0], "key identifier must not be empty"),
             (vec![0x30, 3, 0x82, 1, 1], "stand together"),
             (tlv(SEQUENCE, &[&tlv(0xa1, &[&host("a..b")]), &[0x82, 1, 1]]), "no host name"),
             (tlv(SEQUENCE, &[&tlv(0xa1, &[&host("a")]), &[0x82, 2, 0, 1]]), "not minimal"),

@@ -177,10 +177,15 @@ async fn what_a_template_says_is_read_to_its_end() {
 
 /// A self-issued authority of these pieces, signed by the P-256 key.
 fn self_issued(subject: &Name, more: &[Extensions]) -> String {
+    self_issued_with(subject, &[], &[1, 2, 3], more)
+}
+
+/// As [`self_issued`], with unique identifiers (whole) and another key identifier.
+fn self_issued_with(subject: &Name, unique_ids: &[u8], key_id: &[u8], more: &[Extensions]) -> String {
     let own = [
         extension::basic_constraints(true, None),
         any(oid::KEY_USAGE, true, &[3, 2, 1, 6]),
-        extension::subject_key_id(&[1, 2, 3]),
+        extension::subject_key_id(key_id),
     ];
     let tbs = build(SEQUENCE, 0, |w| {
         w.raw(&[0xa0, 3, 2, 1, 2, 2, 1, 77]);
@@ -192,6 +197,7 @@ fn self_issued(subject: &Name, more: &[Extensions]) -> String {
         });
         w.raw(subject.as_der());
         w.raw(&p256_spki());
+        w.raw(unique_ids);
         w.nest(0xa3, |w| w.nest(SEQUENCE, |w| own.iter().chain(more).for_each(|e| w.raw(e.as_der()))));
     });
     pem::encode("CERTIFICATE", &signed_by_p256(&tbs))
@@ -229,6 +235,11 @@ async fn an_imported_authority_has_a_name_that_others_read() {
             pki.refused(path, bundle.clone(), rule).await;
         }
         pki.refused("intermediate/set-signed", json!({ "certificate": self_issued(&subject, &[]) }), "subject: ").await;
+    }
+    // Its key identifier, where it has one, is in everything that is signed by it, too.
+    let no_id = self_issued_with(&good_subject(), &[], &[], &[]);
+    for (path, field) in [("issuers/import/cert", "pem_bundle"), ("intermediate/set-signed", "certificate")] {
+        pki.refused(path, json!({ field: no_id }), "subjectKeyIdentifier: must not be empty").await;
     }
     pki.post("issuers/import/cert", json!({ "pem_bundle": self_issued(&good_subject(), &[]) })).await;
     pki.stop().await;
