@@ -13,7 +13,7 @@ use crate::x509::crl::EncodedTbs;
 use crate::x509::pieces::Name;
 use crate::x509::profile::{self, Known};
 use crate::x509::raw_extension::{self, BasicConstraints, ExtensionRef, MAX_EXTENSIONS, TOO_MANY};
-use crate::x509::reader::{DerError, Read, Reader};
+use crate::x509::reader::{DerError, Read, Reader, check_bits};
 use crate::x509::time::FIRST_UTC;
 use crate::x509::usage::KeyUsage;
 use crate::x509::writer::{GENERALIZED_TIME, INTEGER, SEQUENCE, UTC_TIME, context, context_constructed};
@@ -260,10 +260,14 @@ fn rfc5280_4_1_2_6_subject(c: &Candidate<'_>) -> Read<()> {
     rule(named, "it names nobody: without a subject it needs a subjectAltName (RFC 5280 4.1.2.6)")
 }
 
-/// Authorities do not make them.
+/// Authorities do not make them; those that stay are BIT STRINGs.
 fn rfc5280_4_1_2_8_unique_identifiers(c: &Candidate<'_>) -> Read<()> {
-    let none = c.fields.unique_ids.iter().all(|id| id.is_empty());
-    rule(none || c.shape == Shape::Kept, "unique identifiers must not be used (RFC 5280 4.1.2.8)")
+    for id in c.fields.unique_ids.iter().filter(|id| !id.is_empty()) {
+        rule(c.shape == Shape::Kept, "unique identifiers must not be used (RFC 5280 4.1.2.8)")?;
+        let holds = check_bits(Reader::new(id).any()?.content).is_ok();
+        rule(holds, "a unique identifier is no BIT STRING of DER (X.690 8.6.2, 11.2.1)")?;
+    }
+    Ok(())
 }
 
 fn rfc5280_4_2_extensions(c: &Candidate<'_>) -> Read<()> {

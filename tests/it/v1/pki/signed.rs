@@ -219,6 +219,14 @@ async fn what_a_self_issued_authority_says_is_read_to_its_end() {
         refused(certificate.clone(), &format!("certificate: {name}: ")).await;
         refused(certificate, rule).await;
     }
+    for good in [&[0x81, 2, 0, 7][..], &[0x82, 2, 4, 0xf0], &[0x81, 1, 0, 0x82, 3, 0, 1, 2]] {
+        let certificate = self_issued_with(&good_subject(), good, &[1, 2, 3], &[]);
+        pki.post("root/sign-self-issued", json!({ "certificate": certificate })).await;
+    }
+    for bad in [&[0x81, 0][..], &[0x82, 0], &[0x81, 1, 1], &[0x81, 2, 8, 0], &[0x82, 2, 4, 0xf1]] {
+        let certificate = self_issued_with(&good_subject(), bad, &[1, 2, 3], &[]);
+        refused(certificate, "certificate: a unique identifier is no BIT STRING of DER (X.690 8.6.2, 11.2.1)").await;
+    }
     // Readers that are strict about DER refuse a whole certificate for it.
     let explicit = tlv(SEQUENCE, &[&[6, 2, 42, 3], &[1, 1, 0], &[4, 2, 5, 0]]);
     let explicit = Extensions::from_der(&explicit).unwrap();
