@@ -91,7 +91,8 @@ impl Auth {
             let fresh = || RateLimit { inheritable: true, ..RateLimit::default() };
             let known = stored.rate_limits.get(name).cloned().unwrap_or_else(fresh);
             let rule = known.merged(&change, addressed(&change, table)?)?;
-            rule.check_role(mount_of(&rule, table).map(Arc::as_ref))?;
+            let mount = mount_of(&rule, table).map(Arc::as_ref);
+            let rule = rule.with_role_of(mount)?;
             let same = |(other, of): &(&String, &RateLimit)| *other != name && of.scope == rule.scope;
             if let Some((other, _)) = stored.rate_limits.iter().find(same) {
                 let text = format!("quota rule with similar properties exists under the name {other:?}");

@@ -307,8 +307,9 @@ async fn steps(state: &State, request: &HttpRequest, payload: Payload, trail: &m
         true => request::token(headers, settings.compat)?,
         false => admitted.token,
     };
-    // A head has no body that could be put away.
-    let wrap_ttl = wrap_ttl.filter(|_| route.audited && request.method() != Method::HEAD);
+    // A head has no body that could be put away, and whether the server lives is no secret.
+    let is_open = !route.audited && route.access == Access::Open;
+    let wrap_ttl = wrap_ttl.filter(|_| !is_open && request.method() != Method::HEAD);
     let wanted = wrap_ttl.map(|ttl| Wanted::of(ttl, &asked.path, admitted.caller.as_deref()));
     let call = Call {
         state: state.clone(),

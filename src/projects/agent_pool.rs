@@ -168,12 +168,12 @@ async fn read_list(
     Ok(kept)
 }
 
-/// Those of `ids` that are in the organization.
+/// Those of `ids` that are in the organization, looked up by id and not among all of its own.
 async fn existing(tx: &mut Tx<'_>, member: &Member, table: &str, ids: Vec<String>) -> Outcome<HashSet<String>> {
     if ids.is_empty() {
         return Ok(HashSet::new());
     }
-    let sql = format!("SELECT ext_id FROM {table} WHERE org_id = $1 AND ext_id = ANY($2)");
+    let sql = format!("SELECT ext_id FROM {table} WHERE +org_id = $1 AND ext_id = ANY($2)");
     let exists = tx.column(&sql, &[member.organization.id.into(), ids.into()]).await?;
     Ok(exists.into_iter().collect())
 }

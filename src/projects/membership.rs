@@ -193,7 +193,7 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, email: &str, teams: &[Stri
 async fn joinable(tx: &mut Tx<'_>, member: &Member, teams: &[String]) -> Outcome<Vec<i64>> {
     let mut rows = Vec::new();
     if !teams.is_empty() {
-        let sql = "SELECT id FROM teams WHERE ext_id = ANY($1) AND org_id = $2";
+        let sql = "SELECT id FROM teams WHERE ext_id = ANY($1) AND +org_id = $2";
         rows = tx.column(sql, &[teams.to_vec().into(), member.organization.id.into()]).await?;
     }
     let mut found = team::these(tx, &rows).await?;

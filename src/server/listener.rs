@@ -16,11 +16,14 @@ use actix_http::body::{BodySize, MessageBody};
 use actix_http::error::DispatchError;
 use actix_http::{HttpServiceBuilder, KeepAlive, Protocol, Request, Response};
 use actix_service::{IntoServiceFactory, ServiceFactoryExt as _, map_config};
+use actix_web::HttpResponse;
 use actix_web::dev::{
     AppConfig, Server, ServerHandle, Service, ServiceFactory, ServiceRequest, ServiceResponse, fn_service,
 };
-use actix_web::http::ConnectionType;
+use actix_web::error::InternalError;
+use actix_web::http::{ConnectionType, header};
 use bytes::Bytes;
+use futures_util::future::{Either, ready};
 use rustls::ServerConfig;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
@@ -193,7 +196,8 @@ async fn agreed(acceptor: &TlsAcceptor, stream: TcpStream, place: &Place) -> io:
 }
 
 /// Around every request of HTTP/1.1: its connection is busy meanwhile, and says so when this was the last one.
-/// HTTP/2 knows its requests itself.
+/// HTTP/2 knows its requests itself. Who asks for WebSocket is refused: HTTP of actix would take whatever follows for
+/// the body, however long it is said to be (RFC 9110, 7.8, would have it ignored).
 pub(super) fn exchange<S, B>(
     request: ServiceRequest,
     app: &S,
@@ -203,7 +207,11 @@ where
     B: MessageBody + Unpin,
 {
     let exchange = request.conn_data::<Arc<Connection>>().map(Exchange::begin);
-    let answered = app.call(request);
+    let answered = if asks_for_websocket(&request) {
+        Either::Left(ready(Err(no_websocket())))
+    } else {
+        Either::Right(app.call(request))
+    };
     async move {
         let mut response = answered.await?.map_body(|_, body| Followed::new(body, exchange.as_ref()));
         if exchange.is_some_and(|exchange| exchange.is_last()) {
@@ -211,6 +219,17 @@ where
         }
         Ok(response)
     }
+}
+
+fn asks_for_websocket(request: &ServiceRequest) -> bool {
+    let mut named = request.headers().get_all(header::UPGRADE).filter_map(|value| value.to_str().ok());
+    named.any(|name| name.trim().eq_ignore_ascii_case("websocket"))
+}
+
+fn no_websocket() -> actix_web::Error {
+    let answer =
+        HttpResponse::BadRequest().force_close().json(serde_json::json!({ "errors": ["upgrade: not supported"] }));
+    InternalError::from_response("upgrade", answer).into()
 }
 
 /// The body of an answer. A connection that leaves waits for the rest of it. While the server reads what it sends of one

@@ -392,3 +392,19 @@ async fn an_answer_on_its_way_at_a_stop_arrives_whole_though_its_client_goes_on_
     assert!(wire.until_closed(SOON) < Duration::from_secs(3));
     served.wait();
 }
+
+#[test]
+fn who_asks_for_websocket_is_told_at_once_that_there_is_none() {
+    let (dev, ..) = limited("1024:1024");
+    let started = Instant::now();
+    for method in ["GET /v1/sys/health", "POST /v1/pki/issue/dev"] {
+        let mut wire = Wire::open(dev.socket());
+        let head = format!("{method} HTTP/1.1\r\nHost: t\r\nUpgrade: WebSocket\r\nContent-Length: 0\r\n\r\n");
+        let answer = wire.ask(&head);
+        assert!(answer.starts_with("http/1.1 400") && answer.contains("upgrade: not supported"), "{answer}");
+        assert!(answer.contains("connection: close"), "{answer}");
+        wire.until_closed(SOON);
+    }
+    assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
+    dev.terminate();
+}

@@ -2,29 +2,59 @@
 //!
 //! Texts are compared in lower case, without blanks around them, as a whole and item by item, and once
 //! more in the one form that names of their kind have: host names without the root's dot and in ASCII,
-//! addresses and serial numbers in the form of answers. A form that the field does not have costs
+//! addresses, networks and serial numbers in the form of answers, usages without the prefix of their
+//! type, times as moments, reasons of revocations as words. A form that the field does not have costs
 //! nothing: it can only deny what would be an error or the same thing.
+//!
+//! Patterns are compared with each item, which is a matter of both lengths: see [`Effort`].
 
-use std::collections::BTreeMap;
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use super::spelling::Spelling;
-use crate::clock::parse_duration;
+use crate::auth::token::Network;
+use crate::clock::{Time, parse_duration, parse_rfc3339};
 use crate::fields::{Cap, Fields, bool_word};
 
 /// Longest label of a host name, characters.
 const MAX_LABEL: usize = 63;
 
+/// What is left of the comparisons with patterns that one field may cost: some milliseconds, far more than what people
+/// write. Who sends more is refused.
+pub(super) struct Effort(Cell<usize>);
+
+impl Effort {
+    /// All of it.
+    pub(super) fn new() -> Self {
+        Self(Cell::new(1 << 20))
+    }
+
+    /// Takes the cost of a comparison with this text; `false` when there is not so much.
+    pub(super) fn takes(&self, text: &str) -> bool {
+        self.takes_of(1 + text.len() / 64)
+    }
+
+    /// Takes that of so many comparisons.
+    pub(super) fn takes_of(&self, comparisons: usize) -> bool {
+        let left = self.0.get().checked_sub(comparisons);
+        self.0.set(left.unwrap_or(0));
+        left.is_some()
+    }
+}
+
 /// What a field can be read as.
 pub(super) struct Readings<'a> {
     value: &'a Value,
-    texts: Vec<String>,
+    texts: HashSet<String>,
+    effort: Effort,
     flag: Option<bool>,
     number: Option<i64>,
     time: Option<Duration>,
+    moment: Option<Time>,
     list: Option<Vec<String>>,
     map: Option<BTreeMap<String, String>>,
 }
@@ -33,9 +63,13 @@ impl<'a> Readings<'a> {
     /// All readings of a field.
     pub(super) fn of(fields: &Fields, name: &str, value: &'a Value) -> Self {
         let (whole, list) = (fields.text(name).ok().flatten(), fields.list_within(name, Cap::WIDEST).ok().flatten());
+        let reason = whole.as_ref().filter(|_| name.eq_ignore_ascii_case("reason")).and_then(|text| reason(text));
+        let texts = whole.iter().chain(list.iter().flatten()).flat_map(|text| forms(text));
         Self {
             value,
-            texts: whole.iter().chain(list.iter().flatten()).flat_map(|text| forms(text)).collect(),
+            texts: texts.chain(reason.map(str::to_owned)).collect(),
+            effort: Effort::new(),
+            moment: whole.as_ref().and_then(|text| moment(text)),
             flag: fields.bool(name).ok().flatten(),
             number: fields.int(name).ok().flatten(),
             time: fields.duration(name).ok().flatten(),
@@ -66,15 +100,23 @@ impl<'a> Readings<'a> {
     }
 
     fn include_text(&self, rule: &str) -> bool {
-        let wanted = forms(rule);
-        if self.texts.iter().any(|text| wanted.iter().any(|pattern| glob(pattern, text))) {
+        if forms(rule).iter().any(|wanted| self.has(wanted)) {
             return true;
         }
         let as_flag = self.flag.is_some() && self.flag == bool_word(rule);
         let as_number = self.number.is_some() && self.number == rule.trim().parse().ok();
         // An empty text reads as no time at all, which is not what a rule "" is about.
         let as_time = || self.time.is_some() && !rule.trim().is_empty() && self.time == parse_duration(rule);
-        as_flag || as_number || as_time()
+        let as_moment = || self.moment.is_some() && self.moment == moment(rule);
+        as_flag || as_number || as_time() || as_moment()
+    }
+
+    /// Whether a text is equal to `wanted`, or matched by it.
+    fn has(&self, wanted: &str) -> bool {
+        if !is_pattern(wanted) {
+            return self.texts.contains(wanted);
+        }
+        self.texts.iter().any(|text| !self.effort.takes(text) || glob(wanted, text))
     }
 }
 
@@ -98,10 +140,48 @@ fn forms(text: &str) -> Vec<String> {
     other.into_iter().chain([lowered]).collect()
 }
 
+/// A point in time, in whichever zone and letter case it is written.
+fn moment(text: &str) -> Option<Time> {
+    parse_rfc3339("", &text.trim().to_ascii_uppercase()).ok()
+}
+
+/// The reasons of revocations that have a number, as words (RFC 5280, 5.3.1).
+const REASONS: [(&str, &str); 7] = [
+    ("unspecified", "0"),
+    ("keycompromise", "1"),
+    ("cacompromise", "2"),
+    ("affiliationchanged", "3"),
+    ("superseded", "4"),
+    ("cessationofoperation", "5"),
+    ("privilegewithdrawn", "9"),
+];
+
+/// The word of a reason that is given by its number, or with `_` between its words.
+fn reason(text: &str) -> Option<&'static str> {
+    let word = text.trim().replace('_', "");
+    let known = REASONS.iter().find(|(name, number)| *number == word || name.eq_ignore_ascii_case(&word));
+    known.map(|(name, _)| *name)
+}
+
+/// Other words for the same thing.
+const SYNONYMS: [(&str, &str); 3] = [("default-batch", "batch"), ("default-service", "service"), ("azure", "cloudb")];
+
+/// What words of usages may begin with.
+const USAGES: [&str; 2] = ["extkeyusage", "keyusage"];
+
 /// The one form that a name of its kind has; `open` when more may follow it.
 fn plain(text: &str, open: bool) -> String {
     if let Ok(address) = text.parse::<IpAddr>() {
         return address.to_canonical().to_string();
+    }
+    if let Some(network) = text.contains('/').then(|| Network::parse(text)).flatten() {
+        return network.plain();
+    }
+    if let Some((_, word)) = SYNONYMS.iter().find(|(other, _)| *other == text) {
+        return (*word).to_owned();
+    }
+    if let Some(usage) = USAGES.iter().find_map(|begin| text.strip_prefix(begin)).filter(|usage| !usage.is_empty()) {
+        return usage.to_owned();
     }
     let serial = Spelling::Serial.canonical(text);
     if *serial != *text {
@@ -122,6 +202,10 @@ fn ascii_label(label: &str) -> String {
         return label.to_owned();
     }
     idna::punycode::encode_str(label).map_or_else(|| label.to_owned(), |encoded| format!("xn--{encoded}"))
+}
+
+fn is_pattern(text: &str) -> bool {
+    text.starts_with('*') || text.ends_with('*')
 }
 
 /// Equal, or matched by a pattern with `*` at its beginning, its end, or both.
@@ -160,6 +244,15 @@ mod tests {
             ("0a:0b", "00-0A-0b"),
             ("0A-0B*", "0a:0b:0c"),
             ("1.2.3;utf8:*", "1.2.3;UTF-8:x"),
+            ("0.0.0.0/0", "1.2.3.4/0"),
+            ("0.0.0.0/0", "0.0.0.0/00"),
+            ("0.0.0.0/0", "::ffff:0.0.0.0/96"),
+            ("::/0", "0::1/0"),
+            ("10.0.0.1", "10.0.0.1/32"),
+            ("serverAuth", "ExtKeyUsageServerAuth"),
+            ("KeyUsageCertSign", "certsign"),
+            ("batch", "default-batch"),
+            ("cloudb", "azure"),
         ] {
             assert!(denied(rule, json!(value)), "{rule} {value}");
             assert!(denied(rule, json!(["other", value])), "{rule} {value}");
@@ -173,6 +266,36 @@ mod tests {
         ] {
             assert!(!denied(rule, json!(value)), "{rule} {value}");
         }
+    }
+
+    #[test]
+    fn times_are_compared_as_moments_and_reasons_as_words() {
+        for value in ["2026-12-20t00:00:00z", "2026-12-20T00:00:00.0Z", "2026-12-20T01:00:00+01:00"] {
+            assert!(denied("2026-12-20T00:00:00Z", json!(value)), "{value}");
+        }
+        assert!(!denied("2026-12-20T00:00:00Z", json!("2026-12-20T00:00:01Z")));
+        for value in [json!("1"), json!(1), json!("KEY_COMPROMISE"), json!("k_eyCompromise")] {
+            let mut fields = Fields::default();
+            fields.set("reason", value.clone());
+            let readings = Readings::of(&fields, "reason", &value);
+            assert!(readings.include_one_of(&[json!("keyCompromise")]), "{value}");
+            assert!(readings.include_one_of(&[json!("key*")]), "{value}");
+            assert!(!readings.include_one_of(&[json!("superseded")]), "{value}");
+            assert!(!denied("keyCompromise", json!("1")), "of a field that is no reason");
+        }
+    }
+
+    #[test]
+    fn more_than_there_may_be_to_compare_is_denied() {
+        let names: Vec<String> = (0..9_000).map(|n| format!("n{n}.test")).collect();
+        let rules: Vec<Value> = (0..1_000).map(|n| json!(format!("*.d{n}.test"))).collect();
+        let value = json!(names);
+        let fields = one(&value);
+        assert!(Readings::of(&fields, ONE, &value).include_one_of(&rules));
+        assert!(!Readings::of(&fields, ONE, &value).include_one_of(&rules[..100]));
+        // Whole texts are looked up.
+        let rules: Vec<Value> = (0..10_000).map(|n| json!(format!("d{n}.test"))).collect();
+        assert!(!Readings::of(&fields, ONE, &value).include_one_of(&rules));
     }
 
     proptest! {

@@ -171,19 +171,22 @@ impl RateLimit {
         Ok(rule)
     }
 
-    /// Holds the role against the mount that the quota is for.
+    /// Holds the role against the mount that the quota is for; with its name in the form that is compared.
     ///
     /// # Errors
     /// `Invalid` where there are no roles, or more than a mount is named.
-    pub(super) fn check_role(&self, mount: Option<&Mount>) -> Result<()> {
+    pub(super) fn with_role_of(mut self, mount: Option<&Mount>) -> Result<Self> {
         if self.scope.role.is_empty() {
-            return Ok(());
+            return Ok(self);
         }
         if !self.scope.below.is_empty() {
             return Err(Error::invalid("Quotas cannot contain both a path suffix and a role: path must name a mount"));
         }
         match mount {
-            Some(mount) if has_roles(&mount.kind) => Ok(()),
+            Some(mount) if has_roles(&mount.kind) => {
+                self.scope.role = role_of(&mount.kind, &self.scope.role);
+                Ok(self)
+            }
             Some(mount) => {
                 Err(Error::invalid(format!("Mount path {:?} does not support use with role-based quotas", mount.path)))
             }

@@ -45,9 +45,10 @@ struct Workspace {
     project: i64,
 }
 
-/// The workspaces of the member's organization, locked, by their external ids.
+/// The workspaces of the member's organization, locked, by their external ids. They are looked up by these: with
+/// `org_id` as it stands the embedded store would walk through the organization for each request.
 async fn locked(tx: &mut Tx<'_>, member: &Member, ids: &[String]) -> Outcome<HashMap<String, Workspace>> {
-    let sql = "SELECT ext_id, id, project_id FROM workspaces WHERE org_id = $1 AND ext_id = ANY($2)
+    let sql = "SELECT ext_id, id, project_id FROM workspaces WHERE +org_id = $1 AND ext_id = ANY($2)
         ORDER BY id FOR UPDATE";
     let mut found = HashMap::new();
     for mut row in tx.rows(sql, &[member.organization.id.into(), ids.to_vec().into()]).await? {

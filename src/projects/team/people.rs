@@ -45,7 +45,7 @@ pub async fn named(tx: &mut Tx<'_>, org_id: i64, names: &[String]) -> Outcome<Ve
 /// # Errors
 /// As [`named`].
 pub async fn behind(tx: &mut Tx<'_>, org_id: i64, memberships: &[String]) -> Outcome<Vec<i64>> {
-    let sql = "SELECT ext_id, user_id FROM organization_memberships WHERE ext_id = ANY($1) AND org_id = $2
+    let sql = "SELECT ext_id, user_id FROM organization_memberships WHERE ext_id = ANY($1) AND +org_id = $2
         ORDER BY id FOR UPDATE";
     found(tx, sql, memberships.to_vec(), org_id, memberships).await
 }
