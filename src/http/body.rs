@@ -1,8 +1,8 @@
 //! The bodies of requests: how much is kept of one, and of all of them at once.
 //!
 //! What is kept counts against a budget of the whole process until its request is answered; a request
-//! whose body finds no room there is answered 503. A small body that came in one piece counts nothing: it
-//! is still where its connection read it to, and there are only so many connections and requests. What is refused
+//! whose body finds no room there is answered 503. A small body counts nothing, so that a few who send large ones
+//! leave room for others: there are only so many connections and requests. What is refused
 //! anyway is read without being kept, so that its sender sees the answer: a connection that is closed on a
 //! sender in full flow resets. That too has an end, in octets and in time. A sender that waits to be told to go on
 //! is not told to send what nobody keeps.
@@ -24,7 +24,7 @@ use crate::error::{Error, Kind, Result};
 const DISCARD: usize = 64 << 20;
 /// How long the body of somebody without a right is still read.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Longest body in one piece that counts nothing.
+/// Longest body that counts nothing.
 const FREE: usize = 16 << 10;
 
 /// The budget of a process for bodies.
@@ -209,7 +209,7 @@ async fn collected(headers: &HeaderMap, payload: &mut Payload, limit: usize, bod
     loop {
         let taken = chunk.len().min(limit + 1 - body.len());
         let wanted = body.len() + taken;
-        if wanted > room.bytes {
+        if wanted > room.bytes.max(FREE) {
             let grown = wanted.max((2 * body.len()).min(most).min(limit + 1));
             room.cover(bodies, grown)?;
             body.reserve(grown - body.len());
@@ -275,6 +275,21 @@ mod tests {
         assert_eq!((body.len(), left()), (40_001, 59_999));
         drop((body, room));
         assert_eq!(left(), 100_000);
+    }
+
+    #[actix_web::test]
+    async fn a_small_body_takes_no_room_in_however_many_pieces_it_comes() {
+        let (bodies, settings, none) = (Bodies::new(0), Settings::default(), HeaderMap::new());
+        let pieces = |octets: usize| {
+            let pieces = (0..octets / 1024).map(|_| Ok(Bytes::from_static(&[5; 1024])));
+            let payload = Box::pin(futures_util::stream::iter(pieces.collect::<Vec<_>>()));
+            let mut inner = actix_web::dev::Payload::Stream { payload };
+            async move { Payload::from_request(&TestRequest::default().to_http_request(), &mut inner).await.unwrap() }
+        };
+        let small = kept(&none, pieces(FREE).await, 1 << 20, &bodies, &settings).await.unwrap();
+        assert_eq!(small.0.len(), FREE);
+        let larger = kept(&none, pieces(FREE + 1024).await, 1 << 20, &bodies, &settings).await;
+        assert_eq!(larger.err().unwrap().kind(), Kind::Busy);
     }
 
     #[actix_web::test]
