@@ -20,6 +20,7 @@ mod settings;
 mod tls;
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -29,7 +30,7 @@ use self::reader::Reader;
 pub use self::settings::{SETTINGS, Setting};
 use crate::audit::DeviceSettings;
 use crate::auth::{CloudbSettings, LoginSettings};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, io_words};
 use crate::fields::Fields;
 use crate::http::settings::Settings;
 use crate::keys::cloudakms::AkmsSealSettings;
@@ -147,6 +148,11 @@ fn load_with(file: &Path, env: impl Fn(&str) -> Option<String>) -> Result<Config
         .map_err(|e| Error::invalid(format!("{}: cannot be read ({})", file.display(), e.kind())))?;
     parse(&text, env).map_err(|error| Error::invalid(format!("{}:\n{}", file.display(), error.text())))
 }
+fn unreadable(file: &Path, why: ErrorKind) -> Error {
+    let next = if why == ErrorKind::NotFound { ": signet setup makes one" } else { "" };
+    Error::invalid(format!("{}: cannot be read ({}){next}", file.display(), io_words(why)))
+}
+
 
 /// Checks the text of a file under the given environment.
 ///

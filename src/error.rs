@@ -74,6 +74,14 @@ impl Kind {
     }
 }
 
+/// What the system says of a file, for people: it calls one that is not there an entity.
+pub fn io_words(kind: std::io::ErrorKind) -> String {
+    match kind {
+        std::io::ErrorKind::NotFound => "no such file or folder".to_owned(),
+        kind => kind.to_string(),
+    }
+}
+
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
 /// An error with a text for the caller and a cause for the log. Clones share the cause, so that everybody who

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use signet::audit::Target;
 use signet::config::{self, Config};
-use signet::error::{Error, Kind, Result};
+use signet::error::{Error, Kind, Result, io_words};
 
 use super::installation;
 use report::Report;
@@ -60,13 +60,13 @@ fn files(report: &mut Report, config: &Config) {
     for (name, path) in &config.pkcs11_libraries {
         match std::fs::File::open(path) {
             Ok(_) => report.ok("pkcs11_libraries", format!("{name}: {}", path.display())),
-            Err(e) => report.wrong("pkcs11_libraries", format!("{name}: {}: {}", path.display(), e.kind())),
+            Err(e) => report.wrong("pkcs11_libraries", format!("{name}: {}: {}", path.display(), io_words(e.kind()))),
         }
     }
     if let Some(folder) = &config.cloud.google.credentials_dir
         && let Err(e) = std::fs::read_dir(folder)
     {
-        report.wrong("google_creds_dir", format!("{}: {}", folder.display(), e.kind()));
+        report.wrong("google_creds_dir", format!("{}: {}", folder.display(), io_words(e.kind())));
     }
     if let Some(file) = &config.logins.cloudb.ca_file
         && let Err(error) = super::issue::read_leaf(file)
@@ -77,7 +77,7 @@ fn files(report: &mut Report, config: &Config) {
         match &device.target {
             Target::File { path, .. } => match appendable(path) {
                 Ok(()) => report.ok("audit", format!("{}: {}", device.name, path.display())),
-                Err(e) => report.wrong("audit", format!("{}: {}: {}", device.name, path.display(), e.kind())),
+                Err(e) => report.wrong("audit", format!("{}: {}: {}", device.name, path.display(), io_words(e.kind()))),
             },
             Target::Stdout => report.ok("audit", format!("{}: standard output", device.name)),
             Target::Socket { .. } => report.note("audit", format!("{}: a socket, which is not tried", device.name)),

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 use signet::clock::parse_duration;
-use signet::error::{Error, Kind, Result};
+use signet::error::{Error, Kind, Result, io_words};
 use signet::random;
 use signet::secret::{PartlySecret, Secret};
 use url::{Host, Url};
@@ -219,7 +219,9 @@ fn read_token(file: &Path) -> Result<Secret> {
     let mut text = String::with_capacity(LONGEST_TOKEN as usize);
     let read = std::fs::File::open(file).and_then(|file| file.take(LONGEST_TOKEN).read_to_string(&mut text));
     let text = Secret::new(text);
-    read.map_err(|e| Error::invalid(format!("--token-file: {}: cannot be read ({})", file.display(), e.kind())))?;
+    read.map_err(|e| {
+        Error::invalid(format!("--token-file: {}: cannot be read ({})", file.display(), io_words(e.kind())))
+    })?;
     match text.expose_text().map(str::trim).filter(|token| !token.is_empty()) {
         Some(token) => Ok(Secret::new(token)),
         None => Err(Error::invalid(format!("--token-file: {}: must hold a token", file.display()))),
@@ -314,7 +316,7 @@ impl Server {
             .resolve_to_addrs(LOCALHOST, &[(Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into()]);
         if let Some(file) = &self.cacert {
             let refused = |rule: &str| Error::invalid(format!("SIGNET_CACERT: {}: {rule}", file.display()));
-            let pem = std::fs::read(file).map_err(|e| refused(&format!("cannot be read ({})", e.kind())))?;
+            let pem = std::fs::read(file).map_err(|e| refused(&format!("cannot be read ({})", io_words(e.kind()))))?;
             let certificates = reqwest::Certificate::from_pem_bundle(&pem).ok().filter(|found| !found.is_empty());
             client = client.tls_certs_only(certificates.ok_or_else(|| refused("must hold PEM certificates"))?);
         }

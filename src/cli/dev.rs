@@ -17,7 +17,7 @@ use signet::auth::LoginSettings;
 use signet::auth::mounts::Mount;
 use signet::clock::Clock;
 use signet::config;
-use signet::error::{Error, Result};
+use signet::error::{Error, Result, io_words};
 use signet::fields::Fields;
 use signet::http::settings::Settings;
 use signet::keys::Libraries;
@@ -133,7 +133,7 @@ fn libraries(pairs: &[String]) -> Result<Libraries> {
 
 fn options(folder: &Path, database: Database, listen: SocketAddr, pkcs11_libraries: Libraries) -> Result<Options> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|e| {
-        Error::unavailable(format!("--data-dir: {} cannot be made ({})", folder.display(), e.kind()), e)
+        Error::unavailable(format!("--data-dir: {} cannot be made ({})", folder.display(), io_words(e.kind())), e)
     })?;
     let key = folder.join("seal.key");
     let seal_key = if key.exists() { SealKey::from_file(&key)? } else { SealKey::create_file(&key)? };

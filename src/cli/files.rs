@@ -10,7 +10,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
-use signet::error::{Error, Kind, Result};
+use signet::error::{Error, Kind, Result, io_words};
 use signet::random;
 
 /// What a file is, which decides who may read it.
@@ -39,7 +39,7 @@ pub(super) fn exists(file: &Path) -> Error {
 }
 
 fn unwritable(file: &Path, e: std::io::Error) -> Error {
-    Error::unavailable(format!("{}: cannot be written ({})", file.display(), e.kind()), e)
+    Error::unavailable(format!("{}: cannot be written ({})", file.display(), io_words(e.kind())), e)
 }
 
 /// Writes a file that must not be there.
@@ -150,8 +150,9 @@ impl FolderLock {
     pub(super) fn of(file: &Path) -> Result<Self> {
         let target = file.canonicalize().unwrap_or_else(|_| file.to_owned());
         let path = folder_of(&target);
-        let folder = File::open(path)
-            .map_err(|e| Error::unavailable(format!("{}: cannot be opened ({})", path.display(), e.kind()), e))?;
+        let folder = File::open(path).map_err(|e| {
+            Error::unavailable(format!("{}: cannot be opened ({})", path.display(), io_words(e.kind())), e)
+        })?;
         rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
             let text = format!("{}: another signet command replaces files there at this moment", path.display());
             Error::new(Kind::Conflict, text)

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde_json::json;
-use signet::error::{Error, Result};
+use signet::error::{Error, Result, io_words};
 use signet::keys::local::PrivateKey;
 use signet::secret::Secret;
 use signet::x509::certificate::Certificate;
@@ -121,7 +121,7 @@ struct Found {
 impl Found {
     fn in_folder(folder: &Path) -> Result<Self> {
         let unreadable = |path: &Path, e: &std::io::Error| {
-            Error::invalid(format!("{}: cannot be read ({})", path.display(), e.kind()))
+            Error::invalid(format!("{}: cannot be read ({})", path.display(), io_words(e.kind())))
         };
         let entries = std::fs::read_dir(folder).map_err(|e| unreadable(folder, &e))?;
         let mut files = Vec::new();

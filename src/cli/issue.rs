@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use signet::clock::{Time, rfc3339};
-use signet::error::{Error, Kind, Result};
+use signet::error::{Error, Kind, Result, io_words};
 use signet::keys::PrivateKey;
 use signet::secret::Secret;
 
@@ -205,8 +205,9 @@ pub(super) fn read_leaf(file: &Path) -> Result<Link> {
 /// `Unavailable` when it cannot be read, `Invalid` when it is longer than any.
 pub(super) fn read_text(file: &Path) -> Result<Secret> {
     use std::io::Read as _;
-    let failed =
-        |e: std::io::Error| Error::unavailable(format!("{}: cannot be read ({})", file.display(), e.kind()), e);
+    let failed = |e: std::io::Error| {
+        Error::unavailable(format!("{}: cannot be read ({})", file.display(), io_words(e.kind())), e)
+    };
     let opened = std::fs::File::open(file).map_err(failed)?;
     let length = opened.metadata().map_err(failed)?.len();
     if length > LONGEST_FILE {

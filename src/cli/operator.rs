@@ -14,7 +14,7 @@ use clap::Subcommand;
 use signet::auth::Auth;
 use signet::clock::Clock;
 use signet::config::{Config, SealKeySource, Store};
-use signet::error::{Error, Kind, Result};
+use signet::error::{Error, Kind, Result, io_words};
 use signet::server::operator::ROOT_NAME;
 use signet::storage;
 use signet::storage::seal::SealKey;
@@ -141,11 +141,9 @@ pub(super) fn make_seal_key(config: &Config) -> Result<Option<PathBuf>> {
     if file.exists() || !is_new(folder)? {
         return Ok(None);
     }
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(folder)
-        .map_err(|e| Error::unavailable(format!("data_dir: {} cannot be made ({})", folder.display(), e.kind()), e))?;
+    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|e| {
+        Error::unavailable(format!("data_dir: {} cannot be made ({})", folder.display(), io_words(e.kind())), e)
+    })?;
     SealKey::create_file(file)?;
     Ok(Some(file.clone()))
 }
@@ -154,6 +152,9 @@ fn is_new(folder: &Path) -> Result<bool> {
     match std::fs::read_dir(folder) {
         Ok(mut entries) => Ok(entries.next().is_none()),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(true),
-        Err(e) => Err(Error::unavailable(format!("data_dir: {} cannot be read ({})", folder.display(), e.kind()), e)),
+        Err(e) => Err(Error::unavailable(
+            format!("data_dir: {} cannot be read ({})", folder.display(), io_words(e.kind())),
+            e,
+        )),
     }
 }

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use signet::clock::{Clock, parse_duration};
-use signet::error::{Error, Kind, Result};
+use signet::error::{Error, Kind, Result, io_words};
 use signet::keys::PrivateKey;
 use signet::x509::pieces::Extensions;
 use signet::x509::{oid, pem};
@@ -328,7 +328,7 @@ async fn execute(arguments: &Arguments, pairs: &[Pair]) -> Result<()> {
     };
     let mut shell = Command::new("sh");
     shell.args(["-c", command]).env_remove("SIGNET_TOKEN").env_remove("SIGNET_TOKEN_FILE").process_group(0);
-    let child = shell.spawn().map_err(|e| failed(format!("cannot be run ({})", e.kind())))?;
+    let child = shell.spawn().map_err(|e| failed(format!("cannot be run ({})", io_words(e.kind()))))?;
     let status = ended(child, arguments.exec_timeout).await.map_err(failed)?;
     if !status.success() {
         return Err(failed(status.to_string()));

@@ -10,7 +10,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::config::TlsFiles;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, io_words};
 
 /// What is put there.
 #[derive(Clone, Copy)]
@@ -69,7 +69,7 @@ pub(super) fn finish(files: &TlsFiles) -> Result<bool> {
 }
 
 fn failed(setting: &str, file: &Path, e: std::io::Error) -> Error {
-    Error::unavailable(format!("{setting}: {}: cannot be written ({})", file.display(), e.kind()), e)
+    Error::unavailable(format!("{setting}: {}: cannot be written ({})", file.display(), io_words(e.kind())), e)
 }
 
 fn beside(file: &Path) -> PathBuf {

@@ -25,7 +25,7 @@ use rustls::sign::CertifiedKey;
 use super::replacing;
 use crate::clock::{Clock, Time, rfc3339};
 use crate::config::{TlsFiles, TlsRenewal};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, io_words};
 use crate::secret::Secret;
 use crate::x509;
 
@@ -134,10 +134,11 @@ fn read(files: &TlsFiles, provider: &CryptoProvider, clock: &Clock) -> Result<Ar
         |setting: &str, file: &Path, problem: &str| Error::invalid(format!("{setting}: {}: {problem}", file.display()));
     let of_chain = |problem: &str| refused("tls_certificate_file", &files.certificate, problem);
     let of_key = |problem: &str| refused("tls_key_file", &files.key, problem);
-    let bytes = std::fs::read(&files.certificate).map_err(|e| of_chain(&format!("cannot be read ({})", e.kind())))?;
+    let bytes =
+        std::fs::read(&files.certificate).map_err(|e| of_chain(&format!("cannot be read ({})", io_words(e.kind()))))?;
     let chain = CertificateDer::pem_slice_iter(&bytes).collect::<std::result::Result<Vec<_>, _>>();
     let chain = chain.ok().filter(|chain| !chain.is_empty()).ok_or_else(|| of_chain("must hold PEM certificates"))?;
-    let bytes = std::fs::read(&files.key).map_err(|e| of_key(&format!("cannot be read ({})", e.kind())))?;
+    let bytes = std::fs::read(&files.key).map_err(|e| of_key(&format!("cannot be read ({})", io_words(e.kind()))))?;
     let bytes = Secret::new(bytes);
     let key = PrivateKeyDer::from_pem_slice(bytes.expose())
         .map_err(|_| of_key("must hold a private key as PEM, not encrypted"))?;
@@ -184,7 +185,7 @@ mod tests {
         let refusal = || Certificate::load(files.clone(), Clock::system()).err().unwrap().text().to_owned();
         assert!(
             refusal().starts_with("tls_certificate_file: ")
-                && refusal().ends_with("c.pem: cannot be read (entity not found)")
+                && refusal().ends_with("c.pem: cannot be read (no such file or folder)")
         );
         let broken = "-----BEGIN CERTIFICATE-----\nhunter2\n";
         for text in ["", "hunter2", broken] {
@@ -192,7 +193,7 @@ mod tests {
             assert!(refusal().ends_with("c.pem: must hold PEM certificates"), "{text}: {}", refusal());
         }
         std::fs::write(&files.certificate, x509::pem::encode("CERTIFICATE", b"hunter2")).unwrap();
-        assert!(refusal().ends_with("k.pem: cannot be read (entity not found)"), "{}", refusal());
+        assert!(refusal().ends_with("k.pem: cannot be read (no such file or folder)"), "{}", refusal());
         let encrypted = x509::pem::encode("ENCRYPTED PRIVATE KEY", b"hunter2");
         for text in ["", "hunter2", &encrypted] {
             std::fs::write(&files.key, text).unwrap();

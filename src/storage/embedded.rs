@@ -57,7 +57,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::clock::Time;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, io_words};
 #[cfg(test)]
 pub(super) use fixture::Embedded;
 use reader::Pool;
@@ -66,7 +66,7 @@ use writer::Writer;
 /// Opens the folder's database, brings its schema up to date, makes a store of it at `now` when it is a copy, and returns its writer and its readers.
 pub(super) fn open(folder: &Path, now: Time) -> Result<(Writer, Pool)> {
     let failed = |e: std::io::Error| {
-        Error::unavailable(format!("data folder {}: cannot be used ({})", folder.display(), e.kind()), e)
+        Error::unavailable(format!("data folder {}: cannot be used ({})", folder.display(), io_words(e.kind())), e)
     };
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
     let lock = Arc::new(connection::lock(folder)?);
@@ -113,10 +113,10 @@ mod tests {
         let refused = open(dir.path(), Time::UNIX_EPOCH).err().map(text).unwrap();
         assert!(refused.ends_with("signet.lock: cannot be opened (is a directory)"), "{refused}");
         let refused = whole::open(&dir.path().join("absent")).err().map(text).unwrap();
-        assert!(refused.ends_with("absent: cannot be read (entity not found)"), "{refused}");
+        assert!(refused.ends_with("absent: cannot be read (no such file or folder)"), "{refused}");
         let refused = copy::restore(&dir.path().join("absent"), &dir.path().join("new"), Time::UNIX_EPOCH);
         let refused = text(refused.err().unwrap());
-        assert!(refused.ends_with("absent: cannot be copied (entity not found)"), "{refused}");
+        assert!(refused.ends_with("absent: cannot be copied (no such file or folder)"), "{refused}");
     }
 
     #[test]

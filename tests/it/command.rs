@@ -205,6 +205,8 @@ fn completions_of_every_shell_know_the_words_of_the_command_line() {
     for shell in ["bash", "zsh", "fish"] {
         let output = signet().args(["completions", shell]).output().unwrap();
         let script = String::from_utf8(output.stdout).unwrap();
+    let none = refused(signet().args(["check", "--config"]).arg(&file));
+    assert!(none.contains("cannot be read (no such file or folder): signet setup makes one"), "{none}");
         assert!(
             output.status.success() && script.contains("operator") && script.contains("config"),
             "{shell}: {script}"

@@ -238,7 +238,7 @@ fn what_is_there_is_kept_and_never_overwritten() {
         std::fs::remove_file(place.path(name)).unwrap();
     }
     let error = place.refused(&["--admin-token-file", "absent/token"]);
-    assert!(error.contains("absent/token: cannot be written (entity not found)"), "{error}");
+    assert!(error.contains("absent/token: cannot be written (no such file or folder)"), "{error}");
     assert!(place.path("data/tls.pem").exists() && place.path("data/tls-key.pem").exists());
     place.again(&[]);
     // A server that runs has the store to itself.

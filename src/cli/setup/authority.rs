@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use signet::config::TlsRenewal;
-use signet::error::{Error, Result};
+use signet::error::{Error, Result, io_words};
 
 use super::api::Api;
 use super::files::write_new;
@@ -201,8 +201,9 @@ async fn complete(api: &Api, plan: &Plan, file: &Path) -> Result<()> {
 
 /// The file of `--signed`.
 fn read(file: &Path) -> Result<String> {
-    std::fs::read_to_string(file)
-        .map_err(|e| Error::unavailable(format!("--signed: {}: cannot be read ({})", file.display(), e.kind()), e))
+    std::fs::read_to_string(file).map_err(|e| {
+        Error::unavailable(format!("--signed: {}: cannot be read ({})", file.display(), io_words(e.kind())), e)
+    })
 }
 
 /// Takes away the issuers that an import has brought.

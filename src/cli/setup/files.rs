@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use signet::config::{Config, SealKeySource, Store};
-use signet::error::{Error, Kind, Result};
+use signet::error::{Error, Kind, Result, io_words};
 
 use super::arguments::Place;
 use super::plan::{LISTENER, Plan};
@@ -124,7 +124,9 @@ pub(super) fn check_new(config: &Config, plan: &Plan) -> Result<()> {
 pub(super) fn folders(config: &Config, file: &Path) -> Result<()> {
     let make = |folder: &Path, mode| {
         let made = DirBuilder::new().recursive(true).mode(mode).create(folder);
-        made.map_err(|e| Error::unavailable(format!("{}: cannot be made ({})", folder.display(), e.kind()), e))
+        made.map_err(|e| {
+            Error::unavailable(format!("{}: cannot be made ({})", folder.display(), io_words(e.kind())), e)
+        })
     };
     if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         make(folder, 0o755)?;
@@ -150,7 +152,7 @@ pub(super) fn folders(config: &Config, file: &Path) -> Result<()> {
 pub(super) fn write_new(file: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     let failed = |e: std::io::Error| match e.kind() {
         ErrorKind::AlreadyExists => exists(file),
-        kind => Error::unavailable(format!("{}: cannot be written ({kind})", file.display()), e),
+        kind => Error::unavailable(format!("{}: cannot be written ({})", file.display(), io_words(kind)), e),
     };
     let mut out = OpenOptions::new().write(true).create_new(true).mode(mode).open(file).map_err(failed)?;
     out.write_all(bytes).and_then(|()| out.sync_all()).map_err(failed)?;

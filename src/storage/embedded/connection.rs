@@ -9,7 +9,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use rustix::fs::FlockOperation;
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, io_words};
 
 /// Longest wait of a write for the end of a checkpoint that needs the writer's place.
 const WRITER_WAIT: Duration = Duration::from_secs(30);
@@ -27,8 +27,9 @@ const STATEMENTS: usize = 256;
 /// `Conflict` when another process has it.
 pub(super) fn lock(folder: &Path) -> Result<File> {
     let path = folder.join("signet.lock");
-    let failed =
-        |e: std::io::Error| Error::unavailable(format!("{}: cannot be opened ({})", path.display(), e.kind()), e);
+    let failed = |e: std::io::Error| {
+        Error::unavailable(format!("{}: cannot be opened ({})", path.display(), io_words(e.kind())), e)
+    };
     let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(failed)?;
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
         let rule = "in use by another signet process: stop that first";

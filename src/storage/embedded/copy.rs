@@ -27,7 +27,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use super::connection;
 use super::schema;
 use crate::clock::Time;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, io_words};
 use crate::storage::restored::{COPIED, PUBLISHED, copied, crl_floor, restored};
 use crate::storage::statements::meta as sql;
 
@@ -84,8 +84,9 @@ impl Partial {
     /// `NotFound` when the folder has no database; `Conflict` when `to` exists; `Unavailable` from the disk, and when it
     /// was stopped.
     pub(crate) fn of_folder(folder: &Path, to: &Path, pace: Pace, stop: &AtomicBool) -> Result<Self> {
-        let failed =
-            |e: io::Error| Error::unavailable(format!("{}: cannot be copied ({})", folder.display(), e.kind()), e);
+        let failed = |e: io::Error| {
+            Error::unavailable(format!("{}: cannot be copied ({})", folder.display(), io_words(e.kind())), e)
+        };
         let database = open_database(folder)?;
         let log = Log::open(&with_end(&folder.join(NAME), SIDES[0])).map_err(failed)?;
         let partial = Self::beside(to)?;
@@ -98,8 +99,9 @@ impl Partial {
 
     /// Copies a file that is a copy.
     fn of_file(from: &Path, to: &Path) -> Result<Self> {
-        let failed =
-            |e: io::Error| Error::unavailable(format!("{}: cannot be copied ({})", from.display(), e.kind()), e);
+        let failed = |e: io::Error| {
+            Error::unavailable(format!("{}: cannot be copied ({})", from.display(), io_words(e.kind())), e)
+        };
         let from = File::open(from).map_err(failed)?;
         let partial = Self::beside(to)?;
         copy(&from, &partial.create("")?, Pace::Full, &AtomicBool::new(false)).map_err(failed)?;
@@ -146,7 +148,7 @@ impl Partial {
         db.close().map_err(|(_, e)| failed(e))?;
         self.publish().map_err(|e| match e.kind() {
             ErrorKind::AlreadyExists => taken(&self.to),
-            kind => Error::unavailable(format!("{}: cannot be written ({kind})", self.to.display()), e),
+            kind => Error::unavailable(format!("{}: cannot be written ({})", self.to.display(), io_words(kind)), e),
         })
     }
 
@@ -191,7 +193,7 @@ pub(crate) fn lock(folder: &Path) -> Result<File> {
 /// that this program knows; `Unavailable` from the disk.
 pub(crate) fn restore(copy: &Path, folder: &Path, now: Time) -> Result<u64> {
     let failed = |e: io::Error| {
-        Error::unavailable(format!("data folder {}: cannot be used ({})", folder.display(), e.kind()), e)
+        Error::unavailable(format!("data folder {}: cannot be used ({})", folder.display(), io_words(e.kind())), e)
     };
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
     let _lock = connection::lock(folder)?;
@@ -239,12 +241,12 @@ fn open_database(folder: &Path) -> Result<File> {
     let path = folder.join(NAME);
     File::open(&path).map_err(|e| match e.kind() {
         ErrorKind::NotFound => Error::new(Kind::NotFound, format!("{}: is not there", path.display())),
-        kind => Error::unavailable(format!("{}: cannot be read ({kind})", path.display()), e),
+        kind => Error::unavailable(format!("{}: cannot be read ({})", path.display(), io_words(kind)), e),
     })
 }
 
 fn unmade(path: &Path, error: io::Error) -> Error {
-    Error::unavailable(format!("{}: cannot be made ({})", path.display(), error.kind()), error)
+    Error::unavailable(format!("{}: cannot be made ({})", path.display(), io_words(error.kind())), error)
 }
 
 /// The log of a database, as it was when its copy began.

@@ -10,7 +10,7 @@ use rustix::fs::FlockOperation;
 
 use super::reader::Pool;
 use super::schema;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, io_words};
 
 /// What a folder has.
 pub(crate) enum Found {
@@ -39,7 +39,7 @@ pub(crate) async fn look(folder: PathBuf) -> Result<Found> {
 
 fn look_into(folder: &Path) -> Result<Found> {
     let failed = |path: &Path, e: std::io::Error| {
-        Error::unavailable(format!("{}: cannot be opened ({})", path.display(), e.kind()), e)
+        Error::unavailable(format!("{}: cannot be opened ({})", path.display(), io_words(e.kind())), e)
     };
     let path = folder.join("signet.db");
     match File::open(&path) {

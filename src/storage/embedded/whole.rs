@@ -8,7 +8,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::reader::Pool;
 use super::schema;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, io_words};
 
 /// Most faults that SQLite tells of.
 const FAULTS: usize = 50;
@@ -41,7 +41,7 @@ fn faults(db: &Connection) -> rusqlite::Result<Vec<String>> {
 }
 
 fn unreadable(file: &Path, error: std::io::Error) -> Error {
-    Error::unavailable(format!("{}: cannot be read ({})", file.display(), error.kind()), error)
+    Error::unavailable(format!("{}: cannot be read ({})", file.display(), io_words(error.kind())), error)
 }
 
 /// Opens a copy.

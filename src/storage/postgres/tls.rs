@@ -28,7 +28,7 @@ use tokio_postgres::Socket;
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use tokio_rustls::TlsConnector;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, io_words};
 use crate::secret::Secret;
 use crate::x509::certificate::Certificate;
 
@@ -107,7 +107,8 @@ fn refused(parameter: &str, path: &Path, rule: &str) -> Error {
 }
 
 fn certificates(parameter: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let bytes = std::fs::read(path).map_err(|e| refused(parameter, path, &format!("cannot be read ({})", e.kind())))?;
+    let bytes = std::fs::read(path)
+        .map_err(|e| refused(parameter, path, &format!("cannot be read ({})", io_words(e.kind()))))?;
     let found = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
     found.ok().filter(|found| !found.is_empty()).ok_or_else(|| refused(parameter, path, "must hold PEM certificates"))
 }
@@ -131,7 +132,7 @@ fn certified(own: &Own, provider: &CryptoProvider) -> Result<CertifiedKey> {
 /// Nobody but its owner has a right to the file; one of root's may be read by a group, so that a service can
 /// have it (as libpq holds it).
 fn key_file(path: &Path) -> Result<Secret> {
-    let unreadable = |e: io::Error| refused("sslkey", path, &format!("cannot be read ({})", e.kind()));
+    let unreadable = |e: io::Error| refused("sslkey", path, &format!("cannot be read ({})", io_words(e.kind())));
     let mut file = File::open(path).map_err(unreadable)?;
     let found = file.metadata().map_err(unreadable)?;
     let forbidden = if found.uid() == 0 { 0o037 } else { 0o077 };

@@ -11,7 +11,7 @@ use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use zeroize::Zeroize;
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, io_words};
 use crate::keys::store::SealDevice;
 use crate::secret::Secret;
 
@@ -128,7 +128,7 @@ impl SealKey {
 }
 
 fn unreadable(path: &Path, error: std::io::Error) -> Error {
-    Error::unavailable(format!("seal key file {}: cannot be read ({})", path.display(), error.kind()), error)
+    Error::unavailable(format!("seal key file {}: cannot be read ({})", path.display(), io_words(error.kind())), error)
 }
 
 /// Whose a file is.
@@ -173,7 +173,9 @@ fn write_new_with(
         ErrorKind::AlreadyExists => {
             Error::new(Kind::Conflict, format!("seal key file {}: exists, and is never overwritten", path.display()))
         }
-        kind => Error::unavailable(format!("seal key file {}: cannot be written ({kind})", path.display()), e),
+        kind => {
+            Error::unavailable(format!("seal key file {}: cannot be written ({})", path.display(), io_words(kind)), e)
+        }
     };
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
     let given = owner.map_or(Ok(()), |owner| owner.give(&file, path));
@@ -244,9 +246,9 @@ mod tests {
         let file = dir.path().join("seal.key");
         let refused = |made: Result<SealKey>| made.err().unwrap().to_string();
         let text = refused(SealKey::from_file(&file));
-        assert!(text.ends_with("seal.key: cannot be read (entity not found)"), "{text}");
+        assert!(text.ends_with("seal.key: cannot be read (no such file or folder)"), "{text}");
         let text = refused(SealKey::create_file(&file.join("seal.key")));
-        assert!(text.ends_with("seal.key: cannot be written (entity not found)"), "{text}");
+        assert!(text.ends_with("seal.key: cannot be written (no such file or folder)"), "{text}");
     }
 
     #[test]

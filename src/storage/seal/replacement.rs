@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::key::{Owner, SealKey, write_new};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, io_words};
 use crate::secret::Secret;
 
 /// Shortest text of a key, but for 32 raw octets: base64 without its padding.
@@ -121,7 +121,10 @@ fn hard_link(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 fn cannot(file: &Path, what: &str, error: io::Error) -> Error {
-    Error::unavailable(format!("seal key file {}: cannot be {what} ({})", file.display(), error.kind()), error)
+    Error::unavailable(
+        format!("seal key file {}: cannot be {what} ({})", file.display(), io_words(error.kind())),
+        error,
+    )
 }
 
 /// The file with another word behind its name.
