@@ -144,15 +144,14 @@ pub fn load(file: &Path) -> Result<Config> {
 }
 
 fn load_with(file: &Path, env: impl Fn(&str) -> Option<String>) -> Result<Config> {
-    let text = std::fs::read_to_string(file)
-        .map_err(|e| Error::invalid(format!("{}: cannot be read ({})", file.display(), e.kind())))?;
+    let text = std::fs::read_to_string(file).map_err(|e| unreadable(file, e.kind()))?;
     parse(&text, env).map_err(|error| Error::invalid(format!("{}:\n{}", file.display(), error.text())))
 }
+
 fn unreadable(file: &Path, why: ErrorKind) -> Error {
     let next = if why == ErrorKind::NotFound { ": signet setup makes one" } else { "" };
     Error::invalid(format!("{}: cannot be read ({}){next}", file.display(), io_words(why)))
 }
-
 
 /// Checks the text of a file under the given environment.
 ///
@@ -217,12 +216,16 @@ pub fn log_of_environment(env: impl Fn(&str) -> Option<String>) -> Result<LogSet
     if problems.is_empty() { Ok(log) } else { Err(Error::invalid(problems.join("\n"))) }
 }
 
-/// Every setting's value: the environment's, else the file's, else the default.
+/// Every setting's value: the environment's, else the file's, else the default. A secret of the environment, or the
+/// file of one that is named there, takes the place of either in the file.
 fn given(file: &Map<String, Value>, env: impl Fn(&str) -> Option<String>) -> Fields {
+    let of_env = |setting: &Setting| env(setting.env).filter(|value| !value.is_empty());
+    let is_in_env = |name: &str| SETTINGS.iter().any(|setting| setting.name == name && of_env(setting).is_some());
+    let is_replaced = |name: &str| seal::other_form(name).is_some_and(is_in_env);
     let mut fields = Fields::default();
     for setting in SETTINGS {
-        let given = env(setting.env).filter(|value| !value.is_empty()).map(Value::String);
-        let given = given.or_else(|| file.get(setting.name).filter(|_| !setting.env_only).cloned());
+        let of_file = || file.get(setting.name).filter(|_| !setting.env_only && !is_replaced(setting.name)).cloned();
+        let given = of_env(setting).map(Value::String).or_else(of_file);
         let default = || Some(Value::from(setting.default)).filter(|_| !setting.default.is_empty());
         if let Some(value) = given.or_else(default) {
             fields.set(setting.name, value);
@@ -426,7 +429,8 @@ mod tests {
             assert!(error.starts_with("database_url: must be") && !error.contains("hunter2"), "{url}: {error}");
         }
         assert!(refusal("database_url = \"postgres://h/d\"").starts_with("seal_key_file: must be given"));
-        let both = |name: &str| (name == "SIGNET_SEAL_KEY").then(|| "hunter2".to_owned());
+        let both =
+            |name: &str| ["SIGNET_SEAL_KEY", "SIGNET_SEAL_KEY_FILE"].contains(&name).then(|| "hunter2".to_owned());
         let error = parse(&format!("{good}seal_key_file = \"s\""), both).err().unwrap();
         assert_eq!(error.text(), "seal_key_file: must not be given with SIGNET_SEAL_KEY");
         let tls = format!("{good}listen = \"0.0.0.0:8200\"\ntls_certificate_file = \"c\"\ntls_key_file = \"k\"");

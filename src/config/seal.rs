@@ -16,6 +16,19 @@ const OF_TOKEN: &[&str] =
 const OF_SERVICE: &[&str] =
     &["seal.kms_key", "seal.region", "seal.endpoint", "seal.access_key", "seal.secret_key_file", "seal.secret_key"];
 
+/// Secrets, and the settings that name their files: only one of two is read.
+const FORMS: [[&str; 2]; 3] =
+    [["seal_key", "seal_key_file"], ["seal.pin", "seal.pin_file"], ["seal.secret_key", "seal.secret_key_file"]];
+
+/// The setting that gives the same secret in the other form.
+pub(super) fn other_form(name: &str) -> Option<&'static str> {
+    FORMS.into_iter().find_map(|[secret, file]| match name {
+        _ if name == secret => Some(file),
+        _ if name == file => Some(secret),
+        _ => None,
+    })
+}
+
 /// The source as it is given, the file `seal.key` in the data folder when nothing is.
 pub(super) fn source(read: &mut Reader<'_>, store: &Store) -> SealKeySource {
     let kind = text(read, "seal.type").unwrap_or_default();
@@ -165,6 +178,23 @@ mod tests {
         let SealKeySource::Pkcs11(read) = parse(&text, env).ok().unwrap().seal_key else { panic!() };
         assert!(read.token == TokenAddress::Slot(7) && read.pin == SecretSource::Given(Secret::new("4711")));
         assert_eq!(read.mechanism, SealMechanism::RsaOaepSha256);
+    }
+
+    #[test]
+    fn a_secret_of_the_environment_takes_the_place_of_a_file_that_the_configuration_names() {
+        let text = "data_dir = \"d\"\nseal_key_file = \"/s\"";
+        let source = |set: &'static [&str]| {
+            let env = move |name: &str| set.contains(&name).then(|| "/other".to_owned());
+            parse(text, env).map(|config| config.seal_key)
+        };
+        assert!(source(&[]).ok().unwrap() == SealKeySource::File("/s".into()));
+        assert!(source(&["SIGNET_SEAL_KEY"]).ok().unwrap() == SealKeySource::Text(Secret::new("/other")));
+        assert!(source(&["SIGNET_SEAL_KEY_FILE"]).ok().unwrap() == SealKeySource::File("/other".into()));
+        assert!(source(&["SIGNET_SEAL_KEY", "SIGNET_SEAL_KEY_FILE"]).is_err(), "neither wins");
+        let text = format!("{TOKEN}slot = \"1\"\nkey_label = \"k\"\npin_file = \"/p\"");
+        let env = |name: &str| (name == "SIGNET_SEAL_PIN").then(|| "4711".to_owned());
+        let SealKeySource::Pkcs11(read) = parse(&text, env).ok().unwrap().seal_key else { panic!() };
+        assert!(read.pin == SecretSource::Given(Secret::new("4711")));
     }
 
     #[test]
