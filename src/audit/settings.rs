@@ -10,7 +10,7 @@ use super::file::{LogFile, Stdout};
 use super::line::Form;
 use super::mask::Mask;
 use super::socket::{Peer, Socket};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, io_words};
 
 /// A device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,12 +105,16 @@ impl DeviceSettings {
     /// `Invalid`, with the device's name, when it does not open. A collector is not looked for before there is
     /// something to write.
     pub fn open(&self) -> Result<Box<dyn Sink>> {
-        let failed = |e: std::io::Error| {
-            Error::invalid(format!("audit: the device {:?} cannot be opened ({})", self.name, e.kind()))
+        let failed = |what: &str, e: std::io::Error| {
+            let why = io_words(e.kind());
+            Error::invalid(format!("audit: the device {:?}{what} cannot be opened ({why})", self.name))
         };
         Ok(match &self.target {
-            Target::File { path, mode, fsync } => Box::new(LogFile::open(path.clone(), *mode, *fsync).map_err(failed)?),
-            Target::Stdout => Box::new(Stdout::open().map_err(failed)?),
+            Target::File { path, mode, fsync } => {
+                let opened = LogFile::open(path.clone(), *mode, *fsync);
+                Box::new(opened.map_err(|e| failed(&format!(", {},", path.display()), e))?)
+            }
+            Target::Stdout => Box::new(Stdout::open().map_err(|e| failed("", e))?),
             Target::Socket { peer, write_timeout } => Box::new(Socket::new(peer.clone(), *write_timeout)),
         })
     }

@@ -333,5 +333,8 @@ async fn a_device_that_does_not_open_is_an_error_at_the_start() {
     let audit = vec![DeviceSettings::file("main", "/nowhere/audit.log")];
     let options = signet::server::Options { audit, ..place.options() };
     let refusal = signet::server::Server::open(options).await.err().unwrap();
-    assert_eq!(refusal.text(), "audit: the device \"main\" cannot be opened (entity not found)");
+    assert_eq!(
+        refusal.text(),
+        "audit: the device \"main\", /nowhere/audit.log, cannot be opened (no such file or folder)"
+    );
 }
