@@ -14,6 +14,7 @@ use signet::projects::{Access, Projects, token, user};
 use signet::storage::{self, Storage};
 
 use super::installation::{prepared, storage_options};
+use super::owner;
 
 /// Holds the token of the first user where nobody can read a screen, such as in a container.
 const TOKEN: &str = "SIGNET_BOOTSTRAP_TOKEN";
@@ -37,6 +38,7 @@ pub(crate) struct Arguments {
 /// Makes the first user and prints the token, unless that came from the environment.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let config = prepared(&arguments.config)?;
+    owner::require(&config)?;
     actix_rt::System::new().block_on(bootstrap(&config, arguments))
 }
 

@@ -13,6 +13,7 @@ use signet::telemetry::LogSettings;
 use signet::{storage, telemetry};
 
 use super::installation::storage_options;
+use super::owner;
 
 /// The arguments of `signet migrate`.
 #[derive(clap::Args)]
@@ -25,6 +26,7 @@ pub(crate) struct Arguments {
 /// Opens the store, which applies what is missing, and closes it.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let config = config::load(&arguments.config)?;
+    owner::require(&config)?;
     // Whatever the filter, the migrations are told: they are what this command is for.
     let filter = format!("{},signet::storage=info", config.log.filter);
     telemetry::install_logs(&LogSettings { filter, ..config.log.clone() })?;

@@ -20,7 +20,7 @@ use signet::storage;
 use signet::storage::seal::SealKey;
 
 use super::installation::{prepared, storage_options};
-use super::{backup, copy_store, root_token, seal, verify_backup};
+use super::{backup, copy_store, owner, root_token, seal, verify_backup};
 
 /// What to do with the first root token.
 const AFTERWARDS: &str = "\
@@ -71,6 +71,7 @@ pub(crate) fn run(word: &Word) -> Result<()> {
     match word {
         Word::Init(arguments) => {
             let config = prepared(&arguments.config)?;
+            owner::require(&config)?;
             actix_rt::System::new().block_on(init(&config))
         }
         Word::NewRootToken(arguments) => root_token::run(arguments),

@@ -18,6 +18,7 @@ use signet::server::operator::{self, Client};
 use signet::storage;
 
 use super::installation::{prepared, seal_key, storage_options};
+use super::owner;
 
 /// The arguments of `signet operator new-root-token`.
 #[derive(clap::Args)]
@@ -30,6 +31,7 @@ pub(crate) struct Arguments {
 /// Makes the token and prints it.
 pub(super) fn run(arguments: &Arguments) -> Result<()> {
     let config = prepared(&arguments.config)?;
+    owner::require(&config)?;
     let server = match &config.store {
         Store::Embedded(folder) => Client::connect(folder)?,
         Store::Database(_) => None,

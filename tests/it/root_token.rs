@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 
+use rustix::process::geteuid;
 use serde_json::{Value, json};
 
 use crate::cluster;
@@ -166,6 +167,31 @@ async fn without_the_seal_key_nobody_gets_one_and_the_audit_hears_of_the_attempt
         talk(proof);
     }
     served.terminate();
+}
+
+#[test]
+fn root_makes_no_file_that_the_servers_user_cannot_open() {
+    if !geteuid().is_root() {
+        return crate::crash::left_out("only root can write to folders of somebody else");
+    }
+    const NOBODY: u32 = 65534;
+    let site = Site::new();
+    with_audit(&site);
+    site.init();
+    let database = site.path("data/signet.db");
+    std::os::unix::fs::chown(&database, Some(NOBODY), Some(NOBODY)).unwrap();
+    let error = refused(&mut site.command(&NEW));
+    assert!(error.contains("signet.db: belongs to another user") && error.contains("runuser -u nobody --"), "{error}");
+    assert!(!site.path("audit.log").exists(), "nothing is made");
+    // An empty folder that was made for the server.
+    let site = Site::new();
+    std::fs::create_dir(site.path("data")).unwrap();
+    std::os::unix::fs::chown(site.path("data"), Some(4711), Some(4712)).unwrap();
+    for words in [&["operator", "init"][..], &["migrate"], &NEW] {
+        let error = refused(&mut site.command(words));
+        assert!(error.contains("setpriv --reuid 4711 --regid 4712"), "{words:?}: {error}");
+    }
+    assert_eq!(std::fs::read_dir(site.path("data")).unwrap().count(), 0);
 }
 
 #[test]
