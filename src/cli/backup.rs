@@ -12,8 +12,10 @@ use signet::clock::Clock;
 use signet::config::Store;
 use signet::error::{Error, Kind, Result};
 use signet::server::operator::Client;
+use signet::storage::Database;
 use signet::storage::backup::{self, Pace, Partial};
 
+use super::owner;
 use super::place::Place;
 
 /// Work that may wait: the server beside it is for others.
@@ -96,10 +98,31 @@ fn alone(folder: &Path, to: &Path) -> Result<Partial> {
 
 /// Puts a copy into the data folder.
 pub(super) fn restore(arguments: &Restore) -> Result<()> {
-    let folder = embedded(&arguments.place, "restore it with its own tools and run signet operator after-restore")?;
-    let octets = backup::restore(&arguments.file, &folder, Clock::system().now())?;
+    let Restore { place, file } = arguments;
+    let clock = Clock::system();
+    let options = place.options(clock.clone())?;
+    let Database::Embedded(folder) = options.database else {
+        return Err(of_database("restore it with its own tools and run signet operator after-restore"));
+    };
+    owner::require_of_folder(&folder)?;
+    let opened = actix_rt::System::new().block_on(backup::require_opened(file, &options.seal_key));
+    opened.map_err(|error| unopened(file, error))?;
+    let octets = backup::restore(file, &folder, clock.now())?;
     println!("{}: restored, {octets} octets; the next start goes on from there", folder.display());
     Ok(())
+}
+
+/// What to do when the seal key is the reason.
+fn unopened(copy: &Path, error: Error) -> Error {
+    let name = copy.display().to_string();
+    if error.kind() != Kind::Invalid || !error.text().starts_with("seal") {
+        return if error.text().contains(&name) { error } else { error.within(&name) };
+    }
+    let text = format!(
+        "{name}: {error}: a copy that was made under another seal key wants that one (SIGNET_SEAL_KEY_FILE=…, or a \
+         configuration that names its file), here and for the server"
+    );
+    Error::new(error.kind(), text)
 }
 
 /// Tells a store that it was restored.
@@ -114,8 +137,10 @@ pub(super) fn after_restore(arguments: &AfterRestore) -> Result<()> {
 fn embedded(place: &Place, otherwise: &str) -> Result<PathBuf> {
     match place.store()? {
         Store::Embedded(folder) => Ok(folder),
-        Store::Database(_) => {
-            Err(Error::invalid(format!("the store is a PostgreSQL database: {otherwise} (docs/backup-postgresql.md)")))
-        }
+        Store::Database(_) => Err(of_database(otherwise)),
     }
+}
+
+fn of_database(otherwise: &str) -> Error {
+    Error::invalid(format!("the store is a PostgreSQL database: {otherwise} (docs/backup-postgresql.md)"))
 }

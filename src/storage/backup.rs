@@ -7,11 +7,14 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
+use super::backend::Reader as _;
 use super::embedded::copy;
 pub use super::embedded::copy::Pace;
-use super::{Options, open};
+use super::embedded::whole;
+use super::seal::SealKey;
+use super::{Options, keys, open};
 use crate::clock::Time;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A copy that has all that was stored when it was begun, and no name yet. Dropping it removes it.
 pub struct Partial(copy::Partial);
@@ -62,6 +65,18 @@ impl Partial {
 /// `Unavailable` from the disks.
 pub fn restore(copy: &Path, folder: &Path, now: Time) -> Result<u64> {
     copy::restore(copy, folder, now)
+}
+
+/// That a seal key opens a copy, of this program's version or of an older one. Nothing is written.
+///
+/// # Errors
+/// `Invalid` when it does not, or the file is no store that this program knows; `Unavailable` when it cannot be read;
+/// those of a device that holds the key.
+pub async fn require_opened(copy: &Path, seal_key: &SealKey) -> Result<()> {
+    let path = copy.to_owned();
+    let opened = tokio::task::spawn_blocking(move || whole::open_known(&path)).await;
+    let facts = opened.map_err(Error::internal)??.meta().await?;
+    keys::about(seal_key, &facts).await.map(drop)
 }
 
 /// Tells a store that it was restored from a copy that does not know it: one of PostgreSQL's tools, of the disk, of the

@@ -201,7 +201,11 @@ pub(crate) fn restore(copy: &Path, folder: &Path, now: Time) -> Result<u64> {
     // The log of another database would be read into this one.
     let names = SIDES.iter().map(|side| with_end(&database, side)).chain([database.clone()]);
     if let Some(there) = names.into_iter().find(|name| name.symlink_metadata().is_ok()) {
-        return Err(taken(&there));
+        let text = format!(
+            "{}: exists, and is never overwritten: move what is in the folder away, or restore into an empty one",
+            there.display()
+        );
+        return Err(Error::new(Kind::Conflict, text));
     }
     Partial::of_file(copy, &database)?.finish(now)
 }

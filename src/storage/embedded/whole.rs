@@ -49,10 +49,22 @@ fn unreadable(file: &Path, error: std::io::Error) -> Error {
 /// # Errors
 /// `Invalid` when its schema is not this program's; `Unavailable` when it cannot be read.
 pub(crate) fn open(file: &Path) -> Result<Pool> {
+    open_with(file, schema::require_equal)
+}
+
+/// Opens a copy of this program's version or of an older one, whose facts alone are read.
+///
+/// # Errors
+/// `Invalid` when it is no store that this program knows; `Unavailable` when it cannot be read.
+pub(crate) fn open_known(file: &Path) -> Result<Pool> {
+    open_with(file, schema::require_known)
+}
+
+fn open_with(file: &Path, require: impl Fn(&Connection) -> Result<()>) -> Result<Pool> {
     let path = std::path::absolute(file).map_err(|e| unreadable(file, e))?;
     let lock = Arc::new(File::open(&path).map_err(|e| unreadable(file, e))?);
     let db = connect(&path).map_err(|e| Error::unavailable(format!("{}: cannot be read ({e})", path.display()), e))?;
-    schema::require_equal(&db)?;
+    require(&db)?;
     Pool::open(&path, lock)
 }
 

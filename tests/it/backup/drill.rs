@@ -8,6 +8,7 @@ use std::path::Path;
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use serde_json::json;
+use signet::storage::seal::SealKey;
 use signet::x509::crl::Crl;
 
 use super::{backup, operator, restore, run};
@@ -131,7 +132,7 @@ fn a_copy_is_put_into_a_folder_without_a_store_only() {
     let (old, copy) = (place.file(""), files.path().join("copy.db"));
     backup(&old, &copy).unwrap();
     let told = run(operator(&["restore"], &old).arg(&copy)).unwrap_err();
-    assert!(told.contains("signet.db: exists, and is never overwritten"), "{told}");
+    assert!(told.contains("signet.db: exists, and is never overwritten: move what is in the folder away"), "{told}");
     // The log of another database would be read into the copy.
     let new = files.path().join("new");
     std::fs::create_dir(&new).unwrap();
@@ -140,8 +141,22 @@ fn a_copy_is_put_into_a_folder_without_a_store_only() {
     assert!(told.contains("signet.db-wal: exists"), "{told}");
     std::fs::remove_file(new.join("signet.db-wal")).unwrap();
     let told = restore(&old, &old.join("seal.key"), &new).unwrap_err();
-    assert!(told.contains("cannot be finished") || told.contains("no store"), "{told}");
+    assert!(told.contains("seal.key: ") && told.contains("file is not a database"), "{told}");
     assert!(!new.join("signet.db").exists() && std::fs::read_dir(&new).unwrap().count() == 2, "the key and the lock");
     restore(&old, &copy, &new).unwrap();
     place_of(&new).start().terminate();
+}
+
+#[test]
+fn a_copy_is_put_back_with_its_own_seal_key_only() {
+    let (place, files) = (Place::embedded(), tempfile::tempdir().unwrap());
+    place.start().terminate();
+    let copy = files.path().join("copy.db");
+    backup(&place.file(""), &copy).unwrap();
+    let other = files.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    SealKey::create_file(&other.join("seal.key")).unwrap();
+    let told = run(operator(&["restore"], &other).arg(&copy)).unwrap_err();
+    assert!(told.contains("copy.db: seal key: does not open") && told.contains("SIGNET_SEAL_KEY_FILE=…"), "{told}");
+    assert_eq!(std::fs::read_dir(&other).unwrap().count(), 1, "nothing is written");
 }
