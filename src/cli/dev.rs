@@ -33,6 +33,7 @@ use signet::pki::mount::role::{Role, RoleKeys, SignatureBits};
 use signet::projects::{Access, Projects, setup, token};
 use signet::random;
 use signet::server::{ConnectionLimits, Options, STORE_WATCH, Server, Signals};
+use signet::storage::look::{Found, look};
 use signet::storage::seal::SealKey;
 use signet::storage::{self, Database, PostgresUrl};
 
@@ -105,7 +106,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     };
     let libraries = libraries(&arguments.pkcs11_library)?;
     let audit = arguments.audit_file.map(|path| DeviceSettings::file("file", path)).into_iter().collect();
-    let options = options(folder, database, arguments.listen, libraries.clone())?;
+    let options = options(folder, database, arguments.listen, libraries.clone()).await?;
     let options = Options { audit, public_listen: arguments.public_listen, ..options };
     let server = Server::open(options).await?;
     let prepared = prepare(&server, arguments.root_token.as_deref()).await;
@@ -131,12 +132,16 @@ fn libraries(pairs: &[String]) -> Result<Libraries> {
     Libraries::new(pairs.map(stanza).collect::<Result<Vec<_>>>()?)
 }
 
-fn options(folder: &Path, database: Database, listen: SocketAddr, pkcs11_libraries: Libraries) -> Result<Options> {
+async fn options(
+    folder: &Path,
+    database: Database,
+    listen: SocketAddr,
+    pkcs11_libraries: Libraries,
+) -> Result<Options> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|e| {
         Error::unavailable(format!("--data-dir: {} cannot be made ({})", folder.display(), io_words(e.kind())), e)
     })?;
-    let key = folder.join("seal.key");
-    let seal_key = if key.exists() { SealKey::from_file(&key)? } else { SealKey::create_file(&key)? };
+    let seal_key = seal_key(&folder.join("seal.key"), &database).await?;
     let clock = Clock::system();
     let storage = storage::Options { database, seal_key, clock: clock.clone(), queue: QUEUE };
     let settings = Settings { open_metrics: true, ..Settings::default() };
@@ -162,6 +167,21 @@ fn options(folder: &Path, database: Database, listen: SocketAddr, pkcs11_librari
         skew_limit: SKEW_LIMIT,
         store_watch: STORE_WATCH,
     })
+}
+
+/// The seal key of the folder. A new store gets a new one; without its own a store opens by none.
+async fn seal_key(file: &Path, database: &Database) -> Result<SealKey> {
+    if file.exists() {
+        return SealKey::from_file(file);
+    }
+    match look(database.clone(), &SealKey::random()).await {
+        Ok(Found::Nothing) => SealKey::create_file(file),
+        Err(error) if !error.text().starts_with("seal") => Err(error),
+        _ => Err(Error::invalid(format!(
+            "--data-dir: the seal key {} is not there, and the store is sealed by it: put the seal key back",
+            file.display()
+        ))),
+    }
 }
 
 /// The root token (an older one is revoked) and a mount that is ready to issue.

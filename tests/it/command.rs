@@ -64,6 +64,20 @@ async fn the_seal_key_is_for_its_owner_only() {
 }
 
 #[test]
+fn dev_makes_no_seal_key_where_a_store_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = ["--data-dir", folder.path().to_str().unwrap()];
+    dev(&data).terminate();
+    let (key, away) = (folder.path().join("seal.key"), folder.path().join("away"));
+    std::fs::rename(&key, &away).unwrap();
+    let error = refused(signet().args(["dev", "--listen", "127.0.0.1:0"]).args(data));
+    assert!(error.contains("seal.key is not there") && error.contains("put the seal key back"), "{error}");
+    assert!(!key.exists(), "no other key is made");
+    std::fs::rename(&away, &key).unwrap();
+    dev(&data).terminate();
+}
+
+#[test]
 fn logs_have_no_colours_in_a_file_and_start_up_lines_of_the_library_for_debugging_only() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
@@ -191,6 +205,8 @@ fn issue_sends_its_token_over_plain_http_to_this_machine_only() {
 fn check_tells_every_problem() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("signet.toml");
+    let none = refused(signet().args(["check", "--config"]).arg(&file));
+    assert!(none.contains("cannot be read (no such file or folder): signet setup makes one"), "{none}");
     std::fs::write(&file, "data_dir = \"/var/lib/signet\"\n").unwrap();
     assert!(signet().args(["check", "--file-only", "--config"]).arg(&file).output().unwrap().status.success());
     std::fs::write(&file, "data_dri = \"x\"\nworkers = -1\n").unwrap();
@@ -205,8 +221,6 @@ fn completions_of_every_shell_know_the_words_of_the_command_line() {
     for shell in ["bash", "zsh", "fish"] {
         let output = signet().args(["completions", shell]).output().unwrap();
         let script = String::from_utf8(output.stdout).unwrap();
-    let none = refused(signet().args(["check", "--config"]).arg(&file));
-    assert!(none.contains("cannot be read (no such file or folder): signet setup makes one"), "{none}");
         assert!(
             output.status.success() && script.contains("operator") && script.contains("config"),
             "{shell}: {script}"
