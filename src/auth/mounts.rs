@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::digest;
+pub use change::engine_path;
 pub(super) use change::{load, name_all};
 pub use kind::{Family, MountKind};
 pub use moves::Move;

@@ -282,6 +282,14 @@ fn what_cannot_be_set_up_is_refused_and_leaves_nothing() {
         ("mine", &["--domain", "example.test", "--listen", "nowhere"], "--listen"),
         ("mine", &["--domain", "example.test", "--name", "a b"], "tls_renew.names: must be host names"),
         ("mine", &["--domain", "example.test", "--root-ttl", "1h"], "--intermediate-ttl: must not be longer"),
+        (
+            "mine",
+            &["--domain", "example.test", "--role", "listener"],
+            "--role: listener is the role of this server's own",
+        ),
+        ("mine", &["--domain", "example.test", "--mount", "sys"], "--mount: cannot mount \"sys/\""),
+        ("mine", &["--domain", "example.test", "--root-mount", "identity/pki"], "--root-mount: cannot mount"),
+        ("mine", &["--domain", "example.test", "--root-mount", "pki/root"], "--root-mount: must be another mount"),
         ("seal.key", &flags, "must not be open to group or others"),
     ] {
         let place = Place::new();

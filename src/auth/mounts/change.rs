@@ -28,6 +28,23 @@ const MAX_PATH: usize = 128;
 /// Paths below which no secret engine can be mounted.
 pub(super) const RESERVED: [&str; 5] = ["auth/", "cubbyhole/", "identity/", "sys/", "audit/"];
 
+/// The path of a secret engine as the mount table has it, without the slash at its end.
+///
+/// # Errors
+/// `Invalid` when it is no path, or below a part of the server.
+pub fn engine_path(path: &str) -> Result<String> {
+    let path = engine(path)?;
+    Ok(path.trim_end_matches('/').to_owned())
+}
+
+fn engine(path: &str) -> Result<String> {
+    let path = canonical(path)?;
+    match RESERVED.iter().find(|reserved| path.starts_with(**reserved)) {
+        Some(reserved) => Err(Error::invalid(format!("cannot mount \"{reserved}\""))),
+        None => Ok(path),
+    }
+}
+
 impl Auth {
     /// The mount table as it stands.
     pub fn mounts(&self) -> Arc<MountTable> {
@@ -40,11 +57,8 @@ impl Auth {
     /// # Errors
     /// `Invalid` with the rule that the path, the type or a setting breaks.
     pub async fn mount_enable(&self, path: &str, fields: &Fields) -> Result<Arc<Mount>> {
-        let path = canonical(path)?;
+        let path = engine(path)?;
         let kind = kind_of(fields)?;
-        if let Some(reserved) = RESERVED.iter().find(|reserved| path.starts_with(**reserved)) {
-            return Err(Error::invalid(format!("cannot mount \"{reserved}\"")));
-        }
         self.enable(path, kind, Family::Secrets, fields).await
     }
 

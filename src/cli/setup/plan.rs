@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use signet::auth::mounts;
 use signet::clock::parse_duration;
 use signet::error::{Error, Result};
 use url::Url;
@@ -70,8 +71,13 @@ impl Plan {
         let [root_mount, mount] = [("--root-mount", &wanted.root_mount), ("--mount", &wanted.mount)]
             .map(|(flag, path)| mount_path(flag, path));
         let (root_mount, mount) = (root_mount?, mount?);
-        if root_mount == mount {
-            return Err(Error::invalid("--root-mount: must be another mount than --mount"));
+        let lies_in = |one: &str, other: &str| format!("{one}/").starts_with(&format!("{other}/"));
+        if lies_in(&root_mount, &mount) || lies_in(&mount, &root_mount) {
+            return Err(Error::invalid("--root-mount: must be another mount than --mount, and not below or above it"));
+        }
+        if wanted.role == LISTENER {
+            let rule = "is the role of this server's own certificate: name another one";
+            return Err(Error::invalid(format!("--role: {LISTENER} {rule}")));
         }
         if let Some(file) = wanted.signed.as_ref().filter(|file| !file.is_file()) {
             return Err(Error::invalid(format!("--signed: {} is no file", file.display())));
@@ -137,7 +143,7 @@ fn mount_path(flag: &str, path: &str) -> Result<String> {
     if path.is_empty() || !path.chars().all(plain) {
         return Err(Error::invalid(format!("{flag}: must be a path of letters, digits, - and _, such as pki")));
     }
-    Ok(path.to_owned())
+    mounts::engine_path(path).map_err(|error| error.within(flag))
 }
 
 fn is_domain(text: &str) -> bool {
