@@ -97,6 +97,8 @@ fn check_opens_the_certificate_of_the_listener_and_its_key() {
         let told = lines(&output);
         let told_so = told.iter().any(|line| line.starts_with(&format!("wrong  {what} ")) && line.contains(says));
         assert!(!output.status.success() && told_so, "{says}: {told:?}");
+        let once = told.iter().filter(|line| line.starts_with(&format!("wrong  {what} "))).count();
+        assert_eq!(once, 1, "{says}: {told:?}");
     };
     let key = site.path("tls-key.pem");
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();

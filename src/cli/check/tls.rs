@@ -19,19 +19,20 @@ const KEY: &str = "tls_key";
 pub(super) fn look(report: &mut Report, files: Option<&TlsFiles>) {
     let Some(files) = files else { return report.note(CERTIFICATE, "none: plain HTTP, on the loopback") };
     // That both can be read and belong together.
-    match tls::Certificate::load(files.clone(), Clock::system()) {
+    let loaded = tls::Certificate::load(files.clone(), Clock::system());
+    let is_told = loaded.as_ref().is_err_and(|error| error.text().starts_with("tls_certificate_file"));
+    match loaded {
         Ok(_) => report.ok(KEY, format!("{}: belongs to the certificate", files.key.display())),
-        Err(error) => {
-            let what = if error.text().starts_with("tls_certificate_file") { CERTIFICATE } else { KEY };
-            report.wrong(what, error.text());
-        }
+        Err(error) => report.wrong(if is_told { CERTIFICATE } else { KEY }, error.text()),
     }
     let open = std::fs::metadata(&files.key).is_ok_and(|key| key.mode() & 0o077 != 0);
     if open {
         let text = "must not be open to group or others (set its mode to 0600)";
         report.wrong(KEY, format!("{}: {text}", files.key.display()));
     }
-    certificates(report, &files.certificate);
+    if !is_told {
+        certificates(report, &files.certificate);
+    }
 }
 
 fn certificates(report: &mut Report, file: &Path) {
