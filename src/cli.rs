@@ -32,7 +32,7 @@ mod status;
 mod verify_backup;
 mod who;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{Arg, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use signet::error::Result;
 
 use installation::logs_from_environment;
@@ -81,6 +81,12 @@ enum Word {
 }
 
 impl Command {
+    /// What the command line says. A variable that is empty counts as none.
+    pub(crate) fn read() -> Self {
+        let matches = without_empty(Self::command()).get_matches();
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
+
     /// Runs it to its end.
     pub(crate) fn run(self) -> Result<()> {
         match self.word {
@@ -126,4 +132,11 @@ impl Command {
             Word::Completions(arguments) => completions::run(&arguments, &mut Self::command()),
         }
     }
+}
+
+/// The same command line, which reads no variable that is empty.
+fn without_empty(command: clap::Command) -> clap::Command {
+    let is_empty = |arg: &Arg| arg.get_env().and_then(std::env::var_os).is_some_and(|value| value.is_empty());
+    let heard = |arg: Arg| if is_empty(&arg) { arg.env(None) } else { arg };
+    command.mut_args(heard).mut_subcommands(without_empty)
 }

@@ -5,13 +5,11 @@ mod cli;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
-
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let done = cli::Command::parse().run();
+    let done = cli::Command::read().run();
     signet::telemetry::flush_logs();
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -32,6 +32,9 @@ fn a_server_with_tls_tells_who_asks_it_over_http_and_who_does_not_know_its_autho
     assert!(text.contains("status 400: \"this port speaks TLS: use https://\""), "{text}");
     let text = refused(&mut status(&served.url("")));
     assert!(text.contains("UnknownIssuer; SIGNET_CACERT names the file of the authority to trust"), "{text}");
+    let mut empty = status(&served.url(""));
+    empty.envs([("SIGNET_CACERT", ""), ("SIGNET_TOKEN_FILE", "")]);
+    assert!(refused(&mut empty).contains("UnknownIssuer"), "an empty variable is none");
 
     // A file without a certificate is not taken for no authority, and one that is not there not for one without.
     std::fs::write(site.path("empty.pem"), "no certificate\n").unwrap();
