@@ -14,7 +14,9 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "signet: {error}");
+            // Who runs the program may know what no caller is told.
+            let cause = signet::storage::said(&error).map(|said| format!(" ({said})")).unwrap_or_default();
+            let _ = writeln!(std::io::stderr(), "signet: {error}{cause}");
             ExitCode::FAILURE
         }
     }

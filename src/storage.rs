@@ -325,3 +325,26 @@ impl Storage {
         self.commits.stop().await
     }
 }
+
+/// What the database itself said, where that is the cause of an error and not in its text: for the terminal of who runs
+/// a command, and for no caller.
+pub fn said(error: &Error) -> Option<String> {
+    let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
+    let said = |cause| postgres::said(cause).map(str::to_owned).or_else(|| embedded::said(cause));
+    causes.filter_map(said).next().filter(|said| !error.text().contains(said.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_database_said_is_told_once() {
+        let cause = || rusqlite::Error::InvalidQuery;
+        let text = cause().to_string();
+        assert_eq!(said(&Error::unavailable("storage: the schema cannot be read", cause())), Some(text.clone()));
+        assert_eq!(said(&Error::unavailable(format!("storage: away ({text})"), cause())), None);
+        assert_eq!(said(&Error::unavailable("storage: away", std::io::Error::other("the disk"))), None);
+        assert_eq!(said(&Error::invalid("no cause")), None);
+    }
+}

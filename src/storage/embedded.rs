@@ -63,6 +63,11 @@ pub(super) use fixture::Embedded;
 use reader::Pool;
 use writer::Writer;
 
+/// What the engine itself said, where this is that.
+pub(super) fn said(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
+    cause.downcast_ref::<rusqlite::Error>().map(ToString::to_string)
+}
+
 /// Opens the folder's database, brings its schema up to date, makes a store of it at `now` when it is a copy, and returns its writer and its readers.
 pub(super) fn open(folder: &Path, now: Time) -> Result<(Writer, Pool)> {
     let failed = |e: std::io::Error| {

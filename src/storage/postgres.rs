@@ -65,6 +65,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 #[cfg(test)]
 pub(super) use fixture::Postgres;
+pub(super) use query::said;
 use reader::Pool;
 pub use url::PostgresUrl;
 use writer::Writer;

@@ -545,6 +545,17 @@ fn migrate_tells_what_it_did_and_then_that_there_is_nothing_to_do() {
 }
 
 #[test]
+fn what_a_database_refuses_is_told_in_its_own_words() {
+    let (site, database) = (Site::new(), cluster::shared().database());
+    let role = format!("{}_without_rights", database.name);
+    database.psql(&format!("CREATE ROLE {role} LOGIN; REVOKE CREATE ON SCHEMA public FROM PUBLIC"));
+    let url = database.url().replace("user=signet", &format!("user={role}"));
+    std::fs::write(site.path("signet.toml"), format!("database_url = \"{url}\"\n")).unwrap();
+    let error = refused(site.command(&["migrate"]).env("SIGNET_SEAL_KEY", "33".repeat(32)));
+    assert!(error.contains("brought up to date (permission denied for schema public)"), "{error}");
+}
+
+#[test]
 fn a_database_is_prepared_and_taken_with_its_own_key_only() {
     let site = Site::new();
     let database = cluster::shared().database();

@@ -4,9 +4,9 @@ use std::os::unix::fs::MetadataExt as _;
 
 use signet::config::{Config, SealKeySource, Store};
 use signet::error::{Error, Kind};
-use signet::storage::Database;
 use signet::storage::look::{Found, look as look_at};
 use signet::storage::seal::SealKey;
+use signet::storage::{Database, said};
 
 use super::report::Report;
 use crate::cli::installation::seal_key;
@@ -78,5 +78,8 @@ fn reason(error: &Error, missing: bool) -> String {
     if missing && error.kind() == Kind::Invalid && !error.text().starts_with("storage: the database has") {
         return "the seal key is not there, and the store is sealed by one: put the seal key back".to_owned();
     }
-    error.text().to_owned()
+    match said(error) {
+        Some(said) => format!("{error} ({said})"),
+        None => error.text().to_owned(),
+    }
 }

@@ -2,7 +2,7 @@
 
 use deadpool_postgres::ClientWrapper;
 use tokio_postgres::Row;
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, SqlState};
 use tokio_postgres::types::ToSql;
 
 use crate::clock::Time;
@@ -87,6 +87,11 @@ impl Failure {
             Self::Engine(error) => Error::unavailable(text, error),
         }
     }
+}
+
+/// What the server itself said, where this is that: its message, without details, which hold values.
+pub(crate) fn said<'e>(cause: &'e (dyn std::error::Error + 'static)) -> Option<&'e str> {
+    cause.downcast_ref::<DbError>().map(DbError::message)
 }
 
 /// Classes 22 (data exception, such as NUL in a text) and 54 (program limit exceeded).
