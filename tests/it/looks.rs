@@ -116,7 +116,7 @@ fn check_opens_the_certificate_of_the_listener_and_its_key() {
     std::fs::copy(site.path("ca-key.pem"), &key).unwrap();
     wrong("tls_key", "is the key of another certificate");
     std::fs::write(site.path("tls.pem"), "no certificate").unwrap();
-    wrong("tls_certificate", "holds no certificate");
+    wrong("tls_certificate", "must hold PEM certificates");
     std::fs::remove_file(site.path("tls.pem")).unwrap();
     wrong("tls_certificate", "cannot be read");
 }
