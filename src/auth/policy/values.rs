@@ -13,10 +13,10 @@ use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
+use ipnet::{IpNet, Ipv4Net};
 use serde_json::Value;
 
 use super::spelling::Spelling;
-use crate::auth::token::Network;
 use crate::clock::{Time, parse_duration, parse_rfc3339};
 use crate::fields::{Cap, Fields, bool_word};
 
@@ -163,6 +163,20 @@ fn reason(text: &str) -> Option<&'static str> {
     known.map(|(name, _)| *name)
 }
 
+/// Without what is behind the prefix, of IPv4 in its own form, and one address as that.
+fn network_in_one_form(network: IpNet) -> String {
+    let mapped = match network {
+        IpNet::V6(v6) => v6.addr().to_ipv4_mapped().zip(v6.prefix_len().checked_sub(96)),
+        IpNet::V4(_) => None,
+    };
+    let mapped = mapped.and_then(|(address, prefix)| Ipv4Net::new(address, prefix).ok());
+    let network = mapped.map_or(network, IpNet::V4).trunc();
+    match network.prefix_len() == network.max_prefix_len() {
+        true => network.addr().to_string(),
+        false => network.to_string(),
+    }
+}
+
 /// Other words for the same thing.
 const SYNONYMS: [(&str, &str); 3] = [("default-batch", "batch"), ("default-service", "service"), ("azure", "cloudb")];
 
@@ -174,8 +188,8 @@ fn plain(text: &str, open: bool) -> String {
     if let Ok(address) = text.parse::<IpAddr>() {
         return address.to_canonical().to_string();
     }
-    if let Some(network) = text.contains('/').then(|| Network::parse(text)).flatten() {
-        return network.plain();
+    if let Ok(network) = text.parse::<IpNet>() {
+        return network_in_one_form(network);
     }
     if let Some((_, word)) = SYNONYMS.iter().find(|(other, _)| *other == text) {
         return (*word).to_owned();

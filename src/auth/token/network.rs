@@ -34,12 +34,6 @@ impl Network {
         Some(Self(network))
     }
 
-    /// The one form that all spellings of the network have.
-    pub fn plain(&self) -> String {
-        let network = self.0.trunc();
-        if network.prefix_len() == network.max_prefix_len() { network.addr().to_string() } else { network.to_string() }
-    }
-
     /// The network of one address.
     pub fn of(address: IpAddr) -> Self {
         Self(IpNet::from(address.to_canonical()))
