@@ -282,8 +282,8 @@ mod tests {
         let (bodies, settings, none) = (Bodies::new(0), Settings::default(), HeaderMap::new());
         let pieces = |octets: usize| {
             let pieces = (0..octets / 1024).map(|_| Ok(Bytes::from_static(&[5; 1024])));
-            let payload = Box::pin(futures_util::stream::iter(pieces.collect::<Vec<_>>()));
-            let mut inner = actix_web::dev::Payload::Stream { payload };
+            let pieces = futures_util::stream::iter(pieces.collect::<Vec<Result<_, PayloadError>>>());
+            let mut inner = actix_web::dev::Payload::from(pieces.boxed_local());
             async move { Payload::from_request(&TestRequest::default().to_http_request(), &mut inner).await.unwrap() }
         };
         let small = kept(&none, pieces(FREE).await, 1 << 20, &bodies, &settings).await.unwrap();
