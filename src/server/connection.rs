@@ -87,11 +87,6 @@ impl Connection {
         }
     }
 
-    /// Its client still takes what was sent, or sends what nobody reads.
-    pub(super) fn moves(&self) {
-        self.set(Phase::Idle, self.now());
-    }
-
     /// Whether its last answer may still be on its way.
     pub(super) fn is_recent(&self) -> bool {
         self.waiting().is_none_or(|(_, since)| since + GRACE > self.now())

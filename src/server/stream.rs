@@ -4,10 +4,6 @@
 //! request is under way and HTTP has got all of the last answer: it finishes what it was writing and closes. A client
 //! that takes nothing of that any more is not waited for, nor one that takes too long. What came is looked at before:
 //! HTTP drops a request that it finds together with the end of its stream, also one that is being worked on.
-//!
-//! Octets that come to a socket that is closed take with them what it had not sent yet. So the client closes first
-//! where nobody waits for the place, at a stop, and the last answer is not long ago: what it still sends is thrown
-//! away (RFC 9112, 9.6).
 
 use std::io;
 use std::pin::Pin;
@@ -107,15 +103,13 @@ pub(super) struct Stream {
     begun: bool,
     /// Whether HTTP has got something that it has not looked at.
     unseen: bool,
-    /// Whether all is said that there was to say.
-    shut: bool,
     place: Place,
 }
 
 impl Stream {
     /// The stream of the connection in a place.
     pub(super) fn new(transport: Transport, place: Place) -> Self {
-        Self { transport, blocked: false, begun: false, unseen: false, shut: false, place }
+        Self { transport, blocked: false, begun: false, unseen: false, place }
     }
 
     /// What it runs on, and its place, for who reads and writes it in another way.
@@ -193,16 +187,7 @@ impl AsyncWrite for Stream {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if !this.shut {
-            let polled = Pin::new(&mut this.transport).poll_shutdown(cx);
-            ready!(this.noted(cx, polled))?;
-            this.shut = true;
-        }
-        if this.place.is_left_alone() {
-            return Poll::Ready(Ok(()));
-        }
-        let connection = Arc::clone(this.place.connection());
-        let polled = this.transport.poll_end(cx, || connection.moves());
+        let polled = Pin::new(&mut this.transport).poll_shutdown(cx);
         this.noted(cx, polled)
     }
 }

@@ -371,28 +371,6 @@ async fn what_was_read_at_a_stop_is_answered_or_not_begun() {
     served.terminate();
 }
 
-#[actix_web::test]
-async fn an_answer_on_its_way_at_a_stop_arrives_whole_though_its_client_goes_on_to_send() {
-    let site = Site::new();
-    let token = site.init();
-    let served = site.serve();
-    let policy = json!({ "policy": "# a comment of a policy\n".repeat(10_000) });
-    assert_eq!(served.client(&token).post("sys/policies/acl/large", policy).await.status, 204);
-    let mut wire = Wire::open(served.socket().parse().unwrap());
-    let ask = format!("GET /v1/sys/policies/acl/large HTTP/1.1\r\nHost: t\r\nX-Service-Token: {token}\r\n\r\n");
-    wire.send(&ask);
-    // The kernel has all of it by now.
-    std::thread::sleep(Duration::from_millis(300));
-    served.send_sigterm();
-    std::thread::sleep(Duration::from_millis(100));
-    wire.send("GET");
-    std::thread::sleep(Duration::from_millis(100));
-    let answer = wire.answer();
-    assert!(answer.starts_with("http/1.1 200") && answer.len() > 240_000, "{}", answer.len());
-    assert!(wire.until_closed(SOON) < Duration::from_secs(3));
-    served.wait();
-}
-
 #[test]
 fn who_asks_for_websocket_is_told_at_once_that_there_is_none() {
     let (dev, ..) = limited("1024:1024");

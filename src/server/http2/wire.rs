@@ -2,8 +2,9 @@
 //!
 //! One turn of the task reads only so much: a client in full flow leaves room for the others of the worker.
 //!
-//! At a stop the client closes first, as over HTTP/1.1 ([`stream`](crate::server::stream)): what it still sends, about
-//! the answers that it reads, is thrown away.
+//! Octets that come to a socket that is closed take with them what it had not sent yet. So the client closes first
+//! where nobody waits for the place, at a stop, and the last answer is not long ago: what it still sends, about the
+//! answers that it reads, is thrown away.
 
 use std::cell::Cell;
 use std::io;
