@@ -8,7 +8,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -24,24 +24,6 @@ pub(super) enum Transport {
     Tcp(TcpStream),
     /// TLS, after its handshake.
     Tls(Box<TlsStream<TcpStream>>),
-}
-
-impl Transport {
-    /// Throws away what comes until the client has closed its side, and tells of it.
-    pub(super) fn poll_end(&mut self, cx: &mut Context<'_>, heard: impl Fn()) -> Poll<io::Result<()>> {
-        let mut scrap = [0; 4096];
-        // Others have their turn, too.
-        for _ in 0..16 {
-            let mut buffer = ReadBuf::new(&mut scrap);
-            ready!(Pin::new(&mut *self).poll_read(cx, &mut buffer))?;
-            if buffer.filled().is_empty() {
-                return Poll::Ready(Ok(()));
-            }
-            heard();
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    }
 }
 
 impl AsyncRead for Transport {

@@ -39,10 +39,15 @@ pub fn engine_path(path: &str) -> Result<String> {
 
 fn engine(path: &str) -> Result<String> {
     let path = canonical(path)?;
-    match RESERVED.iter().find(|reserved| path.starts_with(**reserved)) {
+    match reserved(&path) {
         Some(reserved) => Err(Error::invalid(format!("cannot mount \"{reserved}\""))),
         None => Ok(path),
     }
+}
+
+/// Which of the paths below which no secret engine can be a path lies at or below.
+fn reserved(path: &str) -> Option<&'static str> {
+    RESERVED.into_iter().find(|reserved| path.starts_with(reserved))
 }
 
 impl Auth {
@@ -144,7 +149,7 @@ impl Auth {
     pub async fn mount_disable(&self, path: &str) -> Result<Option<Arc<Mount>>> {
         let path = format!("{}/", path.trim_matches('/'));
         let refusal = format!("cannot unmount \"{path}\"");
-        if RESERVED.iter().any(|reserved| path.starts_with(reserved)) {
+        if reserved(&path).is_some() {
             return Err(Error::invalid(refusal));
         }
         self.disable(&path, &refusal).await

@@ -194,7 +194,9 @@ fn plain(text: &str, open: bool) -> String {
     if let Some((_, word)) = SYNONYMS.iter().find(|(other, _)| *other == text) {
         return (*word).to_owned();
     }
-    if let Some(usage) = USAGES.iter().find_map(|begin| text.strip_prefix(begin)).filter(|usage| !usage.is_empty()) {
+    // A host name may begin so, too, and has its own form.
+    let is_word = |word: &&str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphabetic());
+    if let Some(usage) = USAGES.iter().find_map(|begin| text.strip_prefix(begin)).filter(is_word) {
         return usage.to_owned();
     }
     let serial = Spelling::Serial.canonical(text);
@@ -264,6 +266,8 @@ mod tests {
             ("::/0", "0::1/0"),
             ("10.0.0.1", "10.0.0.1/32"),
             ("serverAuth", "ExtKeyUsageServerAuth"),
+            ("*.evil.com", "keyusage.evil.com."),
+            ("*.xn--bcher-kva.example", "extkeyusage.bücher.example"),
             ("KeyUsageCertSign", "certsign"),
             ("batch", "default-batch"),
             ("cloudb", "azure"),

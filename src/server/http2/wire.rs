@@ -118,6 +118,19 @@ impl Wire {
         }
     }
 
+    /// Throws away what comes until the client has closed its side.
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut scrap = [0; 1024];
+        loop {
+            let mut buffer = ReadBuf::new(&mut scrap);
+            ready!(Pin::new(&mut *self).poll_read(cx, &mut buffer))?;
+            if buffer.filled().is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            self.activity.moves();
+        }
+    }
+
     /// Notes whether octets move.
     fn noted<T>(&mut self, polled: Poll<T>) -> Poll<T> {
         if polled.is_pending() {
@@ -180,6 +193,6 @@ impl AsyncWrite for Wire {
         if this.place.is_left_alone() {
             return Poll::Ready(Ok(()));
         }
-        this.transport.poll_end(cx, || this.activity.moves())
+        this.poll_end(cx)
     }
 }

@@ -152,3 +152,25 @@ async fn a_verbatim_body_has_no_member_that_is_not_read() {
     client.post("pki/external-policy/issue", json!({ "ticket": "x", "other": 1 })).await.assert_denied();
     app.stop().await;
 }
+
+#[actix_web::test]
+async fn a_denied_value_is_denied_in_every_spelling_that_the_endpoint_takes() {
+    let app = App::start().await;
+    let denied = "capabilities = [\"update\"] denied_parameters = { \"reason\" = [\"keyCompromise\"] }";
+    let client = only(&app, "revokes", &rule("pki/revoke", denied)).await;
+    for reason in [json!("keyCompromise"), json!("KEY_COMPROMISE"), json!("1"), json!(1)] {
+        client.post("pki/revoke", json!({ "serial_number": "01", "reason": reason })).await.assert_denied();
+    }
+    let other = client.post("pki/revoke", json!({ "serial_number": "01", "reason": "superseded" })).await;
+    assert_ne!(other.status, 403, "{}", other.text);
+    // One long list costs nobody else a thing, and is no way through.
+    let values: Vec<String> = (0..1_000).map(|n| format!("\"*.d{n}.test\"")).collect();
+    let denied =
+        format!("capabilities = [\"update\"] denied_parameters = {{ \"alt_names\" = [{}] }}", values.join(","));
+    let client = only(&app, "issues", &rule("pki/issue/web", &denied)).await;
+    let names: Vec<String> = (0..9_990).map(|n| format!("{n}.{}.test", "x".repeat(380))).collect();
+    client.post("pki/issue/web", json!({ "common_name": "a.test", "alt_names": names })).await.assert_denied();
+    let few = client.post("pki/issue/web", json!({ "common_name": "a.test", "alt_names": ["b.test"] })).await;
+    assert_ne!(few.status, 403, "{}", few.text);
+    app.stop().await;
+}

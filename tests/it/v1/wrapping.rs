@@ -253,6 +253,14 @@ async fn p10_policies_say_how_long_an_answer_is_wrapped() {
         assert_eq!(answer.status, status, "{ttl}: {}", answer.text);
         assert_eq!(answer.body["wrap_info"].is_object(), status == 200, "{ttl}");
     }
+    // Also of what no audit hears of.
+    let text = rule("sys/metrics", &format!("capabilities = [\"read\"]\n {limits}"));
+    let client = only(&app, "scrapes", &text).await;
+    client.get("sys/metrics?format=prometheus").await.assert_denied();
+    let answer = send(client.request("GET", "sys/metrics?format=prometheus").header("X-Vault-Wrap-TTL", "60s")).await;
+    assert!(answer.status == 200 && !answer.text.contains("signet_"), "{}", answer.text);
+    let kept = unwrap(&client, &token_in(&answer)).await;
+    assert!(kept.text.contains("signet_connections_open"), "{}", kept.text);
     app.stop().await;
 }
 
