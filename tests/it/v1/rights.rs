@@ -6,11 +6,17 @@ use crate::support::{Answer, App, Client, send};
 
 /// A client whose token has the policy `text` and no other.
 pub async fn only(app: &App, name: &str, text: &str) -> Client {
-    app.policy(name, text).await;
+    only_by(&app.client, name, text).await
+}
+
+/// The same, given by a caller who may do everything.
+pub async fn only_by(giver: &Client, name: &str, text: &str) -> Client {
+    let answer = giver.post(&format!("sys/policies/acl/{name}"), json!({ "policy": text })).await;
+    assert_eq!(answer.status, 204, "{}", answer.text);
     let body = json!({ "policies": [name], "no_default_policy": true });
-    let made = app.client.post("auth/token/create", body).await;
+    let made = giver.post("auth/token/create", body).await;
     assert_eq!(made.body["auth"]["policies"], json!([name]), "{}", made.text);
-    app.client.with_token(made.body["auth"]["client_token"].as_str().unwrap())
+    giver.with_token(made.body["auth"]["client_token"].as_str().unwrap())
 }
 
 /// The rule of one path.
