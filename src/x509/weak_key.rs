@@ -1,6 +1,10 @@
 //! Public keys whose shape gives the private key away: nobody who checks would trust what is signed for
 //! them. Asked of every subject key that comes from outside, never of stored ones.
 
+mod factors;
+mod number;
+
+use self::number::remainder;
 use super::algorithm::KeyKind;
 use super::public_key::PublicKey;
 use super::reader::{Read, Reader};
@@ -11,18 +15,32 @@ use crate::error::{Error, Result};
 ///
 /// # Errors
 /// `Invalid`, naming the field and the rule: an Ed25519 key that is a point of small order or not in its
-/// canonical form, an RSA modulus of two primes of the form that CVE-2017-15361 describes.
+/// canonical form, an RSA modulus of two primes of the form that CVE-2017-15361 describes, or one that a small
+/// factor, a root or Fermat's method takes apart, an RSA exponent that not every reader takes.
 pub fn refuse(what: &str, key: &PublicKey) -> Result<()> {
     let rule = match key.kind() {
         KeyKind::Ed25519 if !is_sound_point(key.bits()) => {
-            "the Ed25519 key is a point of small order or not in its canonical form (RFC 8032 5.1.3)"
+            Some("the Ed25519 key is a point of small order or not in its canonical form (RFC 8032 5.1.3)")
         }
-        KeyKind::Rsa { .. } if modulus(key.bits()).is_ok_and(has_guessable_primes) => {
-            "the RSA key's primes can be worked out from its modulus (CVE-2017-15361)"
-        }
-        _ => return Ok(()),
+        KeyKind::Rsa { .. } => rsa_numbers(key.bits()).ok().and_then(|(modulus, exponent)| rsa_rule(modulus, exponent)),
+        _ => None,
     };
-    Err(Error::invalid(format!("{what}: {rule}")))
+    rule.map_or(Ok(()), |rule| Err(Error::invalid(format!("{what}: {rule}"))))
+}
+
+/// The largest exponent that every reader takes: Go's has 32 bits and a sign.
+const MAX_EXPONENT: [u8; 4] = [0x7f, 0xff, 0xff, 0xff];
+
+/// The rule that an RSA key breaks, of its modulus and exponent, both big-endian without leading zeros.
+fn rsa_rule(modulus: &[u8], exponent: &[u8]) -> Option<&'static str> {
+    if (exponent.len(), exponent) > (MAX_EXPONENT.len(), &MAX_EXPONENT) {
+        return Some("the RSA public exponent is above 2^31 - 1, which not every reader takes");
+    }
+    let modulus = number::number(modulus);
+    if has_guessable_primes(&modulus) {
+        return Some("the RSA key's primes can be worked out from its modulus (CVE-2017-15361)");
+    }
+    factors::rule(&modulus)
 }
 
 /// The field of Curve25519, 2^255 − 19, little-endian.
@@ -62,8 +80,9 @@ fn is_sound_point(encoded: &[u8]) -> bool {
     y.iter().rev().lt(FIELD.iter().rev()) && !SMALL_ORDERS.contains(&y)
 }
 
-fn modulus(bits: &[u8]) -> Read<&[u8]> {
-    Reader::only(bits, SEQUENCE)?.reader().unsigned()
+fn rsa_numbers(bits: &[u8]) -> Read<(&[u8], &[u8])> {
+    let mut numbers = Reader::only(bits, SEQUENCE)?.reader();
+    Ok((numbers.unsigned()?, numbers.unsigned()?))
 }
 
 /// The odd ones of the first 39 primes. The smallest moduli of the kind are built with these, larger ones
@@ -78,7 +97,7 @@ const GENERATOR: u64 = 65537;
 /// Attack", 2017, 2.2): primes `k·M + (65537^a mod M)` with `M` a product of the first primes leave a modulus
 /// that is a power of 65537 modulo `M`. It is when it is one modulo each prime, and the exponents fit
 /// together. Other moduli have it once in 2^150 or less, and most fail at the first prime.
-fn has_guessable_primes(modulus: &[u8]) -> bool {
+fn has_guessable_primes(modulus: &[u32]) -> bool {
     let mut exponents: Vec<(u64, u64)> = Vec::new();
     for prime in PRIMES {
         let Some(exponent) = logarithm(remainder(modulus, prime), prime) else { return false };
@@ -86,13 +105,6 @@ fn has_guessable_primes(modulus: &[u8]) -> bool {
     }
     let fit = |(a, of_a): (u64, u64), (b, of_b): (u64, u64)| a.abs_diff(b) % gcd(of_a, of_b) == 0;
     exponents.iter().enumerate().all(|(at, &one)| exponents[..at].iter().all(|&other| fit(one, other)))
-}
-
-/// A big-endian number modulo a small one.
-fn remainder(number: &[u8], small: u64) -> u64 {
-    let (first, words) = number.as_rchunks::<4>();
-    let start = first.iter().fold(0, |rest, octet| rest << 8 | u64::from(*octet));
-    words.iter().fold(start % small, |rest, word| (rest << 32 | u64::from(u32::from_be_bytes(*word))) % small)
 }
 
 /// The exponent of 65537 that gives `value` modulo `prime`, and the order of 65537.
@@ -147,7 +159,7 @@ mod tests {
         let power = 65537_u128.pow(5).to_be_bytes();
         let error = refuse("csr", &PublicKey::parse(&rsa_spki(&power[5..], &[1, 0, 1])).unwrap()).unwrap_err();
         assert!(error.text().starts_with("csr: ") && error.text().contains("CVE-2017-15361"), "{error}");
-        assert!(!has_guessable_primes(&(65537_u128.pow(5) + 2).to_be_bytes()));
+        assert!(!has_guessable_primes(&number::number(&(65537_u128.pow(5) + 2).to_be_bytes())));
         let openssl = OpenSsl::new();
         for (arguments, _) in crate::x509::testing::KEYS {
             let key = openssl.key("key.pem", arguments);
@@ -157,12 +169,41 @@ mod tests {
     }
 
     #[test]
+    fn moduli_that_come_apart_and_exponents_that_go_does_not_read_are_refused() {
+        let openssl = OpenSsl::new();
+        let rule = |modulus: &str, exponent: &[u8]| {
+            let modulus = modulus.trim().as_bytes().chunks(2);
+            let modulus = modulus.map(|octet| u8::from_str_radix(str::from_utf8(octet).unwrap(), 16).unwrap());
+            let key = rsa_spki(&modulus.collect::<Vec<u8>>(), exponent);
+            refuse("csr", &PublicKey::parse(&key).unwrap()).map_err(|e| e.text().to_owned())
+        };
+        let key = openssl.key("key.pem", &["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"]);
+        let sound = openssl.text(&["rsa", "-in", &key, "-noout", "-modulus"]);
+        let sound = sound.split_once('=').unwrap().1;
+        assert_eq!(rule(sound, &[0x7f, 0xff, 0xff, 0xff]), Ok(()));
+        for (modulus, exponent, refused) in [
+            (sound, &[0x80, 0, 0, 1][..], "csr: the RSA public exponent is above 2^31 - 1"),
+            (sound, &[1, 0, 0, 0, 1], "csr: the RSA public exponent is above 2^31 - 1"),
+            // Of the prime 1000003: 751 times it, its square, its cube, its fifth and seventh power; and 1000003 · 1000033.
+            ("2cc3628d", &[3], "csr: the RSA modulus has a factor below 752"),
+            ("e8d5009d89", &[3], "csr: the RSA modulus is the power"),
+            ("0de0bee322cd8cdb", &[3], "csr: the RSA modulus is the power"),
+            ("0c9f390534c894208fe662b033", &[3], "csr: the RSA modulus is the power"),
+            ("0b7acc2eed91ded5e9c2b35d781f3fdf924b", &[3], "csr: the RSA modulus is the power"),
+            ("e8d6ca6163", &[3], "csr: the RSA modulus has two factors so close"),
+        ] {
+            let text = rule(modulus, exponent).unwrap_err();
+            assert!(text.starts_with(refused), "{modulus}: {text}");
+        }
+    }
+
+    #[test]
     fn powers_whose_exponents_do_not_fit_together_are_no_fingerprint() {
         // 2 modulo 3, an odd power; 1 modulo every other prime, an even one where the order is even.
         #[rustfmt::skip]
-        let number = [
+        let number = number::number(&[
             0x03, 0x0c, 0x43, 0xe2, 0x3a, 0x33, 0x4a, 0x8a, 0xd6, 0xc6, 0x7f, 0xe4, 0x41, 0xc3, 0x18, 0x4a, 0x59, 0x61, 0x48, 0xac, 0x19, 0xd9, 0x8e, 0xa0, 0x4f, 0x47, 0xc9, 0x43
-        ];
+        ]);
         assert_eq!(remainder(&number, 3), 2);
         assert!(PRIMES.iter().filter(|prime| **prime != 3).all(|prime| remainder(&number, *prime) == 1));
         assert!(!has_guessable_primes(&number));

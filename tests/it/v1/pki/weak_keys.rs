@@ -1,11 +1,12 @@
 //! Keys that give their private half away are nobody's: refused wherever a subject key comes from outside.
 
 use serde_json::json;
-use signet::x509::algorithm::SignatureAlgorithm;
+use signet::x509::algorithm::{Hash, SignatureAlgorithm};
 use signet::x509::csr::request_info;
 use signet::x509::name::{self, Attribute};
 use signet::x509::pieces::Extensions;
-use signet::x509::{pem, tbs};
+use signet::x509::writer::{self, SEQUENCE};
+use signet::x509::{oid, pem, tbs};
 
 use super::foreign::{CA, Ca, Files, openssl_text};
 use super::mount::Pki;
@@ -22,6 +23,24 @@ fn roca_csr() -> String {
     let config = files.write("req.cnf", b"[req]\ndistinguished_name = dn\n[dn]\n");
     let (key, config) = (key.to_str().unwrap(), config.to_str().unwrap());
     openssl_text(&["req", "-new", "-key", key, "-config", config, "-subj", "/CN=a.test"], b"")
+}
+
+/// A request of an RSA key of these numbers, without a signature that holds: the key is judged before it.
+fn rsa_csr(modulus: &[u8], exponent: &[u8]) -> String {
+    let subject = name::name(&[&name::rdn(Attribute::CommonName, &["a.test".to_owned()])]);
+    let key = writer::build(SEQUENCE, 0, |w| {
+        w.unsigned(modulus);
+        w.unsigned(exponent);
+    });
+    let spki = writer::build(SEQUENCE, 0, |w| {
+        w.nest(SEQUENCE, |w| {
+            w.oid(oid::RSA_ENCRYPTION);
+            w.tlv(writer::NULL, &[]);
+        });
+        w.bit_string(&key);
+    });
+    let info = request_info(&subject, &spki, &Extensions::default());
+    pem::encode("CERTIFICATE REQUEST", &tbs::signed(&info, SignatureAlgorithm::RsaPkcs1(Hash::Sha256), &[1; 256]))
 }
 
 /// A request of the identity point: a signature that holds for every message needs no private key.
@@ -44,6 +63,28 @@ async fn no_certificate_is_signed_for_an_ed25519_point_of_small_order_or_an_rsa_
     for (csr, rule) in [(roca_csr(), ROCA_RULE), (identity_csr(), ED25519_RULE)] {
         for path in ["sign/r", "issuer/root/sign/r", "sign-verbatim", "sign-verbatim/r", "root/sign-intermediate"] {
             let body = json!({ "csr": csr, "common_name": "a.test" });
+            pki.refused(path, body, &format!("csr: {rule}")).await;
+        }
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn no_certificate_is_signed_for_an_rsa_key_that_comes_apart_or_whose_exponent_not_every_reader_takes() {
+    let pki = Pki::start().await;
+    pki.role(&json!({ "allow_any_name": true, "key_type": "any" })).await;
+    // 2^2048 − 1, which 3 divides; the square of the prime 2^1279 − 1; and 2^2558 − 45², the product of 2^1279 ± 45.
+    let divided = [0xff; 256];
+    let square = [&[0x3f][..], &[0xff; 159], &[0; 159], &[1]].concat();
+    let close = [&[0x3f][..], &[0xff; 317], &[0xf8, 0x17]].concat();
+    for (modulus, exponent, rule) in [
+        (&divided[..], &[1, 0, 1][..], "the RSA modulus has a factor below 752"),
+        (&square, &[1, 0, 1], "the RSA modulus is the power of a number"),
+        (&close, &[1, 0, 1], "the RSA modulus has two factors so close"),
+        (&close, &[0x80, 0, 0, 1], "the RSA public exponent is above 2^31 - 1"),
+    ] {
+        for path in ["sign/r", "sign-verbatim", "root/sign-intermediate"] {
+            let body = json!({ "csr": rsa_csr(modulus, exponent), "common_name": "a.test" });
             pki.refused(path, body, &format!("csr: {rule}")).await;
         }
     }
