@@ -214,6 +214,20 @@ impl Certificate {
         !self.unique_ids.is_empty()
     }
 
+    /// Holds the unique identifiers, which are BIT STRINGs, to DER: the bits that are not used are zero
+    /// (X.690 11.2.1).
+    pub(crate) fn check_unique_ids(&self) -> Read<()> {
+        let mut ids = Reader::new(&self.unique_ids);
+        while !ids.is_empty() {
+            match ids.any()?.content {
+                [0] => {}
+                [unused @ 0..=7, .., last] if last.trailing_zeros() >= u32::from(*unused) => {}
+                _ => return Err(DerError("has bits that are not used and not zero (X.690 11.2.1)")),
+            }
+        }
+        Ok(())
+    }
+
     /// The subject's common name; empty without.
     pub fn common_name(&self) -> String {
         self.subject.common_name()

@@ -170,6 +170,16 @@ impl Name {
         is_nameless(self.as_der())
     }
 
+    /// Whether an attribute has a value without a character.
+    pub(crate) fn has_empty_value(&self) -> bool {
+        let mut some = false;
+        let read = walk(self.as_der(), |_, _, content| {
+            some |= content.is_empty();
+            Ok(())
+        });
+        read.is_ok() && some
+    }
+
     /// The name as one line for people and logs, in order of appearance: `C=DE, O=Example, CN=a.example`.
     /// Commas inside of values are escaped (RFC 4514 2.4); unreadable values are shown as `?`.
     pub fn display(&self) -> String {

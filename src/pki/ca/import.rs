@@ -13,6 +13,7 @@ use base64::Engine as _;
 pub use super::bundle::PrivateKeys;
 use super::bundle::{Bundle, parse_key};
 use super::key::put::put_key;
+use super::readable;
 use crate::error::{Error, Result, Warnings};
 use crate::keys::local::PrivateKey;
 use crate::keys::signing::{Signers, SigningKey};
@@ -75,7 +76,7 @@ pub async fn bundle(
                 import.key(Arc::clone(key), "")?;
             }
             for (certificate, revoked_at) in bundle.certificates.iter().zip(&stored) {
-                import.certificate(field, certificate, *revoked_at)?;
+                import.certificate(field, certificate, &bundle.certificates, *revoked_at)?;
             }
             // A key that was made here has signed nothing elsewhere.
             import.foreign_keys = private_keys == PrivateKeys::Allowed;
@@ -209,8 +210,14 @@ impl<'a> Import<'a> {
         Ok(())
     }
 
-    /// Adds an issuer, linked to its key where the mount has it.
-    fn certificate(&mut self, field: &str, certificate: &Certificate, revoked_at: Option<i64>) -> Result<()> {
+    /// Adds an issuer, linked to its key where the mount has it. `bundle` is what it came with.
+    fn certificate(
+        &mut self,
+        field: &str,
+        certificate: &Certificate,
+        bundle: &[Certificate],
+        revoked_at: Option<i64>,
+    ) -> Result<()> {
         if let Some(known) = self.next.issuer_with_der(certificate.der()) {
             self.existing_issuers.push(known.record.id.clone());
             return Ok(());
@@ -218,6 +225,7 @@ impl<'a> Import<'a> {
         for issuer in self.next.issuers() {
             refuse_same_identity(field, certificate, &issuer.certificate)?;
         }
+        self.check_readable(field, certificate, bundle)?;
         let key = self.next.key_of(certificate.key());
         let key_id = key.map(|key| key.id.clone()).unwrap_or_default();
         let algorithm = key.map(|key| unchosen_revocation_algorithm(&key.signing, self.signers));
@@ -252,9 +260,34 @@ impl<'a> Import<'a> {
         Ok(())
     }
 
+    /// Refuses a certificate that others cannot read where its key is here and could sign below it; without, it may be
+    /// of use to a chain, and the caller is told.
+    fn check_readable(&mut self, field: &str, certificate: &Certificate, bundle: &[Certificate]) -> Result<()> {
+        let here = self.next.issuers().map(|issuer| &issuer.certificate);
+        let told = match readable::check(certificate, here.chain(bundle)) {
+            Err(error) if self.next.key_of(certificate.key()).is_some() => return Err(error.within(field)),
+            Err(error) => vec![format!("{}; what is signed below it may not verify", error.text())],
+            Ok(unusual) => unusual,
+        };
+        let serial = certificate.serial();
+        self.warnings.extend(told.into_iter().map(|text| format!("the issuer with serial number {serial}: {text}")));
+        Ok(())
+    }
+
+    /// As [`Import::check_readable`], of those that were there for chains and have got their key.
+    fn check_linked(&self) -> Result<()> {
+        for signer in self.linked.iter().filter_map(|id| self.next.signer(id)) {
+            let here = self.next.issuers().map(|issuer| &issuer.certificate);
+            let what = format!("pem_bundle: issuer {} would get its key", signer.issuer.record.id);
+            readable::check(&signer.issuer.certificate, here).map_err(|e| e.within(&what))?;
+        }
+        Ok(())
+    }
+
     /// Settles the default issuer, and says what was done.
     fn finish(mut self, before: &View) -> Result<(Planned, Imported)> {
         self.next.settle();
+        self.check_linked()?;
         self.choose_default();
         self.warn(before);
         if self.foreign_keys {

@@ -256,6 +256,33 @@ async fn a_serial_number_names_one_certificate_of_an_issuer() {
 }
 
 #[actix_web::test]
+async fn an_authority_that_others_cannot_read_is_for_chains_alone() {
+    let pki = Pki::empty().await;
+    for (extension, name) in [
+        ("nameConstraints=critical,DER:3000", "nameConstraints"),
+        ("extendedKeyUsage=DER:0500", "extKeyUsage"),
+        ("subjectAltName=DER:3004820261ff", "subjectAltName"),
+        ("authorityInfoAccess=DER:0500", "authorityInfoAccess"),
+        ("policyConstraints=critical,DER:3000", "policyConstraints"),
+        ("1.3.6.1.5.5.7.1.14=DER:0500", "proxyCertInfo"),
+    ] {
+        let ca = Ca::root_with(new_key("ec-256"), "/CN=Odd", &format!("{CA}\n{extension}"), &[]);
+        let rule = format!("pem_bundle: certificate: {name}: ");
+        for path in ["config/ca", "issuers/import/bundle"] {
+            pki.refused(path, json!({ "pem_bundle": ca.bundle() }), &rule).await;
+        }
+        let answer = pki.post("issuers/import/cert", json!({ "pem_bundle": ca.pem })).await;
+        assert!(answer.warnings().contains(&format!("certificate: {name}: ")), "{}", answer.text);
+        let rule = format!("would get its key: certificate: {name}: ");
+        pki.refused("keys/import", json!({ "pem_bundle": ca.key }), &rule).await;
+    }
+    let unusual = Ca::root_with(new_key("ec-256"), "/CN=Unusual", &format!("{CA}\nsubjectAltName=DER:3000"), &[]);
+    let answer = pki.post("config/ca", json!({ "pem_bundle": unusual.bundle() })).await;
+    assert!(answer.warnings().contains("certificate: subjectAltName: must not be empty"), "{}", answer.text);
+    pki.stop().await;
+}
+
+#[actix_web::test]
 async fn vector_16_7_h14_who_may_ask() {
     let pki = Pki::start().await;
     let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;

@@ -1,0 +1,86 @@
+//! Whether others can read an authority's certificate that was made elsewhere: what is signed below it stands or falls
+//! with it. Held to the profile of what is signed here, but for what readers take from an authority all the same.
+
+use crate::error::{Error, Result};
+use crate::x509::certificate::Certificate;
+use crate::x509::reader::{DerError, Read};
+use crate::x509::{oid, profile};
+
+/// Rules of the profile that Go, OpenSSL and `cryptography` do not hold an authority to.
+const UNUSUAL: [&str; 24] = [
+    "must not be empty (RFC 5280 4.2.1.2)",
+    "must not be empty (RFC 5280 4.2.1.4)",
+    "must not be empty (RFC 5280 4.2.1.5)",
+    "must not be empty (RFC 5280 4.2.1.6)",
+    "must not be empty (RFC 5280 4.2.1.8)",
+    "must not be empty (RFC 5280 4.2.1.13)",
+    "must not be empty (RFC 5280 4.2.2.1)",
+    "must be critical (RFC 5280 4.2, 5.2, 5.3)",
+    "ends in zero bits (X.690 11.2.2)",
+    "has bits that have no name (RFC 5280 4.2.1.3, 4.2.1.13)",
+    "the reasons of a point are empty (RFC 5280 4.2.1.13)",
+    "anyPolicy must not be mapped (RFC 5280 4.2.1.5)",
+    "policyQualifiers are empty (RFC 5280 4.2.1.4)",
+    "a policy qualifier is neither cPSuri nor userNotice (RFC 5280 4.2.1.4)",
+    "the text of a notice is of another type than RFC 5280 4.2.1.4 has",
+    "the text of a notice has 1 to 200 characters (RFC 5280 4.2.1.4)",
+    "a dNSName is no host name (RFC 5280 4.2.1.6)",
+    "an rfc822Name is no mailbox (RFC 5280 4.2.1.6)",
+    "a URI is not absolute (RFC 5280 4.2.1.6)",
+    "a URI has no usable host (RFC 5280 4.2.1.6)",
+    "a name is empty (RFC 5280 4.2.1.6)",
+    "a directoryName is empty (RFC 5280 4.2.1.6)",
+    "control characters in a name",
+    URI_OCTETS,
+];
+/// Spaces in the places of a directory are common. Go refuses a certificate with such a URI among its names.
+const URI_OCTETS: &str = "a URI holds a character or a % that no URI may hold (RFC 3986 2)";
+
+/// Refuses a certificate below which somebody could not verify anything; gives what is only unusual, each a text.
+/// `others` are authorities that may have signed it.
+///
+/// # Errors
+/// `Invalid` naming the extension or field and the rule.
+pub(super) fn check<'a>(
+    certificate: &Certificate,
+    others: impl Iterator<Item = &'a Certificate>,
+) -> Result<Vec<String>> {
+    check_own_signature(certificate, others)?;
+    certificate.check_unique_ids().map_err(|e| e.of("certificate: unique identifier"))?;
+    rule(certificate.extension(oid::PROXY_CERT_INFO).is_none(), "an authority is no proxy (RFC 3820 3.7)")
+        .map_err(|e| e.of("certificate: proxyCertInfo"))?;
+    let mut unusual = Vec::new();
+    for extension in certificate.extensions() {
+        let Some(known) = profile::of_certificate(&extension.oid) else { continue };
+        match known.hold("certificate", extension.critical, &extension.value) {
+            Err(error) if is_unusual(&extension.oid, error.text()) => unusual.push(error.text().to_owned()),
+            held => held?,
+        }
+    }
+    if certificate.subject().has_empty_value() {
+        unusual.push("certificate: subject: an attribute's value is empty (RFC 5280 A.1)".to_owned());
+    }
+    Ok(unusual)
+}
+
+fn rule(holds: bool, text: &'static str) -> Read<()> {
+    if holds { Ok(()) } else { Err(DerError(text)) }
+}
+
+fn is_unusual(oid: &[u8], text: &str) -> bool {
+    UNUSUAL.iter().any(|rule| text.ends_with(rule) && (*rule != URI_OCTETS || oid != oid::SUBJECT_ALT_NAME))
+}
+
+/// A self-issued certificate is its own key's, unless it says otherwise or one of the `others` has signed it with the
+/// key before or after (RFC 5280 3.2).
+fn check_own_signature<'a>(certificate: &Certificate, mut others: impl Iterator<Item = &'a Certificate>) -> Result<()> {
+    let names_another = certificate.authority_key_id().is_some_and(|id| certificate.subject_key_id() != Some(&id));
+    let by = |other: &Certificate| other.subject() == certificate.issuer() && certificate.is_signed_by(other.key());
+    if certificate.issuer() != certificate.subject() || names_another || by(certificate) || others.any(by) {
+        return Ok(());
+    }
+    Err(Error::invalid("certificate: it is self-issued, and its signature does not verify (RFC 5280 3.2)"))
+}
+
+#[cfg(test)]
+mod tests;
