@@ -10,7 +10,7 @@ use super::pem;
 use super::pieces::{Extensions, Name};
 use super::public_key::PublicKey;
 use super::raw_extension::{self, BasicConstraints, RawExtension};
-use super::reader::{DerError, Read, Reader};
+use super::reader::{DerError, Read, Reader, check_bits};
 use super::serial::Serial;
 use super::tbs::write_extensions;
 use super::usage::KeyUsage;
@@ -214,16 +214,11 @@ impl Certificate {
         !self.unique_ids.is_empty()
     }
 
-    /// Holds the unique identifiers, which are BIT STRINGs, to DER: the bits that are not used are zero
-    /// (X.690 11.2.1).
+    /// Holds the unique identifiers to what a BIT STRING is in DER (X.690 8.6.2, 11.2.1).
     pub(crate) fn check_unique_ids(&self) -> Read<()> {
         let mut ids = Reader::new(&self.unique_ids);
         while !ids.is_empty() {
-            match ids.any()?.content {
-                [0] => {}
-                [unused @ 0..=7, .., last] if last.trailing_zeros() >= u32::from(*unused) => {}
-                _ => return Err(DerError("has bits that are not used and not zero (X.690 11.2.1)")),
-            }
+            check_bits(ids.any()?.content)?;
         }
         Ok(())
     }

@@ -103,8 +103,6 @@ oids! {
     INHIBIT_ANY_POLICY = [0x55, 0x1d, 54];
     /// authorityInfoAccess, 1.3.6.1.5.5.7.1.1.
     AUTHORITY_INFO_ACCESS = [0x2b, 6, 1, 5, 5, 7, 1, 1];
-    /// proxyCertInfo, 1.3.6.1.5.5.7.1.14 (RFC 3820 3.8).
-    PROXY_CERT_INFO = [0x2b, 6, 1, 5, 5, 7, 1, 14];
     /// subjectInfoAccess, 1.3.6.1.5.5.7.1.11.
     SUBJECT_INFO_ACCESS = [0x2b, 6, 1, 5, 5, 7, 1, 11];
     /// id-pe-ipAddrBlocks, 1.3.6.1.5.5.7.1.7 (RFC 3779 2.2.1): known only to be refused by name.

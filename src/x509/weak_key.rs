@@ -2,9 +2,9 @@
 //! them. Asked of every subject key that comes from outside, never of stored ones.
 
 mod factors;
-mod number;
 
-use self::number::remainder;
+use num_bigint::BigUint;
+
 use super::algorithm::KeyKind;
 use super::public_key::PublicKey;
 use super::reader::{Read, Reader};
@@ -36,7 +36,7 @@ fn rsa_rule(modulus: &[u8], exponent: &[u8]) -> Option<&'static str> {
     if (exponent.len(), exponent) > (MAX_EXPONENT.len(), &MAX_EXPONENT) {
         return Some("the RSA public exponent is above 2^31 - 1, which not every reader takes");
     }
-    let modulus = number::number(modulus);
+    let modulus = BigUint::from_bytes_be(modulus);
     if has_guessable_primes(&modulus) {
         return Some("the RSA key's primes can be worked out from its modulus (CVE-2017-15361)");
     }
@@ -97,7 +97,7 @@ const GENERATOR: u64 = 65537;
 /// Attack", 2017, 2.2): primes `k·M + (65537^a mod M)` with `M` a product of the first primes leave a modulus
 /// that is a power of 65537 modulo `M`. It is when it is one modulo each prime, and the exponents fit
 /// together. Other moduli have it once in 2^150 or less, and most fail at the first prime.
-fn has_guessable_primes(modulus: &[u32]) -> bool {
+fn has_guessable_primes(modulus: &BigUint) -> bool {
     let mut exponents: Vec<(u64, u64)> = Vec::new();
     for prime in PRIMES {
         let Some(exponent) = logarithm(remainder(modulus, prime), prime) else { return false };
@@ -105,6 +105,11 @@ fn has_guessable_primes(modulus: &[u32]) -> bool {
     }
     let fit = |(a, of_a): (u64, u64), (b, of_b): (u64, u64)| a.abs_diff(b) % gcd(of_a, of_b) == 0;
     exponents.iter().enumerate().all(|(at, &one)| exponents[..at].iter().all(|&other| fit(one, other)))
+}
+
+/// A large number modulo a small one.
+fn remainder(number: &BigUint, small: u64) -> u64 {
+    (number % small).try_into().expect("below the divisor")
 }
 
 /// The exponent of 65537 that gives `value` modulo `prime`, and the order of 65537.
@@ -159,7 +164,7 @@ mod tests {
         let power = 65537_u128.pow(5).to_be_bytes();
         let error = refuse("csr", &PublicKey::parse(&rsa_spki(&power[5..], &[1, 0, 1])).unwrap()).unwrap_err();
         assert!(error.text().starts_with("csr: ") && error.text().contains("CVE-2017-15361"), "{error}");
-        assert!(!has_guessable_primes(&number::number(&(65537_u128.pow(5) + 2).to_be_bytes())));
+        assert!(!has_guessable_primes(&(65537_u128.pow(5) + 2).into()));
         let openssl = OpenSsl::new();
         for (arguments, _) in crate::x509::testing::KEYS {
             let key = openssl.key("key.pem", arguments);
@@ -201,12 +206,12 @@ mod tests {
     fn powers_whose_exponents_do_not_fit_together_are_no_fingerprint() {
         // 2 modulo 3, an odd power; 1 modulo every other prime, an even one where the order is even.
         #[rustfmt::skip]
-        let number = number::number(&[
+        let number = BigUint::from_bytes_be(&[
             0x03, 0x0c, 0x43, 0xe2, 0x3a, 0x33, 0x4a, 0x8a, 0xd6, 0xc6, 0x7f, 0xe4, 0x41, 0xc3, 0x18, 0x4a, 0x59, 0x61, 0x48, 0xac, 0x19, 0xd9, 0x8e, 0xa0, 0x4f, 0x47, 0xc9, 0x43
         ]);
         assert_eq!(remainder(&number, 3), 2);
         assert!(PRIMES.iter().filter(|prime| **prime != 3).all(|prime| remainder(&number, *prime) == 1));
         assert!(!has_guessable_primes(&number));
-        assert!(has_guessable_primes(&[1]));
+        assert!(has_guessable_primes(&1_u8.into()));
     }
 }

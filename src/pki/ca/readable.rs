@@ -3,7 +3,6 @@
 
 use crate::error::{Error, Result};
 use crate::x509::certificate::Certificate;
-use crate::x509::reader::{DerError, Read};
 use crate::x509::{oid, profile};
 
 /// Rules of the profile that Go, OpenSSL and `cryptography` do not hold an authority to.
@@ -47,8 +46,6 @@ pub(super) fn check<'a>(
 ) -> Result<Vec<String>> {
     check_own_signature(certificate, others)?;
     certificate.check_unique_ids().map_err(|e| e.of("certificate: unique identifier"))?;
-    rule(certificate.extension(oid::PROXY_CERT_INFO).is_none(), "an authority is no proxy (RFC 3820 3.7)")
-        .map_err(|e| e.of("certificate: proxyCertInfo"))?;
     let mut unusual = Vec::new();
     for extension in certificate.extensions() {
         let Some(known) = profile::of_certificate(&extension.oid) else { continue };
@@ -61,10 +58,6 @@ pub(super) fn check<'a>(
         unusual.push("certificate: subject: an attribute's value is empty (RFC 5280 A.1)".to_owned());
     }
     Ok(unusual)
-}
-
-fn rule(holds: bool, text: &'static str) -> Read<()> {
-    if holds { Ok(()) } else { Err(DerError(text)) }
 }
 
 fn is_unusual(oid: &[u8], text: &str) -> bool {

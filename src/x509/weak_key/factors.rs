@@ -1,7 +1,9 @@
 //! RSA moduli that anybody can factor: a small factor, a power of one prime, two primes next to each other.
 //! A few microseconds for 2048 bits, where a test for primes would take as long as a signature.
 
-use super::number::{self, Number, remainder};
+use num_bigint::BigUint;
+
+use super::remainder;
 
 /// What everybody's trial division finds: the odd primes below 752.
 const SMALL_PRIMES: [u64; 132] = {
@@ -22,52 +24,17 @@ const SMALL_PRIMES: [u64; 132] = {
     primes
 };
 
-/// A product of neighbours among [`SMALL_PRIMES`], and where they are.
-#[derive(Clone, Copy)]
-struct Product {
-    value: u64,
-    /// Its inverse modulo 2^64.
-    inverse: u64,
-    first: usize,
-    end: usize,
-}
-
-const PRODUCTS: [Product; 18] = {
-    let (mut products, mut count, mut first) = ([Product { value: 1, inverse: 1, first: 0, end: 0 }; 18], 0, 0);
-    while first < SMALL_PRIMES.len() {
-        let (mut value, mut end) = (1_u64, first);
-        while end < SMALL_PRIMES.len()
-            && let Some(product) = value.checked_mul(SMALL_PRIMES[end])
-        {
-            (value, end) = (product, end + 1);
-        }
-        products[count] = Product { value, inverse: inverse(value), first, end };
-        (first, count) = (end, count + 1);
-    }
-    assert!(count == 18);
-    products
-};
-
-/// The inverse of an odd number modulo 2^64: each step of Newton's doubles the bits that are right, three at first.
-const fn inverse(odd: u64) -> u64 {
-    let (mut inverse, mut step) = (odd, 0);
-    while step < 5 {
-        inverse = inverse.wrapping_mul(2_u64.wrapping_sub(odd.wrapping_mul(inverse)));
-        step += 1;
-    }
-    inverse
-}
-
 /// The rule that an odd modulus breaks.
-pub(super) fn rule(modulus: &[u32]) -> Option<&'static str> {
+pub(super) fn rule(modulus: &BigUint) -> Option<&'static str> {
     if has_small_factor(modulus) {
         return Some(
             "the RSA modulus has a factor below 752 (CA/Browser Forum baseline requirements 6.1.6, \
              NIST SP 800-89 5.3.3)",
         );
     }
-    let (root, rest) = number::root(modulus);
-    if number::is_zero(&rest) || [3, 5, 7].iter().any(|exponent| is_power(modulus, *exponent)) {
+    let root = modulus.sqrt();
+    let rest = modulus - &root * &root;
+    if rest == BigUint::ZERO || [3, 5, 7].iter().any(|exponent| is_power(modulus, *exponent)) {
         return Some("the RSA modulus is the power of a number (CA/Browser Forum baseline requirements 6.1.6)");
     }
     has_close_factors(&root, &rest).then_some(
@@ -76,27 +43,27 @@ pub(super) fn rule(modulus: &[u32]) -> Option<&'static str> {
     )
 }
 
-/// Divides by all products at once, from the lowest limb up: what is left of each is the number times a power of
-/// 2^-64, which has the same odd factors (Montgomery's reduction).
-fn has_small_factor(modulus: &[u32]) -> bool {
-    let mut left = [0_u64; PRODUCTS.len()];
-    for pair in modulus.chunks(2) {
-        let limb = u64::from(pair[0]) | u64::from(pair.get(1).copied().unwrap_or(0)) << 32;
-        for (left, product) in left.iter_mut().zip(&PRODUCTS) {
-            let (difference, borrow) = limb.overflowing_sub(*left);
-            let quotient = difference.wrapping_mul(product.inverse);
-            *left = (u128::from(quotient) * u128::from(product.value) >> 64) as u64 + u64::from(borrow);
+/// Divides by as many primes at once as a division takes.
+fn has_small_factor(modulus: &BigUint) -> bool {
+    let mut primes = &SMALL_PRIMES[..];
+    while !primes.is_empty() {
+        let (mut product, mut count) = (1_u64, 0);
+        while let Some(more) = primes.get(count).and_then(|prime| product.checked_mul(*prime)) {
+            (product, count) = (more, count + 1);
         }
+        let (these, others) = primes.split_at(count);
+        let left = remainder(modulus, product);
+        if these.iter().any(|prime| left.is_multiple_of(*prime)) {
+            return true;
+        }
+        primes = others;
     }
-    let divides = |(left, product): (&u64, &Product)| {
-        SMALL_PRIMES[product.first..product.end].iter().any(|prime| left % prime == 0)
-    };
-    left.iter().zip(&PRODUCTS).any(divides)
+    false
 }
 
 /// Whether a number is the power with this exponent: then it is one modulo every prime. Modulo those of
 /// [`SMALL_PRIMES`] that tell, one more than a multiple of the exponent, others are one once in 2^50 or less.
-fn is_power(number: &[u32], exponent: u64) -> bool {
+fn is_power(number: &BigUint, exponent: u64) -> bool {
     let mut tell = SMALL_PRIMES.iter().filter(|prime| *prime % exponent == 1);
     tell.all(|&prime| power(remainder(number, prime), (prime - 1) / exponent, prime) == 1)
 }
@@ -106,20 +73,18 @@ fn power(base: u64, exponent: u64, modulus: u64) -> u64 {
 }
 
 /// A hundred rounds of Fermat's method on `root² + rest`: whether what a larger square is above it is a square.
-fn has_close_factors(root: &[u32], rest: &[u32]) -> bool {
+fn has_close_factors(root: &BigUint, rest: &BigUint) -> bool {
     let (root_left, rest_left) = (remainder(root, SIEVE), remainder(rest, SIEVE));
     (1..=100).any(|round| {
         let left = (round * round + 2 * round * root_left + SIEVE - rest_left) % SIEVE;
-        may_be_square(left) && number::is_square(&above(root, rest, round))
+        // What `(root + round)²` is above `root² + rest`, which is at most `2 · root` above `root²`.
+        may_be_square(left) && is_square(&(root * (2 * round) + round * round - rest))
     })
 }
 
-/// What `(root + round)²` is above `root² + rest`.
-fn above(root: &[u32], rest: &[u32], round: u64) -> Number {
-    let mut above = number::times(root, 2 * round, round * round);
-    let len = above.len().min(rest.len());
-    number::take(&mut above, 1, &rest[..len]);
-    above
+fn is_square(number: &BigUint) -> bool {
+    let root = number.sqrt();
+    &root * &root == *number
 }
 
 /// What squares are told by: modulo each of these, half of the numbers or more are none.
@@ -142,7 +107,7 @@ const SQUARES: [u128; SIEVES.len()] = {
 
 /// Whether a number may be a square, by what it leaves modulo [`SIEVE`]. One of four hundred others may.
 fn may_be_square(left: u64) -> bool {
-    SIEVES.iter().zip(SQUARES).all(|(sieve, squares)| squares >> (left % sieve) & 1 == 1)
+    SIEVES.iter().zip(SQUARES).all(|(sieve, squares)| (squares >> (left % sieve)) & 1 == 1)
 }
 
 #[cfg(test)]

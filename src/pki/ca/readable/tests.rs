@@ -50,6 +50,20 @@ fn what_a_reader_refuses_is_refused_by_the_name_of_the_extension() {
 }
 
 #[test]
+fn rules_that_are_not_held_are_those_of_the_profile() {
+    let sources = [
+        include_str!("../../../x509/profile.rs"),
+        include_str!("../../../x509/profile/general_name.rs"),
+        include_str!("../../../x509/profile/points.rs"),
+        include_str!("../../../x509/profile/policies.rs"),
+        include_str!("../../../x509/profile/text.rs"),
+    ];
+    for rule in UNUSUAL {
+        assert!(sources.iter().any(|source| source.contains(rule)), "{rule}");
+    }
+}
+
+#[test]
 fn what_every_reader_takes_is_told_and_not_refused() {
     let key = root("ec", 256).0;
     let place = |uri: &[u8]| {
