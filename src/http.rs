@@ -18,6 +18,7 @@ pub mod rate;
 pub mod reach;
 pub mod request_id;
 pub mod secrets;
+pub mod sender;
 pub mod settings;
 pub mod state;
 

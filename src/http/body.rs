@@ -1,14 +1,15 @@
 //! The bodies of requests: how much is kept of one, and of all of them at once.
 //!
 //! What is kept counts against a budget of the whole process until its request is answered; a request
-//! whose body finds no room there is answered 503. A small body counts nothing, so that a few who send large ones
-//! leave room for others: there are only so many connections and requests. What is refused
+//! whose body finds no room there is answered 503. A sender of several bodies has no more of it than is left to
+//! others, and is answered 429 beyond that; so one leaves half of it, and nine leave a tenth. A small body counts nothing: there are only so many
+//! connections and requests. What is refused
 //! anyway is read without being kept, so that its sender sees the answer: a connection that is closed on a
 //! sender in full flow resets. That too has an end, in octets and in time. A sender that waits to be told to go on
 //! is not told to send what nobody keeps.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use actix_web::error::PayloadError;
@@ -17,6 +18,7 @@ use actix_web::web::Payload;
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 
+use super::sender::Sender;
 use super::settings::Settings;
 use crate::error::{Error, Kind, Result};
 
@@ -29,33 +31,76 @@ const FREE: usize = 16 << 10;
 
 /// The budget of a process for bodies.
 pub struct Bodies {
-    left: Arc<AtomicUsize>,
+    budget: Arc<Mutex<Budget>>,
+}
+
+/// Bytes that are left, and those that each sender has.
+struct Budget {
+    left: usize,
+    taken: HashMap<Sender, usize>,
 }
 
 impl Bodies {
     /// Room for `most` bytes.
     pub fn new(most: usize) -> Self {
-        Self { left: Arc::new(AtomicUsize::new(most)) }
+        Self { budget: Arc::new(Mutex::new(Budget { left: most, taken: HashMap::new() })) }
     }
+}
+
+impl Budget {
+    /// Takes `more` bytes for a body that has `own`.
+    fn take(&mut self, sender: &Sender, own: usize, more: usize) -> Result<()> {
+        let before = self.taken.get(sender).copied().unwrap_or_default();
+        let left =
+            self.left.checked_sub(more).ok_or_else(|| Error::new(Kind::Busy, "too many request bodies at once"))?;
+        if before > own && before + more > left {
+            return Err(Error::new(Kind::Quota, "too many large request bodies of one sender at once"));
+        }
+        self.left = left;
+        self.taken.insert(sender.clone(), before + more);
+        Ok(())
+    }
+
+    fn give_back(&mut self, sender: &Sender, bytes: usize) {
+        self.left += bytes;
+        if let Some(taken) = self.taken.get_mut(sender) {
+            *taken -= bytes;
+            if *taken == 0 {
+                self.taken.remove(sender);
+            }
+        }
+    }
+}
+
+fn lock(budget: &Mutex<Budget>) -> MutexGuard<'_, Budget> {
+    budget.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a body takes its room of, and who sends it.
+#[derive(Clone, Copy)]
+pub struct Share<'a> {
+    /// The budget.
+    pub bodies: &'a Bodies,
+    /// Tells the sender, when there is a large body.
+    pub sender: &'a dyn Fn() -> Sender,
 }
 
 /// The part of the budget that one body has taken. It is given back when this is dropped.
 #[derive(Default)]
 pub struct Room {
-    of: Option<Arc<AtomicUsize>>,
+    of: Option<(Arc<Mutex<Budget>>, Sender)>,
     bytes: usize,
 }
 
 impl Room {
     /// Takes as much as it lacks of `bytes`.
-    fn cover(&mut self, bodies: &Bodies, bytes: usize) -> Result<()> {
+    fn cover(&mut self, share: Share<'_>, bytes: usize) -> Result<()> {
         let lacking = bytes.saturating_sub(self.bytes);
         if lacking == 0 {
             return Ok(());
         }
-        let taken = bodies.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(lacking));
-        taken.map_err(|_| Error::new(Kind::Busy, "too many request bodies at once"))?;
-        self.of.get_or_insert_with(|| Arc::clone(&bodies.left));
+        let (budget, sender) = self.of.get_or_insert_with(|| (Arc::clone(&share.bodies.budget), (share.sender)()));
+        lock(budget).take(sender, self.bytes, lacking)?;
         self.bytes = bytes;
         Ok(())
     }
@@ -63,8 +108,8 @@ impl Room {
 
 impl Drop for Room {
     fn drop(&mut self) {
-        if let Some(left) = &self.of {
-            left.fetch_add(self.bytes, Ordering::Relaxed);
+        if let Some((budget, sender)) = &self.of {
+            lock(budget).give_back(sender, self.bytes);
         }
     }
 }
@@ -84,13 +129,13 @@ impl AsRef<[u8]> for Held {
 /// Reads a body of at most `limit` octets. Its room is to be kept as long as what is made of it.
 ///
 /// # Errors
-/// `TooLarge` above the limit, `Busy` when there is no room, `Malformed` when it ends early or takes too
-/// long.
+/// `TooLarge` above the limit, `Busy` when there is no room, `Quota` when the sender has a full share of it,
+/// `Malformed` when it ends early or takes too long.
 pub async fn kept(
     headers: &HeaderMap,
     mut payload: Payload,
     limit: usize,
-    bodies: &Bodies,
+    share: Share<'_>,
     settings: &Settings,
 ) -> Result<(Bytes, Room)> {
     let read = async {
@@ -100,12 +145,12 @@ pub async fn kept(
         if declared(headers).is_some_and(|length| length > limit as u64) {
             return Err(discarded(payload, too_large()).await);
         }
-        match collected(headers, &mut payload, limit, bodies).await {
+        match collected(headers, &mut payload, limit, share).await {
             Ok((body, _)) if body.len() > limit => {
                 drop(body);
                 Err(discarded(payload, too_large()).await)
             }
-            Err(error) if error.kind() == Kind::Busy => Err(discarded(payload, error).await),
+            Err(error) if is_for_room(&error) => Err(discarded(payload, error).await),
             other => other,
         }
     };
@@ -116,23 +161,23 @@ pub async fn kept(
 /// bytes hold their room themselves.
 ///
 /// # Errors
-/// `Busy` when there is no room, `Malformed` when it ends early or takes too long.
+/// `Busy` and `Quota` when there is no room, `Malformed` when it ends early or takes too long.
 pub async fn raw(
     headers: &HeaderMap,
     mut payload: Payload,
     limit: usize,
-    bodies: &Bodies,
+    share: Share<'_>,
     settings: &Settings,
 ) -> Result<Bytes> {
     let read = async {
-        match collected(headers, &mut payload, limit, bodies).await {
+        match collected(headers, &mut payload, limit, share).await {
             Ok((bytes, room)) => {
                 if bytes.len() > limit {
                     skipped(payload, DISCARD).await?;
                 }
                 Ok(if room.of.is_some() { Bytes::from_owner(Held { bytes, _room: room }) } else { bytes })
             }
-            Err(error) if error.kind() == Kind::Busy => Err(discarded(payload, error).await),
+            Err(error) if is_for_room(&error) => Err(discarded(payload, error).await),
             Err(error) => Err(error),
         }
     };
@@ -161,6 +206,11 @@ pub async fn passed_over(
         Err(error) if !large => Err(error),
         _ => Err(too_large()),
     }
+}
+
+/// Whether a body was refused because there is no room for it.
+fn is_for_room(error: &Error) -> bool {
+    matches!(error.kind(), Kind::Busy | Kind::Quota)
 }
 
 async fn in_time<T>(time: Duration, read: impl Future<Output = Result<T>>) -> Result<T> {
@@ -193,7 +243,12 @@ async fn next(payload: &mut Payload) -> Result<Option<Bytes>> {
 
 /// A body, or the first `limit + 1` octets of a longer one. Room is taken before memory is, and both grow
 /// with what has arrived: a length that is only declared is no reason to hold anything.
-async fn collected(headers: &HeaderMap, payload: &mut Payload, limit: usize, bodies: &Bodies) -> Result<(Bytes, Room)> {
+async fn collected(
+    headers: &HeaderMap,
+    payload: &mut Payload,
+    limit: usize,
+    share: Share<'_>,
+) -> Result<(Bytes, Room)> {
     let mut room = Room::default();
     // Nearly every body is one chunk, which is passed on without a copy.
     let Some(first) = next(payload).await? else { return Ok((Bytes::new(), room)) };
@@ -201,7 +256,7 @@ async fn collected(headers: &HeaderMap, payload: &mut Payload, limit: usize, bod
         return Ok((first.slice(..=limit), room));
     }
     if first.len() > FREE {
-        room.cover(bodies, first.len())?;
+        room.cover(share, first.len())?;
     }
     let Some(mut chunk) = next(payload).await? else { return Ok((first, room)) };
     let most = declared(headers).and_then(|length| usize::try_from(length).ok()).unwrap_or(limit + 1);
@@ -211,7 +266,7 @@ async fn collected(headers: &HeaderMap, payload: &mut Payload, limit: usize, bod
         let wanted = body.len() + taken;
         if wanted > room.bytes.max(FREE) {
             let grown = wanted.max((2 * body.len()).min(most).min(limit + 1));
-            room.cover(bodies, grown)?;
+            room.cover(share, grown)?;
             body.reserve(grown - body.len());
         }
         body.extend_from_slice(&chunk[..taken]);
@@ -250,6 +305,11 @@ mod tests {
     use actix_web::FromRequest as _;
     use actix_web::test::TestRequest;
 
+    /// The share of one sender.
+    fn one(bodies: &Bodies) -> Share<'_> {
+        Share { bodies, sender: &|| Sender::User(1) }
+    }
+
     async fn payload(body: Vec<u8>) -> Payload {
         let (request, mut inner) = TestRequest::default().set_payload(body).to_http_parts();
         Payload::from_request(&request, &mut inner).await.unwrap()
@@ -258,23 +318,45 @@ mod tests {
     #[actix_web::test]
     async fn room_is_taken_for_what_is_kept_and_given_back() {
         let bodies = Bodies::new(100_000);
-        let left = || bodies.left.load(Ordering::Relaxed);
+        let left = || lock(&bodies.budget).left;
         let settings = Settings::default();
         let none = HeaderMap::new();
-        let small = kept(&none, payload(vec![1; FREE]).await, 1 << 20, &bodies, &settings).await.unwrap();
+        let small = kept(&none, payload(vec![1; FREE]).await, 1 << 20, one(&bodies), &settings).await.unwrap();
         assert_eq!((small.0.len(), left()), (FREE, 100_000));
-        let large = raw(&none, payload(vec![2; 60_000]).await, 1 << 20, &bodies, &settings).await.unwrap();
+        let large = raw(&none, payload(vec![2; 60_000]).await, 1 << 20, one(&bodies), &settings).await.unwrap();
         assert_eq!((large.len(), left()), (60_000, 40_000));
-        let busy = kept(&none, payload(vec![3; 40_001]).await, 1 << 20, &bodies, &settings).await;
+        let busy = kept(&none, payload(vec![3; 40_001]).await, 1 << 20, one(&bodies), &settings).await;
         assert_eq!((busy.err().unwrap().kind(), left()), (Kind::Busy, 40_000));
         let part = large.slice(..1);
         drop(large);
         assert_eq!(left(), 40_000);
         drop(part);
-        let (body, room) = kept(&none, payload(vec![4; 40_001]).await, 1 << 20, &bodies, &settings).await.unwrap();
+        let (body, room) = kept(&none, payload(vec![4; 40_001]).await, 1 << 20, one(&bodies), &settings).await.unwrap();
         assert_eq!((body.len(), left()), (40_001, 59_999));
         drop((body, room));
         assert_eq!(left(), 100_000);
+    }
+
+    #[actix_web::test]
+    async fn a_sender_of_several_bodies_has_no_more_than_is_left() {
+        let (bodies, settings, none) = (Bodies::new(200_000), Settings::default(), HeaderMap::new());
+        let other = Share { bodies: &bodies, sender: &|| Sender::User(2) };
+        let keep = |share, octets| {
+            let (none, settings) = (&none, &settings);
+            async move { kept(none, payload(vec![6; octets]).await, 1 << 20, share, settings).await }
+        };
+        let text = |refused: Result<(Bytes, Room)>| refused.err().unwrap().text().to_owned();
+        let single = keep(one(&bodies), 150_000).await.unwrap();
+        assert_eq!(text(keep(one(&bodies), 20_000).await), "too many large request bodies of one sender at once");
+        assert_eq!(text(keep(other, 60_000).await), "too many request bodies at once");
+        drop(single);
+        let some = [keep(one(&bodies), 60_000).await.unwrap(), keep(one(&bodies), 40_000).await.unwrap()];
+        assert!(keep(one(&bodies), 20_000).await.is_err());
+        let others = [keep(other, 30_000).await.unwrap(), keep(other, 20_000).await.unwrap()];
+        assert!(keep(other, 20_000).await.is_err(), "each");
+        drop((some, others));
+        let budget = lock(&bodies.budget);
+        assert_eq!((budget.left, budget.taken.len()), (200_000, 0));
     }
 
     #[actix_web::test]
@@ -286,9 +368,9 @@ mod tests {
             let mut inner = actix_web::dev::Payload::from(pieces.boxed_local());
             async move { Payload::from_request(&TestRequest::default().to_http_request(), &mut inner).await.unwrap() }
         };
-        let small = kept(&none, pieces(FREE).await, 1 << 20, &bodies, &settings).await.unwrap();
+        let small = kept(&none, pieces(FREE).await, 1 << 20, one(&bodies), &settings).await.unwrap();
         assert_eq!(small.0.len(), FREE);
-        let larger = kept(&none, pieces(FREE + 1024).await, 1 << 20, &bodies, &settings).await;
+        let larger = kept(&none, pieces(FREE + 1024).await, 1 << 20, one(&bodies), &settings).await;
         assert_eq!(larger.err().unwrap().kind(), Kind::Busy);
     }
 
@@ -296,9 +378,9 @@ mod tests {
     async fn what_is_longer_than_its_limit_is_refused_or_cut() {
         let (bodies, settings, none) = (Bodies::new(1 << 20), Settings::default(), HeaderMap::new());
         let long = || payload(vec![0; 101]);
-        assert_eq!(kept(&none, long().await, 100, &bodies, &settings).await.err().unwrap().kind(), Kind::TooLarge);
-        assert_eq!(kept(&none, long().await, 101, &bodies, &settings).await.unwrap().0.len(), 101);
-        assert_eq!(raw(&none, long().await, 50, &bodies, &settings).await.unwrap().len(), 51);
+        assert_eq!(kept(&none, long().await, 100, one(&bodies), &settings).await.err().unwrap().kind(), Kind::TooLarge);
+        assert_eq!(kept(&none, long().await, 101, one(&bodies), &settings).await.unwrap().0.len(), 101);
+        assert_eq!(raw(&none, long().await, 50, one(&bodies), &settings).await.unwrap().len(), 51);
         for welcome in [true, false] {
             let over = passed_over(&none, long().await, 100, &settings, welcome).await;
             assert_eq!(over.unwrap_err().kind(), Kind::TooLarge);

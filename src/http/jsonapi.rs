@@ -39,11 +39,12 @@ use futures_util::FutureExt as _;
 
 use super::access::Line;
 use super::address::caller_address;
-use super::body::{is_too_long_to_begin, passed_over, raw};
+use super::body::{Share, is_too_long_to_begin, passed_over, raw};
 use super::encoding::{self, ENCODED, is_encoded};
 use super::pause;
 use super::rate::Left;
 use super::request_id::RequestId;
+use super::sender::Sender;
 use super::state::State;
 use crate::error::{Error, Kind};
 use crate::projects::caller::Caller;
@@ -143,7 +144,7 @@ async fn steps(
     let caller = caller?;
     state.projects.note_use(&caller);
     let headers = request.headers();
-    let body = if reads { Bytes::new() } else { body(state, found.route, headers, payload).await? };
+    let body = if reads { Bytes::new() } else { body(state, found.route, headers, payload, &caller).await? };
     trail.sent(&body);
     let document = Document::parse(&body);
     drop(body);
@@ -253,7 +254,13 @@ async fn identified(tx: &mut Tx<'_>, token: &Secret) -> Outcome<Caller> {
 }
 
 /// The body, when the route takes one and its media type is right.
-async fn body(state: &State, route: &Route, headers: &HeaderMap, payload: Payload) -> Result<Bytes, Refusal> {
+async fn body(
+    state: &State,
+    route: &Route,
+    headers: &HeaderMap,
+    payload: Payload,
+    caller: &Caller,
+) -> Result<Bytes, Refusal> {
     let takes = matches!(*route.method, Method::POST | Method::PATCH);
     if takes {
         media_type(headers)?;
@@ -267,7 +274,8 @@ async fn body(state: &State, route: &Route, headers: &HeaderMap, payload: Payloa
         passed_over(headers, payload, limit, &state.settings, true).await?;
         return Err(Refusal::new(Kind::UnsupportedMedia, ENCODED));
     }
-    let body = raw(headers, payload, limit, &state.bodies, &state.settings).await?;
+    let share = Share { bodies: &state.bodies, sender: &|| Sender::of_subject(Some(caller), None) };
+    let body = raw(headers, payload, limit, share, &state.settings).await?;
     if body.len() > limit {
         return Err(too_large());
     }

@@ -6,8 +6,9 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use super::sender::Sender;
 use crate::error::Kind;
-use crate::projects::caller::{Caller, Subject};
+use crate::projects::caller::Caller;
 use crate::projects::refusal::Refusal;
 
 /// Buckets are looked through for full ones, which mean nothing, when there are this many.
@@ -16,15 +17,7 @@ const MANY: usize = 10_000;
 /// The buckets. A full one holds as many requests as a second allows.
 pub struct Limits {
     per_second: u32,
-    buckets: Mutex<HashMap<Key, Bucket>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Key {
-    User(i64),
-    Team(i64),
-    Organization(i64),
-    Address(Option<IpAddr>),
+    buckets: Mutex<HashMap<Sender, Bucket>>,
 }
 
 struct Bucket {
@@ -54,10 +47,10 @@ impl Limits {
     /// # Errors
     /// `Quota` when it is empty.
     pub fn take(&self, caller: Option<&Caller>, address: Option<IpAddr>) -> Result<Option<Left>, (Refusal, Left)> {
-        self.take_at(key(caller, address), Instant::now())
+        self.take_at(Sender::of_subject(caller, address), Instant::now())
     }
 
-    fn take_at(&self, key: Key, now: Instant) -> Result<Option<Left>, (Refusal, Left)> {
+    fn take_at(&self, sender: Sender, now: Instant) -> Result<Option<Left>, (Refusal, Left)> {
         if self.per_second == 0 {
             return Ok(None);
         }
@@ -68,7 +61,7 @@ impl Limits {
         if buckets.len() >= MANY {
             buckets.retain(|_, bucket| refilled(bucket) < limit);
         }
-        let bucket = buckets.entry(key).or_insert(Bucket { left: limit, at: now });
+        let bucket = buckets.entry(sender).or_insert(Bucket { left: limit, at: now });
         bucket.left = refilled(bucket);
         bucket.at = now;
         let granted = bucket.left >= 1.0;
@@ -87,15 +80,6 @@ impl Limits {
     }
 }
 
-fn key(caller: Option<&Caller>, address: Option<IpAddr>) -> Key {
-    match caller.map(|caller| &caller.subject) {
-        Some(Subject::User { id, .. }) => Key::User(*id),
-        Some(Subject::Team { id, .. }) => Key::Team(*id),
-        Some(Subject::Organization { id, .. }) => Key::Organization(*id),
-        None => Key::Address(address),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,14 +89,14 @@ mod tests {
     fn a_bucket_empties_and_fills_again_beside_others() {
         let limits = Limits::new(4);
         let now = Instant::now();
-        let take = |key, after_ms| limits.take_at(key, now + Duration::from_millis(after_ms));
+        let take = |sender, after_ms| limits.take_at(sender, now + Duration::from_millis(after_ms));
         for remaining in [3, 2, 1, 0] {
-            assert_eq!(take(Key::User(1), 0).ok().flatten().map(|left| left.remaining), Some(remaining));
+            assert_eq!(take(Sender::User(1), 0).ok().flatten().map(|left| left.remaining), Some(remaining));
         }
-        let (refusal, left) = take(Key::User(1), 0).err().unwrap();
+        let (refusal, left) = take(Sender::User(1), 0).err().unwrap();
         assert_eq!((refusal.kind, left.remaining), (Kind::Quota, 0));
         assert!((left.reset - 0.25).abs() < 1e-9);
-        assert!(take(Key::Team(1), 0).is_ok() && take(Key::User(1), 300).is_ok());
-        assert!(Limits::new(0).take_at(Key::User(1), now).is_ok_and(|left| left.is_none()));
+        assert!(take(Sender::Team(1), 0).is_ok() && take(Sender::User(1), 300).is_ok());
+        assert!(Limits::new(0).take_at(Sender::User(1), now).is_ok_and(|left| left.is_none()));
     }
 }

@@ -51,6 +51,7 @@ use super::address::caller_address;
 use super::encoding;
 use super::pause;
 use super::request_id::RequestId;
+use super::sender::Sender;
 use super::settings::Settings;
 use super::state::{Shared, State};
 use crate::audit::Record;
@@ -267,7 +268,8 @@ async fn steps(state: &State, request: &HttpRequest, payload: Payload, trail: &m
         seen.token = caller.map_or_else(|| target.token(headers, settings.compat), |(_, token)| Some(token.clone()));
     }
     let welcome = known.as_ref().is_ok_and(|known| known.may);
-    let read = target.read(&asked, headers, payload, state, welcome).await;
+    let sender = || Sender::of_token(caller.map(|(caller, _)| &**caller), address);
+    let read = target.read(&asked, headers, payload, state, (welcome, &sender)).await;
     if read.is_err() {
         let standing = gate.as_ref().and_then(|gate| gate.without_a_body(state, &target, &asked));
         trail.counted(standing, &asked)?;

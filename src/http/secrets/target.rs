@@ -18,8 +18,9 @@ use crate::auth::mounts::{Mount, MountKind, MountTable};
 use crate::auth::policy::{Decision, Parameters, Place, Spelt};
 use crate::error::{Error, Kind, Result};
 use crate::fields::{Fields, MAX_TEXT};
-use crate::http::body::{self, Room};
+use crate::http::body::{self, Room, Share};
 use crate::http::encoding;
+use crate::http::sender::Sender;
 use crate::http::settings::Settings;
 use crate::http::state::State;
 use crate::telemetry::RouteMeter;
@@ -180,9 +181,9 @@ impl Target {
         headers: &HeaderMap,
         payload: Payload,
         state: &State,
-        welcome: bool,
+        (welcome, sender): (bool, &dyn Fn() -> Sender),
     ) -> Result<Sent> {
-        let (settings, bodies) = (&state.settings, &state.bodies);
+        let (settings, share) = (&state.settings, Share { bodies: &state.bodies, sender });
         let route = match &self.found {
             Found::Route(_, route, _) => Some(*route),
             Found::OtherOperation(_) | Found::Nothing => None,
@@ -196,7 +197,7 @@ impl Target {
         if raw && welcome {
             let body = match &asked.tail {
                 Some(tail) => tail.slice(..tail.len().min(limit + 1)),
-                None => body::raw(headers, payload, limit, bodies, settings).await?,
+                None => body::raw(headers, payload, limit, share, settings).await?,
             };
             return Ok(Sent { body, media_type: request::media_type(headers), ..Sent::default() });
         }
@@ -207,7 +208,7 @@ impl Target {
             let query = asked.query.iter().filter(|_| !writes).cloned();
             return Ok(Sent { fields: Fields::from_pairs(query), ..Sent::default() });
         }
-        let kept = body::kept(headers, payload, limit, bodies, settings).await;
+        let kept = body::kept(headers, payload, limit, share, settings).await;
         let (body, room) = kept.map_err(|error| match route.and_then(|route| route.long_member) {
             Some(member) if error.kind() == Kind::TooLarge => Error::invalid(format!("{member}: too long")),
             _ => error,

@@ -132,10 +132,14 @@ async fn bytes_in_flight_have_a_budget() {
         strangers.push(Pending::begin(&app, ASK, "", asks(250_000)).await);
     }
     tokio::time::sleep(Duration::from_millis(200)).await;
-    let refused = send(ask().body(asks(100_000))).await;
+    let own = send(ask().body(asks(40_000))).await;
+    assert_eq!((own.status, own.error()), (429, "too many large request bodies of one sender at once"));
+    let other = app.with_policies(&["default"]).await;
+    let others = |octets| send(other.request("POST", "sys/capabilities-self").body(asks(octets)));
+    let refused = others(100_000).await;
     assert_eq!((refused.status, refused.header("retry-after")), (503, "1"), "{}", refused.text);
     assert_eq!(refused.error(), "too many request bodies at once");
-    assert_eq!(send(ask().body(asks(40_000))).await.status, 200, "there is room for it");
+    assert_eq!(others(40_000).await.status, 200, "there is room for it");
     assert_eq!(send(ask().body(asks(100))).await.status, 200, "it needs no room");
     let answer = held.end().await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{}", &answer[..200]);
