@@ -72,6 +72,11 @@ async fn repeated<T>(attempt: impl AsyncFn() -> Result<T>) -> Result<T> {
     attempt().await
 }
 
+/// Does what takes long beside the workers, and what does not at once.
+async fn beside<T: Send + 'static>(is_long: bool, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    if is_long { tokio::task::spawn_blocking(work).await.map_err(Error::internal) } else { Ok(work()) }
+}
+
 /// Who is calling: a live token and what its policies grant.
 #[derive(Clone)]
 pub struct Caller {
@@ -225,7 +230,7 @@ impl Auth {
     /// Those of the store; `Invalid` for settings that cannot be used, naming them.
     pub async fn open_with(store: Arc<dyn AuthStore>, clock: Clock, logins: LoginSettings) -> Result<Arc<Self>> {
         policies::ensure_default(&*store, &clock).await?;
-        let policies = policies::load(&*store, 1).await?;
+        let policies = policies::load(&*store, None).await?;
         let mounts = mounts::load(&*store).await?;
         mounts::name_all(&mounts);
         let token_roles = RoleTable::load(&*store).await?;
@@ -406,20 +411,20 @@ impl Auth {
     /// Who holds a token, by what is known of it; `Forbidden` when its entity is gone or disabled.
     async fn caller_of(&self, record: Record, held: Held) -> Result<Arc<Caller>> {
         let entity = self.entity_behind(&record.entity_id).await?;
-        Ok(self.caller_with(record, held, entity))
+        self.caller_with(record, held, entity).await
     }
 
     /// Who holds a token, with this entity behind it.
-    fn caller_with(&self, record: Record, held: Held, entity: Option<EntityRef>) -> Arc<Caller> {
-        let policies = self.policies.load();
+    async fn caller_with(&self, record: Record, held: Held, entity: Option<EntityRef>) -> Result<Arc<Caller>> {
+        let policies = self.policies.load_full();
         let acl = match &entity {
-            None => policies.acl(&record.policies, None, self.clock.now()),
+            None => policies.acl(&record.policies, None, self.clock.now()).await?,
             Some(entity) => {
                 let names = identity::together(&record.policies, &entity.policies);
-                policies.acl(&names, Some(&**entity), self.clock.now())
+                policies.acl(&names, Some(entity.entity()), self.clock.now()).await?
             }
         };
-        Arc::new(Caller {
+        Ok(Arc::new(Caller {
             accessor: record.accessor,
             recorded_as: held.recorded_as.iter().map(|b| format!("{b:02x}")).collect(),
             requester: requester::recorded(&held.recorded_as, &record.entity_id, &record.display_name),
@@ -438,7 +443,7 @@ impl Auth {
             acl,
             generation: policies.generation(),
             derived: Derived::default(),
-        })
+        }))
     }
 
     /// Whether the caller may do `operation` there; without parameters, whether it may with any.

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::policy::Place;
 use super::policy::explain::{self, Explanation, Merged};
+use super::policy::{Place, Policy};
 use super::token::{Record, hash_of, is_batch};
-use super::{Auth, Caller, Held, live};
+use super::{Auth, Caller, Held, beside, live};
+use crate::clock::Time;
 use crate::error::Result;
+use crate::templates::Identity;
 
 /// A token that somebody asks about.
 #[derive(Clone)]
@@ -84,19 +86,47 @@ impl Auth {
             _ if entity.as_ref().is_some_and(|entity| entity.disabled) => TokenState::EntityDisabled,
             _ => TokenState::Live,
         };
-        Ok(Subject { caller: self.caller_with(record, held, entity), state })
+        Ok(Subject { caller: self.caller_with(record, held, entity).await?, state })
     }
 
     /// Why policies decide over a path as they do, for this caller; the path of a `list` ends in `/`. Who holds
     /// `root` is asked for no rule.
-    pub fn explain(&self, caller: &Caller, place: Place<'_>, list: bool) -> Explanation {
-        let (policies, now) = (self.policies.load(), self.clock.now());
-        explain::explain(policies.named(&caller.all_policies(), now), caller.identity(), place, list, now)
+    ///
+    /// # Errors
+    /// `Internal` when it panics.
+    pub async fn explain(&self, caller: &Arc<Caller>, place: Place<'_>, list: bool) -> Result<Explanation> {
+        let (path, spelt) = (place.path.to_owned(), place.spelt.to_vec());
+        self.looked_through(caller, move |policies, identity, now| {
+            explain::explain(policies, identity, Place { path: &path, spelt: &spelt }, list, now)
+        })
+        .await
     }
 
-    /// All rules of a caller by their paths; `None` for more than are looked at, which grant nothing.
-    pub fn rules(&self, caller: &Caller) -> Option<BTreeMap<String, Merged>> {
-        let (policies, now) = (self.policies.load(), self.clock.now());
-        explain::merged(policies.named(&caller.all_policies(), now), caller.identity(), now)
+    /// What `shape` makes of all rules of a caller by their paths; of none for more than are looked at, which grant
+    /// nothing.
+    ///
+    /// # Errors
+    /// `Internal` when it panics.
+    pub async fn rules<T: Send + 'static>(
+        &self,
+        caller: &Arc<Caller>,
+        shape: impl FnOnce(BTreeMap<String, Merged>) -> T + Send + 'static,
+    ) -> Result<T> {
+        self.looked_through(caller, |policies, identity, now| {
+            shape(explain::merged(policies, identity, now).unwrap_or_default())
+        })
+        .await
+    }
+
+    /// Looks through the policies of a caller, long ones beside the workers.
+    async fn looked_through<T: Send + 'static>(
+        &self,
+        caller: &Arc<Caller>,
+        look: impl for<'p> FnOnce(Vec<(&'p str, &'p Policy)>, Option<&dyn Identity>, Time) -> T + Send + 'static,
+    ) -> Result<T> {
+        let (policies, now, caller) = (self.policies.load_full(), self.clock.now(), Arc::clone(caller));
+        let names = caller.all_policies();
+        let long = policies.are_long(&names, now);
+        beside(long, move || look(policies.named(&names, now).collect(), caller.identity(), now)).await
     }
 }

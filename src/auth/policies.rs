@@ -1,24 +1,27 @@
 //! Keeping policies: reading, writing and deleting them by name, and the published view that requests
 //! are decided with.
 //!
-//! Each policy is a document of its own. A change is durable, then published, then answered. Compiled
-//! unions are kept per set of names inside the view they belong to, because most callers share theirs.
+//! Each policy is a document of its own. A change is durable, then published, then answered. A view keeps what
+//! its policies compile to ([`compiled`]).
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, LazyLock, Mutex};
+mod compiled;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::policy::{Acl, Policy, Spelling};
+pub(super) use self::compiled::Filler;
+use self::compiled::Unions;
+use super::policy::{Policy, Spelling};
 use super::store::{AuthStore, AuthWrite};
-use super::{Auth, ROOT, repeated};
+use super::{Auth, ROOT, beside, repeated};
 use crate::clock::{Clock, Time, parse_rfc3339, rfc3339};
 use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM};
 use crate::error::{Error, Kind, Result, Warnings};
 use crate::fields::Fields;
-use crate::templates::Identity;
 
 const KIND: &str = "policy";
 /// The policy that tokens get unless they say otherwise.
@@ -32,12 +35,11 @@ static WRAPPING_POLICY: LazyLock<Policy> = LazyLock::new(|| Policy::parse(WRAPPI
 pub(crate) use crate::fields::MAX_NAME;
 /// Longest text of a policy, bytes.
 const MAX_TEXT: usize = 256 << 10;
-/// Most compiled unions that one view keeps: of sets of policies, and of entities.
-const MAX_COMPILED: usize = 1_024;
-const MAX_FILLED: usize = 8_192;
+/// Longest texts of all policies together, bytes: each is in the memory of every node.
+const MAX_ALL: usize = 64 << 20;
 
 /// A policy as stored.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 struct Stored {
     text: String,
     #[serde(with = "super::instant")]
@@ -58,23 +60,12 @@ struct Entry {
 pub(super) struct Policies {
     generation: u64,
     by_name: BTreeMap<String, Arc<Entry>>,
-    compiled: Compiled<Box<[String]>>,
-    /// Of policies with templates: by names and [stamp](Filler::stamp).
-    filled: Compiled<(Box<[String]>, Box<str>)>,
-}
-
-/// Compiled unions by what they were compiled of.
-type Compiled<K> = Mutex<HashMap<K, Arc<Acl>>>;
-
-/// Who fills the templates of policies.
-pub(super) trait Filler: Identity {
-    /// What tells its values from those of everybody else, and from those that it had before.
-    fn stamp(&self) -> String;
+    unions: Unions,
 }
 
 impl Policies {
     fn new(generation: u64, by_name: BTreeMap<String, Arc<Entry>>) -> Self {
-        Self { generation, by_name, compiled: Mutex::default(), filled: Mutex::default() }
+        Self { generation, by_name, unions: Unions::default() }
     }
 
     /// Another number for every view.
@@ -82,25 +73,19 @@ impl Policies {
         self.generation
     }
 
-    /// The compiled union of the named policies, with their templates filled by `filler`; names without a policy
-    /// add nothing.
-    pub(super) fn acl(&self, names: &[String], filler: Option<&dyn Filler>, now: Time) -> Arc<Acl> {
-        let has_templates = |name: &String| self.live(name, now).is_some_and(|entry| entry.policy.has_templates());
-        match filler.filter(|_| names.iter().any(has_templates)) {
-            None => kept(&self.compiled, MAX_COMPILED, names.into(), now, || self.compile(names, None, now)),
-            Some(filler) => {
-                let key = (names.into(), filler.stamp().into());
-                kept(&self.filled, MAX_FILLED, key, now, || self.compile(names, Some(filler), now))
-            }
-        }
+    fn entry(&self, name: &str) -> Option<&Entry> {
+        self.by_name.get(name).map(Arc::as_ref)
     }
 
-    fn compile(&self, names: &[String], filler: Option<&dyn Filler>, now: Time) -> Acl {
-        let found = names.iter().filter_map(|name| self.live(name, now));
-        let ends = found.clone().filter_map(|entry| entry.stored.expiration).min();
-        let wrapping = names.iter().filter(|name| *name == WRAPPING).map(|_| &*WRAPPING_POLICY);
-        let identity = filler.map(|filler| filler as &dyn Identity);
-        Acl::compile(found.map(|entry| &entry.policy).chain(wrapping), identity, now).until(ends)
+    /// Whether this text has room in the place of what the policy is now.
+    fn check_room(&self, name: &str, text: &str) -> Result<()> {
+        let others = self.by_name.iter().filter(|(other, _)| *other != name);
+        if others.map(|(_, entry)| entry.stored.text.len()).sum::<usize>() + text.len() > MAX_ALL {
+            return Err(Error::invalid(format!(
+                "policy: the texts of all policies would be longer than {MAX_ALL} bytes"
+            )));
+        }
+        Ok(())
     }
 
     /// The named policies that there are, with their names.
@@ -111,28 +96,6 @@ impl Policies {
     fn live(&self, name: &str, now: Time) -> Option<&Entry> {
         self.by_name.get(name).map(Arc::as_ref).filter(|entry| entry.stored.expiration.is_none_or(|end| now < end))
     }
-}
-
-/// What a table keeps under a key and is still valid, or what `make` makes of it.
-fn kept<K: Eq + std::hash::Hash>(
-    table: &Compiled<K>,
-    most: usize,
-    key: K,
-    now: Time,
-    make: impl FnOnce() -> Acl,
-) -> Arc<Acl> {
-    let held = || table.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    if let Some(acl) = held().get(&key).filter(|acl| acl.valid_until().is_none_or(|end| now < end)) {
-        return Arc::clone(acl);
-    }
-    // Nobody waits for the union of others.
-    let acl = Arc::new(make());
-    let mut table = held();
-    if table.len() >= most {
-        table.clear();
-    }
-    table.insert(key, Arc::clone(&acl));
-    acl
 }
 
 /// Writes the `default` policy when it is missing.
@@ -149,23 +112,44 @@ pub(super) async fn ensure_default(store: &dyn AuthStore, clock: &Clock) -> Resu
     }
 }
 
-/// Reads all policies into a view with this generation.
-pub(super) async fn load(store: &dyn AuthStore, generation: u64) -> Result<Policies> {
+/// Reads all policies into the view after `before`, beside the workers: they may be many and long. What has not changed
+/// since is not parsed again.
+pub(super) async fn load(store: &dyn AuthStore, before: Option<Arc<Policies>>) -> Result<Policies> {
     let documents = store.documents(KIND).await?;
-    let by_name = documents.into_iter().map(entry).collect::<Result<_>>()?;
-    Ok(Policies::new(generation, by_name))
+    let read = move || {
+        let known = |name: &str| before.as_ref()?.by_name.get(name);
+        let by_name = documents.into_iter().map(|document| entry(document, known)).collect::<Result<_>>()?;
+        Ok(Policies::new(before.as_ref().map_or(0, |before| before.generation + 1), by_name))
+    };
+    beside(true, read).await?
 }
 
-fn entry(document: Document) -> Result<(String, Arc<Entry>)> {
+fn entry<'k>(document: Document, known: impl Fn(&str) -> Option<&'k Arc<Entry>>) -> Result<(String, Arc<Entry>)> {
     let stored: Stored = serde_json::from_slice(&document.body).map_err(Error::internal)?;
+    let (name, version) = (document.key.name, document.version);
+    if let Some(same) = known(&name).filter(|known| known.version == version && known.stored == stored) {
+        let same = Arc::clone(same);
+        return Ok((name, same));
+    }
     let policy = Policy::parse(&stored.text).map_err(Error::internal)?;
-    Ok((document.key.name, Arc::new(Entry { stored, version: document.version, policy })))
+    Ok((name, Arc::new(Entry { stored, version, policy })))
 }
 
 fn write(name: &str, expected: u64, stored: Option<&Stored>) -> Result<AuthWrite> {
     let body = stored.map(serde_json::to_vec).transpose().map_err(Error::internal)?;
     let key = DocumentKey { mount: SYSTEM, kind: KIND, name: name.to_owned() };
     Ok(AuthWrite::Document(DocumentWrite { key, expected, body }))
+}
+
+/// The text that was sent, and what it says; a long one is read beside the workers.
+async fn parsed(sent: String) -> Result<(String, Policy)> {
+    /// Read in about a millisecond.
+    const AT_ONCE: usize = 32 << 10;
+    let read = |sent: String| {
+        let text = Policy::text_of(&sent);
+        Policy::parse(&text).map(|policy| (text, policy))
+    };
+    beside(sent.len() > AT_ONCE, move || read(sent)).await?
 }
 
 impl Auth {
@@ -227,17 +211,17 @@ impl Auth {
             }
             warnings.add("'rules' is deprecated, please use 'policy' instead".to_owned());
         }
-        let text = Policy::text_of(&text);
-        let policy = Policy::parse(&text)?;
+        let (text, policy) = parsed(text).await?;
         let expiration = self.expiration_of(fields)?;
         let cas = fields.int("cas")?;
         let cas_required = fields.bool("cas_required")?;
         let _one_writer = self.writing.lock().await;
         let attempt = async || {
-            self.reload_policies().await?;
-            let policies = self.policies.load_full();
-            let known = policies.by_name.get(&name).map(Arc::as_ref);
+            let as_asked = |policies: &Policies| check_cas(policies.entry(&name), cas).is_ok();
+            let policies = self.policies_where(as_asked).await?;
+            let known = policies.entry(&name);
             check_cas(known, cas)?;
+            policies.check_room(&name, &text)?;
             let cas_required = cas_required.unwrap_or(known.is_some_and(|entry| entry.stored.cas_required));
             let stored = Stored { text: text.clone(), modified: self.clock.now(), cas_required, expiration };
             let version = known.map_or(0, |entry| entry.version);
@@ -264,10 +248,8 @@ impl Auth {
         }
         let _one_writer = self.writing.lock().await;
         let attempt = async || {
-            self.reload_policies().await?;
-            let Some(version) = self.policies.load().by_name.get(&name).map(|entry| entry.version) else {
-                return Ok(());
-            };
+            let policies = self.policies_where(|policies| policies.entry(&name).is_some()).await?;
+            let Some(version) = policies.entry(&name).map(|entry| entry.version) else { return Ok(()) };
             self.commit_policy(vec![write(&name, version, None)?], &name, None).await
         };
         repeated(attempt).await.map_err(|error| came_first(error, &name))
@@ -308,10 +290,19 @@ impl Auth {
         Err(error)
     }
 
+    /// The policies as they are known here, or are stored where `as_asked` does not hold: another node may have been
+    /// first. Before a change, which is not made where another was first, that is enough.
+    async fn policies_where(&self, as_asked: impl Fn(&Policies) -> bool) -> Result<Arc<Policies>> {
+        if !as_asked(&self.policies.load()) {
+            self.reload_policies().await?;
+        }
+        Ok(self.policies.load_full())
+    }
+
     /// Reads all policies again and publishes them.
     pub(super) async fn reload_policies(&self) -> Result<()> {
-        let next = self.policies.load().generation + 1;
-        self.policies.store(Arc::new(load(&*self.store, next).await?));
+        let before = Some(self.policies.load_full());
+        self.policies.store(Arc::new(load(&*self.store, before).await?));
         Ok(())
     }
 
@@ -455,5 +446,65 @@ mod tests {
         assert!(policy.rules.iter().any(|rule| rule.path == "auth/token/renew-self"));
         auth.policy_write("default", &body(json!({ "policy": TEXT }))).await.unwrap();
         assert_eq!(auth.policy_read("default").unwrap()["version"], 2);
+    }
+
+    #[tokio::test]
+    async fn a_node_that_has_not_heard_of_anothers_policies_changes_what_is_stored() {
+        let (store, clock) = (Arc::new(Memory::default()), Clock::manual(datetime!(2030-01-01 00:00 UTC)));
+        let [one, other] = [0; 2].map(|_| Auth::open(Arc::<Memory>::clone(&store), clock.clone()));
+        let (one, other) = (one.await.unwrap(), other.await.unwrap());
+        one.policy_write("a", &body(json!({ "policy": TEXT }))).await.unwrap();
+        assert!(refused(&other, "a", json!({ "policy": TEXT, "cas": 2 })).await.contains("cas"));
+        other.policy_write("a", &body(json!({ "policy": TEXT, "cas": 1 }))).await.unwrap();
+        one.policy_write("a", &body(json!({ "policy": TEXT }))).await.unwrap();
+        assert_eq!(one.policy_read("a").unwrap()["version"], 3);
+        one.policy_write("b", &body(json!({ "policy": TEXT }))).await.unwrap();
+        other.policy_delete("b").await.unwrap();
+        one.reload().await.unwrap();
+        assert!(one.policy_read("b").is_none());
+    }
+
+    #[tokio::test]
+    async fn what_has_not_changed_is_not_parsed_again() {
+        let auth = auth().await;
+        let entry = |name: &str| Arc::clone(&auth.policies.load().by_name[name]);
+        for name in ["a", "b"] {
+            auth.policy_write(name, &body(json!({ "policy": TEXT }))).await.unwrap();
+        }
+        let (a, b) = (entry("a"), entry("b"));
+        auth.policy_write("b", &body(json!({ "policy": "path \"b\" {}" }))).await.unwrap();
+        auth.reload().await.unwrap();
+        assert!(Arc::ptr_eq(&a, &entry("a")) && !Arc::ptr_eq(&b, &entry("b")));
+        assert_eq!(entry("b").policy.rules[0].path, "b");
+    }
+
+    #[tokio::test]
+    async fn long_policies_grant_what_short_ones_do_and_are_compiled_once() {
+        let auth = auth().await;
+        let long = format!("{TEXT} # {}", "x".repeat(200_000));
+        auth.policy_write("long", &body(json!({ "policy": long }))).await.unwrap();
+        let policies = auth.policies.load_full();
+        let (names, now) = (["long".to_owned()], auth.clock.now());
+        assert!(policies.are_long(&names, now) && !policies.are_long(&["default".to_owned()], now));
+        let (one, other) = tokio::join!(policies.acl(&names, None, now), policies.acl(&names, None, now));
+        let (one, other) = (one.unwrap(), other.unwrap());
+        assert!(Arc::ptr_eq(&one, &other), "the second waits for the first");
+        assert!(one.decide(super::super::Operation::Read, "a".into(), None).allowed);
+    }
+
+    #[test]
+    fn all_texts_together_have_a_limit() {
+        let (modified, policy) = (datetime!(2030-01-01 00:00 UTC), Policy::default());
+        let stored = |text| Stored { text, modified, cas_required: false, expiration: None };
+        let entry = |n| {
+            (
+                format!("p{n}"),
+                Arc::new(Entry { stored: stored("x".repeat(MAX_TEXT)), version: 1, policy: policy.clone() }),
+            )
+        };
+        let policies = Policies::new(0, (0..MAX_ALL / MAX_TEXT).map(entry).collect());
+        assert!(policies.check_room("p1", &"y".repeat(MAX_TEXT)).is_ok(), "in the place of what it was");
+        let refused = policies.check_room("other", "y").unwrap_err();
+        assert_eq!(refused.text(), "policy: the texts of all policies would be longer than 67108864 bytes");
     }
 }

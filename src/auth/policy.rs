@@ -19,6 +19,7 @@ mod patterns;
 mod reach;
 mod rules;
 mod spelling;
+mod terms;
 mod values;
 
 use base64::Engine as _;
@@ -28,13 +29,12 @@ pub use acl::{Acl, Decision, Place};
 pub use parameters::{ParameterRules, Parameters};
 pub use rules::{Capabilities, Rule};
 pub use spelling::{Spelling, Spelt};
+pub use terms::{MAX_RULES, MAX_SEGMENTS, Terms};
 
 use crate::error::{Error, Result};
 
 /// Largest policy text, in bytes.
 pub const MAX_TEXT: usize = 256 * 1024;
-/// Most rules of one caller, over all its policies.
-pub const MAX_RULES: usize = 5_000;
 /// Longest path of a rule, in bytes; no request path is longer.
 pub const MAX_PATH: usize = 2_048;
 

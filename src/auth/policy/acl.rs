@@ -6,16 +6,18 @@
 //! 5. otherwise nothing is granted. Step 3 looks at a list's path with its `/` first, or a deny on
 //! `secret/private/*` could be passed by listing `secret/private/`.
 
+use std::borrow::Cow;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use super::parameters::{ParameterRules, Parameters};
+use super::parameters::Parameters;
 use super::patterns::{Patterns, is_pattern};
 use super::reach::instance;
-use super::rules::{Capabilities, Rule};
+use super::rules::Capabilities;
 use super::spelling::{self, Spelt};
-use super::{MAX_RULES, Operation, Policy};
+use super::terms::{Extent, MAX_RULES, MAX_SEGMENTS, Terms};
+use super::{Operation, Policy};
 use crate::clock::Time;
 use crate::templates::Identity;
 
@@ -49,22 +51,26 @@ pub struct Acl {
     rules: Rules,
     respelt: Option<Respelt>,
     /// The paths of the rules that grant something.
-    granting: Box<[Box<str>]>,
+    granting: Box<[Arc<str>]>,
     valid_until: Option<Time>,
+    weight: usize,
 }
 
-/// Rules by their paths.
+/// Rules by their paths. What only one rule says of a path is shared with its policy.
 struct Rules {
-    exact: HashMap<Box<str>, Permissions>,
-    patterns: Patterns<Permissions>,
+    exact: HashMap<Arc<str>, Arc<Terms>>,
+    patterns: Patterns<Arc<Terms>>,
 }
 
 /// All rules again, because the paths of some have other spellings: what they are for paths with names at
 /// certain places, worked out when such a path is asked for first.
 struct Respelt {
-    merged: BTreeMap<String, Permissions>,
+    merged: Merged<Arc<str>>,
     known: Mutex<Vec<ForPlaces>>,
 }
+
+/// What all rules with one path grant together, by their paths.
+type Merged<P> = BTreeMap<P, Arc<Terms>>;
 
 /// Places, and the rules as they are for paths with names there.
 type ForPlaces = (Box<[Spelt]>, Arc<Rules>);
@@ -73,52 +79,51 @@ type ForPlaces = (Box<[Spelt]>, Arc<Rules>);
 /// depths at which mounts are.
 const MAX_RESPELT: usize = 16;
 
-/// What all rules with one path grant together.
-#[derive(Clone, Default)]
-struct Permissions {
-    capabilities: Capabilities,
-    /// Empty when there is nothing to check, which is the common case.
-    parameters: ParameterRules,
-    /// How long the answer has to be wrapped, at least and at most; zero without such a limit.
-    wrapping: (Duration, Duration),
-}
-
 impl Acl {
     /// Compiles policies as they stand at `now`. Rules that have expired are left out, and so are rules with a
     /// template in their path that `identity` does not fill.
     ///
-    /// With more than [`MAX_RULES`] rules nothing is granted: leaving some out could leave out a deny.
+    /// With more than [`MAX_RULES`] rules, or [`MAX_SEGMENTS`] segments in their patterns, nothing is granted: leaving
+    /// some out could leave out a deny.
     pub fn compile<'a>(
         policies: impl IntoIterator<Item = &'a Policy>,
         identity: Option<&dyn Identity>,
         now: Time,
     ) -> Self {
-        let mut merged: BTreeMap<String, Permissions> = BTreeMap::new();
-        let (mut valid_until, mut count) = (None, 0);
+        let mut united: Merged<Cow<'_, str>> = BTreeMap::new();
+        let (mut valid_until, mut extent) = (None, Extent::default());
         for rule in policies.into_iter().flat_map(|policy| &policy.rules) {
             if rule.expiration.is_some_and(|end| end <= now) {
                 continue;
             }
             let Some(path) = rule.path_for(identity) else { continue };
-            count += 1;
+            extent.add(&path);
             valid_until = valid_until.into_iter().chain(rule.expiration).min();
-            merged.entry(path.into_owned()).or_default().unite(&Permissions::of(rule));
+            unite(&mut united, path, &rule.terms);
         }
-        if count > MAX_RULES {
+        if extent.is_too_much() {
             tracing::warn!(
-                rules = count,
+                rules = extent.rules,
                 limit = MAX_RULES,
+                segments = extent.segments,
+                segments_limit = MAX_SEGMENTS,
                 "a caller has too many policy rules: it is granted nothing"
             );
-            merged.clear();
+            united.clear();
         }
-        let grants = |(path, permissions): (&String, &Permissions)| {
-            (!permissions.capabilities.is_empty()).then(|| path.as_str().into())
-        };
+        let merged: Merged<Arc<str>> = united.into_iter().map(|(path, terms)| (path.into(), terms)).collect();
+        let grants = |(path, terms): (&Arc<str>, &Arc<Terms>)| (!terms.capabilities.is_empty()).then(|| path.clone());
         let granting = merged.iter().filter_map(grants).collect();
+        let weight = merged.iter().map(|(path, terms)| weight(path, terms)).sum();
+        let rules = Rules::of(&merged);
         let respelt = merged.keys().any(|path| spelling::may_change(path));
-        let respelt = respelt.then(|| Respelt { merged: merged.clone(), known: Mutex::default() });
-        Self { rules: Rules::of(merged), respelt, granting, valid_until }
+        let respelt = respelt.then(|| Respelt { merged, known: Mutex::default() });
+        Self { rules, respelt, granting, valid_until, weight }
+    }
+
+    /// About how many bytes it has for itself.
+    pub fn weight(&self) -> usize {
+        if self.respelt.is_some() { (1 + MAX_RESPELT) * self.weight } else { self.weight }
     }
 
     /// When the first of its rules expires, and it has to be compiled again.
@@ -136,10 +141,10 @@ impl Acl {
     /// in common: what is refused then is refused whatever the parameters are.
     pub fn decide(&self, operation: Operation, place: Place<'_>, parameters: Option<&Parameters<'_>>) -> Decision {
         let list = operation == Operation::List;
-        let decide = |permissions: Option<&Permissions>| {
-            permissions.map_or_else(Decision::default, |permissions| Decision {
-                allowed: permissions.permit(operation, parameters),
-                sudo: permissions.capabilities.has(Capabilities::SUDO),
+        let decide = |terms: Option<&Terms>| {
+            terms.map_or_else(Decision::default, |terms| Decision {
+                allowed: terms.permit(operation, parameters),
+                sudo: terms.capabilities.has(Capabilities::SUDO),
             })
         };
         match list && !place.path.ends_with('/') {
@@ -150,9 +155,7 @@ impl Acl {
 
     /// The capabilities on a path; a path that ends in `/` is looked at as a list.
     pub fn capabilities(&self, place: Place<'_>) -> Capabilities {
-        self.found(place, place.path.ends_with('/'), |permissions| {
-            permissions.map(|permissions| permissions.capabilities).unwrap_or_default()
-        })
+        self.found(place, place.path.ends_with('/'), |terms| terms.map(|terms| terms.capabilities).unwrap_or_default())
     }
 
     /// Whether anything is granted at the path of a mount, which ends in `/`, or below it.
@@ -161,7 +164,7 @@ impl Acl {
         instances.any(|path| !self.capabilities(path.as_str().into()).is_empty())
     }
 
-    fn found<T>(&self, place: Place<'_>, list: bool, answer: impl FnOnce(Option<&Permissions>) -> T) -> T {
+    fn found<T>(&self, place: Place<'_>, list: bool, answer: impl FnOnce(Option<&Terms>) -> T) -> T {
         match &self.respelt {
             Some(respelt) if !place.spelt.is_empty() => answer(respelt.rules(place.spelt).find(place.path, list)),
             _ => answer(self.rules.find(place.path, list)),
@@ -176,11 +179,11 @@ impl Respelt {
         if let Some((_, rules)) = known().iter().find(|(places, _)| **places == *spelt) {
             return Arc::clone(rules);
         }
-        let mut merged: BTreeMap<String, Permissions> = BTreeMap::new();
-        for (path, permissions) in &self.merged {
-            merged.entry(spelling::of_rule(path, spelt)).or_default().unite(permissions);
+        let mut merged: Merged<Arc<str>> = BTreeMap::new();
+        for (path, terms) in &self.merged {
+            unite(&mut merged, spelling::of_rule(path, spelt).into(), terms);
         }
-        let rules = Arc::new(Rules::of(merged));
+        let rules = Arc::new(Rules::of(&merged));
         let mut known = known();
         if known.len() >= MAX_RESPELT {
             known.clear();
@@ -191,59 +194,45 @@ impl Respelt {
 }
 
 impl Rules {
-    fn of(merged: BTreeMap<String, Permissions>) -> Self {
+    fn of(merged: &Merged<Arc<str>>) -> Self {
         let (mut exact, mut patterns) = (HashMap::new(), Vec::new());
-        for (path, permissions) in merged {
-            if is_pattern(&path) {
-                patterns.push((path, permissions));
+        for (path, terms) in merged {
+            if is_pattern(path) {
+                patterns.push((&**path, terms));
             } else {
-                exact.insert(path.into(), permissions);
+                exact.insert(Arc::clone(path), Arc::clone(terms));
             }
         }
-        Self { exact, patterns: Patterns::compile(patterns) }
+        Self { exact, patterns: Patterns::compile(&patterns) }
     }
 
-    fn find(&self, path: &str, list: bool) -> Option<&Permissions> {
+    fn find(&self, path: &str, list: bool) -> Option<&Terms> {
         let shorter = path.strip_suffix('/').filter(|_| list);
         self.exact
             .get(path)
             .or_else(|| self.exact.get(shorter?))
             .or_else(|| self.patterns.find(path, list))
             .or_else(|| self.patterns.find(shorter?, false))
+            .map(Arc::as_ref)
     }
 }
 
-impl Permissions {
-    fn of(rule: &Rule) -> Self {
-        Self {
-            capabilities: rule.capabilities,
-            parameters: ParameterRules::of(rule),
-            wrapping: (rule.min_wrapping, rule.max_wrapping),
-        }
-    }
-
-    /// Adds what other rules with the same path grant.
-    fn unite(&mut self, other: &Self) {
-        self.capabilities = self.capabilities.or(other.capabilities);
-        let ((min, max), (other_min, other_max)) = (self.wrapping, other.wrapping);
-        self.wrapping = (lesser(min, other_min), lesser(max, other_max));
-        self.parameters.unite(&other.parameters);
-    }
-
-    fn permit(&self, operation: Operation, parameters: Option<&Parameters<'_>>) -> bool {
-        self.capabilities.has(Capabilities::needed(operation))
-            && parameters
-                .is_none_or(|sent| self.permits_wrapping(sent.wrapped_for) && self.parameters.permit(operation, sent))
-    }
-
-    fn permits_wrapping(&self, asked: Option<Duration>) -> bool {
-        let (min, max) = self.wrapping;
-        let within = |asked| asked >= min && (max.is_zero() || asked <= max);
-        (min.is_zero() && max.is_zero()) || asked.is_some_and(within)
+/// Adds what a rule says of a path.
+fn unite<P: Ord>(merged: &mut Merged<P>, path: P, terms: &Arc<Terms>) {
+    match merged.entry(path) {
+        Entry::Vacant(free) => drop(free.insert(Arc::clone(terms))),
+        Entry::Occupied(mut taken) => Arc::make_mut(taken.get_mut()).unite(terms),
     }
 }
 
-/// The lesser of two limits, of which zero is none.
-fn lesser(one: Duration, other: Duration) -> Duration {
-    if one.is_zero() || other.is_zero() { one.max(other) } else { one.min(other) }
+/// About how many bytes a union has for a path.
+fn weight(path: &str, terms: &Arc<Terms>) -> usize {
+    /// An entry of each table.
+    const ENTRY: usize = 128;
+    /// A node of the trie of patterns.
+    const NODE: usize = 160;
+    let nodes = if is_pattern(path) { NODE * path.split('/').count() } else { 0 };
+    // What several rules have united is nobody else's.
+    let own = if Arc::strong_count(terms) == 1 { terms.parameters.weight() } else { 0 };
+    ENTRY + 2 * path.len() + nodes + own
 }

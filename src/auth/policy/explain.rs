@@ -5,15 +5,14 @@
 //! through once more, for whoever asks why; a test holds the two against each other.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::parameters::ParameterRules;
 use super::patterns::{Patterns, Precedence, is_pattern};
-use super::rules::{Capabilities, Rule};
+use super::rules::Rule;
 use super::spelling::{self, Spelt};
-use super::{MAX_RULES, Place, Policy};
+use super::terms::{Extent, Terms};
+use super::{Place, Policy};
 use crate::clock::Time;
 use crate::templates::Identity;
 
@@ -33,13 +32,8 @@ pub struct Written {
 pub struct Merged {
     /// Where they are written, by policy.
     pub written: Vec<Written>,
-    /// What they grant.
-    pub capabilities: Capabilities,
-    /// Shortest wrapping time of an answer; zero without a limit.
-    pub min_wrapping: Duration,
-    /// Longest wrapping time of an answer; zero without a limit.
-    pub max_wrapping: Duration,
-    parameters: ParameterRules,
+    /// What they grant and demand.
+    pub terms: Terms,
 }
 
 /// Why a path is decided as it is.
@@ -51,7 +45,7 @@ pub struct Explanation {
     pub others: Vec<(Merged, &'static str)>,
     /// Rules that would match and have expired.
     pub expired: Vec<Written>,
-    /// More than [`MAX_RULES`] rules: nothing is granted.
+    /// More than [`MAX_RULES`] rules, or than [`MAX_SEGMENTS`] segments in their patterns: nothing is granted.
     pub too_many: bool,
 }
 
@@ -69,31 +63,19 @@ enum Step {
 
 impl Merged {
     fn add(&mut self, policy: &str, rule: &Rule) {
-        let shorter = |one: Duration, other: Duration| match (one.is_zero(), other.is_zero()) {
-            (true, _) => other,
-            (_, true) => one,
-            _ => one.min(other),
-        };
-        self.capabilities = self.capabilities.or(rule.capabilities);
-        self.parameters.unite(&ParameterRules::of(rule));
-        self.min_wrapping = shorter(self.min_wrapping, rule.min_wrapping);
-        self.max_wrapping = shorter(self.max_wrapping, rule.max_wrapping);
+        self.terms.unite(&rule.terms);
         self.written.push(written(policy, rule));
-    }
-
-    /// Whether they demand anything of what is sent.
-    pub fn has_parameters(&self) -> bool {
-        !self.parameters.is_empty()
     }
 
     /// What they grant and demand: `capabilities` (`deny` alone where that is nothing), and what there is of
     /// `allowed_parameters`, `denied_parameters`, `required_parameters`, `min_wrapping_ttl` and `max_wrapping_ttl`
     /// (seconds).
-    pub fn terms(&self) -> Map<String, Value> {
-        let words = if self.capabilities.is_empty() { vec!["deny"] } else { self.capabilities.words() };
+    pub fn shown(&self) -> Map<String, Value> {
+        let Terms { capabilities, parameters, min_wrapping, max_wrapping } = &self.terms;
+        let words = if capabilities.is_empty() { vec!["deny"] } else { capabilities.words() };
         let mut terms = Map::from_iter([("capabilities".to_owned(), json!(words))]);
-        terms.extend(self.parameters.terms());
-        for (name, time) in [("min_wrapping_ttl", self.min_wrapping), ("max_wrapping_ttl", self.max_wrapping)] {
+        terms.extend(parameters.shown());
+        for (name, time) in [("min_wrapping_ttl", min_wrapping), ("max_wrapping_ttl", max_wrapping)] {
             if !time.is_zero() {
                 terms.insert(name.to_owned(), time.as_secs().into());
             }
@@ -102,7 +84,8 @@ impl Merged {
     }
 }
 
-/// The rules of policies, those with one path together, by that path; `None` with more than [`MAX_RULES`].
+/// The rules of policies, those with one path together, by that path; `None` with more than [`MAX_RULES`] or
+/// [`MAX_SEGMENTS`].
 pub fn merged<'p>(
     policies: impl IntoIterator<Item = (&'p str, &'p Policy)>,
     identity: Option<&dyn Identity>,
@@ -141,7 +124,7 @@ fn united<'p>(
     spelt: &[Spelt],
     now: Time,
 ) -> (Option<BTreeMap<String, Merged>>, Vec<Expired>) {
-    let (mut all, mut expired, mut count) = (BTreeMap::<String, Merged>::new(), Vec::new(), 0);
+    let (mut all, mut expired, mut extent) = (BTreeMap::<String, Merged>::new(), Vec::new(), Extent::default());
     let rules = policies.into_iter().flat_map(|(name, policy)| policy.rules.iter().map(move |rule| (name, rule)));
     for (name, rule) in rules {
         let Some(path) = rule.path_for(identity) else { continue };
@@ -150,10 +133,10 @@ fn united<'p>(
             expired.push((path, written(name, rule)));
             continue;
         }
-        count += 1;
+        extent.add(&path);
         all.entry(path).or_default().add(name, rule);
     }
-    ((count <= MAX_RULES).then_some(all), expired)
+    ((!extent.is_too_much()).then_some(all), expired)
 }
 
 fn written(policy: &str, rule: &Rule) -> Written {
@@ -166,7 +149,7 @@ fn step(rule: &str, path: &str, list: bool) -> Option<Step> {
         let exact = (rule == path).then_some(Step::Exact);
         return exact.or_else(|| (shorter == Some(rule)).then_some(Step::ExactWithoutSlash));
     }
-    let pattern = Patterns::compile(vec![(rule.to_owned(), ())]);
+    let pattern = Patterns::compile(&[(rule, &())]);
     let whole = pattern.find(path, list).map(|()| Step::Pattern);
     whole.or_else(|| pattern.find(shorter?, false).map(|()| Step::PatternWithoutSlash))
 }
@@ -182,7 +165,7 @@ fn why(won: Step, by: &str, lost: Step, path: &str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Acl, Operation};
+    use super::super::{Acl, Capabilities, MAX_RULES, Operation};
     use super::*;
     use proptest::prelude::*;
 
@@ -210,7 +193,7 @@ mod tests {
         assert_eq!(paths(&decides), [("a", "pki/issue/web"), ("b", "pki/issue/web")]);
         assert_eq!(decides.written[0].comment.as_deref(), Some("for the web"));
         assert_eq!(
-            Value::Object(decides.terms()),
+            Value::Object(decides.shown()),
             json!({ "capabilities": ["create", "update"], "denied_parameters": { "ttl": [] }, "min_wrapping_ttl": 60 })
         );
         let others: Vec<_> = found.others.iter().map(|(other, why)| (&other.written[0].path[..], *why)).collect();
@@ -234,7 +217,7 @@ mod tests {
             assert_eq!(found.others.iter().map(|(_, why)| *why).collect::<Vec<_>>(), [why], "{text}");
         }
         let denied = explained(&[("p", r#"path "a" {}"#)], "a", false);
-        assert_eq!(Value::Object(denied.decides.unwrap().terms()), json!({ "capabilities": ["deny"] }));
+        assert_eq!(Value::Object(denied.decides.unwrap().shown()), json!({ "capabilities": ["deny"] }));
         assert_eq!(explained(&[("p", r#"path "a" {}"#)], "b", false), Explanation::default());
     }
 
@@ -264,12 +247,16 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_told_is_what_decides(rules in any_rules(), path in "(a|b|ab)(/(a|b|ab)){0,2}", list in any::<bool>()) {
-            let rules = rules.into_iter().map(|(path, capabilities)| Rule { path, capabilities, ..Rule::default() });
+            let rules = rules.into_iter().map(|(path, capabilities)| Rule {
+                path,
+                terms: Terms { capabilities, ..Terms::default() }.into(),
+                ..Rule::default()
+            });
             let policy = Policy { rules: rules.collect() };
             let path = if list { format!("{path}/") } else { path };
             let told = explain([("p", &policy)], None, path[..].into(), list, NOW);
             let acl = Acl::compile([&policy], None, NOW);
-            let granted = told.decides.as_ref().map(|rule| rule.capabilities).unwrap_or_default();
+            let granted = told.decides.as_ref().map(|rule| rule.terms.capabilities).unwrap_or_default();
             prop_assert_eq!(acl.capabilities(path[..].into()), granted);
             let operation = if list { Operation::List } else { Operation::Read };
             let decision = acl.decide(operation, path[..].into(), None);

@@ -17,7 +17,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::Operation;
-use super::rules::{ParameterLists, Rule};
+use super::rules::ParameterLists;
 use super::values::{Effort, Readings, glob};
 use crate::fields::{Cap, Fields};
 
@@ -67,19 +67,17 @@ struct Sent<'a> {
 /// The parameter rules of one path, over all policies that name it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ParameterRules {
-    allowed: ParameterLists,
-    denied: ParameterLists,
-    required: BTreeSet<String>,
+    /// Parameters that may be sent; empty for no restriction.
+    pub(super) allowed: ParameterLists,
+    /// Parameters that must not be sent.
+    pub(super) denied: ParameterLists,
+    /// Parameters that must be sent, lower-cased.
+    pub(super) required: BTreeSet<String>,
 }
 
 const ANY: &str = "*";
 
 impl ParameterRules {
-    /// The lists of one rule.
-    pub(super) fn of(rule: &Rule) -> Self {
-        Self { allowed: rule.allowed.clone(), denied: rule.denied.clone(), required: rule.required.clone() }
-    }
-
     /// Adds the lists of others: keys and values are united, and an empty list (any value) absorbs.
     pub(super) fn unite(&mut self, other: &Self) {
         unite(&mut self.allowed, &other.allowed);
@@ -88,15 +86,23 @@ impl ParameterRules {
     }
 
     /// What there is of `allowed_parameters`, `denied_parameters` and `required_parameters`, as policies have them.
-    pub(super) fn terms(&self) -> impl Iterator<Item = (String, Value)> {
+    pub(super) fn shown(&self) -> impl Iterator<Item = (String, Value)> {
         let lists = [("allowed_parameters", &self.allowed), ("denied_parameters", &self.denied)];
         let lists = lists.into_iter().filter(|(_, lists)| !lists.is_empty()).map(|(name, lists)| (name, json!(lists)));
         let required = (!self.required.is_empty()).then(|| ("required_parameters", json!(self.required)));
         lists.chain(required).map(|(name, terms)| (name.to_owned(), terms))
     }
 
+    /// About how many bytes they take.
+    pub(super) fn weight(&self) -> usize {
+        let texts =
+            |values: &Vec<Value>| values.iter().map(|value| 48 + value.as_str().map_or(64, str::len)).sum::<usize>();
+        let lists = self.allowed.iter().chain(&self.denied).map(|(name, values)| 64 + name.len() + texts(values));
+        lists.chain(self.required.iter().map(|name| 48 + name.len())).sum()
+    }
+
     /// Whether nothing is demanded.
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.allowed.is_empty() && self.denied.is_empty() && self.required.is_empty()
     }
 
@@ -194,7 +200,7 @@ mod tests {
 
     fn rules(policy: &str) -> ParameterRules {
         let text = format!("path \"p\" {{ {policy} }}");
-        ParameterRules::of(&super::super::Policy::parse(&text).unwrap().rules[0])
+        super::super::Policy::parse(&text).unwrap().rules[0].terms.parameters.clone()
     }
 
     fn permits(rules: &ParameterRules, body: Value) -> bool {

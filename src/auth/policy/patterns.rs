@@ -92,12 +92,13 @@ struct Node {
     lengths: Vec<usize>,
 }
 
-impl<T> Patterns<T> {
+impl<T: Clone> Patterns<T> {
     /// Compiles patterns; every path is there once.
-    pub(super) fn compile(mut patterns: Vec<(String, T)>) -> Self {
-        patterns.sort_by(|(a, _), (b, _)| Precedence::of(b).cmp(&Precedence::of(a)));
+    pub(super) fn compile(patterns: &[(&str, &T)]) -> Self {
+        let mut order: Vec<_> = patterns.iter().map(|(path, value)| (Precedence::of(path), *path, *value)).collect();
+        order.sort_unstable_by(|(a, ..), (b, ..)| b.cmp(a));
         let mut nodes = vec![Node::default()];
-        for (rank, (path, _)) in patterns.iter().enumerate() {
+        for (rank, (_, path, _)) in order.iter().enumerate() {
             insert(&mut nodes, path, rank);
         }
         for node in &mut nodes {
@@ -106,7 +107,7 @@ impl<T> Patterns<T> {
             node.lengths.sort_unstable_by(|a, b| b.cmp(a));
             node.lengths.dedup();
         }
-        Self { nodes, values: patterns.into_iter().map(|(_, value)| value).collect() }
+        Self { nodes, values: order.into_iter().map(|(.., value)| value.clone()).collect() }
     }
 
     /// The value of the pattern that decides over `path`. For a list, a `+` at the end also stands for

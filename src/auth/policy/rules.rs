@@ -2,11 +2,13 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use super::parse::{Item, Problem, Tree};
+use super::terms::Terms;
 use super::{MAX_PATH, Operation};
 use crate::clock::{Time, parse_duration, parse_rfc3339};
 use crate::templates::{Identity, Template, Unfilled};
@@ -108,18 +110,8 @@ impl Capabilities {
 pub struct Rule {
     /// Path without leading `/`; a final `*` is a prefix glob, a whole segment `+` any one segment.
     pub path: String,
-    /// What it grants; only `deny` when that is among them.
-    pub capabilities: Capabilities,
-    /// Parameters that may be sent; empty for no restriction.
-    pub allowed: ParameterLists,
-    /// Parameters that must not be sent.
-    pub denied: ParameterLists,
-    /// Parameters that must be sent, lower-cased.
-    pub required: BTreeSet<String>,
-    /// Shortest wrapping time of the answer; zero without a limit.
-    pub min_wrapping: Duration,
-    /// Longest wrapping time of the answer; zero without a limit.
-    pub max_wrapping: Duration,
+    /// What it grants and demands; shared with every union that has no more under this path.
+    pub terms: Arc<Terms>,
     /// From then on the rule counts as absent.
     pub expiration: Option<Time>,
     /// A note for people.
@@ -197,6 +189,7 @@ fn read_path(mut item: Item, rules: &mut Vec<Rule>) -> Result<(), Problem> {
 
 fn read_rule(path: &str, body: Vec<Item>, line: usize) -> Result<Rule, Problem> {
     let mut rule = Rule { path: checked_path(path).map_err(|p| format!("line {line}: {p}"))?, ..Rule::default() };
+    let mut terms = Terms::default();
     let mut seen = BTreeSet::new();
     for item in body {
         let line = item.line;
@@ -207,34 +200,36 @@ fn read_rule(path: &str, body: Vec<Item>, line: usize) -> Result<Rule, Problem> 
         if !seen.insert(item.key.clone()) {
             return Err(format!("line {line}: {} is given twice", shown(&key)));
         }
-        read_key(&mut rule, item).map_err(|problem| format!("line {line}: {problem}"))?;
+        read_key(&mut rule, &mut terms, item).map_err(|problem| format!("line {line}: {problem}"))?;
     }
-    if !rule.max_wrapping.is_zero() && rule.max_wrapping < rule.min_wrapping {
+    if !terms.max_wrapping.is_zero() && terms.max_wrapping < terms.min_wrapping {
         return Err(format!("line {line}: max_wrapping_ttl is less than min_wrapping_ttl"));
     }
-    Ok(rule)
+    Ok(Rule { terms: Arc::new(terms), ..rule })
 }
 
-fn read_key(rule: &mut Rule, item: Item) -> Result<(), Problem> {
+fn read_key(rule: &mut Rule, terms: &mut Terms, item: Item) -> Result<(), Problem> {
     let Item { key, tree, .. } = item;
     match key.as_str() {
         "capabilities" => {
             for word in strings(&key, tree)? {
                 let one =
                     Capabilities::word(&word).ok_or_else(|| format!("capabilities: unknown word {}", shown(&word)))?;
-                rule.capabilities = rule.capabilities.or(one);
+                terms.capabilities = terms.capabilities.or(one);
             }
         }
         "policy" => {
             let word = string(&key, tree)?;
             let set = Capabilities::old_word(&word).ok_or_else(|| format!("policy: unknown word {}", shown(&word)))?;
-            rule.capabilities = rule.capabilities.or(set);
+            terms.capabilities = terms.capabilities.or(set);
         }
-        "allowed_parameters" => rule.allowed = parameter_lists(&key, tree)?,
-        "denied_parameters" => rule.denied = parameter_lists(&key, tree)?,
-        "required_parameters" => rule.required = strings(&key, tree)?.iter().map(|s| s.to_lowercase()).collect(),
-        "min_wrapping_ttl" => rule.min_wrapping = duration(&key, tree)?,
-        "max_wrapping_ttl" => rule.max_wrapping = duration(&key, tree)?,
+        "allowed_parameters" => terms.parameters.allowed = parameter_lists(&key, tree)?,
+        "denied_parameters" => terms.parameters.denied = parameter_lists(&key, tree)?,
+        "required_parameters" => {
+            terms.parameters.required = strings(&key, tree)?.iter().map(|s| s.to_lowercase()).collect()
+        }
+        "min_wrapping_ttl" => terms.min_wrapping = duration(&key, tree)?,
+        "max_wrapping_ttl" => terms.max_wrapping = duration(&key, tree)?,
         "expiration" => {
             rule.expiration = Some(parse_rfc3339(&key, &string(&key, tree)?).map_err(|error| error.text().to_owned())?);
         }

@@ -8,6 +8,7 @@ use crate::templates::{Identity, Selector};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 const NOW: crate::clock::Time = time::macros::datetime!(2030-01-02 03:04:05 UTC);
@@ -43,13 +44,14 @@ fn the_example_of_the_syntax_is_read() {
     .unwrap();
     let rule = &policy.rules[0];
     assert_eq!(rule.path, "pki/issue/web");
-    assert_eq!(rule.capabilities.words(), ["create", "update"]);
-    assert_eq!(rule.allowed.keys().collect::<Vec<_>>(), ["*", "common_name"]);
-    assert_eq!(rule.denied["bits"], [json!(1), json!(2.5), json!(true), json!({"a": "b"})]);
-    assert!(rule.required.contains("common_name"));
-    assert_eq!((rule.min_wrapping, rule.max_wrapping), (Duration::from_secs(1), Duration::from_secs(90)));
+    let (terms, parameters) = (&rule.terms, &rule.terms.parameters);
+    assert_eq!(terms.capabilities.words(), ["create", "update"]);
+    assert_eq!(parameters.allowed.keys().collect::<Vec<_>>(), ["*", "common_name"]);
+    assert_eq!(parameters.denied["bits"], [json!(1), json!(2.5), json!(true), json!({"a": "b"})]);
+    assert!(parameters.required.contains("common_name"));
+    assert_eq!((terms.min_wrapping, terms.max_wrapping), (Duration::from_secs(1), Duration::from_secs(90)));
     assert_eq!(rule.comment.as_deref(), Some("say \"hi\" ☃"));
-    assert_eq!(policy.rules[1].capabilities.words(), ["create", "delete", "list", "read", "update"]);
+    assert_eq!(policy.rules[1].terms.capabilities.words(), ["create", "delete", "list", "read", "update"]);
 }
 
 #[test]
@@ -351,6 +353,26 @@ fn too_many_rules_grant_nothing() {
     assert!(!allowed(&acl(&[&text]), Operation::Read, "p1"));
 }
 
+#[test]
+fn too_many_segments_of_patterns_grant_nothing() {
+    let text = |segments: usize| {
+        let rules =
+            (0..100).map(|n| format!("path \"p{n}{}\" {{ capabilities = [\"read\"] }}\n", "/+".repeat(segments - 1)));
+        rules.collect::<String>()
+    };
+    let (most, path) = (MAX_SEGMENTS / 100, |segments: usize| format!("p1{}", "/a".repeat(segments - 1)));
+    assert!(allowed(&acl(&[&text(most)]), Operation::Read, &path(most)));
+    assert!(!allowed(&acl(&[&text(most), "path \"+\" {}"]), Operation::Read, &path(most)));
+    assert!(allowed(&acl(&[&text(most), "path \"a/b/c\" {}"]), Operation::Read, &path(most)));
+}
+
+#[test]
+fn what_one_rule_says_is_shared_and_what_several_say_is_weighed() {
+    let long = format!("path \"a\" {{ allowed_parameters = {{ \"a\" = [\"{}\"] }} }}", "x".repeat(10_000));
+    assert!(acl(&[&long]).weight() < 1_000);
+    assert!((10_000..12_000).contains(&acl(&[&long, "path \"a\" { required_parameters = [\"b\"] }"]).weight()));
+}
+
 /// Prints rules in the configuration language.
 fn print(policy: &Policy) -> String {
     let mut out = String::new();
@@ -359,12 +381,13 @@ fn print(policy: &Policy) -> String {
             let items: Vec<String> = lists.iter().map(|(k, v)| format!("{} = {}", json!(k), json!(v))).collect();
             format!("{{ {} }}", items.join("\n"))
         };
-        let _ = writeln!(out, "path {} {{\n  capabilities = {}", json!(rule.path), json!(rule.capabilities.words()));
-        let _ = writeln!(out, "  allowed_parameters = {}", object(&rule.allowed));
-        let _ = writeln!(out, "  denied_parameters {}", object(&rule.denied));
-        let _ = writeln!(out, "  required_parameters = {} // all", json!(rule.required));
-        let _ = writeln!(out, "  min_wrapping_ttl = \"{}s\"", rule.min_wrapping.as_secs());
-        let _ = writeln!(out, "  max_wrapping_ttl = {}", rule.max_wrapping.as_secs());
+        let _ =
+            writeln!(out, "path {} {{\n  capabilities = {}", json!(rule.path), json!(rule.terms.capabilities.words()));
+        let _ = writeln!(out, "  allowed_parameters = {}", object(&rule.terms.parameters.allowed));
+        let _ = writeln!(out, "  denied_parameters {}", object(&rule.terms.parameters.denied));
+        let _ = writeln!(out, "  required_parameters = {} // all", json!(rule.terms.parameters.required));
+        let _ = writeln!(out, "  min_wrapping_ttl = \"{}s\"", rule.terms.min_wrapping.as_secs());
+        let _ = writeln!(out, "  max_wrapping_ttl = {}", rule.terms.max_wrapping.as_secs());
         if let Some(end) = rule.expiration {
             let _ = writeln!(out, "  expiration = \"{}\" # end", rfc3339(end));
         }
@@ -410,12 +433,12 @@ fn any_rule() -> impl Strategy<Value = Rule> {
     (any_path(), any_capabilities(), lists(), lists(), required, extra).prop_map(
         |(path, capabilities, allowed, denied, required, (wrapping, expiration, comment))| Rule {
             path,
-            capabilities,
-            allowed,
-            denied,
-            required,
-            min_wrapping: Duration::from_secs(wrapping),
-            max_wrapping: Duration::from_secs(wrapping * 2),
+            terms: Arc::new(Terms {
+                capabilities,
+                parameters: ParameterRules { allowed, denied, required },
+                min_wrapping: Duration::from_secs(wrapping),
+                max_wrapping: Duration::from_secs(wrapping * 2),
+            }),
             expiration: expiration.map(|at| crate::clock::Time::from_unix_timestamp(at).unwrap()),
             comment,
         },
@@ -487,10 +510,14 @@ proptest! {
     ) {
         let path = path.replace(['+', '*'], "b");
         let path = if list { format!("{}/", path.trim_end_matches('/')) } else { path };
-        let rules: Vec<Rule> = rules.into_iter().map(|(path, capabilities)| Rule { path, capabilities, ..Rule::default() }).collect();
+        let rules: Vec<Rule> = rules.into_iter().map(|(path, capabilities)| Rule {
+            path,
+            terms: Terms { capabilities, ..Terms::default() }.into(),
+            ..Rule::default()
+        }).collect();
         let operation = if list { Operation::List } else { Operation::Read };
         let granted = slowly(&rules, &path, list).map_or(Capabilities::default(), |winner| {
-            rules.iter().filter(|r| r.path == winner).fold(Capabilities::default(), |all, r| all.or(r.capabilities))
+            rules.iter().filter(|r| r.path == winner).fold(Capabilities::default(), |all, r| all.or(r.terms.capabilities))
         });
         let want = Decision {
             allowed: granted.has(Capabilities::needed(operation)),

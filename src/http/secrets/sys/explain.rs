@@ -4,6 +4,7 @@
 //! Whoever has a token may ask about it; to ask about others is a right. Which mount and route a path leads to is told
 //! only where the rules of the token grant the path: nobody learns here what a refusal would not tell.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde_json::{Map, Value, json};
@@ -15,7 +16,7 @@ use super::super::route::{Access, Call, Operation, operation_word};
 use super::super::target::Target;
 use crate::auth::explain::{Subject, TokenState};
 use crate::auth::policy::explain::{Explanation, Merged, Written};
-use crate::auth::policy::{Capabilities, MAX_RULES};
+use crate::auth::policy::{Capabilities, MAX_RULES, MAX_SEGMENTS};
 use crate::clock::rfc3339;
 use crate::error::{Error, Result};
 
@@ -45,23 +46,23 @@ pub(super) async fn of_another(call: Call) -> Result<Answer> {
     let address = call.fields.text_within("address", LONGEST_ADDRESS)?.filter(|text| !text.is_empty());
     let unreadable = || Error::invalid("address: must be an IP address");
     let address = address.map(|text| text.parse::<IpAddr>().map_err(|_| unreadable())).transpose()?;
-    explained(&call, &subject, address)
+    explained(&call, &subject, address).await
 }
 
 /// `POST sys/internal/explain-self`: about the caller's own token.
 pub(super) async fn of_itself(call: Call) -> Result<Answer> {
     let subject = Subject { caller: call.caller()?.clone(), state: TokenState::Live };
-    explained(&call, &subject, call.address)
+    explained(&call, &subject, call.address).await
 }
 
 /// `GET sys/internal/ui/resultant-acl`: the caller's rules by path; the `*` at the end of a glob is left out where it
 /// is all of the pattern.
 pub(super) async fn resultant_acl(call: Call) -> Result<Answer> {
     let caller = call.caller()?;
-    let (mut exact, mut globs) = (Map::new(), Map::new());
-    if !caller.is_root() {
-        for (path, merged) in call.state.auth.rules(caller).unwrap_or_default() {
-            let terms = Value::Object(merged.terms());
+    let by_kind = |rules: BTreeMap<String, Merged>| {
+        let (mut exact, mut globs) = (Map::new(), Map::new());
+        for (path, merged) in rules {
+            let terms = Value::Object(merged.shown());
             let has_plus = path.split('/').any(|segment| segment == "+");
             match path.strip_suffix('*') {
                 Some(begin) if !has_plus => globs.insert(begin.to_owned(), terms),
@@ -69,7 +70,12 @@ pub(super) async fn resultant_acl(call: Call) -> Result<Answer> {
                 _ => globs.insert(path, terms),
             };
         }
-    }
+        (exact, globs)
+    };
+    let (exact, globs) = match caller.is_root() {
+        true => Default::default(),
+        false => call.state.auth.rules(caller, by_kind).await?,
+    };
     Ok(Answer::data(json!({ "root": caller.is_root(), "exact_paths": exact, "glob_paths": globs })))
 }
 
@@ -101,13 +107,13 @@ fn asked(call: &Call) -> Result<Asked> {
     Ok(Asked { operation, path, query: Vec::new(), help: false, tail: None })
 }
 
-fn explained(call: &Call, subject: &Subject, address: Option<IpAddr>) -> Result<Answer> {
+async fn explained(call: &Call, subject: &Subject, address: Option<IpAddr>) -> Result<Answer> {
     let mut asked = asked(call)?;
     let as_asked = asked.path.clone();
     let auth = &call.state.auth;
     let target = Target::of(&auth.mounts(), &mut asked);
     let list = asked.operation == Operation::List;
-    let explanation = auth.explain(&subject.caller, target.place(&asked), list);
+    let explanation = auth.explain(&subject.caller, target.place(&asked), list).await?;
     let verdict = Verdict::new(subject, address, &explanation, target.access(), asked.operation);
     let mut data = json!({
         "allowed": verdict.allowed,
@@ -149,7 +155,7 @@ fn token(subject: &Subject) -> Value {
 
 /// A rule: where it is written, what it grants and demands.
 fn shown(rule: &Merged, why: Option<&str>) -> Value {
-    let mut terms = rule.terms();
+    let mut terms = rule.shown();
     terms.insert("written".to_owned(), rule.written.iter().map(place).collect());
     if let Some(why) = why {
         terms.insert("why_not".to_owned(), why.into());
@@ -211,7 +217,7 @@ impl Verdict {
 
     fn of_rules(explanation: &Explanation, sudo: bool, operation: Operation) -> Self {
         let needed = Capabilities::needed(operation);
-        let granted = explanation.decides.as_ref().map(|rule| rule.capabilities).unwrap_or_default();
+        let granted = explanation.decides.as_ref().map(|rule| rule.terms.capabilities).unwrap_or_default();
         let passes = granted.has(needed);
         let (mut needs, word) = (needed.words(), needed.words().concat());
         // That a path needs sudo is told to those alone whom its capability is granted.
@@ -219,19 +225,23 @@ impl Verdict {
             needs.push("sudo");
         }
         let (allowed, reason) = match &explanation.decides {
-            _ if explanation.too_many => {
-                (false, format!("the token's policies have more than {MAX_RULES} rules together: nothing is granted"))
-            }
+            _ if explanation.too_many => (
+                false,
+                format!(
+                    "the token's policies have more than {MAX_RULES} rules together, or more than {MAX_SEGMENTS} segments in \
+                 their patterns: nothing is granted"
+                ),
+            ),
             None => (false, "no rule of the token's policies matches the path".to_owned()),
             Some(_) if granted.has(Capabilities::DENY) => (false, "the rule denies everything".to_owned()),
             Some(_) if !passes => (false, format!("the rule does not grant {word}")),
             Some(_) if sudo && !granted.has(Capabilities::SUDO) => {
                 (false, format!("the rule grants {word}, but this path needs sudo too"))
             }
-            Some(rule) if !(rule.min_wrapping.is_zero() && rule.max_wrapping.is_zero()) => {
+            Some(rule) if !(rule.terms.min_wrapping.is_zero() && rule.terms.max_wrapping.is_zero()) => {
                 (true, format!("the rule grants {word}, for an answer that is wrapped as it says"))
             }
-            Some(rule) if rule.has_parameters() => {
+            Some(rule) if !rule.terms.parameters.is_empty() => {
                 (true, format!("the rule grants {word}, for a request whose parameters keep to it"))
             }
             Some(_) => (true, format!("the rule grants {word}")),

@@ -78,31 +78,37 @@ pub(super) async fn delete(call: Call) -> Result<Answer> {
 /// `POST sys/capabilities-self`: what the caller may do on each path. A `token` in the body, which
 /// the command line sends, is not looked at.
 pub(super) async fn capabilities_self(call: Call) -> Result<Answer> {
-    granted(&call, call.caller()?)
+    granted(&call, call.caller()?).await
 }
 
 /// `POST sys/capabilities`: the same for another token.
 pub(super) async fn capabilities(call: Call) -> Result<Answer> {
     let token = call.fields.text("token")?.ok_or_else(|| Error::invalid("token: must be given"))?;
     let holder = call.state.auth.caller_by_token(&token).await?;
-    granted(&call, &*holder.ok_or_else(|| Error::invalid("token: not known"))?)
+    granted(&call, &*holder.ok_or_else(|| Error::invalid("token: not known"))?).await
 }
 
 /// `POST sys/capabilities-accessor`: the same for the token with this accessor.
 pub(super) async fn capabilities_accessor(call: Call) -> Result<Answer> {
     let accessor = call.fields.text("accessor")?.ok_or_else(|| Error::invalid("accessor: must be given"))?;
     let holder = call.state.auth.caller_by_accessor(&accessor).await?;
-    granted(&call, &*holder.ok_or_else(|| Error::invalid("invalid accessor"))?)
+    granted(&call, &*holder.ok_or_else(|| Error::invalid("invalid accessor"))?).await
 }
 
-fn granted(call: &Call, holder: &Caller) -> Result<Answer> {
+async fn granted(call: &Call, holder: &Caller) -> Result<Answer> {
+    /// Paths that are looked at in one turn of the worker, which others have the next of.
+    const IN_ONE_TURN: usize = 32;
     let mut paths = call.fields.list_within("paths", PATHS)?.unwrap_or_default();
     paths.extend(call.fields.list_within("path", PATHS)?.unwrap_or_default());
     if paths.is_empty() {
         return Err(Error::invalid("paths must be supplied"));
     }
     let words = |path: &str| json!(granted_on(&call.state, holder, path.trim_start_matches('/')));
-    let mut data: Map<_, _> = paths.iter().map(|path| (path.clone(), words(path))).collect();
+    let mut data = Map::new();
+    for some in paths.chunks(IN_ONE_TURN) {
+        data.extend(some.iter().map(|path| (path.clone(), words(path))));
+        tokio::task::yield_now().await;
+    }
     if let [only] = paths.as_slice() {
         data.insert("capabilities".to_owned(), words(only));
     }

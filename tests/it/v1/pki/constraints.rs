@@ -44,10 +44,19 @@ struct Constrained {
 
 impl Constrained {
     async fn new(pki: &Pki, constraints: &str) -> Self {
+        Self::if_readable(pki, constraints).await.unwrap_or_else(|| panic!("{constraints}: not imported"))
+    }
+
+    /// The same; nothing where others could not read the constraints, so that they are not imported.
+    async fn if_readable(pki: &Pki, constraints: &str) -> Option<Self> {
         let extensions = format!("{CA}\nnameConstraints=critical,{constraints}");
         let ca = Ca::root_with(foreign::new_key("ec-256"), "/O=Good/CN=Constrained", &extensions, &[]);
-        let id = import(pki, &ca.bundle()).await.remove(0);
-        Self { ca, id }
+        let answer = pki.app.client.post("pki/issuers/import/bundle", json!({ "pem_bundle": ca.bundle() })).await;
+        if answer.status == 400 && answer.error().contains("certificate: nameConstraints: ") {
+            return None;
+        }
+        let id = answer.body["data"]["imported_issuers"][0].as_str().unwrap_or_else(|| panic!("{}", answer.text));
+        Some(Self { id: id.to_owned(), ca })
     }
 
     fn path(&self, endpoint: &str) -> String {
@@ -184,7 +193,7 @@ async fn mailboxes() {
     .await;
     hold(
         &pki,
-        "excluded;email:evil.com,excluded;email:@at.test",
+        "excluded;email:evil.com,excluded;email:at.test",
         &[
             ("/CN=x", "email:x@good.com,email:x@y.evil.com", Signed),
             ("/CN=x", "email:x@EVIL.com", Refused),
@@ -424,7 +433,7 @@ async fn constraints_that_cannot_be_compared_or_read() {
         ],
     )
     .await;
-    // A subtree with a minimum: nothing at all, whatever its name.
+    // A subtree with a minimum: nothing would verify, whatever its name, so it is not imported to sign.
     let subtree = build(SEQUENCE, 0, |w| {
         w.nest(0xa0, |w| {
             w.nest(SEQUENCE, |w| {
@@ -436,10 +445,9 @@ async fn constraints_that_cannot_be_compared_or_read() {
     let hex: String = subtree.iter().map(|byte| format!("{byte:02x}")).collect();
     let extensions = format!("{CA}\n2.5.29.30=critical,DER:{hex}");
     let ca = Ca::root_with(foreign::new_key("ec-256"), "/CN=Minimum", &extensions, &[]);
-    let id = import(&pki, &ca.bundle()).await.remove(0);
+    let rule = "pem_bundle: certificate: nameConstraints: a subtree has a minimum or maximum";
+    pki.refused("issuers/import/bundle", json!({ "pem_bundle": ca.bundle() }), rule).await;
     let csr = csr("ec-256", "/CN=x", "subjectAltName = DNS:good.com");
-    let rule = "issuer_ref: nameConstraints of the issuing chain";
-    pki.refused(&format!("issuer/{id}/sign-verbatim"), json!({ "csr": csr }), rule).await;
     let theirs =
         ca.signs(&csr, "subjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid", &["-copy_extensions", "copyall"]);
     assert!(openssl_verifies_chain(&ca.pem, &[], &theirs).is_err());
@@ -555,11 +563,14 @@ fn requests() -> Vec<(u8, String, String)> {
 async fn nothing_is_signed_that_openssl_refuses() {
     let pki = Pki::empty().await;
     let requests = requests();
-    let (mut signed, mut refused) = (0, 0);
+    let (mut signed, mut refused, mut unreadable) = (0, 0, Vec::new());
     for (tag, base) in bases() {
         for side in [0xa0, 0xa1] {
             let shown = format!("{side:#x} {tag:#x} {}", String::from_utf8_lossy(&base));
-            let issuer = Constrained::new(&pki, &subtree(side, tag, &base)).await;
+            let Some(issuer) = Constrained::if_readable(&pki, &subtree(side, tag, &base)).await else {
+                unreadable.push(shown);
+                continue;
+            };
             let files = Files::new();
             let mut leaves = Vec::new();
             for (_, name, csr) in requests.iter().filter(|(kind, ..)| *kind == tag) {
@@ -582,4 +593,5 @@ async fn nothing_is_signed_that_openssl_refuses() {
         }
     }
     assert!(signed > 500 && refused > 500, "{signed} signed, {refused} refused: neither may be rare");
+    assert!(unreadable.len() < bases().len(), "half of them at least are imported, not {unreadable:?}");
 }
