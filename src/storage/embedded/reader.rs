@@ -359,4 +359,32 @@ mod tests {
         assert_eq!(here.await.unwrap().unwrap(), 0);
         assert_eq!(pool.read(facts).await.unwrap(), 0);
     }
+
+    #[tokio::test]
+    async fn sessions_leave_a_connection_to_short_reads_and_all_of_them_have_their_turn() {
+        let (_dir, _writer, pool) = store();
+        let (free, busy) = mpsc::sync_channel::<()>(0);
+        let (busy, (there, mut begun)) = (Arc::new(Mutex::new(busy)), tokio::sync::mpsc::unbounded_channel());
+        let sessions = (0..2 * CONNECTIONS).map(|_| {
+            let (busy, there) = (Arc::clone(&busy), there.clone());
+            tokio::spawn(pool.session(Arc::new(move |_| {
+                there.send(()).unwrap();
+                let _ = busy.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                std::future::ready(Ok(())).boxed_local()
+            })))
+        });
+        let sessions: Vec<_> = sessions.collect();
+        begun.recv().await.unwrap();
+        for _ in 0..100 {
+            assert_eq!(
+                timeout(Duration::from_secs(2), pool.read(facts)).await.expect("a connection is left").unwrap(),
+                0
+            );
+        }
+        drop(free);
+        for session in sessions {
+            session.await.unwrap().unwrap().unwrap();
+        }
+        assert_eq!(pool.read(facts).await.unwrap(), 0);
+    }
 }

@@ -4,6 +4,8 @@
 //! woken is still on the way, and a thread takes all its share of the line at once and reads it in one transaction. That
 //! begins when all of these reads are in the line already: each of them sees everything that was stored before it was
 //! asked for.
+//!
+//! Sessions, which may look through a whole table, wait in a line of their own and never have all threads.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -14,7 +16,9 @@ use rusqlite::Connection;
 use tokio::sync::Notify;
 
 /// Connections for reading, each with a thread.
-pub(super) const CONNECTIONS: usize = 2;
+pub(super) const CONNECTIONS: usize = 3;
+/// Sessions at once: the other connections are for the short reads of everybody.
+const SESSIONS: usize = CONNECTIONS - 1;
 /// Reads that share a transaction at most: the last of them waits for the others.
 const TOGETHER: usize = 8;
 /// Longest line. Whoever left while it stood still is in it, too.
@@ -39,13 +43,16 @@ pub(super) struct Line {
 }
 
 struct State {
-    waiting: VecDeque<Job>,
+    reads: VecDeque<Work>,
+    sessions: VecDeque<Work>,
     connections: Vec<Connection>,
     /// The lock on the folder; given up when the line is closed.
     lock: Option<Arc<File>>,
     paused: bool,
     /// Threads that have a connection.
     at_work: usize,
+    /// Those of them that are in a session.
+    in_session: usize,
     /// Threads that sleep and were not woken.
     asleep: usize,
     /// A thread was woken and has not looked at the line yet.
@@ -67,11 +74,13 @@ impl Line {
     pub(super) fn start(connections: Vec<Connection>, lock: Arc<File>) -> std::io::Result<Arc<Self>> {
         let line = Arc::new(Self {
             state: Mutex::new(State {
-                waiting: VecDeque::new(),
+                reads: VecDeque::new(),
+                sessions: VecDeque::new(),
                 connections,
                 lock: Some(lock),
                 paused: false,
                 at_work: 0,
+                in_session: 0,
                 asleep: 0,
                 coming: false,
             }),
@@ -95,10 +104,13 @@ impl Line {
         if let Some(refused) = state.refused() {
             return Err(refused);
         }
-        if state.waiting.len() >= LONGEST {
+        if state.reads.len() + state.sessions.len() >= LONGEST {
             return Err(Refused::Full);
         }
-        state.waiting.push_back(job);
+        match job {
+            Job::Read(work) => state.reads.push_back(work),
+            Job::Session(work) => state.sessions.push_back(work),
+        }
         self.wake(&mut state);
         Ok(())
     }
@@ -134,7 +146,7 @@ impl Line {
         if state.lock.is_some() {
             state.connections = connections;
         }
-        let dropped = if state.refused().is_some() { std::mem::take(&mut state.waiting) } else { VecDeque::new() };
+        let dropped = state.refused().map(|_| state.clear());
         self.wake(&mut state);
         drop(state);
         drop(dropped);
@@ -144,7 +156,7 @@ impl Line {
     pub(super) fn close(&self) {
         let mut state = self.state();
         state.lock = None;
-        let dropped = (std::mem::take(&mut state.waiting), std::mem::take(&mut state.connections));
+        let dropped = (state.clear(), std::mem::take(&mut state.connections));
         drop(state);
         self.work.notify_all();
         self.rested.notify_waiters();
@@ -153,17 +165,17 @@ impl Line {
 
     fn work_off(&self) {
         let mut done = None;
-        while let Some((db, jobs)) = self.next(done) {
-            run(&db, jobs);
-            done = Some(db);
+        while let Some((db, share)) = self.next(done) {
+            done = Some((run(&db, share), db));
         }
     }
 
     /// Gives a connection back, and waits for the next share of the line; `None` when it is closed.
-    fn next(&self, done: Option<Connection>) -> Option<(Connection, Vec<Job>)> {
+    fn next(&self, done: Option<(Done, Connection)>) -> Option<(Connection, Share)> {
         let mut state = self.state();
-        if let Some(db) = done {
+        if let Some((done, db)) = done {
             state.at_work -= 1;
+            state.in_session -= usize::from(done == Done::Session);
             state.connections.push(db);
             if state.paused && state.at_work == 0 {
                 self.rested.notify_waiters();
@@ -177,15 +189,13 @@ impl Line {
                 return None;
             }
             if !state.paused
-                && !state.waiting.is_empty()
+                && state.has_work()
                 && let Some(db) = state.connections.pop()
             {
                 state.at_work += 1;
-                let jobs = state.share();
-                if !state.waiting.is_empty() {
-                    self.wake(&mut state);
-                }
-                return Some((db, jobs));
+                let share = state.share();
+                self.wake(&mut state);
+                return Some((db, share));
             }
             state.asleep += 1;
             state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -199,7 +209,7 @@ impl Line {
     }
 
     fn wake(&self, state: &mut State) {
-        if state.asleep > 0 && !state.coming {
+        if state.asleep > 0 && !state.coming && state.has_work() {
             state.asleep -= 1;
             state.coming = true;
             self.work.notify_one();
@@ -219,25 +229,60 @@ impl State {
         (!self.paused && self.at_work == 0 && self.connections.is_empty()).then_some(Refused::NotOpen)
     }
 
-    /// What one thread takes: so much that something is left for the others, and a session alone.
-    fn share(&mut self) -> Vec<Job> {
-        let most = self.waiting.len().div_ceil(CONNECTIONS).min(TOGETHER);
-        let reads = self.waiting.iter().take(most).take_while(|job| matches!(job, Job::Read(_))).count();
-        self.waiting.drain(..reads.max(1)).collect()
+    /// Whether a thread would find something to do.
+    fn has_work(&self) -> bool {
+        !self.reads.is_empty() || (!self.sessions.is_empty() && self.in_session < SESSIONS)
+    }
+
+    /// What one thread takes: a session alone, or so many reads that something is left for the others.
+    fn share(&mut self) -> Share {
+        if self.in_session < SESSIONS
+            && let Some(session) = self.sessions.pop_front()
+        {
+            self.in_session += 1;
+            return Share::Session(session);
+        }
+        let most = self.reads.len().div_ceil(CONNECTIONS).min(TOGETHER);
+        Share::Reads(self.reads.drain(..most).collect())
+    }
+
+    /// Takes everything that waits.
+    fn clear(&mut self) -> [VecDeque<Work>; 2] {
+        [std::mem::take(&mut self.reads), std::mem::take(&mut self.sessions)]
     }
 }
 
-fn run(db: &Connection, jobs: Vec<Job>) {
+/// What one thread takes of the line.
+enum Share {
+    Reads(Vec<Work>),
+    Session(Work),
+}
+
+/// What a thread has done.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Done {
+    Reads,
+    Session,
+}
+
+fn run(db: &Connection, share: Share) -> Done {
+    let reads = match share {
+        Share::Session(work) => {
+            work(db);
+            return Done::Session;
+        }
+        Share::Reads(reads) => reads,
+    };
     // Without it each read is a transaction of its own, which is as good.
-    let together = jobs.len() > 1 && execute(db, "BEGIN");
-    for job in jobs {
-        let (Job::Read(work) | Job::Session(work)) = job;
+    let together = reads.len() > 1 && execute(db, "BEGIN");
+    for work in reads {
         work(db);
     }
     // The engine may have ended it when a read failed.
     if together && !db.is_autocommit() && !execute(db, "COMMIT") {
         execute(db, "ROLLBACK");
     }
+    Done::Reads
 }
 
 fn execute(db: &Connection, sql: &str) -> bool {
