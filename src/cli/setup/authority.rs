@@ -279,6 +279,9 @@ pub(super) async fn roles(api: &Api, plan: &Plan, listener: Option<&TlsRenewal>)
             "allowed_domains": plan.domains()?,
             "allow_bare_domains": true,
             "allow_subdomains": true,
+            // Whoever may issue by it would have a certificate for this server's name and address, too.
+            "allow_localhost": false,
+            "allow_ip_sans": false,
             "key_type": "ec",
             "key_bits": 256,
             "ttl": plan.role_ttl.as_secs(),
