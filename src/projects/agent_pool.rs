@@ -9,13 +9,14 @@ use serde_json::{Value as Json, json};
 
 use super::attributes::Attributes;
 use super::caller::Caller;
+use super::grants;
 use super::id;
 use super::member::{self, Member};
 use super::page::{self, Filter, Listed, Order, Page, Source, containing};
 use super::refusal::{Fault, Outcome, Refusal};
-use super::rights::Flag;
+use super::rights::{Flag, ProjectRights};
 use super::tx::Tx;
-use super::workspace::{self, Workspace};
+use super::workspace::{self, Workspace, WorkspaceRights};
 use crate::clock::Time;
 use crate::sql::{Row, Value};
 
@@ -35,8 +36,10 @@ pub struct Pool {
     pub name: String,
     /// Whether it is for the whole organization.
     pub organization_scoped: bool,
-    /// For and not for which resources.
-    pub scope: Scope,
+    /// For and not for which resources, as stored.
+    scope: Scope,
+    /// The same, as far as the caller sees them.
+    pub seen: Scope,
     /// When it was made.
     pub created_at: Time,
     /// External ids of workspaces that name it, those that the caller sees; the first ones where there are
@@ -80,9 +83,12 @@ impl Scope {
         )
     }
 
-    fn keep(&mut self, exists: &HashSet<String>) {
-        for list in [&mut self.excluded_workspaces, &mut self.allowed_projects, &mut self.allowed_workspaces] {
-            list.retain(|id| exists.contains(id));
+    fn seen(&self, seen: &HashSet<String>) -> Self {
+        let only = |list: &[String]| list.iter().filter(|id| seen.contains(*id)).cloned().collect();
+        Self {
+            excluded_workspaces: only(&self.excluded_workspaces),
+            allowed_projects: only(&self.allowed_projects),
+            allowed_workspaces: only(&self.allowed_workspaces),
         }
     }
 }
@@ -127,13 +133,13 @@ impl Fields {
         attributes.at_most("name", &name, LONGEST_NAME);
         let scoped = attributes.flag("organization-scoped").value();
         let mut scope = stored.map(|stored| stored.scope.clone()).unwrap_or_default();
-        for (name, table, given, list) in [
-            ("excluded-workspaces", "workspaces", lists.excluded_workspaces, &mut scope.excluded_workspaces),
-            ("allowed-projects", "projects", lists.allowed_projects, &mut scope.allowed_projects),
-            ("allowed-workspaces", "workspaces", lists.allowed_workspaces, &mut scope.allowed_workspaces),
+        for (name, kind, given, list) in [
+            ("excluded-workspaces", Kind::Workspaces, lists.excluded_workspaces, &mut scope.excluded_workspaces),
+            ("allowed-projects", Kind::Projects, lists.allowed_projects, &mut scope.allowed_projects),
+            ("allowed-workspaces", Kind::Workspaces, lists.allowed_workspaces, &mut scope.allowed_workspaces),
         ] {
             if let Some(elements) = given {
-                *list = read_list(tx, member, attributes, name, table, elements).await?;
+                *list = read_list(tx, member, attributes, name, kind, elements).await?;
             }
         }
         Ok(Self {
@@ -144,38 +150,87 @@ impl Fields {
     }
 }
 
-/// The ids of a list, each of a resource of the organization.
+/// The ids of a list, each of a resource that the member sees.
 async fn read_list(
     tx: &mut Tx<'_>,
     member: &Member,
     attributes: &mut Attributes<'_>,
     name: &str,
-    table: &str,
+    kind: Kind,
     elements: &[Json],
 ) -> Outcome<Vec<String>> {
     let place = format!("/data/relationships/{name}/data");
     let ids: Vec<Option<&str>> = elements.iter().map(|element| element.get("id").and_then(Json::as_str)).collect();
     let named: Vec<String> = ids.iter().flatten().filter(|id| !id.contains('\0')).map(|id| (*id).to_owned()).collect();
-    let exists = existing(tx, member, table, named).await?;
+    let seen_ids = kind.seen(tx, member, named).await?;
     let (mut kept, mut seen) = (Vec::new(), HashSet::new());
     for (n, id) in ids.into_iter().enumerate() {
-        match id.filter(|id| exists.contains(*id)) {
+        match id.filter(|id| seen_ids.contains(*id)) {
             Some(id) if seen.insert(id) => kept.push(id.to_owned()),
             Some(_) => {}
-            None => attributes.push(Fault::at(format!("{place}/{n}/id"), format!("id must be one of the {table}"))),
+            None => {
+                attributes.push(Fault::at(format!("{place}/{n}/id"), format!("id must be one of the {}", kind.table())))
+            }
         }
     }
     Ok(kept)
 }
 
-/// Those of `ids` that are in the organization, looked up by id and not among all of its own.
-async fn existing(tx: &mut Tx<'_>, member: &Member, table: &str, ids: Vec<String>) -> Outcome<HashSet<String>> {
-    if ids.is_empty() {
-        return Ok(HashSet::new());
+/// What pools are for, or not for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Workspaces,
+    Projects,
+}
+
+impl Kind {
+    fn table(self) -> &'static str {
+        match self {
+            Self::Workspaces => "workspaces",
+            Self::Projects => "projects",
+        }
     }
-    let sql = format!("SELECT ext_id FROM {table} WHERE +org_id = $1 AND ext_id = ANY($2)");
-    let exists = tx.column(&sql, &[member.organization.id.into(), ids.into()]).await?;
-    Ok(exists.into_iter().collect())
+
+    /// Those of `ids` that are in the organization and that the member sees, looked up by id and not among all of its
+    /// own.
+    async fn seen(self, tx: &mut Tx<'_>, member: &Member, ids: Vec<String>) -> Outcome<HashSet<String>> {
+        if ids.is_empty() {
+            return Ok(HashSet::new());
+        }
+        self.seen_where(tx, member, "+org_id = $1 AND ext_id = ANY($2)", ids.into()).await
+    }
+
+    /// The external ids of those that meet a condition, with the organization as `$1` and a value as `$2`, and that the
+    /// member sees.
+    async fn seen_where(
+        self,
+        tx: &mut Tx<'_>,
+        member: &Member,
+        condition: &str,
+        value: Value,
+    ) -> Outcome<HashSet<String>> {
+        let columns = match self {
+            Self::Workspaces => "ext_id, project_id, FALSE",
+            Self::Projects => "ext_id, id, is_default",
+        };
+        let sql = format!("SELECT {columns} FROM {} WHERE {condition}", self.table());
+        let mut found: Vec<(String, i64, bool)> = Vec::new();
+        for mut row in tx.rows(&sql, &[member.organization.id.into(), value]).await? {
+            found.push((row.get()?, row.get()?, row.get()?));
+        }
+        let projects: Vec<i64> = found.iter().map(|(_, project, _)| *project).collect();
+        match self {
+            Self::Workspaces => {
+                let rights = workspace::rights_by_project(tx, member, projects).await?;
+                found.retain(|(_, id, _)| rights.get(id).is_some_and(|rights| rights.has(WorkspaceRights::READ)));
+            }
+            Self::Projects => {
+                let granted = grants::on(tx, member, &projects).await?;
+                found.retain(|(_, id, default)| member.on_project(*default, granted.on(*id)).has(ProjectRights::READ));
+            }
+        }
+        Ok(found.into_iter().map(|(ext_id, ..)| ext_id).collect())
+    }
 }
 
 /// Whether the member may make, change and delete pools.
@@ -264,12 +319,13 @@ fn read(row: &mut Row) -> Outcome<Pool> {
         name: row.get()?,
         organization_scoped: row.get()?,
         scope: Scope::parse(&row.get::<String>()?),
+        seen: Scope::default(),
         created_at: row.get()?,
         workspaces: Vec::new(),
     })
 }
 
-/// The pools of rows, in the order of the rows, naming only what is still there.
+/// The pools of rows, in the order of the rows, naming only what is still there and the member sees.
 async fn these(tx: &mut Tx<'_>, member: &Member, rows: Vec<i64>) -> Outcome<Vec<Pool>> {
     if rows.is_empty() {
         return Ok(Vec::new());
@@ -279,11 +335,11 @@ async fn these(tx: &mut Tx<'_>, member: &Member, rows: Vec<i64>) -> Outcome<Vec<
     let all = |list: fn(&Scope) -> &Vec<String>| found.iter().flat_map(move |pool: &Pool| list(&pool.scope).clone());
     let workspaces = all(|scope| &scope.allowed_workspaces).chain(all(|scope| &scope.excluded_workspaces)).collect();
     let projects = all(|scope| &scope.allowed_projects).collect();
-    let mut exists = existing(tx, member, "workspaces", workspaces).await?;
-    exists.extend(existing(tx, member, "projects", projects).await?);
+    let mut seen = Kind::Workspaces.seen(tx, member, workspaces).await?;
+    seen.extend(Kind::Projects.seen(tx, member, projects).await?);
     let mut naming = named_by(tx, member, rows).await?;
     for pool in &mut found {
-        pool.scope.keep(&exists);
+        pool.seen = pool.scope.seen(&seen);
         pool.workspaces = naming.remove(&pool.id).unwrap_or_default();
     }
     Ok(found)
@@ -362,18 +418,19 @@ pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &PoolFilter, page: P
     if let Some(q) = &wanted.q {
         filter.and(r"a.name_lc LIKE {} ESCAPE '\'", containing(q));
     }
-    for (table, list, name) in [
-        ("workspaces", "allowed-workspaces", &wanted.for_workspace),
-        ("projects", "allowed-projects", &wanted.for_project),
+    for (kind, list, name) in [
+        (Kind::Workspaces, "allowed-workspaces", &wanted.for_workspace),
+        (Kind::Projects, "allowed-projects", &wanted.for_project),
     ] {
         let Some(name) = name else { continue };
-        let sql = format!("SELECT ext_id FROM {table} WHERE org_id = $1 AND name_lc = $2");
-        let values: [Value; 2] = [member.organization.id.into(), name.to_lowercase().into()];
-        match tx.row(&sql, &values).await? {
-            Some(mut row) => {
-                let pattern = naming(list, &row.get::<String>()?);
-                filter.and("(a.organization_scoped OR a.scope LIKE {})", pattern);
-            }
+        // There is one at most.
+        match kind
+            .seen_where(tx, member, "org_id = $1 AND name_lc = $2", name.to_lowercase().into())
+            .await?
+            .iter()
+            .next()
+        {
+            Some(ext_id) => filter.and("(a.organization_scoped OR a.scope LIKE {})", naming(list, ext_id)),
             None => filter.join("a.organization_scoped"),
         }
     }

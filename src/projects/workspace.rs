@@ -26,6 +26,7 @@ pub use fields::Fields;
 pub use list::{WorkspaceFilter, list, seen};
 pub use lock::{lock, unlock, unlock_by_force};
 pub use rights::WorkspaceRights;
+pub(super) use rights::by_project as rights_by_project;
 pub use settings::Settings;
 
 /// A workspace as stored, with what it inherits and what the caller may do with it.

@@ -1,12 +1,12 @@
 //! Agent pools.
 
 use serde_json::{Value, json};
-use signet::projects::rights::{Flag, OrganizationRights};
+use signet::projects::rights::{Flag, OrganizationRights, ProjectRights};
 
 use super::fixture::{World, assert_refused, attribute, on_both_stores, resource};
 use crate::support::Answer;
 
-on_both_stores!(vector_143_pools, lists_of_pools);
+on_both_stores!(vector_143_pools, lists_of_pools, who_sees_a_pool_sees_no_more_of_others);
 
 const PATH: &str = "organizations/acme/agent-pools";
 
@@ -129,5 +129,48 @@ async fn lists_of_pools(world: World) {
     assert_eq!(member.api.delete(&format!("agent-pools/{made}")).await.status, 404);
     assert_eq!(manager.api.delete(&format!("agent-pools/{made}")).await.status, 204);
     assert_eq!(world.outsider("xaver").await.api.get(PATH).await.status, 404);
+    world.app.stop().await;
+}
+
+/// Every member sees pools; neither the lists of one nor a filter tells of what the member does not see.
+async fn who_sees_a_pool_sees_no_more_of_others(world: World) {
+    let owner = &world.owner;
+    let project = world.project("Hidden").await;
+    let mut body = resource("workspaces", json!({ "name": "secret" }));
+    body["data"]["relationships"] = json!({ "project": { "data": { "type": "projects", "id": project } } });
+    let workspace = id(&owner.post("organizations/acme/workspaces", body).await);
+    let lists: [(&str, &str, &[&str]); 3] = [
+        ("allowed-workspaces", "workspaces", &[&workspace]),
+        ("allowed-projects", "projects", &[&project]),
+        ("excluded-workspaces", "workspaces", &[&workspace]),
+    ];
+    let narrow = json!({ "name": "narrow", "organization-scoped": false });
+    let path = format!("agent-pools/{}", id(&owner.post(PATH, pool(narrow, &lists)).await));
+    let rights = OrganizationRights::NONE.with(Flag::ManageAgentPools, true);
+    let manager = world.member("mara", rights).await;
+    let filters = ["filter[allowed_workspaces][name]=secret", "filter[allowed_projects][name]=Hidden"];
+    let sees = async |expected: usize| {
+        for answer in [manager.api.get(&path).await, manager.api.patch(&path, pool(json!({}), &[])).await] {
+            assert_eq!(lists.map(|(name, ..)| related(&answer, name).len()), [expected; 3], "{}", answer.text);
+        }
+        for filter in filters {
+            let found = manager.api.get(&format!("{PATH}?{filter}")).await;
+            assert_eq!(found.body["data"].as_array().map(Vec::len), Some(expected), "{filter}: {}", found.text);
+        }
+    };
+    sees(0).await;
+    for (name, kind, ids) in lists {
+        let named = manager.api.patch(&path, pool(json!({}), &[(name, kind, ids)])).await;
+        let fault = format!("/data/relationships/{name}/data/0/id");
+        assert_refused(&named, 422, &[(&fault, &format!("id must be one of the {kind}"))]);
+    }
+    let changed = manager.api.patch(&path, pool(json!({ "name": "renamed" }), &[])).await;
+    assert_eq!(attribute(&changed, "name"), "renamed");
+    let whole = owner.get(&path).await;
+    for (name, _, ids) in lists {
+        assert_eq!(related(&whole, name), ids, "{name}: a change by who does not see it leaves it");
+    }
+    world.grant(&manager.team, &project, ProjectRights::READ).await;
+    sees(1).await;
     world.app.stop().await;
 }

@@ -24,9 +24,9 @@ pub(crate) fn document(member: &Member, pool: &Pool) -> Rendered {
         "relationships": {
             "organization": related("organizations", &member.organization.name),
             "workspaces": to_many("workspaces", &pool.workspaces),
-            "allowed-workspaces": to_many("workspaces", &pool.scope.allowed_workspaces),
-            "allowed-projects": to_many("projects", &pool.scope.allowed_projects),
-            "excluded-workspaces": to_many("workspaces", &pool.scope.excluded_workspaces),
+            "allowed-workspaces": to_many("workspaces", &pool.seen.allowed_workspaces),
+            "allowed-projects": to_many("projects", &pool.seen.allowed_projects),
+            "excluded-workspaces": to_many("workspaces", &pool.seen.excluded_workspaces),
         },
         "links": { "self": format!("/api/v2/agent-pools/{}", pool.ext_id) },
     })
