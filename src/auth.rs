@@ -364,7 +364,7 @@ impl Auth {
         let epoch = self.tokens.epoch(&hash);
         let row = self.live_row(hash).await?.ok_or_else(Error::forbidden)?;
         let caller = self.caller(&row).await?;
-        if row.uses.is_none() {
+        if row.uses.is_none() && !caller.acl.is_heavy() {
             // As old as the older of what it was made of.
             let read_at = caller.entity.as_ref().map_or(now, |entity| entity.read_at().min(now));
             self.tokens.put(hash, Arc::clone(&caller), read_at, epoch);
@@ -424,6 +424,9 @@ impl Auth {
                 policies.acl(&names, Some(entity.entity()), self.clock.now()).await?
             }
         };
+        if policies.began_anew() {
+            self.tokens.prune(self.clock.now());
+        }
         Ok(Arc::new(Caller {
             accessor: record.accessor,
             recorded_as: held.recorded_as.iter().map(|b| format!("{b:02x}")).collect(),

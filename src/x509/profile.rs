@@ -54,11 +54,29 @@ impl Known {
     /// # Errors
     /// `Invalid` naming field, extension and rule.
     pub(crate) fn hold(&self, field: &str, critical: bool, value: &[u8]) -> Result<()> {
-        let held = match (&self.critical, critical) {
-            (Critical::Always, false) => Err(DerError("must be critical (RFC 5280 4.2, 5.2, 5.3)")),
-            (Critical::Never, true) => Err(DerError("must not be critical (RFC 5280 4.2, 5.2, 5.3)")),
-            _ => (self.read)(value),
-        };
+        self.hold_critical(field, critical)?;
+        self.hold_value(field, value)
+    }
+
+    /// As [`Known::hold`], of `critical` alone.
+    pub(crate) fn hold_critical(&self, field: &str, critical: bool) -> Result<()> {
+        self.of(
+            field,
+            match (&self.critical, critical) {
+                (Critical::Always, false) => Err(DerError("must be critical (RFC 5280 4.2, 5.2, 5.3)")),
+                (Critical::Never, true) => Err(DerError("must not be critical (RFC 5280 4.2, 5.2, 5.3)")),
+                _ => Ok(()),
+            },
+        )
+    }
+
+    /// As [`Known::hold`], of the value alone.
+    pub(crate) fn hold_value(&self, field: &str, value: &[u8]) -> Result<()> {
+        self.of(field, (self.read)(value))
+    }
+
+    /// What does not hold, with the names of field and extension.
+    pub(crate) fn of(&self, field: &str, held: Read<()>) -> Result<()> {
         held.map_err(|e| e.of(&format!("{field}: {}", self.name)))
     }
 }

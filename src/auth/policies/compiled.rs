@@ -4,6 +4,7 @@
 //! compiled beside the workers, one union at a time, and nobody else waits for it.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Policies, WRAPPING, WRAPPING_POLICY};
@@ -34,12 +35,14 @@ pub(super) struct Unions {
     filled: Table,
     /// Held while a large one is compiled.
     large: tokio::sync::Mutex<()>,
+    /// Whether a table has begun anew.
+    began_anew: AtomicBool,
 }
 
 impl Default for Unions {
     fn default() -> Self {
         let (plain, filled) = (Table::new(MAX_COMPILED), Table::new(MAX_FILLED));
-        Self { plain, filled, large: tokio::sync::Mutex::default() }
+        Self { plain, filled, large: tokio::sync::Mutex::default(), began_anew: AtomicBool::new(false) }
     }
 }
 
@@ -84,7 +87,7 @@ impl Policies {
         }
         if !self.are_long(names, now) {
             let acl = self.compile(names, filler.as_deref(), now);
-            return Ok(table.keep(key, acl));
+            return Ok(self.kept(table, key, acl));
         }
         let _one_at_a_time = self.unions.large.lock().await;
         if let Some(acl) = table.get(&key, now) {
@@ -93,7 +96,21 @@ impl Policies {
         let (policies, names) = (Arc::clone(self), key.names.clone());
         let compile = move || policies.compile(&names, filler.as_deref(), now);
         let acl = beside(true, compile).await?;
-        Ok(table.keep(key, acl))
+        Ok(self.kept(table, key, acl))
+    }
+
+    fn kept(&self, table: &Table, key: Key, acl: Acl) -> Arc<Acl> {
+        let (acl, anew) = table.keep(key, acl);
+        if anew {
+            self.unions.began_anew.store(true, Ordering::Relaxed);
+        }
+        acl
+    }
+
+    /// Whether a table has begun anew since this was asked last: then callers that nobody needs any more should let go
+    /// of unions that are in no table.
+    pub(in crate::auth) fn began_anew(&self) -> bool {
+        self.unions.began_anew.load(Ordering::Relaxed) && self.unions.began_anew.swap(false, Ordering::Relaxed)
     }
 
     /// Whether their texts together are long.
@@ -126,19 +143,21 @@ impl Table {
         held.unions.get(key).filter(|acl| acl.valid_until().is_none_or(|end| now < end)).map(Arc::clone)
     }
 
-    fn keep(&self, key: Key, acl: Acl) -> Arc<Acl> {
+    /// Keeps a union; whether the table begins anew with it.
+    fn keep(&self, key: Key, acl: Acl) -> (Arc<Acl>, bool) {
         let (acl, weight) = (Arc::new(acl), |key: &Key, acl: &Acl| acl.weight() + key.weight());
         let mut held = self.lock();
         if let Some((key, before)) = held.unions.remove_entry(&key) {
             held.weight -= weight(&key, &before);
         }
         let more = weight(&key, &acl);
-        if held.unions.len() >= self.most || held.weight + more > MAX_WEIGHT {
+        let full = held.unions.len() >= self.most || held.weight + more > MAX_WEIGHT;
+        if full {
             *held = Held::default();
         }
         held.weight += more;
         held.unions.insert(key, Arc::clone(&acl));
-        acl
+        (acl, full)
     }
 }
 
@@ -173,11 +192,11 @@ mod tests {
     fn a_table_has_so_many_unions_and_so_many_bytes() {
         let table = Table::new(3);
         for n in 0..3 {
-            table.keep(key(n), weighing(10));
-            table.keep(key(n), weighing(10));
+            assert!(!table.keep(key(n), weighing(10)).1);
+            assert!(!table.keep(key(n), weighing(10)).1, "in its own place");
         }
         assert!((0..3).all(|n| table.get(&key(n), NOW).is_some()));
-        table.keep(key(3), weighing(10));
+        assert!(table.keep(key(3), weighing(10)).1);
         assert_eq!((0..4).map(|n| table.get(&key(n), NOW).is_some()).collect::<Vec<_>>(), [false, false, false, true]);
         let table = Table::new(usize::MAX);
         let large = || weighing(400_000);

@@ -75,6 +75,8 @@ type Merged<P> = BTreeMap<P, Arc<Terms>>;
 /// Places, and the rules as they are for paths with names there.
 type ForPlaces = (Box<[Spelt]>, Arc<Rules>);
 
+/// From how many bytes on a union is heavy.
+const HEAVY: usize = 256 << 10;
 /// Most sets of places that one union keeps its rules for. There are few routes with such names, and few
 /// depths at which mounts are.
 const MAX_RESPELT: usize = 16;
@@ -121,7 +123,12 @@ impl Acl {
         Self { rules, respelt, granting, valid_until, weight }
     }
 
-    /// About how many bytes it has for itself.
+    /// Whether its rules are so many that only few such unions should be in the memory.
+    pub fn is_heavy(&self) -> bool {
+        self.weight > HEAVY
+    }
+
+    /// About how many bytes it may come to have for itself, with its rules for every set of places.
     pub fn weight(&self) -> usize {
         if self.respelt.is_some() { (1 + MAX_RESPELT) * self.weight } else { self.weight }
     }

@@ -3,10 +3,11 @@
 
 use crate::error::{Error, Result};
 use crate::x509::certificate::Certificate;
+use crate::x509::reader::check_der;
 use crate::x509::{oid, profile};
 
 /// Rules of the profile that Go, OpenSSL and `cryptography` do not hold an authority to.
-const UNUSUAL: [&str; 24] = [
+const UNUSUAL: [&str; 25] = [
     "must not be empty (RFC 5280 4.2.1.2)",
     "must not be empty (RFC 5280 4.2.1.4)",
     "must not be empty (RFC 5280 4.2.1.5)",
@@ -29,6 +30,7 @@ const UNUSUAL: [&str; 24] = [
     "a URI has no usable host (RFC 5280 4.2.1.6)",
     "a name is empty (RFC 5280 4.2.1.6)",
     "a directoryName is empty (RFC 5280 4.2.1.6)",
+    "a subtree is no host name or domain (RFC 5280 4.2.1.10)",
     "control characters in a name",
     URI_OCTETS,
 ];
@@ -49,9 +51,16 @@ pub(super) fn check<'a>(
     let mut unusual = Vec::new();
     for extension in certificate.extensions() {
         let Some(known) = profile::of_certificate(&extension.oid) else { continue };
-        match known.hold("certificate", extension.critical, &extension.value) {
-            Err(error) if is_unusual(&extension.oid, error.text()) => unusual.push(error.text().to_owned()),
-            held => held?,
+        let of = "certificate";
+        for held in [known.hold_critical(of, extension.critical), known.hold_value(of, &extension.value)] {
+            match held {
+                Err(error) if is_unusual(&extension.oid, error.text()) => {
+                    // What comes behind is not looked at any more, but it is DER.
+                    known.of(of, check_der(&extension.value))?;
+                    unusual.push(error.text().to_owned());
+                }
+                held => held?,
+            }
         }
     }
     if certificate.subject().has_empty_value() {

@@ -157,8 +157,10 @@ fn has_host(authority: &str) -> bool {
 /// The rule that is broken.
 pub(crate) fn host_base(content: &[u8]) -> Read<()> {
     let base = ia5(content)?;
-    let holds = base.is_empty() || is_host(base.strip_prefix('.').unwrap_or(base));
-    rule(holds, "a subtree is no host name or domain (RFC 5280 4.2.1.10)")
+    let host = base.strip_prefix('.').unwrap_or(base);
+    let labelled = host.is_empty() || host.split('.').all(|label| !label.is_empty() && !label.contains(' '));
+    rule(labelled, "a subtree has an empty label or a space (RFC 5280 4.2.1.10)")?;
+    rule(base.is_empty() || is_host(host), "a subtree is no host name or domain (RFC 5280 4.2.1.10)")
 }
 
 /// The base of a subtree of mailboxes: empty for all, a mailbox, a host, or a domain with a leading dot.

@@ -134,6 +134,7 @@ async fn bytes_in_flight_have_a_budget() {
     tokio::time::sleep(Duration::from_millis(200)).await;
     let own = send(ask().body(asks(40_000))).await;
     assert_eq!((own.status, own.error()), (429, "too many large request bodies of one sender at once"));
+    assert_eq!(own.header("retry-after"), "1");
     let other = app.with_policies(&["default"]).await;
     let others = |octets| send(other.request("POST", "sys/capabilities-self").body(asks(octets)));
     let refused = others(100_000).await;

@@ -29,6 +29,7 @@ async fn bytes_in_flight_have_one_budget_with_the_secrets_service() {
     assert_eq!(refused.header("retry-after"), "1");
     let refused = post("refused", 40_000).await;
     assert_refused(&refused, 429, &[("", "too many large request bodies of one sender at once")]);
+    assert_eq!(refused.header("retry-after"), "1");
     assert_eq!(post("small", 200).await.status, 201);
     let other = world.app.client.request("POST", "sys/capabilities-self").body(" ".repeat(100_000));
     assert_eq!(crate::support::send(other).await.status, 503);

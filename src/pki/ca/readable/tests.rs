@@ -32,6 +32,12 @@ fn what_a_reader_refuses_is_refused_by_the_name_of_the_extension() {
             &[0x30, 14, 0xa0, 12, 0x30, 10, 0x87, 8, 10, 0, 0, 0, 255, 0, 255, 0],
             "nameConstraints",
         ),
+        (
+            oid::NAME_CONSTRAINTS,
+            true,
+            &[0x30, 12, 0xa1, 10, 0x30, 8, 0x82, 6, b'a', b'.', b'c', b'o', b'm', b'.'],
+            "nameConstraints",
+        ),
         (oid::EXT_KEY_USAGE, false, null, "extKeyUsage"),
         (oid::EXT_KEY_USAGE, false, empty, "extKeyUsage"),
         (oid::SUBJECT_ALT_NAME, false, null, "subjectAltName"),
@@ -42,6 +48,9 @@ fn what_a_reader_refuses_is_refused_by_the_name_of_the_extension() {
         (oid::CRL_DISTRIBUTION_POINTS, false, null, "cRLDistributionPoints"),
         (oid::CERTIFICATE_POLICIES, false, null, "certificatePolicies"),
         (oid::POLICY_CONSTRAINTS, true, empty, "policyConstraints"),
+        (oid::POLICY_CONSTRAINTS, false, empty, "policyConstraints"),
+        // An empty name, and one that ends behind its list.
+        (oid::SUBJECT_ALT_NAME, false, &[0x30, 5, 0x82, 0, 0x82, 9, b'a'], "subjectAltName"),
         (oid::PROXY_CERT_INFO, false, null, "proxyCertInfo"),
     ] {
         let error = judged(&with(&key, oid, critical, value)).expect_err(name);
@@ -84,6 +93,7 @@ fn what_every_reader_takes_is_told_and_not_refused() {
         (oid::POLICY_CONSTRAINTS, vec![0x30, 3, 0x80, 1, 5]),
         (oid::SUBJECT_KEY_ID, vec![4, 0]),
         (oid::KEY_USAGE, vec![3, 2, 0, 6]),
+        (oid::NAME_CONSTRAINTS, [&[0x30, 13, 0xa1, 11, 0x30, 9, 0x82, 7][..], b"*.a.com"].concat()),
     ] {
         let told = judged(&with(&key, oid, false, &value)).unwrap();
         assert_eq!(told.len(), 1, "{told:?}");
