@@ -72,9 +72,24 @@ async fn repeated<T>(attempt: impl AsyncFn() -> Result<T>) -> Result<T> {
     attempt().await
 }
 
-/// Does what takes long beside the workers, and what does not at once.
-async fn beside<T: Send + 'static>(is_long: bool, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
-    if is_long { tokio::task::spawn_blocking(work).await.map_err(Error::internal) } else { Ok(work()) }
+/// What takes long with policies: beside the workers, one piece at a time, whoever has given up waiting for it.
+#[derive(Default)]
+struct Large(Arc<tokio::sync::Mutex<()>>);
+
+impl Large {
+    /// Does long work in its turn, and other work at once.
+    async fn work<T: Send + 'static>(&self, is_long: bool, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+        if !is_long {
+            return Ok(work());
+        }
+        let turn = Arc::clone(&self.0).lock_owned().await;
+        let in_turn = move || {
+            let done = work();
+            drop(turn);
+            done
+        };
+        tokio::task::spawn_blocking(in_turn).await.map_err(Error::internal)
+    }
 }
 
 /// Who is calling: a live token and what its policies grant.
@@ -199,6 +214,7 @@ pub struct Auth {
     store: Arc<dyn AuthStore>,
     clock: Clock,
     policies: ArcSwap<Policies>,
+    large: Large,
     mounts: ArcSwap<MountTable>,
     token_roles: ArcSwap<RoleTable>,
     quotas: ArcSwap<Quotas>,
@@ -230,7 +246,8 @@ impl Auth {
     /// Those of the store; `Invalid` for settings that cannot be used, naming them.
     pub async fn open_with(store: Arc<dyn AuthStore>, clock: Clock, logins: LoginSettings) -> Result<Arc<Self>> {
         policies::ensure_default(&*store, &clock).await?;
-        let policies = policies::load(&*store, None).await?;
+        let large = Large::default();
+        let policies = policies::load(&*store, None, &large).await?;
         let mounts = mounts::load(&*store).await?;
         mounts::name_all(&mounts);
         let token_roles = RoleTable::load(&*store).await?;
@@ -240,6 +257,7 @@ impl Auth {
             store,
             clock,
             policies: ArcSwap::from_pointee(policies),
+            large,
             mounts: ArcSwap::from_pointee(mounts),
             token_roles: ArcSwap::from_pointee(token_roles),
             tidying: Arc::default(),
@@ -416,14 +434,18 @@ impl Auth {
 
     /// Who holds a token, with this entity behind it.
     async fn caller_with(&self, record: Record, held: Held, entity: Option<EntityRef>) -> Result<Arc<Caller>> {
-        let policies = self.policies.load_full();
-        let acl = match &entity {
-            None => policies.acl(&record.policies, None, self.clock.now()).await?,
-            Some(entity) => {
-                let names = identity::together(&record.policies, &entity.policies);
-                policies.acl(&names, Some(entity.entity()), self.clock.now()).await?
-            }
+        let names = match &entity {
+            None => record.policies.clone(),
+            Some(entity) => identity::together(&record.policies, &entity.policies),
         };
+        let filler = entity.as_ref().map(|entity| entity.entity() as Arc<dyn policies::Filler + Send + Sync>);
+        let mut policies = self.policies.load_full();
+        let mut acl = policies.acl(&names, filler.clone(), &self.clock, &self.large).await?;
+        // A large union takes a while: what counts is what the policies say now.
+        while !self.policies.load().agree(&policies, &names) {
+            policies = self.policies.load_full();
+            acl = policies.acl(&names, filler.clone(), &self.clock, &self.large).await?;
+        }
         if policies.began_anew() {
             self.tokens.prune(self.clock.now());
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::policy::explain::{self, Explanation, Merged};
 use super::policy::{Place, Policy};
 use super::token::{Record, hash_of, is_batch};
-use super::{Auth, Caller, Held, beside, live};
+use super::{Auth, Caller, Held, live};
 use crate::clock::Time;
 use crate::error::Result;
 use crate::templates::Identity;
@@ -118,7 +118,7 @@ impl Auth {
         .await
     }
 
-    /// Looks through the policies of a caller, long ones beside the workers.
+    /// Looks through the policies of a caller, long ones in their turn beside the workers.
     async fn looked_through<T: Send + 'static>(
         &self,
         caller: &Arc<Caller>,
@@ -127,6 +127,6 @@ impl Auth {
         let (policies, now, caller) = (self.policies.load_full(), self.clock.now(), Arc::clone(caller));
         let names = caller.all_policies();
         let long = policies.are_long(&names, now);
-        beside(long, move || look(policies.named(&names, now).collect(), caller.identity(), now)).await
+        self.large.work(long, move || look(policies.named(&names, now).collect(), caller.identity(), now)).await
     }
 }

@@ -17,7 +17,7 @@ pub(super) use self::compiled::Filler;
 use self::compiled::Unions;
 use super::policy::{Policy, Spelling};
 use super::store::{AuthStore, AuthWrite};
-use super::{Auth, ROOT, beside, repeated};
+use super::{Auth, Large, ROOT, repeated};
 use crate::clock::{Clock, Time, parse_rfc3339, rfc3339};
 use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM};
 use crate::error::{Error, Kind, Result, Warnings};
@@ -73,6 +73,22 @@ impl Policies {
         self.generation
     }
 
+    /// Whether the named policies are the same in another view.
+    pub(super) fn agree(&self, other: &Self, names: &[String]) -> bool {
+        let same = |name: &String| match (self.by_name.get(name), other.by_name.get(name)) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        names.iter().all(same)
+    }
+
+    /// Whether all policies are the same in another view.
+    fn are_those_of(&self, other: &Self) -> bool {
+        let pairs = self.by_name.iter().zip(&other.by_name);
+        self.by_name.len() == other.by_name.len()
+            && pairs.into_iter().all(|(one, other)| one.0 == other.0 && Arc::ptr_eq(one.1, other.1))
+    }
+
     fn entry(&self, name: &str) -> Option<&Entry> {
         self.by_name.get(name).map(Arc::as_ref)
     }
@@ -114,14 +130,14 @@ pub(super) async fn ensure_default(store: &dyn AuthStore, clock: &Clock) -> Resu
 
 /// Reads all policies into the view after `before`, beside the workers: they may be many and long. What has not changed
 /// since is not parsed again.
-pub(super) async fn load(store: &dyn AuthStore, before: Option<Arc<Policies>>) -> Result<Policies> {
+pub(super) async fn load(store: &dyn AuthStore, before: Option<Arc<Policies>>, large: &Large) -> Result<Policies> {
     let documents = store.documents(KIND).await?;
     let read = move || {
         let known = |name: &str| before.as_ref()?.by_name.get(name);
         let by_name = documents.into_iter().map(|document| entry(document, known)).collect::<Result<_>>()?;
         Ok(Policies::new(before.as_ref().map_or(0, |before| before.generation + 1), by_name))
     };
-    beside(true, read).await?
+    large.work(true, read).await?
 }
 
 fn entry<'k>(document: Document, known: impl Fn(&str) -> Option<&'k Arc<Entry>>) -> Result<(String, Arc<Entry>)> {
@@ -142,14 +158,14 @@ fn write(name: &str, expected: u64, stored: Option<&Stored>) -> Result<AuthWrite
 }
 
 /// The text that was sent, and what it says; a long one is read beside the workers.
-async fn parsed(sent: String) -> Result<(String, Policy)> {
+async fn parsed(sent: String, large: &Large) -> Result<(String, Policy)> {
     /// Read in about a millisecond.
     const AT_ONCE: usize = 32 << 10;
     let read = |sent: String| {
         let text = Policy::text_of(&sent);
         Policy::parse(&text).map(|policy| (text, policy))
     };
-    beside(sent.len() > AT_ONCE, move || read(sent)).await?
+    large.work(sent.len() > AT_ONCE, move || read(sent)).await?
 }
 
 impl Auth {
@@ -211,14 +227,14 @@ impl Auth {
             }
             warnings.add("'rules' is deprecated, please use 'policy' instead".to_owned());
         }
-        let (text, policy) = parsed(text).await?;
+        let (text, policy) = parsed(text, &self.large).await?;
         let expiration = self.expiration_of(fields)?;
         let cas = fields.int("cas")?;
         let cas_required = fields.bool("cas_required")?;
         let _one_writer = self.writing.lock().await;
         let attempt = async || {
-            let as_asked = |policies: &Policies| check_cas(policies.entry(&name), cas).is_ok();
-            let policies = self.policies_where(as_asked).await?;
+            self.reload_policies().await?;
+            let policies = self.policies.load_full();
             let known = policies.entry(&name);
             check_cas(known, cas)?;
             policies.check_room(&name, &text)?;
@@ -248,8 +264,8 @@ impl Auth {
         }
         let _one_writer = self.writing.lock().await;
         let attempt = async || {
-            let policies = self.policies_where(|policies| policies.entry(&name).is_some()).await?;
-            let Some(version) = policies.entry(&name).map(|entry| entry.version) else { return Ok(()) };
+            self.reload_policies().await?;
+            let Some(version) = self.policies.load().entry(&name).map(|entry| entry.version) else { return Ok(()) };
             self.commit_policy(vec![write(&name, version, None)?], &name, None).await
         };
         repeated(attempt).await.map_err(|error| came_first(error, &name))
@@ -290,19 +306,13 @@ impl Auth {
         Err(error)
     }
 
-    /// The policies as they are known here, or are stored where `as_asked` does not hold: another node may have been
-    /// first. Before a change, which is not made where another was first, that is enough.
-    async fn policies_where(&self, as_asked: impl Fn(&Policies) -> bool) -> Result<Arc<Policies>> {
-        if !as_asked(&self.policies.load()) {
-            self.reload_policies().await?;
-        }
-        Ok(self.policies.load_full())
-    }
-
-    /// Reads all policies again and publishes them.
+    /// Reads all policies again, and publishes them where any has changed.
     pub(super) async fn reload_policies(&self) -> Result<()> {
-        let before = Some(self.policies.load_full());
-        self.policies.store(Arc::new(load(&*self.store, before).await?));
+        let before = self.policies.load_full();
+        let read = load(&*self.store, Some(Arc::clone(&before)), &self.large).await?;
+        if !read.are_those_of(&before) {
+            self.policies.store(Arc::new(read));
+        }
         Ok(())
     }
 
@@ -486,7 +496,8 @@ mod tests {
         let policies = auth.policies.load_full();
         let (names, now) = (["long".to_owned()], auth.clock.now());
         assert!(policies.are_long(&names, now) && !policies.are_long(&["default".to_owned()], now));
-        let (one, other) = tokio::join!(policies.acl(&names, None, now), policies.acl(&names, None, now));
+        let acl = || policies.acl(&names, None, &auth.clock, &auth.large);
+        let (one, other) = tokio::join!(acl(), acl());
         let (one, other) = (one.unwrap(), other.unwrap());
         assert!(Arc::ptr_eq(&one, &other), "the second waits for the first");
         assert!(one.decide(super::super::Operation::Read, "a".into(), None).allowed);

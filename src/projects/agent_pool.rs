@@ -139,7 +139,10 @@ impl Fields {
             ("allowed-workspaces", Kind::Workspaces, lists.allowed_workspaces, &mut scope.allowed_workspaces),
         ] {
             if let Some(elements) = given {
-                *list = read_list(tx, member, attributes, name, kind, elements).await?;
+                let mut named = read_list(tx, member, attributes, name, kind, elements).await?;
+                // What the member does not see is not theirs to take away.
+                named.extend(kind.hidden(tx, member, std::mem::take(list)).await?);
+                *list = named;
             }
         }
         Ok(Self {
@@ -198,6 +201,19 @@ impl Kind {
             return Ok(HashSet::new());
         }
         self.seen_where(tx, member, "+org_id = $1 AND ext_id = ANY($2)", ids.into()).await
+    }
+
+    /// Those of `ids` that are in the organization and that the member does not see, in their order.
+    async fn hidden(self, tx: &mut Tx<'_>, member: &Member, mut ids: Vec<String>) -> Outcome<Vec<String>> {
+        if ids.is_empty() {
+            return Ok(ids);
+        }
+        let sql = format!("SELECT ext_id FROM {} WHERE +org_id = $1 AND ext_id = ANY($2)", self.table());
+        let there = tx.column(&sql, &[member.organization.id.into(), ids.clone().into()]).await?;
+        let there: HashSet<String> = there.into_iter().collect();
+        let seen = self.seen(tx, member, ids.clone()).await?;
+        ids.retain(|id| there.contains(id) && !seen.contains(id));
+        Ok(ids)
     }
 
     /// The external ids of those that meet a condition, with the organization as `$1` and a value as `$2`, and that the

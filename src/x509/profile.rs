@@ -76,7 +76,7 @@ impl Known {
     }
 
     /// What does not hold, with the names of field and extension.
-    pub(crate) fn of(&self, field: &str, held: Read<()>) -> Result<()> {
+    pub(crate) fn of<T>(&self, field: &str, held: Read<T>) -> Result<T> {
         held.map_err(|e| e.of(&format!("{field}: {}", self.name)))
     }
 }

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Policies, WRAPPING, WRAPPING_POLICY};
-use crate::auth::beside;
+use crate::auth::Large;
 use crate::auth::policy::Acl;
-use crate::clock::Time;
+use crate::clock::{Clock, Time};
 use crate::error::Result;
 use crate::templates::Identity;
 
@@ -33,8 +33,6 @@ pub(super) struct Unions {
     plain: Table,
     /// Of policies with templates.
     filled: Table,
-    /// Held while a large one is compiled.
-    large: tokio::sync::Mutex<()>,
     /// Whether a table has begun anew.
     began_anew: AtomicBool,
 }
@@ -42,12 +40,12 @@ pub(super) struct Unions {
 impl Default for Unions {
     fn default() -> Self {
         let (plain, filled) = (Table::new(MAX_COMPILED), Table::new(MAX_FILLED));
-        Self { plain, filled, large: tokio::sync::Mutex::default(), began_anew: AtomicBool::new(false) }
+        Self { plain, filled, began_anew: AtomicBool::new(false) }
     }
 }
 
 /// What a union is made of: the names of the policies, and the [stamp](Filler::stamp) of who fills their templates.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(PartialEq, Eq, Hash)]
 struct Key {
     names: Box<[String]>,
     stamp: Box<str>,
@@ -75,8 +73,10 @@ impl Policies {
         self: &Arc<Self>,
         names: &[String],
         filler: Option<Arc<dyn Filler + Send + Sync>>,
-        now: Time,
+        clock: &Clock,
+        large: &Large,
     ) -> Result<Arc<Acl>> {
+        let now = clock.now();
         let has_templates = |name: &String| self.live(name, now).is_some_and(|entry| entry.policy.has_templates());
         let filler = filler.filter(|_| names.iter().any(has_templates));
         let table = if filler.is_some() { &self.unions.filled } else { &self.unions.plain };
@@ -85,18 +85,17 @@ impl Policies {
         if let Some(acl) = table.get(&key, now) {
             return Ok(acl);
         }
-        if !self.are_long(names, now) {
-            let acl = self.compile(names, filler.as_deref(), now);
-            return Ok(self.kept(table, key, acl));
-        }
-        let _one_at_a_time = self.unions.large.lock().await;
-        if let Some(acl) = table.get(&key, now) {
-            return Ok(acl);
-        }
-        let (policies, names) = (Arc::clone(self), key.names.clone());
-        let compile = move || policies.compile(&names, filler.as_deref(), now);
-        let acl = beside(true, compile).await?;
-        Ok(self.kept(table, key, acl))
+        let (policies, at, clock) = (Arc::clone(self), key, clock.clone());
+        // It may have been compiled while this one waited for its turn.
+        let compile = move || {
+            let (unions, now) = (&policies.unions, clock.now());
+            let table = if filler.is_some() { &unions.filled } else { &unions.plain };
+            table.get(&at, now).unwrap_or_else(|| {
+                let acl = policies.compile(&at.names, filler.as_deref(), now);
+                policies.kept(table, at, acl)
+            })
+        };
+        large.work(self.are_long(names, now), compile).await
     }
 
     fn kept(&self, table: &Table, key: Key, acl: Acl) -> Arc<Acl> {
@@ -151,6 +150,10 @@ impl Table {
             held.weight -= weight(&key, &before);
         }
         let more = weight(&key, &acl);
+        if more > MAX_WEIGHT / 4 {
+            // It would leave no room for others.
+            return (acl, false);
+        }
         let full = held.unions.len() >= self.most || held.weight + more > MAX_WEIGHT;
         if full {
             *held = Held::default();

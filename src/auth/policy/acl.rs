@@ -66,6 +66,8 @@ struct Rules {
 /// certain places, worked out when such a path is asked for first.
 struct Respelt {
     merged: Merged<Arc<str>>,
+    /// Most sets of places that rules are kept for.
+    most: usize,
     known: Mutex<Vec<ForPlaces>>,
 }
 
@@ -76,10 +78,12 @@ type Merged<P> = BTreeMap<P, Arc<Terms>>;
 type ForPlaces = (Box<[Spelt]>, Arc<Rules>);
 
 /// From how many bytes on a union is heavy.
-const HEAVY: usize = 256 << 10;
+const HEAVY: usize = 1 << 20;
 /// Most sets of places that one union keeps its rules for. There are few routes with such names, and few
 /// depths at which mounts are.
 const MAX_RESPELT: usize = 16;
+/// Most bytes of these rules, about; there is one set in any case.
+const RESPELT_WEIGHT: usize = 4 << 20;
 
 impl Acl {
     /// Compiles policies as they stand at `now`. Rules that have expired are left out, and so are rules with a
@@ -100,6 +104,9 @@ impl Acl {
             }
             let Some(path) = rule.path_for(identity) else { continue };
             extent.add(&path);
+            if extent.is_too_much() {
+                continue;
+            }
             valid_until = valid_until.into_iter().chain(rule.expiration).min();
             unite(&mut united, path, &rule.terms);
         }
@@ -116,21 +123,22 @@ impl Acl {
         let merged: Merged<Arc<str>> = united.into_iter().map(|(path, terms)| (path.into(), terms)).collect();
         let grants = |(path, terms): (&Arc<str>, &Arc<Terms>)| (!terms.capabilities.is_empty()).then(|| path.clone());
         let granting = merged.iter().filter_map(grants).collect();
-        let weight = merged.iter().map(|(path, terms)| weight(path, terms)).sum();
+        let may_change = merged.keys().any(|path| spelling::may_change(path));
+        let weight: usize = merged.iter().map(|(path, terms)| weight(path, terms, may_change)).sum();
         let rules = Rules::of(&merged);
-        let respelt = merged.keys().any(|path| spelling::may_change(path));
-        let respelt = respelt.then(|| Respelt { merged, known: Mutex::default() });
+        let most = (RESPELT_WEIGHT / weight.max(1)).clamp(1, MAX_RESPELT);
+        let respelt = may_change.then(|| Respelt { merged, most, known: Mutex::default() });
         Self { rules, respelt, granting, valid_until, weight }
     }
 
     /// Whether its rules are so many that only few such unions should be in the memory.
     pub fn is_heavy(&self) -> bool {
-        self.weight > HEAVY
+        self.weight() > HEAVY
     }
 
     /// About how many bytes it may come to have for itself, with its rules for every set of places.
     pub fn weight(&self) -> usize {
-        if self.respelt.is_some() { (1 + MAX_RESPELT) * self.weight } else { self.weight }
+        self.weight * (1 + self.respelt.as_ref().map_or(0, |respelt| respelt.most))
     }
 
     /// When the first of its rules expires, and it has to be compiled again.
@@ -192,8 +200,11 @@ impl Respelt {
         }
         let rules = Arc::new(Rules::of(&merged));
         let mut known = known();
-        if known.len() >= MAX_RESPELT {
-            known.clear();
+        if let Some((_, rules)) = known.iter().find(|(places, _)| **places == *spelt) {
+            return Arc::clone(rules);
+        }
+        if known.len() >= self.most {
+            known.remove(0);
         }
         known.push((spelt.into(), Arc::clone(&rules)));
         rules
@@ -232,14 +243,14 @@ fn unite<P: Ord>(merged: &mut Merged<P>, path: P, terms: &Arc<Terms>) {
     }
 }
 
-/// About how many bytes a union has for a path.
-fn weight(path: &str, terms: &Arc<Terms>) -> usize {
+/// About how many bytes a union has for a path; `may_unite` where the rules of several paths become those of one later.
+fn weight(path: &str, terms: &Arc<Terms>, may_unite: bool) -> usize {
     /// An entry of each table.
     const ENTRY: usize = 128;
     /// A node of the trie of patterns.
     const NODE: usize = 160;
     let nodes = if is_pattern(path) { NODE * path.split('/').count() } else { 0 };
     // What several rules have united is nobody else's.
-    let own = if Arc::strong_count(terms) == 1 { terms.parameters.weight() } else { 0 };
+    let own = if may_unite || Arc::strong_count(terms) == 1 { terms.parameters.weight() } else { 0 };
     ENTRY + 2 * path.len() + nodes + own
 }

@@ -134,6 +134,9 @@ fn united<'p>(
             continue;
         }
         extent.add(&path);
+        if extent.is_too_much() {
+            continue;
+        }
         all.entry(path).or_default().add(name, rule);
     }
     ((!extent.is_too_much()).then_some(all), expired)

@@ -95,8 +95,7 @@ impl ParameterRules {
 
     /// About how many bytes they take.
     pub(super) fn weight(&self) -> usize {
-        let texts =
-            |values: &Vec<Value>| values.iter().map(|value| 48 + value.as_str().map_or(64, str::len)).sum::<usize>();
+        let texts = |values: &Vec<Value>| values.iter().map(weight).sum::<usize>();
         let lists = self.allowed.iter().chain(&self.denied).map(|(name, values)| 64 + name.len() + texts(values));
         lists.chain(self.required.iter().map(|name| 48 + name.len())).sum()
     }
@@ -140,6 +139,18 @@ fn is_given(name: &str, parameters: &Parameters<'_>, sent: &[Sent<'_>]) -> bool 
     let meets =
         |field: &Sent<'_>| parameters.reads(field.name) && parameters.names(&field.lowered).any(|known| known == name);
     parameters.in_path.contains(&name) || sent.iter().any(meets)
+}
+
+/// About how many bytes a value takes.
+fn weight(value: &Value) -> usize {
+    /// A value, and what it is in.
+    const ONE: usize = 48;
+    ONE + match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(weight).sum(),
+        Value::Object(members) => members.iter().map(|(name, value)| ONE + name.len() + weight(value)).sum(),
+        _ => 0,
+    }
 }
 
 fn unite(into: &mut ParameterLists, from: &ParameterLists) {

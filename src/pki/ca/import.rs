@@ -274,20 +274,10 @@ impl<'a> Import<'a> {
         Ok(())
     }
 
-    /// As [`Import::check_readable`], of those that were there for chains and have got their key.
-    fn check_linked(&self) -> Result<()> {
-        for signer in self.linked.iter().filter_map(|id| self.next.signer(id)) {
-            let here = self.next.issuers().map(|issuer| &issuer.certificate);
-            let what = format!("pem_bundle: issuer {} would get its key", signer.issuer.record.id);
-            readable::check(&signer.issuer.certificate, here).map_err(|e| e.within(&what))?;
-        }
-        Ok(())
-    }
-
     /// Settles the default issuer, and says what was done.
     fn finish(mut self, before: &View) -> Result<(Planned, Imported)> {
         self.next.settle();
-        self.check_linked()?;
+        readable::check_linked(&self.next, &self.linked).map_err(|e| e.within("pem_bundle"))?;
         self.choose_default();
         self.warn(before);
         if self.foreign_keys {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use self::managed::{is_meant, take};
 use self::put::{Put, put_key};
+use super::readable;
 use crate::error::{Error, Result, Warnings};
 use crate::keys::local::{KeySpec, PrivateKey};
 use crate::keys::pool::Watch;
@@ -158,10 +159,12 @@ impl CaKey {
     /// Stores a new key in the view, as [`put_key`]. An existing one must still be there.
     ///
     /// # Errors
-    /// `Invalid` when the name was taken, or the existing key deleted, in the meantime.
+    /// `Invalid` when the name was taken, or the existing key deleted, in the meantime, or an issuer that has waited for
+    /// the key is none that others can read.
     pub(crate) fn put(&self, next: &mut View, signers: &dyn Signers, now: i64) -> Result<Put> {
         if self.fresh {
-            return put_key(next, Key::clone(&self.key), signers, now);
+            let put = put_key(next, Key::clone(&self.key), signers, now)?;
+            return readable::check_linked(next, &put.linked).map(|()| put);
         }
         let there = next.key(&self.key.id).is_some();
         there

@@ -2,9 +2,12 @@
 //! with it. Held to the profile of what is signed here, but for what readers take from an authority all the same.
 
 use crate::error::{Error, Result};
+use crate::pki::mount::view::View;
 use crate::x509::certificate::Certificate;
-use crate::x509::reader::check_der;
-use crate::x509::{oid, profile};
+use crate::x509::oid;
+use crate::x509::profile::{self, Known};
+use crate::x509::reader::{Read, Reader, check_der};
+use crate::x509::writer::{SEQUENCE, build};
 
 /// Rules of the profile that Go, OpenSSL and `cryptography` do not hold an authority to.
 const UNUSUAL: [&str; 25] = [
@@ -55,8 +58,7 @@ pub(super) fn check<'a>(
         for held in [known.hold_critical(of, extension.critical), known.hold_value(of, &extension.value)] {
             match held {
                 Err(error) if is_unusual(&extension.oid, error.text()) => {
-                    // What comes behind is not looked at any more, but it is DER.
-                    known.of(of, check_der(&extension.value))?;
+                    hold_each(&known, &extension.oid, &extension.value)?;
                     unusual.push(error.text().to_owned());
                 }
                 held => held?,
@@ -67,6 +69,48 @@ pub(super) fn check<'a>(
         unusual.push("certificate: subject: an attribute's value is empty (RFC 5280 A.1)".to_owned());
     }
     Ok(unusual)
+}
+
+/// As [`check`], of issuers that were there for chains and have got their key.
+///
+/// # Errors
+/// As [`check`], naming the issuer.
+pub(super) fn check_linked(next: &View, linked: &[String]) -> Result<()> {
+    for signer in linked.iter().filter_map(|id| next.signer(id)) {
+        let here = next.issuers().map(|issuer| &issuer.certificate);
+        let what = format!("issuer {} would get its key", signer.issuer.record.id);
+        check(&signer.issuer.certificate, here).map_err(|e| e.within(&what))?;
+    }
+    Ok(())
+}
+
+/// Holds each element of a list for itself: the first rule that is not held to ends the reading of the whole.
+fn hold_each(known: &Known, oid: &[u8], value: &[u8]) -> Result<()> {
+    let of = "certificate";
+    known.of(of, check_der(value))?;
+    let each = known.of(of, elements(oid, value))?;
+    let refused =
+        each.iter().find_map(|alone| known.hold_value(of, alone).err().filter(|e| !is_unusual(oid, e.text())));
+    refused.map_or(Ok(()), Err)
+}
+
+/// Values with one element each: of a list its elements, of name constraints the subtrees.
+fn elements(oid: &[u8], value: &[u8]) -> Read<Vec<Vec<u8>>> {
+    let Ok(list) = Reader::only(value, SEQUENCE) else { return Ok(Vec::new()) };
+    let (mut list, mut each) = (list.reader(), Vec::new());
+    while !list.is_empty() {
+        let one = list.any()?;
+        if oid != oid::NAME_CONSTRAINTS {
+            each.push(build(SEQUENCE, one.raw.len(), |w| w.raw(one.raw)));
+            continue;
+        }
+        let mut subtrees = one.reader();
+        while !subtrees.is_empty() {
+            let subtree = subtrees.any()?;
+            each.push(build(SEQUENCE, subtree.raw.len(), |w| w.nest(one.tag, |w| w.raw(subtree.raw))));
+        }
+    }
+    Ok(each)
 }
 
 fn is_unusual(oid: &[u8], text: &str) -> bool {

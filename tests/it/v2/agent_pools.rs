@@ -164,7 +164,8 @@ async fn who_sees_a_pool_sees_no_more_of_others(world: World) {
         let fault = format!("/data/relationships/{name}/data/0/id");
         assert_refused(&named, 422, &[(&fault, &format!("id must be one of the {kind}"))]);
     }
-    let changed = manager.api.patch(&path, pool(json!({ "name": "renamed" }), &[])).await;
+    let emptied = lists.map(|(name, kind, _)| (name, kind, &[][..]));
+    let changed = manager.api.patch(&path, pool(json!({ "name": "renamed" }), &emptied)).await;
     assert_eq!(attribute(&changed, "name"), "renamed");
     let whole = owner.get(&path).await;
     for (name, _, ids) in lists {

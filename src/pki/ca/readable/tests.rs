@@ -49,6 +49,23 @@ fn what_a_reader_refuses_is_refused_by_the_name_of_the_extension() {
         (oid::CERTIFICATE_POLICIES, false, null, "certificatePolicies"),
         (oid::POLICY_CONSTRAINTS, true, empty, "policyConstraints"),
         (oid::POLICY_CONSTRAINTS, false, empty, "policyConstraints"),
+        // What nobody takes behind what everybody does: a mask with holes behind a star, a space in a URI behind one in
+        // a host.
+        (
+            oid::NAME_CONSTRAINTS,
+            true,
+            &[
+                0x30, 25, 0xa1, 23, 0x30, 9, 0x82, 7, b'*', b'.', b'a', b'.', b'c', b'o', b'm', 0x30, 10, 0x87, 8, 10,
+                0, 0, 0, 255, 0, 255, 0,
+            ],
+            "nameConstraints",
+        ),
+        (
+            oid::SUBJECT_ALT_NAME,
+            false,
+            &[0x30, 12, 0x82, 3, b'a', b' ', b'b', 0x86, 5, b'u', b':', b'a', b' ', b'b'],
+            "subjectAltName",
+        ),
         // An empty name, and one that ends behind its list.
         (oid::SUBJECT_ALT_NAME, false, &[0x30, 5, 0x82, 0, 0x82, 9, b'a'], "subjectAltName"),
         (oid::PROXY_CERT_INFO, false, null, "proxyCertInfo"),

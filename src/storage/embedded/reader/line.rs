@@ -21,7 +21,7 @@ pub(super) const CONNECTIONS: usize = 3;
 const SESSIONS: usize = CONNECTIONS - 1;
 /// Reads that share a transaction at most: the last of them waits for the others.
 const TOGETHER: usize = 8;
-/// Longest line. Whoever left while it stood still is in it, too.
+/// Longest line, of each kind. Whoever left while it stood still is in it, too.
 const LONGEST: usize = 16_384;
 
 /// Work on a connection. It tells its result itself, and dropped it tells that there is none. It does not panic.
@@ -104,13 +104,14 @@ impl Line {
         if let Some(refused) = state.refused() {
             return Err(refused);
         }
-        if state.reads.len() + state.sessions.len() >= LONGEST {
+        let (line, work) = match job {
+            Job::Read(work) => (&mut state.reads, work),
+            Job::Session(work) => (&mut state.sessions, work),
+        };
+        if line.len() >= LONGEST {
             return Err(Refused::Full);
         }
-        match job {
-            Job::Read(work) => state.reads.push_back(work),
-            Job::Session(work) => state.sessions.push_back(work),
-        }
+        line.push_back(work);
         self.wake(&mut state);
         Ok(())
     }

@@ -473,7 +473,20 @@ fn bases() -> Vec<(u8, Vec<u8>)> {
         (OTHER, vec![6, 1, 0x2a, 0xa0, 2, 0x0c, 0]),
         (REGISTERED, vec![0x2a]),
     ];
-    for base in ["good.com", ".good.com", "a.good.com", "GOOD.com", "good.com.", "com", ".", "", "*.good.com"] {
+    for base in [
+        "good.com",
+        ".good.com",
+        "a.good.com",
+        "GOOD.com",
+        "good.com.",
+        "com",
+        ".",
+        "",
+        "*.good.com",
+        "evil.com",
+        ".evil.com",
+        "b.a.good.com",
+    ] {
         all.extend([DNS, EMAIL, URI].map(|tag| (tag, base.as_bytes().to_vec())));
     }
     all.extend(["x@good.com", "@good.com", "X@GOOD.com", "x@"].map(|base| (EMAIL, base.as_bytes().to_vec())));
