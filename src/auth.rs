@@ -138,6 +138,11 @@ impl Caller {
         self.policies.first().is_some_and(|name| name == ROOT)
     }
 
+    /// Whether its rules are so many that looking them up may take a while.
+    pub fn is_heavy(&self) -> bool {
+        self.acl.is_heavy()
+    }
+
     /// Names of the policies that it has by its entity, sorted.
     pub fn identity_policies(&self) -> &[String] {
         self.entity.as_ref().map_or(&[], |entity| &entity.policies)
@@ -382,7 +387,7 @@ impl Auth {
         let epoch = self.tokens.epoch(&hash);
         let row = self.live_row(hash).await?.ok_or_else(Error::forbidden)?;
         let caller = self.caller(&row).await?;
-        if row.uses.is_none() && !caller.acl.is_heavy() {
+        if row.uses.is_none() && !caller.is_heavy() {
             // As old as the older of what it was made of.
             let read_at = caller.entity.as_ref().map_or(now, |entity| entity.read_at().min(now));
             self.tokens.put(hash, Arc::clone(&caller), read_at, epoch);

@@ -82,8 +82,8 @@ const HEAVY: usize = 1 << 20;
 /// Most sets of places that one union keeps its rules for. There are few routes with such names, and few
 /// depths at which mounts are.
 const MAX_RESPELT: usize = 16;
-/// Most bytes of these rules, about; there is one set in any case.
-const RESPELT_WEIGHT: usize = 4 << 20;
+/// Most bytes of all these sets, about; there is one in any case.
+const RESPELT_WEIGHT: usize = 12 << 20;
 
 impl Acl {
     /// Compiles policies as they stand at `now`. Rules that have expired are left out, and so are rules with a
