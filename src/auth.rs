@@ -120,6 +120,7 @@ pub struct Caller {
     pub login: Option<LoggedIn>,
     /// Where the token may be used; anywhere when empty.
     pub bound_cidrs: Vec<Network>,
+    counts_as: String,
     hash: TokenHash,
     /// Uses left after this one; `None` without a limit.
     uses_left: Option<u32>,
@@ -136,6 +137,13 @@ impl Caller {
     pub fn is_root(&self) -> bool {
         // `root` is only ever held alone.
         self.policies.first().is_some_and(|name| name == ROOT)
+    }
+
+    /// What one caller may have of something is counted under this: whoever made the token without `sudo`, else its
+    /// entity, else itself. Whoever may hand out tokens has no more by them.
+    pub fn counts_as(&self) -> &str {
+        let all = [&self.counts_as, &self.entity_id, &self.recorded_as];
+        all.into_iter().find(|one| !one.is_empty()).map_or("", |one| one)
     }
 
     /// Whether its rules are so many that looking them up may take a while.
@@ -467,6 +475,7 @@ impl Auth {
             expires_at: held.expires_at,
             login: record.login,
             bound_cidrs: record.bound_cidrs,
+            counts_as: record.counts_as,
             hash: held.hash,
             uses_left: held.uses,
             batch: held.batch,

@@ -54,14 +54,14 @@ use admission::Admission;
 use caller::Caller;
 use last_use::Noted;
 use refusal::{Outcome, Refusal, Stop};
-use store::ProjectStore;
+use store::{Asker, ProjectStore};
 pub use tx::Tx;
 
 /// What work does to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// It only reads.
-    Read,
+    /// It only reads, in the turn of whoever asks.
+    Read(Asker),
     /// It may write.
     Write,
 }
@@ -133,7 +133,7 @@ impl Projects {
             .boxed_local()
         });
         let ran = self.admission.run(move |store| match access {
-            Access::Read => store.read(name, in_session),
+            Access::Read(asker) => store.read(name, asker, in_session),
             Access::Write => store.write(name, in_session),
         });
         match ran.await? {

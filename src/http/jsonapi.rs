@@ -25,6 +25,7 @@ mod resources;
 pub mod route;
 pub mod table;
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, LazyLock};
@@ -49,6 +50,7 @@ use super::state::State;
 use crate::error::{Error, Kind};
 use crate::projects::caller::Caller;
 use crate::projects::refusal::{Fault, Outcome, Refusal, Stop};
+use crate::projects::store::Asker;
 use crate::projects::{Access, Tx};
 use crate::secret::Secret;
 use crate::telemetry::{self, RouteMeter};
@@ -128,6 +130,7 @@ async fn steps(
         *rate = left;
         return answer.map(Answer::render);
     }
+    let asker = token.as_ref().map_or(0, asker);
     let caller = match token {
         Ok(token) => guarded(deadline, identify(state, token)).await,
         Err(refusal) => Err(refusal),
@@ -154,7 +157,7 @@ async fn steps(
     let asked = Request { query, document, if_match, ..asked(state, request, found) };
     let call = Arc::new(Call { caller, request: Arc::new(asked) });
     trail.intent().await?;
-    guarded(deadline, in_session(state, route, call)).await
+    guarded(deadline, in_session(state, route, call, asker)).await
 }
 
 /// What is known of a request before its query and its body are read.
@@ -191,7 +194,7 @@ async fn read(
     let query = Query::parse(request.query_string());
     let asked = asked(state, request, found);
     let asked = query.map(|query| Arc::new(Request { query, ..asked }));
-    let found = state.projects.run(route.name, Access::Read, move |mut tx| {
+    let found = state.projects.run(route.name, Access::Read(asker(&token)), move |mut tx| {
         let (shared, asked, token) = (Arc::clone(&shared), asked.clone(), token.clone());
         async move {
             let caller = refused(identified(&mut tx, &token).await)?;
@@ -240,9 +243,16 @@ fn bearer(headers: &HeaderMap) -> Result<Secret, Refusal> {
     Ok(Secret::new(token.trim()))
 }
 
+/// Whose turn it is to read, before it is known who that is.
+fn asker(token: &Secret) -> Asker {
+    let mut hasher = DefaultHasher::new();
+    token.expose().hash(&mut hasher);
+    hasher.finish()
+}
+
 /// The caller behind the token, in a session of its own: a write is not begun for a stranger.
 async fn identify(state: &State, token: Secret) -> Result<Caller, Refusal> {
-    let caller = state.projects.run("projects_identify", Access::Read, move |mut tx| {
+    let caller = state.projects.run("projects_identify", Access::Read(asker(&token)), move |mut tx| {
         let token = token.clone();
         async move { identified(&mut tx, &token).await }.boxed_local()
     });
@@ -305,8 +315,8 @@ fn if_match(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
 }
 
 /// A request of a caller who is known, in one transaction.
-async fn in_session(state: &State, route: &'static Route, call: Arc<Call>) -> Result<Reply, Refusal> {
-    let access = if *route.method == Method::GET { Access::Read } else { Access::Write };
+async fn in_session(state: &State, route: &'static Route, call: Arc<Call>, asker: Asker) -> Result<Reply, Refusal> {
+    let access = if *route.method == Method::GET { Access::Read(asker) } else { Access::Write };
     let answered = state.projects.run(route.name, access, move |mut tx| {
         let call = Arc::clone(&call);
         async move {

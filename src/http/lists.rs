@@ -1,7 +1,8 @@
 //! Long lists under way: how many there may be, for how long, and whose turn it is to read.
 //!
 //! A list that is sent while it is read holds a page of rows and asks the store again and again. So there are at most
-//! [`MOST`] of them at once and [`MOST_OF_TOKEN`] of one token; others are refused before they have a status. One of
+//! [`MOST`] of them at once, [`MOST_OF_TOKEN`] of one token and [`MOST_OF_SENDER`] of one sender; others are refused
+//! before they have a status. One of
 //! all of them reads at a time: the store has two connections or more that read, and the others are everybody else's.
 //! After [`LONGEST`] a list reads no more, and its place is free whatever its client has still to take. Lists of one
 //! page need no place.
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use super::sender::Sender;
 use crate::auth::store::TokenHash;
 use crate::error::{Error, Kind, Result};
 
@@ -18,6 +20,8 @@ use crate::error::{Error, Kind, Result};
 pub const MOST: usize = 64;
 /// Most of them that one token asked for.
 pub const MOST_OF_TOKEN: usize = 8;
+/// Most of them that one sender asked for, with however many tokens.
+pub const MOST_OF_SENDER: usize = 16;
 /// How long after its begin a list may still read.
 pub const LONGEST: Duration = Duration::from_secs(3600);
 
@@ -40,6 +44,7 @@ struct Places {
 struct Taken {
     id: u64,
     token: TokenHash,
+    sender: Sender,
     end: Instant,
 }
 
@@ -53,24 +58,27 @@ impl Lists {
     /// A place for a list that the holder of a token asks for.
     ///
     /// # Errors
-    /// `Quota` when too many of this token are under way, `Busy` when too many are.
-    pub fn begin(&self, token: TokenHash) -> Result<Place> {
-        self.begin_at(token, Instant::now())
+    /// `Quota` when too many of this token or sender are under way, `Busy` when too many are.
+    pub fn begin(&self, token: TokenHash, sender: Sender) -> Result<Place> {
+        self.begin_at(token, sender, Instant::now())
     }
 
-    fn begin_at(&self, token: TokenHash, now: Instant) -> Result<Place> {
+    fn begin_at(&self, token: TokenHash, sender: Sender, now: Instant) -> Result<Place> {
         let mut places = self.lock();
         places.taken.retain(|place| now < place.end);
         let own = places.taken.iter().filter(|place| place.token == token).count();
         if own >= MOST_OF_TOKEN {
             return Err(refused(Kind::Quota, MOST_OF_TOKEN, " of this token"));
         }
+        if places.taken.iter().filter(|place| place.sender == sender).count() >= MOST_OF_SENDER {
+            return Err(refused(Kind::Quota, MOST_OF_SENDER, " of tokens that count as one"));
+        }
         if places.taken.len() >= MOST {
             return Err(refused(Kind::Busy, MOST, ""));
         }
         places.last_id += 1;
         let (id, end) = (places.last_id, now + LONGEST);
-        places.taken.push(Taken { id, token, end });
+        places.taken.push(Taken { id, token, sender, end });
         drop(places);
         Ok(Place { lists: self.clone(), id, end })
     }
@@ -123,6 +131,10 @@ mod tests {
 
     const ONE: TokenHash = [1; 32];
 
+    fn sender(n: usize) -> Sender {
+        Sender::User(n as i64)
+    }
+
     fn kind(refused: Result<Place>) -> Kind {
         refused.err().unwrap().kind()
     }
@@ -130,26 +142,37 @@ mod tests {
     #[test]
     fn a_token_has_some_places_and_all_together_have_more() {
         let lists = Lists::default();
-        let mut own: Vec<Place> = (0..MOST_OF_TOKEN).map(|_| lists.begin(ONE).unwrap()).collect();
-        assert_eq!(kind(lists.begin(ONE)), Kind::Quota);
-        let others = (MOST_OF_TOKEN..MOST).map(|n| lists.begin([n as u8 / MOST_OF_TOKEN as u8 + 9; 32]).unwrap());
+        let mut own: Vec<Place> = (0..MOST_OF_TOKEN).map(|_| lists.begin(ONE, sender(1)).unwrap()).collect();
+        assert_eq!(kind(lists.begin(ONE, sender(1))), Kind::Quota);
+        let others =
+            (MOST_OF_TOKEN..MOST).map(|n| lists.begin([n as u8 / MOST_OF_TOKEN as u8 + 9; 32], sender(n)).unwrap());
         let others: Vec<Place> = others.collect();
-        assert_eq!(kind(lists.begin([2; 32])), Kind::Busy);
+        assert_eq!(kind(lists.begin([2; 32], sender(2))), Kind::Busy);
         own.pop();
-        let late = lists.begin([2; 32]).unwrap();
-        assert_eq!(kind(lists.begin(ONE)), Kind::Busy);
+        let late = lists.begin([2; 32], sender(2)).unwrap();
+        assert_eq!(kind(lists.begin(ONE, sender(1))), Kind::Busy);
         drop((others, late));
-        own.push(lists.begin(ONE).unwrap());
-        assert_eq!(kind(lists.begin(ONE)), Kind::Quota);
+        own.push(lists.begin(ONE, sender(1)).unwrap());
+        assert_eq!(kind(lists.begin(ONE, sender(1))), Kind::Quota);
+    }
+
+    #[test]
+    fn tokens_that_count_as_one_share_their_places() {
+        let lists = Lists::default();
+        let one: Vec<Place> = (0..MOST_OF_SENDER).map(|n| lists.begin([n as u8 / 8; 32], sender(1)).unwrap()).collect();
+        assert_eq!(kind(lists.begin([9; 32], sender(1))), Kind::Quota);
+        assert!(lists.begin([9; 32], sender(2)).is_ok());
+        drop(one);
+        assert!(lists.begin([9; 32], sender(1)).is_ok());
     }
 
     #[actix_web::test]
     async fn after_an_hour_a_list_reads_no_more_and_has_no_place() {
         let lists = Lists::default();
         let begun = Instant::now().checked_sub(LONGEST).unwrap();
-        let old: Vec<Place> = (0..MOST_OF_TOKEN).map(|_| lists.begin_at(ONE, begun).unwrap()).collect();
+        let old: Vec<Place> = (0..MOST_OF_TOKEN).map(|_| lists.begin_at(ONE, sender(1), begun).unwrap()).collect();
         assert_eq!(old[0].turn().await.err().unwrap().kind(), Kind::Busy);
-        let young = lists.begin(ONE).unwrap();
+        let young = lists.begin(ONE, sender(1)).unwrap();
         // What goes late takes nobody's place away.
         drop(old);
         assert_eq!(lists.lock().taken.len(), 1);
@@ -159,7 +182,7 @@ mod tests {
     #[actix_web::test]
     async fn one_list_reads_at_a_time() {
         let lists = Lists::default();
-        let (one, other) = (lists.begin(ONE).unwrap(), lists.begin(ONE).unwrap());
+        let (one, other) = (lists.begin(ONE, sender(1)).unwrap(), lists.begin(ONE, sender(1)).unwrap());
         let turn = one.turn().await.unwrap();
         assert!(other.turn().now_or_never().is_none());
         drop(turn);

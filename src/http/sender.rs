@@ -3,17 +3,14 @@
 use std::net::IpAddr;
 
 use crate::auth;
-use crate::auth::store::TokenHash;
 use crate::projects::caller::{self, Subject};
 
-/// A sender. All tokens of an entity, a user, a team or an organization are one; whoever has no token that stands is
-/// told by the address.
+/// A sender. All tokens of an entity, a user, a team or an organization are one, and so are the tokens that one token
+/// has made ([`auth::Caller::counts_as`]); whoever has no token that stands is told by the address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Sender {
-    /// An entity, by its id.
-    Entity(String),
-    /// A token of no entity.
-    Token(TokenHash),
+    /// A caller of the secrets service.
+    Caller(String),
     /// A user of the projects API, by the row.
     User(i64),
     /// A team, by the row.
@@ -28,8 +25,7 @@ impl Sender {
     /// The sender of a request of the secrets service.
     pub fn of_token(caller: Option<&auth::Caller>, address: Option<IpAddr>) -> Self {
         match caller {
-            Some(caller) if caller.entity_id.is_empty() => Self::Token(caller.token_hash()),
-            Some(caller) => Self::Entity(caller.entity_id.clone()),
+            Some(caller) => Self::Caller(caller.counts_as().to_owned()),
             None => Self::Address(address),
         }
     }

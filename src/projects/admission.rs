@@ -91,18 +91,19 @@ mod tests {
     use tokio::task::LocalSet;
 
     use super::*;
+    use crate::projects::store::{Asker, ITSELF};
     use crate::sql::{Failure, Work};
 
     /// A store that nobody asks.
     struct Unasked;
 
     impl ProjectStore for Unasked {
-        fn read(&self, _: &'static str, _: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
+        fn read(&self, _: &'static str, _: Asker, _: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
             unreachable!("no job of these tests asks the store")
         }
 
         fn write(&self, name: &'static str, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
-            self.read(name, work)
+            self.read(name, ITSELF, work)
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::FutureExt as _;
 
 use crate::error::{Error, Kind, Result};
-use crate::projects::store::ProjectStore;
+use crate::projects::store::{ITSELF, ProjectStore};
 use crate::sql::{Failure, Row, Value, Work};
 
 /// All rows of a text.
@@ -25,7 +25,7 @@ pub(super) async fn rows(store: &dyn ProjectStore, sql: &str, values: Vec<Value>
         }
         .boxed_local()
     });
-    store.read("scan", work).await.map_err(error)?;
+    store.read("scan", ITSELF, work).await.map_err(error)?;
     Ok(std::mem::take(&mut *found.lock().unwrap_or_else(PoisonError::into_inner)))
 }
 

@@ -6,7 +6,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 
 use crate::error::{Error, Kind, Result};
-use crate::projects::store::ProjectStore;
+use crate::projects::store::{ITSELF, ProjectStore};
 use crate::sql::{Failure, Session, Work};
 
 /// Sessions of one store.
@@ -25,7 +25,7 @@ impl Sessions {
         work: impl for<'s> Fn(&'s mut dyn Session) -> LocalBoxFuture<'s, Result<T, Failure>> + Send + Sync + 'static,
     ) -> Result<T> {
         let (work, found) = kept(work);
-        told(self.0.read(name, work).await, &found)
+        told(self.0.read(name, ITSELF, work).await, &found)
     }
 
     /// What becomes of work that writes; all of it is stored, or nothing.

@@ -91,6 +91,9 @@ impl Auth {
         if let CreatePath::Role(name) = path {
             record.role = name.to_owned();
         }
+        if !sudo {
+            parent.counts_as().clone_into(&mut record.counts_as);
+        }
         let ttl = self.first_ttl(&record, wanted.ttl, &mut warnings)?;
         if ttl.is_none() && parent.expires_at.is_some() {
             return Err(Error::invalid("expiring root tokens cannot create non-expiring root tokens"));

@@ -53,6 +53,7 @@ impl Auth {
             entity_id: String::new(),
             bound_cidrs: Vec::new(),
             role: String::new(),
+            counts_as: String::new(),
             login: None,
             last_renewal: None,
         }

@@ -49,6 +49,9 @@ pub(in crate::auth) struct Record {
     /// The token role that made it; `""` for none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub role: String,
+    /// Whose what is done with it counts as, where that is not its own: [`Caller::counts_as`] of who made it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub counts_as: String,
     /// The login that it began with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub login: Option<LoggedIn>,

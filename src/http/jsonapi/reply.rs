@@ -136,7 +136,7 @@ mod tests {
     use crate::http::jsonapi::route::{Route, route};
     use crate::projects::caller::{Caller, Subject};
     use crate::projects::refusal::Outcome;
-    use crate::projects::store::ProjectStore;
+    use crate::projects::store::{Asker, ITSELF, ProjectStore};
     use crate::projects::{Access, Projects, Tx};
     use crate::sql::{Failure, Row, Session, Value as Column, Work};
 
@@ -159,7 +159,7 @@ mod tests {
     }
 
     impl ProjectStore for Sessions {
-        fn read(&self, _: &'static str, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
+        fn read(&self, _: &'static str, _: Asker, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
             async move {
                 HELD.store(true, Ordering::SeqCst);
                 let ended = work(&mut Empty).await;
@@ -170,7 +170,7 @@ mod tests {
         }
 
         fn write(&self, name: &'static str, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
-            self.read(name, work)
+            self.read(name, ITSELF, work)
         }
     }
 
@@ -190,7 +190,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let reply = LocalSet::new().block_on(&runtime, async {
             let projects = Projects::start(Arc::new(Sessions), Clock::system());
-            let answer = projects.run(ROUTE.name, Access::Read, |mut tx| {
+            let answer = projects.run(ROUTE.name, Access::Read(ITSELF), |mut tx| {
                 async move { (ROUTE.handler)(&mut tx, &call()).await }.boxed_local()
             });
             answer.await.unwrap().render()

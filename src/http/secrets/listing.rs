@@ -293,6 +293,7 @@ mod tests {
     use super::*;
     use crate::error::Kind;
     use crate::http::lists::{Lists, MOST_OF_TOKEN};
+    use crate::http::sender::Sender;
 
     /// The list of somebody who may read all of it.
     async fn answer<S: Source>(source: S, after: S::Place, limit: Option<usize>) -> Result<Answer> {
@@ -306,7 +307,7 @@ mod tests {
             let may = left.fetch_sub(1, Ordering::Relaxed) > 0;
             ready(if may { Ok(()) } else { Err(Error::forbidden()) }).boxed()
         };
-        Ok(Pass::new(lists.begin([0; 32])?, Box::new(may_read)))
+        Ok(Pass::new(lists.begin([0; 32], Sender::Address(None))?, Box::new(may_read)))
     }
 
     /// What is asked of a source, and how it fails.

@@ -4,6 +4,8 @@
 //! workspaces come and go. For others the projects of their teams' grants are read first, where there are
 //! not too many.
 
+use std::collections::BTreeSet;
+
 use super::super::grants;
 use super::super::page::{self, Filter, Listed, Order, Page, Source, containing};
 use super::super::rights::ProjectRights;
@@ -117,8 +119,9 @@ fn narrow(filter: &mut Filter, wanted: &WorkspaceFilter) {
         filter.and(r"w.name_lc LIKE {} ESCAPE '\'", pattern(wildcard));
     }
     let any = wanted.tags.iter().map(|key| (key.clone(), None));
-    let tagged: Vec<_> = any.chain(wanted.tagged.iter().cloned()).collect();
-    tag::narrow_workspaces(filter, &tagged);
+    // What is asked for twice is looked up once.
+    let tagged: BTreeSet<_> = any.chain(wanted.tagged.iter().cloned()).collect();
+    tag::narrow_workspaces(filter, &Vec::from_iter(tagged));
     tag::exclude_workspaces(filter, &wanted.without_tags);
 }
 

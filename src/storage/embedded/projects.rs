@@ -8,14 +8,14 @@ use futures_util::future::LocalBoxFuture;
 
 use super::reader::Pool;
 use crate::error::Error;
-use crate::projects::store::ProjectStore;
+use crate::projects::store::{Asker, ProjectStore};
 use crate::sql::{Failure, Work};
 use crate::storage::backend::Unit;
 use crate::storage::store::Store;
 
 impl ProjectStore for Store<Pool> {
-    fn read(&self, _: &'static str, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
-        let found = self.reader.session(work);
+    fn read(&self, _: &'static str, asker: Asker, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
+        let found = self.reader.session(asker, work);
         async move { found.await.unwrap_or_else(|error| Err(Failure::Engine(error))) }.boxed_local()
     }
 

@@ -18,6 +18,7 @@ use tokio::time::timeout;
 use super::{connection, documents, meta, session};
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
+use crate::projects::store::Asker;
 use crate::sql::{Failure, Work};
 use crate::storage::backend::{Fact, Reader, SealedDocument};
 use crate::storage::file_hold::FileHold;
@@ -97,9 +98,9 @@ impl Pool {
         .boxed()
     }
 
-    /// Runs work that only reads, all of it in one snapshot. It is interrupted when it
+    /// Runs work that only reads, all of it in one snapshot, in the turn of who asks. It is interrupted when it
     /// takes too long.
-    pub(super) fn session(&self, work: Work) -> BoxFuture<'static, Result<Result<(), Failure>>> {
+    pub(super) fn session(&self, asker: Asker, work: Work) -> BoxFuture<'static, Result<Result<(), Failure>>> {
         let line = self.0.line.clone();
         async move {
             let (begins, begun) = oneshot::channel();
@@ -114,7 +115,7 @@ impl Pool {
                 // From here on an interrupt would end the work of somebody else.
                 set(&runs, None);
             };
-            line.join(Job::Session(Box::new(job))).map_err(refusal)?;
+            line.join(Job::Session(asker, Box::new(job))).map_err(refusal)?;
             let gone = |_| refusal(line.refused());
             timeout(WAIT, begun).await.map_err(|_| too_many())?.map_err(gone)?;
             if let Ok(done) = timeout(SESSION, &mut told).await {
@@ -335,7 +336,7 @@ mod tests {
             runs.store(true, Ordering::Release);
             Ok(())
         }));
-        let (read, session) = (pool.read(facts), pool.session(Arc::new(|_| unreachable!())));
+        let (read, session) = (pool.read(facts), pool.session(0, Arc::new(|_| unreachable!())));
         let (read, session) = tokio::join!(read, session);
         assert_eq!(read.unwrap_err().kind(), Kind::Busy);
         assert_eq!(session.unwrap_err().kind(), Kind::Busy);
@@ -360,27 +361,41 @@ mod tests {
         assert_eq!(pool.read(facts).await.unwrap(), 0);
     }
 
-    #[tokio::test]
-    async fn sessions_leave_a_connection_to_short_reads_and_all_of_them_have_their_turn() {
-        let (_dir, _writer, pool) = store();
-        let (free, busy) = mpsc::sync_channel::<()>(0);
-        let (busy, (there, mut begun)) = (Arc::new(Mutex::new(busy)), tokio::sync::mpsc::unbounded_channel());
-        let sessions = (0..2 * CONNECTIONS).map(|_| {
-            let (busy, there) = (Arc::clone(&busy), there.clone());
-            tokio::spawn(pool.session(Arc::new(move |_| {
-                there.send(()).unwrap();
+    /// A session of an asker that says when it begins, and lasts until what it waits for is gone.
+    fn held(
+        pool: &Pool,
+        asker: Asker,
+        begun: &tokio::sync::mpsc::UnboundedSender<Asker>,
+        busy: &Arc<Mutex<mpsc::Receiver<()>>>,
+    ) -> tokio::task::JoinHandle<Result<Result<(), Failure>>> {
+        let (busy, begun) = (Arc::clone(busy), begun.clone());
+        tokio::spawn(pool.session(
+            asker,
+            Arc::new(move |_| {
+                begun.send(asker).unwrap();
                 let _ = busy.lock().unwrap_or_else(PoisonError::into_inner).recv();
                 std::future::ready(Ok(())).boxed_local()
-            })))
-        });
-        let sessions: Vec<_> = sessions.collect();
-        begun.recv().await.unwrap();
+            }),
+        ))
+    }
+
+    #[tokio::test]
+    async fn sessions_leave_a_connection_to_short_reads_and_askers_one_to_each_other() {
+        let (_dir, _writer, pool) = store();
+        let (free, busy) = mpsc::sync_channel::<()>(0);
+        let (busy, (begins, mut begun)) = (Arc::new(Mutex::new(busy)), tokio::sync::mpsc::unbounded_channel());
+        let mut sessions: Vec<_> = (0..20).map(|_| held(&pool, 1, &begins, &busy)).collect();
+        assert_eq!((begun.recv().await, begun.recv().await), (Some(1), Some(1)));
+        sessions.extend([held(&pool, 2, &begins, &busy), held(&pool, 3, &begins, &busy)]);
+        assert_eq!(begun.recv().await, Some(2), "though others have waited longer");
         for _ in 0..100 {
-            assert_eq!(
-                timeout(Duration::from_secs(2), pool.read(facts)).await.expect("a connection is left").unwrap(),
-                0
-            );
+            let read = timeout(Duration::from_secs(2), pool.read(facts)).await;
+            assert_eq!(read.expect("a connection is left").unwrap(), 0);
         }
+        assert!(begun.try_recv().is_err());
+        // One ends: it is the turn of who has had none.
+        free.send(()).unwrap();
+        assert_eq!(begun.recv().await, Some(3));
         drop(free);
         for session in sessions {
             session.await.unwrap().unwrap().unwrap();

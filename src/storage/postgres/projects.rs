@@ -4,12 +4,12 @@ use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 
 use super::reader::Pool;
-use crate::projects::store::ProjectStore;
+use crate::projects::store::{Asker, ProjectStore};
 use crate::sql::{Failure, Work};
 use crate::storage::store::Store;
 
 impl ProjectStore for Store<Pool> {
-    fn read(&self, name: &'static str, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
+    fn read(&self, name: &'static str, _: Asker, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
         self.reader.clone().run(name, work, false).boxed_local()
     }
 

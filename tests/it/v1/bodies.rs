@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use super::rights::{granted, only};
 use crate::support::{App, send};
 
 /// A request that has not sent all of its body yet.
@@ -141,6 +142,18 @@ async fn bytes_in_flight_have_a_budget() {
     assert_eq!((refused.status, refused.header("retry-after")), (503, "1"), "{}", refused.text);
     assert_eq!(refused.error(), "too many request bodies at once");
     assert_eq!(others(40_000).await.status, 200, "there is room for it");
+    // Who makes tokens has no more by them; what root, or who may do so with sudo, hands out is somebody else's.
+    let maker = only(&app, "maker", &granted("auth/token/create", &["update"])).await;
+    let child = async || {
+        let made = maker.post("auth/token/create", json!({ "policies": ["maker"], "no_default_policy": true })).await;
+        maker.with_token(made.body["auth"]["client_token"].as_str().unwrap())
+    };
+    let path = "auth/token/create";
+    let small = Pending::begin(&app, &format!("POST /v1/{path}"), &token(&child().await.token), asks(26_000)).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let shared = send(child().await.request("POST", path).body(asks(17_000))).await;
+    assert_eq!(shared.status, 429, "{}", shared.text);
+    drop(small);
     assert_eq!(send(ask().body(asks(100))).await.status, 200, "it needs no room");
     let answer = held.end().await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{}", &answer[..200]);

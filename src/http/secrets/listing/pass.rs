@@ -10,6 +10,7 @@ use crate::error::{Error, Kind, Result};
 use crate::http::lists::Place;
 use crate::http::secrets::placed;
 use crate::http::secrets::route::{Access, Call, Operation};
+use crate::http::sender::Sender;
 
 /// Asks whether a list may still be read.
 type MayRead = Box<dyn Fn() -> BoxFuture<'static, Result<()>> + Send + Sync>;
@@ -32,7 +33,7 @@ impl Pass {
     /// Those of [`Lists::begin`](crate::http::lists::Lists::begin).
     pub(super) fn of(call: &Call) -> Result<Self> {
         let (shared, caller) = (Arc::clone(call.state.shared()), Arc::clone(call.caller()?));
-        let place = shared.lists.begin(caller.token_hash())?;
+        let place = shared.lists.begin(caller.token_hash(), Sender::of_token(Some(&caller), None))?;
         let (path, address, sudo) = (call.full_path.clone(), call.address, call.route.access == Access::Sudo);
         let may_read = move || {
             let (shared, caller, path) = (Arc::clone(&shared), Arc::clone(&caller), path.clone());

@@ -5,7 +5,8 @@
 //! begins when all of these reads are in the line already: each of them sees everything that was stored before it was
 //! asked for.
 //!
-//! Sessions, which may look through a whole table, wait in a line of their own and never have all threads.
+//! Sessions, which may look through a whole table, wait in a line of their own and never have all threads; of those that
+//! they have one asker never has all. Askers take turns there.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -15,10 +16,14 @@ use std::thread;
 use rusqlite::Connection;
 use tokio::sync::Notify;
 
+use crate::projects::store::Asker;
+
 /// Connections for reading, each with a thread.
-pub(super) const CONNECTIONS: usize = 3;
+pub(super) const CONNECTIONS: usize = 4;
 /// Sessions at once: the other connections are for the short reads of everybody.
-const SESSIONS: usize = CONNECTIONS - 1;
+pub(super) const SESSIONS: usize = CONNECTIONS - 1;
+/// Sessions at once of one asker.
+const SESSIONS_OF_ONE: usize = SESSIONS - 1;
 /// Reads that share a transaction at most: the last of them waits for the others.
 const TOGETHER: usize = 8;
 /// Longest line, of each kind. Whoever left while it stood still is in it, too.
@@ -31,7 +36,7 @@ pub(super) enum Job {
     /// Reads, perhaps in a transaction with others.
     Read(Work),
     /// Begins and ends a transaction itself, and may take long.
-    Session(Work),
+    Session(Asker, Work),
 }
 
 /// Reads that wait, and connections for them.
@@ -44,15 +49,13 @@ pub(super) struct Line {
 
 struct State {
     reads: VecDeque<Work>,
-    sessions: VecDeque<Work>,
+    sessions: Turns,
     connections: Vec<Connection>,
     /// The lock on the folder; given up when the line is closed.
     lock: Option<Arc<File>>,
     paused: bool,
     /// Threads that have a connection.
     at_work: usize,
-    /// Those of them that are in a session.
-    in_session: usize,
     /// Threads that sleep and were not woken.
     asleep: usize,
     /// A thread was woken and has not looked at the line yet.
@@ -75,12 +78,11 @@ impl Line {
         let line = Arc::new(Self {
             state: Mutex::new(State {
                 reads: VecDeque::new(),
-                sessions: VecDeque::new(),
+                sessions: Turns::default(),
                 connections,
                 lock: Some(lock),
                 paused: false,
                 at_work: 0,
-                in_session: 0,
                 asleep: 0,
                 coming: false,
             }),
@@ -104,14 +106,11 @@ impl Line {
         if let Some(refused) = state.refused() {
             return Err(refused);
         }
-        let (line, work) = match job {
-            Job::Read(work) => (&mut state.reads, work),
-            Job::Session(work) => (&mut state.sessions, work),
-        };
-        if line.len() >= LONGEST {
-            return Err(Refused::Full);
+        match job {
+            Job::Read(work) if state.reads.len() < LONGEST => state.reads.push_back(work),
+            Job::Session(asker, work) if state.sessions.waiting < LONGEST => state.sessions.push(asker, work),
+            _ => return Err(Refused::Full),
         }
-        line.push_back(work);
         self.wake(&mut state);
         Ok(())
     }
@@ -176,7 +175,9 @@ impl Line {
         let mut state = self.state();
         if let Some((done, db)) = done {
             state.at_work -= 1;
-            state.in_session -= usize::from(done == Done::Session);
+            if let Done::Session(asker) = done {
+                state.sessions.ended(asker);
+            }
             state.connections.push(db);
             if state.paused && state.at_work == 0 {
                 self.rested.notify_waiters();
@@ -232,45 +233,92 @@ impl State {
 
     /// Whether a thread would find something to do.
     fn has_work(&self) -> bool {
-        !self.reads.is_empty() || (!self.sessions.is_empty() && self.in_session < SESSIONS)
+        !self.reads.is_empty() || self.sessions.next().is_some()
     }
 
     /// What one thread takes: a session alone, or so many reads that something is left for the others.
     fn share(&mut self) -> Share {
-        if self.in_session < SESSIONS
-            && let Some(session) = self.sessions.pop_front()
-        {
-            self.in_session += 1;
-            return Share::Session(session);
+        if let Some((asker, session)) = self.sessions.take() {
+            return Share::Session(asker, session);
         }
         let most = self.reads.len().div_ceil(CONNECTIONS).min(TOGETHER);
         Share::Reads(self.reads.drain(..most).collect())
     }
 
     /// Takes everything that waits.
-    fn clear(&mut self) -> [VecDeque<Work>; 2] {
-        [std::mem::take(&mut self.reads), std::mem::take(&mut self.sessions)]
+    fn clear(&mut self) -> Vec<VecDeque<Work>> {
+        let reads = std::mem::take(&mut self.reads);
+        self.sessions.clear().into_iter().chain([reads]).collect()
+    }
+}
+
+/// The line of sessions, in which askers take turns.
+#[derive(Default)]
+struct Turns {
+    /// Of those who wait, whose turn is next first, with their sessions.
+    askers: VecDeque<(Asker, VecDeque<Work>)>,
+    /// How many sessions wait.
+    waiting: usize,
+    /// Whose the sessions under way are.
+    running: Vec<Asker>,
+}
+
+impl Turns {
+    fn push(&mut self, asker: Asker, work: Work) {
+        self.waiting += 1;
+        match self.askers.iter_mut().find(|(other, _)| *other == asker) {
+            Some((_, waiting)) => waiting.push_back(work),
+            None => self.askers.push_back((asker, VecDeque::from([work]))),
+        }
+    }
+
+    /// Where the asker is that may begin a session.
+    fn next(&self) -> Option<usize> {
+        let may = |(asker, _): &(Asker, _)| self.running.iter().filter(|one| *one == asker).count() < SESSIONS_OF_ONE;
+        if self.running.len() < SESSIONS { self.askers.iter().position(may) } else { None }
+    }
+
+    /// Begins a session; whoever has more waits behind the others.
+    fn take(&mut self) -> Option<(Asker, Work)> {
+        let (asker, mut waiting) = self.askers.remove(self.next()?)?;
+        let work = waiting.pop_front()?;
+        if !waiting.is_empty() {
+            self.askers.push_back((asker, waiting));
+        }
+        self.waiting -= 1;
+        self.running.push(asker);
+        Some((asker, work))
+    }
+
+    fn ended(&mut self, asker: Asker) {
+        if let Some(at) = self.running.iter().position(|one| *one == asker) {
+            self.running.swap_remove(at);
+        }
+    }
+
+    fn clear(&mut self) -> Vec<VecDeque<Work>> {
+        self.waiting = 0;
+        self.askers.drain(..).map(|(_, waiting)| waiting).collect()
     }
 }
 
 /// What one thread takes of the line.
 enum Share {
     Reads(Vec<Work>),
-    Session(Work),
+    Session(Asker, Work),
 }
 
 /// What a thread has done.
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum Done {
     Reads,
-    Session,
+    Session(Asker),
 }
 
 fn run(db: &Connection, share: Share) -> Done {
     let reads = match share {
-        Share::Session(work) => {
+        Share::Session(asker, work) => {
             work(db);
-            return Done::Session;
+            return Done::Session(asker);
         }
         Share::Reads(reads) => reads,
     };
