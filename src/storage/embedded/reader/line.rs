@@ -272,10 +272,14 @@ impl Turns {
         }
     }
 
-    /// Where the asker is that may begin a session.
+    /// Where the asker is that may begin a session: of those with the fewest under way the first.
     fn next(&self) -> Option<usize> {
-        let may = |(asker, _): &(Asker, _)| self.running.iter().filter(|one| *one == asker).count() < SESSIONS_OF_ONE;
-        if self.running.len() < SESSIONS { self.askers.iter().position(may) } else { None }
+        if self.running.len() >= SESSIONS {
+            return None;
+        }
+        let running = |(asker, _): &(Asker, _)| self.running.iter().filter(|one| *one == asker).count();
+        let (at, fewest) = self.askers.iter().map(running).enumerate().min_by_key(|(_, running)| *running)?;
+        (fewest < SESSIONS_OF_ONE).then_some(at)
     }
 
     /// Begins a session; whoever has more waits behind the others.
