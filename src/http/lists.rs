@@ -2,10 +2,9 @@
 //!
 //! A list that is sent while it is read holds a page of rows and asks the store again and again. So there are at most
 //! [`MOST`] of them at once, [`MOST_OF_TOKEN`] of one token and [`MOST_OF_SENDER`] of one sender; others are refused
-//! before they have a status. One of
-//! all of them reads at a time: the store has two connections or more that read, and the others are everybody else's.
-//! After [`LONGEST`] a list reads no more, and its place is free whatever its client has still to take. Lists of one
-//! page need no place.
+//! before they have a status. One of all of them reads at a time: the store has two connections or more that read, and
+//! the others are everybody else's. After [`LONGEST`] a list reads no more, and its place is free whatever its client
+//! has still to take. Lists of one page need no place.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
