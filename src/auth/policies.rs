@@ -14,14 +14,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 pub(super) use self::compiled::Filler;
-use self::compiled::Unions;
-use super::policy::{Policy, Spelling};
+use self::compiled::{Key, Unions};
+use super::policy::{Acl, Policy, Spelling};
 use super::store::{AuthStore, AuthWrite};
 use super::{Auth, Large, ROOT, repeated};
 use crate::clock::{Clock, Time, parse_rfc3339, rfc3339};
 use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM};
 use crate::error::{Error, Kind, Result, Warnings};
 use crate::fields::Fields;
+use crate::templates::Identity;
 
 const KIND: &str = "policy";
 /// The policy that tokens get unless they say otherwise.
@@ -35,6 +36,8 @@ static WRAPPING_POLICY: LazyLock<Policy> = LazyLock::new(|| Policy::parse(WRAPPI
 pub(crate) use crate::fields::MAX_NAME;
 /// Longest text of a policy, bytes.
 const MAX_TEXT: usize = 256 << 10;
+/// Policies with longer texts together, in bytes, are read and looked through beside the workers.
+const AT_ONCE: usize = 64 << 10;
 /// Longest texts of all policies together, bytes: each is in the memory of every node.
 const MAX_ALL: usize = 64 << 20;
 
@@ -71,6 +74,57 @@ impl Policies {
     /// Another number for every view.
     pub(super) fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// The compiled union of the named policies, with their templates filled by `filler`; names without a policy
+    /// add nothing. A long one is compiled beside the workers, and nobody else waits for it.
+    ///
+    /// # Errors
+    /// `Internal` when compiling it panics.
+    pub(super) async fn acl(
+        self: &Arc<Self>,
+        names: &[String],
+        filler: Option<Arc<dyn Filler + Send + Sync>>,
+        clock: &Clock,
+        large: &Large,
+    ) -> Result<Arc<Acl>> {
+        let now = clock.now();
+        let has_templates = |name: &String| self.live(name, now).is_some_and(|entry| entry.policy.has_templates());
+        let filler = filler.filter(|_| names.iter().any(has_templates));
+        let key = Key { names: names.into(), stamp: filler.as_ref().map(|filler| filler.stamp().into()) };
+        if let Some(acl) = self.unions.get(&key, now) {
+            return Ok(acl);
+        }
+        let (policies, clock) = (Arc::clone(self), clock.clone());
+        // It may have been compiled while this one waited for its turn.
+        let compile = move || {
+            let (unions, now) = (&policies.unions, clock.now());
+            unions.get(&key, now).unwrap_or_else(|| {
+                let acl = policies.compile(&key.names, filler.as_deref(), now);
+                unions.keep(key, acl)
+            })
+        };
+        large.work(self.are_long(names, now), compile).await
+    }
+
+    /// Whether a table has begun anew since this was asked last: then callers that nobody needs any more should let go
+    /// of unions that are in no table.
+    pub(super) fn began_anew(&self) -> bool {
+        self.unions.began_anew()
+    }
+
+    /// Whether their texts together are long.
+    pub(super) fn are_long(&self, names: &[String], now: Time) -> bool {
+        let texts = names.iter().filter_map(|name| self.live(name, now)).map(|entry| entry.stored.text.len());
+        texts.sum::<usize>() > AT_ONCE
+    }
+
+    fn compile(&self, names: &[String], filler: Option<&(dyn Filler + Send + Sync)>, now: Time) -> Acl {
+        let found = names.iter().filter_map(|name| self.live(name, now));
+        let ends = found.clone().filter_map(|entry| entry.stored.expiration).min();
+        let wrapping = names.iter().filter(|name| *name == WRAPPING).map(|_| &*WRAPPING_POLICY);
+        let identity = filler.map(|filler| filler as &dyn Identity);
+        Acl::compile(found.map(|entry| &entry.policy).chain(wrapping), identity, now).until(ends)
     }
 
     /// Whether the named policies are the same in another view.
@@ -159,8 +213,6 @@ fn write(name: &str, expected: u64, stored: Option<&Stored>) -> Result<AuthWrite
 
 /// The text that was sent, and what it says; a long one is read beside the workers.
 async fn parsed(sent: String, large: &Large) -> Result<(String, Policy)> {
-    /// Read in about a millisecond.
-    const AT_ONCE: usize = 32 << 10;
     let read = |sent: String| {
         let text = Policy::text_of(&sent);
         Policy::parse(&text).map(|policy| (text, policy))

@@ -12,6 +12,7 @@
 //! Pure: no storage, no clock. [`crate::auth::Auth`] keeps the texts and publishes what they compile to.
 
 mod acl;
+mod capabilities;
 pub mod explain;
 mod parameters;
 mod parse;
@@ -26,8 +27,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 pub use acl::{Acl, Decision, Place};
+pub use capabilities::Capabilities;
 pub use parameters::{ParameterRules, Parameters};
-pub use rules::{Capabilities, Rule};
+pub use rules::Rule;
 pub use spelling::{Spelling, Spelt};
 pub use terms::{MAX_RULES, MAX_SEGMENTS, Terms};
 

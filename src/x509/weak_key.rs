@@ -5,6 +5,7 @@ mod factors;
 
 use num_bigint::BigUint;
 
+use self::factors::remainder;
 use super::algorithm::KeyKind;
 use super::public_key::PublicKey;
 use super::reader::{Read, Reader};
@@ -105,11 +106,6 @@ fn has_guessable_primes(modulus: &BigUint) -> bool {
     }
     let fit = |(a, of_a): (u64, u64), (b, of_b): (u64, u64)| a.abs_diff(b) % gcd(of_a, of_b) == 0;
     exponents.iter().enumerate().all(|(at, &one)| exponents[..at].iter().all(|&other| fit(one, other)))
-}
-
-/// A large number modulo a small one.
-fn remainder(number: &BigUint, small: u64) -> u64 {
-    (number % small).try_into().expect("below the divisor")
 }
 
 /// The exponent of 65537 that gives `value` modulo `prime`, and the order of 65537.

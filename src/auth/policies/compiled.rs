@@ -1,17 +1,13 @@
 //! Compiled unions of policies, kept per set of names inside the view they belong to: most callers share theirs.
 //!
-//! A table has so many unions and so many bytes, about; one that is full begins anew. What takes long to compile is
-//! compiled beside the workers, one union at a time, and nobody else waits for it.
+//! A table has so many unions and so many bytes, about; one that is full begins anew.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Policies, WRAPPING, WRAPPING_POLICY};
-use crate::auth::Large;
 use crate::auth::policy::Acl;
-use crate::clock::{Clock, Time};
-use crate::error::Result;
+use crate::clock::Time;
 use crate::templates::Identity;
 
 /// Most unions that one view keeps: of sets of policies, and of entities.
@@ -19,9 +15,6 @@ const MAX_COMPILED: usize = 1_024;
 const MAX_FILLED: usize = 8_192;
 /// Most bytes of each, about.
 const MAX_WEIGHT: usize = 64 << 20;
-/// Policies with longer texts together, in bytes, are looked through beside the workers: these take a millisecond or so.
-const AT_ONCE: usize = 64 << 10;
-
 /// Who fills the templates of policies.
 pub(in crate::auth) trait Filler: Identity {
     /// What tells its values from those of everybody else, and from those that it had before.
@@ -44,11 +37,13 @@ impl Default for Unions {
     }
 }
 
-/// What a union is made of: the names of the policies, and the [stamp](Filler::stamp) of who fills their templates.
+/// What a union is made of.
 #[derive(PartialEq, Eq, Hash)]
-struct Key {
-    names: Box<[String]>,
-    stamp: Box<str>,
+pub(super) struct Key {
+    /// The names of the policies.
+    pub names: Box<[String]>,
+    /// The [stamp](Filler::stamp) of who fills their templates.
+    pub stamp: Option<Box<str>>,
 }
 
 /// Unions up to a number and a weight.
@@ -63,67 +58,28 @@ struct Held {
     weight: usize,
 }
 
-impl Policies {
-    /// The compiled union of the named policies, with their templates filled by `filler`; names without a policy
-    /// add nothing.
-    ///
-    /// # Errors
-    /// `Internal` when compiling it panics.
-    pub(in crate::auth) async fn acl(
-        self: &Arc<Self>,
-        names: &[String],
-        filler: Option<Arc<dyn Filler + Send + Sync>>,
-        clock: &Clock,
-        large: &Large,
-    ) -> Result<Arc<Acl>> {
-        let now = clock.now();
-        let has_templates = |name: &String| self.live(name, now).is_some_and(|entry| entry.policy.has_templates());
-        let filler = filler.filter(|_| names.iter().any(has_templates));
-        let table = if filler.is_some() { &self.unions.filled } else { &self.unions.plain };
-        let stamp = filler.as_ref().map(|filler| filler.stamp()).unwrap_or_default().into();
-        let key = Key { names: names.into(), stamp };
-        if let Some(acl) = table.get(&key, now) {
-            return Ok(acl);
-        }
-        let (policies, at, clock) = (Arc::clone(self), key, clock.clone());
-        // It may have been compiled while this one waited for its turn.
-        let compile = move || {
-            let (unions, now) = (&policies.unions, clock.now());
-            let table = if filler.is_some() { &unions.filled } else { &unions.plain };
-            table.get(&at, now).unwrap_or_else(|| {
-                let acl = policies.compile(&at.names, filler.as_deref(), now);
-                policies.kept(table, at, acl)
-            })
-        };
-        large.work(self.are_long(names, now), compile).await
+impl Unions {
+    fn table(&self, key: &Key) -> &Table {
+        if key.stamp.is_some() { &self.filled } else { &self.plain }
     }
 
-    fn kept(&self, table: &Table, key: Key, acl: Acl) -> Arc<Acl> {
-        let (acl, anew) = table.keep(key, acl);
+    /// What is kept and is still valid.
+    pub(super) fn get(&self, key: &Key, now: Time) -> Option<Arc<Acl>> {
+        self.table(key).get(key, now)
+    }
+
+    /// Keeps a union, where there is room for it.
+    pub(super) fn keep(&self, key: Key, acl: Acl) -> Arc<Acl> {
+        let (acl, anew) = self.table(&key).keep(key, acl);
         if anew {
-            self.unions.began_anew.store(true, Ordering::Relaxed);
+            self.began_anew.store(true, Ordering::Relaxed);
         }
         acl
     }
 
-    /// Whether a table has begun anew since this was asked last: then callers that nobody needs any more should let go
-    /// of unions that are in no table.
-    pub(in crate::auth) fn began_anew(&self) -> bool {
-        self.unions.began_anew.load(Ordering::Relaxed) && self.unions.began_anew.swap(false, Ordering::Relaxed)
-    }
-
-    /// Whether their texts together are long.
-    pub(in crate::auth) fn are_long(&self, names: &[String], now: Time) -> bool {
-        let texts = names.iter().filter_map(|name| self.live(name, now)).map(|entry| entry.stored.text.len());
-        texts.sum::<usize>() > AT_ONCE
-    }
-
-    fn compile(&self, names: &[String], filler: Option<&(dyn Filler + Send + Sync)>, now: Time) -> Acl {
-        let found = names.iter().filter_map(|name| self.live(name, now));
-        let ends = found.clone().filter_map(|entry| entry.stored.expiration).min();
-        let wrapping = names.iter().filter(|name| *name == WRAPPING).map(|_| &*WRAPPING_POLICY);
-        let identity = filler.map(|filler| filler as &dyn Identity);
-        Acl::compile(found.map(|entry| &entry.policy).chain(wrapping), identity, now).until(ends)
+    /// Whether a table has begun anew since this was asked last.
+    pub(super) fn began_anew(&self) -> bool {
+        self.began_anew.load(Ordering::Relaxed) && self.began_anew.swap(false, Ordering::Relaxed)
     }
 }
 
@@ -166,7 +122,8 @@ impl Table {
 
 impl Key {
     fn weight(&self) -> usize {
-        128 + self.stamp.len() + self.names.iter().map(|name| 24 + name.len()).sum::<usize>()
+        128 + self.stamp.as_ref().map_or(0, |stamp| stamp.len())
+            + self.names.iter().map(|name| 24 + name.len()).sum::<usize>()
     }
 }
 
@@ -179,7 +136,7 @@ mod tests {
     const NOW: Time = datetime!(2030-01-01 0:00 UTC);
 
     fn key(n: usize) -> Key {
-        Key { names: [format!("p{n}")].into(), stamp: "".into() }
+        Key { names: [format!("p{n}")].into(), stamp: None }
     }
 
     /// A union of about this many bytes.

@@ -11,10 +11,10 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 
+use super::capabilities::Capabilities;
 use super::parameters::Parameters;
 use super::patterns::{Patterns, is_pattern};
 use super::reach::instance;
-use super::rules::Capabilities;
 use super::spelling::{self, Spelt};
 use super::terms::{Extent, MAX_RULES, MAX_SEGMENTS, Terms};
 use super::{Operation, Policy};

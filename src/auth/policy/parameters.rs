@@ -11,13 +11,12 @@
 //! something.
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::Operation;
-use super::rules::ParameterLists;
 use super::values::{Effort, Readings, glob};
 use crate::fields::{Cap, Fields};
 
@@ -63,6 +62,9 @@ struct Sent<'a> {
     lowered: Cow<'a, str>,
     value: &'a Value,
 }
+
+/// The accepted values of parameters, by lower-cased name; an empty list stands for any value.
+pub(crate) type ParameterLists = BTreeMap<String, Vec<Value>>;
 
 /// The parameter rules of one path, over all policies that name it.
 #[derive(Clone, Debug, Default, PartialEq)]

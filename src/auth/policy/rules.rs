@@ -1,109 +1,19 @@
 //! From the tree of a policy text to its rules: keys, capabilities, paths, parameter lists.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::MAX_PATH;
 use serde_json::Value;
 
+use super::capabilities::Capabilities;
+use super::parameters::ParameterLists;
 use super::parse::{Item, Problem, Tree};
 use super::terms::Terms;
-use super::{MAX_PATH, Operation};
 use crate::clock::{Time, parse_duration, parse_rfc3339};
 use crate::templates::{Identity, Template, Unfilled};
-
-/// The accepted values of parameters, by lower-cased name; an empty list stands for any value.
-pub(crate) type ParameterLists = BTreeMap<String, Vec<Value>>;
-
-/// A set of capabilities.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Capabilities(u16);
-
-/// The words of a policy, in the order in which they are shown.
-const WORDS: [(&str, Capabilities); 9] = [
-    ("create", Capabilities::CREATE),
-    ("delete", Capabilities::DELETE),
-    ("deny", Capabilities::DENY),
-    ("list", Capabilities::LIST),
-    ("patch", Capabilities::PATCH),
-    ("read", Capabilities::READ),
-    ("scan", Capabilities::SCAN),
-    ("sudo", Capabilities::SUDO),
-    ("update", Capabilities::UPDATE),
-];
-
-impl Capabilities {
-    /// `create`.
-    pub const CREATE: Self = Self(1);
-    /// `read`.
-    pub const READ: Self = Self(2);
-    /// `update`.
-    pub const UPDATE: Self = Self(4);
-    /// `patch`.
-    pub const PATCH: Self = Self(8);
-    /// `delete`.
-    pub const DELETE: Self = Self(16);
-    /// `list`.
-    pub const LIST: Self = Self(32);
-    /// `scan`: read, but no request needs it.
-    pub const SCAN: Self = Self(64);
-    /// `sudo`.
-    pub const SUDO: Self = Self(128);
-    /// `deny`.
-    pub const DENY: Self = Self(256);
-
-    /// Both sets together; `deny` in either leaves only `deny`.
-    #[must_use]
-    pub fn or(self, other: Self) -> Self {
-        let both = Self(self.0 | other.0);
-        if both.has(Self::DENY) { Self::DENY } else { both }
-    }
-
-    /// Whether everything of `other` is in this set.
-    pub fn has(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// Whether nothing is granted.
-    pub fn is_empty(self) -> bool {
-        self.0 & !Self::DENY.0 == 0
-    }
-
-    /// The one capability that an operation needs.
-    pub fn needed(operation: Operation) -> Self {
-        match operation {
-            Operation::Read => Self::READ,
-            Operation::List => Self::LIST,
-            Operation::Create => Self::CREATE,
-            Operation::Update => Self::UPDATE,
-            Operation::Patch => Self::PATCH,
-            Operation::Delete => Self::DELETE,
-        }
-    }
-
-    /// The words of the set, sorted.
-    pub fn words(self) -> Vec<&'static str> {
-        WORDS.iter().filter(|(_, one)| self.has(*one)).map(|(word, _)| *word).collect()
-    }
-
-    fn word(text: &str) -> Option<Self> {
-        WORDS.iter().find(|(word, _)| *word == text).map(|(_, one)| *one)
-    }
-
-    /// The old single word `policy = "…"`.
-    fn old_word(text: &str) -> Option<Self> {
-        let read = Self::READ.or(Self::LIST);
-        let write = read.or(Self::CREATE).or(Self::UPDATE).or(Self::DELETE);
-        match text {
-            "deny" => Some(Self::DENY),
-            "read" => Some(read),
-            "write" => Some(write),
-            "sudo" => Some(write.or(Self::SUDO)),
-            _ => None,
-        }
-    }
-}
 
 /// One `path` block.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::Operation;
+use super::capabilities::Capabilities;
 use super::parameters::{ParameterRules, Parameters};
 use super::patterns::is_pattern;
-use super::rules::Capabilities;
 
 /// Most rules of one caller, over all its policies.
 pub const MAX_RULES: usize = 5_000;

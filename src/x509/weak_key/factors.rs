@@ -3,8 +3,6 @@
 
 use num_bigint::BigUint;
 
-use super::remainder;
-
 /// What everybody's trial division finds: the odd primes below 752.
 const SMALL_PRIMES: [u64; 132] = {
     let (mut primes, mut count, mut candidate) = ([0; 132], 0, 3);
@@ -41,6 +39,11 @@ pub(super) fn rule(modulus: &BigUint) -> Option<&'static str> {
         "the RSA modulus has two factors so close that Fermat's method finds them (CA/Browser Forum baseline \
          requirements 6.1.1.3)",
     )
+}
+
+/// A large number modulo a small one.
+pub(super) fn remainder(number: &BigUint, small: u64) -> u64 {
+    (number % small).try_into().expect("below the divisor")
 }
 
 /// Divides by as many primes at once as a division takes.
