@@ -274,8 +274,13 @@ async fn name_constraints_that_others_refuse_are_signed_from_no_parameter_and_no
     }
     let base = |tag: u8, text: &str| tlv(tag, &[text.as_bytes()]);
     let mut cases: Vec<(Vec<u8>, &str)> = Vec::new();
-    cases.extend(hosts.map(|host| (base(0x82, host), "no host name or domain")));
-    cases.extend(mailboxes.map(|mailbox| (base(0x81, mailbox), "a subtree is no ")));
+    let no_host = |host: &str| match host.ends_with("test.") || host.contains("..") {
+        true => "a subtree has an empty label",
+        false => "a subtree is no host name or domain",
+    };
+    cases.extend(hosts.map(|host| (base(0x82, host), no_host(host))));
+    let no_mailbox = |mailbox: &str| if mailbox.contains('@') { "a subtree is no mailbox" } else { no_host(mailbox) };
+    cases.extend(mailboxes.map(|mailbox| (base(0x81, mailbox), no_mailbox(mailbox))));
     cases.extend(uris.map(|uri| (base(0x86, uri), "a subtree ")));
     cases.extend([
         (base(0x87, "abc"), "8 or 32 octets"),
