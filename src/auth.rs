@@ -36,6 +36,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 
@@ -71,6 +72,9 @@ async fn repeated<T>(attempt: impl AsyncFn() -> Result<T>) -> Result<T> {
     }
     attempt().await
 }
+
+/// After so long what was read of a token is looked at again before it counts.
+const A_WHILE: Duration = Duration::from_millis(20);
 
 /// What takes long with policies: beside the workers, one piece at a time, whoever has given up waiting for it.
 #[derive(Default)]
@@ -227,7 +231,10 @@ pub struct Auth {
     store: Arc<dyn AuthStore>,
     clock: Clock,
     policies: ArcSwap<Policies>,
+    /// Unions of policies that are compiled: for whoever is to be admitted.
     large: Large,
+    /// Policies that are read or explained for whoever asks about them, which keeps nobody else out.
+    looks: Large,
     mounts: ArcSwap<MountTable>,
     token_roles: ArcSwap<RoleTable>,
     quotas: ArcSwap<Quotas>,
@@ -259,8 +266,7 @@ impl Auth {
     /// Those of the store; `Invalid` for settings that cannot be used, naming them.
     pub async fn open_with(store: Arc<dyn AuthStore>, clock: Clock, logins: LoginSettings) -> Result<Arc<Self>> {
         policies::ensure_default(&*store, &clock).await?;
-        let large = Large::default();
-        let policies = policies::load(&*store, None, &large).await?;
+        let policies = policies::load(&*store, None).await?;
         let mounts = mounts::load(&*store).await?;
         mounts::name_all(&mounts);
         let token_roles = RoleTable::load(&*store).await?;
@@ -270,7 +276,8 @@ impl Auth {
             store,
             clock,
             policies: ArcSwap::from_pointee(policies),
-            large,
+            large: Large::default(),
+            looks: Large::default(),
             mounts: ArcSwap::from_pointee(mounts),
             token_roles: ArcSwap::from_pointee(token_roles),
             tidying: Arc::default(),
@@ -442,7 +449,28 @@ impl Auth {
     /// Who holds a token, by what is known of it; `Forbidden` when its entity is gone or disabled.
     async fn caller_of(&self, record: Record, held: Held) -> Result<Arc<Caller>> {
         let entity = self.entity_behind(&record.entity_id).await?;
-        self.caller_with(record, held, entity).await
+        let began = Instant::now();
+        let caller = self.caller_with(record, held, entity).await?;
+        if began.elapsed() >= A_WHILE {
+            self.check_again(&caller).await?;
+        }
+        Ok(caller)
+    }
+
+    /// After a caller has waited for a large union: whoever has been revoked meanwhile is nobody, and whose entity has
+    /// changed asks again.
+    async fn check_again(&self, caller: &Caller) -> Result<()> {
+        let stored = caller.batch.as_ref().map_or(Some(caller.hash), |batch| batch.parent());
+        if let Some(hash) = stored
+            && self.live_row(hash).await?.is_none()
+        {
+            return Err(Error::forbidden());
+        }
+        let entity = self.entity_behind(&caller.entity_id).await?;
+        if entity.map_or(Vec::new(), |entity| entity.policies.clone()) != caller.identity_policies() {
+            return Err(Error::new(Kind::Busy, "what the caller may do has changed meanwhile, try again"));
+        }
+        Ok(())
     }
 
     /// Who holds a token, with this entity behind it.

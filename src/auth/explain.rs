@@ -127,6 +127,6 @@ impl Auth {
         let (policies, now, caller) = (self.policies.load_full(), self.clock.now(), Arc::clone(caller));
         let names = caller.all_policies();
         let long = policies.are_long(&names, now);
-        self.large.work(long, move || look(policies.named(&names, now).collect(), caller.identity(), now)).await
+        self.looks.work(long, move || look(policies.named(&names, now).collect(), caller.identity(), now)).await
     }
 }

@@ -42,7 +42,7 @@ const AT_ONCE: usize = 64 << 10;
 const MAX_ALL: usize = 64 << 20;
 
 /// A policy as stored.
-#[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[derive(PartialEq, Serialize, Deserialize)]
 struct Stored {
     text: String,
     #[serde(with = "super::instant")]
@@ -182,16 +182,16 @@ pub(super) async fn ensure_default(store: &dyn AuthStore, clock: &Clock) -> Resu
     }
 }
 
-/// Reads all policies into the view after `before`, beside the workers: they may be many and long. What has not changed
-/// since is not parsed again.
-pub(super) async fn load(store: &dyn AuthStore, before: Option<Arc<Policies>>, large: &Large) -> Result<Policies> {
+/// Reads all policies into the view after `before`, beside the workers: they may be many and long. It waits for nobody's
+/// turn, since others wait for it. What has not changed since is not parsed again.
+pub(super) async fn load(store: &dyn AuthStore, before: Option<Arc<Policies>>) -> Result<Policies> {
     let documents = store.documents(KIND).await?;
     let read = move || {
         let known = |name: &str| before.as_ref()?.by_name.get(name);
         let by_name = documents.into_iter().map(|document| entry(document, known)).collect::<Result<_>>()?;
         Ok(Policies::new(before.as_ref().map_or(0, |before| before.generation + 1), by_name))
     };
-    large.work(true, read).await?
+    tokio::task::spawn_blocking(read).await.map_err(Error::internal)?
 }
 
 fn entry<'k>(document: Document, known: impl Fn(&str) -> Option<&'k Arc<Entry>>) -> Result<(String, Arc<Entry>)> {
@@ -279,7 +279,7 @@ impl Auth {
             }
             warnings.add("'rules' is deprecated, please use 'policy' instead".to_owned());
         }
-        let (text, policy) = parsed(text, &self.large).await?;
+        let (text, policy) = parsed(text, &self.looks).await?;
         let expiration = self.expiration_of(fields)?;
         let cas = fields.int("cas")?;
         let cas_required = fields.bool("cas_required")?;
@@ -361,7 +361,7 @@ impl Auth {
     /// Reads all policies again, and publishes them where any has changed.
     pub(super) async fn reload_policies(&self) -> Result<()> {
         let before = self.policies.load_full();
-        let read = load(&*self.store, Some(Arc::clone(&before)), &self.large).await?;
+        let read = load(&*self.store, Some(Arc::clone(&before))).await?;
         if !read.are_those_of(&before) {
             self.policies.store(Arc::new(read));
         }
@@ -434,7 +434,10 @@ pub(super) fn is_assignable(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::Caller;
     use crate::auth::memory::Memory;
+    use crate::auth::policy::Operation;
+    use crate::auth::token::CreatePath;
     use time::macros::datetime;
 
     async fn auth() -> Arc<Auth> {
@@ -552,7 +555,36 @@ mod tests {
         let (one, other) = tokio::join!(acl(), acl());
         let (one, other) = (one.unwrap(), other.unwrap());
         assert!(Arc::ptr_eq(&one, &other), "the second waits for the first");
-        assert!(one.decide(super::super::Operation::Read, "a".into(), None).allowed);
+        assert!(one.decide(Operation::Read, "a".into(), None).allowed);
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_a_long_union_is_decided_by_what_holds_afterwards() {
+        let auth = auth().await;
+        let text = |path: &str| format!("path \"{path}\" {{ capabilities = [\"read\"] }} # {}", "x".repeat(100_000));
+        auth.policy_write("long", &body(json!({ "policy": text("a") }))).await.unwrap();
+        let root = auth.recognise(&auth.root_token(None, "test").await.unwrap(), None).await.unwrap();
+        let wanted = body(json!({ "policies": ["long"], "no_default_policy": true }));
+        let made = async || auth.create_token(&root, true, CreatePath::Own, &wanted).await.unwrap().0.token;
+        let reads = |caller: &Caller, path: &str| caller.acl.decide(Operation::Read, path.into(), None).allowed;
+        // The policy is another one when its turn comes.
+        let (token, turn) = (made().await, Arc::clone(&auth.large.0).lock_owned().await);
+        let (asked, ()) = tokio::join!(auth.recognise(token.expose_text().unwrap(), None), async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            auth.policy_write("long", &body(json!({ "policy": text("b") }))).await.unwrap();
+            drop(turn);
+        });
+        let caller = asked.unwrap();
+        assert!(reads(&caller, "b") && !reads(&caller, "a"));
+        // The token is gone.
+        auth.policy_write("long", &body(json!({ "policy": text("c") }))).await.unwrap();
+        let turn = Arc::clone(&auth.large.0).lock_owned().await;
+        let (asked, ()) = tokio::join!(auth.recognise(token.expose_text().unwrap(), None), async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            auth.revoke(token.expose_text().unwrap()).await.unwrap();
+            drop(turn);
+        });
+        assert_eq!(asked.err().map(|error| error.kind()), Some(Kind::Forbidden));
     }
 
     #[test]

@@ -130,7 +130,7 @@ async fn steps(
         *rate = left;
         return answer.map(Answer::render);
     }
-    let asker = token.as_ref().map_or(0, asker);
+    let asker = token.as_ref().map(asker).unwrap_or_default();
     let caller = match token {
         Ok(token) => guarded(deadline, identify(state, token)).await,
         Err(refusal) => Err(refusal),

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::MAX_PATH;
 use serde_json::Value;
 
+use super::MAX_PATH;
 use super::capabilities::Capabilities;
 use super::parameters::ParameterLists;
 use super::parse::{Item, Problem, Tree};

@@ -21,7 +21,7 @@ use crate::projects::store::Asker;
 /// Connections for reading, each with a thread.
 pub(super) const CONNECTIONS: usize = 4;
 /// Sessions at once: the other connections are for the short reads of everybody.
-pub(super) const SESSIONS: usize = CONNECTIONS - 1;
+const SESSIONS: usize = CONNECTIONS - 1;
 /// Sessions at once of one asker.
 const SESSIONS_OF_ONE: usize = SESSIONS - 1;
 /// Reads that share a transaction at most: the last of them waits for the others.
