@@ -12,6 +12,7 @@ pub mod encoding;
 pub mod figures;
 pub mod jsonapi;
 pub mod lists;
+pub mod passes;
 mod pause;
 pub mod public;
 pub mod rate;

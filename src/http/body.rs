@@ -14,8 +14,9 @@ use std::time::Duration;
 use actix_web::error::PayloadError;
 use actix_web::http::header::{CONTENT_LENGTH, EXPECT, HeaderMap};
 use actix_web::web::Payload;
+use actix_web::{FromRequest as _, HttpRequest, dev};
 use bytes::{Bytes, BytesMut};
-use futures_util::StreamExt;
+use futures_util::{Stream, StreamExt as _};
 
 use super::sender::Sender;
 use super::settings::Settings;
@@ -219,7 +220,17 @@ async fn in_time<T>(time: Duration, read: impl Future<Output = Result<T>>) -> Re
     tokio::time::timeout(time, read).await.unwrap_or_else(|_| late())
 }
 
-fn declared(headers: &HeaderMap) -> Option<u64> {
+/// The body of a request, made of its pieces.
+pub fn of_pieces(
+    request: &HttpRequest,
+    pieces: impl Stream<Item = std::result::Result<Bytes, PayloadError>> + 'static,
+) -> Payload {
+    let mut body: dev::Payload = dev::Payload::Stream { payload: Box::pin(pieces) };
+    Payload::from_request(request, &mut body).into_inner().expect("a body is taken as it is")
+}
+
+/// How long it says that it is.
+pub fn declared(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
@@ -303,7 +314,6 @@ async fn skipped(mut payload: Payload, most: usize) -> Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use actix_web::FromRequest as _;
     use actix_web::test::TestRequest;
 
     /// The share of one sender.

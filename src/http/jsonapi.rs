@@ -42,6 +42,7 @@ use super::access::Line;
 use super::address::caller_address;
 use super::body::{Share, is_too_long_to_begin, passed_over, raw};
 use super::encoding::{self, ENCODED, is_encoded};
+use super::passes::Times;
 use super::pause;
 use super::rate::Left;
 use super::request_id::RequestId;
@@ -68,14 +69,26 @@ static INTEGRATION: HeaderName = HeaderName::from_static("x-terraform-integratio
 
 /// Answers one request. `raw_path` is what follows `/api/v2/` in the request line, still encoded.
 pub async fn answer(state: State, request: &HttpRequest, raw_path: &str, payload: Payload) -> HttpResponse {
+    state.passes().account(|times| answered(times, &state, request, raw_path, payload)).await
+}
+
+async fn answered(
+    times: Times,
+    state: &State,
+    request: &HttpRequest,
+    raw_path: &str,
+    payload: Payload,
+) -> HttpResponse {
     static UNROUTED: LazyLock<RouteMeter> = LazyLock::new(|| RouteMeter::new("projects", "none", "none".to_owned()));
+    let payload = times.paced(request, payload);
+    let payload = times.paced(request, payload);
     let id = RequestId::of(request.headers());
     let mut rate = None;
     let found = table::find(raw_path, request.method());
     let mut line = Line::begin(id, found.as_ref().map_or(&*UNROUTED, |found| found.meter));
-    let mut trail = Trail::new(&state, request, raw_path, &id);
+    let mut trail = Trail::new(state, request, raw_path, &id);
     let outcome = match found {
-        Ok(found) => steps(&state, request, found, payload, &mut rate, (&mut trail, &mut line)).await,
+        Ok(found) => steps(state, request, found, payload, &mut rate, (&mut trail, &mut line, &times)).await,
         Err(refusal) => Err(refusal),
     };
     let response = match trail.recorded(outcome).await {
@@ -105,7 +118,7 @@ async fn steps(
     found: Found,
     payload: Payload,
     rate: &mut Option<Left>,
-    (trail, line): (&mut Trail<'_>, &mut Line),
+    (trail, line, times): (&mut Trail<'_>, &mut Line, &Times),
 ) -> Result<Reply, Refusal> {
     let deadline = trail.deadline();
     if found.route.open {
@@ -128,7 +141,10 @@ async fn steps(
         let Read { caller, left, answer } = read?;
         line.subject(caller.as_ref());
         *rate = left;
-        return answer.map(Answer::render);
+        times.are_of(&Sender::of_subject(caller.as_ref(), address));
+        let answer = answer?;
+        times.turn().await;
+        return Ok(answer.render());
     }
     let asker = token.as_ref().map(asker).unwrap_or_default();
     let caller = match token {
@@ -147,7 +163,9 @@ async fn steps(
     let caller = caller?;
     state.projects.note_use(&caller);
     let headers = request.headers();
+    times.are_of(&Sender::of_subject(Some(&caller), address));
     let body = if reads { Bytes::new() } else { body(state, found.route, headers, payload, &caller).await? };
+    times.turn().await;
     trail.sent(&body);
     let document = Document::parse(&body);
     drop(body);
@@ -157,7 +175,9 @@ async fn steps(
     let asked = Request { query, document, if_match, ..asked(state, request, found) };
     let call = Arc::new(Call { caller, request: Arc::new(asked) });
     trail.intent().await?;
-    guarded(deadline, in_session(state, route, call, asker)).await
+    let answer = guarded(deadline, in_session(state, route, call, asker)).await?;
+    times.turn().await;
+    Ok(answer.render())
 }
 
 /// What is known of a request before its query and its body are read.
@@ -315,7 +335,7 @@ fn if_match(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
 }
 
 /// A request of a caller who is known, in one transaction.
-async fn in_session(state: &State, route: &'static Route, call: Arc<Call>, asker: Asker) -> Result<Reply, Refusal> {
+async fn in_session(state: &State, route: &'static Route, call: Arc<Call>, asker: Asker) -> Result<Answer, Refusal> {
     let access = if *route.method == Method::GET { Access::Read(asker) } else { Access::Write };
     let answered = state.projects.run(route.name, access, move |mut tx| {
         let call = Arc::clone(&call);
@@ -325,7 +345,7 @@ async fn in_session(state: &State, route: &'static Route, call: Arc<Call>, asker
         }
         .boxed_local()
     });
-    answered.await.map(Answer::render)
+    answered.await
 }
 
 /// `If-Match` on a change: held against the document that a read would show right now (RFC 9110, 13.1.1).

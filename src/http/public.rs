@@ -9,18 +9,16 @@
 //! A body is a question about certificates, of a few hundred octets: one that is longer than [`MAX_BODY`] or takes
 //! longer than [`BODY_TIME`] ends its request.
 
-use std::pin::Pin;
 use std::time::Duration;
 
-use actix_web::dev;
 use actix_web::error::PayloadError;
-use actix_web::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use actix_web::http::header::CONTENT_TYPE;
 use actix_web::web::{self, ServiceConfig};
-use actix_web::{FromRequest as _, HttpRequest, HttpResponse};
-use bytes::Bytes;
-use futures_util::{Stream, StreamExt as _, stream};
+use actix_web::{HttpRequest, HttpResponse};
+use futures_util::{StreamExt as _, stream};
 use tokio::time::Instant;
 
+use super::body;
 use super::secrets::{self, ELSEWHERE, Entrance, render};
 use super::state::State;
 
@@ -35,12 +33,15 @@ pub fn configure(app: &mut ServiceConfig, state: State) {
 }
 
 async fn public_service(state: State, request: HttpRequest, payload: web::Payload) -> HttpResponse {
-    if declared(&request).is_some_and(|length| length > MAX_BODY as u64) {
+    if body::declared(request.headers()).is_some_and(|length| length > MAX_BODY as u64) {
         return error(HttpResponse::PayloadTooLarge(), &format!("body: larger than {MAX_BODY} bytes"));
     }
-    match (request.uri().path().strip_prefix("/v1/"), bounded(&request, payload).await) {
-        (Some(path), Some(payload)) => secrets::answer_at(Entrance::Public, state, &request, path, payload).await,
-        _ => error(HttpResponse::NotFound(), ELSEWHERE),
+    match request.uri().path().strip_prefix("/v1/") {
+        Some(path) => {
+            let payload = bounded(&request, payload);
+            secrets::answer_at(Entrance::Public, state, &request, path, payload).await
+        }
+        None => error(HttpResponse::NotFound(), ELSEWHERE),
     }
 }
 
@@ -49,14 +50,8 @@ fn error(mut response: actix_web::HttpResponseBuilder, text: &str) -> HttpRespon
     response.insert_header((CONTENT_TYPE, render::JSON)).body(body)
 }
 
-fn declared(request: &HttpRequest) -> Option<u64> {
-    request.headers().get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
-}
-
-type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, PayloadError>>>>;
-
 /// A body that ends with an error where it gets too long, or too late.
-async fn bounded(request: &HttpRequest, payload: web::Payload) -> Option<web::Payload> {
+fn bounded(request: &HttpRequest, payload: web::Payload) -> web::Payload {
     let until = Instant::now() + BODY_TIME;
     let chunks = stream::unfold(Some((payload, 0)), move |reading| async move {
         let (mut payload, before) = reading?;
@@ -71,20 +66,19 @@ async fn bounded(request: &HttpRequest, payload: web::Payload) -> Option<web::Pa
             Err(_) => Some((Err(PayloadError::Incomplete(None)), None)),
         }
     });
-    let payload: Chunks = Box::pin(chunks);
-    let mut bounded = dev::Payload::Stream { payload };
-    web::Payload::from_request(request, &mut bounded).await.ok()
+    body::of_pieces(request, chunks)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use actix_web::FromRequest as _;
     use actix_web::test::TestRequest;
 
     async fn read(body: Vec<u8>) -> Result<usize, PayloadError> {
         let (request, mut inner) = TestRequest::default().set_payload(body).to_http_parts();
         let payload = web::Payload::from_request(&request, &mut inner).await.unwrap();
-        let mut payload = bounded(&request, payload).await.unwrap();
+        let mut payload = bounded(&request, payload);
         let mut length = 0;
         while let Some(chunk) = payload.next().await {
             length += chunk?.len();

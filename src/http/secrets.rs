@@ -49,6 +49,7 @@ use tracing::Instrument;
 use super::access::{Line, Who};
 use super::address::caller_address;
 use super::encoding;
+use super::passes::Times;
 use super::pause;
 use super::request_id::RequestId;
 use super::sender::Sender;
@@ -96,16 +97,29 @@ pub async fn answer_at(
     raw_path: &str,
     payload: Payload,
 ) -> HttpResponse {
+    state.passes().account(|times| answered(times, entrance, &state, request, raw_path, payload)).await
+}
+
+async fn answered(
+    times: Times,
+    entrance: Entrance,
+    state: &State,
+    request: &HttpRequest,
+    raw_path: &str,
+    payload: Payload,
+) -> HttpResponse {
     static UNROUTED: LazyLock<RouteMeter> = LazyLock::new(|| RouteMeter::new("secrets", "none", "none".to_owned()));
+    let payload = times.paced(request, payload);
+    let payload = times.paced(request, payload);
     let id = RequestId::of(request.headers());
-    let mut trail = Trail::new(entrance, &state, request, raw_path, Line::begin(id, &UNROUTED));
+    let mut trail = Trail::new(entrance, state, request, raw_path, Line::begin(id, &UNROUTED));
     let conditions = matches!(*request.method(), Method::GET | Method::HEAD).then(|| request.headers());
     // At debug: a span for every request costs more than the rest of the pipeline; refusals and
     // failures carry the id themselves.
     let span = tracing::debug_span!("request", %id);
     // All that a request may need on its way is large, and every future around it would move it along.
     let work = Box::pin(async {
-        let outcome = steps(&state, request, payload, &mut trail).await;
+        let outcome = steps(state, request, payload, (&mut trail, &times)).await;
         trail.recorded(outcome, conditions).await
     });
     let outcome = work.instrument(span).await;
@@ -241,7 +255,12 @@ impl<'a> Trail<'a> {
     }
 }
 
-async fn steps(state: &State, request: &HttpRequest, payload: Payload, trail: &mut Trail<'_>) -> Result<Answer> {
+async fn steps(
+    state: &State,
+    request: &HttpRequest,
+    payload: Payload,
+    (trail, times): (&mut Trail<'_>, &Times),
+) -> Result<Answer> {
     let (settings, headers) = (&state.settings, request.headers());
     let (asked, target) = match (led(state, request, trail.raw_path), trail.entrance) {
         (led, Entrance::Main) => led?,
@@ -269,7 +288,8 @@ async fn steps(state: &State, request: &HttpRequest, payload: Payload, trail: &m
     }
     let welcome = known.as_ref().is_ok_and(|known| known.may);
     let sender = || Sender::of_token(caller.map(|(caller, _)| &**caller), address);
-    let read = target.read(&asked, headers, payload, state, (welcome, &sender)).await;
+    times.are_of(&sender());
+    let read = target.read(&asked, headers, payload, state, (welcome, &sender, times)).await;
     if read.is_err() {
         let standing = gate.as_ref().and_then(|gate| gate.without_a_body(state, &target, &asked));
         trail.counted(standing, &asked)?;
@@ -289,7 +309,10 @@ async fn steps(state: &State, request: &HttpRequest, payload: Payload, trail: &m
     wrap_ttl.map_or(Ok(()), |ttl| state.auth.check_wrapping_ttl(ttl))?;
     trail.deadline = Instant::now() + settings.max_duration;
     let known = known?;
-    let admit = || admit(state, known, &target, &asked, &sent.fields, address, wrap_ttl);
+    let admit = || async {
+        times.turn().await;
+        admit(state, known, &target, &asked, &sent.fields, address, wrap_ttl).await
+    };
     let admitted = guarded(trail.deadline, admit).await?;
     if asked.help {
         trail.intent().await?;

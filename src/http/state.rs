@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::body::Bodies;
 use super::lists::Lists;
+use super::passes::Passes;
 use super::rate::Limits;
 use super::reach::Reach;
 use super::settings::Settings;
@@ -116,12 +117,13 @@ struct Worker {
     shared: Arc<Shared>,
     /// This worker's replicas of the mounts' actors, started at their first use.
     replicas: RefCell<HashMap<MountId, ReplicaLink>>,
+    passes: Passes,
 }
 
 impl State {
     /// The state of one more worker; called on that worker's thread.
     pub fn new(shared: Arc<Shared>) -> Self {
-        Self(Rc::new(Worker { shared, replicas: RefCell::default() }))
+        Self(Rc::new(Worker { shared, replicas: RefCell::default(), passes: Passes::default() }))
     }
 
     /// This worker's replica of a mount's actor.
@@ -138,6 +140,11 @@ impl State {
         let replica = authority.replica();
         replicas.insert(mount, replica.clone());
         Ok(replica)
+    }
+
+    /// What this worker spends on senders.
+    pub fn passes(&self) -> &Passes {
+        &self.0.passes
     }
 
     /// The part that all workers share.

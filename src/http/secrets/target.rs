@@ -20,6 +20,7 @@ use crate::error::{Error, Kind, Result};
 use crate::fields::{Fields, MAX_TEXT};
 use crate::http::body::{self, Room, Share};
 use crate::http::encoding;
+use crate::http::passes::Times;
 use crate::http::sender::Sender;
 use crate::http::settings::Settings;
 use crate::http::state::State;
@@ -181,7 +182,7 @@ impl Target {
         headers: &HeaderMap,
         payload: Payload,
         state: &State,
-        (welcome, sender): (bool, &dyn Fn() -> Sender),
+        (welcome, sender, times): (bool, &dyn Fn() -> Sender, &Times),
     ) -> Result<Sent> {
         let (settings, share) = (&state.settings, Share { bodies: &state.bodies, sender });
         let route = match &self.found {
@@ -214,6 +215,7 @@ impl Target {
             _ => error,
         })?;
         let longest = route.map_or(MAX_TEXT, |route| route.longest_text);
+        times.turn().await;
         Ok(Sent { fields: request::fields(&body, headers, longest)?, room, ..Sent::default() })
     }
 

@@ -1,0 +1,337 @@
+//! A worker's time, shared among senders.
+//!
+//! A worker goes on with whatever is ready, in the order in which it became so. Who has fifty requests under way would
+//! come fifty times where others come once, and each of them would wait for all fifty. So a worker keeps account of
+//! the time that it spends on each sender in one pass, which is the time until everything that was ready has had its
+//! turn. A request that is about to begin something [takes its turn](Times::turn) first: when its sender has had its
+//! share of this pass, it waits for the next one. While nobody else asks, passes are short, and none of this is felt.
+//!
+//! Turns are taken where nothing is held that others may wait for.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher as _, RandomState};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use actix_web::HttpRequest;
+use actix_web::web::Payload;
+use futures_util::StreamExt as _;
+use futures_util::future::poll_fn;
+use futures_util::stream;
+use tokio::sync::oneshot;
+
+use super::body;
+use super::sender::Sender;
+
+/// What a sender has of a pass, if others wait: about what a dozen certificates take.
+const SHARE: Duration = Duration::from_millis(2);
+/// After so much time a pass is over whether anybody waits or not: accounts are kept of those who ask just now.
+const LONGEST: Duration = Duration::from_millis(20);
+
+/// What an octet of a body costs before anybody reads it, about: it is copied twice, and the kernel copies it, too.
+const OCTET: Duration = Duration::from_nanos(1);
+/// Longest body that is read without a turn.
+const SMALL: u64 = 16 << 10;
+
+/// What one worker spends on its senders. Stays on its thread.
+#[derive(Clone, Default)]
+pub struct Passes(Rc<Pass>);
+
+#[derive(Default)]
+struct Pass {
+    senders: RandomState,
+    state: RefCell<State>,
+}
+
+/// A sender, in the accounts.
+type Key = u64;
+
+#[derive(Default)]
+struct State {
+    accounts: HashMap<Key, Account>,
+    spent: Duration,
+    /// The end of the pass is awaited.
+    ends: bool,
+}
+
+#[derive(Default)]
+struct Account {
+    spent: Duration,
+    /// One of those who waited was called and has not come yet.
+    called: bool,
+    waiting: VecDeque<oneshot::Sender<()>>,
+}
+
+impl Account {
+    /// Calls the next one, when there is time left.
+    fn call(&mut self) {
+        while !self.called && self.spent < SHARE {
+            let Some(next) = self.waiting.pop_front() else { return };
+            // Some have left.
+            self.called = next.send(()).is_ok();
+        }
+    }
+}
+
+/// The time that one request takes.
+#[derive(Clone)]
+pub struct Times {
+    pass: Rc<Pass>,
+    sender: Rc<Cell<Option<Key>>>,
+}
+
+impl Passes {
+    /// Does what `begin` begins for one request, and keeps account of its time.
+    pub async fn account<W: Future>(&self, begin: impl FnOnce(Times) -> W) -> W::Output {
+        let times = Times { pass: Rc::clone(&self.0), sender: Rc::default() };
+        let mut work = pin!(begin(times.clone()));
+        poll_fn(|context| times.timed(work.as_mut(), context)).await
+    }
+}
+
+impl Times {
+    /// From now on, and for what was not told before, the time is that of this sender.
+    pub fn are_of(&self, sender: &Sender) {
+        self.sender.set(Some(self.pass.senders.hash_one(sender)));
+    }
+
+    /// Waits until the sender may begin something that takes time. Whoever is not known yet does not wait.
+    pub async fn turn(&self) {
+        let Some(key) = self.sender.get() else { return };
+        if let Some(waiting) = Pass::join(&self.pass, key) {
+            waiting.await;
+        }
+    }
+
+    /// A body that is read in turns, unless it is known to be small.
+    pub fn paced(&self, request: &HttpRequest, body: Payload) -> Payload {
+        if body::declared(request.headers()).is_some_and(|length| length <= SMALL) {
+            return body;
+        }
+        let pieces = stream::unfold((self.clone(), body), |(times, mut body)| async {
+            times.turn().await;
+            let piece = body.next().await?;
+            if let (Some(key), Ok(piece)) = (times.sender.get(), &piece) {
+                let time = OCTET * u32::try_from(piece.len()).unwrap_or(u32::MAX);
+                Pass::spent(&times.pass, key, time);
+            }
+            Some((piece, (times, body)))
+        });
+        body::of_pieces(request, pieces)
+    }
+
+    fn timed<W: Future>(&self, work: Pin<&mut W>, context: &mut Context<'_>) -> Poll<W::Output> {
+        let begun = Instant::now();
+        let outcome = work.poll(context);
+        if let Some(key) = self.sender.get() {
+            Pass::spent(&self.pass, key, begun.elapsed());
+        }
+        outcome
+    }
+}
+
+impl Pass {
+    /// A place behind the others of a sender whose share is used up or who has others waiting.
+    fn join(this: &Rc<Self>, key: Key) -> Option<Waiting> {
+        let mut state = this.state.borrow_mut();
+        let account = state.accounts.entry(key).or_default();
+        if account.spent < SHARE && account.waiting.is_empty() && !account.called {
+            return None;
+        }
+        let (place, call) = oneshot::channel();
+        account.waiting.push_back(place);
+        this.await_the_end(&mut state);
+        Some(Waiting { pass: Rc::clone(this), key, call, came: false })
+    }
+
+    fn spent(this: &Rc<Self>, key: Key, time: Duration) {
+        let mut state = this.state.borrow_mut();
+        state.spent += time;
+        let account = state.accounts.entry(key).or_default();
+        account.spent += time;
+        account.call();
+        if state.spent > LONGEST {
+            this.await_the_end(&mut state);
+        }
+    }
+
+    /// Begins the next pass when everything that is ready now, and has arrived meanwhile, has had its turn.
+    fn await_the_end(self: &Rc<Self>, state: &mut State) {
+        if std::mem::replace(&mut state.ends, true) {
+            return;
+        }
+        let pass = Rc::clone(self);
+        actix_rt::spawn(async move {
+            loop {
+                tokio::task::yield_now().await;
+                if !pass.begin_anew() {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Begins a pass; whether somebody waits in it.
+    fn begin_anew(&self) -> bool {
+        let mut state = self.state.borrow_mut();
+        state.spent = Duration::ZERO;
+        state.accounts.retain(|_, account| {
+            account.spent = Duration::ZERO;
+            account.call();
+            account.called
+        });
+        state.ends = !state.accounts.is_empty();
+        state.ends
+    }
+}
+
+/// A place among those who wait for a share of the same sender.
+struct Waiting {
+    pass: Rc<Pass>,
+    key: Key,
+    call: oneshot::Receiver<()>,
+    came: bool,
+}
+
+impl Future for Waiting {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let called = Pin::new(&mut self.call).poll(context);
+        called.map(|_| self.came = true)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        // Somebody who was called and has left leaves the place to the next one.
+        if !self.came && self.call.try_recv().is_err() {
+            return;
+        }
+        let mut state = self.pass.state.borrow_mut();
+        if let Some(account) = state.accounts.get_mut(&self.key) {
+            account.called = false;
+            if !self.came {
+                account.call();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::FromRequest as _;
+    use actix_web::test::TestRequest;
+    use bytes::Bytes;
+    use futures_util::future::join_all;
+
+    use super::*;
+
+    /// A request of that sender that works for so long in one piece, and says so.
+    async fn asks(passes: Passes, sender: i64, time: Duration, done: Rc<RefCell<Vec<i64>>>) {
+        let work = async |times: Times| {
+            times.are_of(&Sender::User(sender));
+            times.turn().await;
+            let begun = Instant::now();
+            while begun.elapsed() < time {
+                std::hint::spin_loop();
+            }
+            done.borrow_mut().push(sender);
+        };
+        passes.account(work).await;
+    }
+
+    /// Who was done when, of requests that come at once.
+    async fn order(senders: impl IntoIterator<Item = i64>, time: Duration) -> Vec<i64> {
+        let (passes, done) = (Passes::default(), Rc::default());
+        let all =
+            senders.into_iter().map(|sender| actix_rt::spawn(asks(passes.clone(), sender, time, Rc::clone(&done))));
+        join_all(all.collect::<Vec<_>>()).await;
+        tokio::task::yield_now().await;
+        assert!(!passes.0.state.borrow().ends, "nobody waits any more");
+        done.take()
+    }
+
+    #[actix_web::test]
+    async fn who_has_many_requests_begins_one_of_them_while_each_of_the_others_begins_his() {
+        let done = order([1; 20].into_iter().chain([2, 3]), 2 * SHARE).await;
+        assert_eq!((done.len(), &done[..3]), (22, &[1, 2, 3][..]), "{done:?}");
+    }
+
+    #[actix_web::test]
+    async fn nobody_waits_who_has_not_had_a_share_of_this_pass() {
+        let passes = Passes::default();
+        let join = |key| Pass::join(&passes.0, key);
+        for _ in 0..2 {
+            assert!(join(1).is_none());
+            Pass::spent(&passes.0, 1, SHARE / 2);
+            assert!(join(1).is_none());
+            Pass::spent(&passes.0, 1, SHARE / 2);
+            assert!(join(1).is_some() && join(2).is_none());
+            passes.0.begin_anew();
+        }
+    }
+
+    #[actix_web::test]
+    async fn a_pass_ends_though_nobody_waits() {
+        let passes = Passes::default();
+        (0..=LONGEST.as_millis() as u64).for_each(|key| Pass::spent(&passes.0, key, Duration::from_millis(1)));
+        tokio::task::yield_now().await;
+        tokio::task::yield_now().await;
+        assert!(passes.0.state.borrow().accounts.is_empty());
+    }
+
+    #[actix_web::test]
+    async fn nobody_waits_who_is_not_known() {
+        let passes = Passes::default();
+        let time = passes.account(async |times| {
+            std::thread::sleep(2 * SHARE);
+            times.turn().await;
+            tokio::task::yield_now().await;
+            times.are_of(&Sender::User(1));
+            Pass::join(&times.pass, times.sender.get().unwrap()).is_some()
+        });
+        assert!(!time.await, "what was spent before counts from the end of this step");
+    }
+
+    #[actix_web::test]
+    async fn who_leaves_after_the_call_leaves_the_place_to_the_next() {
+        let passes = Passes::default();
+        let key = passes.0.senders.hash_one(Sender::User(1));
+        Pass::spent(&passes.0, key, SHARE);
+        let [first, gone, last] = [(); 3].map(|()| Pass::join(&passes.0, key).expect("the share is used up"));
+        drop(gone);
+        assert!(passes.0.begin_anew());
+        assert!(passes.0.state.borrow().accounts[&key].called);
+        drop(first);
+        tokio::time::timeout(Duration::from_secs(10), last).await.expect("the last one is called");
+        assert!(!passes.0.begin_anew());
+    }
+
+    #[actix_web::test]
+    async fn a_body_that_may_be_long_is_read_in_turns() {
+        for length in [0, 1, SMALL, SMALL + 1, 3_000_000] {
+            let passes = Passes::default();
+            let sent = vec![7; usize::try_from(length).unwrap()];
+            let request = TestRequest::default().insert_header(("content-length", length.to_string()));
+            let (request, mut inner) = request.set_payload(sent.clone()).to_http_parts();
+            let body = Payload::from_request(&request, &mut inner).await.unwrap();
+            let work = async |times: Times| {
+                times.are_of(&Sender::User(1));
+                Pass::spent(&times.pass, times.sender.get().unwrap(), SHARE);
+                let mut pieces = pin!(times.paced(&request, body).collect::<Vec<_>>());
+                let waits = futures_util::poll!(pieces.as_mut());
+                assert_eq!(waits.is_pending(), length > SMALL, "{length}");
+                let pieces = match waits {
+                    Poll::Ready(pieces) => pieces,
+                    Poll::Pending => pieces.await,
+                };
+                pieces.into_iter().map(|piece| piece.unwrap()).collect::<Vec<Bytes>>().concat()
+            };
+            assert_eq!(passes.account(work).await, sent);
+        }
+    }
+}
