@@ -15,6 +15,7 @@ pub mod lists;
 pub mod passes;
 mod pause;
 pub mod public;
+pub mod put_away;
 pub mod rate;
 pub mod reach;
 pub mod request_id;

@@ -52,6 +52,7 @@ use crate::error::{Error, Kind, Result};
 use crate::http;
 use crate::http::body::Bodies;
 use crate::http::lists::Lists;
+use crate::http::put_away::PutAway;
 use crate::http::rate::Limits;
 use crate::http::reach::Reach;
 use crate::http::settings::Settings;
@@ -393,6 +394,7 @@ async fn domains(stores: Stores, keys: Keys, given: Given, kinds: StoreKinds) ->
         clock,
         settings,
         bodies,
+        put_away: PutAway::default(),
         lists: Lists::default(),
         identity,
         audit,

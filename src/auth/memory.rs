@@ -7,7 +7,7 @@ use futures_util::future::{BoxFuture, ready};
 
 use super::store::{
     AliasEntry, AliasRow, AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, EntityBy, EntityEntry, EntityPage,
-    EntityRow, IdentityRows, SecretIdHash, SecretIdKey, SecretIdRow, SecretIdWrite, TokenHash, TokenRow,
+    EntityRow, IdentityRows, Revoked, SecretIdHash, SecretIdKey, SecretIdRow, SecretIdWrite, TokenHash, TokenRow,
 };
 use crate::clock::Time;
 use crate::documents::{Document, DocumentWrite, MountId};
@@ -83,7 +83,10 @@ impl State {
                 _ => AuthOutcome::Absent,
             },
             AuthWrite::SecretId(write) => self.secret_id(write)?,
-            AuthWrite::TokenRevoke(hash) => AuthOutcome::Revoked(self.revoke(hash)),
+            AuthWrite::TokenRevoke(hashes) => {
+                let gone = hashes.into_iter().flat_map(|hash| self.revoke(hash)).collect();
+                AuthOutcome::Revoked(Revoked { gone, left: Vec::new() })
+            }
             AuthWrite::TokenTake(hash) => match self.tokens.get(&hash).and_then(|row| row.uses) {
                 None | Some(0) => return Err(Error::new(Kind::Conflict, "used up")),
                 Some(_) => {
@@ -103,7 +106,7 @@ impl State {
                 let gone = self.tokens.remove(&hash).map(|row| row.hash);
                 let children = self.tokens.values_mut().filter(|row| row.parent == Some(hash));
                 children.for_each(|row| row.parent = None);
-                AuthOutcome::Revoked(gone.into_iter().collect())
+                AuthOutcome::Revoked(Revoked { gone: gone.into_iter().collect(), left: Vec::new() })
             }
             AuthWrite::TokenSweep { now, limit } => {
                 let ended = |row: &&TokenRow| row.expires_at.is_some_and(|end| end <= now) || row.uses == Some(0);

@@ -174,8 +174,9 @@ pub enum AuthWrite {
     },
     /// Takes one use of a token that has a limit.
     TokenSpend(TokenHash),
-    /// Removes a token and all its descendants, however deep.
-    TokenRevoke(TokenHash),
+    /// Ends tokens and all their descendants, however many and however deep: as far as [`AT_ONCE`] reaches, they are
+    /// removed. Of the others all those that are met have no use left, so that a sweep goes on from there.
+    TokenRevoke(Vec<TokenHash>),
     /// Removes a token that has a use left; `Conflict` when there is none. Of several at the same moment one succeeds.
     TokenTake(TokenHash),
     /// Something new that a token keeps, or in the place of what it kept there; `Conflict` when the token is gone,
@@ -190,7 +191,8 @@ pub enum AuthWrite {
     },
     /// Removes a token; those that it made have no parent from then on.
     TokenRevokeAlone(TokenHash),
-    /// Removes at most `limit` tokens that ended at or before `now` or are used up, with their descendants.
+    /// Removes at most `limit` tokens that ended at or before `now` or are used up, with their descendants as far as
+    /// [`AT_ONCE`] reaches.
     TokenSweep {
         /// The time.
         now: Time,
@@ -228,6 +230,19 @@ pub enum AuthWrite {
     SecretId(SecretIdWrite),
 }
 
+/// Tokens that one revocation removes or marks, about: everybody's commits wait for it.
+pub const AT_ONCE: usize = 500;
+
+/// Tokens that have ended.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Revoked {
+    /// Those that are gone.
+    pub gone: Vec<TokenHash>,
+    /// Those that are still there, because their descendants have not all ended: to be revoked again. Each of them was
+    /// revoked itself or has no use left.
+    pub left: Vec<TokenHash>,
+}
+
 /// What became of one write.
 #[derive(Debug, PartialEq, Eq)]
 pub enum AuthOutcome {
@@ -237,9 +252,10 @@ pub enum AuthOutcome {
     Absent,
     /// Uses left after a spend.
     UsesLeft(u32),
-    /// The tokens that a revocation removed, the one that was meant first; empty when there was none.
-    Revoked(Vec<TokenHash>),
-    /// How many a sweep removed, or at how many entities it looked.
+    /// What a revocation ended; nothing when there was no such token.
+    Revoked(Revoked),
+    /// How many a sweep removed, or at how many entities it looked. As many as were asked for, or more, when there may
+    /// be others.
     Swept(u32),
 }
 

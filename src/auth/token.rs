@@ -30,6 +30,7 @@ use serde_json::Value;
 pub use super::identity::LoginAlias as Alias;
 pub(super) use batch::{Batch, is_batch};
 pub use create::CreatePath;
+pub use ended::MOST_SWEPT;
 pub use given::Given;
 pub use login::Login;
 pub(super) use make::{Ties, token_row};

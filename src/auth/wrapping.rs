@@ -180,7 +180,7 @@ impl Auth {
         }
         let Some(kept) = self.store.cubbyhole(caller.hash, ANSWER.to_owned()).await? else { return Ok(None) };
         // The use is spent, so nobody gets it again: a row that stays is swept.
-        if let Err(error) = self.store.commit(vec![AuthWrite::TokenRevoke(caller.hash)]).await {
+        if let Err(error) = self.store.commit(vec![AuthWrite::TokenRevoke(vec![caller.hash])]).await {
             telemetry::not_done("a wrapping token that was used stays until it is swept", &error);
         }
         Wrapped::of(&Zeroizing::new(kept.body)).map(Some)

@@ -335,7 +335,9 @@ async fn steps(
     // A head has no body that could be put away, and whether the server lives is no secret.
     let is_open = !route.audited && route.access == Access::Open;
     let wrap_ttl = wrap_ttl.filter(|_| !is_open && request.method() != Method::HEAD);
-    let wanted = wrap_ttl.map(|ttl| Wanted::of(ttl, &asked.path, admitted.caller.as_deref()));
+    let caller = admitted.caller.as_deref();
+    let wanted = wrap_ttl.map(|ttl| Wanted::of(state, ttl, &asked.path, caller, Sender::of_token(caller, address)));
+    let wanted = wanted.transpose()?;
     let call = Call {
         state: state.clone(),
         mount,

@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use super::body::Bodies;
 use super::lists::Lists;
 use super::passes::Passes;
+use super::put_away::PutAway;
 use super::rate::Limits;
 use super::reach::Reach;
 use super::settings::Settings;
@@ -54,6 +55,8 @@ pub struct Shared {
     pub settings: Settings,
     /// Room for the bodies of requests.
     pub bodies: Bodies,
+    /// What senders have had wrapped.
+    pub put_away: PutAway,
     /// Long lists under way.
     pub lists: Lists,
     /// Who this server is.

@@ -113,7 +113,7 @@ pub fn may_change_people(member: &Member, team: &Team) -> bool {
 }
 
 /// Whether the caller may manage the tokens of a team that they see: whoever manages the team, and its
-/// members where the team lets them. A token of a team does not make others.
+/// members where the team lets them. A token of a team makes others only where the team manages teams.
 pub fn may_manage_tokens(caller: &Caller, member: &Member, team: &Team) -> bool {
     let of_it = matches!(caller.subject, Subject::User { .. }) && member.teams.contains(&team.id);
     may_manage(member, team) || (of_it && team.member_tokens)

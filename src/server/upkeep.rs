@@ -4,29 +4,36 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::auth::login::cloudb::Rotations;
+use crate::auth::token::MOST_SWEPT;
 use crate::http::state::Shared;
 use crate::telemetry;
 
-/// Between two sweeps of ended tokens.
+/// Between two sweeps of ended tokens, and before one that goes on where the last one stopped.
 const SWEEP: Duration = Duration::from_secs(30);
+const GO_ON: Duration = Duration::from_secs(1);
 /// Between two looks at which rotated secrets are due.
 const ROTATE: Duration = Duration::from_secs(1);
 /// Between two upkeeps of the metrics, and two looks at what failed.
 const UPKEEP: Duration = Duration::from_secs(5);
 
-/// Removes ended tokens now and then. They are refused from the moment they end; this frees the rows.
+/// Removes ended tokens, at the start and now and then. They are refused from the moment they end, and so are their
+/// descendants from now on; this frees the rows.
 pub(super) async fn sweep(shared: Arc<Shared>) {
     loop {
-        tokio::time::sleep(SWEEP).await;
-        match shared.auth.sweep().await {
+        let pause = match shared.auth.sweep().await {
             Ok(swept) => {
                 metrics::counter!(telemetry::TOKENS_SWEPT).increment(u64::from(swept));
                 if swept > 0 {
                     shared.mounts.tokens_ended();
                 }
+                if swept < MOST_SWEPT { SWEEP } else { GO_ON }
             }
-            Err(error) => telemetry::not_done("ended tokens were not swept", &error),
-        }
+            Err(error) => {
+                telemetry::not_done("ended tokens were not swept", &error);
+                SWEEP
+            }
+        };
+        tokio::time::sleep(pause).await;
     }
 }
 

@@ -196,6 +196,8 @@ macro_rules! contract {
             auth::a_renewal_changes_end_and_body_of_a_live_token_only,
             auth::uses_are_spent_down_to_zero_and_then_absent,
             auth::revoking_removes_all_descendants_of_a_10000_deep_chain,
+            auth::many_descendants_end_in_steps_of_which_each_is_short,
+            auth::what_a_revocation_left_has_ended_has_no_children_and_is_swept,
             auth::a_child_of_a_token_that_is_gone_is_refused,
             auth::sweeping_removes_ended_tokens_with_their_descendants,
             auth::sweeping_removes_ended_tokens_of_every_mount,

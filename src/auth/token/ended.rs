@@ -7,19 +7,21 @@ use tokio::sync::OwnedMutexGuard;
 use super::batch::cannot_be;
 use super::{hash_of, is_batch};
 use crate::auth::Auth;
-use crate::auth::store::{AuthOutcome, AuthWrite, TokenHash};
+use crate::auth::store::{AT_ONCE, AuthOutcome, AuthWrite, Revoked, TokenHash};
 use crate::error::{Error, Result};
 
 /// Tokens that one step of a sweep removes, and steps of one sweep.
 const SWEEP_BATCH: u32 = 500;
 const SWEEP_STEPS: u32 = 20;
+/// When a sweep has removed so many tokens, there may be more.
+pub const MOST_SWEPT: u32 = SWEEP_BATCH * SWEEP_STEPS;
 
 impl Auth {
     /// Ends a token and all its descendants; whether there was one.
     ///
     /// # Errors
     /// `Invalid` for a batch token; those of the store.
-    pub async fn revoke(&self, token: &str) -> Result<bool> {
+    pub async fn revoke(self: &Arc<Self>, token: &str) -> Result<bool> {
         match self.stored(token).await? {
             Some(hash) => self.revoke_hash(hash).await,
             None => Ok(false),
@@ -32,7 +34,7 @@ impl Auth {
     /// `Invalid` for a batch token, and when there is no such token; those of the store.
     pub async fn revoke_orphan(&self, token: &str) -> Result<()> {
         let ended = match self.stored(token).await? {
-            Some(hash) => self.forget(&self.store.commit(vec![AuthWrite::TokenRevokeAlone(hash)]).await?),
+            Some(hash) => self.forget(self.store.commit(vec![AuthWrite::TokenRevokeAlone(hash)]).await?).0,
             None => false,
         };
         if ended { Ok(()) } else { Err(Error::invalid("token to revoke not found")) }
@@ -42,7 +44,7 @@ impl Auth {
     ///
     /// # Errors
     /// Those of the store.
-    pub async fn revoke_accessor(&self, accessor: &str) -> Result<bool> {
+    pub async fn revoke_accessor(self: &Arc<Self>, accessor: &str) -> Result<bool> {
         match self.row_by_accessor(accessor).await? {
             Some(row) => self.revoke_hash(row.hash).await,
             None => Ok(false),
@@ -60,21 +62,45 @@ impl Auth {
         }
     }
 
-    async fn revoke_hash(&self, hash: TokenHash) -> Result<bool> {
-        let outcomes = self.store.commit(vec![AuthWrite::TokenRevoke(hash)]).await?;
-        Ok(self.forget(&outcomes))
+    async fn revoke_hash(self: &Arc<Self>, hash: TokenHash) -> Result<bool> {
+        let outcomes = self.store.commit(vec![AuthWrite::TokenRevoke(vec![hash])]).await?;
+        let (found, left) = self.forget(outcomes);
+        self.revoke_rest(left).await?;
+        Ok(found)
     }
 
-    /// Drops revoked tokens from the cache; whether there were any.
-    pub(super) fn forget(&self, outcomes: &[AuthOutcome]) -> bool {
-        let revoked = outcomes.iter().filter_map(|outcome| match outcome {
-            AuthOutcome::Revoked(hashes) if !hashes.is_empty() => Some(hashes),
-            _ => None,
-        });
-        revoked.fold(false, |_, hashes| {
-            self.tokens.remove(hashes);
-            true
-        })
+    /// Ends the descendants that a revocation has left, a few in each commit: others commit in between. Goes on when
+    /// nobody waits for it any more.
+    ///
+    /// # Errors
+    /// Those of the store; sweeps go on then.
+    pub(super) async fn revoke_rest(self: &Arc<Self>, mut left: Vec<TokenHash>) -> Result<()> {
+        if left.is_empty() {
+            return Ok(());
+        }
+        let auth = Arc::clone(self);
+        let rest = async move {
+            while !left.is_empty() {
+                let some = left.split_off(left.len().saturating_sub(AT_ONCE));
+                let outcomes = auth.store.commit(vec![AuthWrite::TokenRevoke(some)]).await?;
+                left.extend(auth.forget(outcomes).1);
+            }
+            Ok(())
+        };
+        tokio::spawn(rest).await.map_err(Error::internal)?
+    }
+
+    /// Drops revoked tokens from the cache: whether there were any, and those whose descendants have not all ended.
+    pub(super) fn forget(&self, outcomes: Vec<AuthOutcome>) -> (bool, Vec<TokenHash>) {
+        let (mut any, mut all_left) = (false, Vec::new());
+        for outcome in outcomes {
+            let AuthOutcome::Revoked(Revoked { gone, left }) = outcome else { continue };
+            any |= !gone.is_empty() || !left.is_empty();
+            self.tokens.remove(&gone);
+            self.tokens.remove(&left);
+            all_left.extend(left);
+        }
+        (any, all_left)
     }
 
     /// Removes tokens that have expired or are used up, in small batches, policies that have expired, and entities

@@ -3,6 +3,8 @@
 //! Which one is that of a display name is kept as a document. [`Auth::root_token`] ends the one before, in the same
 //! unit of writes; [`Auth::another_root_token`] leaves it, and whatever was made by it.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::Record;
@@ -34,7 +36,7 @@ impl Auth {
     /// `Conflict` when
     /// it is the text of some other token, or somebody else makes one at the same time; those of the
     /// store.
-    pub async fn root_token(&self, given: Option<&str>, display_name: &str) -> Result<String> {
+    pub async fn root_token(self: &Arc<Self>, given: Option<&str>, display_name: &str) -> Result<String> {
         let token = given.map_or_else(|| new_token(self.clock.now()), str::to_owned);
         if is_batch(&token) {
             return Err(Error::invalid("root token: must not begin as batch tokens do, with \"b.\""));
@@ -58,14 +60,15 @@ impl Auth {
             unit.push(AuthWrite::TokenInsert(token_row(&token, &record, None, None, Ties::default())?));
         }
         if old != Some(hash) {
-            unit.extend(old.map(AuthWrite::TokenRevoke));
+            unit.extend(old.map(|old| AuthWrite::TokenRevoke(vec![old])));
             let body = serde_json::to_vec(&Current { hash }).map_err(Error::internal)?;
             let expected = document.map_or(0, |document| document.version);
             let key = root_key(display_name);
             unit.push(AuthWrite::Document(DocumentWrite { key, expected, body: Some(body) }));
         }
         if !unit.is_empty() {
-            self.forget(&self.store.commit(unit).await?);
+            let (_, left) = self.forget(self.store.commit(unit).await?);
+            self.revoke_rest(left).await?;
         }
         Ok(token)
     }
@@ -87,7 +90,7 @@ impl Auth {
             let key = root_key(display_name);
             unit.push(AuthWrite::Document(DocumentWrite { key, expected: 0, body: Some(body) }));
         }
-        self.forget(&self.store.commit(unit).await?);
+        self.store.commit(unit).await?;
         let now = record.created_at;
         Ok(Given::new(Secret::new(token), record, &standing, now))
     }

@@ -13,6 +13,7 @@ use crate::auth::Caller;
 use crate::auth::wrapping::{MAX_ANSWER, Terms, Wrapped};
 use crate::error::{Error, Result};
 use crate::http::request_id::RequestId;
+use crate::http::sender::Sender;
 use crate::http::state::State;
 use crate::secret::Secret;
 
@@ -28,13 +29,24 @@ pub(super) struct Wanted {
     display_name: String,
     /// Whether it is somebody whom nobody knows.
     open: bool,
+    sender: Sender,
 }
 
 impl Wanted {
     /// For so long, in answer to a request for this path.
-    pub(super) fn of(ttl: Duration, path: &str, caller: Option<&Caller>) -> Self {
+    ///
+    /// # Errors
+    /// `Quota` when the sender has had too much put away.
+    pub(super) fn of(
+        state: &State,
+        ttl: Duration,
+        path: &str,
+        caller: Option<&Caller>,
+        sender: Sender,
+    ) -> Result<Self> {
+        state.put_away.check(&sender)?;
         let display_name = caller.map(|caller| caller.display_name.clone()).unwrap_or_default();
-        Self { ttl, path: path.to_owned(), display_name, open: caller.is_none() }
+        Ok(Self { ttl, path: path.to_owned(), display_name, open: caller.is_none(), sender })
     }
 }
 
@@ -54,7 +66,7 @@ pub(super) async fn put_away(
     id: &RequestId,
     context: Context<'_>,
 ) -> Result<Answer> {
-    let Wanted { ttl, path, display_name, open } = wanted;
+    let Wanted { ttl, path, display_name, open, sender } = wanted;
     if open && ttl > OPEN_TTL && !matches!(answer.body, Body::Auth(_)) {
         let rule = format!("wrap-ttl: without a token at most {}s", OPEN_TTL.as_secs());
         return Err(Error::invalid(rule));
@@ -63,6 +75,7 @@ pub(super) async fn put_away(
     let wrapped_accessor = accessor_in(&answer.body, context.mount_type);
     let (media_type, body) = render::whole(answer, id, context, longest).await?;
     let kept = Wrapped { media_type, body: Secret::new(body.into_bytes()) };
+    state.put_away.take(sender, kept.body.expose().len());
     let wrapping = state.auth.wrap(&kept, Terms { ttl, path, display_name, wrapped_accessor }).await?;
     Ok(Body::Wrapped(Box::new(wrapping)).into())
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::auth::store::{TokenHash, TokenRow};
+use crate::auth::store::{AT_ONCE, Revoked, TokenHash, TokenRow};
 use crate::documents::SYSTEM;
 
 pub(super) fn hash(n: u32) -> TokenHash {
@@ -92,14 +92,68 @@ pub(super) async fn revoking_removes_all_descendants_of_a_10000_deep_chain(fixtu
     w.auth.commit(chain.collect()).await.unwrap();
     insert(&w, token(20_000, Some(5))).await;
     insert(&w, token(20_001, None)).await;
-    let AuthOutcome::Revoked(gone) = one(&w, AuthWrite::TokenRevoke(hash(2))).await else { panic!() };
+    let gone = revoked(&w, 2).await;
     assert_eq!(gone.len(), 10_000);
     assert_eq!(gone[0], hash(2), "itself first");
     assert!(gone.contains(&hash(20_000)));
     assert!(w.auth.token(hash(10_000)).await.unwrap().is_none());
     assert!(w.auth.token_by_accessor(accessor(7)).await.unwrap().is_none());
     assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 2, "the parent and the stranger");
-    assert_eq!(one(&w, AuthWrite::TokenRevoke(hash(2))).await, AuthOutcome::Revoked(Vec::new()));
+    assert_eq!(one(&w, AuthWrite::TokenRevoke(vec![hash(2)])).await, AuthOutcome::Revoked(Revoked::default()));
+}
+
+/// Revokes a token in as many steps as it takes, each of which must have an end.
+async fn revoked(w: &World, n: u32) -> Vec<TokenHash> {
+    let (mut all, mut left) = (Vec::new(), vec![hash(n)]);
+    while !left.is_empty() {
+        let write = AuthWrite::TokenRevoke(left.split_off(left.len().saturating_sub(AT_ONCE)));
+        let AuthOutcome::Revoked(step) = one(w, write).await else { panic!() };
+        assert!(step.gone.len() <= 2 * AT_ONCE);
+        all.extend(step.gone);
+        left.extend(step.left);
+    }
+    all
+}
+
+pub(super) async fn many_descendants_end_in_steps_of_which_each_is_short(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    insert(&w, token(1, None)).await;
+    insert(&w, token(2, Some(1))).await;
+    // Some with many children, each of which has some.
+    let parents = (10..15).chain([1]);
+    let children = parents.clone().flat_map(|parent| (0..700).map(move |n| (parent, 1_000 * parent + n)));
+    let all = (10..15).map(|n| (2, n)).chain(children).chain((0..150).map(|n| (10_003, 100_000 + n)));
+    let all: Vec<_> = all.map(|(parent, n)| AuthWrite::TokenInsert(token(n, Some(parent)))).collect();
+    let count = all.len() + 1;
+    w.auth.commit(all).await.unwrap();
+    insert(&w, token(3, None)).await;
+    let mut gone = revoked(&w, 1).await;
+    gone.sort_unstable();
+    gone.dedup();
+    assert_eq!(gone.len(), count + 1);
+    assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 1, "the stranger");
+}
+
+pub(super) async fn what_a_revocation_left_has_ended_has_no_children_and_is_swept(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    insert(&w, token(1, None)).await;
+    let children = (10..3_000).map(|n| AuthWrite::TokenInsert(token(n, Some(1))));
+    w.auth.commit(children.collect()).await.unwrap();
+    let grandchildren = (10..3_000).map(|n| AuthWrite::TokenInsert(token(10_000 + n, Some(n))));
+    w.auth.commit(grandchildren.collect()).await.unwrap();
+    let AuthOutcome::Revoked(step) = one(&w, AuthWrite::TokenRevoke(vec![hash(1)])).await else { panic!() };
+    assert!(step.left.contains(&hash(1)) && step.gone.len() < 1_000);
+    for hash in step.left {
+        assert_eq!(w.auth.token(hash).await.unwrap().unwrap().uses, Some(0), "it has ended");
+    }
+    let late = w.auth.commit(vec![AuthWrite::TokenInsert(token(5, Some(1)))]).await.unwrap_err();
+    assert_eq!(late.kind(), Kind::Conflict);
+    for _ in 0..100 {
+        if w.auth.sweep_tokens(now(), 100).await.unwrap() < 100 {
+            break;
+        }
+    }
+    assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 0);
 }
 
 pub(super) async fn a_child_of_a_token_that_is_gone_is_refused(fixture: &impl Fixture) {
@@ -108,7 +162,7 @@ pub(super) async fn a_child_of_a_token_that_is_gone_is_refused(fixture: &impl Fi
     assert_eq!(error.kind(), Kind::Conflict);
     // Both in one batch, in either order: never a child without a parent.
     insert(&w, token(1, None)).await;
-    let revoke = w.auth.commit(vec![AuthWrite::TokenRevoke(hash(1))]);
+    let revoke = w.auth.commit(vec![AuthWrite::TokenRevoke(vec![hash(1)])]);
     let child = w.auth.commit(vec![AuthWrite::TokenInsert(token(2, Some(1)))]);
     assert!(child.await.is_err() && revoke.await.is_ok());
     assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 0);

@@ -47,7 +47,7 @@ pub(super) async fn what_a_token_keeps_goes_with_it_however_it_ends(fixture: &im
     }
     let left = || fixture.number("SELECT COUNT(*) FROM cubbyhole");
     assert_eq!(left(), 8);
-    w.auth.commit(vec![AuthWrite::TokenRevoke(hash(1))]).await.unwrap();
+    w.auth.commit(vec![AuthWrite::TokenRevoke(vec![hash(1)])]).await.unwrap();
     assert_eq!(left(), 4, "a descendant's too");
     w.auth.commit(vec![AuthWrite::TokenTake(hash(3))]).await.unwrap();
     assert_eq!(left(), 2);

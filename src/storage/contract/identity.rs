@@ -192,7 +192,7 @@ pub(super) async fn an_entity_is_swept_when_no_token_is_its(fixture: &impl Fixtu
     assert_eq!(kept(5).await, Some(Some(at(3_600))), "until its token ends");
     assert_eq!(kept(6).await, Some(Some(at(130))), "looked at again");
     assert_eq!(fixture.number("SELECT COUNT(*) FROM entity_alias"), 4);
-    one(&w, AuthWrite::TokenRevoke(super::auth::hash(1))).await;
+    one(&w, AuthWrite::TokenRevoke(vec![super::auth::hash(1)])).await;
     assert_eq!(sweep(3_600, 10).await, AuthOutcome::Swept(3));
     assert_eq!(found(&w, by_id(5)).await, None);
 }

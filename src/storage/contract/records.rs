@@ -75,7 +75,7 @@ pub(super) async fn a_lease_of_a_token_that_is_gone_or_used_up_is_refused(fixtur
     tokens(&w, [TokenRow { uses: Some(1), ..token(1, None) }, token(2, None)]).await;
     w.put(leased(w.mount, 1, 1)).await;
     w.auth.commit(vec![AuthWrite::TokenSpend(hash(1))]).await.unwrap();
-    w.auth.commit(vec![AuthWrite::TokenRevoke(hash(2))]).await.unwrap();
+    w.auth.commit(vec![AuthWrite::TokenRevoke(vec![hash(2)])]).await.unwrap();
     for of in [1, 2, 3] {
         // Beside a good one of the same batch.
         let (bad, good) = (w.pki.commit(leased(w.mount, 10 + of, of)), w.pki.commit(vec![]));
@@ -135,7 +135,7 @@ pub(super) async fn the_leases_of_a_token_that_ends_end_with_it(fixture: &impl F
     for n in 0..10 {
         w.put(leased(m, n, n % 5 + 1)).await;
     }
-    w.auth.commit(vec![AuthWrite::TokenRevoke(hash(2))]).await.unwrap();
+    w.auth.commit(vec![AuthWrite::TokenRevoke(vec![hash(2)])]).await.unwrap();
     // Word of it is in the same commit: nothing is shown even before anything is marked.
     let left: Vec<_> = [0, 3, 4, 5, 8, 9].map(|n| lease(m, n, 0).id).to_vec();
     let mut found = shown(&w).await;
@@ -149,9 +149,9 @@ pub(super) async fn the_leases_of_a_token_that_ends_end_with_it(fixture: &impl F
     w.auth.sweep_tokens(now() + std::time::Duration::from_secs(20), 10).await.unwrap();
     assert_eq!(ending(&w).await, [1, 2, 4, 6, 7, 9].map(serial));
     // A token without leases leaves no word.
-    w.auth.commit(vec![AuthWrite::TokenRevoke(hash(1))]).await.unwrap();
+    w.auth.commit(vec![AuthWrite::TokenRevoke(vec![hash(1)])]).await.unwrap();
     tokens(&w, [token(6, None)]).await;
-    w.auth.commit(vec![AuthWrite::TokenRevoke(hash(6))]).await.unwrap();
+    w.auth.commit(vec![AuthWrite::TokenRevoke(vec![hash(6)])]).await.unwrap();
     assert_eq!(fixture.number("SELECT COUNT(*) FROM ended_token"), 1);
 }
 
@@ -209,7 +209,7 @@ pub(super) async fn a_lease_and_the_end_of_its_token_in_one_batch(fixture: &impl
         tokens(&w, [token(n, None)]).await;
         let (before, end, after) = (
             w.pki.commit(leased(m, 2 * n, n)),
-            w.auth.commit(vec![AuthWrite::TokenRevoke(hash(n))]),
+            w.auth.commit(vec![AuthWrite::TokenRevoke(vec![hash(n)])]),
             w.pki.commit(leased(m, 2 * n + 1, n)),
         );
         assert!(before.await.is_ok() && end.await.is_ok());

@@ -51,7 +51,7 @@ pub(super) fn write(
             false => AuthOutcome::Absent,
         },
         AuthWrite::TokenSpend(hash) => tokens::spend(db, hash)?.map_or(AuthOutcome::Absent, AuthOutcome::UsesLeft),
-        AuthWrite::TokenRevoke(hash) => AuthOutcome::Revoked(tokens::revoke(db, hash)?),
+        AuthWrite::TokenRevoke(hashes) => AuthOutcome::Revoked(tokens::revoke(db, hashes)?),
         AuthWrite::TokenTake(hash) => {
             tokens::take(db, hash)?;
             AuthOutcome::Done

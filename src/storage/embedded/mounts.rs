@@ -88,7 +88,7 @@ pub(super) fn any_dropped(db: &Connection) -> rusqlite::Result<bool> {
 pub(super) fn remove_some_dropped(db: &Connection) -> rusqlite::Result<bool> {
     let next = prepared(db, sql::NEXT_DROPPED)?.query_row([], |row| row.get::<_, i64>(0)).optional()?;
     let Some(mount) = next else { return Ok(false) };
-    if tokens::end_of_mount(db, mount, STEP)? > 0 {
+    if tokens::end_of_mount(db, mount, STEP)? {
         return Ok(true);
     }
     for rows in REMOVE_SOME {

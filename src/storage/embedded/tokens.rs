@@ -4,23 +4,27 @@ use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 
 use super::leases;
 use super::query::{Failure, count, prepared, time};
-use crate::auth::store::{TokenHash, TokenRow};
+use crate::auth::store::{AT_ONCE, Revoked, TokenHash, TokenRow};
 use crate::clock::Time;
 use crate::documents::MountId;
 use crate::storage::backend::micros;
 use crate::storage::statements::{conflict, tokens as sql};
 
-const EXISTS: &str = "SELECT 1 FROM token WHERE hash = $1";
-const DELETE_CHILDREN: &str = "DELETE FROM token WHERE parent = $1 RETURNING hash";
+const STANDS: &str = "SELECT 1 FROM token WHERE hash = $1 AND uses IS NOT 0";
+const END: &str = "UPDATE token SET uses = 0 WHERE hash = $1";
+const END_CHILDREN: &str = "UPDATE token SET uses = 0
+    WHERE hash IN (SELECT hash FROM token WHERE parent = $1 AND uses IS NOT 0 LIMIT $2) RETURNING hash";
 const USED_UP: &str = "SELECT hash FROM token WHERE uses = 0 LIMIT $1";
 /// Mount by mount, and those of none, as their one index has them; what is of a mount that was dropped goes with it.
 const ENDED: &str = "SELECT token.hash FROM (SELECT id FROM mount UNION ALL SELECT NULL) m
     CROSS JOIN token ON token.mount IS m.id AND token.expires_at_micros <= $1 LIMIT $2";
+/// Children of one token that end at once.
+const CHILDREN: i64 = 100;
 
 pub(super) fn insert(db: &Connection, row: &TokenRow) -> Result<(), Failure> {
     // A child made while its parent was being revoked would live on without one.
     if let Some(parent) = &row.parent
-        && !prepared(db, EXISTS)?.exists([parent])?
+        && !prepared(db, STANDS)?.exists([parent])?
     {
         return Err(Failure::Conflict(conflict::PARENT_GONE));
     }
@@ -62,55 +66,57 @@ pub(super) fn take(db: &Connection, hash: &TokenHash) -> Result<(), Failure> {
     }
 }
 
-/// Removes a token and its descendants, level by level; each row is deleted as it is found, so
-/// neither depth nor a loop in the data can do harm.
-pub(super) fn revoke(db: &Connection, hash: &TokenHash) -> rusqlite::Result<Vec<TokenHash>> {
-    if prepared(db, sql::DELETE)?.execute([hash])? == 0 {
-        return Ok(Vec::new());
-    }
-    let mut gone = vec![*hash];
-    let mut children = prepared(db, DELETE_CHILDREN)?;
-    let mut next = 0;
-    while let Some(parent) = gone.get(next).copied() {
-        for child in children.query_map([parent], |row| row.get(0))? {
-            gone.push(child?);
+/// Ends tokens and their descendants, a few children of one after the other, depth first: a row goes when all of its
+/// children have no use left. So neither depth nor a loop in the data can do harm, and nobody is lost when this is not
+/// gone on with.
+pub(super) fn revoke(db: &Connection, hashes: &[TokenHash]) -> rusqlite::Result<Revoked> {
+    let (mut end_children, mut delete) = (prepared(db, END_CHILDREN)?, prepared(db, sql::DELETE)?);
+    let (mut gone, mut left, mut looked_at) = (Vec::new(), hashes.to_vec(), 0);
+    while looked_at < AT_ONCE
+        && let Some(hash) = left.pop()
+    {
+        let children = end_children.query_map(params![hash, CHILDREN], |row| row.get(0))?;
+        let children: Vec<TokenHash> = children.collect::<rusqlite::Result<_>>()?;
+        looked_at += 1 + children.len();
+        if children.len() as i64 == CHILDREN {
+            prepared(db, END)?.execute([hash])?;
+            left.push(hash);
+        } else if delete.execute([hash])? > 0 {
+            leases::token_ended(db, &hash)?;
+            gone.push(hash);
         }
-        leases::token_ended(db, &parent)?;
-        next += 1;
+        left.extend(children);
     }
-    Ok(gone)
+    Ok(Revoked { gone, left })
 }
 
 /// Removes a token, whose children have no parent then.
-pub(super) fn revoke_alone(db: &Connection, hash: &TokenHash) -> rusqlite::Result<Vec<TokenHash>> {
+pub(super) fn revoke_alone(db: &Connection, hash: &TokenHash) -> rusqlite::Result<Revoked> {
     if prepared(db, sql::DELETE)?.execute([hash])? == 0 {
-        return Ok(Vec::new());
+        return Ok(Revoked::default());
     }
     prepared(db, sql::ORPHAN)?.execute([hash])?;
     leases::token_ended(db, hash)?;
-    Ok(vec![*hash])
+    Ok(Revoked { gone: vec![*hash], left: Vec::new() })
 }
 
 pub(super) fn sweep(db: &Connection, now: Time, limit: u32) -> rusqlite::Result<u32> {
-    let ended = revoke_all(db, ENDED, params![micros(now), limit])?;
-    let used_up = revoke_all(db, USED_UP, params![limit])?;
-    Ok(count(ended + used_up))
+    let ended = revoke(db, &found(db, ENDED, params![micros(now), limit])?)?;
+    let used_up = revoke(db, &found(db, USED_UP, params![limit])?)?;
+    let removed = count(ended.gone.len() + used_up.gone.len());
+    Ok(if ended.left.is_empty() && used_up.left.is_empty() { removed } else { removed.max(limit) })
 }
 
-/// Ends at most so many tokens of a mount, with their descendants; how many went.
-pub(super) fn end_of_mount(db: &Connection, mount: i64, limit: i64) -> rusqlite::Result<usize> {
-    revoke_all(db, sql::SOME_OF_MOUNT, params![mount, limit])
+/// Ends at most so many tokens of a mount, with their descendants; whether there was one.
+pub(super) fn end_of_mount(db: &Connection, mount: i64, limit: i64) -> rusqlite::Result<bool> {
+    let some = found(db, sql::SOME_OF_MOUNT, params![mount, limit])?;
+    revoke(db, &some)?;
+    Ok(!some.is_empty())
 }
 
-/// Revokes the tokens that a statement finds, with their descendants; how many went.
-fn revoke_all(db: &Connection, found: &str, values: &[&dyn ToSql]) -> rusqlite::Result<usize> {
-    let hashes: Vec<TokenHash> =
-        prepared(db, found)?.query_map(values, |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
-    let mut gone = 0;
-    for hash in hashes {
-        gone += revoke(db, &hash)?.len();
-    }
-    Ok(gone)
+/// The tokens that a statement finds.
+fn found(db: &Connection, statement: &str, values: &[&dyn ToSql]) -> rusqlite::Result<Vec<TokenHash>> {
+    prepared(db, statement)?.query_map(values, |row| row.get(0))?.collect()
 }
 
 pub(super) fn by_hash(db: &Connection, hash: &TokenHash) -> rusqlite::Result<Option<TokenRow>> {

@@ -67,10 +67,10 @@ pub(super) async fn write(tx: &mut Transaction<'_>, write: &AuthWrite, now: Time
             tx.forget_token(hash);
             tokens::spend(db, hash).await?.map_or(AuthOutcome::Absent, AuthOutcome::UsesLeft)
         }
-        AuthWrite::TokenRevoke(hash) => {
+        AuthWrite::TokenRevoke(hashes) => {
             // Its descendants go with it: nobody counts as held any more.
             tx.forget_tokens();
-            AuthOutcome::Revoked(tokens::revoke(db, hash).await?)
+            AuthOutcome::Revoked(tokens::revoke(db, hashes).await?)
         }
         AuthWrite::TokenTake(hash) => {
             tx.forget_token(hash);

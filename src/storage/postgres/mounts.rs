@@ -75,7 +75,7 @@ pub(super) async fn any_dropped(db: &Session) -> Result<bool, Failure> {
 pub(super) async fn remove_some_dropped(db: &Session) -> Result<bool, Failure> {
     let Some(next) = row(db, sql::NEXT_DROPPED, &[]).await? else { return Ok(false) };
     let mount: i64 = next.try_get(0)?;
-    if tokens::end_of_mount(db, mount, STEP).await? > 0 {
+    if tokens::end_of_mount(db, mount, STEP).await? {
         return Ok(true);
     }
     for rows in REMOVE_SOME {

@@ -600,7 +600,8 @@ async fn a_token_revoked_on_one_node_leaves_no_lease_of_another() {
     // A few leases of each token on one node, and its end (revoked, or used up) on the other meanwhile.
     let leasing = join_all((0..40).flat_map(|n| [n; 3]).map(|n| second.pki().commit(leased(n))));
     let ending = join_all((0..40).map(|n: u8| {
-        let end = if n.is_multiple_of(2) { AuthWrite::TokenSpend([n; 32]) } else { AuthWrite::TokenRevoke([n; 32]) };
+        let end =
+            if n.is_multiple_of(2) { AuthWrite::TokenSpend([n; 32]) } else { AuthWrite::TokenRevoke(vec![[n; 32]]) };
         first.auth().commit(vec![end])
     }));
     let (leased, ended) = futures_util::future::join(leasing, ending).await;

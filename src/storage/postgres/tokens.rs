@@ -5,20 +5,24 @@ use tokio_postgres::types::ToSql;
 
 use super::leases;
 use super::query::{Failure, Session, count, execute, exists, row, rows, time};
-use crate::auth::store::{TokenHash, TokenRow};
+use crate::auth::store::{AT_ONCE, Revoked, TokenHash, TokenRow};
 use crate::clock::Time;
 use crate::documents::MountId;
 use crate::storage::backend::micros;
 use crate::storage::statements::{conflict, tokens as sql};
 
 /// Holds the parent until the child is committed: a revocation elsewhere waits, and then finds the child.
-const HOLD: &str = "SELECT 1 FROM token WHERE hash = $1 FOR KEY SHARE";
+const HOLD: &str = "SELECT 1 FROM token WHERE hash = $1 AND uses IS DISTINCT FROM 0 FOR SHARE";
+const END: &str = "UPDATE token SET uses = 0 WHERE hash = ANY($1) AND uses IS DISTINCT FROM 0";
+const END_CHILDREN: &str = "UPDATE token SET uses = 0 WHERE hash IN
+    (SELECT hash FROM token WHERE parent = ANY($1) AND uses IS DISTINCT FROM 0 LIMIT $2) RETURNING hash";
 const DELETE_ALL: &str = "DELETE FROM token WHERE hash = ANY($1) RETURNING hash";
-const DELETE_CHILDREN: &str = "DELETE FROM token WHERE parent = ANY($1) RETURNING hash";
 /// Nodes that sweep at the same time take different tokens.
 const USED_UP: &str = "SELECT hash FROM token WHERE uses = 0 LIMIT $1 FOR UPDATE SKIP LOCKED";
 const ENDED: &str = "SELECT hash FROM token WHERE expires_at_micros <= $1 ORDER BY expires_at_micros LIMIT $2
     FOR UPDATE SKIP LOCKED";
+/// Tokens that are looked at together, and children of theirs that end at once.
+const TOGETHER: usize = 200;
 
 pub(super) async fn insert(db: &Session, row: &TokenRow) -> Result<(), Failure> {
     // A child made while its parent was being revoked would live on without one.
@@ -68,49 +72,54 @@ pub(super) async fn take(db: &Session, hash: &TokenHash) -> Result<(), Failure> 
     }
 }
 
-/// Removes a token and its descendants; the token itself comes first.
-pub(super) async fn revoke(db: &Session, hash: &TokenHash) -> Result<Vec<TokenHash>, Failure> {
-    remove(db, &[*hash]).await
-}
-
-/// Removes a token, whose children have no parent then. A child that another node commits while the row is waited
-/// for is seen by the second statement.
-pub(super) async fn revoke_alone(db: &Session, hash: &TokenHash) -> Result<Vec<TokenHash>, Failure> {
-    if execute(db, sql::DELETE, &[&&hash[..]]).await? == 0 {
-        return Ok(Vec::new());
-    }
-    execute(db, sql::ORPHAN, &[&&hash[..]]).await?;
-    leases::tokens_ended(db, &[&hash[..]]).await?;
-    Ok(vec![*hash])
-}
-
-pub(super) async fn sweep(db: &Session, now: Time, limit: u32) -> Result<u32, Failure> {
-    let limit = i64::from(limit);
-    let mut ended = hashes(&rows(db, ENDED, &[&micros(now), &limit]).await?)?;
-    ended.extend(hashes(&rows(db, USED_UP, &[&limit]).await?)?);
-    Ok(count(remove(db, &ended).await?.len() as u64))
-}
-
-/// Ends at most so many tokens of a mount, with their descendants; how many went.
-pub(super) async fn end_of_mount(db: &Session, mount: i64, limit: i64) -> Result<usize, Failure> {
-    let some = hashes(&rows(db, sql::SOME_OF_MOUNT, &[&mount, &limit]).await?)?;
-    Ok(remove(db, &some).await?.len())
-}
-
-/// Removes tokens and all their descendants, level by level; each row is deleted as it is found, so
-/// neither depth nor a loop in the data can do harm. A child that another node committed while its
-/// parent's row was waited for is seen by the next level's statement.
-async fn remove(db: &Session, roots: &[TokenHash]) -> Result<Vec<TokenHash>, Failure> {
-    let mut gone = Vec::new();
-    let mut level = hashes(&rows(db, DELETE_ALL, &[&octets(roots)]).await?)?;
-    while !level.is_empty() {
-        let children = hashes(&rows(db, DELETE_CHILDREN, &[&octets(&level)]).await?)?;
-        gone.extend(std::mem::replace(&mut level, children));
+/// Ends tokens and their descendants, so many at a time, depth first: rows go when all of their children have no use
+/// left. So neither depth nor a loop in the data can do harm, and nobody is lost when this is not gone on with. Of a
+/// token without use there are no new children: one that another node is about to commit is waited for.
+pub(super) async fn revoke(db: &Session, hashes: &[TokenHash]) -> Result<Revoked, Failure> {
+    execute(db, END, &[&octets(hashes)]).await?;
+    let (mut gone, mut left, mut looked_at) = (Vec::new(), hashes.to_vec(), 0);
+    while looked_at < AT_ONCE && !left.is_empty() {
+        let some = left.split_off(left.len().saturating_sub(TOGETHER));
+        let children = hashes_of(&rows(db, END_CHILDREN, &[&octets(&some), &(TOGETHER as i64)]).await?)?;
+        looked_at += some.len() + children.len();
+        if children.len() == TOGETHER {
+            left.extend(some);
+        } else {
+            gone.extend(hashes_of(&rows(db, DELETE_ALL, &[&octets(&some)]).await?)?);
+        }
+        left.extend(children);
     }
     if !gone.is_empty() {
         leases::tokens_ended(db, &octets(&gone)).await?;
     }
-    Ok(gone)
+    Ok(Revoked { gone, left })
+}
+
+/// Removes a token, whose children have no parent then. A child that another node commits while the row is waited
+/// for is seen by the second statement.
+pub(super) async fn revoke_alone(db: &Session, hash: &TokenHash) -> Result<Revoked, Failure> {
+    if execute(db, sql::DELETE, &[&&hash[..]]).await? == 0 {
+        return Ok(Revoked::default());
+    }
+    execute(db, sql::ORPHAN, &[&&hash[..]]).await?;
+    leases::tokens_ended(db, &[&hash[..]]).await?;
+    Ok(Revoked { gone: vec![*hash], left: Vec::new() })
+}
+
+pub(super) async fn sweep(db: &Session, now: Time, limit: u32) -> Result<u32, Failure> {
+    let rows_at_most = i64::from(limit);
+    let mut ended = hashes_of(&rows(db, ENDED, &[&micros(now), &rows_at_most]).await?)?;
+    ended.extend(hashes_of(&rows(db, USED_UP, &[&rows_at_most]).await?)?);
+    let Revoked { gone, left } = revoke(db, &ended).await?;
+    let removed = count(gone.len() as u64);
+    Ok(if left.is_empty() { removed } else { removed.max(limit) })
+}
+
+/// Ends at most so many tokens of a mount, with their descendants; whether there was one.
+pub(super) async fn end_of_mount(db: &Session, mount: i64, limit: i64) -> Result<bool, Failure> {
+    let some = hashes_of(&rows(db, sql::SOME_OF_MOUNT, &[&mount, &limit]).await?)?;
+    revoke(db, &some).await?;
+    Ok(!some.is_empty())
 }
 
 fn octets(hashes: &[TokenHash]) -> Vec<&[u8]> {
@@ -143,7 +152,7 @@ fn read(row: &Row) -> Result<TokenRow, Failure> {
     })
 }
 
-fn hashes(rows: &[Row]) -> Result<Vec<TokenHash>, Failure> {
+fn hashes_of(rows: &[Row]) -> Result<Vec<TokenHash>, Failure> {
     rows.iter().map(|row| hash(row.try_get(0)?)).collect()
 }
 

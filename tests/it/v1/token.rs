@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use futures_util::future::join_all;
 use serde_json::json;
 
 use super::rights::{granted, only};
-use crate::support::{App, send};
+use crate::support::{App, Client, send};
 
 #[actix_web::test]
 async fn a_token_looks_itself_up_with_every_verb_and_ends_itself() {
@@ -24,6 +25,35 @@ async fn a_token_looks_itself_up_with_every_verb_and_ends_itself() {
     let ended = send(client.request("PUT", "auth/token/revoke-self")).await;
     assert_eq!((ended.status, ended.text.as_str()), (204, ""));
     client.get("auth/token/lookup-self").await.assert_denied();
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_token_ends_with_all_of_its_descendants_however_many() {
+    let app = App::start().await;
+    let made = async |by: &Client| {
+        let made = by.post("auth/token/create", json!({})).await;
+        by.with_token(made.body["auth"]["client_token"].as_str().unwrap_or_else(|| panic!("{}", made.text)))
+    };
+    app.policy("makes", &granted("auth/token/create", &["update"])).await;
+    let parent = app.with_policies(&["default", "makes"]).await;
+    let mut descendants = Vec::new();
+    for _ in 0..14 {
+        descendants.extend(join_all((0..50).map(|_| made(&parent))).await);
+    }
+    let mut deep = parent.clone();
+    for _ in 0..5 {
+        deep = made(&deep).await;
+        descendants.extend(join_all((0..10).map(|_| made(&deep))).await);
+        descendants.push(deep.clone());
+    }
+    for one in &descendants {
+        assert_eq!(one.get("auth/token/lookup-self").await.status, 200);
+    }
+    assert_eq!(parent.post("auth/token/revoke-self", json!({})).await.status, 204);
+    for one in descendants.iter().chain([&parent]) {
+        one.get("auth/token/lookup-self").await.assert_denied();
+    }
     app.stop().await;
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use signet::clock::parse_rfc3339;
+use signet::http::sender::Sender;
 use time::macros::datetime;
 
 use super::rights::{granted, only, only_by, rule};
@@ -343,5 +344,39 @@ async fn what_is_wrapped_for_strangers_goes_soon() {
     assert!(
         send(app.client.request("POST", "sys/wrapping/unwrap").json(&json!({ "token": token }))).await.status == 200
     );
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn who_has_had_too_much_wrapped_waits_and_others_do_not() {
+    let app = App::start().await;
+    app.policy("makes", &granted("auth/token/create", &["update"])).await;
+    let one = app.with_policies(&["default", "makes"]).await;
+    let other = app.with_policies(&["default"]).await;
+    let wrap = async |client: &Client| wrapped(client, "POST", "sys/wrapping/wrap", json!({ "a": "b" })).await;
+    let token = token_in(&wrap(&one).await);
+    // As much as an hour gives back goes out of the bucket at once.
+    let shared = app.shared();
+    let caller = shared.auth.recognise(&one.token, None).await.unwrap();
+    shared.put_away.take(Sender::of_token(Some(&caller), None), 256 << 20);
+    let made = one.post("auth/token/create", json!({})).await;
+    let child = one.with_token(made.body["auth"]["client_token"].as_str().unwrap_or_else(|| panic!("{}", made.text)));
+    for client in [&one, &child] {
+        let refused = wrap(client).await;
+        assert_eq!(
+            (refused.status, refused.error()),
+            (429, "wrap-ttl: more than 256 MiB of answers were wrapped in an hour"),
+            "{}",
+            refused.text
+        );
+    }
+    // Refused before anything is made.
+    let tokens = async || app.client.list("auth/token/accessors").await.body["data"]["keys"].as_array().unwrap().len();
+    let before = tokens().await;
+    assert_eq!(wrapped(&one, "POST", "auth/token/create", json!({})).await.status, 429);
+    assert_eq!(tokens().await, before);
+    // What there is can be fetched, and nobody else hears of it.
+    assert_eq!(unwrap(&one, &token).await.status, 200);
+    assert!(wrap(&other).await.body["wrap_info"].is_object());
     app.stop().await;
 }
