@@ -164,7 +164,7 @@ impl Pass {
             return;
         }
         let pass = Rc::clone(self);
-        actix_rt::spawn(async move {
+        tokio::task::spawn_local(async move {
             loop {
                 tokio::task::yield_now().await;
                 if !pass.begin_anew() {
@@ -247,8 +247,9 @@ mod tests {
     /// Who was done when, of requests that come at once.
     async fn order(senders: impl IntoIterator<Item = i64>, time: Duration) -> Vec<i64> {
         let (passes, done) = (Passes::default(), Rc::default());
-        let all =
-            senders.into_iter().map(|sender| actix_rt::spawn(asks(passes.clone(), sender, time, Rc::clone(&done))));
+        let all = senders
+            .into_iter()
+            .map(|sender| tokio::task::spawn_local(asks(passes.clone(), sender, time, Rc::clone(&done))));
         join_all(all.collect::<Vec<_>>()).await;
         tokio::task::yield_now().await;
         assert!(!passes.0.state.borrow().ends, "nobody waits any more");

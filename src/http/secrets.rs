@@ -309,10 +309,8 @@ async fn steps(
     wrap_ttl.map_or(Ok(()), |ttl| state.auth.check_wrapping_ttl(ttl))?;
     trail.deadline = Instant::now() + settings.max_duration;
     let known = known?;
-    let admit = || async {
-        times.turn().await;
-        admit(state, known, &target, &asked, &sent.fields, address, wrap_ttl).await
-    };
+    times.turn().await;
+    let admit = || admit(state, known, &target, &asked, &sent.fields, address, wrap_ttl);
     let admitted = guarded(trail.deadline, admit).await?;
     if asked.help {
         trail.intent().await?;
@@ -335,8 +333,7 @@ async fn steps(
     // A head has no body that could be put away, and whether the server lives is no secret.
     let is_open = !route.audited && route.access == Access::Open;
     let wrap_ttl = wrap_ttl.filter(|_| !is_open && request.method() != Method::HEAD);
-    let caller = admitted.caller.as_deref();
-    let wanted = wrap_ttl.map(|ttl| Wanted::of(state, ttl, &asked.path, caller, Sender::of_token(caller, address)));
+    let wanted = wrap_ttl.map(|ttl| Wanted::of(state, ttl, &asked.path, admitted.caller.as_deref(), address));
     let wanted = wanted.transpose()?;
     let call = Call {
         state: state.clone(),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::OwnedMutexGuard;
 
-use super::batch::cannot_be;
-use super::{hash_of, is_batch};
+use super::batch::{cannot_be, is_batch};
+use super::text::hash_of;
 use crate::auth::Auth;
 use crate::auth::store::{AT_ONCE, AuthOutcome, AuthWrite, Revoked, TokenHash};
 use crate::error::{Error, Result};

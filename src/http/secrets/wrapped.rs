@@ -5,6 +5,7 @@
 //! success, is answered as always, and so are the pages that tell whether the server lives. When an answer cannot be
 //! stored its asker hears that and nothing of the answer: what it made stands, and nobody knows its secrets.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use super::answer::{Answer, Body};
@@ -42,8 +43,9 @@ impl Wanted {
         ttl: Duration,
         path: &str,
         caller: Option<&Caller>,
-        sender: Sender,
+        address: Option<IpAddr>,
     ) -> Result<Self> {
+        let sender = Sender::of_token(caller, address);
         state.put_away.check(&sender)?;
         let display_name = caller.map(|caller| caller.display_name.clone()).unwrap_or_default();
         Ok(Self { ttl, path: path.to_owned(), display_name, open: caller.is_none(), sender })
