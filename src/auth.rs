@@ -239,6 +239,8 @@ pub struct Auth {
     token_roles: ArcSwap<RoleTable>,
     quotas: ArcSwap<Quotas>,
     tokens: TokenCache,
+    /// Held while tokens end in several commits: a sweep would take part of them away from a revocation.
+    ending: tokio::sync::Mutex<()>,
     /// Held while tokens are tidied because somebody asked for it.
     tidying: Arc<tokio::sync::Mutex<()>>,
     entities: Entities,
@@ -280,6 +282,7 @@ impl Auth {
             looks: Large::default(),
             mounts: ArcSwap::from_pointee(mounts),
             token_roles: ArcSwap::from_pointee(token_roles),
+            ending: tokio::sync::Mutex::new(()),
             tidying: Arc::default(),
             quotas: ArcSwap::from_pointee(quotas),
             tokens: TokenCache::default(),

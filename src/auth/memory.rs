@@ -58,7 +58,7 @@ impl State {
                 self.tokens.retain(|_, row| row.mount != Some(id));
                 AuthOutcome::Done
             }
-            AuthWrite::TokenInsert(row) if row.parent.is_some_and(|parent| !self.tokens.contains_key(&parent)) => {
+            AuthWrite::TokenInsert(row) if row.parent.is_some_and(|parent| !self.stands(&parent)) => {
                 return Err(Error::new(Kind::Conflict, "parent"));
             }
             AuthWrite::TokenInsert(row) if row.mount.is_some_and(|mount| !self.mounts.contains(&mount)) => {
@@ -112,7 +112,8 @@ impl State {
                 let ended = |row: &&TokenRow| row.expires_at.is_some_and(|end| end <= now) || row.uses == Some(0);
                 let ended: Vec<TokenHash> = self.tokens.values().filter(ended).map(|row| row.hash).collect();
                 let ended = ended.into_iter().take(limit as usize);
-                AuthOutcome::Swept(ended.map(|hash| self.revoke(hash).len() as u32).sum())
+                let gone = ended.flat_map(|hash| self.revoke(hash)).collect();
+                AuthOutcome::Revoked(Revoked { gone, left: Vec::new() })
             }
             AuthWrite::EntityPut(row) => {
                 let before = self.entities.get(&row.id).map_or(0, |known| known.version);
@@ -222,6 +223,10 @@ impl State {
             }
         }
         Ok(AuthOutcome::Done)
+    }
+
+    fn stands(&self, hash: &TokenHash) -> bool {
+        self.tokens.get(hash).is_some_and(|row| row.uses != Some(0))
     }
 
     fn revoke(&mut self, hash: TokenHash) -> Vec<TokenHash> {

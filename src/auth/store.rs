@@ -174,8 +174,8 @@ pub enum AuthWrite {
     },
     /// Takes one use of a token that has a limit.
     TokenSpend(TokenHash),
-    /// Ends tokens and all their descendants, however many and however deep: as far as [`AT_ONCE`] reaches, they are
-    /// removed. Of the others all those that are met have no use left, so that a sweep goes on from there.
+    /// Ends tokens and all their descendants, however many and however deep, the last one first: as far as [`AT_ONCE`]
+    /// reaches. To be gone on with what is left, in its order.
     TokenRevoke(Vec<TokenHash>),
     /// Removes a token that has a use left; `Conflict` when there is none. Of several at the same moment one succeeds.
     TokenTake(TokenHash),
@@ -191,8 +191,8 @@ pub enum AuthWrite {
     },
     /// Removes a token; those that it made have no parent from then on.
     TokenRevokeAlone(TokenHash),
-    /// Removes at most `limit` tokens that ended at or before `now` or are used up, with their descendants as far as
-    /// [`AT_ONCE`] reaches.
+    /// Ends at most `limit` tokens that ended at or before `now`, and as many that are used up, with their descendants as
+    /// a revocation does.
     TokenSweep {
         /// The time.
         now: Time,
@@ -238,8 +238,9 @@ pub const AT_ONCE: usize = 500;
 pub struct Revoked {
     /// Those that are gone.
     pub gone: Vec<TokenHash>,
-    /// Those that are still there, because their descendants have not all ended: to be revoked again. Each of them was
-    /// revoked itself or has no use left.
+    /// Those that are still there, because their descendants have not all ended: to be revoked again. They have no use
+    /// left, so that they are refused, make no children, and are swept when nobody goes on; but for those that were to
+    /// be ended and were not reached.
     pub left: Vec<TokenHash>,
 }
 
@@ -254,8 +255,7 @@ pub enum AuthOutcome {
     UsesLeft(u32),
     /// What a revocation ended; nothing when there was no such token.
     Revoked(Revoked),
-    /// How many a sweep removed, or at how many entities it looked. As many as were asked for, or more, when there may
-    /// be others.
+    /// How many a sweep removed, or at how many entities it looked.
     Swept(u32),
 }
 
@@ -332,11 +332,15 @@ pub trait AuthStore: Send + Sync {
         committed.map(|outcomes| outcomes.and_then(swept)).boxed()
     }
 
-    /// Removes at most `limit` tokens that ended at or before `now` or are used up, with their descendants; returns
-    /// how many went.
-    fn sweep_tokens(&self, now: Time, limit: u32) -> BoxFuture<'static, Result<u32>> {
+    /// Ends at most `limit` tokens that ended at or before `now`, and as many that are used up, with their descendants:
+    /// one step.
+    fn sweep_tokens(&self, now: Time, limit: u32) -> BoxFuture<'static, Result<Revoked>> {
         let committed = self.commit(vec![AuthWrite::TokenSweep { now, limit }]);
-        committed.map(|outcomes| outcomes.and_then(swept)).boxed()
+        let revoked = |outcomes: Vec<AuthOutcome>| match <[AuthOutcome; 1]>::try_from(outcomes) {
+            Ok([AuthOutcome::Revoked(revoked)]) => Ok(revoked),
+            _ => Err(Error::internal("the store answered another write")),
+        };
+        committed.map(move |outcomes| outcomes.and_then(revoked)).boxed()
     }
 }
 

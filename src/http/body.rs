@@ -225,7 +225,11 @@ pub fn of_pieces(
     request: &HttpRequest,
     pieces: impl Stream<Item = std::result::Result<Bytes, PayloadError>> + 'static,
 ) -> Payload {
-    let mut body: dev::Payload = dev::Payload::Stream { payload: Box::pin(pieces) };
+    of_request(request, dev::Payload::Stream { payload: Box::pin(pieces) })
+}
+
+/// The body of a request.
+pub fn of_request(request: &HttpRequest, mut body: dev::Payload) -> Payload {
     Payload::from_request(request, &mut body).into_inner().expect("a body is taken as it is")
 }
 

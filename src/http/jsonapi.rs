@@ -81,7 +81,6 @@ async fn answered(
 ) -> HttpResponse {
     static UNROUTED: LazyLock<RouteMeter> = LazyLock::new(|| RouteMeter::new("projects", "none", "none".to_owned()));
     let payload = times.paced(request, payload);
-    let payload = times.paced(request, payload);
     let id = RequestId::of(request.headers());
     let mut rate = None;
     let found = table::find(raw_path, request.method());
@@ -132,6 +131,11 @@ async fn steps(
     state.clock.require_agreed()?;
     let token = bearer(request.headers());
     trail.shown(token.as_ref().ok());
+    match &token {
+        Ok(token) => times.are_of(&asker(token)),
+        Err(_) => times.are_of(&Sender::Address(address)),
+    }
+    times.turn().await;
     let reads = *found.route.method == Method::GET;
     if reads
         && !trail.is_kept()

@@ -2,29 +2,30 @@
 //!
 //! A worker goes on with whatever is ready, in the order in which it became so. Who has fifty requests under way would
 //! come fifty times where others come once, and each of them would wait for all fifty. So a worker keeps account of
-//! the time that it spends on each sender in one pass, which is the time until everything that was ready has had its
-//! turn. A request that is about to begin something [takes its turn](Times::turn) first: when its sender has had its
-//! share of this pass, it waits for the next one. While nobody else asks, passes are short, and none of this is felt.
+//! the time that it spends on each sender in one pass, which is about the time until everything that was ready has had
+//! its turn: what the runtime runs between two looks at sockets, timers and other threads. A request that is about to
+//! begin something [takes its turn](Times::turn) first: when its sender has had its share of this pass, it waits for the
+//! next one. While nobody else asks, passes are short, and none of this is felt.
 //!
-//! Turns are taken where nothing is held that others may wait for.
+//! Turns are taken where nothing is held that others may wait for; the room of a body is held, which is counted by sender,
+//! too.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasher as _, RandomState};
+use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use actix_web::HttpRequest;
 use actix_web::web::Payload;
+use actix_web::{HttpRequest, dev};
 use futures_util::StreamExt as _;
 use futures_util::future::poll_fn;
 use futures_util::stream;
 use tokio::sync::oneshot;
 
 use super::body;
-use super::sender::Sender;
 
 /// What a sender has of a pass, if others wait: about what a dozen certificates take.
 const SHARE: Duration = Duration::from_millis(2);
@@ -93,8 +94,8 @@ impl Passes {
 }
 
 impl Times {
-    /// From now on, and for what was not told before, the time is that of this sender.
-    pub fn are_of(&self, sender: &Sender) {
+    /// From now on the time is that of this sender: a [`Sender`](super::sender::Sender), or what tells somebody apart who is not known yet.
+    pub fn are_of(&self, sender: &impl Hash) {
         self.sender.set(Some(self.pass.senders.hash_one(sender)));
     }
 
@@ -108,8 +109,10 @@ impl Times {
 
     /// A body that is read in turns, unless it is known to be small.
     pub fn paced(&self, request: &HttpRequest, body: Payload) -> Payload {
-        if body::declared(request.headers()).is_some_and(|length| length <= SMALL) {
-            return body;
+        let body = body.into_inner();
+        if matches!(body, dev::Payload::None) || body::declared(request.headers()).is_some_and(|length| length <= SMALL)
+        {
+            return body::of_request(request, body);
         }
         let pieces = stream::unfold((self.clone(), body), |(times, mut body)| async {
             times.turn().await;
@@ -229,6 +232,7 @@ mod tests {
     use futures_util::future::join_all;
 
     use super::*;
+    use crate::http::sender::Sender;
 
     /// A request of that sender that works for so long in one piece, and says so.
     async fn asks(passes: Passes, sender: i64, time: Duration, done: Rc<RefCell<Vec<i64>>>) {

@@ -2,7 +2,8 @@
 //!
 //! Everybody with a token may wrap what they like, and the store keeps it until it is fetched or its time is over, which
 //! may be weeks. So each sender has a bucket of octets, on each node: wrapping takes out of it, and it fills again within
-//! an hour, whatever becomes of what was wrapped.
+//! an hour, whatever becomes of what was wrapped. Requests that are under way at the same time may take more than there
+//! is; another token for the same answer takes nothing.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -57,7 +58,7 @@ impl PutAway {
         match levels.get_mut(sender).map(|level| level.settle(now)) {
             Some(lacking) if lacking >= MOST as f64 => Err(Error::new(
                 Kind::Quota,
-                format!("wrap-ttl: more than {} MiB of answers were wrapped in an hour", MOST >> 20),
+                format!("wrap-ttl: too much was wrapped: {0} MiB at once, and {0} MiB in an hour", MOST >> 20),
             )),
             _ => Ok(()),
         }

@@ -197,6 +197,8 @@ macro_rules! contract {
             auth::uses_are_spent_down_to_zero_and_then_absent,
             auth::revoking_removes_all_descendants_of_a_10000_deep_chain,
             auth::many_descendants_end_in_steps_of_which_each_is_short,
+            auth::who_revokes_ends_what_others_did_not_go_on_with,
+            auth::a_token_that_has_ended_leaves_no_orphans,
             auth::what_a_revocation_left_has_ended_has_no_children_and_is_swept,
             auth::a_child_of_a_token_that_is_gone_is_refused,
             auth::sweeping_removes_ended_tokens_with_their_descendants,

@@ -21,7 +21,7 @@ impl Auth {
     ///
     /// # Errors
     /// `Invalid` for a batch token; those of the store.
-    pub async fn revoke(self: &Arc<Self>, token: &str) -> Result<bool> {
+    pub async fn revoke(&self, token: &str) -> Result<bool> {
         match self.stored(token).await? {
             Some(hash) => self.revoke_hash(hash).await,
             None => Ok(false),
@@ -34,7 +34,7 @@ impl Auth {
     /// `Invalid` for a batch token, and when there is no such token; those of the store.
     pub async fn revoke_orphan(&self, token: &str) -> Result<()> {
         let ended = match self.stored(token).await? {
-            Some(hash) => self.forget(self.store.commit(vec![AuthWrite::TokenRevokeAlone(hash)]).await?).0,
+            Some(hash) => self.forget(self.store.commit(vec![AuthWrite::TokenRevokeAlone(hash)]).await?).0 > 0,
             None => false,
         };
         if ended { Ok(()) } else { Err(Error::invalid("token to revoke not found")) }
@@ -44,10 +44,12 @@ impl Auth {
     ///
     /// # Errors
     /// Those of the store.
-    pub async fn revoke_accessor(self: &Arc<Self>, accessor: &str) -> Result<bool> {
-        match self.row_by_accessor(accessor).await? {
-            Some(row) => self.revoke_hash(row.hash).await,
-            None => Ok(false),
+    pub async fn revoke_accessor(&self, accessor: &str) -> Result<bool> {
+        let Some(hash) = hash_of(accessor) else { return Ok(false) };
+        match self.store.token_by_accessor(hash).await? {
+            // Of one without use there may be descendants that somebody has begun to end.
+            Some(row) if self.is_live(&row) || row.uses == Some(0) => self.revoke_hash(row.hash).await,
+            _ => Ok(false),
         }
     }
 
@@ -62,45 +64,49 @@ impl Auth {
         }
     }
 
-    async fn revoke_hash(self: &Arc<Self>, hash: TokenHash) -> Result<bool> {
+    async fn revoke_hash(&self, hash: TokenHash) -> Result<bool> {
         let outcomes = self.store.commit(vec![AuthWrite::TokenRevoke(vec![hash])]).await?;
-        let (found, left) = self.forget(outcomes);
+        let (ended, left) = self.forget(outcomes);
         self.revoke_rest(left).await?;
-        Ok(found)
+        Ok(ended > 0)
     }
 
-    /// Ends the descendants that a revocation has left, a few in each commit: others commit in between. Goes on when
-    /// nobody waits for it any more.
+    /// Ends what a revocation has left.
     ///
     /// # Errors
     /// Those of the store; sweeps go on then.
-    pub(super) async fn revoke_rest(self: &Arc<Self>, mut left: Vec<TokenHash>) -> Result<()> {
-        if left.is_empty() {
-            return Ok(());
+    pub(super) async fn revoke_rest(&self, left: Vec<TokenHash>) -> Result<()> {
+        if !left.is_empty() {
+            let _no_sweep = self.ending.lock().await;
+            self.revoke_all(left).await?;
         }
-        let auth = Arc::clone(self);
-        let rest = async move {
-            while !left.is_empty() {
-                let some = left.split_off(left.len().saturating_sub(AT_ONCE));
-                let outcomes = auth.store.commit(vec![AuthWrite::TokenRevoke(some)]).await?;
-                left.extend(auth.forget(outcomes).1);
-            }
-            Ok(())
-        };
-        tokio::spawn(rest).await.map_err(Error::internal)?
+        Ok(())
     }
 
-    /// Drops revoked tokens from the cache: whether there were any, and those whose descendants have not all ended.
-    pub(super) fn forget(&self, outcomes: Vec<AuthOutcome>) -> (bool, Vec<TokenHash>) {
-        let (mut any, mut all_left) = (false, Vec::new());
+    /// Ends tokens and their descendants, a few in each commit: others commit in between. How many went.
+    async fn revoke_all(&self, mut left: Vec<TokenHash>) -> Result<usize> {
+        let mut gone = 0;
+        while !left.is_empty() {
+            let some = left.split_off(left.len().saturating_sub(AT_ONCE));
+            let outcomes = self.store.commit(vec![AuthWrite::TokenRevoke(some)]).await?;
+            let (ended, more) = self.forget(outcomes);
+            gone += ended - more.len();
+            left.extend(more);
+        }
+        Ok(gone)
+    }
+
+    /// Drops revoked tokens from the cache: how many have ended, and those of them whose descendants have not.
+    pub(super) fn forget(&self, outcomes: Vec<AuthOutcome>) -> (usize, Vec<TokenHash>) {
+        let (mut ended, mut all_left) = (0, Vec::new());
         for outcome in outcomes {
             let AuthOutcome::Revoked(Revoked { gone, left }) = outcome else { continue };
-            any |= !gone.is_empty() || !left.is_empty();
             self.tokens.remove(&gone);
             self.tokens.remove(&left);
+            ended += gone.len() + left.len();
             all_left.extend(left);
         }
-        (any, all_left)
+        (ended, all_left)
     }
 
     /// Removes tokens that have expired or are used up, in small batches, policies that have expired, and entities
@@ -113,11 +119,14 @@ impl Auth {
         self.tokens.prune(now);
         self.sweep_policies().await?;
         self.sweep_quotas().await?;
-        let mut removed = 0;
+        let mut removed: usize = 0;
         for _ in 0..SWEEP_STEPS {
-            let batch = self.store.sweep_tokens(now, SWEEP_BATCH).await?;
-            removed += batch;
-            if batch < SWEEP_BATCH {
+            // Whoever has begun to end some has ended all of them first.
+            let _no_revocation = self.ending.lock().await;
+            let Revoked { gone, left } = self.store.sweep_tokens(now, SWEEP_BATCH).await?;
+            let is_last = gone.len() < SWEEP_BATCH as usize && left.is_empty();
+            removed += gone.len() + self.revoke_all(left).await?;
+            if is_last {
                 break;
             }
         }
@@ -126,7 +135,7 @@ impl Auth {
             self.tokens.clear();
         }
         self.sweep_entities().await?;
-        Ok(removed)
+        Ok(u32::try_from(removed).unwrap_or(u32::MAX))
     }
 
     /// The place of the one tidy that is asked for at a time; `None` while one runs.

@@ -3,8 +3,6 @@
 //! Which one is that of a display name is kept as a document. [`Auth::root_token`] ends the one before, in the same
 //! unit of writes; [`Auth::another_root_token`] leaves it, and whatever was made by it.
 
-use std::sync::Arc;
-
 use serde::{Deserialize, Serialize};
 
 use super::Record;
@@ -36,7 +34,7 @@ impl Auth {
     /// `Conflict` when
     /// it is the text of some other token, or somebody else makes one at the same time; those of the
     /// store.
-    pub async fn root_token(self: &Arc<Self>, given: Option<&str>, display_name: &str) -> Result<String> {
+    pub async fn root_token(&self, given: Option<&str>, display_name: &str) -> Result<String> {
         let token = given.map_or_else(|| new_token(self.clock.now()), str::to_owned);
         if is_batch(&token) {
             return Err(Error::invalid("root token: must not begin as batch tokens do, with \"b.\""));

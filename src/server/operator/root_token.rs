@@ -6,7 +6,6 @@
 //! The audit hears of it as of a request on [`PATH`], of refusals too; what cannot be recorded is not done. It is made
 //! beside the root tokens that there are: what was made by those is theirs and stays.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
@@ -55,7 +54,7 @@ pub(super) fn run<'a>(
 ///
 /// # Errors
 /// `Forbidden` without the proof; `Unavailable` when the audit does not take it; those of the store.
-pub async fn new_root_token(auth: &Arc<Auth>, audit: &Audit, proved: bool) -> Result<Secret> {
+pub async fn new_root_token(auth: &Auth, audit: &Audit, proved: bool) -> Result<Secret> {
     let id = crate::random::uuid();
     let request = request(&id);
     let mut record = audit.record();

@@ -115,6 +115,17 @@ async fn revoked(w: &World, n: u32) -> Vec<TokenHash> {
     all
 }
 
+/// Sweeps until nothing is left to do, without going on with what a step has left.
+async fn swept(w: &World) {
+    for _ in 0..1_000 {
+        let Revoked { gone, left } = w.auth.sweep_tokens(now(), 100).await.unwrap();
+        if gone.is_empty() && left.is_empty() {
+            return;
+        }
+    }
+    panic!("it goes on and on");
+}
+
 pub(super) async fn many_descendants_end_in_steps_of_which_each_is_short(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     insert(&w, token(1, None)).await;
@@ -134,6 +145,42 @@ pub(super) async fn many_descendants_end_in_steps_of_which_each_is_short(fixture
     assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 1, "the stranger");
 }
 
+pub(super) async fn who_revokes_ends_what_others_did_not_go_on_with(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    for sweeps in [false, true] {
+        insert(&w, token(1, None)).await;
+        insert(&w, token(2, Some(1))).await;
+        let below =
+            |parent: u32| (0..300).map(move |n| AuthWrite::TokenInsert(token(1_000 * parent + n, Some(parent))));
+        w.auth.commit(below(2).collect()).await.unwrap();
+        w.auth.commit((2_100..2_105).flat_map(below).collect()).await.unwrap();
+        // Two steps of somebody who does not go on.
+        let step = w.auth.commit(vec![AuthWrite::TokenRevoke(vec![hash(2)])]).await.unwrap();
+        let [AuthOutcome::Revoked(Revoked { left, .. })] = &step[..] else { panic!() };
+        assert!(left.contains(&hash(2)));
+        if sweeps {
+            w.auth.sweep_tokens(now(), 1).await.unwrap();
+        }
+        revoked(&w, 1).await;
+        if !sweeps {
+            assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 0);
+        }
+        swept(&w).await;
+        assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 0);
+    }
+}
+
+pub(super) async fn a_token_that_has_ended_leaves_no_orphans(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    insert(&w, token(1, None)).await;
+    let children = (10..1_500).map(|n| AuthWrite::TokenInsert(token(n, Some(1))));
+    w.auth.commit(children.collect()).await.unwrap();
+    one(&w, AuthWrite::TokenRevoke(vec![hash(1)])).await;
+    assert_eq!(one(&w, AuthWrite::TokenRevokeAlone(hash(1))).await, AuthOutcome::Revoked(Revoked::default()));
+    revoked(&w, 1).await;
+    assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 0);
+}
+
 pub(super) async fn what_a_revocation_left_has_ended_has_no_children_and_is_swept(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     insert(&w, token(1, None)).await;
@@ -148,11 +195,7 @@ pub(super) async fn what_a_revocation_left_has_ended_has_no_children_and_is_swep
     }
     let late = w.auth.commit(vec![AuthWrite::TokenInsert(token(5, Some(1)))]).await.unwrap_err();
     assert_eq!(late.kind(), Kind::Conflict);
-    for _ in 0..100 {
-        if w.auth.sweep_tokens(now(), 100).await.unwrap() < 100 {
-            break;
-        }
-    }
+    swept(&w).await;
     assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 0);
 }
 
@@ -178,11 +221,11 @@ pub(super) async fn sweeping_removes_ended_tokens_with_their_descendants(fixture
     insert(&w, token(102, Some(100))).await;
     insert(&w, token(200, None)).await;
     let at = |seconds| now() + Duration::from_secs(seconds);
-    assert_eq!(w.auth.sweep_tokens(at(9), 10).await.unwrap(), 0);
-    assert_eq!(w.auth.sweep_tokens(at(30), 2).await.unwrap(), 4, "two ended ones, and two descendants");
+    assert_eq!(w.auth.sweep_tokens(at(9), 10).await.unwrap().gone.len(), 0);
+    assert_eq!(w.auth.sweep_tokens(at(30), 2).await.unwrap().gone.len(), 4, "two ended ones, and two descendants");
     assert!(w.auth.token(hash(3)).await.unwrap().is_some());
-    assert_eq!(w.auth.sweep_tokens(at(30), 2).await.unwrap(), 1, "ended: now >= its end");
-    assert_eq!(w.auth.sweep_tokens(at(30), 2).await.unwrap(), 0);
+    assert_eq!(w.auth.sweep_tokens(at(30), 2).await.unwrap().gone.len(), 1, "ended: now >= its end");
+    assert_eq!(w.auth.sweep_tokens(at(30), 2).await.unwrap().gone.len(), 0);
     assert!(w.auth.token(hash(4)).await.unwrap().is_some() && w.auth.token(hash(200)).await.unwrap().is_some());
 }
 
@@ -199,10 +242,10 @@ pub(super) async fn sweeping_removes_ended_tokens_of_every_mount(fixture: &impl 
         insert(&w, TokenRow { expires_at: None, mount, ..token(20 + n, None) }).await;
     }
     let at = |seconds| now() + Duration::from_secs(seconds);
-    assert_eq!(w.auth.sweep_tokens(at(10), 2).await.unwrap(), 2, "no more than asked for");
-    assert_eq!(w.auth.sweep_tokens(at(10), 2).await.unwrap(), 1);
-    assert_eq!(w.auth.sweep_tokens(at(19), 10).await.unwrap(), 0);
-    assert_eq!(w.auth.sweep_tokens(at(20), 10).await.unwrap(), 3);
+    assert_eq!(w.auth.sweep_tokens(at(10), 2).await.unwrap().gone.len(), 2, "no more than asked for");
+    assert_eq!(w.auth.sweep_tokens(at(10), 2).await.unwrap().gone.len(), 1);
+    assert_eq!(w.auth.sweep_tokens(at(19), 10).await.unwrap().gone.len(), 0);
+    assert_eq!(w.auth.sweep_tokens(at(20), 10).await.unwrap().gone.len(), 3);
     for n in 21..24 {
         assert!(w.auth.token(hash(n)).await.unwrap().is_some(), "without an end: {n}");
     }

@@ -65,7 +65,7 @@ pub(super) fn write(
             AuthOutcome::Done
         }
         AuthWrite::TokenRevokeAlone(hash) => AuthOutcome::Revoked(tokens::revoke_alone(db, hash)?),
-        AuthWrite::TokenSweep { now, limit } => AuthOutcome::Swept(tokens::sweep(db, *now, *limit)?),
+        AuthWrite::TokenSweep { now, limit } => AuthOutcome::Revoked(tokens::sweep(db, *now, *limit)?),
         AuthWrite::EntityPut(row) => {
             entities::put(db, row)?;
             AuthOutcome::Done

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 
 use super::leases;
-use super::query::{Failure, count, prepared, time};
+use super::query::{Failure, prepared, time};
 use crate::auth::store::{AT_ONCE, Revoked, TokenHash, TokenRow};
 use crate::clock::Time;
 use crate::documents::MountId;
@@ -14,6 +14,8 @@ const STANDS: &str = "SELECT 1 FROM token WHERE hash = $1 AND uses IS NOT 0";
 const END: &str = "UPDATE token SET uses = 0 WHERE hash = $1";
 const END_CHILDREN: &str = "UPDATE token SET uses = 0
     WHERE hash IN (SELECT hash FROM token WHERE parent = $1 AND uses IS NOT 0 LIMIT $2) RETURNING hash";
+const CHILDREN_OF: &str = "SELECT hash FROM token WHERE parent = $1";
+const DELETE_STANDING: &str = "DELETE FROM token WHERE hash = $1 AND uses IS NOT 0";
 const USED_UP: &str = "SELECT hash FROM token WHERE uses = 0 LIMIT $1";
 /// Mount by mount, and those of none, as their one index has them; what is of a mount that was dropped goes with it.
 const ENDED: &str = "SELECT token.hash FROM (SELECT id FROM mount UNION ALL SELECT NULL) m
@@ -66,33 +68,36 @@ pub(super) fn take(db: &Connection, hash: &TokenHash) -> Result<(), Failure> {
     }
 }
 
-/// Ends tokens and their descendants, a few children of one after the other, depth first: a row goes when all of its
-/// children have no use left. So neither depth nor a loop in the data can do harm, and nobody is lost when this is not
-/// gone on with.
+/// Ends tokens and their descendants, a few children of one after the other, depth first: a row goes when none of its
+/// children has a use left. So neither depth nor a loop in the data can do harm, and nobody is lost when this is not
+/// gone on with. Children that had none before are somebody's who did not go on.
 pub(super) fn revoke(db: &Connection, hashes: &[TokenHash]) -> rusqlite::Result<Revoked> {
-    let (mut end_children, mut delete) = (prepared(db, END_CHILDREN)?, prepared(db, sql::DELETE)?);
+    let (mut end_children, mut children_of) = (prepared(db, END_CHILDREN)?, prepared(db, CHILDREN_OF)?);
+    let mut delete = prepared(db, sql::DELETE)?;
     let (mut gone, mut left, mut looked_at) = (Vec::new(), hashes.to_vec(), 0);
     while looked_at < AT_ONCE
         && let Some(hash) = left.pop()
     {
-        let children = end_children.query_map(params![hash, CHILDREN], |row| row.get(0))?;
-        let children: Vec<TokenHash> = children.collect::<rusqlite::Result<_>>()?;
-        looked_at += 1 + children.len();
+        let mut children = all(end_children.query_map(params![hash, CHILDREN], |row| row.get(0))?)?;
         if children.len() as i64 == CHILDREN {
             prepared(db, END)?.execute([hash])?;
             left.push(hash);
-        } else if delete.execute([hash])? > 0 {
-            leases::token_ended(db, &hash)?;
-            gone.push(hash);
+        } else {
+            children = all(children_of.query_map([hash], |row| row.get(0))?)?;
+            if delete.execute([hash])? > 0 {
+                leases::token_ended(db, &hash)?;
+                gone.push(hash);
+            }
         }
+        looked_at += 1 + children.len();
         left.extend(children);
     }
     Ok(Revoked { gone, left })
 }
 
-/// Removes a token, whose children have no parent then.
+/// Removes a token, whose children have no parent then; not one that has ended, whose children end, too.
 pub(super) fn revoke_alone(db: &Connection, hash: &TokenHash) -> rusqlite::Result<Revoked> {
-    if prepared(db, sql::DELETE)?.execute([hash])? == 0 {
+    if prepared(db, DELETE_STANDING)?.execute([hash])? == 0 {
         return Ok(Revoked::default());
     }
     prepared(db, sql::ORPHAN)?.execute([hash])?;
@@ -100,11 +105,10 @@ pub(super) fn revoke_alone(db: &Connection, hash: &TokenHash) -> rusqlite::Resul
     Ok(Revoked { gone: vec![*hash], left: Vec::new() })
 }
 
-pub(super) fn sweep(db: &Connection, now: Time, limit: u32) -> rusqlite::Result<u32> {
-    let ended = revoke(db, &found(db, ENDED, params![micros(now), limit])?)?;
-    let used_up = revoke(db, &found(db, USED_UP, params![limit])?)?;
-    let removed = count(ended.gone.len() + used_up.gone.len());
-    Ok(if ended.left.is_empty() && used_up.left.is_empty() { removed } else { removed.max(limit) })
+pub(super) fn sweep(db: &Connection, now: Time, limit: u32) -> rusqlite::Result<Revoked> {
+    let mut some = found(db, ENDED, params![micros(now), limit])?;
+    some.extend(found(db, USED_UP, params![limit])?);
+    revoke(db, &some)
 }
 
 /// Ends at most so many tokens of a mount, with their descendants; whether there was one.
@@ -116,7 +120,11 @@ pub(super) fn end_of_mount(db: &Connection, mount: i64, limit: i64) -> rusqlite:
 
 /// The tokens that a statement finds.
 fn found(db: &Connection, statement: &str, values: &[&dyn ToSql]) -> rusqlite::Result<Vec<TokenHash>> {
-    prepared(db, statement)?.query_map(values, |row| row.get(0))?.collect()
+    all(prepared(db, statement)?.query_map(values, |row| row.get(0))?)
+}
+
+fn all(hashes: impl Iterator<Item = rusqlite::Result<TokenHash>>) -> rusqlite::Result<Vec<TokenHash>> {
+    hashes.collect()
 }
 
 pub(super) fn by_hash(db: &Connection, hash: &TokenHash) -> rusqlite::Result<Option<TokenRow>> {
@@ -156,6 +164,8 @@ mod tests {
         for (sql, steps) in [
             (ENDED, "SEARCH token USING INDEX token_mount_end (mount=? AND expires_at_micros<?)"),
             (sql::SOME_OF_MOUNT, "SEARCH token USING INDEX token_mount_end (mount=?)"),
+            (END_CHILDREN, "SEARCH token USING INDEX token_parent (parent=?)"),
+            (CHILDREN_OF, "SEARCH token USING INDEX token_parent (parent=?)"),
         ] {
             let plan = super::super::fixture::plan(&db, sql);
             assert_eq!(plan.last().map(String::as_str), Some(steps), "{plan:?}");

@@ -92,7 +92,7 @@ pub(super) async fn write(tx: &mut Transaction<'_>, write: &AuthWrite, now: Time
         AuthWrite::SecretId(write) => secret_ids::write(tx, write, now).await?,
         AuthWrite::TokenSweep { now, limit } => {
             tx.forget_tokens();
-            AuthOutcome::Swept(tokens::sweep(db, *now, *limit).await?)
+            AuthOutcome::Revoked(tokens::sweep(db, *now, *limit).await?)
         }
         AuthWrite::EntityPut(row) => {
             entities::put(db, row).await?;

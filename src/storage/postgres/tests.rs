@@ -10,7 +10,7 @@ use futures_util::future::{join, join_all};
 
 use super::fixture::cluster;
 use super::*;
-use crate::auth::store::{AuthWrite, TokenRow};
+use crate::auth::store::{AuthOutcome, AuthWrite, TokenRow};
 use crate::documents::{DocumentKey, DocumentWrite, MountId};
 use crate::error::Kind;
 use crate::keyring::store::Step;
@@ -152,6 +152,10 @@ async fn a_server_that_takes_no_writes_any_more_is_left_for_one_that_does() {
     assert!(writer.apply(unit("one")).await[0].is_ok());
     assert!(reader.clone().run("test", work("two"), true).await.is_ok());
     let names = |cluster| database.on(cluster).psql("SELECT string_agg(name, ' ' ORDER BY name) FROM meta");
+    // At first the standby has not even the table.
+    while database.on(&standby).psql("SELECT to_regclass('meta') IS NULL").contains('t') {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     while !names(&standby).contains("two") {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -614,6 +618,45 @@ async fn a_token_revoked_on_one_node_leaves_no_lease_of_another() {
     assert_eq!(fixture.number("SELECT COUNT(*) FROM lease WHERE ending = 0"), 0);
     assert_eq!(fixture.number("SELECT COUNT(*) FROM ended_token"), 0);
     assert_eq!(fixture.number("SELECT COUNT(*) FROM certificate"), stored as i64);
+}
+
+#[tokio::test]
+async fn a_child_that_ends_elsewhere_meanwhile_saves_none_of_its_siblings() {
+    let (fixture, node, _) = node().await;
+    let token = |n: u16, parent: Option<u16>| {
+        let hash = |n: u16| std::array::from_fn(|at| n.to_be_bytes()[at % 2]);
+        let (hash, parent) = (hash(n), parent.map(hash));
+        let accessor_hash = hash.map(|octet| !octet);
+        AuthWrite::TokenInsert(TokenRow {
+            hash,
+            accessor_hash,
+            parent,
+            expires_at: None,
+            uses: None,
+            mount: None,
+            entity: None,
+            body: Vec::new(),
+        })
+    };
+    node.auth().commit(vec![token(1, None)]).await.unwrap();
+    node.auth().commit((2..702).map(|n| token(n, Some(1))).collect()).await.unwrap();
+    let (client, _driver) = connect::client(&fixture.url()).await.unwrap();
+    let remove = "BEGIN; DELETE FROM token WHERE hash IN (SELECT hash FROM token WHERE parent IS NOT NULL LIMIT 1)";
+    client.batch_execute(remove).await.unwrap();
+    let revoke = async {
+        let mut left = vec![[0, 1].repeat(16).try_into().unwrap()];
+        while !left.is_empty() {
+            let outcomes = node.auth().commit(vec![AuthWrite::TokenRevoke(left)]).await.unwrap();
+            let [AuthOutcome::Revoked(step)] = &outcomes[..] else { panic!() };
+            left = step.left.clone();
+        }
+    };
+    let commit = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        client.batch_execute("COMMIT").await.unwrap();
+    };
+    futures_util::future::join(revoke, commit).await;
+    assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 0);
 }
 
 #[tokio::test]

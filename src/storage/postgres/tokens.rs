@@ -4,7 +4,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::leases;
-use super::query::{Failure, Session, count, execute, exists, row, rows, time};
+use super::query::{Failure, Session, execute, exists, row, rows, time};
 use crate::auth::store::{AT_ONCE, Revoked, TokenHash, TokenRow};
 use crate::clock::Time;
 use crate::documents::MountId;
@@ -12,16 +12,26 @@ use crate::storage::backend::micros;
 use crate::storage::statements::{conflict, tokens as sql};
 
 /// Holds the parent until the child is committed: a revocation elsewhere waits, and then finds the child.
-const HOLD: &str = "SELECT 1 FROM token WHERE hash = $1 AND uses IS DISTINCT FROM 0 FOR SHARE";
+const HOLD: &str = "SELECT 1 FROM token WHERE hash = $1 AND uses IS DISTINCT FROM 0 FOR KEY SHARE";
+/// In one order, so that two nodes do not wait for each other; and nobody sweeps these meanwhile.
+const LOCK: &str = "SELECT 1 FROM token WHERE hash = ANY($1) ORDER BY hash FOR UPDATE";
 const END: &str = "UPDATE token SET uses = 0 WHERE hash = ANY($1) AND uses IS DISTINCT FROM 0";
-const END_CHILDREN: &str = "UPDATE token SET uses = 0 WHERE hash IN
-    (SELECT hash FROM token WHERE parent = ANY($1) AND uses IS DISTINCT FROM 0 LIMIT $2) RETURNING hash";
+/// Locked below the limit: what another node removes meanwhile does not count. The order is that of the index, so that
+/// no plan looks through the table for children where there are none.
+const END_CHILDREN: &str = "UPDATE token SET uses = 0 WHERE hash = ANY (ARRAY (
+        SELECT child.hash FROM UNNEST($1::bytea[]) AS p (hash) CROSS JOIN LATERAL (
+            SELECT hash FROM token WHERE parent BETWEEN p.hash AND p.hash AND uses IS DISTINCT FROM 0
+            ORDER BY parent LIMIT 200 FOR UPDATE) AS child
+        LIMIT 200))
+    RETURNING hash";
+const CHILDREN_OF: &str = "SELECT hash FROM token WHERE parent = ANY($1)";
+const DELETE_STANDING: &str = "DELETE FROM token WHERE hash = $1 AND uses IS DISTINCT FROM 0";
 const DELETE_ALL: &str = "DELETE FROM token WHERE hash = ANY($1) RETURNING hash";
 /// Nodes that sweep at the same time take different tokens.
 const USED_UP: &str = "SELECT hash FROM token WHERE uses = 0 LIMIT $1 FOR UPDATE SKIP LOCKED";
 const ENDED: &str = "SELECT hash FROM token WHERE expires_at_micros <= $1 ORDER BY expires_at_micros LIMIT $2
     FOR UPDATE SKIP LOCKED";
-/// Tokens that are looked at together, and children of theirs that end at once.
+/// Tokens that are looked at together, and children of theirs that [end at once](END_CHILDREN).
 const TOGETHER: usize = 200;
 
 pub(super) async fn insert(db: &Session, row: &TokenRow) -> Result<(), Failure> {
@@ -72,22 +82,27 @@ pub(super) async fn take(db: &Session, hash: &TokenHash) -> Result<(), Failure> 
     }
 }
 
-/// Ends tokens and their descendants, so many at a time, depth first: rows go when all of their children have no use
-/// left. So neither depth nor a loop in the data can do harm, and nobody is lost when this is not gone on with. Of a
-/// token without use there are no new children: one that another node is about to commit is waited for.
+/// Ends tokens and their descendants, so many at a time, depth first: rows go when none of their children has a use
+/// left. So neither depth nor a loop in the data can do harm, and nobody is lost when this is not gone on with. Children
+/// that had none before are somebody's who did not go on. Of a token that is locked or without use there are no new
+/// children: one that another node is about to commit is waited for.
 pub(super) async fn revoke(db: &Session, hashes: &[TokenHash]) -> Result<Revoked, Failure> {
-    execute(db, END, &[&octets(hashes)]).await?;
+    rows(db, LOCK, &[&octets(hashes)]).await?;
     let (mut gone, mut left, mut looked_at) = (Vec::new(), hashes.to_vec(), 0);
     while looked_at < AT_ONCE && !left.is_empty() {
         let some = left.split_off(left.len().saturating_sub(TOGETHER));
-        let children = hashes_of(&rows(db, END_CHILDREN, &[&octets(&some), &(TOGETHER as i64)]).await?)?;
+        let mut children = hashes_of(&rows(db, END_CHILDREN, &[&octets(&some)]).await?)?;
         looked_at += some.len() + children.len();
         if children.len() == TOGETHER {
             left.extend(some);
         } else {
+            children = hashes_of(&rows(db, CHILDREN_OF, &[&octets(&some)]).await?)?;
             gone.extend(hashes_of(&rows(db, DELETE_ALL, &[&octets(&some)]).await?)?);
         }
         left.extend(children);
+    }
+    if !left.is_empty() {
+        execute(db, END, &[&octets(&left)]).await?;
     }
     if !gone.is_empty() {
         leases::tokens_ended(db, &octets(&gone)).await?;
@@ -95,10 +110,10 @@ pub(super) async fn revoke(db: &Session, hashes: &[TokenHash]) -> Result<Revoked
     Ok(Revoked { gone, left })
 }
 
-/// Removes a token, whose children have no parent then. A child that another node commits while the row is waited
+/// Removes a token, whose children have no parent then; not one that has ended, whose children end, too. A child that another node commits while the row is waited
 /// for is seen by the second statement.
 pub(super) async fn revoke_alone(db: &Session, hash: &TokenHash) -> Result<Revoked, Failure> {
-    if execute(db, sql::DELETE, &[&&hash[..]]).await? == 0 {
+    if execute(db, DELETE_STANDING, &[&&hash[..]]).await? == 0 {
         return Ok(Revoked::default());
     }
     execute(db, sql::ORPHAN, &[&&hash[..]]).await?;
@@ -106,13 +121,11 @@ pub(super) async fn revoke_alone(db: &Session, hash: &TokenHash) -> Result<Revok
     Ok(Revoked { gone: vec![*hash], left: Vec::new() })
 }
 
-pub(super) async fn sweep(db: &Session, now: Time, limit: u32) -> Result<u32, Failure> {
-    let rows_at_most = i64::from(limit);
-    let mut ended = hashes_of(&rows(db, ENDED, &[&micros(now), &rows_at_most]).await?)?;
-    ended.extend(hashes_of(&rows(db, USED_UP, &[&rows_at_most]).await?)?);
-    let Revoked { gone, left } = revoke(db, &ended).await?;
-    let removed = count(gone.len() as u64);
-    Ok(if left.is_empty() { removed } else { removed.max(limit) })
+pub(super) async fn sweep(db: &Session, now: Time, limit: u32) -> Result<Revoked, Failure> {
+    let limit = i64::from(limit);
+    let mut some = hashes_of(&rows(db, ENDED, &[&micros(now), &limit]).await?)?;
+    some.extend(hashes_of(&rows(db, USED_UP, &[&limit]).await?)?);
+    revoke(db, &some).await
 }
 
 /// Ends at most so many tokens of a mount, with their descendants; whether there was one.

@@ -144,9 +144,18 @@ impl Writer {
     async fn remove_dropped(&mut self) -> Result<bool, Error> {
         let db = self.session().await?;
         let started = Instant::now();
-        // One statement removes rows, so no transaction is needed around it.
-        let more = mounts::remove_some_dropped(db).await.map_err(Failure::of_write);
+        let more = async {
+            db.batch_execute("BEGIN").await?;
+            let more = mounts::remove_some_dropped(db).await?;
+            db.batch_execute("COMMIT").await?;
+            Ok(more)
+        };
+        let more = more.await.map_err(Failure::of_write);
         histogram!(telemetry::POSTGRES_TRANSACTION_SECONDS, "name" => "drop").record(started.elapsed());
+        if more.is_err() {
+            // It may be in the middle of the transaction.
+            self.session = None;
+        }
         more
     }
 

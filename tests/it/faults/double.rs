@@ -8,7 +8,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
 use signet::auth::store::{
     AliasEntry, AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, EntityBy, EntityEntry, EntityPage, IdentityRows,
-    SecretIdKey, SecretIdRow, TokenHash, TokenRow,
+    Revoked, SecretIdKey, SecretIdRow, TokenHash, TokenRow,
 };
 use signet::clock::Time;
 use signet::documents::{Document, DocumentWrite, MountId};
@@ -293,7 +293,7 @@ impl AuthStore for Double {
     }
 
     /// No part of any request: it always passes.
-    fn sweep_tokens(&self, now: Time, limit: u32) -> BoxFuture<'static, Result<u32>> {
+    fn sweep_tokens(&self, now: Time, limit: u32) -> BoxFuture<'static, Result<Revoked>> {
         self.0.real().auth.sweep_tokens(now, limit)
     }
 }

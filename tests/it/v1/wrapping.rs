@@ -355,17 +355,17 @@ async fn who_has_had_too_much_wrapped_waits_and_others_do_not() {
     let other = app.with_policies(&["default"]).await;
     let wrap = async |client: &Client| wrapped(client, "POST", "sys/wrapping/wrap", json!({ "a": "b" })).await;
     let token = token_in(&wrap(&one).await);
-    // As much as an hour gives back goes out of the bucket at once.
+    // As much as two hours give back goes out of the bucket at once.
     let shared = app.shared();
     let caller = shared.auth.recognise(&one.token, None).await.unwrap();
-    shared.put_away.take(Sender::of_token(Some(&caller), None), 256 << 20);
+    shared.put_away.take(Sender::of_token(Some(&caller), None), 512 << 20);
     let made = one.post("auth/token/create", json!({})).await;
     let child = one.with_token(made.body["auth"]["client_token"].as_str().unwrap_or_else(|| panic!("{}", made.text)));
     for client in [&one, &child] {
         let refused = wrap(client).await;
         assert_eq!(
             (refused.status, refused.error()),
-            (429, "wrap-ttl: more than 256 MiB of answers were wrapped in an hour"),
+            (429, "wrap-ttl: too much was wrapped: 256 MiB at once, and 256 MiB in an hour"),
             "{}",
             refused.text
         );
