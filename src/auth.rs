@@ -239,7 +239,7 @@ pub struct Auth {
     token_roles: ArcSwap<RoleTable>,
     quotas: ArcSwap<Quotas>,
     tokens: TokenCache,
-    /// Held while tokens end in several commits: a sweep would take part of them away from a revocation.
+    /// Held while tokens end in several commits: whoever else ends tokens could take some of them away and be done first.
     ending: tokio::sync::Mutex<()>,
     /// Held while tokens are tidied because somebody asked for it.
     tidying: Arc<tokio::sync::Mutex<()>>,

@@ -81,6 +81,7 @@ async fn answered(
 ) -> HttpResponse {
     static UNROUTED: LazyLock<RouteMeter> = LazyLock::new(|| RouteMeter::new("projects", "none", "none".to_owned()));
     let payload = times.paced(request, payload);
+    times.begin(request).await;
     let id = RequestId::of(request.headers());
     let mut rate = None;
     let found = table::find(raw_path, request.method());

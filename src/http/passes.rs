@@ -26,6 +26,7 @@ use futures_util::stream;
 use tokio::sync::oneshot;
 
 use super::body;
+use super::sender::Sender;
 
 /// What a sender has of a pass, if others wait: about what a dozen certificates take.
 const SHARE: Duration = Duration::from_millis(2);
@@ -34,6 +35,8 @@ const LONGEST: Duration = Duration::from_millis(20);
 
 /// What an octet of a body costs before anybody reads it, about: it is copied twice, and the kernel copies it, too.
 const OCTET: Duration = Duration::from_nanos(1);
+/// Longest path and query that are read without a turn.
+const LONG: usize = 2 << 10;
 /// Longest body that is read without a turn.
 const SMALL: u64 = 16 << 10;
 
@@ -94,9 +97,18 @@ impl Passes {
 }
 
 impl Times {
-    /// From now on the time is that of this sender: a [`Sender`](super::sender::Sender), or what tells somebody apart who is not known yet.
+    /// From now on the time is that of this sender: a [`Sender`], or what tells somebody apart who is not known yet.
     pub fn are_of(&self, sender: &impl Hash) {
         self.sender.set(Some(self.pass.senders.hash_one(sender)));
+    }
+
+    /// Waits for a turn of whoever sends from there, before a request is read whose head is long.
+    pub async fn begin(&self, request: &HttpRequest) {
+        let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+        if target > LONG {
+            self.are_of(&Sender::Address(request.peer_addr().map(|peer| peer.ip())));
+            self.turn().await;
+        }
     }
 
     /// Waits until the sender may begin something that takes time. Whoever is not known yet does not wait.
@@ -232,7 +244,6 @@ mod tests {
     use futures_util::future::join_all;
 
     use super::*;
-    use crate::http::sender::Sender;
 
     /// A request of that sender that works for so long in one piece, and says so.
     async fn asks(passes: Passes, sender: i64, time: Duration, done: Rc<RefCell<Vec<i64>>>) {

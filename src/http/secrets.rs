@@ -110,6 +110,7 @@ async fn answered(
 ) -> HttpResponse {
     static UNROUTED: LazyLock<RouteMeter> = LazyLock::new(|| RouteMeter::new("secrets", "none", "none".to_owned()));
     let payload = times.paced(request, payload);
+    times.begin(request).await;
     let id = RequestId::of(request.headers());
     let mut trail = Trail::new(entrance, state, request, raw_path, Line::begin(id, &UNROUTED));
     let conditions = matches!(*request.method(), Method::GET | Method::HEAD).then(|| request.headers());

@@ -42,6 +42,10 @@ pub(super) struct Connection {
     left: AtomicU64,
     /// Whether HTTP/1.1 has not got all of an answer's body yet.
     sending: AtomicBool,
+    /// Octets that the body of the request under way still has, or more.
+    body: AtomicU64,
+    /// Whether its task is to look again at what has come when the request under way is answered.
+    again: AtomicBool,
     waker: AtomicWaker,
 }
 
@@ -49,7 +53,8 @@ impl Connection {
     /// A connection that was just accepted.
     pub(super) fn new(id: u64, source: IpAddr, began: Instant, now: u64) -> Self {
         let (left, sending, waker) = (AtomicU64::new(0), AtomicBool::new(false), AtomicWaker::new());
-        let connection = Self { id, source, began, state: AtomicU64::new(0), left, sending, waker };
+        let (state, body, again) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+        let connection = Self { id, source, began, state, left, sending, body, again, waker };
         connection.set(Phase::Opening, now);
         connection
     }
@@ -90,6 +95,32 @@ impl Connection {
     /// Whether its last answer may still be on its way.
     pub(super) fn is_recent(&self) -> bool {
         self.waiting().is_none_or(|(_, since)| since + GRACE > self.now())
+    }
+
+    /// Whether a request is with its handler; then how many octets its body still has, at most.
+    pub(super) fn body(&self) -> Option<u64> {
+        (self.state().0 == Phase::Busy).then(|| self.body.load(Ordering::Relaxed))
+    }
+
+    /// So many octets came while a request is with its handler; how many of them do not belong to it.
+    pub(super) fn took(&self, octets: u64) -> u64 {
+        let body = self.body.load(Ordering::Relaxed);
+        self.body.store(body.saturating_sub(octets), Ordering::Relaxed);
+        self.look_again();
+        octets.saturating_sub(body)
+    }
+
+    /// When the request under way is answered, its task looks again: HTTP does not go on with what it has of later
+    /// requests by itself, nor read what it was not given.
+    pub(super) fn look_again(&self) {
+        self.again.store(true, Ordering::Relaxed);
+    }
+
+    /// The request is answered, or its answer was sent.
+    fn over(&self) {
+        if self.again.swap(false, Ordering::Relaxed) {
+            self.wake();
+        }
     }
 
     /// Octets left that could not leave before.
@@ -173,6 +204,7 @@ impl Sending {
 impl Drop for Sending {
     fn drop(&mut self) {
         self.0.sending.store(false, Ordering::Relaxed);
+        self.0.over();
         if self.0.left().is_some() {
             self.0.wake();
         }
@@ -188,9 +220,10 @@ pub(super) fn elapsed(began: Instant) -> u64 {
 pub(super) struct Exchange(Arc<Connection>);
 
 impl Exchange {
-    /// Begins when the head of a request was read.
-    pub(super) fn begin(connection: &Arc<Connection>) -> Self {
+    /// Begins when the head of a request was read; its body has so many octets, or less.
+    pub(super) fn begin(connection: &Arc<Connection>, body: u64) -> Self {
         connection.set(Phase::Busy, 0);
+        connection.body.store(body, Ordering::Relaxed);
         Self(Arc::clone(connection))
     }
 
@@ -209,5 +242,6 @@ impl Drop for Exchange {
     fn drop(&mut self) {
         self.0.set(Phase::Idle, self.0.now());
         self.0.answered();
+        self.0.over();
     }
 }

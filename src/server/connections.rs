@@ -397,7 +397,7 @@ mod tests {
     fn a_new_connection_takes_the_place_of_the_one_that_waited_longest_and_never_of_a_busy_one() {
         let connections = table(3, 3);
         let mut places: Vec<_> = (0..3).map(|n| connections.admit_at(ip("192.0.2.1"), n).unwrap()).collect();
-        let _busy = Exchange::begin(&places[0].connection);
+        let _busy = Exchange::begin(&places[0].connection, 0);
         // One leaves at a time, the oldest that waits first; who has left its place to another counts no more.
         for (now, leaving) in [(10, vec![1]), (11, vec![1, 2])] {
             places.push(connections.admit_at(ip("192.0.2.2"), now).unwrap());
@@ -416,7 +416,7 @@ mod tests {
     fn a_new_connection_is_refused_when_all_others_are_busy() {
         let connections = table(2, 2);
         let places = [1, 2].map(|n| connections.admit_at(ip("127.0.0.1"), n).unwrap());
-        let busy = places.each_ref().map(|place| Exchange::begin(&place.connection));
+        let busy = places.each_ref().map(|place| Exchange::begin(&place.connection, 0));
         assert!(connections.admit_at(ip("127.0.0.1"), 3).is_none());
         assert_eq!(left(&places), [] as [usize; 0]);
         drop(busy);
@@ -451,7 +451,7 @@ mod tests {
         let connections = table(100, 100);
         let places: Vec<_> = (0..90).map(|_| connections.admit_at(ip("127.0.0.1"), 0).unwrap()).collect();
         for place in &places {
-            drop(Exchange::begin(&place.connection));
+            drop(Exchange::begin(&place.connection, 0));
         }
         connections.sweep_at(59_000);
         assert_eq!(left(&places).len(), 0);
@@ -467,8 +467,8 @@ mod tests {
     fn a_head_that_never_ends_ends_its_connection_and_a_request_under_way_does_not() {
         let connections = table(100, 100);
         let places = [0, 0, 0].map(|now| connections.admit_at(ip("127.0.0.1"), now).unwrap());
-        let _busy = Exchange::begin(&places[1].connection);
-        drop(Exchange::begin(&places[2].connection));
+        let _busy = Exchange::begin(&places[1].connection, 0);
+        drop(Exchange::begin(&places[2].connection, 0));
         connections.sweep_at(10_999);
         assert_eq!(left(&places), [] as [usize; 0]);
         connections.sweep_at(11_000);
@@ -492,7 +492,7 @@ mod tests {
     fn a_closed_listener_admits_nobody_and_lets_all_go() {
         let connections = table(10, 10);
         let places = [1, 2].map(|now| connections.admit_at(ip("127.0.0.1"), now).unwrap());
-        let _busy = Exchange::begin(&places[1].connection);
+        let _busy = Exchange::begin(&places[1].connection, 0);
         connections.close();
         assert!(connections.admit_at(ip("127.0.0.1"), 3).is_none());
         assert_eq!(left(&places), [0, 1], "a busy one after its answer");

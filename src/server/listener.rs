@@ -21,7 +21,8 @@ use actix_web::dev::{
     AppConfig, Server, ServerHandle, Service, ServiceFactory, ServiceRequest, ServiceResponse, fn_service,
 };
 use actix_web::error::InternalError;
-use actix_web::http::{ConnectionType, header};
+use actix_web::http::ConnectionType;
+use actix_web::http::header::{self, HeaderMap};
 use bytes::Bytes;
 use futures_util::future::{Either, ready};
 use rustls::ServerConfig;
@@ -206,7 +207,9 @@ where
     S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = actix_web::Error>,
     B: MessageBody + Unpin,
 {
-    let exchange = request.conn_data::<Arc<Connection>>().map(Exchange::begin);
+    let exchange = request
+        .conn_data::<Arc<Connection>>()
+        .map(|connection| Exchange::begin(connection, body_length(request.headers())));
     let answered = if asks_for_websocket(&request) {
         Either::Left(ready(Err(no_websocket())))
     } else {
@@ -219,6 +222,15 @@ where
         }
         Ok(response)
     }
+}
+
+/// Octets that the body of a request has at most; nobody knows how many those of a chunked one are.
+fn body_length(headers: &HeaderMap) -> u64 {
+    if headers.contains_key(header::TRANSFER_ENCODING) {
+        return u64::MAX;
+    }
+    let length = headers.get(header::CONTENT_LENGTH);
+    length.and_then(|length| length.to_str().ok()?.parse().ok()).unwrap_or(0)
 }
 
 fn asks_for_websocket(request: &ServiceRequest) -> bool {

@@ -31,6 +31,7 @@ mod operations;
 mod package;
 mod packaging;
 mod pages;
+mod pipelining;
 mod postgres;
 mod process;
 mod provider;

@@ -297,6 +297,11 @@ impl App {
         assert_eq!(answer.status, 204, "{}", answer.text);
     }
 
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.running.address()
+    }
+
     /// Sends bytes as they are and reads until the server closes; for what no client would send.
     pub async fn raw(&self, request: String) -> String {
         let address = self.running.address();

@@ -71,16 +71,13 @@ impl Auth {
         Ok(ended > 0)
     }
 
-    /// Ends what a revocation has left.
+    /// Ends what a revocation has left, and waits for those that are going on: some of the descendants may be theirs.
     ///
     /// # Errors
     /// Those of the store; sweeps go on then.
     pub(super) async fn revoke_rest(&self, left: Vec<TokenHash>) -> Result<()> {
-        if !left.is_empty() {
-            let _no_sweep = self.ending.lock().await;
-            self.revoke_all(left).await?;
-        }
-        Ok(())
+        let _alone = self.ending.lock().await;
+        self.revoke_all(left).await.map(drop)
     }
 
     /// Ends tokens and their descendants, a few in each commit: others commit in between. How many went.

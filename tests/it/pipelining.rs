@@ -1,0 +1,78 @@
+//! Requests that are sent without waiting for the answers of those before (RFC 9112, 9.3.2).
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use crate::support::App;
+
+/// Sends requests without waiting for their answers, and reads these; how many there were, by their status.
+fn pipelined(address: SocketAddr, requests: Vec<u8>, many: usize) -> BTreeMap<String, usize> {
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut sender = socket.try_clone().unwrap();
+    let sending = std::thread::spawn(move || sender.write_all(&requests));
+    let (mut answers, mut kept, mut octets, mut begin) = (BTreeMap::new(), Vec::new(), vec![0; 64 << 10], 0);
+    while answers.values().sum::<usize>() < many {
+        let read = socket.read(&mut octets).unwrap_or_else(|error| panic!("{error}: {answers:?}"));
+        assert_ne!(read, 0, "{answers:?}");
+        kept.extend_from_slice(&octets[..read]);
+        while let Some(head) = kept[begin..].windows(4).position(|four| four == b"\r\n\r\n") {
+            let text = String::from_utf8(kept[begin..begin + head].to_vec()).unwrap().to_lowercase();
+            let length = text.split_once("content-length: ").map_or("0", |(_, length)| length.lines().next().unwrap());
+            let end = begin + head + 4 + length.parse::<usize>().unwrap();
+            if kept.len() < end {
+                break;
+            }
+            *answers.entry(text[9..12].to_owned()).or_default() += 1;
+            begin = end;
+        }
+        kept.drain(..begin);
+        begin = 0;
+    }
+    sending.join().unwrap().unwrap();
+    answers
+}
+
+#[actix_web::test]
+async fn requests_that_do_not_wait_for_answers_have_all_of_them() {
+    let app = App::start().await;
+    let client = app.with_policies(&["default"]).await;
+    let token = client.token.clone();
+    let head =
+        |method: &str, path: &str| format!("{method} /v1/{path} HTTP/1.1\r\nHost: x\r\nX-Service-Token: {token}\r\n");
+    let get = |path: &str| format!("{}\r\n", head("GET", path)).into_bytes();
+    let post = |path: &str, body: &str| {
+        format!("{}Content-Length: {}\r\n\r\n{body}", head("POST", path), body.len()).into_bytes()
+    };
+    let chunked = |path: &str, body: &str| {
+        let chunk = format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
+        format!("{}Transfer-Encoding: chunked\r\n\r\n{chunk}", head("POST", path)).into_bytes()
+    };
+    let long = format!("{{\"path\":\"{}\"}}", "a/b,".repeat(10_000));
+    let kinds: [&[Vec<u8>]; 5] = [
+        &[b"GET /zzz HTTP/1.1\r\nHost: x\r\n\r\n".to_vec()],
+        &[get("sys/health")],
+        &[get("auth/token/lookup-self")],
+        &[get("sys/health"), get("auth/token/lookup-self"), get("nothing/here"), get("sys/health")],
+        &[
+            post("sys/capabilities-self", "{\"path\":\"a\"}"),
+            get("sys/health"),
+            chunked("sys/capabilities-self", "{\"path\":\"a\"}"),
+            post("sys/capabilities-self", &long),
+            chunked("sys/capabilities-self", &long),
+            get("auth/token/lookup-self"),
+        ],
+    ];
+    let address = app.address();
+    for kind in kinds {
+        let octets: usize = kind.iter().map(Vec::len).sum();
+        // Several times what HTTP keeps of what it reads.
+        let times = (600_000 / octets).clamp(2, 4_000);
+        let (requests, many) = (kind.concat().repeat(times), times * kind.len());
+        let answers = tokio::task::spawn_blocking(move || pipelined(address, requests, many)).await.unwrap();
+        assert_eq!(answers.values().sum::<usize>(), many, "{answers:?}");
+    }
+    app.stop().await;
+}
