@@ -239,8 +239,8 @@ pub struct Auth {
     token_roles: ArcSwap<RoleTable>,
     quotas: ArcSwap<Quotas>,
     tokens: TokenCache,
-    /// Held while tokens end in several commits: whoever else ends tokens could take some of them away and be done first.
-    ending: tokio::sync::Mutex<()>,
+    /// Shared by those who end tokens in several commits; a sweep begins alone, for it would take some of them away.
+    ending: tokio::sync::RwLock<()>,
     /// Held while tokens are tidied because somebody asked for it.
     tidying: Arc<tokio::sync::Mutex<()>>,
     entities: Entities,
@@ -282,7 +282,7 @@ impl Auth {
             looks: Large::default(),
             mounts: ArcSwap::from_pointee(mounts),
             token_roles: ArcSwap::from_pointee(token_roles),
-            ending: tokio::sync::Mutex::new(()),
+            ending: tokio::sync::RwLock::new(()),
             tidying: Arc::default(),
             quotas: ArcSwap::from_pointee(quotas),
             tokens: TokenCache::default(),

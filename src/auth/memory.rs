@@ -85,7 +85,7 @@ impl State {
             AuthWrite::SecretId(write) => self.secret_id(write)?,
             AuthWrite::TokenRevoke(hashes) => {
                 let gone = hashes.into_iter().flat_map(|hash| self.revoke(hash)).collect();
-                AuthOutcome::Revoked(Revoked { gone, left: Vec::new() })
+                AuthOutcome::Revoked(Revoked { gone, ..Revoked::default() })
             }
             AuthWrite::TokenTake(hash) => match self.tokens.get(&hash).and_then(|row| row.uses) {
                 None | Some(0) => return Err(Error::new(Kind::Conflict, "used up")),
@@ -106,14 +106,14 @@ impl State {
                 let gone = self.tokens.remove(&hash).map(|row| row.hash);
                 let children = self.tokens.values_mut().filter(|row| row.parent == Some(hash));
                 children.for_each(|row| row.parent = None);
-                AuthOutcome::Revoked(Revoked { gone: gone.into_iter().collect(), left: Vec::new() })
+                AuthOutcome::Revoked(Revoked { gone: gone.into_iter().collect(), ..Revoked::default() })
             }
             AuthWrite::TokenSweep { now, limit } => {
                 let ended = |row: &&TokenRow| row.expires_at.is_some_and(|end| end <= now) || row.uses == Some(0);
                 let ended: Vec<TokenHash> = self.tokens.values().filter(ended).map(|row| row.hash).collect();
                 let ended = ended.into_iter().take(limit as usize);
                 let gone = ended.flat_map(|hash| self.revoke(hash)).collect();
-                AuthOutcome::Revoked(Revoked { gone, left: Vec::new() })
+                AuthOutcome::Revoked(Revoked { gone, ..Revoked::default() })
             }
             AuthWrite::EntityPut(row) => {
                 let before = self.entities.get(&row.id).map_or(0, |known| known.version);

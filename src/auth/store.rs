@@ -242,6 +242,8 @@ pub struct Revoked {
     /// left, so that they are refused, make no children, and are swept when nobody goes on; but for those that were to
     /// be ended and were not reached.
     pub left: Vec<TokenHash>,
+    /// Whether a descendant had ended before: somebody else may know of others below it.
+    pub met: bool,
 }
 
 /// What became of one write.

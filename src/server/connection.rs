@@ -42,7 +42,7 @@ pub(super) struct Connection {
     left: AtomicU64,
     /// Whether HTTP/1.1 has not got all of an answer's body yet.
     sending: AtomicBool,
-    /// Octets that the body of the request under way still has, or more.
+    /// Octets that may be read for the body of the request under way.
     body: AtomicU64,
     /// Whether its task is to look again at what has come when the request under way is answered.
     again: AtomicBool,
@@ -97,7 +97,14 @@ impl Connection {
         self.waiting().is_none_or(|(_, since)| since + GRACE > self.now())
     }
 
-    /// Whether a request is with its handler; then how many octets its body still has, at most.
+    /// From now on so many octets may be read for the body of the request under way.
+    pub(super) fn expect_body(&self, octets: u64) {
+        if self.body.swap(octets, Ordering::Relaxed) == 0 && octets > 0 {
+            self.wake();
+        }
+    }
+
+    /// Whether a request is with its handler; then how many octets may be read for its body.
     pub(super) fn body(&self) -> Option<u64> {
         (self.state().0 == Phase::Busy).then(|| self.body.load(Ordering::Relaxed))
     }
@@ -220,7 +227,7 @@ pub(super) fn elapsed(began: Instant) -> u64 {
 pub(super) struct Exchange(Arc<Connection>);
 
 impl Exchange {
-    /// Begins when the head of a request was read; its body has so many octets, or less.
+    /// Begins when the head of a request was read; so many octets may be read for its body.
     pub(super) fn begin(connection: &Arc<Connection>, body: u64) -> Self {
         connection.set(Phase::Busy, 0);
         connection.body.store(body, Ordering::Relaxed);

@@ -16,15 +16,16 @@ use actix_http::body::{BodySize, MessageBody};
 use actix_http::error::DispatchError;
 use actix_http::{HttpServiceBuilder, KeepAlive, Protocol, Request, Response};
 use actix_service::{IntoServiceFactory, ServiceFactoryExt as _, map_config};
-use actix_web::HttpResponse;
 use actix_web::dev::{
-    AppConfig, Server, ServerHandle, Service, ServiceFactory, ServiceRequest, ServiceResponse, fn_service,
+    AppConfig, Payload, Server, ServerHandle, Service, ServiceFactory, ServiceRequest, ServiceResponse, fn_service,
 };
 use actix_web::error::InternalError;
 use actix_web::http::ConnectionType;
 use actix_web::http::header::{self, HeaderMap};
+use actix_web::{HttpMessage as _, HttpResponse};
 use bytes::Bytes;
 use futures_util::future::{Either, ready};
+use futures_util::{StreamExt as _, stream};
 use rustls::ServerConfig;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
@@ -200,16 +201,20 @@ async fn agreed(acceptor: &TlsAcceptor, stream: TcpStream, place: &Place) -> io:
 /// HTTP/2 knows its requests itself. Who asks for WebSocket is refused: HTTP of actix would take whatever follows for
 /// the body, however long it is said to be (RFC 9110, 7.8, would have it ignored).
 pub(super) fn exchange<S, B>(
-    request: ServiceRequest,
+    mut request: ServiceRequest,
     app: &S,
 ) -> impl Future<Output = std::result::Result<ServiceResponse<Followed<B>>, actix_web::Error>> + use<S, B>
 where
     S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = actix_web::Error>,
     B: MessageBody + Unpin,
 {
-    let exchange = request
-        .conn_data::<Arc<Connection>>()
-        .map(|connection| Exchange::begin(connection, body_length(request.headers())));
+    let is_chunked = request.headers().contains_key(header::TRANSFER_ENCODING);
+    let body = if is_chunked { CHUNKED } else { length(request.headers()) };
+    let exchange = request.conn_data::<Arc<Connection>>().map(|connection| Exchange::begin(connection, body));
+    if let Some(exchange) = exchange.as_ref().filter(|_| is_chunked) {
+        let body = measured(request.take_payload(), Arc::clone(exchange.connection()));
+        request.set_payload(body);
+    }
     let answered = if asks_for_websocket(&request) {
         Either::Left(ready(Err(no_websocket())))
     } else {
@@ -224,13 +229,22 @@ where
     }
 }
 
-/// Octets that the body of a request has at most; nobody knows how many those of a chunked one are.
-fn body_length(headers: &HeaderMap) -> u64 {
-    if headers.contains_key(header::TRANSFER_ENCODING) {
-        return u64::MAX;
-    }
-    let length = headers.get(header::CONTENT_LENGTH);
-    length.and_then(|length| length.to_str().ok()?.parse().ok()).unwrap_or(0)
+/// Octets of a chunked body that are read before the handler takes some.
+const CHUNKED: u64 = 64 << 10;
+
+/// How long the body of a request is that is not chunked.
+fn length(headers: &HeaderMap) -> u64 {
+    headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok()).unwrap_or(0)
+}
+
+/// A chunked body: how long it is shows at its end.
+fn measured(body: Payload, connection: Arc<Connection>) -> Payload {
+    let pieces = stream::unfold((body, connection), |(mut body, connection)| async {
+        let piece = body.next().await;
+        connection.expect_body(if matches!(piece, Some(Ok(_))) { CHUNKED } else { 0 });
+        Some((piece?, (body, connection)))
+    });
+    Payload::Stream { payload: Box::pin(pieces) }
 }
 
 fn asks_for_websocket(request: &ServiceRequest) -> bool {

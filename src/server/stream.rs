@@ -100,6 +100,8 @@ pub(super) struct Stream {
     given: usize,
     /// Octets that it has got behind requests that were not answered.
     ahead: usize,
+    /// Whether it got any while a request was with its handler: it may have left them as they are.
+    behind: bool,
     /// Whether it gets none because the client takes none.
     held: bool,
     place: Place,
@@ -108,7 +110,17 @@ pub(super) struct Stream {
 impl Stream {
     /// The stream of the connection in a place.
     pub(super) fn new(transport: Transport, place: Place) -> Self {
-        Self { transport, blocked: false, begun: false, unseen: false, given: 0, ahead: 0, held: false, place }
+        Self {
+            transport,
+            blocked: false,
+            begun: false,
+            unseen: false,
+            given: 0,
+            ahead: 0,
+            behind: false,
+            held: false,
+            place,
+        }
     }
 
     /// What it runs on, and its place, for who reads and writes it in another way.
@@ -128,7 +140,7 @@ impl Stream {
             Some(body) => {
                 let body = usize::try_from(body).unwrap_or(usize::MAX);
                 let room = body.saturating_add(AHEAD.saturating_sub(self.ahead));
-                if room == 0 {
+                if room == 0 || self.behind {
                     connection.look_again();
                 }
                 (room, if body > 0 { BODY_AT_ONCE } else { AT_ONCE })
@@ -138,7 +150,7 @@ impl Stream {
                 return 0;
             }
             None => {
-                self.ahead = 0;
+                (self.ahead, self.behind) = (0, false);
                 (AT_ONCE, AT_ONCE)
             }
         };
@@ -206,6 +218,7 @@ impl AsyncRead for Stream {
             this.given += read;
             if connection.body().is_some() {
                 this.ahead += connection.took(read as u64) as usize;
+                this.behind = true;
             }
             connection.heard();
             let first = (!std::mem::replace(&mut this.begun, true)).then(|| buffer.filled()[before]);

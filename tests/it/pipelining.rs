@@ -50,7 +50,7 @@ async fn requests_that_do_not_wait_for_answers_have_all_of_them() {
         let chunk = format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
         format!("{}Transfer-Encoding: chunked\r\n\r\n{chunk}", head("POST", path)).into_bytes()
     };
-    let long = format!("{{\"path\":\"{}\"}}", "a/b,".repeat(10_000));
+    let long = format!("{{\"path\":\"{}\"}}", "a/b,".repeat(600));
     let kinds: [&[Vec<u8>]; 5] = [
         &[b"GET /zzz HTTP/1.1\r\nHost: x\r\n\r\n".to_vec()],
         &[get("sys/health")],
@@ -73,6 +73,18 @@ async fn requests_that_do_not_wait_for_answers_have_all_of_them() {
         let (requests, many) = (kind.concat().repeat(times), times * kind.len());
         let answers = tokio::task::spawn_blocking(move || pipelined(address, requests, many)).await.unwrap();
         assert_eq!(answers.values().sum::<usize>(), many, "{answers:?}");
+    }
+    // A few that wait and some that do not, and nothing after them.
+    let (slow, fast) = (get("auth/token/lookup-self"), b"GET /zzz HTTP/1.1\r\nHost: x\r\n\r\n".to_vec());
+    let empty = format!("{}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", head("POST", "auth/token/lookup-self"));
+    for (first, behind) in [(slow.repeat(2), 20), (slow.repeat(2), 80), (slow.repeat(2), 120), (slow.repeat(3), 200)]
+        .into_iter()
+        .chain([20, 120, 6_000].map(|behind| (empty.clone().into_bytes(), behind)))
+    {
+        let many = behind + first.windows(7).filter(|word| *word == b" /v1/au").count();
+        let requests = [first, fast.repeat(behind)].concat();
+        let answers = tokio::task::spawn_blocking(move || pipelined(address, requests, many)).await.unwrap();
+        assert_eq!((answers.values().sum::<usize>(), answers["404"]), (many, behind));
     }
     app.stop().await;
 }

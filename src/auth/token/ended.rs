@@ -16,6 +16,20 @@ const SWEEP_STEPS: u32 = 20;
 /// When a sweep has removed so many tokens, there may be more.
 pub const MOST_SWEPT: u32 = SWEEP_BATCH * SWEEP_STEPS;
 
+/// Between two looks at whether others are done.
+const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
+
+/// What a revocation has ended.
+#[derive(Default)]
+pub(super) struct Ended {
+    /// How many tokens.
+    number: usize,
+    /// Those of them whose descendants have not all ended.
+    left: Vec<TokenHash>,
+    /// Whether some descendants had ended before.
+    met: bool,
+}
+
 impl Auth {
     /// Ends a token and all its descendants; whether there was one.
     ///
@@ -34,7 +48,7 @@ impl Auth {
     /// `Invalid` for a batch token, and when there is no such token; those of the store.
     pub async fn revoke_orphan(&self, token: &str) -> Result<()> {
         let ended = match self.stored(token).await? {
-            Some(hash) => self.forget(self.store.commit(vec![AuthWrite::TokenRevokeAlone(hash)]).await?).0 > 0,
+            Some(hash) => self.forget(self.store.commit(vec![AuthWrite::TokenRevokeAlone(hash)]).await?).number > 0,
             None => false,
         };
         if ended { Ok(()) } else { Err(Error::invalid("token to revoke not found")) }
@@ -66,44 +80,55 @@ impl Auth {
 
     async fn revoke_hash(&self, hash: TokenHash) -> Result<bool> {
         let outcomes = self.store.commit(vec![AuthWrite::TokenRevoke(vec![hash])]).await?;
-        let (ended, left) = self.forget(outcomes);
-        self.revoke_rest(left).await?;
-        Ok(ended > 0)
+        let ended = self.forget(outcomes);
+        let found = ended.number > 0;
+        self.revoke_rest(ended).await?;
+        Ok(found)
     }
 
-    /// Ends what a revocation has left, and waits for those that are going on: some of the descendants may be theirs.
+    /// Ends what a revocation has left. Where somebody else may have ended part of it, it waits for them.
     ///
     /// # Errors
     /// Those of the store; sweeps go on then.
-    pub(super) async fn revoke_rest(&self, left: Vec<TokenHash>) -> Result<()> {
-        let _alone = self.ending.lock().await;
-        self.revoke_all(left).await.map(drop)
+    pub(super) async fn revoke_rest(&self, first: Ended) -> Result<()> {
+        let mut others = first.number == 0 || first.met;
+        if !first.left.is_empty() {
+            let _no_sweep = self.ending.read().await;
+            others |= self.revoke_all(first.left).await?.met;
+        }
+        // Nobody who comes later waits for this one.
+        while others && self.ending.try_write().is_err() {
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
     }
 
-    /// Ends tokens and their descendants, a few in each commit: others commit in between. How many went.
-    async fn revoke_all(&self, mut left: Vec<TokenHash>) -> Result<usize> {
-        let mut gone = 0;
+    /// Ends tokens and their descendants, a few in each commit: others commit in between.
+    async fn revoke_all(&self, mut left: Vec<TokenHash>) -> Result<Ended> {
+        let mut all = Ended::default();
         while !left.is_empty() {
             let some = left.split_off(left.len().saturating_sub(AT_ONCE));
             let outcomes = self.store.commit(vec![AuthWrite::TokenRevoke(some)]).await?;
-            let (ended, more) = self.forget(outcomes);
-            gone += ended - more.len();
-            left.extend(more);
+            let ended = self.forget(outcomes);
+            all.number += ended.number - ended.left.len();
+            all.met |= ended.met;
+            left.extend(ended.left);
         }
-        Ok(gone)
+        Ok(all)
     }
 
-    /// Drops revoked tokens from the cache: how many have ended, and those of them whose descendants have not.
-    pub(super) fn forget(&self, outcomes: Vec<AuthOutcome>) -> (usize, Vec<TokenHash>) {
-        let (mut ended, mut all_left) = (0, Vec::new());
+    /// Drops revoked tokens from the cache.
+    pub(super) fn forget(&self, outcomes: Vec<AuthOutcome>) -> Ended {
+        let mut ended = Ended::default();
         for outcome in outcomes {
-            let AuthOutcome::Revoked(Revoked { gone, left }) = outcome else { continue };
+            let AuthOutcome::Revoked(Revoked { gone, left, met }) = outcome else { continue };
             self.tokens.remove(&gone);
             self.tokens.remove(&left);
-            ended += gone.len() + left.len();
-            all_left.extend(left);
+            ended.number += gone.len() + left.len();
+            ended.left.extend(left);
+            ended.met |= met;
         }
-        (ended, all_left)
+        ended
     }
 
     /// Removes tokens that have expired or are used up, in small batches, policies that have expired, and entities
@@ -118,11 +143,12 @@ impl Auth {
         self.sweep_quotas().await?;
         let mut removed: usize = 0;
         for _ in 0..SWEEP_STEPS {
-            // Whoever has begun to end some has ended all of them first.
-            let _no_revocation = self.ending.lock().await;
-            let Revoked { gone, left } = self.store.sweep_tokens(now, SWEEP_BATCH).await?;
+            // Whoever has begun to end some ends all of them first.
+            let Ok(alone) = self.ending.try_write() else { break };
+            let Revoked { gone, left, .. } = self.store.sweep_tokens(now, SWEEP_BATCH).await?;
             let is_last = gone.len() < SWEEP_BATCH as usize && left.is_empty();
-            removed += gone.len() + self.revoke_all(left).await?;
+            let _shared = alone.downgrade();
+            removed += gone.len() + self.revoke_all(left).await?.number;
             if is_last {
                 break;
             }

@@ -65,8 +65,8 @@ impl Auth {
             unit.push(AuthWrite::Document(DocumentWrite { key, expected, body: Some(body) }));
         }
         if !unit.is_empty() {
-            let (_, left) = self.forget(self.store.commit(unit).await?);
-            self.revoke_rest(left).await?;
+            let ended = self.forget(self.store.commit(unit).await?);
+            self.revoke_rest(ended).await?;
         }
         Ok(token)
     }

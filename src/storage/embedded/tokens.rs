@@ -75,6 +75,7 @@ pub(super) fn revoke(db: &Connection, hashes: &[TokenHash]) -> rusqlite::Result<
     let (mut end_children, mut children_of) = (prepared(db, END_CHILDREN)?, prepared(db, CHILDREN_OF)?);
     let mut delete = prepared(db, sql::DELETE)?;
     let (mut gone, mut left, mut looked_at) = (Vec::new(), hashes.to_vec(), 0);
+    let mut met = false;
     while looked_at < AT_ONCE
         && let Some(hash) = left.pop()
     {
@@ -83,7 +84,9 @@ pub(super) fn revoke(db: &Connection, hashes: &[TokenHash]) -> rusqlite::Result<
             prepared(db, END)?.execute([hash])?;
             left.push(hash);
         } else {
+            let ended = children.len();
             children = all(children_of.query_map([hash], |row| row.get(0))?)?;
+            met |= children.len() > ended;
             if delete.execute([hash])? > 0 {
                 leases::token_ended(db, &hash)?;
                 gone.push(hash);
@@ -92,7 +95,7 @@ pub(super) fn revoke(db: &Connection, hashes: &[TokenHash]) -> rusqlite::Result<
         looked_at += 1 + children.len();
         left.extend(children);
     }
-    Ok(Revoked { gone, left })
+    Ok(Revoked { gone, left, met })
 }
 
 /// Removes a token, whose children have no parent then; not one that has ended, whose children end, too.
@@ -102,7 +105,7 @@ pub(super) fn revoke_alone(db: &Connection, hash: &TokenHash) -> rusqlite::Resul
     }
     prepared(db, sql::ORPHAN)?.execute([hash])?;
     leases::token_ended(db, hash)?;
-    Ok(Revoked { gone: vec![*hash], left: Vec::new() })
+    Ok(Revoked { gone: vec![*hash], ..Revoked::default() })
 }
 
 pub(super) fn sweep(db: &Connection, now: Time, limit: u32) -> rusqlite::Result<Revoked> {

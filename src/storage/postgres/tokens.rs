@@ -89,6 +89,7 @@ pub(super) async fn take(db: &Session, hash: &TokenHash) -> Result<(), Failure> 
 pub(super) async fn revoke(db: &Session, hashes: &[TokenHash]) -> Result<Revoked, Failure> {
     rows(db, LOCK, &[&octets(hashes)]).await?;
     let (mut gone, mut left, mut looked_at) = (Vec::new(), hashes.to_vec(), 0);
+    let mut met = false;
     while looked_at < AT_ONCE && !left.is_empty() {
         let some = left.split_off(left.len().saturating_sub(TOGETHER));
         let mut children = hashes_of(&rows(db, END_CHILDREN, &[&octets(&some)]).await?)?;
@@ -96,7 +97,9 @@ pub(super) async fn revoke(db: &Session, hashes: &[TokenHash]) -> Result<Revoked
         if children.len() == TOGETHER {
             left.extend(some);
         } else {
+            let ended = children.len();
             children = hashes_of(&rows(db, CHILDREN_OF, &[&octets(&some)]).await?)?;
+            met |= children.len() > ended;
             gone.extend(hashes_of(&rows(db, DELETE_ALL, &[&octets(&some)]).await?)?);
         }
         left.extend(children);
@@ -107,7 +110,7 @@ pub(super) async fn revoke(db: &Session, hashes: &[TokenHash]) -> Result<Revoked
     if !gone.is_empty() {
         leases::tokens_ended(db, &octets(&gone)).await?;
     }
-    Ok(Revoked { gone, left })
+    Ok(Revoked { gone, left, met })
 }
 
 /// Removes a token, whose children have no parent then; not one that has ended, whose children end, too. A child that another node commits while the row is waited
@@ -118,7 +121,7 @@ pub(super) async fn revoke_alone(db: &Session, hash: &TokenHash) -> Result<Revok
     }
     execute(db, sql::ORPHAN, &[&&hash[..]]).await?;
     leases::tokens_ended(db, &[&hash[..]]).await?;
-    Ok(Revoked { gone: vec![*hash], left: Vec::new() })
+    Ok(Revoked { gone: vec![*hash], ..Revoked::default() })
 }
 
 pub(super) async fn sweep(db: &Session, now: Time, limit: u32) -> Result<Revoked, Failure> {
