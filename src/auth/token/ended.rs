@@ -1,6 +1,7 @@
 //! The ends of tokens: revocation, and the removal of what has expired or is used up.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::OwnedMutexGuard;
 
@@ -17,7 +18,7 @@ const SWEEP_STEPS: u32 = 20;
 pub const MOST_SWEPT: u32 = SWEEP_BATCH * SWEEP_STEPS;
 
 /// Between two looks at whether others are done.
-const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
+const LOOK: Duration = Duration::from_millis(20);
 
 /// What a revocation has ended.
 #[derive(Default)]
@@ -146,6 +147,7 @@ impl Auth {
             // Whoever has begun to end some ends all of them first.
             let Ok(alone) = self.ending.try_write() else { break };
             let Revoked { gone, left, .. } = self.store.sweep_tokens(now, SWEEP_BATCH).await?;
+            self.tokens.remove(&left);
             let is_last = gone.len() < SWEEP_BATCH as usize && left.is_empty();
             let _shared = alone.downgrade();
             removed += gone.len() + self.revoke_all(left).await?.number;
