@@ -8,6 +8,7 @@
 pub mod access;
 pub mod address;
 pub mod body;
+mod buckets;
 pub mod encoding;
 pub mod figures;
 pub mod jsonapi;

@@ -5,12 +5,11 @@
 //! an hour, whatever becomes of what was wrapped. Requests that are under way at the same time may take more than there
 //! is; another token for the same answer takes nothing.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::buckets::Buckets;
+use super::sender::Sender;
 use crate::error::{Error, Kind, Result};
-use crate::http::sender::Sender;
 
 /// Octets in a full bucket.
 const MOST: u64 = 256 << 20;
@@ -18,24 +17,12 @@ const MOST: u64 = 256 << 20;
 const FILLS: Duration = Duration::from_secs(3600);
 /// What is kept beside an answer takes so many octets of the store, about.
 const BESIDE: u64 = 512;
-/// Buckets are looked through for full ones, which mean nothing, when there are this many.
-const MANY: usize = 10_000;
-
 /// The buckets of a node.
-#[derive(Default)]
-pub struct PutAway(Mutex<HashMap<Sender, Level>>);
+pub struct PutAway(Buckets);
 
-/// What is lacking in a bucket.
-struct Level {
-    octets: f64,
-    at: Instant,
-}
-
-impl Level {
-    fn settle(&mut self, now: Instant) -> f64 {
-        let filled = now.saturating_duration_since(self.at).as_secs_f64() / FILLS.as_secs_f64() * MOST as f64;
-        (self.octets, self.at) = ((self.octets - filled).max(0.0), now);
-        self.octets
+impl Default for PutAway {
+    fn default() -> Self {
+        Self(Buckets::new(MOST as f64, MOST as f64 / FILLS.as_secs_f64()))
     }
 }
 
@@ -54,23 +41,15 @@ impl PutAway {
     }
 
     fn check_at(&self, sender: &Sender, now: Instant) -> Result<()> {
-        let mut levels = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match levels.get_mut(sender).map(|level| level.settle(now)) {
-            Some(lacking) if lacking >= MOST as f64 => Err(Error::new(
-                Kind::Quota,
-                format!("wrap-ttl: too much was wrapped: {0} MiB at once, and {0} MiB in an hour", MOST >> 20),
-            )),
-            _ => Ok(()),
+        if self.0.left(sender, now) > 0.0 {
+            return Ok(());
         }
+        let text = format!("wrap-ttl: too much was wrapped: {0} MiB at once, and {0} MiB in an hour", MOST >> 20);
+        Err(Error::new(Kind::Quota, text))
     }
 
     fn take_at(&self, sender: Sender, octets: u64, now: Instant) {
-        let mut levels = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if levels.len() >= MANY {
-            levels.retain(|_, level| level.settle(now) > 0.0);
-        }
-        let level = levels.entry(sender).or_insert(Level { octets: 0.0, at: now });
-        level.octets = level.settle(now) + (octets + BESIDE) as f64;
+        self.0.take(sender, (octets + BESIDE) as f64, f64::NEG_INFINITY, now);
     }
 }
 
@@ -91,13 +70,5 @@ mod tests {
         assert_eq!(refused(&one, FILLS / 256), None, "room for one more");
         budget.take_at(one.clone(), 256 << 20, now + FILLS);
         assert_eq!((refused(&one, FILLS), refused(&one, FILLS * 2)), (Some(Kind::Quota), None));
-    }
-
-    #[test]
-    fn full_buckets_are_forgotten() {
-        let (budget, now) = (PutAway::default(), Instant::now());
-        (0..MANY as i64).for_each(|user| budget.take_at(Sender::User(user), 1, now));
-        budget.take_at(Sender::Team(1), 1, now + FILLS);
-        assert_eq!(budget.0.lock().unwrap().len(), 1);
     }
 }

@@ -1,28 +1,19 @@
 //! How many requests a second a subject may make: a bucket per user, team or organization, and per
 //! address for whoever has no token that stands. Off unless a setting says otherwise.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use super::buckets::Buckets;
 use super::sender::Sender;
 use crate::error::Kind;
 use crate::projects::caller::Caller;
 use crate::projects::refusal::Refusal;
 
-/// Buckets are looked through for full ones, which mean nothing, when there are this many.
-const MANY: usize = 10_000;
-
 /// The buckets. A full one holds as many requests as a second allows.
 pub struct Limits {
     per_second: u32,
-    buckets: Mutex<HashMap<Sender, Bucket>>,
-}
-
-struct Bucket {
-    left: f64,
-    at: Instant,
+    buckets: Buckets,
 }
 
 /// What is left for a subject, for the headers.
@@ -39,7 +30,7 @@ pub struct Left {
 impl Limits {
     /// Buckets of `per_second` requests; 0 switches them off.
     pub fn new(per_second: u32) -> Self {
-        Self { per_second, buckets: Mutex::default() }
+        Self { per_second, buckets: Buckets::new(per_second.into(), per_second.into()) }
     }
 
     /// Takes one request out of the caller's bucket, or out of the address's without one.
@@ -55,22 +46,10 @@ impl Limits {
             return Ok(None);
         }
         let limit = f64::from(self.per_second);
-        let refilled =
-            |bucket: &Bucket| (bucket.left + now.saturating_duration_since(bucket.at).as_secs_f64() * limit).min(limit);
-        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
-        if buckets.len() >= MANY {
-            buckets.retain(|_, bucket| refilled(bucket) < limit);
-        }
-        let bucket = buckets.entry(sender).or_insert(Bucket { left: limit, at: now });
-        bucket.left = refilled(bucket);
-        bucket.at = now;
-        let granted = bucket.left >= 1.0;
-        if granted {
-            bucket.left -= 1.0;
-        }
-        let reset = if bucket.left >= 1.0 { 0.0 } else { (1.0 - bucket.left) / limit };
+        let (granted, left) = self.buckets.take(sender, 1.0, 1.0, now);
+        let reset = if left >= 1.0 { 0.0 } else { (1.0 - left) / limit };
         // Never above the limit, so it fits.
-        let left = Left { limit: self.per_second, remaining: bucket.left as u32, reset };
+        let left = Left { limit: self.per_second, remaining: left as u32, reset };
         if granted {
             return Ok(Some(left));
         }

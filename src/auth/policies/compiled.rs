@@ -15,6 +15,7 @@ const MAX_COMPILED: usize = 1_024;
 const MAX_FILLED: usize = 8_192;
 /// Most bytes of each, about.
 const MAX_WEIGHT: usize = 64 << 20;
+
 /// Who fills the templates of policies.
 pub(in crate::auth) trait Filler: Identity {
     /// What tells its values from those of everybody else, and from those that it had before.

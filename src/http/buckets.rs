@@ -1,0 +1,71 @@
+//! Buckets that senders take of, and that fill again with time.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use super::sender::Sender;
+
+/// Buckets are looked through for full ones, which mean nothing, when there are this many.
+const MANY: usize = 10_000;
+
+/// A bucket of each sender, full at first.
+pub(super) struct Buckets {
+    size: f64,
+    per_second: f64,
+    levels: Mutex<HashMap<Sender, Level>>,
+}
+
+struct Level {
+    left: f64,
+    at: Instant,
+}
+
+impl Buckets {
+    /// Buckets of that size, which get so much each second.
+    pub(super) fn new(size: f64, per_second: f64) -> Self {
+        Self { size, per_second, levels: Mutex::default() }
+    }
+
+    fn refilled(&self, level: &Level, now: Instant) -> f64 {
+        (level.left + now.saturating_duration_since(level.at).as_secs_f64() * self.per_second).min(self.size)
+    }
+
+    /// What is in a sender's bucket.
+    pub(super) fn left(&self, sender: &Sender, now: Instant) -> f64 {
+        let levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
+        levels.get(sender).map_or(self.size, |level| self.refilled(level, now))
+    }
+
+    /// Takes so much out of a sender's bucket where at least `least` is in it: whether it did, and what is left, which
+    /// may be less than nothing.
+    pub(super) fn take(&self, sender: Sender, amount: f64, least: f64, now: Instant) -> (bool, f64) {
+        let mut levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
+        if levels.len() >= MANY {
+            levels.retain(|_, level| self.refilled(level, now) < self.size);
+        }
+        let level = levels.entry(sender).or_insert(Level { left: self.size, at: now });
+        (level.left, level.at) = (self.refilled(level, now), now);
+        let taken = level.left >= least;
+        if taken {
+            level.left -= amount;
+        }
+        (taken, level.left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn full_buckets_are_forgotten() {
+        let (buckets, now) = (Buckets::new(10.0, 1.0), Instant::now());
+        (0..MANY as i64).for_each(|user| assert!(buckets.take(Sender::User(user), 1.0, 1.0, now).0));
+        assert!((buckets.left(&Sender::User(1), now) - 9.0).abs() < 1e-9);
+        buckets.take(Sender::Team(1), 1.0, 1.0, now + Duration::from_secs(1));
+        assert_eq!(buckets.levels.lock().unwrap().len(), 1);
+    }
+}
