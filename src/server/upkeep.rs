@@ -16,11 +16,13 @@ const ROTATE: Duration = Duration::from_secs(1);
 /// Between two upkeeps of the metrics, and two looks at what failed.
 const UPKEEP: Duration = Duration::from_secs(5);
 
-/// Removes ended tokens, at the start and now and then. They are refused from the moment they end, and so are their
+/// Removes ended tokens now and then. They are refused from the moment they end, and so are their
 /// descendants from now on; this frees the rows.
 pub(super) async fn sweep(shared: Arc<Shared>) {
+    let mut pause = SWEEP;
     loop {
-        let pause = match shared.auth.sweep().await {
+        tokio::time::sleep(pause).await;
+        pause = match shared.auth.sweep().await {
             Ok(swept) => {
                 metrics::counter!(telemetry::TOKENS_SWEPT).increment(u64::from(swept));
                 if swept > 0 {
@@ -33,7 +35,6 @@ pub(super) async fn sweep(shared: Arc<Shared>) {
                 SWEEP
             }
         };
-        tokio::time::sleep(pause).await;
     }
 }
 
