@@ -43,6 +43,7 @@ pub mod user;
 pub mod workspace;
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
@@ -96,6 +97,24 @@ impl Projects {
                 tracing::debug!("the use of a token was not noted: {}", refusal.kind.words());
             }
         });
+    }
+
+    /// Removes what is left of deleted organizations, in short transactions with pauses as long as each: whoever else
+    /// writes has at least half of the store's time.
+    ///
+    /// # Errors
+    /// Those of the store; what is left then is found the next time.
+    pub async fn sweep(&self) -> crate::error::Result<()> {
+        loop {
+            let begun = Instant::now();
+            let step = self.run("organization_ending", Access::Write, |mut tx| {
+                async move { organization::ending::step(&mut tx).await }.boxed_local()
+            });
+            if !step.await? {
+                return Ok(());
+            }
+            tokio::time::sleep(begun.elapsed()).await;
+        }
     }
 
     /// Runs `work` in one session, begun on this thread ([`admission`] says where it runs). `name` is what the

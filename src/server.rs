@@ -250,6 +250,7 @@ impl Server {
         }
         let own = [
             upkeep::sweep(self.shared.clone()).boxed_local(),
+            upkeep::end_organizations(self.shared.clone()).boxed_local(),
             upkeep::follow(self.shared.clone()).boxed_local(),
             upkeep::metrics().boxed_local(),
             upkeep::rotate(self.shared.clone()).boxed_local(),

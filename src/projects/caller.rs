@@ -52,7 +52,7 @@ pub struct Caller {
 const IDENTIFY: &str = "SELECT t.id, t.secret_sha256, t.expired_at, t.last_used_at, t.user_id, u.ext_id, u.username,
     t.team_id, m.ext_id, m.org_id, t.org_id, o.ext_id, t.kind FROM api_tokens t
     LEFT JOIN users u ON u.id = t.user_id LEFT JOIN teams m ON m.id = t.team_id
-    LEFT JOIN organizations o ON o.id = t.org_id WHERE t.lookup = $1";
+    LEFT JOIN organizations o ON o.id = coalesce(t.org_id, m.org_id) WHERE t.lookup = $1 AND o.ended_at IS NULL";
 
 impl Caller {
     /// Who it is, as rows name who made them: `users/user-…`, `teams/team-…`, `organizations/org-…`. That

@@ -2,7 +2,7 @@
 //! belongs to are found. To outsiders an organization looks as if it were not there.
 
 use super::caller::{Caller, Subject};
-use super::organization::Organization;
+use super::organization::{Organization, STANDING};
 use super::page::{self, Filter, Listed, Order, Page, Source, containing};
 use super::refusal::{Outcome, Refusal};
 use super::rights::{OrganizationRights, ProjectRights};
@@ -153,6 +153,7 @@ pub async fn list(tx: &mut Tx<'_>, caller: &Caller, q: Option<&str>, page: Page)
         Subject::Organization { audit: true, .. } => return Ok(Listed::none()),
         Subject::Organization { id, .. } => Filter::new("o.id = {}", *id),
     };
+    filter.join(STANDING);
     if let Some(q) = q {
         filter.and(r"(o.name_lc LIKE {} ESCAPE '\' OR lower(o.email) LIKE {} ESCAPE '\')", containing(q));
     }

@@ -1,7 +1,8 @@
 //! Organizations: everything else belongs to one. [`change`] has their rules, [`settings`] the attributes
-//! without effect; what a caller is in one, [`member`](super::member).
+//! without effect; what a caller is in one, [`member`](super::member); what is left of a deleted one, [`ending`].
 
 pub mod change;
+pub mod ending;
 pub mod settings;
 
 use std::collections::HashMap;
@@ -47,6 +48,9 @@ const COLUMNS: &str = "o.id, o.ext_id, o.name, o.email, o.execution_mode, a.ext_
     o.allow_force_delete, o.settings, o.project_count, o.workspace_count, o.created_at
     FROM organizations o LEFT JOIN agent_pools a ON a.id = o.agent_pool_id";
 
+/// Of those, the ones that were not deleted.
+pub(super) const STANDING: &str = "o.ended_at IS NULL";
+
 impl Organization {
     fn read(row: &mut Row) -> Outcome<Self> {
         Ok(Self {
@@ -69,7 +73,7 @@ impl Organization {
     /// # Errors
     /// `NotFound` when it is absent.
     pub(super) async fn stored(tx: &mut Tx<'_>, column: &str, value: Value) -> Outcome<Self> {
-        let sql = format!("SELECT {COLUMNS} WHERE {column} = $1");
+        let sql = format!("SELECT {COLUMNS} WHERE {column} = $1 AND {STANDING}");
         let mut row = tx.row(&sql, &[value]).await?.ok_or_else(Refusal::not_found)?;
         Self::read(&mut row)
     }
@@ -79,7 +83,8 @@ impl Organization {
     /// # Errors
     /// Those of the store.
     pub(super) async fn these(tx: &mut Tx<'_>, ids: &[i64]) -> Outcome<Vec<Self>> {
-        page::these(tx, &format!("SELECT {COLUMNS} WHERE o.id = ANY($1)"), ids, Self::read, |one| one.id).await
+        page::these(tx, &format!("SELECT {COLUMNS} WHERE o.id = ANY($1) AND {STANDING}"), ids, Self::read, |one| one.id)
+            .await
     }
 }
 
@@ -123,7 +128,9 @@ pub async fn create(tx: &mut Tx<'_>, owner: i64, name: &str, email: &str, settin
 /// # Errors
 /// `NotFound` when it is gone.
 pub async fn lock(tx: &mut Tx<'_>, id: i64) -> Outcome<()> {
-    let locked = tx.row("SELECT id FROM organizations WHERE id = $1 FOR UPDATE", &[id.into()]).await?;
+    let locked = tx
+        .row(&format!("SELECT o.id FROM organizations o WHERE o.id = $1 AND {STANDING} FOR UPDATE"), &[id.into()])
+        .await?;
     locked.map(drop).ok_or_else(|| Refusal::not_found().into())
 }
 
@@ -148,14 +155,16 @@ pub async fn default_projects(tx: &mut Tx<'_>, organizations: Vec<i64>) -> Outco
     Ok(projects)
 }
 
-/// Deletes an organization with everything that belongs to it. Its people stay.
+/// Deletes an organization: from here on it is not there, nor what belongs to it, and its name is free. Its people
+/// stay. What it had is removed by [`ending`].
 ///
 /// # Errors
-/// Those of the store.
+/// `NotFound` when it is gone.
 pub async fn delete(tx: &mut Tx<'_>, id: i64) -> Outcome<()> {
     lock(tx, id).await?;
-    // A project that holds workspaces is never deleted, not even with its organization.
-    tx.execute("DELETE FROM workspaces WHERE org_id = $1", &[id.into()]).await?;
-    tx.execute("DELETE FROM organizations WHERE id = $1", &[id.into()]).await?;
+    // No name has a slash. The pool goes before the organization does.
+    let end = "UPDATE organizations SET ended_at = $1, name_lc = '/' || ext_id, execution_mode = 'remote',
+        agent_pool_id = NULL WHERE id = $2";
+    tx.execute(end, &[tx.now.into(), id.into()]).await?;
     Ok(())
 }

@@ -8,16 +8,17 @@ use crate::auth::token::MOST_SWEPT;
 use crate::http::state::Shared;
 use crate::telemetry;
 
-/// Between two sweeps of ended tokens, and before one that goes on where the last one stopped.
+/// Between two sweeps, of ended tokens or of deleted organizations, and before the first.
 const SWEEP: Duration = Duration::from_secs(30);
+/// Before a sweep that goes on where the last one stopped.
 const GO_ON: Duration = Duration::from_secs(1);
 /// Between two looks at which rotated secrets are due.
 const ROTATE: Duration = Duration::from_secs(1);
 /// Between two upkeeps of the metrics, and two looks at what failed.
 const UPKEEP: Duration = Duration::from_secs(5);
 
-/// Removes ended tokens now and then. They are refused from the moment they end, and so are their
-/// descendants from now on; this frees the rows.
+/// Removes ended tokens now and then. They are refused from the moment they end, and their descendants from the moment
+/// their rows go.
 pub(super) async fn sweep(shared: Arc<Shared>) {
     let mut pause = SWEEP;
     loop {
@@ -35,6 +36,16 @@ pub(super) async fn sweep(shared: Arc<Shared>) {
                 SWEEP
             }
         };
+    }
+}
+
+/// Removes what deleted organizations had.
+pub(super) async fn end_organizations(shared: Arc<Shared>) {
+    loop {
+        tokio::time::sleep(SWEEP).await;
+        if let Err(error) = shared.projects.sweep().await {
+            telemetry::not_done("what a deleted organization had was not removed", &error);
+        }
     }
 }
 

@@ -27,6 +27,10 @@ const MIGRATIONS: &[Migration] = &[
     },
     Migration { name: "0010_data_keys", sql: include_str!("../../../migrations/sqlite/0010_data_keys.sql") },
     Migration { name: "0011_token_ends", sql: include_str!("../../../migrations/sqlite/0011_token_ends.sql") },
+    Migration {
+        name: "0012_organization_ends",
+        sql: include_str!("../../../migrations/sqlite/0012_organization_ends.sql"),
+    },
 ];
 
 /// That a database is a store, and no newer than this program.

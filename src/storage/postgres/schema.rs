@@ -28,6 +28,10 @@ const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../../migrations/postgres/0010_answered_requests.sql"),
     },
     Migration { name: "0011_data_keys", sql: include_str!("../../../migrations/postgres/0011_data_keys.sql") },
+    Migration {
+        name: "0012_organization_ends",
+        sql: include_str!("../../../migrations/postgres/0012_organization_ends.sql"),
+    },
 ];
 
 /// A migration may take its time, and another node's too. The pair of numbers is another space than

@@ -228,14 +228,25 @@ async fn deleted_with_everything_in_it(world: World) {
     let person = world.member("mia", OrganizationRights::NONE).await;
     let project = world.project("Net").await;
     world.grant(&person.team, &project, signet::projects::rights::ProjectRights::READ).await;
-    let token = owner.post("organizations/acme/authentication-token", json!({ "data": { "type": "" } })).await;
-    let token = owner.with_token(attribute(&token, "token").as_str().unwrap());
+    let mut tokens = Vec::new();
+    for holder in [ACME.to_owned(), format!("teams/{}", person.team)] {
+        let token = owner.post(&format!("{holder}/authentication-token"), json!({ "data": { "type": "" } })).await;
+        tokens.push(owner.with_token(attribute(&token, "token").as_str().unwrap()));
+        assert_eq!(tokens.last().unwrap().get(ACME).await.status, 200);
+    }
     world
         .run(|mut tx| {
             async move {
+                // More than one step takes on, of either.
                 let sql = "INSERT INTO workspaces (ext_id, org_id, project_id, name, name_lc, created_at, updated_at)
-                    SELECT $1, p.org_id, p.id, 'w', 'w', p.created_at, p.created_at FROM projects p WHERE p.name = 'Net'";
-                tx.execute(sql, &[id::new("ws").into()]).await?;
+                    WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 250)
+                    SELECT 'ws-' || n, p.org_id, p.id, 'w' || n, 'w' || n, p.created_at, p.created_at
+                    FROM projects p, numbers WHERE p.name = 'Net'";
+                tx.execute(sql, &[]).await?;
+                let sql = "INSERT INTO tag_bindings (ext_id, workspace_id, key)
+                    WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 1200)
+                    SELECT 'tag-' || n, w.id, 'key' || n FROM workspaces w, numbers WHERE w.name = 'w7'";
+                tx.execute(sql, &[]).await?;
                 let sql = "INSERT INTO agent_pools (ext_id, org_id, name, name_lc, created_at)
                     SELECT $1, o.id, 'p', 'p', o.created_at FROM organizations o";
                 tx.execute(sql, &[id::new("apool").into()]).await?;
@@ -249,26 +260,45 @@ async fn deleted_with_everything_in_it(world: World) {
             .boxed_local()
         })
         .await;
+    let team = format!("teams/{}", person.team);
+    let project = format!("projects/{project}");
+    let gone = [ACME, &team, &project, "workspaces/ws-7", "organizations/acme/workspaces/w7"];
+    for path in gone {
+        assert_eq!(owner.get(path).await.status, 200, "{path}");
+    }
     let deleted = owner.delete(ACME).await;
     assert_eq!((deleted.status, &deleted.text[..]), (204, ""), "{}", deleted.text);
-    assert_eq!(owner.get(ACME).await.status, 404);
-    assert_eq!(owner.delete(ACME).await.status, 404);
-    assert_eq!(owner.get(&format!("projects/{project}")).await.status, 404);
-    assert_eq!(token.get("organizations").await.status, 401, "its tokens are gone");
+    // At once, and its name is free; what it had goes after that.
+    for path in gone {
+        assert_eq!(owner.get(path).await.status, 404, "{path}");
+        assert_eq!(owner.delete(path).await.status, 404, "{path}");
+    }
+    for token in &tokens {
+        assert_eq!(token.get("organizations").await.status, 401, "its tokens are gone");
+    }
+    assert_eq!(owner.get("organizations").await.body["data"], json!([]));
     assert_eq!(person.api.get("account/details").await.status, 200, "its people stay");
-    let left = world.run(|mut tx| {
-        async move {
-            let mut left = 0;
-            for table in ["organizations", "projects", "workspaces", "teams", "organization_memberships", "agent_pools"]
-            {
-                left += tx.one(&format!("SELECT count(*) FROM {table}"), &[]).await?.get::<i64>()?;
-            }
-            Ok(left)
-        }
-        .boxed_local()
-    });
-    assert_eq!(left.await, 0);
     assert_eq!(owner.post("organizations", organization("acme")).await.status, 201);
+    let of_new = ["organizations", "projects", "teams", "team_memberships", "organization_memberships"];
+    let old = ["workspaces", "tag_bindings", "team_project_access", "agent_pools"];
+    let left = || {
+        world.run(move |mut tx| {
+            async move {
+                let mut left = Vec::new();
+                for table in of_new.into_iter().chain(old) {
+                    left.push(tx.one(&format!("SELECT count(*) FROM {table}"), &[]).await?.get::<i64>()?);
+                }
+                let tokens = "SELECT count(*) FROM api_tokens WHERE user_id IS NULL";
+                left.push(tx.one(tokens, &[]).await?.get::<i64>()?);
+                Ok(left)
+            }
+            .boxed_local()
+        })
+    };
+    assert_eq!(left().await, [2, 3, 3, 3, 3, 250, 1200, 1, 1, 2]);
+    world.app.shared().projects.sweep().await.unwrap();
+    assert_eq!(left().await, [1, 1, 1, 1, 1, 0, 0, 0, 0, 0], "of the new one");
+    assert_eq!(owner.get(ACME).await.status, 200);
     world.app.stop().await;
 }
 
