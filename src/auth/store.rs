@@ -189,7 +189,8 @@ pub enum AuthWrite {
         /// The path.
         path: String,
     },
-    /// Removes a token; those that it made have no parent from then on.
+    /// Removes a token; those that it made have no parent from then on. Of one that made [`AT_ONCE`] or more it is so
+    /// many that have none, and the token stands: it is what is left, to be asked for again.
     TokenRevokeAlone(TokenHash),
     /// Ends at most `limit` tokens that ended at or before `now`, and as many that are used up, with their descendants as
     /// a revocation does.

@@ -199,6 +199,7 @@ macro_rules! contract {
             auth::many_descendants_end_in_steps_of_which_each_is_short,
             auth::who_revokes_ends_what_others_did_not_go_on_with,
             auth::a_token_that_has_ended_leaves_no_orphans,
+            auth::a_token_that_goes_alone_leaves_its_children_some_at_a_time,
             auth::what_a_revocation_left_has_ended_has_no_children_and_is_swept,
             auth::a_child_of_a_token_that_is_gone_is_refused,
             auth::sweeping_removes_ended_tokens_with_their_descendants,

@@ -48,11 +48,17 @@ impl Auth {
     /// # Errors
     /// `Invalid` for a batch token, and when there is no such token; those of the store.
     pub async fn revoke_orphan(&self, token: &str) -> Result<()> {
-        let ended = match self.stored(token).await? {
-            Some(hash) => self.forget(self.store.commit(vec![AuthWrite::TokenRevokeAlone(hash)]).await?).number > 0,
-            None => false,
-        };
-        if ended { Ok(()) } else { Err(Error::invalid("token to revoke not found")) }
+        let unknown = || Error::invalid("token to revoke not found");
+        let hash = self.stored(token).await?.ok_or_else(unknown)?;
+        loop {
+            let ended = self.forget(self.store.commit(vec![AuthWrite::TokenRevokeAlone(hash)]).await?);
+            match (ended.number, ended.left.is_empty()) {
+                (0, _) => return Err(unknown()),
+                (_, true) => return Ok(()),
+                // It has made more than one commit takes on.
+                (_, false) => {}
+            }
+        }
     }
 
     /// Ends the token with this accessor, and its descendants; whether there was one.

@@ -181,6 +181,24 @@ pub(super) async fn a_token_that_has_ended_leaves_no_orphans(fixture: &impl Fixt
     assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 0);
 }
 
+pub(super) async fn a_token_that_goes_alone_leaves_its_children_some_at_a_time(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    insert(&w, token(1, None)).await;
+    let children = (10..1_020).map(|n| AuthWrite::TokenInsert(token(n, Some(1))));
+    w.auth.commit(children.collect()).await.unwrap();
+    let orphans = "SELECT COUNT(*) FROM token WHERE parent IS NULL";
+    for left in [500, 1_000] {
+        let step = one(&w, AuthWrite::TokenRevokeAlone(hash(1))).await;
+        assert_eq!(step, AuthOutcome::Revoked(Revoked { left: vec![hash(1)], ..Revoked::default() }));
+        assert_eq!(fixture.number(orphans), left + 1);
+        assert_eq!(w.auth.token(hash(1)).await.unwrap().unwrap().uses, None, "it stands");
+    }
+    let last = one(&w, AuthWrite::TokenRevokeAlone(hash(1))).await;
+    assert_eq!(last, AuthOutcome::Revoked(Revoked { gone: vec![hash(1)], ..Revoked::default() }));
+    assert_eq!(fixture.number(orphans), 1_010);
+    assert_eq!(one(&w, AuthWrite::TokenRevokeAlone(hash(1))).await, AuthOutcome::Revoked(Revoked::default()));
+}
+
 pub(super) async fn what_a_revocation_left_has_ended_has_no_children_and_is_swept(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     insert(&w, token(1, None)).await;

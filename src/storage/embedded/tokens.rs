@@ -15,7 +15,6 @@ const END: &str = "UPDATE token SET uses = 0 WHERE hash = $1";
 const END_CHILDREN: &str = "UPDATE token SET uses = 0
     WHERE hash IN (SELECT hash FROM token WHERE parent = $1 AND uses IS NOT 0 LIMIT $2) RETURNING hash";
 const CHILDREN_OF: &str = "SELECT hash FROM token WHERE parent = $1";
-const DELETE_STANDING: &str = "DELETE FROM token WHERE hash = $1 AND uses IS NOT 0";
 const USED_UP: &str = "SELECT hash FROM token WHERE uses = 0 LIMIT $1";
 /// Mount by mount, and those of none, as their one index has them; what is of a mount that was dropped goes with it.
 const ENDED: &str = "SELECT token.hash FROM (SELECT id FROM mount UNION ALL SELECT NULL) m
@@ -98,12 +97,16 @@ pub(super) fn revoke(db: &Connection, hashes: &[TokenHash]) -> rusqlite::Result<
     Ok(Revoked { gone, left, met })
 }
 
-/// Removes a token, whose children have no parent then; not one that has ended, whose children end, too.
+/// Removes a token, whose children have no parent then, or takes it from as many of them as one step does; not one that
+/// has ended, whose children end, too.
 pub(super) fn revoke_alone(db: &Connection, hash: &TokenHash) -> rusqlite::Result<Revoked> {
-    if prepared(db, DELETE_STANDING)?.execute([hash])? == 0 {
+    if !prepared(db, STANDS)?.exists([hash])? {
         return Ok(Revoked::default());
     }
-    prepared(db, sql::ORPHAN)?.execute([hash])?;
+    if prepared(db, sql::ORPHAN)?.execute(params![hash, AT_ONCE as i64])? == AT_ONCE {
+        return Ok(Revoked { left: vec![*hash], ..Revoked::default() });
+    }
+    prepared(db, sql::DELETE)?.execute([hash])?;
     leases::token_ended(db, hash)?;
     Ok(Revoked { gone: vec![*hash], ..Revoked::default() })
 }

@@ -25,7 +25,7 @@ const END_CHILDREN: &str = "UPDATE token SET uses = 0 WHERE hash = ANY (ARRAY (
         LIMIT 200))
     RETURNING hash";
 const CHILDREN_OF: &str = "SELECT hash FROM token WHERE parent = ANY($1)";
-const DELETE_STANDING: &str = "DELETE FROM token WHERE hash = $1 AND uses IS DISTINCT FROM 0";
+const STANDS: &str = "SELECT 1 FROM token WHERE hash = $1 AND uses IS DISTINCT FROM 0 FOR UPDATE";
 const DELETE_ALL: &str = "DELETE FROM token WHERE hash = ANY($1) RETURNING hash";
 /// Nodes that sweep at the same time take different tokens.
 const USED_UP: &str = "SELECT hash FROM token WHERE uses = 0 LIMIT $1 FOR UPDATE SKIP LOCKED";
@@ -113,13 +113,17 @@ pub(super) async fn revoke(db: &Session, hashes: &[TokenHash]) -> Result<Revoked
     Ok(Revoked { gone, left, met })
 }
 
-/// Removes a token, whose children have no parent then; not one that has ended, whose children end, too. A child that another node commits while the row is waited
-/// for is seen by the second statement.
+/// Removes a token, whose children have no parent then, or takes it from as many of them as one step does; not one that
+/// has ended, whose children end, too. A child that another node commits while the row is waited for is seen by the
+/// statements after that.
 pub(super) async fn revoke_alone(db: &Session, hash: &TokenHash) -> Result<Revoked, Failure> {
-    if execute(db, DELETE_STANDING, &[&&hash[..]]).await? == 0 {
+    if row(db, STANDS, &[&&hash[..]]).await?.is_none() {
         return Ok(Revoked::default());
     }
-    execute(db, sql::ORPHAN, &[&&hash[..]]).await?;
+    if execute(db, sql::ORPHAN, &[&&hash[..], &(AT_ONCE as i64)]).await? == AT_ONCE as u64 {
+        return Ok(Revoked { left: vec![*hash], ..Revoked::default() });
+    }
+    execute(db, sql::DELETE, &[&&hash[..]]).await?;
     leases::tokens_ended(db, &[&hash[..]]).await?;
     Ok(Revoked { gone: vec![*hash], ..Revoked::default() })
 }
