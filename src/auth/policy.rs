@@ -14,6 +14,7 @@
 mod acl;
 mod capabilities;
 pub mod explain;
+mod forms;
 mod parameters;
 mod parse;
 mod patterns;

@@ -310,7 +310,7 @@ async fn steps(
     trail.deadline = Instant::now() + settings.max_duration;
     let known = known?;
     times.turn().await;
-    let admit = || admit(state, known, &target, &asked, &sent.fields, address, wrap_ttl);
+    let admit = || admit(state, known, &target, &asked, &sent, address, wrap_ttl);
     let admitted = guarded(trail.deadline, admit).await?;
     if asked.help {
         trail.intent().await?;
@@ -487,7 +487,7 @@ async fn admit(
     known: Known,
     target: &Target,
     asked: &Asked,
-    fields: &Fields,
+    sent: &Sent,
     address: Option<IpAddr>,
     wrap_ttl: Option<Duration>,
 ) -> Result<Admitted> {
@@ -504,7 +504,7 @@ async fn admit(
         state.mounts.tokens_ended();
     }
     let decide = |sent: Option<&Parameters<'_>>| state.auth.decide(&caller, asked.operation, target.place(asked), sent);
-    let decision = target.decided(fields, wrap_ttl, decide);
+    let decision = target.decided(sent, wrap_ttl, decide);
     if !known.may || !target.allows(decision, asked) {
         return Err(Error::forbidden());
     }

@@ -17,7 +17,7 @@ use self::compare::{Base, Name, UTF8_EMAIL, text};
 use crate::error::{Error, Result};
 use crate::x509::certificate::{Certificate, CertificateFields};
 use crate::x509::extension::MAX_SUBTREES;
-use crate::x509::general_name::{DIRECTORY, DNS, EMAIL, IP, OTHER, URI};
+use crate::x509::general_name::{DIRECTORY, DNS, EMAIL, IP, OTHER, SMTP_UTF8_MAILBOX, URI};
 use crate::x509::name::{self, Attribute};
 use crate::x509::oid;
 use crate::x509::raw_extension::ExtensionRef;
@@ -103,9 +103,6 @@ struct Named<'a> {
     tag: u8,
     content: Cow<'a, [u8]>,
 }
-
-/// id-on-SmtpUTF8Mailbox, 1.3.6.1.5.5.7.8.9.
-const SMTP_UTF8_MAILBOX: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 8, 9];
 
 impl Named<'_> {
     /// The tag of the subtrees that the name is held against.

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::reader::{DerError, Read, Reader};
-use super::writer::{SEQUENCE, UTF8_STRING, Writer, context, context_constructed};
+use super::writer::{IA5_STRING, SEQUENCE, UTF8_STRING, Writer, context, context_constructed};
 
 /// Most names of a subjectAltName that somebody brings, and of everything that is signed.
 pub const MAX_NAMES: usize = 1000;
@@ -22,7 +22,7 @@ pub struct SubjectAltNames {
     pub ips: Vec<IpAddr>,
     /// URIs: ASCII.
     pub uris: Vec<String>,
-    /// otherNames: type identifier (DER content octets) and UTF8String value.
+    /// otherNames: type identifier (DER content octets) and text, a UTF8String where the type asks for no other.
     pub other: Vec<(Vec<u8>, String)>,
 }
 
@@ -41,7 +41,7 @@ impl SubjectAltNames {
         for (oid, value) in &self.other {
             w.nest(context_constructed(0), |w| {
                 w.oid(oid);
-                w.nest(context_constructed(0), |w| w.tlv(UTF8_STRING, value.as_bytes()));
+                w.nest(context_constructed(0), |w| w.tlv(type_of(oid), value.as_bytes()));
             });
         }
         self.dns.iter().for_each(|name| w.tlv(DNS, name.as_bytes()));
@@ -51,6 +51,10 @@ impl SubjectAltNames {
     }
 }
 
+/// SmtpUTF8Mailbox among otherNames (RFC 9598), 1.3.6.1.5.5.7.8.9.
+pub(crate) const SMTP_UTF8_MAILBOX: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 8, 9];
+/// SRVName among otherNames (RFC 4985), 1.3.6.1.5.5.7.8.7.
+pub(crate) const SRV_NAME: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 8, 7];
 /// Tag of otherName.
 pub(crate) const OTHER: u8 = context_constructed(0);
 /// Tag of x400Address.
@@ -70,6 +74,27 @@ pub(crate) const URI: u8 = context(6);
 /// Tag of iPAddress.
 pub(crate) const IP: u8 = context(7);
 
+/// Whether an octet of a URI is one of unreserved, sub-delims, `:` and `@` (RFC 3986 3.3), or the escape sign.
+pub(crate) fn is_pchar(b: u8) -> bool {
+    b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@%".contains(&b)
+}
+
+/// What is behind the authority of a URI, as it is encoded: octets that have no place there as `%` and two digits.
+pub(crate) fn escaped(tail: &str) -> String {
+    let mut out = String::with_capacity(tail.len());
+    let mut in_fragment = false;
+    for b in tail.bytes() {
+        let opens_fragment = b == b'#' && !in_fragment;
+        in_fragment |= opens_fragment;
+        if is_pchar(b) || b == b'/' || b == b'?' || opens_fragment {
+            out.push(char::from(b));
+        } else {
+            out.push_str(&format!("%{b:02X}"));
+        }
+    }
+    out
+}
+
 fn with_octets(ip: IpAddr, each: impl FnOnce(&[u8])) {
     match ip.to_canonical() {
         IpAddr::V4(v4) => each(&v4.octets()),
@@ -83,11 +108,16 @@ pub(crate) fn mapped(octets: &[u8]) -> Option<[u8; 4]> {
     Ipv6Addr::from(octets).to_ipv4_mapped().map(|v4| v4.octets())
 }
 
+/// The type of the text of an otherName: an IA5String of an SRVName (RFC 4985 2), else a UTF8String.
+fn type_of(oid: &[u8]) -> u8 {
+    if oid == SRV_NAME { IA5_STRING } else { UTF8_STRING }
+}
+
 /// The value of an otherName.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OtherValue {
-    /// A UTF8String.
-    Utf8(String),
+    /// A text.
+    Text(String),
     /// Any other type.
     Other,
 }
@@ -195,14 +225,14 @@ fn other(mut name: Reader<'_>) -> Read<(Vec<u8>, OtherValue)> {
     name.done()?;
     let value = explicit.any()?;
     explicit.done()?;
-    if value.tag != UTF8_STRING {
+    if value.tag != type_of(&oid) {
         return Ok((oid, OtherValue::Other));
     }
     let text = String::from_utf8(value.content.to_vec()).map_err(|_| DerError("an otherName is not UTF-8"))?;
     if text.contains(char::is_control) {
         return Err(DerError("control characters in a name"));
     }
-    Ok((oid, OtherValue::Utf8(text)))
+    Ok((oid, OtherValue::Text(text)))
 }
 
 #[cfg(test)]
@@ -236,7 +266,7 @@ mod tests {
         let read = CsrSans::read(&der).unwrap();
         assert_eq!((&read.dns, &read.emails, &read.uris), (&names.dns, &names.emails, &names.uris));
         assert_eq!(read.ips[2], "9.8.7.6".parse::<IpAddr>().unwrap());
-        assert_eq!(read.other, [(vec![0x2a, 3], OtherValue::Utf8("wert ü".into()))]);
+        assert_eq!(read.other, [(vec![0x2a, 3], OtherValue::Text("wert ü".into()))]);
     }
 
     #[test]

@@ -17,7 +17,7 @@ mod timestamps;
 
 pub(crate) use self::general_name::names;
 pub(crate) use self::name::name;
-pub(crate) use self::text::{host_base, location, mailbox_base, uri_base, uri_name};
+pub(crate) use self::text::{host_base, is_decodable, location, mailbox_base, uri_base, uri_name};
 
 use super::oid::{self, check_size};
 use super::reader::{DerError, Read, Reader, check_bits, check_der};

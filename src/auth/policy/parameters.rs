@@ -25,6 +25,8 @@ use crate::fields::{Cap, Fields};
 pub struct Parameters<'a> {
     /// Its body or query.
     pub fields: &'a Fields,
+    /// The name of a field that was sent and is not read here: whatever it may not be, it may be.
+    pub unread: Option<&'a str>,
     /// The names that the endpoint reads, in lower case; `None` when it passes on whatever there is.
     pub read: Option<&'a [&'a str]>,
     /// Names whose values are in the path.
@@ -38,7 +40,7 @@ pub struct Parameters<'a> {
 impl<'a> Parameters<'a> {
     /// Those of an endpoint that passes on whatever there is.
     pub fn verbatim(fields: &'a Fields) -> Self {
-        Self { fields, read: None, in_path: &[], synonyms: &[], wrapped_for: None }
+        Self { fields, unread: None, read: None, in_path: &[], synonyms: &[], wrapped_for: None }
     }
 
     fn reads(&self, name: &str) -> bool {
@@ -60,7 +62,8 @@ impl<'a> Parameters<'a> {
 struct Sent<'a> {
     name: &'a str,
     lowered: Cow<'a, str>,
-    value: &'a Value,
+    /// `None` when nobody has read it.
+    value: Option<&'a Value>,
 }
 
 /// The accepted values of parameters, by lower-cased name; an empty list stands for any value.
@@ -107,14 +110,18 @@ impl ParameterRules {
         self.allowed.is_empty() && self.denied.is_empty() && self.required.is_empty()
     }
 
-    /// Whether a request keeps to the rules. Lists and deletes have no parameters.
+    /// Whether a request keeps to the rules. Lists have no parameters, and deletes only those that their endpoint reads;
+    /// they need none.
     pub(super) fn permit(&self, operation: Operation, parameters: &Parameters<'_>) -> bool {
-        if self.is_empty() || matches!(operation, Operation::List | Operation::Delete) {
+        if self.is_empty() || operation == Operation::List {
             return true;
         }
+        let deletes = operation == Operation::Delete;
         let given = parameters.fields.iter().filter(|(_, value)| operation == Operation::Patch || !value.is_null());
+        let given = given.filter(|(name, _)| !deletes || parameters.reads(name));
+        let given = given.map(|(name, value)| (name, Some(value))).chain(parameters.unread.map(|name| (name, None)));
         let sent: Vec<Sent<'_>> = given.map(|(name, value)| Sent { name, lowered: lower(name), value }).collect();
-        self.required.iter().all(|name| is_given(name, parameters, &sent))
+        (deletes || self.required.iter().all(|name| is_given(name, parameters, &sent)))
             && sent.iter().all(|field| !self.denies(parameters, field) && self.allows(parameters, field))
     }
 
@@ -122,8 +129,9 @@ impl ParameterRules {
         let mut readings = None;
         self.denied.contains_key(ANY)
             || parameters.names(&sent.lowered).filter_map(|name| self.denied.get(name)).any(|values| {
-                let read = || Readings::of(parameters.fields, sent.name, sent.value);
-                values.is_empty() || readings.get_or_insert_with(read).include_one_of(values)
+                let Some(value) = sent.value.filter(|_| !values.is_empty()) else { return true };
+                let read = || Readings::of(parameters.fields, sent.name, value);
+                readings.get_or_insert_with(read).include_one_of(values)
             })
     }
 
@@ -132,7 +140,7 @@ impl ParameterRules {
         let mut lists = names.filter_map(|name| self.allowed.get(name)).peekable();
         let listed = lists.peek().is_some() && parameters.reads(sent.name);
         (listed || self.allowed.is_empty() || self.allowed.contains_key(ANY))
-            && lists.all(|values| values.is_empty() || is_one_of(sent.value, values))
+            && lists.all(|values| values.is_empty() || sent.value.is_some_and(|value| is_one_of(value, values)))
     }
 }
 
@@ -315,7 +323,7 @@ mod tests {
             let (read, synonyms) = (Some(&["ttl", "lease", "name"][..]), &[("lease", "ttl")][..]);
             rules.permit(
                 Operation::Update,
-                &Parameters { fields: &fields, read, in_path: &["name", ""], synonyms, wrapped_for: None },
+                &Parameters { read, in_path: &["name", ""], synonyms, ..Parameters::verbatim(&fields) },
             )
         };
         let required = rules("required_parameters = [\"TTL\"]");
@@ -342,6 +350,42 @@ mod tests {
         let denied = rules("denied_parameters = { \"lease\" = [1] }");
         for (body, met) in [(json!({"Ttl": 1}), false), (json!({"ttl": 1}), false), (json!({"ttl": 2}), true)] {
             assert_eq!(permits(&denied, body.clone()), met, "{body}");
+        }
+    }
+
+    #[test]
+    fn a_field_that_nobody_has_read_is_given_and_may_be_anything() {
+        let fields = Fields::default();
+        let parameters = Parameters { unread: Some("crl"), read: Some(&["crl"]), ..Parameters::verbatim(&fields) };
+        for (policy, permits) in [
+            ("required_parameters = [\"crl\"]", true),
+            ("required_parameters = [\"other\"]", false),
+            ("denied_parameters = { \"*\" = [] }", false),
+            ("denied_parameters = { \"CRL\" = [] }", false),
+            ("denied_parameters = { \"crl\" = [\"x\"] }", false),
+            ("denied_parameters = { \"other\" = [] }", true),
+            ("allowed_parameters = { \"crl\" = [] }", true),
+            ("allowed_parameters = { \"*\" = [] }", true),
+            ("allowed_parameters = { \"crl\" = [\"x\"] }", false),
+            ("allowed_parameters = { \"other\" = [] }", false),
+        ] {
+            assert_eq!(rules(policy).permit(Operation::Update, &parameters), permits, "{policy}");
+        }
+    }
+
+    #[test]
+    fn a_delete_is_held_to_what_its_endpoint_reads_and_needs_nothing() {
+        let fields = Fields::parse(b"{\"id\":\"a\",\"bogus\":1}").unwrap();
+        for (policy, permits) in [
+            ("denied_parameters = { \"id\" = [] }", false),
+            ("denied_parameters = { \"id\" = [\"A\"] }", false),
+            ("denied_parameters = { \"id\" = [\"b\"], \"bogus\" = [] }", true),
+            ("allowed_parameters = { \"id\" = [\"b\"] }", false),
+            ("allowed_parameters = { \"id\" = [\"a\"] }", true),
+            ("required_parameters = [\"other\"]", true),
+        ] {
+            let parameters = Parameters { read: Some(&["id"]), ..Parameters::verbatim(&fields) };
+            assert_eq!(rules(policy).permit(Operation::Delete, &parameters), permits, "{policy}");
         }
     }
 

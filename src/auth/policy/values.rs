@@ -1,27 +1,22 @@
 //! The values of a denied parameter: every reading that an engine could make of a field.
 //!
-//! Texts are compared in lower case, without blanks around them, as a whole and item by item, and once
-//! more in the one form that names of their kind have: host names without the root's dot and in ASCII,
-//! addresses, networks and serial numbers in the form of answers, usages without the prefix of their
-//! type, times as moments, reasons of revocations as words. A form that the field does not have costs
+//! Texts are compared as a whole and item by item, down to those in objects and in texts that are JSON, in the forms that
+//! names of their kind have (`forms`); numbers by their value, times as moments, reasons of revocations as words,
+//! policies without their base64, members of a map as `key=value`, too. A reading that the field does not have costs
 //! nothing: it can only deny what would be an error or the same thing.
 //!
 //! Patterns are compared with each item, which is a matter of both lengths: see [`Effort`].
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashSet};
-use std::net::IpAddr;
 use std::time::Duration;
 
-use ipnet::{IpNet, Ipv4Net};
 use serde_json::Value;
 
-use super::spelling::Spelling;
+use super::Policy;
+use super::forms::forms;
 use crate::clock::{Time, parse_duration, parse_rfc3339};
-use crate::fields::{Cap, Fields, bool_word};
-
-/// Longest label of a host name, characters.
-const MAX_LABEL: usize = 63;
+use crate::fields::{Cap, Fields, MAX_VALUES, bool_word};
 
 /// What is left of the comparisons with patterns that one field may cost: some milliseconds, far more than what people
 /// write. Who sends more is refused.
@@ -52,35 +47,46 @@ pub(super) struct Readings<'a> {
     texts: HashSet<String>,
     effort: Effort,
     flag: Option<bool>,
-    number: Option<i64>,
+    number: Option<f64>,
     time: Option<Duration>,
     moment: Option<Time>,
     list: Option<Vec<String>>,
     map: Option<BTreeMap<String, String>>,
+    /// There are more texts in it than any reader takes.
+    is_too_long: bool,
 }
 
 impl<'a> Readings<'a> {
     /// All readings of a field.
     pub(super) fn of(fields: &Fields, name: &str, value: &'a Value) -> Self {
         let (whole, list) = (fields.text(name).ok().flatten(), fields.list_within(name, Cap::WIDEST).ok().flatten());
-        let reason = whole.as_ref().filter(|_| name.eq_ignore_ascii_case("reason")).and_then(|text| reason(text));
-        let texts = whole.iter().chain(list.iter().flatten()).flat_map(|text| forms(text));
+        let map = fields.map_within(name, Cap::WIDEST).ok().flatten();
+        let is = |names: &[&str]| names.iter().any(|known| name.eq_ignore_ascii_case(known));
+        let reason = whole.as_ref().filter(|_| is(&["reason"])).and_then(|text| reason(text));
+        let policy = whole.as_ref().filter(|_| is(&["policy", "rules"])).map(|text| Policy::text_of(text));
+        let members = map.iter().flatten().map(|(key, value)| format!("{key}={value}"));
+        let mut inside = Vec::new();
+        let is_too_long =
+            !texts_inside(value, &mut inside) || !whole.as_deref().is_none_or(|text| in_json(text, &mut inside));
+        let texts = whole.iter().chain(list.iter().flatten()).cloned().chain(policy).chain(members).chain(inside);
+        let texts = texts.flat_map(|text| forms(&text));
         Self {
             value,
             texts: texts.chain(reason.map(str::to_owned)).collect(),
             effort: Effort::new(),
             moment: whole.as_ref().and_then(|text| moment(text)),
             flag: fields.bool(name).ok().flatten(),
-            number: fields.int(name).ok().flatten(),
+            number: whole.as_deref().and_then(number),
             time: fields.duration(name).ok().flatten(),
             list,
-            map: fields.map_within(name, Cap::WIDEST).ok().flatten(),
+            map,
+            is_too_long,
         }
     }
 
     /// Whether one of them is one of the values of a rule.
     pub(super) fn include_one_of(&self, values: &[Value]) -> bool {
-        values.iter().any(|value| self.include(value))
+        self.is_too_long || values.iter().any(|value| self.include(value))
     }
 
     fn include(&self, rule: &Value) -> bool {
@@ -104,7 +110,7 @@ impl<'a> Readings<'a> {
             return true;
         }
         let as_flag = self.flag.is_some() && self.flag == bool_word(rule);
-        let as_number = self.number.is_some() && self.number == rule.trim().parse().ok();
+        let as_number = self.number.is_some() && self.number == number(rule);
         // An empty text reads as no time at all, which is not what a rule "" is about.
         let as_time = || self.time.is_some() && !rule.trim().is_empty() && self.time == parse_duration(rule);
         let as_moment = || self.moment.is_some() && self.moment == moment(rule);
@@ -120,24 +126,39 @@ impl<'a> Readings<'a> {
     }
 }
 
+/// Adds the texts and numbers in objects of a value; whether there are no more than any reader takes.
+fn texts_inside(value: &Value, texts: &mut Vec<String>) -> bool {
+    fn each(value: &Value, is_inside: bool, texts: &mut Vec<String>) -> bool {
+        match value {
+            Value::Object(members) => return members.values().all(|member| each(member, true, texts)),
+            Value::Array(items) => return items.iter().all(|item| each(item, is_inside, texts)),
+            Value::String(text) if is_inside => texts.push(text.clone()),
+            Value::Number(number) if is_inside => texts.push(number.to_string()),
+            _ => {}
+        }
+        texts.len() <= MAX_VALUES
+    }
+    each(value, false, texts)
+}
+
+/// As [`texts_inside`], of a text that is JSON.
+fn in_json(text: &str, texts: &mut Vec<String>) -> bool {
+    let text = text.trim();
+    let value = Some(text).filter(|text| text.starts_with(['{', '['])).and_then(|text| serde_json::from_str(text).ok());
+    value.is_none_or(|value| texts_inside(&value, texts))
+}
+
+/// A number by its value, as far as a reader may tell it from others.
+fn number(text: &str) -> Option<f64> {
+    text.trim().parse().ok().filter(|number: &f64| number.is_finite())
+}
+
 const ONE: &str = "v";
 
 fn one(value: &Value) -> Fields {
     let mut fields = Fields::default();
     fields.set(ONE, value.clone());
     fields
-}
-
-/// A text, or a pattern, as it is compared.
-fn forms(text: &str) -> Vec<String> {
-    let lowered = text.trim().to_lowercase();
-    let begin = lowered.strip_prefix('*').unwrap_or(&lowered);
-    let core = begin.strip_suffix('*').unwrap_or(begin);
-    let (head, tail) = (begin.len() < lowered.len(), core.len() < begin.len());
-    let plain = plain(core, tail);
-    let star = |is: bool| if is { "*" } else { "" };
-    let other = (plain != core).then(|| format!("{}{plain}{}", star(head), star(tail)));
-    other.into_iter().chain([lowered]).collect()
 }
 
 /// A point in time, in whichever zone and letter case it is written.
@@ -161,63 +182,6 @@ fn reason(text: &str) -> Option<&'static str> {
     let word = text.trim().replace('_', "");
     let known = REASONS.iter().find(|(name, number)| *number == word || name.eq_ignore_ascii_case(&word));
     known.map(|(name, _)| *name)
-}
-
-/// Without what is behind the prefix, of IPv4 in its own form, and one address as that.
-fn network_in_one_form(network: IpNet) -> String {
-    let mapped = match network {
-        IpNet::V6(v6) => v6.addr().to_ipv4_mapped().zip(v6.prefix_len().checked_sub(96)),
-        IpNet::V4(_) => None,
-    };
-    let mapped = mapped.and_then(|(address, prefix)| Ipv4Net::new(address, prefix).ok());
-    let network = mapped.map_or(network, IpNet::V4).trunc();
-    match network.prefix_len() == network.max_prefix_len() {
-        true => network.addr().to_string(),
-        false => network.to_string(),
-    }
-}
-
-/// Other words for the same thing.
-const SYNONYMS: [(&str, &str); 3] = [("default-batch", "batch"), ("default-service", "service"), ("azure", "cloudb")];
-
-/// What words of usages may begin with.
-const USAGES: [&str; 2] = ["extkeyusage", "keyusage"];
-
-/// The one form that a name of its kind has; `open` when more may follow it.
-fn plain(text: &str, open: bool) -> String {
-    if let Ok(address) = text.parse::<IpAddr>() {
-        return address.to_canonical().to_string();
-    }
-    if let Ok(network) = text.parse::<IpNet>() {
-        return network_in_one_form(network);
-    }
-    if let Some((_, word)) = SYNONYMS.iter().find(|(other, _)| *other == text) {
-        return (*word).to_owned();
-    }
-    // A host name may begin so, too, and has its own form.
-    let is_word = |word: &&str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphabetic());
-    if let Some(usage) = USAGES.iter().find_map(|begin| text.strip_prefix(begin)).filter(is_word) {
-        return usage.to_owned();
-    }
-    let serial = Spelling::Serial.canonical(text);
-    if *serial != *text {
-        return serial.into_owned();
-    }
-    // The two spellings of the type of an otherName.
-    let text = text.replacen(";utf-8:", ";utf8:", 1);
-    let (local, host) =
-        text.rsplit_once('@').map_or(("", &text[..]), |(_, host)| text.split_at(text.len() - host.len()));
-    let host = if open { host } else { host.strip_suffix('.').unwrap_or(host) };
-    let labels: Vec<String> = host.split('.').map(ascii_label).collect();
-    format!("{local}{}", labels.join("."))
-}
-
-/// A label of a host name in ASCII (RFC 3492), as certificates have it.
-fn ascii_label(label: &str) -> String {
-    if label.is_ascii() || label.chars().nth(MAX_LABEL).is_some() {
-        return label.to_owned();
-    }
-    idna::punycode::encode_str(label).map_or_else(|| label.to_owned(), |encoded| format!("xn--{encoded}"))
 }
 
 fn is_pattern(text: &str) -> bool {
@@ -271,6 +235,9 @@ mod tests {
             ("KeyUsageCertSign", "certsign"),
             ("batch", "default-batch"),
             ("cloudb", "azure"),
+            ("0a0b", "0A-0b"),
+            ("http://a.test/%c3%bc*", "http://a.test/ü"),
+            ("pki", "/pki/"),
         ] {
             assert!(denied(rule, json!(value)), "{rule} {value}");
             assert!(denied(rule, json!(["other", value])), "{rule} {value}");
@@ -301,6 +268,46 @@ mod tests {
             assert!(!readings.include_one_of(&[json!("superseded")]), "{value}");
             assert!(!denied("keyCompromise", json!("1")), "of a field that is no reason");
         }
+    }
+
+    #[test]
+    fn numbers_are_compared_by_value_and_members_of_maps_as_texts_too() {
+        for (rule, value) in [
+            (json!(100), json!("1e2")),
+            (json!("100"), json!("100.00")),
+            (json!(0.5), json!("0.50")),
+            (json!("a=b"), json!({"a": "b"})),
+            (json!("a=*"), json!("{\"a\":\"b\"}")),
+            (json!({"a": "b"}), json!("a=b")),
+        ] {
+            assert!(Readings::of(&one(&value), ONE, &value).include_one_of(&[rule.clone()]), "{rule} {value}");
+        }
+        assert!(!denied("100", json!("1e3")) && !denied("a=b", json!({"a": "c"})));
+    }
+
+    #[test]
+    fn what_is_inside_is_found_at_any_depth_and_in_texts_that_are_json() {
+        let deep = json!([{ "oid": "1.2.3", "more": [{ "cps": ["http://EVIL.test/"], "n": 7 }] }]);
+        for value in [deep.clone(), json!(deep.to_string()), json!(deep[0]), json!(format!(" {} ", deep[0]))] {
+            for rule in ["1.2.3", "*evil.test/", "7"] {
+                assert!(denied(rule, value.clone()), "{rule} {value}");
+            }
+            assert!(!denied("1.2.4", value));
+        }
+        let long = |n| json!(json!([vec![json!({ "a": "b" }); n]]).to_string());
+        assert!(denied("x", long(MAX_VALUES + 1)), "no reader takes it");
+        assert!(!denied("x", long(MAX_VALUES)));
+    }
+
+    #[test]
+    fn a_policy_is_read_as_its_endpoint_reads_it() {
+        let value = json!("cGF0aCAieCIge30=");
+        for name in ["policy", "Rules"] {
+            let mut fields = Fields::default();
+            fields.set(name, value.clone());
+            assert!(Readings::of(&fields, name, &value).include_one_of(&[json!("path \"x\"*")]));
+        }
+        assert!(!denied("path*", value));
     }
 
     #[test]

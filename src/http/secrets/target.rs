@@ -163,16 +163,19 @@ impl Target {
             }
     }
 
-    /// A decision over fields, as the route reads them. Where there is no route, none is read.
+    /// A decision over what was sent, as the route reads it. Where there is no route, nothing is read. A body that is left
+    /// alone is the field that the route has, whatever is in it.
     pub(super) fn decided(
         &self,
-        fields: &Fields,
+        Sent { fields, body, .. }: &Sent,
         wrapped_for: Option<Duration>,
         decide: impl FnOnce(Option<&Parameters<'_>>) -> Decision,
     ) -> Decision {
         let Found::Route(_, route, params) = &self.found else { return decide(None) };
         let read = (route.body != BodyKind::Verbatim).then_some(route.fields);
-        decide(Some(&Parameters { fields, read, in_path: &params.names(), synonyms: route.synonyms, wrapped_for }))
+        let unread = route.fields.first().copied().filter(|_| route.body == BodyKind::Raw && !body.is_empty());
+        let in_path = &params.names();
+        decide(Some(&Parameters { fields, unread, read, in_path, synonyms: route.synonyms, wrapped_for }))
     }
 
     /// What was sent, when its sender is welcome and the route reads it.

@@ -187,7 +187,7 @@ fn of_csr(other_sans: &[String], csr: &Csr) -> Result<Naming> {
     let mut other = subject_alt_names(&names)?.other;
     let mut known: HashSet<_> = other.iter().cloned().collect();
     for (oid, value) in sans.other {
-        let OtherValue::Utf8(text) = value else {
+        let OtherValue::Text(text) = value else {
             return Err(Error::invalid("csr: an otherName is not a UTF8String; it cannot be joined with other_sans"));
         };
         let name = (oid, text);

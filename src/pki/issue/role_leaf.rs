@@ -125,7 +125,7 @@ fn csr_names(csr: &Csr) -> Result<CsrNames> {
     let first = |attribute| csr.subject_values(attribute).map(|v| v.into_iter().next().unwrap_or_default());
     let other = |(oid, value): (Vec<u8>, OtherValue)| {
         let text = match value {
-            OtherValue::Utf8(text) => Some(text),
+            OtherValue::Text(text) => Some(text),
             OtherValue::Other => None,
         };
         (extension::oid_text(&oid), text)

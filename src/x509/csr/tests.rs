@@ -58,7 +58,7 @@ fn what_the_request_asks_for_is_read_byte_for_byte() {
     assert_eq!(sans.ips.iter().map(ToString::to_string).collect::<Vec<_>>(), ["1.2.3.4", "::1"]);
     assert_eq!(sans.uris, ["spiffe://a/b"]);
     let other = [
-        (extension::parse_oid("1.2.3.4").unwrap(), OtherValue::Utf8("w".into())),
+        (extension::parse_oid("1.2.3.4").unwrap(), OtherValue::Text("w".into())),
         (extension::parse_oid("1.2.3.5").unwrap(), OtherValue::Other),
     ];
     assert_eq!(sans.other, other);

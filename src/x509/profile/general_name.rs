@@ -1,11 +1,13 @@
 //! GeneralNames (RFC 5280 4.2.1.6): alternative names, and the names of issuers and places.
 
 use super::{identifier, name, text};
-use crate::x509::general_name::{DIRECTORY, DNS, EDI, EMAIL, IP, OTHER, REGISTERED, URI, X400, mapped};
+use crate::x509::general_name::{
+    DIRECTORY, DNS, EDI, EMAIL, IP, OTHER, REGISTERED, SMTP_UTF8_MAILBOX, SRV_NAME, URI, X400, mapped,
+};
 use crate::x509::name::is_nameless;
 use crate::x509::oid::check_size;
 use crate::x509::reader::{DerError, Read, Reader, Tlv, check_der, check_oid};
-use crate::x509::writer::{UTF8_STRING, context_constructed};
+use crate::x509::writer::{IA5_STRING, UTF8_STRING, context_constructed};
 
 /// Refuses names that are not well-formed, and the kinds that not every reader takes.
 ///
@@ -55,12 +57,20 @@ pub(super) fn other_kind(name: &Tlv<'_>) -> Read<()> {
     }
 }
 
+/// A name that is not known is DER, and UTF-8 where it says so.
 fn other(mut name: Reader<'_>) -> Read<()> {
-    identifier(&mut name)?;
+    let kind = identifier(&mut name)?;
     let explicit = name.expect(context_constructed(0))?;
     name.done()?;
     let mut inside = explicit.reader();
     let value = inside.any()?;
     inside.done()?;
-    if value.tag == UTF8_STRING { name::text(value.tag, value.content) } else { check_der(value.raw) }
+    match (kind, value.tag) {
+        (SMTP_UTF8_MAILBOX, UTF8_STRING) => text::utf8_mailbox(value.content),
+        (SMTP_UTF8_MAILBOX, _) => Err(DerError("an SmtpUTF8Mailbox is no UTF8String (RFC 9598 3)")),
+        (SRV_NAME, IA5_STRING) => text::service(value.content),
+        (SRV_NAME, _) => Err(DerError("an SRVName is no IA5String (RFC 4985 2)")),
+        (_, UTF8_STRING) => name::text(value.tag, value.content),
+        _ => check_der(value.raw),
+    }
 }

@@ -227,6 +227,62 @@ fn texts_of_names_follow_their_rules() {
 }
 
 #[test]
+fn a_label_that_begins_as_an_a_label_decodes() {
+    let good =
+        ["xn--bcher-kva.test", "XN--BCHER-KVA.test", "a.xn--55qx5d", "xn--i-7iq.test", "*.xn--bcher-kva.test", "a--b"];
+    // Nothing, ASCII alone, a control character, no Punycode, U+00DC, which is written in lower case, two that are not in
+    // NFC, a full stop in one character, a wide letter, a joiner with nothing to join.
+    let bad =
+        ["xn--", "xn--a-", "xn--a", "xn--zzzzzzzzzzz99999", "xn--bcher-2pa", "xn--u-ccb", "xn--u-bcb", "xn--a-ecp"]
+            .into_iter()
+            .chain(["xn--mi7c", "xn--u-ugn", "xn--*"]);
+    let dns = |text: &str| text::dns(text.as_bytes());
+    good.iter().for_each(|name| assert!(dns(name).is_ok(), "{name}"));
+    bad.for_each(|label: &str| assert!(dns(&format!("{label}.test")).is_err(), "{label}"));
+    texts(uri_name, &["https://xn--bcher-kva/"], &["https://xn--a/"]);
+}
+
+#[test]
+fn other_names_that_have_a_form_are_held_to_it() {
+    let name = |kind: u8, tag: u8, text: &str| {
+        tlv(0xa0, &[&[6, 8, 0x2b, 6, 1, 5, 5, 7, 8, kind], &tlv(0xa0, &[&tlv(tag, &[text.as_bytes()])])])
+    };
+    let rule = |name: &[u8]| names(Reader::new(name)).map_err(|error| error.0).err().unwrap_or_default();
+    let held = |kind: u8, tag: u8, text: &str, broken: &str| {
+        let found = rule(&name(kind, tag, text));
+        assert!(found.contains(broken) && found.is_empty() == broken.is_empty(), "{text:?}: {found}");
+    };
+    for (tag, text, broken) in [
+        (0x0c, "j\u{f6}rg@a.test", ""),
+        (0x0c, "\u{533b}\u{751f}.x@xn--bcher-kva.test", ""),
+        (0x0c, "\"\u{f6} x\"@[192.0.2.1]", ""),
+        (0x0c, "x@a.test", "that an rfc822Name is for"),
+        (0x0c, "\u{f6}@b\u{fc}cher.test", "no mailbox"),
+        (0x0c, "\u{f6}@", "no mailbox"),
+        (0x0c, "\u{f6}", "no mailbox"),
+        (0x0c, "\u{f6} x@a.test", "no mailbox"),
+        (0x0c, "\u{f6}\u{85}@a.test", "no mailbox"),
+        (0x0c, "\u{feff}\u{f6}@a.test", "no mailbox"),
+        (0x16, "x@a.test", "no UTF8String"),
+    ] {
+        held(9, tag, text, broken);
+    }
+    for (tag, text, broken) in [
+        (0x16, "_imap.a.test", ""),
+        (0x16, "_xmpp-client.a", ""),
+        (0x16, "imap.a.test", "no service and host"),
+        (0x16, "_imap", "no service and host"),
+        (0x16, "_.a", "no service and host"),
+        (0x16, "_a_b.a", "no service and host"),
+        (0x16, "_imap.a b", "no service and host"),
+        (0x16, "", "a name is empty"),
+        (0x0c, "_imap.a.test", "no IA5String"),
+    ] {
+        held(7, tag, text, broken);
+    }
+}
+
+#[test]
 fn bases_of_subtrees_follow_their_rules() {
     let bad = ["a.test.", ".", "a..b", "..a", "*.a", "a b", "http://a", "a/b", "a:1"];
     texts(host_base, &["", "a", ".a.test", "a_b"], &bad);

@@ -3,6 +3,9 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use idna::AsciiDenyList;
+use idna::uts46::{DnsLength, Hyphens, Uts46};
+
 use crate::x509::reader::{DerError, Read};
 
 /// Longest name of a host and longest label (RFC 1035 2.3.4).
@@ -32,7 +35,17 @@ fn is_host(text: &str) -> bool {
 }
 
 fn is_label(label: &str, more: &[u8]) -> bool {
-    (1..=MAX_LABEL).contains(&label.len()) && label.bytes().all(|b| b.is_ascii_alphanumeric() || more.contains(&b))
+    (1..=MAX_LABEL).contains(&label.len())
+        && label.bytes().all(|b| b.is_ascii_alphanumeric() || more.contains(&b))
+        && is_decodable(label)
+}
+
+/// Whether a label that begins as an A-label does is one: readers and resolvers decode it (RFC 5890 2.3.2.1, UTS #46).
+pub(crate) fn is_decodable(label: &str) -> bool {
+    let begins = label.get(..4).is_some_and(|begin| begin.eq_ignore_ascii_case("xn--"));
+    let label = || label.to_ascii_lowercase();
+    !begins
+        || Uts46::new().to_ascii(label().as_bytes(), AsciiDenyList::EMPTY, Hyphens::Allow, DnsLength::Ignore).is_ok()
 }
 
 /// A dNSName: a host name, whose first label may be a wildcard or hold one.
@@ -47,6 +60,26 @@ pub(super) fn dns(content: &[u8]) -> Read<()> {
 pub(super) fn mailbox(content: &[u8]) -> Read<()> {
     let name = said(content)?;
     rule(is_mailbox(name), "an rfc822Name is no mailbox (RFC 5280 4.2.1.6)")
+}
+
+/// An SmtpUTF8Mailbox: what an rfc822Name cannot say before its `@`, and a host in its ASCII form (RFC 9598 3).
+pub(super) fn utf8_mailbox(content: &[u8]) -> Read<()> {
+    let rest = || DerError("an SmtpUTF8Mailbox is no mailbox (RFC 9598 3)");
+    let name = std::str::from_utf8(content).map_err(|_| rest())?;
+    let (local, host) = name.rsplit_once('@').ok_or_else(rest)?;
+    rule(!local.is_ascii(), "an SmtpUTF8Mailbox has a local part that an rfc822Name is for (RFC 9598 3)")?;
+    // Other letters stand wherever ASCII ones do (RFC 6531 3.3); a mark of the order of octets does nowhere.
+    let plain: String = local.chars().map(|c| if c.is_ascii() { c } else { 'x' }).collect();
+    let is_mail = !local.contains(|c: char| c.is_control() || c == '\u{feff}') && is_local(&plain);
+    if is_mail && (is_host(host) || is_literal(host)) { Ok(()) } else { Err(rest()) }
+}
+
+/// An SRVName: `_service.` and the name of a host (RFC 4985 2).
+pub(super) fn service(content: &[u8]) -> Read<()> {
+    let name = said(content)?;
+    let parts = name.strip_prefix('_').and_then(|rest| rest.split_once('.'));
+    let holds = parts.is_some_and(|(service, host)| is_label(service, b"-") && is_host(host));
+    rule(holds, "an SRVName is no service and host (RFC 4985 2)")
 }
 
 fn is_mailbox(text: &str) -> bool {

@@ -174,3 +174,68 @@ async fn a_denied_value_is_denied_in_every_spelling_that_the_endpoint_takes() {
     assert_ne!(few.status, 403, "{}", few.text);
     app.stop().await;
 }
+
+#[actix_web::test]
+async fn a_denied_value_is_denied_in_whatever_it_is_put() {
+    let app = App::start().await;
+    app.client.post("sys/mounts/other", json!({ "type": "pki" })).await;
+    for (path, field, denied, values) in [
+        ("pki/issue/web", "uri_sans", json!("http://a.test/a%20b"), vec![json!("http://a.test/a b")]),
+        ("pki/issue/web", "uri_sans", json!("http://a.test/%c3%bc*"), vec![json!("http://a.test/ü/x")]),
+        ("pki/root/sign-intermediate", "skid", json!("0a:0b"), vec![json!("0A0B"), json!("0a-0b")]),
+        (
+            "pki/roles/web",
+            "policy_identifiers",
+            json!("1.2.3"),
+            vec![json!("[{\"oid\":\"1.2.3\"}]"), json!([{ "oid": "1.2.3" }])],
+        ),
+        ("auth/token/create", "meta", json!("a=b"), vec![json!({ "a": "b" }), json!("a=b")]),
+        ("sys/remount", "from", json!("other"), vec![json!("other/"), json!("/other")]),
+        ("sys/quotas/rate-limit/q", "rate", json!(100), vec![json!("1e2"), json!("100.00"), json!(100.0)]),
+        ("sys/quotas/rate-limit/q", "path", json!("pki/"), vec![json!("pki"), json!("/pki/")]),
+        ("sys/capabilities-self", "paths", json!("sys/*"), vec![json!("/sys/x"), json!(["a", "sys/y"])]),
+        ("sys/policies/acl/x", "policy", json!("path*"), vec![json!("cGF0aCAieCIge30="), json!("PATH \"x\" {}")]),
+    ] {
+        let mut list = json!({});
+        list[field] = json!([denied]);
+        let text = format!("capabilities = [\"update\", \"create\", \"sudo\"] denied_parameters = {list}");
+        let client = only(&app, "some", &rule(path, &text.replace("\":[", "\"=["))).await;
+        for value in values {
+            let mut body = json!({ "common_name": "a.test" });
+            body[field] = value;
+            let answer = client.post(path, body.clone()).await;
+            assert_eq!(answer.status, 403, "{path} {body}: {}", answer.text);
+        }
+        let mut body = json!({ "common_name": "a.test" });
+        body[field] = json!("7777777");
+        assert_ne!(client.post(path, body).await.status, 403, "{path} {field}");
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_delete_is_held_to_the_rules_of_what_it_reads() {
+    let app = App::start().await;
+    app.client.post("sys/auth/approle", json!({ "type": "approle" })).await;
+    app.client.post("auth/approle/role/machine", json!({ "bind_secret_id": true })).await;
+    let made = app.client.post("auth/approle/role/machine/secret-id", json!({})).await.body["data"].clone();
+    for (part, name) in [("secret-id-accessor", "secret_id_accessor"), ("secret-id", "secret_id")] {
+        let path = format!("auth/approle/role/machine/{part}/destroy");
+        let sent = made[name].as_str().unwrap();
+        for terms in
+            [format!("denied_parameters = {{ \"{name}\" = [] }}"), "allowed_parameters = { \"x\" = [] }".into()]
+        {
+            let text = format!("capabilities = [\"update\", \"delete\"] {terms}");
+            let client = only(&app, "destroys", &rule(&path, &text)).await;
+            client.delete(&format!("{path}?{name}={sent}")).await.assert_denied();
+            client.post(&path, json!({ name: sent })).await.assert_denied();
+        }
+        let lookup = app.client.post(&format!("auth/approle/role/machine/{part}/lookup"), json!({ name: sent })).await;
+        assert_eq!(lookup.status, 200, "{}", lookup.text);
+    }
+    // What it does not read, and what would be required of a write, is none of its matters.
+    let text = "capabilities = [\"delete\"] denied_parameters = { \"bogus\" = [] } required_parameters = [\"ttl\"]";
+    let client = only(&app, "deletes", &rule("auth/approle/role/machine", text)).await;
+    assert_eq!(client.delete("auth/approle/role/machine?bogus=1").await.status, 204);
+    app.stop().await;
+}

@@ -11,6 +11,8 @@ use std::borrow::Cow;
 use idna::AsciiDenyList;
 use idna::uts46::{DnsLength, Hyphens, Uts46};
 
+use crate::x509::profile;
+
 /// Longest label, in octets (RFC 1035 2.3.4).
 const MAX_LABEL: usize = 63;
 /// Longest name, in octets, without a trailing dot.
@@ -112,13 +114,14 @@ pub(crate) fn is_wildcard_label(label: &str) -> bool {
     label.split_once('*').is_some_and(|(left, right)| fits(left) && fits(right))
 }
 
-/// Letters, digits and inner hyphens (RFC 1123 2.1).
+/// Letters, digits and inner hyphens (RFC 1123 2.1), and what begins as an A-label is one.
 fn is_label(label: &str) -> bool {
     let bytes = label.as_bytes();
     let (Some(first), Some(last)) = (bytes.first(), bytes.last()) else { return false };
     first.is_ascii_alphanumeric()
         && last.is_ascii_alphanumeric()
         && bytes.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'-')
+        && profile::is_decodable(label)
 }
 
 /// Whether a resolver that applies UTS #46 would look up just this label.

@@ -7,6 +7,7 @@
 
 use url::Url;
 
+use crate::x509::general_name::{escaped, is_pchar};
 use crate::x509::profile;
 
 /// The text to encode for `uri`: the text itself unless octets of its path, query or fragment need
@@ -53,28 +54,8 @@ fn is_dot_segment(segment: &str) -> bool {
     plain == "." || plain == ".."
 }
 
-/// unreserved, sub-delims, `:` and `@` (RFC 3986 3.3), and the escape sign.
-fn is_pchar(b: u8) -> bool {
-    b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@%".contains(&b)
-}
-
 fn is_head_octet(b: u8) -> bool {
     is_pchar(b) || b"/[]".contains(&b)
-}
-
-fn escaped(tail: &str) -> String {
-    let mut out = String::with_capacity(tail.len());
-    let mut in_fragment = false;
-    for b in tail.bytes() {
-        let opens_fragment = b == b'#' && !in_fragment;
-        in_fragment |= opens_fragment;
-        if is_pchar(b) || b == b'/' || b == b'?' || opens_fragment {
-            out.push(char::from(b));
-        } else {
-            out.push_str(&format!("%{b:02X}"));
-        }
-    }
-    out
 }
 
 #[cfg(test)]

@@ -185,8 +185,8 @@ async fn mailboxes() {
             ("/CN=x/emailAddress=x@evil.com", "", Refused),
             ("/CN=x/emailAddress=x@evil.com", "email:x@b.test", Refused),
             // SmtpUTF8Mailbox (RFC 9598) is a mailbox too.
-            ("/CN=x", "otherName:1.3.6.1.5.5.7.8.9;UTF8:x@b.test", Signed),
-            ("/CN=x", "otherName:1.3.6.1.5.5.7.8.9;UTF8:x@evil.com", Refused),
+            ("/CN=x", "otherName:1.3.6.1.5.5.7.8.9;UTF8:ö@b.test", Signed),
+            ("/CN=x", "otherName:1.3.6.1.5.5.7.8.9;UTF8:ö@evil.com", Refused),
             ("/CN=x", "otherName:1.2.3;UTF8:x@evil.com", Signed),
         ],
     )
@@ -199,7 +199,7 @@ async fn mailboxes() {
             ("/CN=x", "email:x@EVIL.com", Refused),
             ("/CN=x", "email:x@at.test", Refused),
             ("/CN=x/emailAddress=x@evil.com", "", Refused),
-            ("/CN=x", "otherName:1.3.6.1.5.5.7.8.9;UTF8:x@evil.com", Refused),
+            ("/CN=x", "otherName:1.3.6.1.5.5.7.8.9;UTF8:ö@evil.com", Refused),
             // No mailbox at all: nobody can say where it lies.
             ("/CN=x", "email:nobody", Malformed),
         ],
@@ -374,7 +374,7 @@ async fn every_endpoint_holds_the_constraints_of_the_whole_chain() {
         (json!({ "alt_names": "x@evil.com" }), Some("x@evil.com")),
         (json!({ "ip_sans": "11.0.0.1" }), Some("11.0.0.1")),
         (json!({ "uri_sans": "https://evil.com/" }), Some("https://evil.com/")),
-        (json!({ "other_sans": "1.3.6.1.5.5.7.8.9;UTF8:x@evil.com" }), Some("x@evil.com")),
+        (json!({ "other_sans": "1.3.6.1.5.5.7.8.9;UTF8:ö@evil.com" }), Some("ö@evil.com")),
         (json!({ "common_name": "evil.com" }), Some("evil.com")),
         (json!({ "common_name": "evil.com", "exclude_cn_from_sans": true }), Some("evil.com")),
     ];
@@ -532,7 +532,7 @@ fn alternative_names() -> Vec<(u8, u8, Vec<u8>)> {
         for mailbox in [format!("x@{host}"), format!("x@y@{host}"), host.to_owned()] {
             let smtp = build(OTHER, 0, |w| {
                 w.oid(&[0x2b, 6, 1, 5, 5, 7, 8, 9]);
-                w.nest(0xa0, |w| w.tlv(0x0c, mailbox.as_bytes()));
+                w.nest(0xa0, |w| w.tlv(0x0c, mailbox.replace('x', "ö").as_bytes()));
             });
             all.push((EMAIL, OTHER, smtp[2..].to_vec()));
             all.push((EMAIL, EMAIL, mailbox.into_bytes()));

@@ -19,6 +19,7 @@ use super::ocsp::{cert_id, request};
 use crate::judges::{judge, refusal};
 use crate::process::{openssl, signet};
 use crate::support::{Answer, App, Client, send};
+use crate::v1::rights::{only, rule};
 
 /// An authority that `openssl ca` keeps: in a folder with its database of certificates.
 struct Authority {
@@ -522,6 +523,29 @@ async fn a_list_is_imported_by_whoever_may_and_in_every_form() {
         assert_eq!(answer.body["data"]["imported_entries"], 1, "{}", answer.text);
     }
     assert_eq!(pki.list("certs/revoked").await.len(), 5);
+    // The body is the field `crl`, whatever form it has.
+    for (terms, allowed) in [
+        ("denied_parameters = { \"*\" = [] }", false),
+        ("denied_parameters = { \"crl\" = [] }", false),
+        ("denied_parameters = { \"crl\" = [\"x\"] }", false),
+        ("allowed_parameters = { \"other\" = [] }", false),
+        ("allowed_parameters = { \"crl\" = [\"x\"] }", false),
+        ("required_parameters = [\"other\"]", false),
+        ("required_parameters = [\"crl\"]", true),
+        ("allowed_parameters = { \"crl\" = [] } denied_parameters = { \"other\" = [] }", true),
+    ] {
+        let policy = rule("pki/issuers/import/crl", &format!("capabilities = [\"update\"] {terms}"));
+        let client = only(&pki.app, "import", &policy).await;
+        let json = json!({ "crl": text(0) });
+        let answers = [
+            sent(&client, lists[0].clone()).await,
+            sent(&client, text(0).into_bytes()).await,
+            client.post("pki/issuers/import/crl", json).await,
+        ];
+        for answer in answers {
+            assert_eq!(answer.status == 403, !allowed, "{terms}: {}", answer.text);
+        }
+    }
     pki.stop().await;
 }
 

@@ -270,6 +270,30 @@ async fn vector_16_1_n50_other_scripts_are_converted_in_the_san_only() {
 }
 
 #[actix_web::test]
+async fn a_label_in_the_form_of_other_scripts_is_of_one() {
+    let pki = Pki::start().await;
+    let strict = json!({ "allowed_domains": "foo", "allow_subdomains": true, "use_csr_sans": true });
+    let any = json!({ "allow_any_name": true, "enforce_hostnames": false, "use_csr_sans": true });
+    // A control character, no Punycode, not in NFC, a full stop in one character, ASCII alone.
+    for label in ["xn--a", "xn--zzzzzzzzzzz99999", "xn--u-ccb", "xn--a-ecp", "xn--abc-"] {
+        let name = format!("{label}.foo");
+        pki.deny(&strict, json!({ "common_name": "a.foo", "alt_names": name }), "alt_names: ").await;
+        pki.deny(&any, json!({ "common_name": "a.foo", "uri_sans": format!("https://{name}/") }), "uri_sans: ").await;
+        let csr = csr("ec-256", "/CN=a.foo", &format!("subjectAltName = DNS:{name}"));
+        for role in [&strict, &any] {
+            pki.deny_sign(role, json!({ "csr": csr }), "").await;
+        }
+        let verbatim = pki.app.client.post("pki/sign-verbatim", json!({ "csr": csr })).await;
+        assert_eq!(verbatim.status, 400, "{name}: {}", verbatim.text);
+    }
+    for name in ["xn--bcher-kva.foo", "XN--55QX5D.foo", "a--b.foo"] {
+        let leaf = pki.issue(&strict, json!({ "common_name": "a.foo", "alt_names": name })).await;
+        assert_eq!(leaf.sans(), ["DNS:a.foo".to_owned(), format!("DNS:{name}")]);
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
 async fn vector_16_1_n51_to_n54_alternative_names() {
     let pki = Pki::start().await;
     let role = json!({ "allowed_domains": "foo.com", "allow_subdomains": true });

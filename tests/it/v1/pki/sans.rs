@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::foreign::{csr, csr_of_pieces, openssl};
+use super::foreign::{csr, csr_of_pieces, openssl, openssl_text};
 use super::mount::{Leaf, Pki, with};
 use signet::x509::extension;
 use signet::x509::name;
@@ -51,6 +51,47 @@ async fn vector_16_2_s4_s5_s6_networks_of_addresses() {
     }
     // One address outside denies the others with it.
     pki.deny(&pair, localhost(json!({ "ip_sans": "1.2.3.4,1.2.3.6" })), "1.2.3.6").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn other_names_have_the_form_that_their_kind_asks_for() {
+    let pki = Pki::start().await;
+    let role = json!({ "allow_any_name": true, "allowed_other_sans": "*", "use_csr_sans": true });
+    let (mail, service) = ("1.3.6.1.5.5.7.8.9", "1.3.6.1.5.5.7.8.7");
+    // A service is IA5, also when it is asked for in the one form that a request has; OpenSSL reads it.
+    let named = json!({ "other_sans": format!("{service};UTF8:_imap.a.test,{mail};UTF8:jörg@xn--bcher-kva.test") });
+    let leaf = pki.issue(&role, localhost(named)).await;
+    let text = openssl_text(&["x509", "-noout", "-ext", "subjectAltName"], leaf.pem.as_bytes());
+    assert!(text.contains("SRVName::_imap.a.test,") && text.contains("SmtpUTF8Mailbox::j"), "{text}");
+    for (kind, text) in [
+        (service, "imap.a.test"),
+        (service, "_imap"),
+        (service, "_ümap.a.test"),
+        (mail, "x@a.test"),
+        (mail, "ö@bücher.test"),
+        (mail, "ö"),
+        (mail, "\u{feff}ö@a.test"),
+    ] {
+        pki.deny(&role, localhost(json!({ "other_sans": format!("{kind};UTF8:{text}") })), "").await;
+    }
+    for (name, signed) in [
+        (format!("{service};IA5:_imap.a.test"), true),
+        (format!("{service};UTF8:_imap.a.test"), false),
+        (format!("{service};IA5:imap"), false),
+        (format!("{mail};UTF8:ö@a.test"), true),
+        (format!("{mail};UTF8:x@a.test"), false),
+        (format!("{mail};IA5:x@a.test"), false),
+    ] {
+        let csr = csr("ec-256", "/CN=localhost", &format!("subjectAltName = otherName:{name}"));
+        let verbatim = pki.app.client.post("pki/sign-verbatim", json!({ "csr": csr })).await;
+        assert_eq!(verbatim.status, if signed { 200 } else { 400 }, "{name}: {}", verbatim.text);
+        if signed {
+            pki.sign(&role, json!({ "csr": csr })).await;
+        } else {
+            pki.deny_sign(&role, json!({ "csr": csr }), "").await;
+        }
+    }
     pki.stop().await;
 }
 
