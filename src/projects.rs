@@ -55,7 +55,7 @@ use admission::Admission;
 use caller::Caller;
 use last_use::Noted;
 use refusal::{Outcome, Refusal, Stop};
-use store::{Asker, ProjectStore};
+use store::{Asker, ITSELF, ProjectStore};
 pub use tx::Tx;
 
 /// What work does to the store.
@@ -63,8 +63,8 @@ pub use tx::Tx;
 pub enum Access {
     /// It only reads, in the turn of whoever asks.
     Read(Asker),
-    /// It may write.
-    Write,
+    /// It may write, in the turn of whoever asks.
+    Write(Asker),
 }
 
 /// The projects API of one server; clones are the same.
@@ -89,7 +89,7 @@ impl Projects {
         }
         let (projects, caller) = (self.clone(), caller.clone());
         tokio::task::spawn_local(async move {
-            let noted = projects.run("token_use", Access::Write, move |mut tx| {
+            let noted = projects.run("token_use", Access::Write(ITSELF), move |mut tx| {
                 let caller = caller.clone();
                 async move { last_use::note(&mut tx, &caller).await }.boxed_local()
             });
@@ -107,7 +107,7 @@ impl Projects {
     pub async fn sweep(&self) -> crate::error::Result<()> {
         loop {
             let begun = Instant::now();
-            let step = self.run("organization_ending", Access::Write, |mut tx| {
+            let step = self.run("organization_ending", Access::Write(ITSELF), |mut tx| {
                 async move { organization::ending::step(&mut tx).await }.boxed_local()
             });
             if !step.await? {
@@ -153,7 +153,7 @@ impl Projects {
         });
         let ran = self.admission.run(move |store| match access {
             Access::Read(asker) => store.read(name, asker, in_session),
-            Access::Write => store.write(name, in_session),
+            Access::Write(asker) => store.write(name, asker, in_session),
         });
         match ran.await? {
             Ok(()) | Err(Failure::Refused) => {

@@ -67,6 +67,7 @@ mod session;
 mod statements;
 mod store;
 pub mod transfer;
+mod turns;
 pub mod verify;
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use futures_util::FutureExt as _;
 use signet::clock::Clock;
 use signet::config::Config;
 use signet::error::{Error, Result};
+use signet::projects::store::ITSELF;
 use signet::projects::{Access, Projects, token, user};
 use signet::storage::{self, Storage};
 
@@ -65,7 +66,7 @@ async fn first_user(storage: &Storage, clock: Clock, arguments: &Arguments, give
     let text = String::from_utf8_lossy(token.text.expose()).into_owned();
     let (username, email) = (arguments.username.clone(), arguments.email.clone());
     let projects = Projects::start(storage.projects(), clock);
-    let made = projects.run("bootstrap", Access::Write, move |mut tx| {
+    let made = projects.run("bootstrap", Access::Write(ITSELF), move |mut tx| {
         let (username, email, token) = (username.clone(), email.clone(), token.clone());
         async move { user::bootstrap(&mut tx, &username, &email, &token).await }.boxed_local()
     });

@@ -30,6 +30,7 @@ use signet::pki::ca::key::KeyRequest;
 use signet::pki::ca::root::{self, RootRequest};
 use signet::pki::check::request::{RequestedKey, RequestedNames, RequestedValidity};
 use signet::pki::mount::role::{Role, RoleKeys, SignatureBits};
+use signet::projects::store::ITSELF;
 use signet::projects::{Access, Projects, setup, token};
 use signet::random;
 use signet::server::{ConnectionLimits, Options, STORE_WATCH, Server, Signals};
@@ -203,7 +204,7 @@ async fn prepare(server: &Server, root_token: Option<&str>) -> Result<String> {
 /// The organization `dev`, of which the token is an owner's; an older one is revoked.
 async fn prepare_projects(projects: &Projects, token: &str) -> Result<()> {
     let token = token::given(token).ok_or_else(|| Error::invalid("--root-token: is too long"))?;
-    let prepared = projects.run("dev", Access::Write, move |mut tx| {
+    let prepared = projects.run("dev", Access::Write(ITSELF), move |mut tx| {
         let token = token.clone();
         async move { setup::organization(&mut tx, ORGANIZATION, "dev@dev.test", &token).await }.boxed_local()
     });

@@ -341,7 +341,7 @@ fn if_match(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
 
 /// A request of a caller who is known, in one transaction.
 async fn in_session(state: &State, route: &'static Route, call: Arc<Call>, asker: Asker) -> Result<Answer, Refusal> {
-    let access = if *route.method == Method::GET { Access::Read(asker) } else { Access::Write };
+    let access = if *route.method == Method::GET { Access::Read(asker) } else { Access::Write(asker) };
     let answered = state.projects.run(route.name, access, move |mut tx| {
         let call = Arc::clone(&call);
         async move {

@@ -91,7 +91,7 @@ mod tests {
     use tokio::task::LocalSet;
 
     use super::*;
-    use crate::projects::store::{Asker, ITSELF};
+    use crate::projects::store::Asker;
     use crate::sql::{Failure, Work};
 
     /// A store that nobody asks.
@@ -102,8 +102,8 @@ mod tests {
             unreachable!("no job of these tests asks the store")
         }
 
-        fn write(&self, name: &'static str, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
-            self.read(name, ITSELF, work)
+        fn write(&self, name: &'static str, asker: Asker, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
+            self.read(name, asker, work)
         }
     }
 

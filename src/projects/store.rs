@@ -4,7 +4,7 @@ use futures_util::future::LocalBoxFuture;
 
 use crate::sql::{Failure, Work};
 
-/// Whose a read is: a number that tells one caller from others, as a rule. A store that can do only so much at once
+/// Whose a session is: a number that tells one caller from others, as a rule. A store that can do only so much at once
 /// gives each its turn.
 pub type Asker = u64;
 
@@ -17,5 +17,5 @@ pub trait ProjectStore: Send + Sync {
     fn read(&self, name: &'static str, asker: Asker, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>>;
 
     /// Runs work in one transaction; answered when that is durable.
-    fn write(&self, name: &'static str, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>>;
+    fn write(&self, name: &'static str, asker: Asker, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>>;
 }

@@ -38,7 +38,7 @@ impl Sessions {
         work: impl for<'s> Fn(&'s mut dyn Session) -> LocalBoxFuture<'s, Result<T, Failure>> + Send + Sync + 'static,
     ) -> Result<T> {
         let (work, found) = kept(work);
-        told(self.0.write(name, work).await, &found)
+        told(self.0.write(name, ITSELF, work).await, &found)
     }
 }
 

@@ -169,8 +169,8 @@ mod tests {
             .boxed_local()
         }
 
-        fn write(&self, name: &'static str, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
-            self.read(name, ITSELF, work)
+        fn write(&self, name: &'static str, asker: Asker, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
+            self.read(name, asker, work)
         }
     }
 

@@ -19,7 +19,7 @@ impl ProjectStore for Store<Pool> {
         async move { found.await.unwrap_or_else(|error| Err(Failure::Engine(error))) }.boxed_local()
     }
 
-    fn write(&self, _: &'static str, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
+    fn write(&self, _: &'static str, _: Asker, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
         // What the work says of itself does not pass through the commit, which knows no such failures.
         let told = Arc::new(Mutex::new(None));
         let slot = Arc::clone(&told);

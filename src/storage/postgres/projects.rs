@@ -9,11 +9,11 @@ use crate::sql::{Failure, Work};
 use crate::storage::store::Store;
 
 impl ProjectStore for Store<Pool> {
-    fn read(&self, name: &'static str, _: Asker, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
-        self.reader.clone().run(name, work, false).boxed_local()
+    fn read(&self, name: &'static str, asker: Asker, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
+        self.reader.clone().run(name, asker, work, false).boxed_local()
     }
 
-    fn write(&self, name: &'static str, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
-        self.reader.clone().run(name, work, true).boxed_local()
+    fn write(&self, name: &'static str, asker: Asker, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
+        self.reader.clone().run(name, asker, work, true).boxed_local()
     }
 }

@@ -15,11 +15,13 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
+use super::entrance::{Entrance, Place};
 use super::query::{Failure, Session};
 use super::url::PostgresUrl;
 use super::{connect, documents, meta};
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
+use crate::projects::store::Asker;
 use crate::storage::backend::{Fact, Reader, SealedDocument};
 use crate::telemetry;
 
@@ -40,6 +42,7 @@ pub(crate) struct Pool {
     connections: managed::Pool<AtHome>,
     /// For sessions, whose reads and transactions take longer.
     pub(super) sessions: managed::Pool<AtHome>,
+    entrance: Entrance,
     pub(super) home: Handle,
     pub(super) url: PostgresUrl,
     /// Who we are in the change log.
@@ -150,7 +153,8 @@ impl Pool {
         let home = Handle::try_current().map_err(Error::internal)?;
         let connections = connections(url, &home, CONNECTIONS, Use::Reads)?;
         let sessions = self::connections(url, &home, SESSIONS, Use::Sessions)?;
-        Ok(Self { connections, sessions, home, url: url.clone(), node, listener: Arc::default() })
+        let entrance = Entrance::new(SESSIONS);
+        Ok(Self { connections, sessions, entrance, home, url: url.clone(), node, listener: Arc::default() })
     }
 
     /// Runs `work` on a connection. One that turns out to be dead is replaced once: a read is safe to
@@ -199,12 +203,18 @@ impl Pool {
     }
 
     async fn lend(&self) -> Result<Loan> {
-        self.lend_of(&self.connections).await
+        self.lend_of(&self.connections, Instant::now()).await
     }
 
-    /// A connection of one of the pools.
-    pub(super) async fn lend_of(&self, pool: &managed::Pool<AtHome>) -> Result<Loan> {
+    /// A connection for a session, in the turn of who asks.
+    pub(super) async fn lend_session(&self, asker: Asker) -> Result<(Place, Loan)> {
         let started = Instant::now();
+        let place = self.entrance.enter(asker, WAIT).await?;
+        Ok((place, self.lend_of(&self.sessions, started).await?))
+    }
+
+    /// A connection of one of the pools, for somebody who has waited since `started`.
+    async fn lend_of(&self, pool: &managed::Pool<AtHome>, started: Instant) -> Result<Loan> {
         let db = pool.get().await;
         histogram!(telemetry::POSTGRES_READ_WAIT_SECONDS).record(started.elapsed());
         let db = db.map_err(|error| match error {

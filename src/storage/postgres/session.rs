@@ -15,6 +15,7 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use super::query::{self, Session as Connection};
 use super::reader::{DEADLINE, Loan, Pool};
 use crate::error::Error;
+use crate::projects::store::Asker;
 use crate::sql::{Failure, Row, Session, Value, Work};
 use crate::telemetry;
 
@@ -161,14 +162,15 @@ enum Attempt {
 }
 
 impl Pool {
-    /// Runs work, in a transaction that is stored when it `writes` and ends well.
-    pub(super) async fn run(self, name: &'static str, work: Work, writes: bool) -> Result<(), Failure> {
+    /// Runs work in the turn of who asks, in a transaction that is stored when it `writes` and ends well.
+    pub(super) async fn run(self, name: &'static str, asker: Asker, work: Work, writes: bool) -> Result<(), Failure> {
         let (mut clashes, mut replaced) = (0, false);
         loop {
-            let loan = self.lend_of(&self.sessions).await.map_err(Failure::Engine)?;
+            let (place, loan) = self.lend_session(asker).await.map_err(Failure::Engine)?;
             let started = Instant::now();
             let attempt = tokio::time::timeout(DEADLINE, attempt(loan, &work, writes)).await;
             histogram!(telemetry::POSTGRES_TRANSACTION_SECONDS, "name" => name).record(started.elapsed());
+            drop(place);
             match attempt {
                 Err(late) => {
                     return Err(Failure::Engine(Error::unavailable("storage: the database takes too long", late)));

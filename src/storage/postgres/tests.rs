@@ -16,6 +16,7 @@ use crate::error::Kind;
 use crate::keyring::store::Step;
 use crate::nodes::store::{Change, Point};
 use crate::pki::store::{CertificateRow, LeaseRow, PkiOutcome, PkiWrite, RevocationRow};
+use crate::projects::store::ITSELF;
 use crate::sql::Work;
 use crate::storage::Storage;
 use crate::storage::backend::{Backend as _, FactWrite, Unit};
@@ -129,7 +130,7 @@ async fn what_no_synchronous_standby_has_is_not_answered_as_stored() {
         let sql = "CREATE TABLE made_by_a_session (n int)";
         Arc::new(move |session| async move { session.execute(sql, &[]).await.map(drop) }.boxed_local())
     };
-    let (written, worked) = join(writer.apply(unit()), reader.run("test", work(), true)).await;
+    let (written, worked) = join(writer.apply(unit()), reader.run("test", ITSELF, work(), true)).await;
     assert_eq!(written[0].as_ref().unwrap_err().kind(), Kind::Unavailable);
     assert!(worked.is_err());
     cluster.set(&["synchronous_standby_names = ''"]);
@@ -150,7 +151,7 @@ async fn a_server_that_takes_no_writes_any_more_is_left_for_one_that_does() {
         Arc::new(move |session| async move { session.execute(sql, &[name.into()]).await.map(drop) }.boxed_local())
     };
     assert!(writer.apply(unit("one")).await[0].is_ok());
-    assert!(reader.clone().run("test", work("two"), true).await.is_ok());
+    assert!(reader.clone().run("test", ITSELF, work("two"), true).await.is_ok());
     let names = |cluster| database.on(cluster).psql("SELECT string_agg(name, ' ' ORDER BY name) FROM meta");
     // At first the standby has not even the table.
     while database.on(&standby).psql("SELECT to_regclass('meta') IS NULL").contains('t') {
@@ -162,7 +163,7 @@ async fn a_server_that_takes_no_writes_any_more_is_left_for_one_that_does() {
     primary.set(&["default_transaction_read_only = on"]);
     standby.promote();
     assert!(writer.apply(unit("three")).await[0].is_ok());
-    assert!(reader.run("test", work("four"), true).await.is_ok());
+    assert!(reader.run("test", ITSELF, work("four"), true).await.is_ok());
     assert_eq!((names(&primary), names(&standby)), ("one schema two".into(), "four one schema three two".into()));
 }
 

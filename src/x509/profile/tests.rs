@@ -148,6 +148,8 @@ fn texts_of_names_follow_their_rules() {
             "a..b",
             "a b",
             "a.*",
+            "**.a",
+            "a*b*.c",
             "a@b",
             "a\0b",
             "b\u{fc}cher",

@@ -48,11 +48,12 @@ pub(crate) fn is_decodable(label: &str) -> bool {
         || Uts46::new().to_ascii(label().as_bytes(), AsciiDenyList::EMPTY, Hyphens::Allow, DnsLength::Ignore).is_ok()
 }
 
-/// A dNSName: a host name, whose first label may be a wildcard or hold one.
+/// A dNSName: a host name, whose first label may be a wildcard or hold one (RFC 6125 6.4.3).
 pub(super) fn dns(content: &[u8]) -> Read<()> {
     let name = said(content)?;
     let (first, rest) = name.split_once('.').map_or((name, None), |(first, rest)| (first, Some(rest)));
-    let holds = name.len() <= MAX_HOST && is_label(first, b"-_*") && rest.is_none_or(is_host);
+    let is_one = first.bytes().filter(|b| *b == b'*').count() <= 1;
+    let holds = name.len() <= MAX_HOST && is_label(first, b"-_*") && is_one && rest.is_none_or(is_host);
     rule(holds, "a dNSName is no host name (RFC 5280 4.2.1.6)")
 }
 

@@ -8,6 +8,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use signet::projects::refusal::Outcome;
 use signet::projects::rights::{OrganizationRights, ProjectRights};
+use signet::projects::store::ITSELF;
 use signet::projects::{Access, Tx, id, organization, token, user};
 
 use crate::support::{Answer, App, send};
@@ -164,7 +165,7 @@ async fn run<T: Send + 'static>(
     app: &App,
     work: impl for<'t> Fn(Tx<'t>) -> futures_util::future::LocalBoxFuture<'t, Outcome<T>> + Send + Sync + 'static,
 ) -> T {
-    app.shared().projects.run("test", Access::Write, work).await.unwrap()
+    app.shared().projects.run("test", Access::Write(ITSELF), work).await.unwrap()
 }
 
 fn text(token: &signet::secret::Secret) -> String {

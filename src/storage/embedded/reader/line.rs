@@ -17,6 +17,7 @@ use rusqlite::Connection;
 use tokio::sync::Notify;
 
 use crate::projects::store::Asker;
+use crate::storage::turns::Turns;
 
 /// Connections for reading, each with a thread.
 pub(super) const CONNECTIONS: usize = 4;
@@ -49,7 +50,7 @@ pub(super) struct Line {
 
 struct State {
     reads: VecDeque<Work>,
-    sessions: Turns,
+    sessions: Turns<Work>,
     connections: Vec<Connection>,
     /// The lock on the folder; given up when the line is closed.
     lock: Option<Arc<File>>,
@@ -78,7 +79,7 @@ impl Line {
         let line = Arc::new(Self {
             state: Mutex::new(State {
                 reads: VecDeque::new(),
-                sessions: Turns::default(),
+                sessions: Turns::new(SESSIONS, SESSIONS_OF_ONE),
                 connections,
                 lock: Some(lock),
                 paused: false,
@@ -108,7 +109,7 @@ impl Line {
         }
         match job {
             Job::Read(work) if state.reads.len() < LONGEST => state.reads.push_back(work),
-            Job::Session(asker, work) if state.sessions.waiting < LONGEST => state.sessions.push(asker, work),
+            Job::Session(asker, work) if state.sessions.waiting() < LONGEST => state.sessions.push(asker, work),
             _ => return Err(Refused::Full),
         }
         self.wake(&mut state);
@@ -233,7 +234,7 @@ impl State {
 
     /// Whether a thread would find something to do.
     fn has_work(&self) -> bool {
-        !self.reads.is_empty() || self.sessions.next().is_some()
+        !self.reads.is_empty() || self.sessions.has_one()
     }
 
     /// What one thread takes: a session alone, or so many reads that something is left for the others.
@@ -249,60 +250,6 @@ impl State {
     fn clear(&mut self) -> Vec<VecDeque<Work>> {
         let reads = std::mem::take(&mut self.reads);
         self.sessions.clear().into_iter().chain([reads]).collect()
-    }
-}
-
-/// The line of sessions, in which askers take turns.
-#[derive(Default)]
-struct Turns {
-    /// Of those who wait, whose turn is next first, with their sessions.
-    askers: VecDeque<(Asker, VecDeque<Work>)>,
-    /// How many sessions wait.
-    waiting: usize,
-    /// Whose the sessions under way are.
-    running: Vec<Asker>,
-}
-
-impl Turns {
-    fn push(&mut self, asker: Asker, work: Work) {
-        self.waiting += 1;
-        match self.askers.iter_mut().find(|(other, _)| *other == asker) {
-            Some((_, waiting)) => waiting.push_back(work),
-            None => self.askers.push_back((asker, VecDeque::from([work]))),
-        }
-    }
-
-    /// Where the asker is that may begin a session: of those with the fewest under way the first.
-    fn next(&self) -> Option<usize> {
-        if self.running.len() >= SESSIONS {
-            return None;
-        }
-        let running = |(asker, _): &(Asker, _)| self.running.iter().filter(|one| *one == asker).count();
-        let (at, fewest) = self.askers.iter().map(running).enumerate().min_by_key(|(_, running)| *running)?;
-        (fewest < SESSIONS_OF_ONE).then_some(at)
-    }
-
-    /// Begins a session; whoever has more waits behind the others.
-    fn take(&mut self) -> Option<(Asker, Work)> {
-        let (asker, mut waiting) = self.askers.remove(self.next()?)?;
-        let work = waiting.pop_front()?;
-        if !waiting.is_empty() {
-            self.askers.push_back((asker, waiting));
-        }
-        self.waiting -= 1;
-        self.running.push(asker);
-        Some((asker, work))
-    }
-
-    fn ended(&mut self, asker: Asker) {
-        if let Some(at) = self.running.iter().position(|one| *one == asker) {
-            self.running.swap_remove(at);
-        }
-    }
-
-    fn clear(&mut self) -> Vec<VecDeque<Work>> {
-        self.waiting = 0;
-        self.askers.drain(..).map(|(_, waiting)| waiting).collect()
     }
 }
 

@@ -6,6 +6,7 @@ use tokio::net::{UnixListener, UnixStream};
 
 use super::*;
 use crate::nodes::store::Course;
+use crate::projects::store::ITSELF;
 use crate::storage::backend::Reader as _;
 
 /// A way to the server of a database that is as slow as it is told, milliseconds for each connection.
@@ -88,20 +89,20 @@ async fn a_session_writes_on_no_server_that_the_writer_refuses() {
         let sql = "INSERT INTO meta (name, value) VALUES ($1, '')";
         Arc::new(move |session| async move { session.execute(sql, &[name.into()]).await.map(drop) }.boxed_local())
     };
-    assert!(reader.clone().run("test", work("one"), true).await.is_ok());
+    assert!(reader.clone().run("test", ITSELF, work("one"), true).await.is_ok());
     // As a server does that took over with other settings.
     let name = &fixture.database.name;
     fixture.database.psql(&format!("ALTER DATABASE {name} SET synchronous_commit = off"));
     fixture.database.end_connections();
     let written = writer.apply(vec![Unit::Facts(vec![FactWrite::new(("two".to_owned(), Vec::new()))])]).await;
     assert_eq!(written[0].as_ref().unwrap_err().kind(), Kind::Unavailable);
-    let Err(crate::sql::Failure::Engine(error)) = reader.clone().run("test", work("three"), true).await else {
+    let Err(crate::sql::Failure::Engine(error)) = reader.clone().run("test", ITSELF, work("three"), true).await else {
         panic!("acknowledged what could be lost")
     };
     assert_eq!(error.kind(), Kind::Unavailable);
     assert!(format!("{:?}", std::error::Error::source(&error)).contains("synchronous_commit = off"));
     fixture.database.psql(&format!("ALTER DATABASE {name} SET synchronous_commit = on"));
-    assert!(reader.run("test", work("four"), true).await.is_ok());
+    assert!(reader.run("test", ITSELF, work("four"), true).await.is_ok());
     assert_eq!(fixture.number("SELECT COUNT(*) FROM meta WHERE name IN ('two', 'three')"), 0);
 }
 
