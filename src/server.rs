@@ -388,6 +388,7 @@ async fn domains(stores: Stores, keys: Keys, given: Given, kinds: StoreKinds) ->
         managed_keys,
         keyring,
         projects,
+        rendering: crate::turns::Entrance::beside_workers(),
         limits,
         address,
         public_address,

@@ -67,7 +67,6 @@ mod session;
 mod statements;
 mod store;
 pub mod transfer;
-mod turns;
 pub mod verify;
 
 #[cfg(test)]

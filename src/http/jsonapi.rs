@@ -6,9 +6,10 @@
 //! ([`body::Document`]).
 //!
 //! A session is asked for when everything is parsed, and is over when rendering begins: it gives values of the
-//! domain ([`reply::Answer`]), whose documents are made on the worker that took the request. Sessions that write
-//! stand where everything is committed. Documents and errors follow JSON:API 1.1; every answer has the headers that
-//! known clients need. What is asked and what is answered is told to the [`audit`](crate::audit), if anybody listens.
+//! domain ([`reply::Answer`]), whose documents are made on the worker that took the request, or beside it when many
+//! rows were read for them. Sessions that write stand where everything is committed. Documents and errors follow
+//! JSON:API 1.1; every answer has the headers that known clients need. What is asked and what is answered is told to the
+//! [`audit`](crate::audit), if anybody listens.
 //!
 //! From below: what was sent (`body`, `query`, [`request`]) and what is shown ([`reply`], `list`, `documents`),
 //! [`route`], the `resources` with their tables, all tables ([`table`]), this pipeline.
@@ -31,8 +32,8 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
-use actix_web::http::Method;
 use actix_web::http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, IF_MATCH};
+use actix_web::http::{Method, StatusCode};
 use actix_web::web::Payload;
 use actix_web::{HttpRequest, HttpResponse};
 use bytes::Bytes;
@@ -58,8 +59,8 @@ use crate::telemetry::{self, RouteMeter};
 use audit::Trail;
 use body::Document;
 use query::Query;
-use render::MEDIA_TYPE;
-use reply::{Answer, Reply};
+use render::{MEDIA_TYPE, Written};
+use reply::Answer;
 use request::{Call, Request};
 use route::Route;
 use table::Found;
@@ -93,10 +94,10 @@ async fn answered(
     };
     let response = match trail.recorded(outcome).await {
         // Tokens are shown where they are made, and nothing that is read holds one.
-        Ok(reply @ Reply::Document(_)) if matches!(*request.method(), Method::GET | Method::HEAD) => {
-            encoding::offered(render::reply(reply, &id, rate), request.headers()).await
+        Ok(written) if written.status == StatusCode::OK && matches!(*request.method(), Method::GET | Method::HEAD) => {
+            encoding::offered(render::response(written, &id, rate), request.headers()).await
         }
-        Ok(reply) => render::reply(reply, &id, rate),
+        Ok(written) => render::response(written, &id, rate),
         Err(refusal) => {
             render::log(&refusal, &id);
             pause::before(refusal.kind).await;
@@ -119,7 +120,7 @@ async fn steps(
     payload: Payload,
     rate: &mut Option<Left>,
     (trail, line, times): (&mut Trail<'_>, &mut Line, &Times),
-) -> Result<Reply, Refusal> {
+) -> Result<Written, Refusal> {
     let deadline = trail.deadline();
     if found.route.open {
         trail.skip();
@@ -127,7 +128,7 @@ async fn steps(
     let address = caller_address(request, &state.settings.trusted_proxies)?;
     line.from = address;
     if found.route.open {
-        return Ok(Reply::Empty);
+        return Ok(Written::EMPTY);
     }
     state.clock.require_agreed()?;
     let token = bearer(request.headers());
@@ -138,6 +139,7 @@ async fn steps(
     }
     times.turn().await;
     let reads = *found.route.method == Method::GET;
+    let asker = token.as_ref().map(asker).unwrap_or_default();
     if reads
         && !trail.is_kept()
         && let Ok(token) = token
@@ -149,9 +151,8 @@ async fn steps(
         times.are_of(&Sender::of_subject(caller.as_ref(), address));
         let answer = answer?;
         times.turn().await;
-        return Ok(answer.render());
+        return guarded(deadline, written(state, asker, answer)).await;
     }
-    let asker = token.as_ref().map(asker).unwrap_or_default();
     let caller = match token {
         Ok(token) => guarded(deadline, identify(state, token)).await,
         Err(refusal) => Err(refusal),
@@ -182,7 +183,20 @@ async fn steps(
     trail.intent().await?;
     let answer = guarded(deadline, in_session(state, route, call, asker)).await?;
     times.turn().await;
-    Ok(answer.render())
+    guarded(deadline, written(state, asker, answer)).await
+}
+
+/// Rows that an answer is rendered from on the worker; the rendering of more is done beside the workers, in turns.
+const ON_A_WORKER: usize = 500;
+
+/// What is sent of an answer.
+async fn written(state: &State, asker: Asker, answer: Answer) -> Result<Written, Refusal> {
+    if answer.rows() <= ON_A_WORKER {
+        return Ok(Written::of(answer.render()));
+    }
+    let _place = state.rendering.enter(asker).await;
+    let written = tokio::task::spawn_blocking(move || Written::of(answer.render())).await;
+    written.map_err(|error| Error::internal(error).into())
 }
 
 /// What is known of a request before its query and its body are read.
@@ -232,7 +246,7 @@ async fn read(
                 Ok(call) => call,
                 Err(refusal) => return Ok(Read { caller: None, left, answer: Err(refusal) }),
             };
-            let answer = refused((route.handler)(&mut tx, &call).await)?;
+            let answer = refused((route.handler)(&mut tx, &call).await)?.map(|answer| answer.of_rows(tx.read()));
             Ok(Read { caller: Some(call.caller), left, answer })
         }
         .boxed_local()
@@ -346,7 +360,8 @@ async fn in_session(state: &State, route: &'static Route, call: Arc<Call>, asker
         let call = Arc::clone(&call);
         async move {
             precondition(&mut tx, route, &call).await?;
-            (route.handler)(&mut tx, &call).await
+            let answer = (route.handler)(&mut tx, &call).await?;
+            Ok(answer.of_rows(tx.read()))
         }
         .boxed_local()
     });
@@ -359,8 +374,8 @@ async fn in_session(state: &State, route: &'static Route, call: Arc<Call>, asker
 async fn precondition(tx: &mut Tx<'_>, route: &Route, call: &Call) -> Outcome<()> {
     let (Some(demanded), Some(show)) = (&call.if_match, table::show_of(route)) else { return Ok(()) };
     tx.hold();
-    let current = (show.handler)(tx, call).await?.render();
-    let tag = render::entity_tag(&current);
+    let current = (show.handler)(tx, &call.before_the_change()).await?.render();
+    let tag = Written::of(current).tag;
     if demanded.split(',').any(|one| Some(encoding::plain_tag(one.trim())) == tag) {
         return Ok(());
     }

@@ -26,6 +26,7 @@ use crate::nodes::Nodes;
 use crate::pki::Engine;
 use crate::pki::actor::ReplicaLink;
 use crate::projects::Projects;
+use crate::turns::Entrance;
 
 /// One server's state, shared by its workers.
 pub struct Shared {
@@ -41,6 +42,8 @@ pub struct Shared {
     pub keyring: Keyring,
     /// The projects API.
     pub projects: Projects,
+    /// The way to what renders its large answers.
+    pub rendering: Entrance,
     /// How often callers of the projects API may ask.
     pub limits: Limits,
     /// Scheme and authority of absolute links; set when the server listens.

@@ -365,17 +365,14 @@ async fn these(tx: &mut Tx<'_>, member: &Member, rows: Vec<i64>) -> Outcome<Vec<
 async fn named_by(tx: &mut Tx<'_>, member: &Member, pools: Vec<i64>) -> Outcome<HashMap<i64, Vec<String>>> {
     let mut naming: HashMap<i64, Vec<String>> = HashMap::new();
     let Some(seen) = workspace::seen(tx, member).await? else { return Ok(naming) };
-    let mut filter = seen.filter;
-    filter.and("w.agent_pool_id = ANY({})", pools);
-    let condition = filter.text().to_owned();
-    let most = filter.parameter(MOST_SHOWN);
-    let sql = format!(
-        "SELECT pool, ext_id FROM (SELECT w.agent_pool_id AS pool, w.ext_id AS ext_id,
-            row_number() OVER (PARTITION BY w.agent_pool_id ORDER BY w.id) AS place
-            FROM workspaces w WHERE {condition}) ranked WHERE place <= {most} ORDER BY pool, place"
-    );
-    for mut row in tx.rows(&sql, &filter.values).await? {
-        naming.entry(row.get()?).or_default().push(row.get()?);
+    // One pool after the other: the index of each ends at the last one that is shown.
+    for pool in pools {
+        let mut filter = seen.filter.clone();
+        filter.and("w.agent_pool_id = {}", pool);
+        let condition = filter.text().to_owned();
+        let most = filter.parameter(MOST_SHOWN);
+        let sql = format!("SELECT w.ext_id FROM workspaces w WHERE {condition} ORDER BY w.id LIMIT {most}");
+        naming.insert(pool, tx.column(&sql, &filter.values).await?);
     }
     Ok(naming)
 }

@@ -108,7 +108,7 @@ pub async fn of_users(tx: &mut Tx<'_>, member: &Member, users: &[i64]) -> Outcom
     if users.is_empty() {
         return Ok(Vec::new());
     }
-    let sql = "SELECT id FROM organization_memberships WHERE user_id = ANY($1) AND org_id = $2 ORDER BY id";
+    let sql = "SELECT id FROM organization_memberships WHERE user_id = ANY($1) AND +org_id = $2 ORDER BY id";
     let ids: Vec<i64> = tx.column(sql, &[users.to_vec().into(), member.organization.id.into()]).await?;
     these(tx, member, &ids).await
 }

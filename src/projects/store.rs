@@ -3,10 +3,8 @@
 use futures_util::future::LocalBoxFuture;
 
 use crate::sql::{Failure, Work};
-
-/// Whose a session is: a number that tells one caller from others, as a rule. A store that can do only so much at once
-/// gives each its turn.
-pub type Asker = u64;
+/// Whose a session is. A store that can do only so much at once gives each its turn.
+pub use crate::turns::Asker;
 
 /// The server itself.
 pub const ITSELF: Asker = 0;

@@ -11,12 +11,13 @@ pub struct Tx<'s> {
     /// The time that everything in this session happens at.
     pub now: Time,
     holds: bool,
+    read: usize,
 }
 
 impl<'s> Tx<'s> {
     /// Work in `session` at `now`.
     pub(super) fn new(session: &'s mut dyn Session, now: Time) -> Self {
-        Self { session, now, holds: false }
+        Self { session, now, holds: false, read: 0 }
     }
 }
 
@@ -37,12 +38,19 @@ impl Tx<'_> {
         self.session.fit();
     }
 
+    /// How many rows this session has read so far.
+    pub fn read(&self) -> usize {
+        self.read
+    }
+
     /// All rows of a text.
     ///
     /// # Errors
     /// Those of the store.
     pub async fn rows(&mut self, sql: &str, values: &[Value]) -> Outcome<Vec<Row>> {
-        Ok(self.session.query(sql, values).await?)
+        let rows = self.session.query(sql, values).await?;
+        self.read += rows.len();
+        Ok(rows)
     }
 
     /// The first column of all rows of a text.

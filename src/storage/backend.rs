@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::pki::store::{PkiOutcome, PkiWrite};
 use crate::sql::Work;
 use crate::storage::file_hold::FileHold;
+use crate::turns::Asker;
 
 /// Writes that happen together or not at all. They are of one domain, with their bodies sealed.
 pub(crate) enum Unit {
@@ -32,8 +33,8 @@ pub(crate) enum Unit {
     /// turns.
     Facts(Vec<FactWrite>),
     /// Work of a session of SQL, where the engine has no sessions of its own for it. What it refuses it
-    /// undoes, and tells on its own way.
-    Work(Work),
+    /// undoes, and tells on its own way. Of several each asker's are done in turn.
+    Work(Asker, Work),
 }
 
 impl Unit {

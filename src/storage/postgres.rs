@@ -33,7 +33,6 @@ mod crls;
 mod cubbyhole;
 mod documents;
 mod entities;
-mod entrance;
 pub(super) mod filling;
 #[cfg(test)]
 mod fixture;

@@ -11,7 +11,7 @@ use actix_web::http::Method;
 use bytes::Bytes;
 
 use super::render;
-use super::reply::Reply;
+use super::render::Written;
 use crate::audit::{self, Data, Outcome, Record, Refused, Request, Response};
 use crate::http::address::caller_address;
 use crate::http::request_id::RequestId;
@@ -95,7 +95,7 @@ impl<'a> Trail<'a> {
     }
 
     /// The outcome, once it is recorded; else why it cannot be.
-    pub(super) async fn recorded(&mut self, outcome: Result<Reply, Refusal>) -> Result<Reply, Refusal> {
+    pub(super) async fn recorded(&mut self, outcome: Result<Written, Refusal>) -> Result<Written, Refusal> {
         let Some(seen) = &self.seen else { return outcome };
         let told = self.record.outcome(&seen.request(), &of(&outcome), self.deadline).await;
         if let (Err(_), Err(refusal)) = (&told, &outcome) {
@@ -138,17 +138,16 @@ fn operation(method: &Method) -> &str {
 }
 
 /// What a request leads to.
-fn of(outcome: &Result<Reply, Refusal>) -> Outcome<'_> {
-    let (status, document) = match outcome {
-        Ok(Reply::Document(document)) => (200, Some(document)),
-        Ok(Reply::Created { document, .. }) => (201, Some(document)),
-        Ok(Reply::Empty) => (204, None),
+fn of(outcome: &Result<Written, Refusal>) -> Outcome<'_> {
+    match outcome {
+        Ok(Written { status, body, .. }) => {
+            let data = body.as_ref().map_or(Data::None, |body| Data::JsonText(body.as_bytes()));
+            Outcome { status: status.as_u16(), answer: Ok(Response { data, ..Response::default() }) }
+        }
         Err(refusal) => {
             let texts = refusal.faults.iter().map(|fault| &*fault.detail).collect();
             let refused = Refused { kind: refusal.kind, texts };
-            return Outcome { status: render::status(refusal.kind), answer: Err(refused) };
+            Outcome { status: render::status(refusal.kind), answer: Err(refused) }
         }
-    };
-    let data = document.map_or(Data::None, |document| Data::Json(document.value()));
-    Outcome { status, answer: Ok(Response { data, ..Response::default() }) }
+    }
 }

@@ -24,6 +24,11 @@ const MOST_PARAMETERS: usize = 1000;
 pub struct Query(Vec<(String, String)>);
 
 impl Query {
+    /// The same without a parameter.
+    pub(super) fn without(&self, name: &str) -> Self {
+        Self(self.0.iter().filter(|(other, _)| other != name).cloned().collect())
+    }
+
     /// Reads a query string.
     ///
     /// # Errors

@@ -24,13 +24,28 @@ pub(crate) const MEDIA_TYPE: &str = "application/vnd.api+json";
 /// How long a client should wait after a 503.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// The entity tag of a document.
-pub(super) fn entity_tag(reply: &Reply) -> Option<String> {
-    match reply {
-        Reply::Document(document) | Reply::Created { document, .. } => {
-            Some(tag(document.value().to_string().as_bytes()))
-        }
-        Reply::Empty => None,
+/// An answer as it is sent.
+pub(super) struct Written {
+    pub(super) status: StatusCode,
+    /// The document.
+    pub(super) body: Option<String>,
+    /// Its entity tag.
+    pub(super) tag: Option<String>,
+    location: Option<String>,
+}
+
+impl Written {
+    /// Nothing but its status.
+    pub(super) const EMPTY: Self = Self { status: StatusCode::NO_CONTENT, body: None, tag: None, location: None };
+
+    pub(super) fn of(reply: Reply) -> Self {
+        let (status, document, location) = match reply {
+            Reply::Empty => return Self::EMPTY,
+            Reply::Document(document) => (StatusCode::OK, document, None),
+            Reply::Created { document, location } => (StatusCode::CREATED, document, location),
+        };
+        let body = document.value().to_string();
+        Self { status, tag: Some(tag(body.as_bytes())), body: Some(body), location }
     }
 }
 
@@ -38,22 +53,17 @@ fn tag(body: &[u8]) -> String {
     format!("\"{}\"", URL_SAFE_NO_PAD.encode(&digest(&SHA256, body).as_ref()[..18]))
 }
 
-/// Renders an answer.
-pub(super) fn reply(reply: Reply, id: &RequestId, rate: Option<Left>) -> HttpResponse {
-    let (status, document, location) = match reply {
-        Reply::Empty => {
-            let mut response = HttpResponse::NoContent().finish();
-            common_headers(response.headers_mut(), id, rate);
-            return response;
-        }
-        Reply::Document(document) => (StatusCode::OK, document, None),
-        Reply::Created { document, location } => (StatusCode::CREATED, document, location),
+/// The response of an answer.
+pub(super) fn response(written: Written, id: &RequestId, rate: Option<Left>) -> HttpResponse {
+    let Written { status, body, tag, location } = written;
+    let mut response = match body {
+        Some(body) => HttpResponse::build(status).content_type(MEDIA_TYPE).body(body),
+        None => HttpResponse::build(status).finish(),
     };
-    let body = document.value().to_string();
-    let entity = tag(body.as_bytes());
-    let mut response = HttpResponse::build(status).content_type(MEDIA_TYPE).body(body);
     let headers = response.headers_mut();
-    set(headers, ETAG, &entity);
+    if let Some(tag) = tag {
+        set(headers, ETAG, &tag);
+    }
     if let Some(location) = location {
         set(headers, LOCATION, &location);
     }

@@ -1,7 +1,8 @@
 //! What a handler gives: an answer that holds what its session found, and what becomes of it.
 //!
 //! A session's outcome is `Send`, and nothing that is rendered is: so a handler takes values of the domain out of
-//! its session, and they become documents on the worker that took the request, when the session is over.
+//! its session, and they become documents on the worker that took the request, or of many rows on a thread beside it,
+//! when the session is over.
 
 use std::marker::PhantomData;
 use std::rc::Rc;
@@ -100,17 +101,32 @@ impl Reply {
 }
 
 /// What a session found, and what shows it.
-pub struct Answer(Box<dyn FnOnce() -> Reply + Send>);
+pub struct Answer {
+    show: Box<dyn FnOnce() -> Reply + Send>,
+    /// How many rows the session has read for it.
+    rows: usize,
+}
 
 impl Answer {
     /// `found`, to be shown by `render`.
     pub fn of<T: Send + 'static>(found: T, render: fn(T) -> Reply) -> Self {
-        Self(Box::new(move || render(found)))
+        Self { show: Box::new(move || render(found)), rows: 0 }
+    }
+
+    /// The same, for which so many rows were read.
+    #[must_use]
+    pub fn of_rows(self, rows: usize) -> Self {
+        Self { rows, ..self }
+    }
+
+    /// How many rows were read for it: what rendering takes goes by that.
+    pub fn rows(&self) -> usize {
+        self.rows
     }
 
     /// Renders it, on this thread.
     pub fn render(self) -> Reply {
-        (self.0)()
+        (self.show)()
     }
 }
 

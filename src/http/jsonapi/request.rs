@@ -53,6 +53,22 @@ pub struct Call {
     pub request: Arc<Request>,
 }
 
+impl Call {
+    /// The read of what is to be changed, without what was asked for beside it: an entity tag is of the resource alone.
+    pub(super) fn before_the_change(&self) -> Self {
+        let request = Request {
+            params: self.params.clone(),
+            query: self.query.without("include"),
+            document: Document::default(),
+            if_match: None,
+            plans: self.plans,
+            origin: self.origin.clone(),
+            path: self.path.clone(),
+        };
+        Self { caller: self.caller.clone(), request: Arc::new(request) }
+    }
+}
+
 impl Deref for Call {
     type Target = Request;
 

@@ -5,11 +5,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::super::refusal::{Fault, Faults, Outcome, Refusal, quoted};
+use super::super::refusal::{Fault, Faults, Outcome, Refusal, Stop, quoted};
 use super::super::tx::Tx;
 use super::Team;
 use crate::error::Kind;
-use crate::sql::Value;
 
 /// The users of teams, in the order in which they are known to the installation.
 ///
@@ -35,7 +34,7 @@ pub async fn of_teams(tx: &mut Tx<'_>, teams: &[i64]) -> Outcome<HashMap<i64, Ve
 /// `Malformed`, with a fault for everyone who is not a member.
 pub async fn named(tx: &mut Tx<'_>, org_id: i64, names: &[String]) -> Outcome<Vec<i64>> {
     let sql = "SELECT u.username_lc, u.id FROM users u JOIN organization_memberships m ON m.user_id = u.id
-        WHERE u.username_lc = ANY($1) AND m.org_id = $2 ORDER BY m.id FOR UPDATE";
+        WHERE u.username_lc = ANY($1) AND +m.org_id = $2 ORDER BY m.id FOR UPDATE";
     let lowered = names.iter().map(|name| name.to_lowercase()).collect();
     found(tx, sql, lowered, org_id, names).await
 }
@@ -109,20 +108,19 @@ pub async fn remove(tx: &mut Tx<'_>, team: &Team, users: &[i64]) -> Outcome<()> 
 /// # Errors
 /// As [`remove`].
 pub async fn remove_everywhere(tx: &mut Tx<'_>, org_id: i64, user: i64) -> Outcome<()> {
-    let sql = "SELECT t.id FROM teams t JOIN team_memberships m ON m.team_id = t.id
-        WHERE t.org_id = $1 AND m.user_id = $2";
-    let teams: Vec<i64> = tx.column(sql, &[org_id.into(), user.into()]).await?;
-    if teams.is_empty() {
-        return Ok(());
-    }
+    let sql = "SELECT t.id FROM team_memberships m JOIN teams t ON t.id = m.team_id
+        WHERE m.user_id = $1 AND +t.org_id = $2";
+    let teams: Vec<i64> = tx.column(sql, &[user.into(), org_id.into()]).await?;
     lock(tx, &teams).await?;
-    for team in teams {
-        let leave = "DELETE FROM team_memberships WHERE team_id = $1 AND user_id = $2";
-        let values: [Value; 2] = [team.into(), user.into()];
-        let left = tx.execute(leave, &values).await? as i64;
-        count_down(tx, team, left).await?;
+    let leave = "DELETE FROM team_memberships WHERE user_id = $1 AND team_id = ANY($2) RETURNING team_id";
+    let left: Vec<i64> = tx.column(leave, &[user.into(), teams.into()]).await?;
+    let count = "UPDATE teams SET user_count = user_count - 1 WHERE id = ANY($1)";
+    tx.execute(count, &[left.clone().into()]).await?;
+    let empty = "SELECT 1 FROM teams WHERE id = ANY($1) AND is_owners AND user_count = 0";
+    match tx.row(empty, &[left.into()]).await? {
+        Some(_) => Err(no_owner()),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 async fn lock(tx: &mut Tx<'_>, teams: &[i64]) -> Outcome<()> {
@@ -135,8 +133,9 @@ async fn count_down(tx: &mut Tx<'_>, team: i64, left: i64) -> Outcome<()> {
     let sql = "UPDATE teams SET user_count = user_count - $1 WHERE id = $2 RETURNING user_count, is_owners";
     let mut row = tx.one(sql, &[left.into(), team.into()]).await?;
     let (users, is_owners): (i64, bool) = (row.get()?, row.get()?);
-    if is_owners && users == 0 {
-        return Err(Refusal::conflict("the owners team of an organization keeps one member at least").into());
-    }
-    Ok(())
+    if is_owners && users == 0 { Err(no_owner()) } else { Ok(()) }
+}
+
+fn no_owner() -> Stop {
+    Refusal::conflict("the owners team of an organization keeps one member at least").into()
 }

@@ -4,6 +4,10 @@
 //! nor blocks a worker. While a batch runs the backend is away in a future; its return starts the
 //! next batch.
 //!
+//! Work of sessions may take long, and whoever shares its commit waits for it. So a commit takes all that is short, and of
+//! that work as much as took no longer the last time, of each asker in turn. Background work rests as long as it has
+//! worked, so that it takes half of the time at most.
+//!
 //! Units wait in a queue beside the mailbox. A message goes to the actor only when it is idle: one that is
 //! at work looks into the queue when it is done, and need not be woken by every unit until then.
 
@@ -12,7 +16,7 @@ use std::future::ready;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use actix::prelude::*;
 use futures_util::FutureExt as _;
@@ -21,11 +25,21 @@ use tokio::sync::oneshot;
 
 use super::job::{Job, count_failure};
 use crate::error::{Error, Result};
-use crate::storage::backend::Backend;
+use crate::storage::backend::{Backend, Unit};
 use crate::telemetry;
+use crate::turns::Turns;
 
 /// Most units in one commit: beyond it a row costs no less and the last caller waits longer.
 const MAX_BATCH: usize = 512;
+
+/// Sessions' work in one commit: as much as there may be, and as there always is.
+const MOST_WORK: usize = 64;
+const LEAST_WORK: usize = 2;
+/// A commit with such work that took longer has too much of it; one that took half as long may have more.
+const LONG: Duration = Duration::from_millis(20);
+
+/// Shortest rest of background work.
+const LEAST_REST: Duration = Duration::from_millis(1);
 
 /// How often others may go first before a commit. The first time brings most.
 const MOST_YIELDS: usize = 3;
@@ -69,6 +83,7 @@ pub(super) fn start<B: Backend>(backend: B, commits: Arc<AtomicU64>) -> Result<L
                 queue: queue.clone(),
                 stopping: Vec::new(),
                 commits,
+                rests_until: Instant::now(),
                 _alive: alive,
             };
             let addr = actor.start();
@@ -84,13 +99,37 @@ pub(super) fn start<B: Backend>(backend: B, commits: Arc<AtomicU64>) -> Result<L
 #[derive(Default)]
 struct Queue(Mutex<Waiting>);
 
-#[derive(Default)]
 struct Waiting {
+    /// What is short.
     jobs: VecDeque<Job>,
+    /// Work of sessions.
+    work: Turns<Job>,
+    /// How much of it a commit takes.
+    most_work: usize,
     /// A turn of the actor is scheduled or running.
     coming: bool,
     /// The actor has ended, and takes nothing any more.
     closed: bool,
+}
+
+impl Default for Waiting {
+    fn default() -> Self {
+        let work = Turns::new(LEAST_WORK, LEAST_WORK);
+        let mut waiting = Self { jobs: VecDeque::new(), work, most_work: 0, coming: false, closed: false };
+        waiting.allow_work(MOST_WORK / 4);
+        waiting
+    }
+}
+
+impl Waiting {
+    fn len(&self) -> usize {
+        self.jobs.len() + self.work.waiting()
+    }
+
+    fn allow_work(&mut self, most: usize) {
+        self.most_work = most.clamp(LEAST_WORK, MOST_WORK);
+        self.work.allow(self.most_work, self.most_work.div_ceil(2));
+    }
 }
 
 impl Queue {
@@ -105,7 +144,10 @@ impl Queue {
         if waiting.closed {
             return false;
         }
-        waiting.jobs.push_back(job);
+        match job.unit {
+            Unit::Work(asker, _) => waiting.work.push(asker, job),
+            _ => waiting.jobs.push_back(job),
+        }
         !std::mem::replace(&mut waiting.coming, true)
     }
 
@@ -115,7 +157,7 @@ impl Queue {
         let mut waiting = 0;
         for _ in 0..MOST_YIELDS {
             std::thread::yield_now();
-            let now = self.lock().jobs.len();
+            let now = self.lock().len();
             if now == std::mem::replace(&mut waiting, now) {
                 break;
             }
@@ -125,9 +167,29 @@ impl Queue {
     /// The next batch; `None`, and nothing ever again, when no unit waits and the actor is `stopping`.
     fn take(&self, stopping: bool) -> Option<Vec<Job>> {
         let mut waiting = self.lock();
-        waiting.closed = stopping && waiting.jobs.is_empty();
+        waiting.closed = stopping && waiting.len() == 0;
+        if waiting.closed {
+            return None;
+        }
         let size = waiting.jobs.len().min(MAX_BATCH);
-        (!waiting.closed).then(|| waiting.jobs.drain(..size).collect())
+        let mut batch: Vec<Job> = waiting.jobs.drain(..size).collect();
+        let begun: Vec<_> = std::iter::from_fn(|| waiting.work.take()).collect();
+        for (asker, job) in begun {
+            waiting.work.ended(asker);
+            batch.push(job);
+        }
+        Some(batch)
+    }
+
+    /// Says how long the commit of a batch took in which there was so much work of sessions.
+    fn took(&self, work: usize, time: Duration) {
+        let mut waiting = self.lock();
+        let most = waiting.most_work;
+        if work > 0 && time > LONG {
+            waiting.allow_work(most / 2);
+        } else if work * 2 >= most && time < LONG / 2 {
+            waiting.allow_work(most * 2);
+        }
     }
 
     /// Says that a turn is coming; whether none was before.
@@ -138,7 +200,7 @@ impl Queue {
     /// After a turn: whether another follows because units wait, or because the actor has work of its own.
     fn again(&self, busy: bool) -> bool {
         let mut waiting = self.lock();
-        waiting.coming = busy || !waiting.jobs.is_empty();
+        waiting.coming = busy || waiting.len() > 0;
         waiting.coming
     }
 }
@@ -158,6 +220,8 @@ struct Committer<B> {
     queue: Arc<Queue>,
     stopping: Vec<oneshot::Sender<Result<()>>>,
     commits: Arc<AtomicU64>,
+    /// When background work goes on.
+    rests_until: Instant,
     _alive: oneshot::Sender<()>,
 }
 
@@ -204,16 +268,21 @@ impl<B: Backend> Committer<B> {
     fn turn(&mut self, ctx: &mut Context<Self>) {
         let Some(backend) = self.backend.take() else { return };
         self.queue.gather();
-        let chores = self.stopping.is_empty();
-        let Some(batch) = self.queue.take(!chores) else {
+        let stopping = !self.stopping.is_empty();
+        let Some(batch) = self.queue.take(stopping) else {
             self.close(backend, ctx);
             return;
         };
-        let work = run(backend, batch, chores, self.commits.clone());
-        ctx.spawn(work.into_actor(self).map(|backend, actor, ctx| {
-            let busy = backend.has_chores() || !actor.stopping.is_empty();
+        let chores = !stopping && self.rests_until <= Instant::now();
+        let work = run(backend, batch, chores, self.queue.clone(), self.commits.clone());
+        ctx.spawn(work.into_actor(self).map(|(backend, worked), actor, ctx| {
+            if let Some(worked) = worked.filter(|_| backend.has_chores()) {
+                let rest = worked.max(LEAST_REST);
+                actor.rests_until = Instant::now() + rest;
+                ctx.run_later(rest, |actor, ctx| actor.come(ctx));
+            }
             actor.backend = Some(backend);
-            if actor.queue.again(busy) {
+            if actor.queue.again(!actor.stopping.is_empty()) {
                 actor.schedule(ctx);
             }
         }));
@@ -231,16 +300,29 @@ impl<B: Backend> Committer<B> {
 }
 
 /// One turn: a batch, if any waits, and one short step of background work, so that neither starves
-/// the other.
-async fn run<B: Backend>(mut backend: B, batch: Vec<Job>, chores: bool, commits: Arc<AtomicU64>) -> B {
+/// the other; how long that step took, if there was one.
+async fn run<B: Backend>(
+    mut backend: B,
+    batch: Vec<Job>,
+    chores: bool,
+    queue: Arc<Queue>,
+    commits: Arc<AtomicU64>,
+) -> (B, Option<Duration>) {
     if !batch.is_empty() {
         commits.fetch_add(1, Ordering::Relaxed);
+        let work = batch.iter().filter(|job| matches!(job.unit, Unit::Work(..))).count();
+        let begun = Instant::now();
         commit(&mut backend, batch).await;
+        queue.took(work, begun.elapsed());
     }
-    if chores && backend.has_chores() && AssertUnwindSafe(backend.chore()).catch_unwind().await.is_err() {
+    if !chores || !backend.has_chores() {
+        return (backend, None);
+    }
+    let begun = Instant::now();
+    if AssertUnwindSafe(backend.chore()).catch_unwind().await.is_err() {
         tracing::error!("the storage backend panicked in background work");
     }
-    backend
+    (backend, Some(begun.elapsed()))
 }
 
 async fn commit(backend: &mut impl Backend, batch: Vec<Job>) {
@@ -271,16 +353,20 @@ async fn commit(backend: &mut impl Backend, batch: Vec<Job>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::backend::{Outcomes, Unit};
+    use crate::storage::backend::Outcomes;
     use crate::storage::commit::job::Place;
     use metrics::Gauge;
     use tokio::sync::Semaphore;
 
     fn job() -> (Job, oneshot::Receiver<Result<Outcomes>>) {
+        of(Unit::Pki(Vec::new()))
+    }
+
+    fn of(unit: Unit) -> (Job, oneshot::Receiver<Result<Outcomes>>) {
         let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         let (reply, outcome) = oneshot::channel();
         let place = Place::take(permit, &Gauge::noop());
-        (Job { unit: Unit::Pki(Vec::new()), arrived: Instant::now(), reply, place }, outcome)
+        (Job { unit, arrived: Instant::now(), reply, place }, outcome)
     }
 
     #[test]
@@ -297,6 +383,38 @@ mod tests {
         assert!(queue.take(false).unwrap().is_empty());
         assert!(!queue.again(false));
         assert!(queue.push(job().0), "idle again");
+    }
+
+    #[test]
+    fn short_units_wait_for_little_work_and_askers_take_turns() {
+        let queue = Queue::default();
+        let work = |asker| of(Unit::Work(asker, Arc::new(|_| ready(Ok(())).boxed_local()))).0;
+        let take = || {
+            let batch = queue.take(false).unwrap();
+            let askers =
+                batch.iter().filter_map(|job| if let Unit::Work(asker, _) = job.unit { Some(asker) } else { None });
+            (askers.collect::<Vec<_>>(), batch.len())
+        };
+        for _ in 0..100 {
+            queue.push(work(1));
+        }
+        queue.push(work(2));
+        queue.push(job().0);
+        // Whoever has sent much has half of the places, and what is short goes before all of it.
+        let (askers, size) = take();
+        assert_eq!((askers.len(), size), (9, 10));
+        assert_eq!(askers.iter().filter(|asker| **asker == 2).count(), 1);
+        // Long ones are fewer from then on, down to two, and short ones more.
+        (0..9).for_each(|_| queue.took(1, LONG * 2));
+        assert_eq!(take().1, 1, "half of two");
+        (0..9).for_each(|_| queue.took(64, LONG / 4));
+        assert_eq!(take().1, 32);
+        (0..9).for_each(|_| queue.took(0, LONG * 2));
+        queue.push(work(2));
+        queue.push(job().0);
+        assert_eq!(take().1, 34, "what others took says nothing of it");
+        while queue.take(true).is_some() {}
+        assert!(!queue.push(job().0), "it ends when nothing waits");
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub(super) fn unit(db: &Connection, touched: &mut Touched, unit: &Unit) -> Resul
             facts.iter().try_for_each(|fact| meta::write(db, fact))?;
             Ok(Outcomes::Done)
         }
-        Unit::Work(work) => {
+        Unit::Work(_, work) => {
             session::in_savepoint(db, work)?;
             Ok(Outcomes::Done)
         }

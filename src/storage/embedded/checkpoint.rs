@@ -179,6 +179,11 @@ pub(super) fn frames(db: &Connection) -> rusqlite::Result<u64> {
     Ok(pages(db, "NOOP")?.0.unsigned_abs())
 }
 
+/// Whether the log is so long that only what somebody waits for may make it longer.
+pub(super) fn is_behind(db: &Connection) -> rusqlite::Result<bool> {
+    Ok(in_log(db)? > 2 * FULL_PAGES)
+}
+
 fn in_log(db: &Connection) -> rusqlite::Result<i64> {
     let (log, moved) = pages(db, "NOOP")?;
     // A log that is moved whole starts over with the next commit, whatever its length.

@@ -19,7 +19,7 @@ impl ProjectStore for Store<Pool> {
         async move { found.await.unwrap_or_else(|error| Err(Failure::Engine(error))) }.boxed_local()
     }
 
-    fn write(&self, _: &'static str, _: Asker, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
+    fn write(&self, _: &'static str, asker: Asker, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
         // What the work says of itself does not pass through the commit, which knows no such failures.
         let told = Arc::new(Mutex::new(None));
         let slot = Arc::clone(&told);
@@ -33,7 +33,7 @@ impl ProjectStore for Store<Pool> {
             }
             .boxed_local()
         });
-        let submitted = self.commits.submit(Unit::Work(told_work));
+        let submitted = self.commits.submit(Unit::Work(asker, told_work));
         async move {
             submitted.outcome().await.map_err(Failure::Engine)?;
             let outcome = told.lock().unwrap_or_else(PoisonError::into_inner).take();

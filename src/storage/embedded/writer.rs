@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::batch;
-use super::checkpoint::{Checkpointer, checkpoint, frames};
+use super::checkpoint::{Checkpointer, checkpoint, frames, is_behind};
 use super::mounts::Touched;
 use super::query::Failure;
 use super::reader::Pool;
@@ -164,6 +164,9 @@ impl Backend for Writer {
 
     fn chore(&mut self) -> BoxFuture<'_, ()> {
         async move {
+            if self.db.as_ref().is_some_and(|db| is_behind(db).unwrap_or(false)) {
+                return;
+            }
             // After a failure the rest waits for the next drop or start, rather than failing in a loop.
             self.dropped_mounts = self.remove_dropped().unwrap_or_else(|error| {
                 tracing::warn!(%error, "rows of a dropped mount could not be removed");

@@ -124,7 +124,7 @@ impl<'a> Batch<'a> {
                 Ok(Outcomes::Done)
             }
             // It has sessions of its own here.
-            Unit::Work(_) => Err(Failure::Unreadable("work of another engine")),
+            Unit::Work(..) => Err(Failure::Unreadable("work of another engine")),
         }
     }
 }
@@ -158,7 +158,7 @@ fn any(unit: &Unit, is: impl Fn(Turn) -> bool) -> bool {
     match unit {
         Unit::Pki(writes) => writes.iter().any(|write| is(pki::turn(write))),
         Unit::Auth { writes, .. } => writes.iter().any(|write| is(auth::turn(write))),
-        Unit::Documents(_) | Unit::Facts(_) | Unit::Work(_) => is(Turn::AtOnce),
+        Unit::Documents(_) | Unit::Facts(_) | Unit::Work(..) => is(Turn::AtOnce),
     }
 }
 
@@ -171,7 +171,7 @@ fn fails_half_way(unit: &Unit) -> bool {
         Unit::Auth { writes, .. } => writes.len() > 1,
         Unit::Documents(writes) => writes.len() > 1,
         Unit::Facts(facts) => facts.len() > 1,
-        Unit::Work(_) => false,
+        Unit::Work(..) => false,
     };
     several && any(unit, |turn| turn != Turn::Gathered) || any(unit, |turn| turn == Turn::AfterAll)
 }

@@ -15,15 +15,14 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
-use super::entrance::{Entrance, Place};
 use super::query::{Failure, Session};
 use super::url::PostgresUrl;
 use super::{connect, documents, meta};
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
-use crate::projects::store::Asker;
 use crate::storage::backend::{Fact, Reader, SealedDocument};
 use crate::telemetry;
+use crate::turns::{Asker, Entrance, Place};
 
 const CONNECTIONS: usize = 4;
 /// Connections for sessions.
@@ -209,7 +208,7 @@ impl Pool {
     /// A connection for a session, in the turn of who asks.
     pub(super) async fn lend_session(&self, asker: Asker) -> Result<(Place, Loan)> {
         let started = Instant::now();
-        let place = self.entrance.enter(asker, WAIT).await?;
+        let place = tokio::time::timeout(WAIT, self.entrance.enter(asker)).await.map_err(|_| too_many())?;
         Ok((place, self.lend_of(&self.sessions, started).await?))
     }
 
@@ -218,7 +217,7 @@ impl Pool {
         let db = pool.get().await;
         histogram!(telemetry::POSTGRES_READ_WAIT_SECONDS).record(started.elapsed());
         let db = db.map_err(|error| match error {
-            PoolError::Timeout(TimeoutType::Wait) => Error::new(Kind::Busy, "storage: too many reads at once"),
+            PoolError::Timeout(TimeoutType::Wait) => too_many(),
             PoolError::Closed => Error::new(Kind::Unavailable, "storage: stopped"),
             other => Error::unavailable("storage: the database is out of reach", other),
         })?;
@@ -256,4 +255,8 @@ fn connections(url: &PostgresUrl, home: &Handle, size: usize, use_for: Use) -> R
         .runtime(Runtime::Tokio1)
         .build()
         .map_err(Error::internal)
+}
+
+fn too_many() -> Error {
+    Error::new(Kind::Busy, "storage: too many reads at once")
 }

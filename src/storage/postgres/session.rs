@@ -15,9 +15,9 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use super::query::{self, Session as Connection};
 use super::reader::{DEADLINE, Loan, Pool};
 use crate::error::Error;
-use crate::projects::store::Asker;
 use crate::sql::{Failure, Row, Session, Value, Work};
 use crate::telemetry;
+use crate::turns::Asker;
 
 /// How often work is begun again after a clash.
 const AGAIN: u32 = 3;

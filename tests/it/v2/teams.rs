@@ -6,6 +6,9 @@ use serde_json::{Value, json};
 use signet::projects::rights::{Flag, OrganizationRights};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use signet::projects::id as ids;
+
 use super::fixture::{Api, World, assert_refused, attribute, on_both_stores, resource};
 use crate::support::Answer;
 
@@ -24,6 +27,8 @@ on_both_stores!(
     owners_who_remove_each_other,
     a_slot_that_many_ask_for_has_one_token,
     access_to_a_team_that_is_deleted,
+    many_people_are_shown_beside_the_workers_and_too_many_not_at_all,
+    whoever_leaves_an_organization_leaves_all_of_its_teams,
 );
 
 const TEAMS: &str = "organizations/acme/teams";
@@ -453,5 +458,90 @@ async fn access_to_a_team_that_is_deleted(world: World) {
             assert_eq!(attribute(&owner.get(&format!("projects/{project}")).await, "team-count"), 0, "round {round}");
         }
     }
+    world.app.stop().await;
+}
+
+/// Puts as many new people into a team.
+async fn fill(world: &World, team: &str, from: i64, to: i64) {
+    let team = team.to_owned();
+    world
+        .run(move |mut tx| {
+            let team = team.clone();
+            async move {
+                for n in from..to {
+                    let name = format!("person-{n}");
+                    let user = signet::projects::user::create(&mut tx, &name, &format!("{name}@acme.test")).await?;
+                    let member = "INSERT INTO organization_memberships (ext_id, org_id, user_id, status, created_at)
+                        SELECT $1, o.id, $2, 'active', $3 FROM organizations o";
+                    tx.execute(member, &[ids::new("ou").into(), user.into(), tx.now.into()]).await?;
+                    let joins = "INSERT INTO team_memberships (team_id, user_id)
+                        SELECT id, $1 FROM teams WHERE ext_id = $2";
+                    tx.execute(joins, &[user.into(), team[..].into()]).await?;
+                }
+                let count = "UPDATE teams SET user_count = user_count + $1 WHERE ext_id = $2";
+                tx.execute(count, &[(to - from).into(), team[..].into()]).await?;
+                Ok(())
+            }
+            .boxed_local()
+        })
+        .await;
+}
+
+async fn many_people_are_shown_beside_the_workers_and_too_many_not_at_all(world: World) {
+    let owner = &world.owner;
+    let team = id(&make(owner, json!({ "name": "all" })).await).to_owned();
+    let path = format!("teams/{team}");
+    fill(&world, &team, 0, 700).await;
+    let shown = owner.get(&format!("{path}?include=users,organization-memberships")).await;
+    assert_eq!(shown.status, 200, "{}", shown.text);
+    let relationships = &shown.body["data"]["relationships"];
+    let named = ["users", "organization-memberships"].map(|name| relationships[name]["data"].as_array().unwrap().len());
+    assert_eq!((named, shown.body["included"].as_array().unwrap().len()), ([700, 700], 1400));
+    let again = owner.get(&format!("{path}?include=users,organization-memberships")).await;
+    assert_eq!(again.body, shown.body);
+    // The tag of a change is that of the team alone, whatever is asked for beside it.
+    let tag = owner.request(Method::GET, &path).send().await.unwrap().headers()["etag"].to_str().unwrap().to_owned();
+    for (given, status) in [("\"other\"", 412), (&tag[..], 200)] {
+        let request = owner.request(Method::PATCH, &format!("{path}?include=users")).header("If-Match", given);
+        let body = resource("teams", json!({ "visibility": "organization" })).to_string();
+        let answer = request.header("Content-Type", "application/vnd.api+json").body(body).send().await.unwrap();
+        assert_eq!(answer.status(), status, "{given}");
+    }
+    fill(&world, &team, 700, 2_001).await;
+    for path in [path.clone(), TEAMS.to_owned()] {
+        let refused = owner.get(&format!("{path}?include=users")).await;
+        assert_eq!(refused.status, 400, "{}", refused.text);
+        assert!(refused.text.contains("more than 2000 people"), "{}", refused.text);
+    }
+    assert_eq!(attribute(&owner.get(&path).await, "users-count"), 2_001);
+    world.app.stop().await;
+}
+
+async fn whoever_leaves_an_organization_leaves_all_of_its_teams(world: World) {
+    let owner = &world.owner;
+    let person = world.member("mia", OrganizationRights::NONE).await;
+    for n in 0..20 {
+        let team = make(owner, json!({ "name": format!("team-{n}") })).await;
+        let path = format!("teams/{}/relationships/users", id(&team));
+        let people: &[&str] = if n < 10 { &["mia", "olga"] } else { &["olga"] };
+        assert_eq!(owner.post(&path, these("users", people)).await.status, 204);
+    }
+    let found = owner.get(&format!("{PEOPLE}?filter[email]=mia@acme.test")).await;
+    let membership = found.body["data"][0]["id"].as_str().unwrap();
+    assert_eq!(owner.delete(&format!("organization-memberships/{membership}")).await.status, 204);
+    assert_eq!(person.api.get("organizations/acme").await.status, 404);
+    let teams = owner.get(&format!("{TEAMS}?page[size]=100&include=users")).await;
+    let counts: Vec<(&Value, usize)> = teams.body["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|team| {
+            let people = team["relationships"]["users"]["data"].as_array().unwrap();
+            (&team["attributes"]["users-count"], people.len())
+        })
+        .collect();
+    assert_eq!(counts.len(), 22, "the owners, mia's own, and twenty");
+    assert!(counts.iter().all(|(count, people)| **count == json!(people)), "{counts:?}");
+    assert_eq!(counts.iter().map(|(_, people)| people).sum::<usize>(), 21);
     world.app.stop().await;
 }

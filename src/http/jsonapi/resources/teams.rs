@@ -14,7 +14,7 @@ use crate::projects::attributes::Attributes;
 use crate::projects::member::{self, Member};
 use crate::projects::membership::{self, Membership};
 use crate::projects::page::Listed;
-use crate::projects::refusal::Outcome;
+use crate::projects::refusal::{Outcome, Refusal};
 use crate::projects::team::{self, Team, TeamChange, TeamFilter, people};
 use crate::projects::{Tx, escalation};
 
@@ -33,6 +33,8 @@ pub(crate) const ROUTES: &[Route] = &[
 
 /// The parameters that links of the list keep.
 const PARAMETERS: &[&str] = &["q", "filter[names]", "include"];
+/// Most people that an answer shows beside teams: each of them is a document or two.
+const MOST_PEOPLE: i64 = 2_000;
 
 /// A team as a member sees it, with its people where they were asked for.
 struct One {
@@ -174,6 +176,12 @@ async fn people_of(
     includes: Option<Includes>,
 ) -> Outcome<Option<People>> {
     let Some(includes) = includes else { return Ok(None) };
+    if teams.iter().map(|team| team.users).sum::<i64>() > MOST_PEOPLE {
+        let detail = format!(
+            "the teams have more than {MOST_PEOPLE} people: ask for fewer teams, or for organization-memberships"
+        );
+        return Err(Refusal::parameter("include", detail).into());
+    }
     let rows: Vec<i64> = teams.iter().map(|team| team.id).collect();
     let of_teams = people::of_teams(tx, &rows).await?;
     let mut users: Vec<i64> = of_teams.values().flatten().copied().collect();

@@ -16,8 +16,7 @@ use std::thread;
 use rusqlite::Connection;
 use tokio::sync::Notify;
 
-use crate::projects::store::Asker;
-use crate::storage::turns::Turns;
+use crate::turns::{Asker, Turns};
 
 /// Connections for reading, each with a thread.
 pub(super) const CONNECTIONS: usize = 4;
