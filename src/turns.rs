@@ -94,13 +94,16 @@ pub struct Entrance(Arc<Mutex<Turns<oneshot::Sender<Place>>>>);
 /// A place, given to the next one when this is dropped.
 pub struct Place {
     asker: Asker,
-    entrance: Entrance,
+    /// `None` of one that nobody has taken.
+    entrance: Option<Entrance>,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.entrance.turns().ended(self.asker);
-        self.entrance.let_in();
+        if let Some(entrance) = self.entrance.take() {
+            entrance.turns().ended(self.asker);
+            entrance.let_in();
+        }
     }
 }
 
@@ -121,13 +124,16 @@ impl Entrance {
         self.turns().push(asker, give);
         self.let_in();
         // Nobody drops what waits but a turn that begins.
-        given.await.unwrap_or_else(|_| Place { asker, entrance: self.clone() })
+        given.await.unwrap_or(Place { asker, entrance: None })
     }
 
-    /// Begins as many turns as there are places for. The place of somebody who has left is given on as it is dropped.
+    /// Begins as many turns as there are places for. The turn of somebody who has left ends as it begins.
     fn let_in(&self) {
         while let Some((asker, give)) = self.next() {
-            drop(give.send(Place { asker, entrance: self.clone() }));
+            if let Err(mut untaken) = give.send(Place { asker, entrance: Some(self.clone()) }) {
+                untaken.entrance = None;
+                self.turns().ended(asker);
+            }
         }
     }
 

@@ -194,8 +194,13 @@ async fn written(state: &State, asker: Asker, answer: Answer) -> Result<Written,
     if answer.rows() <= ON_A_WORKER {
         return Ok(Written::of(answer.render()));
     }
-    let _place = state.rendering.enter(asker).await;
-    let written = tokio::task::spawn_blocking(move || Written::of(answer.render())).await;
+    let place = state.rendering.enter(asker).await;
+    let render = move || {
+        // Whether or not anybody waits for it still.
+        let _place = place;
+        Written::of(answer.render())
+    };
+    let written = tokio::task::spawn_blocking(render).await;
     written.map_err(|error| Error::internal(error).into())
 }
 

@@ -183,7 +183,9 @@ pub async fn replace(
     let (lock, row) = match holder {
         Holder::User(user) => ("SELECT id FROM users WHERE id = $1 FOR UPDATE", user),
         Holder::Team(team) => ("SELECT id FROM teams WHERE id = $1 FOR UPDATE", team),
-        Holder::Organization(org, _) => ("SELECT id FROM organizations WHERE id = $1 FOR UPDATE", org),
+        Holder::Organization(org, _) => {
+            ("SELECT id FROM organizations WHERE id = $1 AND ended_at IS NULL FOR UPDATE", org)
+        }
     };
     tx.row(lock, &[row.into()]).await?.ok_or_else(Refusal::not_found)?;
     if let Some(before) = of_slot(tx, holder).await? {

@@ -166,5 +166,6 @@ pub async fn delete(tx: &mut Tx<'_>, id: i64) -> Outcome<()> {
     let end = "UPDATE organizations SET ended_at = $1, name_lc = '/' || ext_id, execution_mode = 'remote',
         agent_pool_id = NULL WHERE id = $2";
     tx.execute(end, &[tx.now.into(), id.into()]).await?;
+    tx.execute("DELETE FROM api_tokens WHERE org_id = $1", &[id.into()]).await?;
     Ok(())
 }

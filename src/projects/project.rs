@@ -86,7 +86,8 @@ impl Project {
 pub async fn create(tx: &mut Tx<'_>, member: &Member, given: Fields) -> Outcome<Project> {
     let org_id = member.organization.id;
     // Held until the end of the transaction: projects of one organization are made one after the other.
-    tx.execute("UPDATE organizations SET project_count = project_count + 1 WHERE id = $1", &[org_id.into()]).await?;
+    let count = "UPDATE organizations SET project_count = project_count + 1 WHERE id = $1 AND ended_at IS NULL";
+    Refusal::hidden_unless(tx.execute(count, &[org_id.into()]).await? > 0)?;
     let insert = "INSERT INTO projects (ext_id, org_id, name, name_lc, description, auto_destroy, created_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING id";
     let name = given.name.value().unwrap_or_default();

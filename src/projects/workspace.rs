@@ -218,8 +218,8 @@ pub async fn destination(tx: &mut Tx<'_>, member: &Member, named: Option<String>
 pub async fn create(tx: &mut Tx<'_>, member: &Member, project: &Project, given: Fields) -> Outcome<i64> {
     let org_id = member.organization.id;
     // The counts first: this is the order in which everything here is locked.
-    let count = "UPDATE organizations SET workspace_count = workspace_count + 1 WHERE id = $1";
-    tx.execute(count, &[org_id.into()]).await?;
+    let count = "UPDATE organizations SET workspace_count = workspace_count + 1 WHERE id = $1 AND ended_at IS NULL";
+    Refusal::hidden_unless(tx.execute(count, &[org_id.into()]).await? > 0)?;
     let count = "UPDATE projects SET workspace_count = workspace_count + 1 WHERE id = $1";
     if tx.execute(count, &[project.id.into()]).await? == 0 {
         return Err(Refusal::not_found().into());

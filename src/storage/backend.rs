@@ -5,6 +5,8 @@
 //! it, so that a read never queues behind a commit. Bodies of documents, tokens and attachments are sealed
 //! before they come here and opened after they leave: no engine ever sees a plain one.
 
+use std::time::Duration;
+
 use futures_util::future::BoxFuture;
 
 use crate::auth::store::{AuthOutcome, AuthWrite};
@@ -69,6 +71,11 @@ pub(crate) trait Backend: Send + Unpin + 'static {
     /// Makes a batch durable in one commit and answers each unit in order. A unit that fails leaves
     /// nothing behind and does not touch the others: the backend replays the units singly then.
     fn apply(&mut self, units: Vec<Unit>) -> BoxFuture<'_, Vec<Result<Outcomes>>>;
+
+    /// How long the work of sessions took in the last batch, the commit not counted.
+    fn worked(&self) -> Duration {
+        Duration::ZERO
+    }
 
     /// Whether background work (rows of dropped mounts) is left to do.
     fn has_chores(&self) -> bool;

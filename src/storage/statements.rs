@@ -187,9 +187,6 @@ pub(super) mod tokens {
         FROM token WHERE accessor_hash > $1
             AND (mount IS NULL OR EXISTS (SELECT 1 FROM mount WHERE mount.id = token.mount))
         ORDER BY accessor_hash LIMIT $2";
-    /// Takes their parent from some.
-    pub(crate) const ORPHAN: &str =
-        "UPDATE token SET parent = NULL WHERE hash IN (SELECT hash FROM token WHERE parent = $1 LIMIT $2)";
     /// Some of those that end with a mount; with their descendants, which are the mount's too.
     pub(crate) const SOME_OF_MOUNT: &str = "SELECT hash FROM token WHERE mount = $1 LIMIT $2";
 }

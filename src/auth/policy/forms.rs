@@ -13,25 +13,38 @@ use crate::x509::general_name;
 /// Longest label of a host name, characters.
 const MAX_LABEL: usize = 63;
 
+/// Longest text that may be a name of some kind, octets.
+const LONGEST: usize = 8 << 10;
+
 /// A text, or a pattern, as it is compared.
 pub(super) fn forms(text: &str) -> Vec<String> {
     let lowered = text.trim().to_lowercase();
+    if lowered.len() > LONGEST {
+        return vec![lowered];
+    }
     let begin = lowered.strip_prefix('*').unwrap_or(&lowered);
     let core = begin.strip_suffix('*').unwrap_or(begin);
     let (head, tail) = (begin.len() < lowered.len(), core.len() < begin.len());
+    let others = [Some(plain(core, tail)), octets(core, head, tail), uri(core), path(core, head, tail)];
+    let others = others.into_iter().chain([hexadecimal(core).filter(|_| !head && !tail)]).flatten();
     let star = |is: bool| if is { "*" } else { "" };
-    let others = [Some(plain(core, tail)), octets(core), uri(core), path(core, head, tail), hexadecimal(core)];
-    let others = others.into_iter().flatten().filter(|other| other != core);
-    let others: Vec<String> = others.map(|other| format!("{}{other}{}", star(head), star(tail))).collect();
+    let others: Vec<String> =
+        others.filter(|other| other != core).map(|other| format!("{}{other}{}", star(head), star(tail))).collect();
     others.into_iter().chain([lowered.clone()]).collect()
 }
 
+/// What the form of octets has at its ends: it is equal to no other text.
+const END: &str = "\0";
+
 /// Octets, two digits each, without what stands between them.
-fn octets(text: &str) -> Option<String> {
-    let open = text.strip_suffix([':', '-']).unwrap_or(text);
-    let is_octet = |part: &str| part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit());
-    (open.len() > 2 || open.len() < text.len()).then_some(())?;
-    open.split([':', '-']).all(is_octet).then(|| open.replace([':', '-'], ""))
+fn octets(text: &str, head: bool, tail: bool) -> Option<String> {
+    let open = text.strip_suffix([':', '-']).filter(|_| tail).unwrap_or(text);
+    let open = open.strip_prefix([':', '-']).filter(|_| head).unwrap_or(open);
+    let is_hex =
+        |part: &str| part.len() >= 2 && part.len().is_multiple_of(2) && part.bytes().all(|b| b.is_ascii_hexdigit());
+    let is_octets = is_hex(open) || open.split([':', '-']).all(|part| part.len() == 2 && is_hex(part));
+    let end = |open: bool| if open { "" } else { END };
+    is_octets.then(|| format!("{}{}{}", end(head), open.replace([':', '-'], ""), end(tail)))
 }
 
 /// A URI as it is encoded.

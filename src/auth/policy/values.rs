@@ -60,16 +60,15 @@ impl<'a> Readings<'a> {
     /// All readings of a field.
     pub(super) fn of(fields: &Fields, name: &str, value: &'a Value) -> Self {
         let (whole, list) = (fields.text(name).ok().flatten(), fields.list_within(name, Cap::WIDEST).ok().flatten());
-        let map = fields.map_within(name, Cap::WIDEST).ok().flatten();
         let is = |names: &[&str]| names.iter().any(|known| name.eq_ignore_ascii_case(known));
         let reason = whole.as_ref().filter(|_| is(&["reason"])).and_then(|text| reason(text));
         let policy = whole.as_ref().filter(|_| is(&["policy", "rules"])).map(|text| Policy::text_of(text));
-        let members = map.iter().flatten().map(|(key, value)| format!("{key}={value}"));
-        let mut inside = Vec::new();
-        let is_too_long =
-            !texts_inside(value, &mut inside) || !whole.as_deref().is_none_or(|text| in_json(text, &mut inside));
-        let texts = whole.iter().chain(list.iter().flatten()).cloned().chain(policy).chain(members).chain(inside);
-        let texts = texts.flat_map(|text| forms(&text));
+        let mut inside = Inside::default();
+        let is_too_long = !inside.add(value, true);
+        // Each is put into its forms once.
+        let texts = whole.iter().chain(list.iter().flatten()).cloned().chain(policy).chain(inside.0);
+        let texts: HashSet<String> = texts.collect();
+        let texts = texts.iter().flat_map(|text| forms(text));
         Self {
             value,
             texts: texts.chain(reason.map(str::to_owned)).collect(),
@@ -79,7 +78,7 @@ impl<'a> Readings<'a> {
             number: whole.as_deref().and_then(number),
             time: fields.duration(name).ok().flatten(),
             list,
-            map,
+            map: fields.map_within(name, Cap::WIDEST).ok().flatten(),
             is_too_long,
         }
     }
@@ -126,26 +125,45 @@ impl<'a> Readings<'a> {
     }
 }
 
-/// Adds the texts and numbers in objects of a value; whether there are no more than any reader takes.
-fn texts_inside(value: &Value, texts: &mut Vec<String>) -> bool {
-    fn each(value: &Value, is_inside: bool, texts: &mut Vec<String>) -> bool {
-        match value {
-            Value::Object(members) => return members.values().all(|member| each(member, true, texts)),
-            Value::Array(items) => return items.iter().all(|item| each(item, is_inside, texts)),
-            Value::String(text) if is_inside => texts.push(text.clone()),
-            Value::Number(number) if is_inside => texts.push(number.to_string()),
-            _ => {}
-        }
-        texts.len() <= MAX_VALUES
+/// The texts and numbers in a value, at any depth, and members of objects as `key=value`.
+#[derive(Default)]
+struct Inside(Vec<String>);
+
+impl Inside {
+    /// Most of them: a body has as many values as that, and a text in it that is JSON is no longer either.
+    const MOST: usize = 4 * MAX_VALUES;
+
+    /// Adds those of a value, and of its texts that are JSON if it is no such text itself; whether there was room.
+    fn add(&mut self, value: &Value, is_sent: bool) -> bool {
+        let has_room = match value {
+            Value::Object(members) => members.iter().all(|(name, member)| {
+                let values = member.as_array().map_or(std::slice::from_ref(member), Vec::as_slice);
+                self.0.extend(values.iter().filter_map(scalar).map(|text| format!("{name}={text}")));
+                self.add(member, is_sent)
+            }),
+            Value::Array(items) => items.iter().all(|item| self.add(item, is_sent)),
+            Value::String(text) if is_sent => self.add_json(text),
+            _ => true,
+        };
+        self.0.extend(scalar(value));
+        has_room && self.0.len() <= Self::MOST
     }
-    each(value, false, texts)
+
+    /// Adds those of a text that is JSON.
+    fn add_json(&mut self, text: &str) -> bool {
+        let text = Some(text.trim()).filter(|text| text.starts_with(['{', '[']));
+        let value = text.and_then(|text| serde_json::from_str(text).ok());
+        value.is_none_or(|value: Value| self.add(&value, false))
+    }
 }
 
-/// As [`texts_inside`], of a text that is JSON.
-fn in_json(text: &str, texts: &mut Vec<String>) -> bool {
-    let text = text.trim();
-    let value = Some(text).filter(|text| text.starts_with(['{', '['])).and_then(|text| serde_json::from_str(text).ok());
-    value.is_none_or(|value| texts_inside(&value, texts))
+/// A text, or a number or truth value as one.
+fn scalar(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
 }
 
 /// A number by its value, as far as a reader may tell it from others.
@@ -279,8 +297,13 @@ mod tests {
             (json!("a=b"), json!({"a": "b"})),
             (json!("a=*"), json!("{\"a\":\"b\"}")),
             (json!({"a": "b"}), json!("a=b")),
+            (json!("a=b"), json!({"a": "b", "c": ["d"]})),
+            (json!("c=d*"), json!({"a": "b", "c": ["x", "d"]})),
         ] {
-            assert!(Readings::of(&one(&value), ONE, &value).include_one_of(&[rule.clone()]), "{rule} {value}");
+            assert!(
+                Readings::of(&one(&value), ONE, &value).include_one_of(std::slice::from_ref(&rule)),
+                "{rule} {value}"
+            );
         }
         assert!(!denied("100", json!("1e3")) && !denied("a=b", json!({"a": "c"})));
     }
@@ -294,8 +317,13 @@ mod tests {
             }
             assert!(!denied("1.2.4", value));
         }
+        // Items that are JSON one by one, and a list that is no list of texts.
+        for value in [json!(["{\"oid\":\"1.2.3\"}"]), json!("[\"1.2.3\",{\"oid\":\"1.2.4\"}]"), json!(["a", ["1.2.3"]])]
+        {
+            assert!(denied("1.2.3", value.clone()), "{value}");
+        }
         let long = |n| json!(json!([vec![json!({ "a": "b" }); n]]).to_string());
-        assert!(denied("x", long(MAX_VALUES + 1)), "no reader takes it");
+        assert!(denied("x", long(2 * MAX_VALUES + 1)), "no reader takes it");
         assert!(!denied("x", long(MAX_VALUES)));
     }
 

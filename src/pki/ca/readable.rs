@@ -10,7 +10,7 @@ use crate::x509::reader::{Read, Reader, check_der};
 use crate::x509::writer::{SEQUENCE, build};
 
 /// Rules of the profile that Go, OpenSSL and `cryptography` do not hold an authority to.
-const UNUSUAL: [&str; 25] = [
+const UNUSUAL: [&str; 30] = [
     "must not be empty (RFC 5280 4.2.1.2)",
     "must not be empty (RFC 5280 4.2.1.4)",
     "must not be empty (RFC 5280 4.2.1.5)",
@@ -29,6 +29,11 @@ const UNUSUAL: [&str; 25] = [
     "the text of a notice has 1 to 200 characters (RFC 5280 4.2.1.4)",
     "a dNSName is no host name (RFC 5280 4.2.1.6)",
     "an rfc822Name is no mailbox (RFC 5280 4.2.1.6)",
+    "an SmtpUTF8Mailbox is no UTF8String (RFC 9598 3)",
+    "an SmtpUTF8Mailbox is no mailbox (RFC 9598 3)",
+    "an SmtpUTF8Mailbox has a local part that an rfc822Name is for (RFC 9598 3)",
+    "an SRVName is no IA5String (RFC 4985 2)",
+    "an SRVName is no service and host (RFC 4985 2)",
     "a URI is not absolute (RFC 5280 4.2.1.6)",
     "a URI has no usable host (RFC 5280 4.2.1.6)",
     "a name is empty (RFC 5280 4.2.1.6)",

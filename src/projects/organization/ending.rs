@@ -17,7 +17,6 @@ struct Owned {
 
 /// Whatever names a row goes before it.
 const OWNED: &[Owned] = &[
-    Owned { table: "workspaces", parts: &[("tag_bindings", "id", "workspace_id")] },
     Owned {
         table: "teams",
         parts: &[
@@ -26,10 +25,10 @@ const OWNED: &[Owned] = &[
             ("api_tokens", "id", "team_id"),
         ],
     },
+    Owned { table: "workspaces", parts: &[("tag_bindings", "id", "workspace_id")] },
     Owned { table: "projects", parts: &[("tag_bindings", "id", "project_id")] },
     Owned { table: "agent_pools", parts: &[] },
     Owned { table: "organization_memberships", parts: &[] },
-    Owned { table: "api_tokens", parts: &[] },
 ];
 
 /// Removes some of what a deleted organization had, and at last the organization; whether there was anything left.

@@ -35,11 +35,11 @@ const MAX_BATCH: usize = 512;
 /// Sessions' work in one commit: as much as there may be, and as there always is.
 const MOST_WORK: usize = 64;
 const LEAST_WORK: usize = 2;
-/// A commit with such work that took longer has too much of it; one that took half as long may have more.
+/// Work of one commit that took longer together is too much; where it took half as long there may be more.
 const LONG: Duration = Duration::from_millis(20);
 
 /// Shortest rest of background work.
-const LEAST_REST: Duration = Duration::from_millis(1);
+const LEAST_REST: Duration = Duration::from_millis(5);
 
 /// How often others may go first before a commit. The first time brings most.
 const MOST_YIELDS: usize = 3;
@@ -181,7 +181,7 @@ impl Queue {
         Some(batch)
     }
 
-    /// Says how long the commit of a batch took in which there was so much work of sessions.
+    /// Says how long it took to do so much work of sessions.
     fn took(&self, work: usize, time: Duration) {
         let mut waiting = self.lock();
         let most = waiting.most_work;
@@ -281,8 +281,10 @@ impl<B: Backend> Committer<B> {
                 actor.rests_until = Instant::now() + rest;
                 ctx.run_later(rest, |actor, ctx| actor.come(ctx));
             }
+            // A rest that has ended meanwhile has called for nobody.
+            let rested = backend.has_chores() && actor.rests_until <= Instant::now();
             actor.backend = Some(backend);
-            if actor.queue.again(!actor.stopping.is_empty()) {
+            if actor.queue.again(rested || !actor.stopping.is_empty()) {
                 actor.schedule(ctx);
             }
         }));
@@ -311,9 +313,8 @@ async fn run<B: Backend>(
     if !batch.is_empty() {
         commits.fetch_add(1, Ordering::Relaxed);
         let work = batch.iter().filter(|job| matches!(job.unit, Unit::Work(..))).count();
-        let begun = Instant::now();
         commit(&mut backend, batch).await;
-        queue.took(work, begun.elapsed());
+        queue.took(work, backend.worked());
     }
     if !chores || !backend.has_chores() {
         return (backend, None);

@@ -10,6 +10,8 @@ use crate::documents::MountId;
 use crate::storage::backend::micros;
 use crate::storage::statements::{conflict, tokens as sql};
 
+/// Takes their parent from some.
+const ORPHAN: &str = "UPDATE token SET parent = NULL WHERE hash IN (SELECT hash FROM token WHERE parent = $1 LIMIT $2)";
 const STANDS: &str = "SELECT 1 FROM token WHERE hash = $1 AND uses IS NOT 0";
 const END: &str = "UPDATE token SET uses = 0 WHERE hash = $1";
 const END_CHILDREN: &str = "UPDATE token SET uses = 0
@@ -103,7 +105,7 @@ pub(super) fn revoke_alone(db: &Connection, hash: &TokenHash) -> rusqlite::Resul
     if !prepared(db, STANDS)?.exists([hash])? {
         return Ok(Revoked::default());
     }
-    if prepared(db, sql::ORPHAN)?.execute(params![hash, AT_ONCE as i64])? == AT_ONCE {
+    if prepared(db, ORPHAN)?.execute(params![hash, AT_ONCE as i64])? == AT_ONCE {
         return Ok(Revoked { left: vec![*hash], ..Revoked::default() });
     }
     prepared(db, sql::DELETE)?.execute([hash])?;

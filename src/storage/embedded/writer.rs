@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -32,6 +33,8 @@ pub(crate) struct Writer {
     file: Arc<File>,
     lock: Arc<File>,
     dropped_mounts: bool,
+    /// How long the work of sessions took in the last batch.
+    worked: Duration,
 }
 
 impl Writer {
@@ -41,7 +44,7 @@ impl Writer {
         let file = File::open(&path).map_err(|e| Error::unavailable("storage: the database cannot be opened", e))?;
         let file = Arc::new(file);
         let checkpoints = Checkpointer::start(path.clone(), Arc::clone(&file), readers.file_hold().clone())?;
-        Ok(Self { db: Some(db), path, readers, checkpoints, file, lock, dropped_mounts })
+        Ok(Self { db: Some(db), path, readers, checkpoints, file, lock, dropped_mounts, worked: Duration::ZERO })
     }
 
     /// Closes every connection and opens them again, so that SQLite reads the log from its beginning
@@ -82,22 +85,24 @@ impl Writer {
     /// The usual way: no unit fails, so nothing is spent on undoing one.
     fn together(&mut self, units: &[Unit]) -> Result<Vec<Outcomes>, Failure> {
         let tx = self.begin()?;
-        let mut touched = Touched::default();
-        let outcomes = units.iter().map(|unit| batch::unit(&tx, &mut touched, unit)).collect::<Result<_, Failure>>()?;
+        let (mut touched, mut worked) = (Touched::default(), Duration::ZERO);
+        let mut each = |unit| timed(&mut worked, unit, || batch::unit(&tx, &mut touched, unit));
+        let outcomes = units.iter().map(&mut each).collect::<Result<_, Failure>>()?;
         touched.write_counters(&tx)?;
         tx.commit()?;
+        self.worked = worked;
         Ok(outcomes)
     }
 
     /// After a failure: each unit behind a savepoint of its own, still in one commit.
     fn singly(&mut self, units: &[Unit]) -> rusqlite::Result<Vec<Result<Outcomes>>> {
         let mut tx = self.begin()?;
-        let mut touched = Touched::default();
+        let (mut touched, mut worked) = (Touched::default(), Duration::ZERO);
         let mut answers = Vec::with_capacity(units.len());
         for unit in units {
             let before = touched.clone();
             let mut savepoint = tx.savepoint()?;
-            match batch::unit(&savepoint, &mut touched, unit) {
+            match timed(&mut worked, unit, || batch::unit(&savepoint, &mut touched, unit)) {
                 Ok(outcomes) => answers.push(Ok(outcomes)),
                 Err(failure) => {
                     // Fails when the engine gave up the whole transaction: then nothing is stored.
@@ -110,6 +115,7 @@ impl Writer {
         }
         touched.write_counters(&tx)?;
         tx.commit()?;
+        self.worked = worked;
         Ok(answers)
     }
 
@@ -125,6 +131,14 @@ impl Writer {
         tx.commit()?;
         Ok(more)
     }
+}
+
+/// Does a unit; adds what it took when it is work of a session.
+fn timed<T>(worked: &mut Duration, unit: &Unit, apply: impl FnOnce() -> T) -> T {
+    let begun = matches!(unit, Unit::Work(..)).then(Instant::now);
+    let outcome = apply();
+    *worked += begun.map_or(Duration::ZERO, |begun| begun.elapsed());
+    outcome
 }
 
 /// Ends a transaction that is still open: only after a rollback that itself failed.
@@ -156,6 +170,10 @@ impl Backend for Writer {
             self.apply_now(&units)
         }
         .boxed()
+    }
+
+    fn worked(&self) -> Duration {
+        self.worked
     }
 
     fn has_chores(&self) -> bool {

@@ -43,7 +43,7 @@ fn address(octets: &[u8]) -> Read<()> {
 /// The kinds that constraints and names share.
 pub(super) fn other_kind(name: &Tlv<'_>) -> Read<()> {
     match name.tag {
-        OTHER => other(name.reader()),
+        OTHER => other(name.reader(), text::service),
         DIRECTORY => {
             name::name(name.content)?;
             if is_nameless(name.content) {
@@ -57,8 +57,9 @@ pub(super) fn other_kind(name: &Tlv<'_>) -> Read<()> {
     }
 }
 
-/// A name that is not known is DER, and UTF-8 where it says so.
-fn other(mut name: Reader<'_>) -> Read<()> {
+/// An otherName, the text of an SRVName against the rules of its place. One that is not known is DER, and UTF-8 where it
+/// says so.
+pub(super) fn other(mut name: Reader<'_>, service: fn(&[u8]) -> Read<()>) -> Read<()> {
     let kind = identifier(&mut name)?;
     let explicit = name.expect(context_constructed(0))?;
     name.done()?;
@@ -68,7 +69,7 @@ fn other(mut name: Reader<'_>) -> Read<()> {
     match (kind, value.tag) {
         (SMTP_UTF8_MAILBOX, UTF8_STRING) => text::utf8_mailbox(value.content),
         (SMTP_UTF8_MAILBOX, _) => Err(DerError("an SmtpUTF8Mailbox is no UTF8String (RFC 9598 3)")),
-        (SRV_NAME, IA5_STRING) => text::service(value.content),
+        (SRV_NAME, IA5_STRING) => service(value.content),
         (SRV_NAME, _) => Err(DerError("an SRVName is no IA5String (RFC 4985 2)")),
         (_, UTF8_STRING) => name::text(value.tag, value.content),
         _ => check_der(value.raw),

@@ -1,9 +1,9 @@
 //! Name constraints (RFC 5280 4.2.1.10).
 
-use super::general_name::other_kind;
+use super::general_name::{other, other_kind};
 use super::{name, rule, text};
 use crate::x509::extension::MAX_SUBTREES;
-use crate::x509::general_name::{DIRECTORY, DNS, EMAIL, IP, URI, mapped};
+use crate::x509::general_name::{DIRECTORY, DNS, EMAIL, IP, OTHER, URI, mapped};
 use crate::x509::reader::{DerError, Read, Reader, Tlv};
 use crate::x509::writer::{SEQUENCE, context_constructed};
 
@@ -37,6 +37,7 @@ fn base(base: &Tlv<'_>) -> Read<()> {
         EMAIL => text::mailbox_base(base.content),
         URI => text::uri_base(base.content),
         IP => network(base.content),
+        OTHER => other(base.reader(), text::service_base),
         // An empty one is every name.
         DIRECTORY => name::name(base.content),
         _ => other_kind(base),

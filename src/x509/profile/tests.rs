@@ -533,6 +533,10 @@ fn name_constraints_are_read_to_their_end() {
     let network = |octets: &[u8]| of(0xa0, &tlv(0x87, &[octets]));
     let v6 = [[0xfd; 16].map(|b| b & 0xfd), [0xff; 16]].concat();
     let mapped = [&[0; 10], &[0xff; 2][..], &[10, 0, 0, 0], &[0xff; 13], &[0; 3]].concat();
+    let service = |name: &str| {
+        let name = tlv(0xa0, &[&tlv(0x16, &[name.as_bytes()])]);
+        of(0xa0, &tlv(0xa0, &[&[6, 8, 0x2b, 6, 1, 5, 5, 7, 8, 7], &name]))
+    };
     judge(
         of_certificate,
         oid::NAME_CONSTRAINTS,
@@ -545,8 +549,15 @@ fn name_constraints_are_read_to_their_end() {
             network(&v6),
             of(0xa0, &tlv(0xa4, &[&common_name(0x0c, b"a")])),
             of(0xa1, &tlv(0xa4, &[&[0x30, 0]])),
+            service("_imap"),
+            service("a.test"),
+            service(".a.test"),
+            service("_imap.a.test"),
         ],
         &[
+            (service("_i_map"), "no service and host"),
+            (service("_imap.a b"), "no service and host"),
+            (service("a b"), "an empty label or a space"),
             (vec![0x30, 0], "must not be empty"),
             (vec![0x30, 2, 0xa0, 0], "must not be empty"),
             (tlv(SEQUENCE, &[&tlv(0xa0, &[&tlv(SEQUENCE, &[&host("a")])]), &[0xa1, 0]]), "must not be empty"),

@@ -83,6 +83,21 @@ pub(super) fn service(content: &[u8]) -> Read<()> {
     rule(holds, "an SRVName is no service and host (RFC 4985 2)")
 }
 
+/// The base of a subtree of SRVNames: a service, a host, or both (RFC 4985 4).
+///
+/// # Errors
+/// As [`host_base`].
+pub(super) fn service_base(content: &[u8]) -> Read<()> {
+    let base = ia5(content)?;
+    match base.strip_prefix('_') {
+        Some(name) if !name.contains('.') => {
+            rule(is_label(name, b"-"), "an SRVName is no service and host (RFC 4985 2)")
+        }
+        Some(_) => service(content),
+        None => host_base(content),
+    }
+}
+
 fn is_mailbox(text: &str) -> bool {
     text.rsplit_once('@').is_some_and(|(local, host)| is_local(local) && (is_host(host) || is_literal(host)))
 }

@@ -187,7 +187,12 @@ async fn a_denied_value_is_denied_in_whatever_it_is_put() {
             "pki/roles/web",
             "policy_identifiers",
             json!("1.2.3"),
-            vec![json!("[{\"oid\":\"1.2.3\"}]"), json!([{ "oid": "1.2.3" }])],
+            vec![
+                json!("[{\"oid\":\"1.2.3\"}]"),
+                json!([{ "oid": "1.2.3" }]),
+                json!(["{\"oid\":\"1.2.3\"}"]),
+                json!("[\"1.2.3\",{\"oid\":\"1.2.4\"}]"),
+            ],
         ),
         ("auth/token/create", "meta", json!("a=b"), vec![json!({ "a": "b" }), json!("a=b")]),
         ("sys/remount", "from", json!("other"), vec![json!("other/"), json!("/other")]),

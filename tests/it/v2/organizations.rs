@@ -295,7 +295,7 @@ async fn deleted_with_everything_in_it(world: World) {
             .boxed_local()
         })
     };
-    assert_eq!(left().await, [2, 3, 3, 3, 3, 250, 1200, 1, 1, 2]);
+    assert_eq!(left().await, [2, 3, 3, 3, 3, 250, 1200, 1, 1, 1]);
     world.app.shared().projects.sweep().await.unwrap();
     assert_eq!(left().await, [1, 1, 1, 1, 1, 0, 0, 0, 0, 0], "of the new one");
     assert_eq!(owner.get(ACME).await.status, 200);
