@@ -28,7 +28,7 @@ pub mod table;
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
@@ -38,6 +38,7 @@ use actix_web::web::Payload;
 use actix_web::{HttpRequest, HttpResponse};
 use bytes::Bytes;
 use futures_util::FutureExt as _;
+use tokio::task::JoinError;
 
 use super::access::Line;
 use super::address::caller_address;
@@ -200,8 +201,12 @@ async fn written(state: &State, asker: Asker, answer: Answer) -> Result<Written,
         let _place = place;
         Written::of(answer.render())
     };
-    let written = tokio::task::spawn_blocking(render).await;
-    written.map_err(|error| Error::internal(error).into())
+    match tokio::task::spawn_blocking(render).await.map_err(JoinError::try_into_panic) {
+        Ok(written) => Ok(written),
+        // Counted as one of the request.
+        Err(Ok(panic)) => resume_unwind(panic),
+        Err(Err(ended)) => Err(Error::internal(ended).into()),
+    }
 }
 
 /// What is known of a request before its query and its body are read.

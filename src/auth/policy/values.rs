@@ -7,6 +7,7 @@
 //!
 //! Patterns are compared with each item, which is a matter of both lengths: see [`Effort`].
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -66,7 +67,7 @@ impl<'a> Readings<'a> {
         let mut inside = Inside::default();
         let is_too_long = !inside.add(value, true);
         // Each is put into its forms once.
-        let texts = whole.iter().chain(list.iter().flatten()).cloned().chain(policy).chain(inside.0);
+        let texts = whole.iter().chain(list.iter().flatten()).cloned().chain(policy).chain(inside.texts);
         let texts: HashSet<String> = texts.collect();
         let texts = texts.iter().flat_map(|text| forms(text));
         Self {
@@ -125,28 +126,32 @@ impl<'a> Readings<'a> {
     }
 }
 
-/// The texts and numbers in a value, at any depth, and members of objects as `key=value`.
+/// The texts and numbers in a value, at any depth, and members of objects as `key=value`. Counted before they are made: a
+/// short text may name a long one many times.
 #[derive(Default)]
-struct Inside(Vec<String>);
+struct Inside {
+    texts: Vec<String>,
+    octets: usize,
+}
 
 impl Inside {
-    /// Most of them: a body has as many values as that, and a text in it that is JSON is no longer either.
-    const MOST: usize = 4 * MAX_VALUES;
+    /// Most texts: each value that a body may have as itself and as a member, and the whole.
+    const MOST: usize = 2 * MAX_VALUES + 1;
+    /// Most octets of them: twice as many as a body may have.
+    const MOST_OCTETS: usize = 8 << 20;
 
-    /// Adds those of a value, and of its texts that are JSON if it is no such text itself; whether there was room.
+    /// Adds those of a value, and of its texts that are JSON if it is in no such text itself; whether there was room.
     fn add(&mut self, value: &Value, is_sent: bool) -> bool {
         let has_room = match value {
             Value::Object(members) => members.iter().all(|(name, member)| {
                 let values = member.as_array().map_or(std::slice::from_ref(member), Vec::as_slice);
-                self.0.extend(values.iter().filter_map(scalar).map(|text| format!("{name}={text}")));
-                self.add(member, is_sent)
+                values.iter().all(|value| self.push(&[name, "="], value)) && self.add(member, is_sent)
             }),
             Value::Array(items) => items.iter().all(|item| self.add(item, is_sent)),
             Value::String(text) if is_sent => self.add_json(text),
             _ => true,
         };
-        self.0.extend(scalar(value));
-        has_room && self.0.len() <= Self::MOST
+        has_room && self.push(&[], value)
     }
 
     /// Adds those of a text that is JSON.
@@ -155,13 +160,24 @@ impl Inside {
         let value = text.and_then(|text| serde_json::from_str(text).ok());
         value.is_none_or(|value: Value| self.add(&value, false))
     }
+
+    /// Adds a text, number or truth value behind a beginning; whether there was room.
+    fn push(&mut self, begin: &[&str], value: &Value) -> bool {
+        let Some(text) = scalar(value) else { return true };
+        self.octets += begin.iter().map(|part| part.len()).sum::<usize>() + text.len();
+        let has_room = self.texts.len() < Self::MOST && self.octets <= Self::MOST_OCTETS;
+        if has_room {
+            self.texts.push(begin.concat() + &text);
+        }
+        has_room
+    }
 }
 
 /// A text, or a number or truth value as one.
-fn scalar(value: &Value) -> Option<String> {
+fn scalar(value: &Value) -> Option<Cow<'_, str>> {
     match value {
-        Value::String(text) => Some(text.clone()),
-        Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
+        Value::String(text) => Some(Cow::Borrowed(text)),
+        Value::Number(_) | Value::Bool(_) => Some(Cow::Owned(value.to_string())),
         Value::Null | Value::Array(_) | Value::Object(_) => None,
     }
 }
@@ -323,8 +339,18 @@ mod tests {
             assert!(denied("1.2.3", value.clone()), "{value}");
         }
         let long = |n| json!(json!([vec![json!({ "a": "b" }); n]]).to_string());
-        assert!(denied("x", long(2 * MAX_VALUES + 1)), "no reader takes it");
+        assert!(denied("x", long(MAX_VALUES + 1)), "no reader takes it");
         assert!(!denied("x", long(MAX_VALUES)));
+    }
+
+    #[test]
+    fn a_long_name_of_many_values_is_not_written_out() {
+        let text = format!("{{\"{}\":[0{}]}}", "n".repeat(500 << 10), ",0".repeat(250 << 10));
+        let value = json!(text);
+        let mut inside = Inside::default();
+        assert!(!inside.add(&value, true));
+        assert!(inside.texts.len() < 20 && inside.texts.iter().map(String::len).sum::<usize>() <= Inside::MOST_OCTETS);
+        assert!(denied("x", value));
     }
 
     #[test]

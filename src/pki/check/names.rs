@@ -63,7 +63,7 @@ pub struct CsrNames {
     pub ips: Vec<IpAddr>,
     /// URI entries.
     pub uris: Vec<String>,
-    /// otherName entries: dotted OID, and the value, `None` when it is not a UTF8String.
+    /// otherName entries: dotted OID, and the value, `None` when its type is not that of a text of its kind.
     pub other: Vec<(String, Option<String>)>,
     /// A kind of name that no role has a rule for, when there is one.
     pub unruled: Option<&'static str>,
@@ -82,7 +82,7 @@ pub struct NameSet {
     pub ips: Vec<IpAddr>,
     /// URI entries, ASCII, as given.
     pub uris: Vec<String>,
-    /// otherName entries: dotted OID and UTF8String value, grouped by OID.
+    /// otherName entries: dotted OID and text, grouped by OID.
     pub other: Vec<(String, String)>,
     /// UID attributes of the subject, without duplicates.
     pub user_ids: Vec<String>,
@@ -296,9 +296,9 @@ impl Draft {
         self.set.uris.clone_from(&csr.uris);
         self.set.other = sans::parse_others(&request.other_sans)?;
         for (oid, value) in &csr.other {
-            let value = value
-                .clone()
-                .ok_or_else(|| Error::invalid(format!("csr: other SAN of OID {} is not a UTF8String", shown(oid))))?;
+            let other_type =
+                || format!("csr: other SAN of OID {} is not a UTF8String, nor an SRVName of IA5", shown(oid));
+            let value = value.clone().ok_or_else(|| Error::invalid(other_type()))?;
             self.set.other.push((oid.clone(), value));
         }
         self.place_common_name(request)

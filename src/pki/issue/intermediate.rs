@@ -188,7 +188,9 @@ fn of_csr(other_sans: &[String], csr: &Csr) -> Result<Naming> {
     let mut known: HashSet<_> = other.iter().cloned().collect();
     for (oid, value) in sans.other {
         let OtherValue::Text(text) = value else {
-            return Err(Error::invalid("csr: an otherName is not a UTF8String; it cannot be joined with other_sans"));
+            let text =
+                "csr: an otherName is not a UTF8String, nor an SRVName of IA5; it cannot be joined with other_sans";
+            return Err(Error::invalid(text));
         };
         let name = (oid, text);
         if known.insert(name.clone()) {

@@ -15,7 +15,7 @@ struct Owned {
     parts: &'static [(&'static str, &'static str, &'static str)],
 }
 
-/// Whatever names a row goes before it.
+/// Whatever names a row goes before it, and tokens first of all: an older node still takes them.
 const OWNED: &[Owned] = &[
     Owned {
         table: "teams",
