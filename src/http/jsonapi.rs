@@ -363,19 +363,30 @@ fn if_match(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
     Ok(Some(text.to_owned()).filter(|text| text != "*"))
 }
 
-/// A request of a caller who is known, in one transaction.
+/// A request of a caller who is known, in one transaction; what takes more, in several, one after the other. A condition
+/// is held against what is there before the first.
 async fn in_session(state: &State, route: &'static Route, call: Arc<Call>, asker: Asker) -> Result<Answer, Refusal> {
     let access = if *route.method == Method::GET { Access::Read(asker) } else { Access::Write(asker) };
-    let answered = state.projects.run(route.name, access, move |mut tx| {
+    let mut is_first = true;
+    loop {
         let call = Arc::clone(&call);
-        async move {
-            precondition(&mut tx, route, &call).await?;
-            let answer = (route.handler)(&mut tx, &call).await?;
-            Ok(answer.of_rows(tx.read()))
+        let answered = state.projects.run(route.name, access, move |mut tx| {
+            let call = Arc::clone(&call);
+            async move {
+                if is_first {
+                    precondition(&mut tx, route, &call).await?;
+                }
+                let answer = (route.handler)(&mut tx, &call).await?;
+                Ok((answer.of_rows(tx.read()), tx.has_more()))
+            }
+            .boxed_local()
+        });
+        let (answer, has_more) = answered.await?;
+        if !has_more {
+            return Ok(answer);
         }
-        .boxed_local()
-    });
-    answered.await
+        is_first = false;
+    }
 }
 
 /// `If-Match` on a change: held against the document that a read would show right now (RFC 9110, 13.1.1).

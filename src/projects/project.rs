@@ -7,14 +7,14 @@ mod moves;
 
 use super::caller::Caller;
 use super::grants::{self, Grants};
-use super::id;
 use super::member::{self, Member};
 use super::mode::{Columns, Mode};
 use super::page;
 use super::refusal::{Outcome, Refusal};
 use super::rights::{Flag, ProjectRights};
 use super::tag::{self, Holder, Tag};
-use super::tx::Tx;
+use super::tx::{PARTS_AT_ONCE, Tx};
+use super::{id, organization};
 use crate::clock::Time;
 use crate::sql::{Row, Value};
 pub use fields::{Fields, read_duration};
@@ -227,13 +227,13 @@ async fn with_grants(tx: &mut Tx<'_>, member: &Member, rows: &[i64], granted: &G
     page::these(tx, &sql, rows, read, |project| project.id).await
 }
 
-/// Deletes an empty project that is not the default one, with the teams' access to it and its tags.
+/// Deletes an empty project that is not the default one, with the teams' access to it and its tags; in several sessions
+/// where many teams have access, that of the member's own teams in the last.
 ///
 /// # Errors
 /// `Conflict` when it holds workspaces or is the default project; `NotFound` when it has gone meanwhile.
 pub async fn delete(tx: &mut Tx<'_>, member: &Member, project: &Project) -> Outcome<()> {
-    let count = "UPDATE organizations SET project_count = project_count - 1 WHERE id = $1";
-    tx.execute(count, &[member.organization.id.into()]).await?;
+    organization::lock(tx, member.organization.id).await?;
     let locked = tx.row("SELECT workspace_count FROM projects WHERE id = $1 FOR UPDATE", &[project.id.into()]).await?;
     let workspaces: i64 = locked.ok_or_else(Refusal::not_found)?.get()?;
     if project.is_default {
@@ -243,6 +243,17 @@ pub async fn delete(tx: &mut Tx<'_>, member: &Member, project: &Project) -> Outc
         let detail = format!("the project holds workspaces ({workspaces}); move or delete them first");
         return Err(Refusal::conflict(detail).into());
     }
+    let (others, row) = ("project_id = $1 AND NOT (team_id = ANY($2))", Value::from(project.id));
+    let values = [row.clone(), member.teams.clone().into()];
+    let gone = tx.remove_some(("team_project_access", "id"), others, &values).await?;
+    if gone >= PARTS_AT_ONCE {
+        tx.goes_on();
+        let count = "UPDATE projects SET team_count = team_count - $1 WHERE id = $2";
+        tx.execute(count, &[gone.into(), row]).await?;
+        return Ok(());
+    }
+    let count = "UPDATE organizations SET project_count = project_count - 1 WHERE id = $1";
+    tx.execute(count, &[member.organization.id.into()]).await?;
     tx.execute("DELETE FROM projects WHERE id = $1", &[project.id.into()]).await?;
     Ok(())
 }

@@ -13,7 +13,7 @@ use super::member::{self, Member};
 use super::page::{self, Filter, Listed, Order, Page, Source, containing};
 use super::refusal::{Outcome, Refusal};
 use super::rights::{Flag, OrganizationRights};
-use super::tx::Tx;
+use super::tx::{PARTS_AT_ONCE, Tx};
 use super::{id, organization};
 use crate::sql::{Row, Value};
 use access::Flags;
@@ -335,23 +335,40 @@ pub async fn update(tx: &mut Tx<'_>, member: &Member, team: &Team, change: TeamC
     these(tx, &[team.id]).await?.pop().ok_or_else(|| Refusal::not_found().into())
 }
 
-/// Deletes a team with its tokens and its access to projects.
+/// Deletes a team with its tokens and its access to projects; in several sessions where it has much of that, of which
+/// each is the caller's still: the caller leaves the team with the last.
 ///
 /// # Errors
 /// `Conflict` for the owners team.
-pub async fn delete(tx: &mut Tx<'_>, team: &Team) -> Outcome<()> {
+pub async fn delete(tx: &mut Tx<'_>, caller: &Caller, team: &Team) -> Outcome<()> {
     if team.is_owners {
         return Err(Refusal::conflict("the owners team of an organization cannot be deleted").into());
     }
     // Nobody gives the team access to another project meanwhile: that takes the organization's row too.
     organization::lock(tx, team.org_id).await?;
-    let team: [Value; 1] = [team.id.into()];
-    let projects = "SELECT id FROM projects WHERE id IN
-        (SELECT project_id FROM team_project_access WHERE team_id = $1) ORDER BY id FOR UPDATE";
-    tx.rows(projects, &team).await?;
-    let counts = "UPDATE projects SET team_count = team_count - 1 WHERE id IN
-        (SELECT project_id FROM team_project_access WHERE team_id = $1)";
-    tx.execute(counts, &team).await?;
-    tx.execute("DELETE FROM teams WHERE id = $1", &team).await?;
+    let row: Value = team.id.into();
+    let some = "SELECT project_id FROM team_project_access WHERE team_id = $1 ORDER BY project_id LIMIT $2";
+    let projects: Vec<i64> = tx.column(some, &[row.clone(), PARTS_AT_ONCE.into()]).await?;
+    let (are_all, projects) = ((projects.len() as i64) < PARTS_AT_ONCE, Value::from(projects));
+    let locked = "SELECT id FROM projects WHERE id = ANY($1) ORDER BY id FOR UPDATE";
+    tx.rows(locked, std::slice::from_ref(&projects)).await?;
+    let counts = "UPDATE projects SET team_count = team_count - 1 WHERE id = ANY($1)";
+    tx.execute(counts, std::slice::from_ref(&projects)).await?;
+    let access = "DELETE FROM team_project_access WHERE team_id = $1 AND project_id = ANY($2)";
+    tx.execute(access, &[row.clone(), projects]).await?;
+    if !are_all {
+        tx.goes_on();
+        return Ok(());
+    }
+    let own = if let Subject::User { id, .. } = caller.subject { id } else { 0 };
+    let members = ("team_memberships", "team_id, user_id");
+    let gone = tx.remove_some(members, "team_id = $1 AND user_id <> $2", &[row.clone(), own.into()]).await?;
+    if gone >= PARTS_AT_ONCE {
+        tx.goes_on();
+        let count = "UPDATE teams SET user_count = user_count - $1 WHERE id = $2";
+        tx.execute(count, &[gone.into(), row]).await?;
+        return Ok(());
+    }
+    tx.execute("DELETE FROM teams WHERE id = $1", &[row]).await?;
     Ok(())
 }

@@ -5,6 +5,9 @@ use crate::clock::Time;
 use crate::error::Error;
 use crate::sql::{Column, Failure, Row, Session, Value};
 
+/// Rows that belong to what is deleted, as many as one session removes: a million in one would hold up every other.
+pub(super) const PARTS_AT_ONCE: i64 = 500;
+
 /// A session at work, at one point in time.
 pub struct Tx<'s> {
     session: &'s mut dyn Session,
@@ -12,12 +15,13 @@ pub struct Tx<'s> {
     pub now: Time,
     holds: bool,
     read: usize,
+    more: bool,
 }
 
 impl<'s> Tx<'s> {
     /// Work in `session` at `now`.
     pub(super) fn new(session: &'s mut dyn Session, now: Time) -> Self {
-        Self { session, now, holds: false, read: 0 }
+        Self { session, now, holds: false, read: 0, more: false }
     }
 }
 
@@ -41,6 +45,32 @@ impl Tx<'_> {
     /// How many rows this session has read so far.
     pub fn read(&self) -> usize {
         self.read
+    }
+
+    /// Says that this session has done a part of what was asked: the same is asked again, in another one.
+    pub fn goes_on(&mut self) {
+        self.more = true;
+    }
+
+    /// Whether there is more to do of what was asked, when this session is over.
+    pub fn has_more(&self) -> bool {
+        self.more
+    }
+
+    /// Removes some rows of a table that a condition finds, by their key; how many.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(super) async fn remove_some(
+        &mut self,
+        (table, key): (&str, &str),
+        condition: &str,
+        values: &[Value],
+    ) -> Outcome<i64> {
+        let delete = format!(
+            "DELETE FROM {table} WHERE ({key}) IN (SELECT {key} FROM {table} WHERE {condition} LIMIT {PARTS_AT_ONCE})"
+        );
+        Ok(self.execute(&delete, values).await? as i64)
     }
 
     /// All rows of a text.

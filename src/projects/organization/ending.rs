@@ -2,11 +2,10 @@
 //! rows in one transaction would hold up every other.
 
 use super::super::refusal::Outcome;
-use super::super::tx::Tx;
+use super::super::tx::{PARTS_AT_ONCE, Tx};
 
-/// Rows of a table of an organization's own that one step takes on, and rows that belong to them.
+/// Rows of a table of an organization's own that one step takes on.
 const AT_ONCE: i64 = 100;
-const PARTS_AT_ONCE: i64 = 500;
 
 /// A table with rows of an organization, and where the rows are that belong to those: a table, its key, and the column
 /// that names the owner.
@@ -45,11 +44,8 @@ pub async fn step(tx: &mut Tx<'_>) -> Outcome<bool> {
             continue;
         }
         for (part, key, owner) in *parts {
-            let delete = format!(
-                "DELETE FROM {part} WHERE ({key}) IN (SELECT {key} FROM {part} WHERE {owner} = ANY($1) LIMIT $2)"
-            );
-            let gone = tx.execute(&delete, &[rows.clone().into(), PARTS_AT_ONCE.into()]).await?;
-            if gone >= PARTS_AT_ONCE.unsigned_abs() {
+            let owned = format!("{owner} = ANY($1)");
+            if tx.remove_some((part, key), &owned, &[rows.clone().into()]).await? >= PARTS_AT_ONCE {
                 return Ok(true);
             }
         }
