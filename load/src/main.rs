@@ -12,6 +12,7 @@ mod client;
 mod cluster;
 mod compare;
 mod crl;
+mod crowd;
 #[cfg(test)]
 mod double;
 mod drive;
@@ -78,6 +79,9 @@ pub(crate) enum Scenario {
     /// `pki/issue` alone and beside clients that send 4 MB of whatever can be long: its p99 is held to three times
     /// what it is alone, and they are to be refused. Needs `--server`.
     Oversize,
+    /// `auth/token/lookup-self` of one token alone and beside 50 connections (`--clients`) of another that repeat long
+    /// requests, kind by kind, `--seconds` each: its p99 is held to 50 ms. Needs `--server`.
+    Crowd,
     /// The complete CRL, over and over.
     CrlGet,
     /// `pki/ocsp` by GET without a nonce: answers may be used again.
@@ -344,7 +348,14 @@ async fn command_of(command: Option<Command>, args: Args) -> Result<(), String> 
 }
 
 async fn run(args: Args) -> Result<(), String> {
-    let own = [Scenario::Crl, Scenario::SignManaged, Scenario::Oversize, Scenario::Projects, Scenario::Preload];
+    let own = [
+        Scenario::Crl,
+        Scenario::SignManaged,
+        Scenario::Oversize,
+        Scenario::Crowd,
+        Scenario::Projects,
+        Scenario::Preload,
+    ];
     if own.contains(&args.scenario()) && (args.outputs.html.is_some() || args.rate.is_some() || args.ramp > 0) {
         return Err(format!("{}: takes none of --html, --rate and --ramp", args.scenario().name()));
     }
@@ -352,6 +363,7 @@ async fn run(args: Args) -> Result<(), String> {
         Scenario::Crl => verdict::run(&args).await,
         Scenario::SignManaged => managed::run(&args).await,
         Scenario::Oversize => oversize::run(&args).await,
+        Scenario::Crowd => crowd::run(&args).await,
         Scenario::Login => login::run(&args).await,
         Scenario::Nodes => nodes::run(&args).await,
         Scenario::Projects => projects::run(&args).await,

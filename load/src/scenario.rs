@@ -135,6 +135,7 @@ async fn workload(plan: &Plan, admin: &Place<'_>) -> Result<(String, Vec<Class>)
         Scenario::Preload
         | Scenario::Ocsp
         | Scenario::Oversize
+        | Scenario::Crowd
         | Scenario::Projects
         | Scenario::Nodes
         | Scenario::SignManaged => {

@@ -1,0 +1,285 @@
+//! The scenario `crowd`: what one token with very many connections costs everybody else. Others look up their own tokens,
+//! alone and then beside each kind of long request that the crowd repeats without a rest.
+//!
+//! Whatever the crowd asks for is allowed, or refused as its own mistake or as too much of one sender. The p99 of the
+//! others is held to 50 ms beside any of them: a tenth of a second is what people notice.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::Method;
+use serde_json::{Value, json};
+
+use crate::Args;
+use crate::client::{Client, Peer, Wire};
+use crate::drive::{Answered, Bounds, Class, Place, Watched, drive};
+use crate::pace::Pace;
+use crate::server::{MOUNT, Started};
+
+/// Connections of the crowd when nothing else is said.
+const CLIENTS: usize = 50;
+/// Connections of the others, and how many requests they send in a second altogether.
+const OTHERS: usize = 8;
+const RATE: f64 = 160.0;
+/// What the p99 of the others may be, milliseconds.
+const MOST: f64 = 50.0;
+/// Octets of a long body: below the server's limit, so that it is read.
+const SIZE: usize = 3_700_000;
+/// Workspaces that lists are of, and the tags of each.
+const WORKSPACES: usize = 120;
+const TAGS: usize = 9;
+/// How long a part may take to get under way before it counts.
+const BEFORE: Duration = Duration::from_millis(500);
+const WORKSPACES_PATH: &str = "/api/v2/organizations/dev/workspaces";
+
+/// What a crowd asks for.
+struct Kind {
+    name: &'static str,
+    wire: Wire,
+    method: Method,
+    path: String,
+    body: Bytes,
+}
+
+/// Statuses (or causes) of the answers to a crowd.
+type Answers = BTreeMap<String, u64>;
+
+/// What the others got beside one kind.
+struct Part {
+    name: &'static str,
+    others: Answered,
+    answers: Answers,
+}
+
+/// Runs every part and prints the verdict; an error when the bound is missed, or the crowd gets an answer that says that
+/// the server is at fault.
+pub(crate) async fn run(args: &Args) -> Result<(), String> {
+    let binary = args.server.as_deref().ok_or("crowd: --server must name the signet binary")?;
+    let server = Started::new(binary, &args.data_dir, args.postgres.as_deref())?;
+    let clients = if args.clients == crate::CLIENTS { CLIENTS } else { args.clients.into() };
+    let mut admin = Client::connect(&server.peer, &server.token).await?;
+    let (one, others) = (token(&mut admin).await?, token(&mut admin).await?);
+    let kinds = kinds(&server).await?;
+    let alone = looked_up(args, &server, &others).await?;
+    let mut parts = vec![Part { name: "nobody", others: alone, answers: Answers::new() }];
+    for kind in kinds {
+        let (name, token) = (kind.name, if kind.wire == Wire::Projects { &server.token } else { &one });
+        let crowd = Crowd::start(&server.peer, token, clients, kind)?;
+        tokio::time::sleep(BEFORE).await;
+        let others = looked_up(args, &server, &others).await;
+        parts.push(Part { name, answers: crowd.end()?, others: others? });
+    }
+    let store = server.store()?;
+    print(&store, clients, &parts);
+    let shown: Vec<Value> = parts.iter().map(json_of).collect();
+    args.outputs.write_json(
+        &json!({ "scenario": "crowd", "store": store, "clients": clients, "parts": shown, "at_most_ms": MOST }),
+    )?;
+    let wrong = parts.iter().filter(|part| !part.answers.keys().all(|answer| is_fair(answer)));
+    let wrong: Vec<&str> = wrong.map(|part| part.name).collect();
+    if !wrong.is_empty() {
+        return Err(format!("the crowd was told that the server is at fault: {}", wrong.join(", ")));
+    }
+    let missed: Vec<&str> = parts.iter().filter(|part| !part.holds()).map(|part| part.name).collect();
+    if missed.is_empty() { Ok(()) } else { Err(format!("p99 over {MOST} ms beside: {}", missed.join(", "))) }
+}
+
+impl Part {
+    fn holds(&self) -> bool {
+        self.others.errors.is_empty() && self.others.known(99.0).is_some_and(|p99| p99 <= MOST)
+    }
+}
+
+/// Whether an answer is a success, or says that the sender is at fault or asks for too much.
+fn is_fair(answer: &str) -> bool {
+    answer.starts_with('2') || matches!(answer, "400" | "413" | "422" | "429")
+}
+
+/// A token that has the policy `default` and counts as itself.
+async fn token(admin: &mut Client) -> Result<String, String> {
+    let asked = json!({ "policies": ["default"], "no_default_policy": false, "ttl": "24h" });
+    let created = admin.must("/v1/auth/token/create", &asked).await?;
+    let text = created["auth"]["client_token"].as_str().ok_or("auth/token/create: no token in the answer")?;
+    Ok(text.to_owned())
+}
+
+/// The others, at their rate.
+async fn looked_up(args: &Args, server: &Started, token: &str) -> Result<Answered, String> {
+    let pace = Pace { rate: Some(RATE), ramp: Duration::ZERO };
+    let time = Duration::from_secs(args.seconds);
+    let bounds = Bounds { requests: u64::MAX, time, pace, quiet: args.quiet };
+    let class = Class {
+        name: "others".to_owned(),
+        clients: OTHERS,
+        path: "/v1/auth/token/lookup-self".to_owned(),
+        plausible: |answer| answer["data"]["accessor"].is_string(),
+        ..Class::default()
+    };
+    let place = Place { peer: &server.peer, token, mount: MOUNT };
+    let figures = drive(&place, vec![class], &bounds, Watched::default()).await?;
+    figures.classes.into_iter().next().ok_or_else(|| "a run without its class".to_owned())
+}
+
+/// Connections that repeat one request until they are told to end, on a thread of their own.
+struct Crowd {
+    over: Arc<AtomicBool>,
+    thread: thread::JoinHandle<Answers>,
+}
+
+impl Crowd {
+    fn start(peer: &Peer, token: &str, clients: usize, kind: Kind) -> Result<Self, String> {
+        let over = Arc::<AtomicBool>::default();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
+        let (peer, token, told) = (peer.clone(), token.to_owned(), Arc::clone(&over));
+        let thread = thread::spawn(move || {
+            let kind = Arc::new(kind);
+            runtime.block_on(async {
+                let one = || repeated(peer.clone(), token.clone(), Arc::clone(&kind), Arc::clone(&told));
+                let all: Vec<_> = (0..clients).map(|_| tokio::spawn(one())).collect();
+                let mut sum = Answers::new();
+                for one in all {
+                    for (answer, count) in one.await.unwrap_or_default() {
+                        *sum.entry(answer).or_default() += count;
+                    }
+                }
+                sum
+            })
+        });
+        Ok(Self { over, thread })
+    }
+
+    fn end(self) -> Result<Answers, String> {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.join().map_err(|_| "the crowd died".to_owned())
+    }
+}
+
+async fn repeated(peer: Peer, token: String, kind: Arc<Kind>, over: Arc<AtomicBool>) -> Answers {
+    let mut answers = Answers::new();
+    let mut connection = None;
+    while !over.load(Ordering::Relaxed) {
+        let answer = match &mut connection {
+            None => match Client::connect_as(&peer, &token, kind.wire).await {
+                Ok(made) => {
+                    connection = Some(made);
+                    continue;
+                }
+                Err(cause) => Err(cause),
+            },
+            Some(client) => client.send(kind.method.clone(), &kind.path, kind.body.clone()).await,
+        };
+        let answer = answer.map_or_else(|cause| cause, |answer| answer.status.as_u16().to_string());
+        if !is_fair(&answer) {
+            connection = None;
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        *answers.entry(answer).or_default() += 1;
+    }
+    answers
+}
+
+/// One of every kind, and what lists need.
+async fn kinds(server: &Started) -> Result<Vec<Kind>, String> {
+    let mut client = Client::connect_as(&server.peer, &server.token, Wire::Projects).await?;
+    for n in 0..WORKSPACES {
+        let body = workspace(&format!("crowd-{n}"), &tags());
+        // The second run finds them there.
+        let answer = client.send(Method::POST, WORKSPACES_PATH, body).await?;
+        if !matches!(answer.status.as_u16(), 201 | 422) {
+            return Err(format!("making a workspace: {} {}", answer.status, String::from_utf8_lossy(&answer.body)));
+        }
+    }
+    let get = |name, path: String| Kind { name, wire: Wire::Projects, method: Method::GET, path, body: Bytes::new() };
+    let post = |name, wire, path: &str, body| Kind { name, wire, method: Method::POST, path: path.to_owned(), body };
+    let include = "include=organization,project,effective_tag_bindings";
+    let numbers = format!("{{\"data\":[0{}]}}", ",0".repeat(SIZE / 2));
+    let text = workspace(&"a".repeat(SIZE), "[]");
+    let paths: Vec<String> = (0..4_000).map(|n| format!("secret/a/path/number/{n}")).collect();
+    let values: serde_json::Map<String, Value> = (0..9_000).map(|n| (format!("key-{n}"), n.into())).collect();
+    Ok(vec![
+        get("a page of 100 with all beside it", format!("{WORKSPACES_PATH}?page%5Bsize%5D=100&{include}")),
+        get("a page of 20", WORKSPACES_PATH.to_owned()),
+        post("a document of numbers", Wire::Projects, WORKSPACES_PATH, numbers.into()),
+        post("a document with a long name", Wire::Projects, WORKSPACES_PATH, text),
+        post(
+            "a long text to wrap",
+            Wire::Secrets,
+            "/v1/sys/wrapping/wrap",
+            json!({ "text": "a".repeat(SIZE) }).to_string().into(),
+        ),
+        post("9,000 values to wrap", Wire::Secrets, "/v1/sys/wrapping/wrap", Value::from(values).to_string().into()),
+        post(
+            "rights on 4,000 paths",
+            Wire::Secrets,
+            "/v1/sys/capabilities-self",
+            json!({ "paths": paths }).to_string().into(),
+        ),
+    ])
+}
+
+/// A document that makes a workspace.
+fn workspace(name: &str, tags: &str) -> Bytes {
+    format!(
+        "{{\"data\":{{\"type\":\"workspaces\",\"attributes\":{{\"name\":\"{name}\"}},\
+         \"relationships\":{{\"tag-bindings\":{{\"data\":{tags}}}}}}}}}"
+    )
+    .into()
+}
+
+fn tags() -> String {
+    let one =
+        |n| json!({ "type": "tag-bindings", "attributes": { "key": format!("key-{n}"), "value": format!("{n}") } });
+    Value::from((0..TAGS).map(one).collect::<Vec<_>>()).to_string()
+}
+
+fn json_of(part: &Part) -> Value {
+    let others = &part.others;
+    json!({ "beside": part.name, "requests": others.count(), "errors": others.errors, "answers": part.answers,
+        "p50_ms": others.known(50.0), "p99_ms": others.known(99.0), "longest_ms": others.known(100.0),
+        "holds": part.holds() })
+}
+
+#[allow(clippy::print_stdout, reason = "the table is what this program is for")]
+fn print(store: &str, clients: usize, parts: &[Part]) {
+    println!("crowd on {store}: {RATE} look-ups a second by {OTHERS} connections, beside {clients} of one other token");
+    for part in parts {
+        let others = &part.others;
+        let answers: Vec<String> = part.answers.iter().map(|(answer, count)| format!("{count} × {answer}")).collect();
+        let verdict = if part.holds() { "holds " } else { "MISSED" };
+        println!(
+            "  {verdict}  {:<34} p50 {:>7.2}  p99 {:>7.2}  max {:>8.2} ms  {}",
+            part.name,
+            others.known(50.0).unwrap_or(f64::NAN),
+            others.known(99.0).unwrap_or(f64::NAN),
+            others.known(100.0).unwrap_or(f64::NAN),
+            answers.join(", ")
+        );
+        for (cause, count) in &others.errors {
+            println!("          {count} × {cause}");
+        }
+    }
+    println!("  p99 at most {MOST} ms");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_read() {
+        let read: Value = serde_json::from_slice(&workspace("w", &tags())).unwrap();
+        assert_eq!(read["data"]["attributes"]["name"], "w");
+        let tags = read["data"]["relationships"]["tag-bindings"]["data"].as_array().unwrap();
+        assert_eq!((tags.len(), &tags[8]["attributes"]["key"]), (TAGS, &json!("key-8")));
+    }
+
+    #[test]
+    fn a_refusal_of_the_sender_is_fair_and_a_failure_is_not() {
+        assert!(["200", "201", "400", "413", "422", "429"].iter().all(|answer| is_fair(answer)));
+        assert!(["500", "503", "403", "connection reset"].iter().all(|answer| !is_fair(answer)));
+    }
+}
