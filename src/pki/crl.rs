@@ -28,7 +28,9 @@ mod summary;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use self::groups::Layout;
 use crate::error::Warnings;
+use crate::pki::store::StoredRevocation;
 
 pub use self::builder::{Builder, Built, Unmade, WantedCrls};
 pub use self::list::Published;
@@ -56,4 +58,21 @@ pub struct Crls {
     pub by_issuer: HashMap<String, Lists>,
     /// Every revocation up to this sequence is on them.
     pub covers: u64,
+    /// Every revocation up to this sequence is on those that could be made.
+    looked: u64,
+    lacking: Option<Lacking>,
+}
+
+/// The groups whose next lists could not be made.
+struct Lacking {
+    layout: Arc<Layout>,
+    groups: Vec<String>,
+}
+
+impl Crls {
+    /// Whether a stored revocation is on the list that is to have it, whatever the others lack.
+    pub fn have(&self, stored: &StoredRevocation) -> bool {
+        let lacks = |lacking: &Lacking| lacking.layout.group(stored).0.is_some_and(|id| lacking.groups.contains(id));
+        self.looked >= stored.sequence && !self.lacking.as_ref().is_some_and(lacks)
+    }
 }

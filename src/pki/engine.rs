@@ -17,11 +17,11 @@ use tokio::sync::{Mutex, Notify, mpsc};
 use self::answers::Answers;
 use self::tidying::Tidying;
 use super::actor::{Coming, ControlLink, ControlThread, Planned, ReplicaLink};
-use super::crl::{Builder, Crls, Lists, Summary, WantedCrls};
+use super::crl::{self, Builder, Crls, Lists, Summary, WantedCrls};
 use super::mount::signer::Signer;
 use super::mount::view::View;
 use super::serials::Serials;
-use super::store::PkiStore;
+use super::store::{PkiStore, StoredRevocation};
 use super::tools::Tools;
 use crate::clock::{Clock, Time};
 use crate::documents::MountId;
@@ -293,6 +293,24 @@ impl Authority {
     /// To be called when a revocation begins, before it is stored.
     pub fn announce_revocation(&self) -> Coming {
         self.control.announce()
+    }
+
+    /// As [`Authority::publish_revocations`], for one: that a list cannot be made which is not to have it is a warning.
+    ///
+    /// # Errors
+    /// As [`Authority::build_crls`].
+    pub async fn publish_revocation(&self, stored: &StoredRevocation, coming: Coming) -> Result<Warnings> {
+        let is_listed = || self.crls.load().as_ref().is_some_and(|crls| crls.have(stored));
+        if is_listed() {
+            return Ok(Warnings::default());
+        }
+        match self.publish_revocations(stored.sequence, coming).await {
+            Err(error) if is_listed() => {
+                let text = format!("the CRL of another issuer of this mount could not be built: {}", error.text());
+                Ok(crl::numbered(vec![text].into()))
+            }
+            published => published,
+        }
     }
 
     /// To be called when revocations up to `sequence` are stored, before that is answered: without

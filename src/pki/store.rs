@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Time;
 use crate::documents::{Document, DocumentWrite, MountId};
 use crate::error::{Error, Result};
+use crate::x509::foreign_crl::ON_HOLD;
 use crate::x509::serial::Serial;
 
 /// One issued certificate.
@@ -73,11 +74,13 @@ impl Grounds {
 
     /// What stands after `later` ones of the same certificate; `None` when they change nothing. That a key is known
     /// to others may be found out after the certificate was revoked for something else, and takes its place
-    /// (CA/B BR 7.2.2); nothing else does.
+    /// (CA/B BR 7.2.2); of what was on hold everything else does, too: it is revoked for good (RFC 5280 5.3.1).
     pub fn amended_by(self, later: Self) -> Option<Self> {
         let compromised = |one: Self| one.reason.is_some_and(|reason| COMPROMISES.contains(&reason));
+        let held = |one: Self| one.reason == Some(ON_HOLD);
+        let amends = (compromised(later) && !compromised(self)) || (held(self) && !held(later));
         let invalidity_date = later.invalidity_date.or(self.invalidity_date);
-        (compromised(later) && !compromised(self)).then_some(Self { invalidity_date, ..later })
+        amends.then_some(Self { invalidity_date, ..later })
     }
 }
 

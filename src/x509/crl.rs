@@ -4,6 +4,7 @@
 use bytes::Bytes;
 
 use super::algorithm::SignatureAlgorithm;
+use super::foreign_crl::{self, ForeignEntry};
 use super::pieces::{Extensions, Name};
 use super::public_key::PublicKey;
 use super::raw_extension::RawExtension;
@@ -239,6 +240,7 @@ pub struct Crl {
     next_update: Option<i64>,
     entries: Vec<CrlEntry>,
     extensions: Vec<RawExtension>,
+    scope: Result<bool>,
     algorithm: Vec<u8>,
     signature: Vec<u8>,
 }
@@ -281,19 +283,24 @@ impl Crl {
         let issuer = Name::from_der(fields.expect(SEQUENCE)?.raw)?;
         let this_update = time::read(&mut fields)?;
         let next_update = if is_time(&fields) { Some(time::read(&mut fields)?) } else { None };
-        let entries = fields.optional(SEQUENCE)?.map_or(Ok(Vec::new()), |list| read_entries(list.reader()))?;
+        let list = fields.optional(SEQUENCE)?;
+        let entries = list.map_or(Ok(Vec::new()), |list| read_entries(list.reader()))?;
         let extensions = match fields.optional(context_constructed(0))? {
             Some(explicit) => Reader::only(explicit.content, SEQUENCE)?.reader(),
             None => Reader::new(&[]),
         };
         fields.done()?;
+        let extensions = RawExtension::read_few(extensions)?;
+        let scope = foreign_crl::partial(&extensions)
+            .and_then(|partial| list.map_or(Ok(()), |list| hold_entries(list.reader())).map(|()| partial));
         Ok(Self {
             tbs: tbs.raw.to_vec(),
             issuer,
             this_update,
             next_update,
             entries,
-            extensions: RawExtension::read_few(extensions)?,
+            extensions,
+            scope,
             algorithm: algorithm.to_vec(),
             signature: signature.to_vec(),
         })
@@ -324,6 +331,16 @@ impl Crl {
         &self.extensions
     }
 
+    /// Whether it leaves out some certificates of its issuer.
+    ///
+    /// # Errors
+    /// `Invalid`, naming `crl` and the rule, when its entries are no revocations of its issuer's certificates, or nobody
+    /// knows whether they are: removals, entries of other issuers or of attribute certificates, and critical extensions
+    /// that are not known here (RFC 5280 5.2, 5.3).
+    pub fn is_partial(&self) -> Result<bool> {
+        self.scope.clone()
+    }
+
     /// Whether `key` made the signature, with an algorithm that is accepted.
     pub fn is_signed_by(&self, key: &PublicKey) -> bool {
         SignatureAlgorithm::from_der(&self.algorithm)
@@ -334,6 +351,14 @@ impl Crl {
 fn is_time(fields: &Reader<'_>) -> bool {
     let mut ahead = *fields;
     ahead.any().is_ok_and(|value| matches!(value.tag, UTC_TIME | GENERALIZED_TIME))
+}
+
+/// Reads the entries with their extensions.
+fn hold_entries(mut list: Reader<'_>) -> Result<()> {
+    while !list.is_empty() {
+        ForeignEntry::read(&mut list)?;
+    }
+    Ok(())
 }
 
 fn read_entries(mut list: Reader<'_>) -> Read<Vec<CrlEntry>> {

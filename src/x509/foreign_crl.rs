@@ -173,20 +173,26 @@ impl Extended {
         if find(extensions, oid::DELTA_CRL_INDICATOR).is_some() {
             return Err(Error::invalid("crl: is a delta CRL; the complete one is wanted"));
         }
-        let known = [oid::CRL_NUMBER, oid::ISSUING_DISTRIBUTION_POINT];
-        let unknown = extensions.iter().find(|extension| extension.critical && !known.contains(&&extension.oid[..]));
-        if let Some(extension) = unknown {
-            let id = extension.oid_text();
-            return Err(Error::invalid(format!("crl: its critical extension {id} is not known here (RFC 5280 5.2)")));
-        }
         let number = find(extensions, oid::CRL_NUMBER)
             .ok_or_else(|| Error::invalid("crl: has no CRL number (RFC 5280 5.2.3)"))?;
-        let scope = find(extensions, oid::ISSUING_DISTRIBUTION_POINT).map(|scope| is_partial(&scope.value));
-        Ok(Self {
-            number: read_number(&number.value)?,
-            is_partial: scope.transpose().map_err(of_crl)?.unwrap_or(false),
-        })
+        Ok(Self { number: read_number(&number.value)?, is_partial: partial(extensions)? })
     }
+}
+
+/// Whether a list with these extensions leaves out some certificates of its issuer.
+///
+/// # Errors
+/// `Invalid`, naming `crl` and the rule, when it is of other certificates or for some reasons, or has a critical
+/// extension that is not known here.
+pub(super) fn partial(extensions: &[RawExtension]) -> Result<bool> {
+    let known = [oid::CRL_NUMBER, oid::ISSUING_DISTRIBUTION_POINT, oid::DELTA_CRL_INDICATOR];
+    let unknown = extensions.iter().find(|extension| extension.critical && !known.contains(&&extension.oid[..]));
+    if let Some(extension) = unknown {
+        let id = extension.oid_text();
+        return Err(Error::invalid(format!("crl: its critical extension {id} is not known here (RFC 5280 5.2)")));
+    }
+    let scope = find(extensions, oid::ISSUING_DISTRIBUTION_POINT).map(|scope| is_partial(&scope.value));
+    scope.transpose().map_err(of_crl).map(|partial| partial.unwrap_or(false))
 }
 
 fn read_number(value: &[u8]) -> Result<u64> {
@@ -228,7 +234,11 @@ fn is_partial(value: &[u8]) -> Read<bool> {
 }
 
 impl ForeignEntry {
-    fn read(list: &mut Reader<'_>) -> Result<Self> {
+    /// Reads the next entry of a list.
+    ///
+    /// # Errors
+    /// `Invalid`, naming `crl`, the entry and the rule.
+    pub(super) fn read(list: &mut Reader<'_>) -> Result<Self> {
         let mut fields = list.sequence().map_err(of_crl)?;
         let octets = fields.unsigned().map_err(of_crl)?;
         let serial = Serial::from_octets(octets)

@@ -27,8 +27,8 @@ impl Limits {
     /// The life from `now` on that is granted to who asks for `asked` (zero: the mount's default).
     ///
     /// # Errors
-    /// `Invalid` in the last second before the bound: a life that rounds to 0 must mean an end, and
-    /// never reads as one without an end.
+    /// `Invalid` for less than a second, and in the last second before the bound: a life that rounds to 0 must mean an
+    /// end, and never reads as one without an end.
     pub(super) fn grant(&self, now: Time, asked: Duration) -> Result<Grant> {
         let mut warnings = Warnings::default();
         let (mut ttl, longest) = if self.period.is_zero() {
@@ -40,6 +40,10 @@ impl Limits {
         if !self.period.is_zero() && self.period > self.mount_max {
             ttl = self.mount_max;
             warnings.add(capped("period", self.period, self.mount_max));
+        }
+        if ttl < Duration::from_secs(1) {
+            let what = if self.period.is_zero() { "ttl" } else { "period" };
+            return Err(Error::invalid(format!("{what}: a token lives for a second at least")));
         }
         if let Some(longest) = longest {
             let left = remaining(after(self.start, longest), now);
@@ -95,6 +99,17 @@ mod tests {
             explicit_max: Duration::ZERO,
             period: Duration::ZERO,
         }
+    }
+
+    #[test]
+    fn less_than_a_second_is_refused() {
+        let short = Duration::from_millis(999);
+        let text = |limits: Limits, asked| limits.grant(START, asked).err().map(|e| e.text().to_owned());
+        let refused = text(limits(), short);
+        assert_eq!(refused.as_deref(), Some("ttl: a token lives for a second at least"));
+        let refused = text(Limits { period: short, ..limits() }, HOUR);
+        assert_eq!(refused.as_deref(), Some("period: a token lives for a second at least"));
+        assert!(limits().grant(START, Duration::from_secs(1)).is_ok());
     }
 
     #[test]

@@ -277,8 +277,12 @@ pub async fn write_crl_config(
         .change_and_crls(move |view| {
             let old = &view.crl_config.value;
             let config = merge(old)?.checked()?;
+            // A list that was too long is made at once; one that is now goes on as it is.
+            let may_be_longer =
+                old.max_crl_entries().is_some_and(|old| config.max_crl_entries().is_none_or(|most| most > old));
             let crls = config.disable != old.disable
                 || config.enable_delta != old.enable_delta
+                || may_be_longer
                 || (old.auto_rebuild && !config.auto_rebuild);
             let mut next = view.clone();
             let writes = vec![next.set_crl_config(config)];

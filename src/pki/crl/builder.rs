@@ -3,17 +3,21 @@
 //! Owned by one build at a time, off every worker. A build that fails leaves the published lists as they
 //! are, and the next one tries again.
 
+mod verify;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
+pub use self::verify::Unmade;
 use super::batch::Batch;
 use super::entries::Entries;
 use super::groups::{Group, Layout, groups};
+use super::guard;
 use super::incoming::{Incoming, Sorted};
 use super::list::{Draft, Frame, Published};
 use super::state::{GroupState, renewal};
 use super::summary::Summary;
-use super::{Crls, Lists};
+use super::{Crls, Lacking, Lists};
 use crate::clock::Clock;
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result, Warnings};
@@ -73,7 +77,7 @@ pub struct Builder {
     store: Arc<dyn PkiStore>,
     signers: Arc<dyn Signers>,
     clock: Clock,
-    layout: Layout,
+    layout: Arc<Layout>,
     /// Every revocation up to this sequence was read.
     loaded: u64,
     /// The highest that `loaded` has been. What is read again ends lower when the last revocations were
@@ -91,6 +95,7 @@ pub struct Builder {
 }
 
 /// What a build came to.
+#[derive(Default)]
 pub struct Built {
     /// The CRLs to publish.
     pub crls: Crls,
@@ -117,15 +122,6 @@ struct Stored {
     delta: Option<CrlRow>,
 }
 
-/// A stored list that does not come out of the stored revocations.
-pub struct Unmade {
-    /// Which one: its number and its group.
-    pub list: String,
-    /// How many revocations have got another reason since it was signed; with any it cannot be made again, damaged or
-    /// not.
-    pub amended: usize,
-}
-
 impl Builder {
     /// A builder that has read nothing yet.
     pub fn new(mount: MountId, store: Arc<dyn PkiStore>, signers: Arc<dyn Signers>, clock: Clock) -> Self {
@@ -134,7 +130,7 @@ impl Builder {
             store,
             signers,
             clock,
-            layout: Layout::default(),
+            layout: Arc::default(),
             loaded: 0,
             reached: 0,
             orphans: false,
@@ -185,77 +181,34 @@ impl Builder {
             self.floor = self.store.crl_floor().await?.max(self.floor);
         }
         self.load(view, &groups, wanted.follow).await?;
-        let mut built = Built {
-            crls: Crls::default(),
-            made: 0,
-            summary: Summary::default(),
-            next_look: None,
-            warnings: Warnings::default(),
-            failure: None,
-        };
+        let mut built = Built::default();
+        let mut lacking = Vec::new();
         for group in &groups {
             match self.build_group(view, group, wanted, outside).await {
                 Ok(made) => built.made += made,
-                Err(error) => built.failure = Some(error),
+                Err(error) => {
+                    lacking.push(group.id.clone());
+                    built.failure = Some(error);
+                }
             }
             self.report(view, group, &mut built);
         }
-        if built.failure.is_none() && (view.crl_config.value.disable || !self.has_fresh(&groups)) {
-            self.covers = self.loaded;
+        let could_be_made = groups.iter().filter(|group| !lacking.contains(&group.id));
+        if view.crl_config.value.disable || !self.has_fresh(could_be_made) {
+            built.crls.looked = self.loaded;
+            self.covers = if lacking.is_empty() { self.loaded } else { self.covers };
         }
         built.crls.covers = self.covers;
+        built.crls.lacking =
+            (!lacking.is_empty()).then(|| Lacking { layout: Arc::clone(&self.layout), groups: lacking });
         Ok(built)
     }
 
-    /// The stored lists that do not come out of the stored revocations, under their signatures. For a builder that has
-    /// read nothing yet, of a store that nobody works on. Nothing is signed.
-    ///
-    /// # Errors
-    /// `Unavailable` when the store cannot be read.
-    pub async fn verify(&mut self, view: &View) -> Result<Vec<Unmade>> {
-        let groups = groups(view);
-        self.adopt(Layout::new(view, &groups), &groups);
-        self.load(view, &groups, false).await?;
-        let stored = self.store.crls(self.mount).await?;
-        let mut unmade = Vec::new();
-        for group in groups.iter().filter(|group| group.signer.is_some()) {
-            let made = self.states.get(&group.id).map(|state| [&state.complete, &state.delta].map(Option::as_ref));
-            let [complete, delta] = made.unwrap_or_default().map(|list| list.map(|list| list.number));
-            let mut of_complete = 0;
-            for (name, made) in [(group.id.clone(), complete), (delta_group(&group.id), delta)] {
-                let Some(row) = stored.iter().find(|row| row.group == name) else { continue };
-                if made != Some(row.number) {
-                    // Without its complete CRL no delta CRL is made.
-                    let amended = self.amended(group, row).await?.max(of_complete);
-                    of_complete = amended;
-                    unmade.push(Unmade { list: format!("CRL {} of {name}", row.number), amended });
-                }
-            }
-        }
-        Ok(unmade)
-    }
-
-    /// How many revocations of a group are older than a list of it and come after what it covers: their reasons were
-    /// amended since, and nobody knows what the list says of them.
-    async fn amended(&self, group: &Group, row: &CrlRow) -> Result<usize> {
-        let (mut after, mut amended) = (row.covers, 0);
-        loop {
-            let page = self.store.revocations(self.mount, after, PAGE).await?;
-            let is = |one: &&StoredRevocation| {
-                one.row.revoked_at.unix_timestamp() <= row.this_update
-                    && self.layout.group(one).0.is_some_and(|of| *of == group.id)
-            };
-            amended += page.iter().filter(is).count();
-            match page.last() {
-                Some(last) if page.len() == PAGE as usize => after = last.sequence,
-                _ => return Ok(amended),
-            }
-        }
-    }
-
-    fn has_fresh(&self, groups: &[Group]) -> bool {
-        let signed = groups.iter().filter(|group| group.signer.is_some());
-        signed.filter_map(|group| self.states.get(&group.id)).any(|state| !state.fresh.is_empty())
+    fn has_fresh<'g>(&self, mut groups: impl Iterator<Item = &'g Group>) -> bool {
+        groups.any(|group| {
+            let state = self.states.get(&group.id);
+            group.signer.is_some() && state.is_some_and(|state| !state.fresh.is_empty())
+        })
     }
 
     /// Takes a changed set of issuers or another default. Where that moves entries, all are sorted out anew.
@@ -266,21 +219,21 @@ impl Builder {
             let gone = |id: &String| groups.iter().all(|group| group.id != *id);
             self.states.iter_mut().filter(|(id, _)| gone(id)).for_each(|(_, s)| s.listed = Entries::default());
         }
-        self.layout = layout;
+        self.layout = Arc::new(layout);
     }
 
     /// Reads the revocations that were stored since the last look; the first time, and to `follow` other
     /// nodes, also their lists.
     async fn load(&mut self, view: &View, groups: &[Group], follow: bool) -> Result<()> {
         let rows = if follow || !self.restored { self.store.crls(self.mount).await? } else { Vec::new() };
-        let mut stored = self.newer(groups, rows);
+        let (mut stored, rewound) = self.newer(groups, rows);
         let limits = |group: &str| {
             let lists = stored.get(group)?;
             Some(Incoming::new(lists.complete.covers, lists.delta.as_ref().map_or(0, |row| row.covers)))
         };
         let mut incoming: HashMap<String, Incoming> =
             groups.iter().map(|g| (g.id.clone(), limits(&g.id).unwrap_or_default())).collect();
-        self.read(&mut incoming).await?;
+        self.read(&mut incoming, &rewound).await?;
         // Removed revocations leave no gap: what a published list covers was read.
         let covered =
             stored.values().map(|lists| lists.complete.covers.max(lists.delta.as_ref().map_or(0, |d| d.covers)));
@@ -297,34 +250,37 @@ impl Builder {
         Ok(())
     }
 
-    /// The stored lists that are newer than those here, and can be made here: nothing later was read for
-    /// their groups.
-    fn newer(&self, groups: &[Group], rows: Vec<CrlRow>) -> HashMap<String, Stored> {
+    /// The stored lists that are newer than those here, and can be made here, and the groups of which more was read than
+    /// their lists cover: what is not on a list of theirs here has to be read again, from where that ends.
+    fn newer(&self, groups: &[Group], rows: Vec<CrlRow>) -> (HashMap<String, Stored>, HashMap<String, u64>) {
         let mut rows: HashMap<String, CrlRow> = rows.into_iter().map(|row| (row.group.clone(), row)).collect();
-        let mut newer = HashMap::new();
+        let (mut newer, mut rewound) = (HashMap::new(), HashMap::new());
         for group in groups {
             let delta = rows.remove(&delta_group(&group.id));
             let Some(complete) = rows.remove(&group.id) else { continue };
-            let state = self.states.get(&group.id);
-            let number = complete.number.max(delta.as_ref().map_or(0, |row| row.number));
-            let can = |state: &GroupState| {
+            if let Some(state) = self.states.get(&group.id) {
+                let number = complete.number.max(delta.as_ref().map_or(0, |row| row.number));
+                if number <= state.number() || complete.covers < state.covers {
+                    continue;
+                }
                 let same = state.complete.as_ref().is_some_and(|list| list.number == complete.number);
                 let covered = delta.as_ref().filter(|_| same).map_or(complete.covers, |row| row.covers);
-                number > state.number() && state.fresh_last <= covered && state.covers <= complete.covers
-            };
-            if state.is_none_or(can) {
-                newer.insert(group.id.clone(), Stored { complete, delta });
+                if state.fresh_last > covered {
+                    rewound.insert(group.id.clone(), state.listed_to());
+                }
             }
+            newer.insert(group.id.clone(), Stored { complete, delta });
         }
-        newer
+        (newer, rewound)
     }
 
-    /// Reads to the end, page by page; the next page is on its way while one is encoded. A read that fails
-    /// half-way counts for nothing: what it gave is gone with it.
-    async fn read(&mut self, incoming: &mut HashMap<String, Incoming>) -> Result<()> {
+    /// Reads to the end, page by page, what was not read, and of the `rewound` groups what is behind where they begin; the
+    /// next page is on its way while one is encoded. A read that fails half-way counts for nothing: what it gave is gone
+    /// with it.
+    async fn read(&mut self, incoming: &mut HashMap<String, Incoming>, rewound: &HashMap<String, u64>) -> Result<()> {
         let ask = |after: u64| tokio::spawn(self.store.revocations(self.mount, after, PAGE));
         let (mut loaded, mut orphans) = (self.loaded, self.loaded > 0 && self.orphans);
-        let mut next = ask(loaded);
+        let mut next = ask(rewound.values().copied().min().unwrap_or(loaded).min(loaded));
         loop {
             let page: Vec<StoredRevocation> = next.await.map_err(Error::internal)??;
             let Some(last) = page.last() else { break };
@@ -333,11 +289,16 @@ impl Builder {
             for revocation in &page {
                 let (group, orphan) = self.layout.group(revocation);
                 orphans |= orphan;
-                if let Some(incoming) = group.and_then(|group| incoming.get_mut(group)) {
+                let Some(group) = group else { continue };
+                let read_to = rewound.get(group).copied().unwrap_or(self.loaded);
+                if let Some(incoming) = incoming.get_mut(group).filter(|_| revocation.sequence > read_to) {
                     incoming.add(revocation);
                 }
             }
-            loaded = last;
+            loaded = loaded.max(last);
+        }
+        for group in rewound.keys() {
+            self.states.entry(group.clone()).or_default().rewind();
         }
         (self.loaded, self.orphans) = (loaded, orphans);
         Ok(())
@@ -439,7 +400,7 @@ impl Builder {
             let state = self.states.entry(group.id.clone()).or_default();
             let entries = state.entries.and(&state.fresh).with(issuers);
             let listed = if config.disable { Entries::default() } else { entries.clone() };
-            check_size(config, &listed)?;
+            guard::check_size(config, &listed)?;
             let now = self.clock.agreed_now()?.unix_timestamp();
             state.guard(number, self.loaded, &listed, now, config.disable)?;
             let frame = Frame { number, base: None, this_update: now, next_update: next_update(config, now) };
@@ -462,32 +423,47 @@ impl Builder {
                 Err(e) => return Err(e),
             }
         }
-        Err(Error::new(Kind::Busy, "CRL number taken by another node too often"))
+        Err(taken_too_often())
     }
 
     /// Signs and records the next delta CRL of a group: what was revoked since the complete one.
     async fn publish_delta(&mut self, view: &View, group: &Group, signer: &Signer, outside: &Outside) -> Result<()> {
         let config = &view.crl_config.value;
-        let state = self.states.entry(group.id.clone()).or_default();
-        let Some(base) = state.complete.as_ref().map(|list| list.number) else { return Ok(()) };
-        let now = self.clock.agreed_now()?.unix_timestamp();
-        let number = state.number() + 1;
-        let frame = Frame { number, base: Some(base), this_update: now, next_update: next_update(config, now) };
-        let delta = draft(view, signer, &state.fresh, frame)?;
-        let delta = Drafted::new(delta, signer, &*self.signers, outside).await?;
-        match self.store.commit(vec![PkiWrite::Crl(delta.row(self.mount, group, self.loaded))]).await {
-            Ok(_) => {
-                state.delta = Some(Arc::new(delta.finish()));
-                state.delta_last = state.fresh_last;
-                state.tell_delay(self.clock.now());
-                Ok(())
+        let mut number = self.states.entry(group.id.clone()).or_default().number() + 1;
+        for _ in 0..NUMBER_TRIES {
+            let state = self.states.entry(group.id.clone()).or_default();
+            let Some(base) = state.complete.as_ref().map(|list| list.number) else { return Ok(()) };
+            let now = self.clock.agreed_now()?.unix_timestamp();
+            let frame = Frame { number, base: Some(base), this_update: now, next_update: next_update(config, now) };
+            let delta = draft(view, signer, &state.fresh, frame)?;
+            let delta = Drafted::new(delta, signer, &*self.signers, outside).await?;
+            match self.store.commit(vec![PkiWrite::Crl(delta.row(self.mount, group, self.loaded))]).await {
+                Ok(_) => {
+                    state.delta = Some(Arc::new(delta.finish()));
+                    state.delta_last = state.fresh_last;
+                    state.tell_delay(self.clock.now());
+                    return Ok(());
+                }
+                // Another node published; its lists may be as good.
+                Err(e) if e.kind() == Kind::Conflict => {
+                    let stored = self.stored_number(group).await?;
+                    if stored < number {
+                        return Err(e);
+                    }
+                    self.load(view, &groups(view), true).await?;
+                    let state = self.states.entry(group.id.clone()).or_default();
+                    if state.stale {
+                        return self.publish_complete(view, group, signer, outside).await;
+                    }
+                    if state.number() >= stored && !state.has_news() {
+                        return Ok(());
+                    }
+                    number = stored.max(state.number()) + 1;
+                }
+                Err(e) => return Err(e),
             }
-            // Another node published, and its lists are as good.
-            Err(e) if e.kind() == Kind::Conflict && self.stored_number(group).await? >= number => {
-                self.load(view, std::slice::from_ref(group), true).await
-            }
-            Err(e) => Err(e),
         }
+        Err(taken_too_often())
     }
 
     /// The number to go on with when another node was first; none when its lists hold all that is known
@@ -535,18 +511,12 @@ impl Builder {
     }
 }
 
-fn next_update(config: &CrlConfig, now: i64) -> i64 {
-    now + config.expiry().as_secs() as i64
+fn taken_too_often() -> Error {
+    Error::new(Kind::Busy, "CRL number taken by another node too often")
 }
 
-fn check_size(config: &CrlConfig, entries: &Entries) -> Result<()> {
-    match config.max_crl_entries() {
-        Some(most) if entries.len() > most => Err(Error::invalid(format!(
-            "max_crl_entries: the CRL would have {} entries and may have {most}; the last one stays",
-            entries.len()
-        ))),
-        _ => Ok(()),
-    }
+fn next_update(config: &CrlConfig, now: i64) -> i64 {
+    now + config.expiry().as_secs() as i64
 }
 
 /// A list with its signature, before it is recorded.

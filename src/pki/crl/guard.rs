@@ -4,6 +4,7 @@
 
 use super::entries::Entries;
 use crate::error::{Error, Result};
+use crate::pki::mount::settings::crl::CrlConfig;
 use crate::telemetry;
 
 /// A complete CRL, as far as the guard looks at it.
@@ -56,6 +57,20 @@ fn refuse(rule: &'static str, text: String) -> Result<()> {
     metrics::counter!(telemetry::PKI_CRL_REFUSALS, "rule" => rule).increment(1);
     tracing::error!(rule, "a CRL was not published: {text}");
     Err(Error::internal(text))
+}
+
+/// Whether a list may be as long as it would be.
+///
+/// # Errors
+/// `Invalid`, naming the setting.
+pub(super) fn check_size(config: &CrlConfig, entries: &Entries) -> Result<()> {
+    match config.max_crl_entries() {
+        Some(most) if entries.len() > most => Err(Error::invalid(format!(
+            "max_crl_entries: the CRL would have {} entries and may have {most}; the last one stays",
+            entries.len()
+        ))),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

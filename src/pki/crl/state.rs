@@ -70,6 +70,18 @@ impl GroupState {
 }
 
 impl GroupState {
+    /// Up to which revocation its entries were read, without those that are fresh.
+    pub(super) fn listed_to(&self) -> u64 {
+        // What was let go of is read again from the beginning, and is fresh then.
+        if self.rebuilt { 0 } else { self.covers }
+    }
+
+    /// Lets go of what is fresh; it was read again.
+    pub(super) fn rewind(&mut self) {
+        self.fresh = Entries::default();
+        self.fresh_last = 0;
+    }
+
     /// Who knows a list from elsewhere takes none with a number that is not above `floor`.
     pub(super) fn complete_due(&self, config: &CrlConfig, wanted: bool, issuers: bool, floor: u64, now: i64) -> bool {
         let Some(complete) = self.complete.as_ref().filter(|list| list.number > floor) else { return true };

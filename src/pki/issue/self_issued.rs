@@ -16,6 +16,7 @@ use super::stages::Stages;
 use crate::error::{Error, Result, Warnings};
 use crate::pki::check::prepared::Prepared;
 use crate::pki::check::structure::{Expected, Shape};
+use crate::pki::mount::issuer::Issuer;
 use crate::pki::mount::view::View;
 use crate::pki::tools::Tools;
 use crate::pki::values::renewal;
@@ -52,6 +53,7 @@ pub async fn sign(
             kind.name()
         )));
     }
+    refuse_taken(&view, &tools, &signer.issuer, certificate).await?;
     let started = stages.rules(started);
     let algorithm = algorithm(certificate, kind)?;
     let issuer = signer.issuer.certificate.subject();
@@ -89,6 +91,21 @@ fn check(certificate: &Certificate) -> Result<()> {
     }
     if certificate.issuer() != certificate.subject() {
         return refuse("must be self-issued: its issuer and subject differ");
+    }
+    Ok(())
+}
+
+/// Refuses a serial number under which the issuer has certified something else (RFC 5280 4.1.2.2).
+async fn refuse_taken(view: &View, tools: &Tools, issuer: &Issuer, certificate: &Certificate) -> Result<()> {
+    let serial = certificate.serial();
+    let stored = tools.store.certificate(view.mount, serial).await?.map(|stored| stored.row);
+    let is_taken =
+        stored.is_some_and(|row| row.der != certificate.der() && !view.differ(&row.issuer, &issuer.record.id));
+    let is_issuers = || view.certified_as(issuer, serial).is_some_and(|one| one.certificate.key() != certificate.key());
+    if is_taken || is_issuers() {
+        return Err(Error::invalid(format!(
+            "certificate: its serial number {serial} is that of another certificate of the issuer (RFC 5280 4.1.2.2)"
+        )));
     }
     Ok(())
 }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use super::issuer::{Issuer, Parents};
+use super::issuer::{Issuer, Parents, authority_id};
 use super::signer::{Signer, revocation_algorithm};
 use crate::keys::signing::SigningKey;
 use crate::x509::algorithm::SignatureAlgorithm;
@@ -44,6 +44,11 @@ impl Responder {
     /// What identifies its issuers.
     pub(crate) fn hashes(&self) -> &IssuerHashes {
         &self.one.hashes
+    }
+
+    /// What stands for the name and key of its issuers.
+    pub(crate) fn authority(&self) -> String {
+        authority_id(&self.one.certificate)
     }
 
     /// Whether one of its issuers has this id.

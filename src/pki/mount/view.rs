@@ -295,6 +295,27 @@ impl View {
         self.signers.values().map(|signer| &signer.issuer).find(signed)
     }
 
+    /// What stands for the name and the key of an issuer by its id, also of one that was deleted; `None` where nobody
+    /// knows what it was.
+    pub fn authority_of(&self, issuer: &str) -> Option<String> {
+        let here = self.issuers.get(issuer).map(|issuer| authority_id(&issuer.certificate));
+        here.or_else(|| self.issuers_config.value.former.get(issuer).cloned())
+    }
+
+    /// Whether two issuers by their ids are known to differ in name or key: their serial numbers are apart.
+    pub fn differ(&self, one: &str, other: &str) -> bool {
+        one != other && matches!((self.authority_of(one), self.authority_of(other)), (Some(a), Some(b)) if a != b)
+    }
+
+    /// An issuer of this mount whose certificate was made under the name and key of `issuer`, with this serial number.
+    pub fn certified_as(&self, issuer: &Issuer, serial: Serial) -> Option<&Arc<Issuer>> {
+        let own = &issuer.certificate;
+        self.issuers.values().find(|one| {
+            let one = &one.certificate;
+            one.serial() == serial && one.issuer() == own.subject() && one.is_signed_by(own.key())
+        })
+    }
+
     /// Ids of the other issuers of this mount that certify an issuer: self-signed ones first, each group
     /// by id.
     pub fn parents(&self, id: &str) -> &[String] {

@@ -83,6 +83,8 @@ struct Import {
     certified: HashMap<Serial, String>,
     entries: usize,
     on_hold: usize,
+    /// The serial numbers of those that certify themselves: they are not on their own list.
+    roots: HashSet<Serial>,
 }
 
 /// What a list means for the mount.
@@ -94,6 +96,8 @@ struct Checked {
     ends: HashMap<Serial, i64>,
     /// Issuers of the mount that are on it.
     revoked: Vec<(String, ForeignEntry)>,
+    /// Entries that a list made here does not have.
+    unlisted: Vec<Serial>,
 }
 
 impl Import {
@@ -127,7 +131,9 @@ impl Import {
         };
         let certified = view.signers().filter(is_certified);
         let certified = certified.map(|s| (s.issuer.certificate.serial(), s.issuer.record.id.clone())).collect();
-        Ok(Self { list: Arc::new(list), issuers, same, certified, entries, on_hold, authority })
+        let of_it = |signer: &&Arc<Signer>| signer.issuer.self_signed && issuers.contains(&signer.issuer.record.id);
+        let roots = view.signers().filter(of_it).map(|signer| signer.issuer.certificate.serial()).collect();
+        Ok(Self { list: Arc::new(list), issuers, same, certified, entries, on_hold, roots, authority })
     }
 
     /// Holds every entry against what the mount has. Nothing is stored.
@@ -145,6 +151,9 @@ impl Import {
                 self.hold(entry.serial, &known)?;
                 checked.fresh += usize::from(known.revocation.is_none());
                 checked.ends.extend(known.certificate.map(|(_, end)| (entry.serial, end)));
+                if self.roots.contains(&entry.serial) {
+                    checked.unlisted.push(entry.serial);
+                }
                 if let Some(id) = self.certified.get(&entry.serial) {
                     checked.revoked.push((id.clone(), entry));
                 }
@@ -186,7 +195,7 @@ impl Import {
 
     /// Stores the entries, then the number, then has the next list made.
     async fn carry_out(self, checked: Checked) -> Result<ImportedList> {
-        let Checked { ends, revoked, .. } = checked;
+        let Checked { ends, revoked, unlisted, .. } = checked;
         let imported = self.store(&ends).await?;
         self.authority.answers().revoked();
         let mut warnings = self.warnings();
@@ -194,6 +203,12 @@ impl Import {
             let serial = entry.serial;
             warnings.add(format!(
                 "the issuer {id} (serial number {serial}) is on the list: it signs no certificate any more"
+            ));
+        }
+        for serial in &unlisted {
+            warnings.add(format!(
+                "serial number {serial} is that of the issuer itself, which is on no list of its own: if it stands for \
+                 another certificate, no list made here has that"
             ));
         }
         let (issuers, now) = (self.issuers.clone(), self.authority.tools().clock.now());

@@ -170,10 +170,13 @@ async fn status(authority: &Authority, view: &View, responder: &Responder, id: &
     }
     let stored = authority.tools().store.status(authority.mount(), id.serial).await?;
     let gone = |issuer: &str| !view.signers().any(|signer| signer.issuer.record.id == issuer);
-    // The revocation of an issuer that was deleted counts under every issuer that it may have been: who
-    // asks has a certificate of that name and key.
+    // The revocation of an issuer that was deleted counts for whoever has its name and key now, and where nobody knows
+    // what these were, for everybody.
+    let was = |issuer: &str| {
+        gone(issuer) && view.authority_of(issuer).is_none_or(|authority| authority == responder.authority())
+    };
     if let Some(revocation) =
-        stored.revocation.map(|r| r.row).filter(|row| responder.has(&row.issuer) || gone(&row.issuer))
+        stored.revocation.map(|r| r.row).filter(|row| responder.has(&row.issuer) || was(&row.issuer))
     {
         return Ok(Status::Revoked { at: revocation.revoked_at.unix_timestamp(), reason: revocation.reason });
     }

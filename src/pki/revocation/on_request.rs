@@ -228,19 +228,21 @@ pub struct Union<'a> {
     lists: usize,
     repeated: usize,
     stripped: usize,
+    partial: usize,
 }
 
 impl<'a> Union<'a> {
     /// None yet, of lists that this issuer's key has signed.
     pub fn by(signer: &'a ListSigner) -> Self {
         let key = signer.signer.issuer.certificate.key();
-        Self { key, entries: BTreeMap::new(), lists: 0, repeated: 0, stripped: 0 }
+        Self { key, entries: BTreeMap::new(), lists: 0, repeated: 0, stripped: 0, partial: 0 }
     }
 
     /// The entries of one more list.
     ///
     /// # Errors
-    /// `Invalid` naming the list by its place in `crls` when another key signed it, or for too many.
+    /// `Invalid` naming the list by its place in `crls` when another key signed it, when its entries are no revocations
+    /// of this issuer's certificates ([`Crl::is_partial`]), or for too many.
     pub fn push(&mut self, crl: &Crl) -> Result<()> {
         let at = self.lists;
         if at == MAX_LISTS {
@@ -249,6 +251,9 @@ impl<'a> Union<'a> {
         if !crl.is_signed_by(self.key) {
             return Err(Error::invalid(format!("crls: CRL index {at} was not signed by the requested issuer")));
         }
+        self.partial += usize::from(
+            crl.is_partial().map_err(|error| Error::invalid(format!("crls: CRL index {at}: {}", error.text())))?,
+        );
         self.lists += 1;
         for listed in crl.entries() {
             self.stripped += usize::from(listed.has_extensions);
@@ -261,7 +266,7 @@ impl<'a> Union<'a> {
 
     /// The entries, to be signed, and what was left out of them.
     pub fn into_batch(self) -> (Batch, Warnings) {
-        let Self { entries, repeated, stripped, .. } = self;
+        let Self { entries, repeated, stripped, partial, .. } = self;
         let mut warnings = Warnings::default();
         if repeated > 0 {
             let text = "serial numbers are on several lists; the earliest revocation was kept";
@@ -269,6 +274,12 @@ impl<'a> Union<'a> {
         }
         if stripped > 0 {
             warnings.add(format!("the extensions of {stripped} entries were dropped"));
+        }
+        if partial > 0 {
+            warnings.add(format!(
+                "{partial} of the lists say that they do not hold all certificates of their issuer \
+                 (issuingDistributionPoint): the new list says nothing of that"
+            ));
         }
         let mut batch = Batch::default();
         for (serial, revoked_at) in entries {

@@ -139,6 +139,11 @@ impl Target {
         }
     }
 
+    /// As [`Target::stored`], for whoever has brought the certificate.
+    fn stored_as(found: StoredCertificate, der: &[u8]) -> Result<Self> {
+        if found.row.der == der { Ok(Self::stored(found)) } else { Err(collides()) }
+    }
+
     fn has_expired(&self, now: Time) -> bool {
         self.not_after < now.unix_timestamp() + ALMOST_EXPIRED
     }
@@ -208,7 +213,20 @@ pub(crate) async fn of_lease(authority: &Authority, serial: Serial) -> Result<Op
     Ok((!done).then(|| target.revoked(authority.mount(), now, Why::default())))
 }
 
-async fn carry_out(authority: &Arc<Authority>, mut target: Target, why: Why, coming: Coming) -> Result<Outcome> {
+async fn carry_out(authority: &Arc<Authority>, target: Target, why: Why, coming: Coming) -> Result<Outcome> {
+    let (serial, der) = (target.serial, target.der.clone());
+    if let Some(outcome) = attempt(authority, target, why, coming).await? {
+        return Ok(outcome);
+    }
+    // Another request has stored the brought certificate at this moment.
+    let stored = authority.tools().store.certificate(authority.mount(), serial).await?;
+    let target = Target::stored_as(stored.ok_or_else(|| unknown(serial))?, &der)?;
+    let again = attempt(authority, target, why, authority.announce_revocation()).await?;
+    again.ok_or_else(|| Error::internal("a revocation without an outcome"))
+}
+
+/// `None` when the certificate that was brought is stored by now.
+async fn attempt(authority: &Arc<Authority>, mut target: Target, why: Why, coming: Coming) -> Result<Option<Outcome>> {
     let now = authority.tools().clock.agreed_now()?;
     why.check_date(now)?;
     let row = target.revoked(authority.mount(), now, why);
@@ -218,20 +236,21 @@ async fn carry_out(authority: &Arc<Authority>, mut target: Target, why: Why, com
         // Its CRL may still be on the way, and whoever stored it may not know: the answer means the same
         // for every caller.
         authority.answers().revoked();
-        let mut warnings = authority.publish_revocations(earlier.sequence, coming).await?;
+        let mut warnings = authority.publish_revocation(&earlier, coming).await?;
         warnings.extend(too_late(earlier.row.grounds(), why));
-        return Ok(Outcome::Revoked { at: earlier.row.revoked_at, warnings });
+        return Ok(Some(Outcome::Revoked { at: earlier.row.revoked_at, warnings }));
     }
     let expired_too = authority.view().crl_config.value.allow_expired_cert_revocation;
     if !is_revoked && target.has_expired(now) && !expired_too {
-        return Ok(Outcome::Expired);
+        return Ok(Some(Outcome::Expired));
     }
+    let issuer = row.issuer.clone();
     let mut unit = Vec::with_capacity(2);
     unit.extend(target.brought.take().map(|row| PkiWrite::Certificate(*row)));
     unit.push(PkiWrite::Revocation(row));
     // A task of its own: a caller that leaves must not separate the record from its CRL.
     let authority = Arc::clone(authority);
-    tokio::spawn(async move { record(&authority, unit, why, coming).await }).await.map_err(Error::internal)?
+    tokio::spawn(async move { record(&authority, unit, &issuer, why, coming).await }).await.map_err(Error::internal)?
 }
 
 /// What is said of a reason or date that a revocation has not taken.
@@ -242,21 +261,28 @@ fn too_late(stands: Grounds, why: Why) -> Option<String> {
     (!taken).then(|| TOO_LATE.to_owned())
 }
 
-async fn record(authority: &Authority, unit: Vec<PkiWrite>, why: Why, coming: Coming) -> Result<Outcome> {
+async fn record(
+    authority: &Authority,
+    unit: Vec<PkiWrite>,
+    issuer: &str,
+    why: Why,
+    coming: Coming,
+) -> Result<Option<Outcome>> {
     let outcomes = authority.tools().store.commit(unit).await;
     // After a failure, too: the record may be there.
     authority.answers().revoked();
-    let Some(PkiOutcome::Revoked { stored, fresh }) = outcomes?.into_iter().next_back() else {
-        // The brought certificate was stored by another request at this moment: a retry finds it.
-        return Err(Error::unavailable("certificate: stored by another request just now; try again", "serial taken"));
-    };
+    let Some(PkiOutcome::Revoked { stored, fresh }) = outcomes?.into_iter().next_back() else { return Ok(None) };
+    if authority.view().differ(&stored.row.issuer, issuer) {
+        // A list that is imported at this moment has the number for a certificate of another issuer.
+        return Err(collides());
+    }
     if fresh {
         metrics::counter!(telemetry::PKI_REVOCATIONS).increment(1);
     }
     // Another request's revocation of this moment, too, is answered when a CRL lists it.
-    let mut warnings = authority.publish_revocations(stored.sequence, coming).await?;
+    let mut warnings = authority.publish_revocation(&stored, coming).await?;
     warnings.extend(too_late(stored.row.grounds(), why));
-    Ok(Outcome::Revoked { at: stored.row.revoked_at, warnings })
+    Ok(Some(Outcome::Revoked { at: stored.row.revoked_at, warnings }))
 }
 
 async fn target(authority: &Authority, revocation: Revocation, requester: &str) -> Result<(Target, Why)> {
@@ -309,18 +335,22 @@ async fn by_certificate(
     if view.issuer_with_der(certificate.der()).is_some() {
         return Err(is_issuer("certificate"));
     }
-    if let Some(stored) = authority.tools().store.certificate(authority.mount(), serial).await? {
-        if stored.row.der != certificate.der() {
-            return Err(Error::invalid("certificate: its serial collides with another certificate of this mount"));
-        }
-        return Ok(Target::stored(stored));
+    let (store, mount) = (&authority.tools().store, authority.mount());
+    if let Some(stored) = store.certificate(mount, serial).await? {
+        return Target::stored_as(stored, certificate.der());
     }
     let issuer = view
         .signed_by(certificate)
         .ok_or_else(|| Error::invalid("certificate: not signed by an issuer of this mount"))?;
+    // Lists and answers know certificates by their serial number alone.
+    let revocation = store.status(mount, serial).await?.revocation;
+    let is_others = |stored: &StoredRevocation| view.differ(&stored.row.issuer, &issuer.record.id);
+    if revocation.as_ref().is_some_and(is_others) || view.certified_as(issuer, serial).is_some() {
+        return Err(collides());
+    }
     let brought = row(authority, certificate, &issuer.record.id, requester);
     let (issuer, not_after, der) = (brought.issuer.clone(), brought.not_after, brought.der.clone());
-    Ok(Target { revocation: None, serial, issuer, not_after, der, brought: Some(Box::new(brought)) })
+    Ok(Target { revocation, serial, issuer, not_after, der, brought: Some(Box::new(brought)) })
 }
 
 /// The record of a certificate that was not stored when it was issued.
@@ -338,6 +368,11 @@ fn row(authority: &Authority, certificate: &Certificate, issuer: &str, requester
         requester: requester.to_owned(),
         der: certificate.der().to_vec(),
     }
+}
+
+/// A serial number is that of another certificate here, or of the revocation of one.
+fn collides() -> Error {
+    Error::invalid("certificate: its serial collides with another certificate of this mount")
 }
 
 fn is_issuer(field: &str) -> Error {

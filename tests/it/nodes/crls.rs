@@ -181,3 +181,51 @@ async fn an_issuer_revoked_on_one_node_is_on_the_crl_of_the_other_and_issues_now
     until("its refusal", refused).await;
     stop(a, [b]).await;
 }
+
+/// The numbers of the complete list and the delta list of a node, and the serials on either.
+async fn lists(node: &App) -> ([u64; 2], BTreeSet<Serial>) {
+    let fetch = async |path: &str| {
+        let response = node.client.request("GET", path).send().await.unwrap();
+        assert_eq!(response.status(), 200, "{path}");
+        Crl::parse(&response.bytes().await.unwrap()).unwrap()
+    };
+    let both = [fetch("pki/crl").await, fetch("pki/crl/delta").await];
+    let serials = both.iter().flat_map(|list| list.entries().iter().map(|entry| entry.serial)).collect();
+    (both.each_ref().map(number), serials)
+}
+
+/// Lists that are made when somebody asks, on whichever node: a node that knows of later revocations takes them over, too,
+/// and makes the next ones above them.
+#[actix_web::test]
+async fn lists_by_the_timer_are_those_of_all_nodes_whatever_each_has_read() {
+    let (a, [b, c]) = nodes().await;
+    let all = [&a, &b, &c];
+    let config = json!({ "auto_rebuild": true, "enable_delta": true, "delta_rebuild_interval": "15m",
+        "auto_rebuild_grace_period": "12h", "expiry": "72h" });
+    ok(a.client.post("pki/config/crl", config).await);
+    let work = async |first: usize| {
+        for n in first..first + 6 {
+            let serial = issue(&all[n % 3].client).await;
+            revoke(&all[(n / 2) % 3].client, &serial).await;
+            let path = if n % 2 == 0 { "pki/crl/rotate-delta" } else { "pki/crl/rotate" };
+            ok(all[(n + n / 3) % 3].client.post(path, json!({})).await);
+        }
+    };
+    for round in 0..5 {
+        join_all((0..6).map(|n| work(n + round))).await;
+        until("one pair of lists on all nodes", async || {
+            let seen = join_all(all.iter().map(|node| lists(node))).await;
+            seen.iter().all(|one| *one == seen[0])
+        })
+        .await;
+    }
+    for node in all {
+        let serial = issue(&node.client).await;
+        revoke(&node.client, &serial).await;
+        let ([_, before], _) = lists(node).await;
+        ok(node.client.post("pki/crl/rotate-delta", json!({})).await);
+        let ([_, after], listed) = lists(node).await;
+        assert!(after > before && listed.contains(&Serial::parse(&serial).unwrap()), "{before} {after}");
+    }
+    stop(a, [b, c]).await;
+}

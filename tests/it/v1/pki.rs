@@ -8,6 +8,7 @@ mod acme;
 mod advisories;
 mod bad_input;
 mod bad_revocation;
+mod brought;
 mod ca;
 mod chains;
 mod constraints;

@@ -129,14 +129,14 @@ impl Authority {
     }
 }
 
-async fn import(pki: &Pki, bundle: &str) -> String {
+pub async fn import(pki: &Pki, bundle: &str) -> String {
     let answer = pki.post("issuers/import/bundle", json!({ "pem_bundle": bundle })).await;
     let data = &answer.body["data"];
     data["imported_issuers"][0].as_str().unwrap_or_else(|| panic!("{}", answer.text)).to_owned()
 }
 
 /// What OCSP says of a serial number of an authority.
-async fn status(pki: &Pki, ca: &str, serial: &str) -> String {
+pub async fn status(pki: &Pki, ca: &str, serial: &str) -> String {
     let id = cert_id(IdHash::Sha1, &parse(ca), &Serial::parse(serial).unwrap());
     pki.ocsp(&request(&[id], None)).await.statuses().remove(0)
 }
@@ -300,7 +300,7 @@ fn colons(hex: &str) -> String {
 }
 
 /// A list signed with this key, with extensions beside its number.
-fn list(
+pub fn list(
     ca: &Ca,
     number: u64,
     entries: &[Vec<u8>],
@@ -327,12 +327,12 @@ fn serial(n: u32) -> Serial {
     Serial::from_octets(&[&[0x31][..], &n.to_be_bytes()[..]].concat()).unwrap()
 }
 
-async fn sent(client: &Client, octets: Vec<u8>) -> Answer {
+pub async fn sent(client: &Client, octets: Vec<u8>) -> Answer {
     let request = client.request("POST", "pki/issuers/import/crl").header("Content-Type", "application/pkix-crl");
     send(request.body(octets)).await
 }
 
-fn now(pki: &Pki) -> i64 {
+pub fn now(pki: &Pki) -> i64 {
     pki.app.clock.now().unix_timestamp()
 }
 

@@ -1,0 +1,217 @@
+//! Certificates and lists that others made: their serial numbers were not drawn here, and may be those of something else.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use signet::clock::Time;
+use signet::x509::crl::{entry, entry_with_extensions};
+use signet::x509::extension::{self, extension};
+use signet::x509::pem;
+use signet::x509::serial::Serial;
+use std::time::Duration;
+
+use super::foreign::{CA, Ca, csr, new_key};
+use super::imported_crl::{import, list, now, sent, status};
+use super::mount::{Pki, parse};
+use crate::support::App;
+use crate::v1::rights::{granted, only};
+
+fn serial(n: u8) -> Serial {
+    Serial::from_octets(&[n]).unwrap()
+}
+
+/// A leaf with this serial number.
+fn leaf(ca: &Ca, n: u8) -> String {
+    ca.signs(&csr("ec-256", "/CN=leaf", ""), "keyUsage=digitalSignature", &["-set_serial", &n.to_string()])
+}
+
+/// Two authorities in one mount; the first one's list has number 5.
+async fn two(pki: &Pki) -> ([Ca; 2], [String; 2]) {
+    let authorities = [Ca::root("/CN=One"), Ca::root("/CN=Two")];
+    let ids = [import(pki, &authorities[0].bundle()).await, import(pki, &authorities[1].bundle()).await];
+    let at = now(pki);
+    let answer =
+        sent(&pki.app.client, list(&authorities[0], 9, &[entry(&serial(5), at - 60, None, None)], at, &[])).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    (authorities, ids)
+}
+
+#[actix_web::test]
+async fn a_number_that_another_issuer_has_revoked_is_not_that_of_a_brought_certificate() {
+    let pki = Pki::empty().await;
+    let ([one, other], [id, other_id]) = two(&pki).await;
+    let key = super::foreign::key("ec-256");
+    let brought = leaf(&other, 5);
+    pki.refused("revoke", json!({ "certificate": brought }), "certificate: its serial collides").await;
+    let client = only(&pki.app, "with-key", &granted("pki/revoke-with-key", &["update"])).await;
+    let body = json!({ "certificate": brought, "private_key": key, "reason": "keyCompromise" });
+    let answer = client.post("pki/revoke-with-key", body).await;
+    assert!(answer.status == 400 && answer.error().contains("its serial collides"), "{}", answer.text);
+    let of_one = pki.crl(&id).await;
+    assert!(of_one.entry("05").is_some_and(|entry| !entry.contains("Key Compromise")), "{}", of_one.text);
+    assert_eq!(pki.crl(&other_id).await.serials(), [""; 0]);
+    assert_eq!(
+        (&status(&pki, &one.pem, "05").await[..], &status(&pki, &other.pem, "05").await[..]),
+        ("revoked", "unknown")
+    );
+    assert_eq!(pki.list("certs").await.len(), 0, "nothing was stored");
+    // Of the one whose number it is the certificate is revoked since then.
+    let own = leaf(&one, 5);
+    let answer = pki.post("revoke", json!({ "certificate": own })).await;
+    assert_eq!(answer.body["data"]["revocation_time"], now(&pki) - 60, "{}", answer.text);
+    // An issuer that is deleted leaves its revocations to whoever has its name and key, not to everybody.
+    let answer = pki.app.client.delete(&format!("pki/issuer/{id}")).await;
+    assert!(answer.status < 300, "{}", answer.text);
+    assert_eq!(status(&pki, &other.pem, "05").await, "unknown");
+    import(&pki, &one.bundle()).await;
+    assert_eq!(status(&pki, &one.pem, "05").await, "revoked");
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn the_number_of_a_root_is_not_that_of_a_brought_certificate() {
+    let pki = Pki::empty().await;
+    let ca = Ca::root_with(new_key("ec-256"), "/CN=Root", CA, &["-set_serial", "1"]);
+    let id = import(&pki, &ca.bundle()).await;
+    let brought = leaf(&ca, 1);
+    pki.refused("revoke", json!({ "certificate": brought }), "certificate: its serial collides").await;
+    assert_eq!(status(&pki, &ca.pem, "01").await, "good", "the root's own");
+    let at = now(&pki);
+    let entries = [1, 2].map(|n| entry(&serial(n), at, None, None));
+    let answer = sent(&pki.app.client, list(&ca, 9, &entries, at, &[])).await;
+    assert!(answer.text.contains("serial number 01 is that of the issuer itself"), "{}", answer.text);
+    assert_eq!(pki.crl(&id).await.serials(), ["02"]);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn a_brought_certificate_that_is_revoked_stays_so_when_it_has_expired() {
+    let at = Time::from_unix_timestamp(Time::now_utc().unix_timestamp()).unwrap();
+    let pki = Pki::on(App::builder().manual_clock(at).start().await).await;
+    let ([one, _], _) = two(&pki).await;
+    let own = leaf(&one, 5);
+    pki.app.clock.set(at + Duration::from_secs(1_001 * 86_400));
+    let answer = pki.post("revoke", json!({ "certificate": own })).await;
+    assert_eq!(answer.body["data"]["revocation_time"], at.unix_timestamp() - 60, "{}", answer.text);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn many_who_bring_one_certificate_at_once_hear_the_same() {
+    let pki = Pki::empty().await;
+    let ca = Ca::root("/CN=Root");
+    import(&pki, &ca.bundle()).await;
+    for n in 1..=5 {
+        let brought = leaf(&ca, n);
+        let asked = (0..8).map(|_| pki.app.client.post("pki/revoke", json!({ "certificate": brought })));
+        let answers = join_all(asked).await;
+        for answer in &answers {
+            assert_eq!(answer.status, 200, "{}", answer.text);
+            assert_eq!(answer.body["data"], answers[0].body["data"]);
+        }
+    }
+    assert_eq!(pki.list("certs/revoked").await.len(), 5);
+    pki.stop().await;
+}
+
+/// A list that may not be longer keeps nobody but its own issuer from an answer.
+#[actix_web::test]
+async fn a_list_that_cannot_be_made_fails_the_revocations_of_its_issuer_alone() {
+    let pki = Pki::empty().await;
+    let (one, other) = (Ca::root("/CN=One"), Ca::root("/CN=Two"));
+    let (id, other_id) = (import(&pki, &one.bundle()).await, import(&pki, &other.bundle()).await);
+    let answer = pki.post("config/crl", json!({ "max_crl_entries": 2 })).await;
+    assert!(answer.status < 300, "{}", answer.text);
+    let revoke = async |brought: &str| pki.app.client.post("pki/revoke", json!({ "certificate": brought })).await;
+    for n in 1..=2 {
+        assert_eq!(revoke(&leaf(&other, n)).await.status, 200);
+    }
+    let third = leaf(&other, 3);
+    let failed = revoke(&third).await;
+    assert!(failed.status == 400 && failed.error().contains("max_crl_entries"), "{}", failed.text);
+    let done = revoke(&leaf(&one, 4)).await;
+    assert!(done.status == 200 && done.warnings().contains("the CRL of another issuer"), "{}", done.text);
+    assert_eq!(pki.crl(&id).await.serials(), ["04"]);
+    let again = revoke(&third).await;
+    assert!(again.status == 400 && again.error().contains("max_crl_entries"), "{}", again.text);
+    assert_eq!(pki.crl(&other_id).await.serials().len(), 2);
+    // As soon as it may be longer it is.
+    let answer = pki.post("config/crl", json!({ "max_crl_entries": 10 })).await;
+    assert!(answer.status < 300, "{}", answer.text);
+    assert_eq!(pki.crl(&other_id).await.serials().len(), 3);
+    assert_eq!(revoke(&third).await.status, 200);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn what_was_on_hold_is_revoked_for_good() {
+    let pki = Pki::empty().await;
+    let ca = Ca::root("/CN=Root");
+    let id = import(&pki, &ca.bundle()).await;
+    let at = now(&pki);
+    let entries: Vec<Vec<u8>> = (1..=3).map(|n| entry(&serial(n), at - 60, Some(6), None)).collect();
+    let answer = sent(&pki.app.client, list(&ca, 9, &entries, at, &[])).await;
+    assert!(answer.warnings().contains("on hold"), "{}", answer.text);
+    pki.post("revoke", json!({ "serial_number": "01" })).await;
+    pki.post("revoke", json!({ "serial_number": "02", "reason": "superseded" })).await;
+    let crl = pki.crl(&id).await;
+    let entry_of = |number: &str| crl.entry(number).unwrap();
+    assert!(!entry_of("01").contains("Reason") && entry_of("02").contains("Superseded"), "{}", crl.text);
+    assert!(entry_of("03").contains("Certificate Hold"), "{}", crl.text);
+    let late = pki.post("revoke", json!({ "serial_number": "02", "reason": "cessationOfOperation" })).await;
+    assert!(late.warnings().contains("revoked before"), "{}", late.text);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn lists_whose_entries_are_no_revocations_of_the_issuer_are_not_signed_again() {
+    let pki = Pki::empty().await;
+    let ca = Ca::root("/CN=Root");
+    import(&pki, &ca.bundle()).await;
+    let (at, path) = (now(&pki), "issuer/default/resign-crls");
+    let ask = |der: &[u8]| json!({ "crls": [STANDARD.encode(der)], "crl_number": 9 });
+    let scope = |content: &[u8]| extension(&[0x55, 0x1d, 28], true, &[&[0x30, content.len() as u8], content].concat());
+    let plain = [entry(&serial(5), at, None, None)];
+    let removed = [entry(&serial(5), at, Some(8), None)];
+    let unknown = extension(&[0x2a, 3, 4], true, &[5, 0]);
+    let indirect = extension(&[0x55, 0x1d, 29], true, &[0x30, 0]);
+    let of = |further: &signet::x509::pieces::Extensions| [entry_with_extensions(&serial(5), at, further)];
+    for (der, rule) in [
+        (list(&ca, 1, &plain, at, &[&scope(&[0x84, 1, 0xff])]), "CRL index 0: crl: is an indirect CRL"),
+        (list(&ca, 1, &plain, at, &[&scope(&[0x85, 1, 0xff])]), "CRL index 0: crl: is a CRL of attribute certificates"),
+        (list(&ca, 1, &plain, at, &[&unknown]), "CRL index 0: crl: its critical extension 1.2.3.4 is not known"),
+        (list(&ca, 2, &removed, at, &[&extension::delta_crl_indicator(1)]), "serial number 05: removeFromCRL"),
+        (list(&ca, 1, &of(&indirect), at, &[]), "serial number 05: is of another issuer"),
+        (list(&ca, 1, &of(&unknown), at, &[]), "serial number 05: critical extension 1.2.3.4 is not known"),
+    ] {
+        pki.refused(path, ask(&der), rule).await;
+    }
+    let delta = list(&ca, 2, &plain, at, &[&extension::delta_crl_indicator(1)]);
+    assert_eq!(pki.post(path, ask(&delta)).await.status, 200);
+    let partial = pki.post(path, ask(&list(&ca, 1, &plain, at, &[&scope(&[0x81, 1, 0xff])]))).await;
+    assert!(partial.status == 200 && partial.warnings().contains("do not hold all"), "{}", partial.text);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn an_issuer_signs_no_self_issued_certificate_under_a_number_that_it_has_used() {
+    let pki = Pki::start().await;
+    pki.role(&json!({})).await;
+    let issued = pki.ask("issue/r", json!({ "common_name": "localhost" })).await;
+    let number = format!("0x{}", issued.serial().replace(':', ""));
+    let other = |arguments: &[&str]| Ca::root_with(new_key("ec-256"), "/CN=Other", CA, arguments).pem;
+    let path = "root/sign-self-issued";
+    let taken = json!({ "certificate": other(&["-set_serial", &number]) });
+    pki.refused(path, taken, "is that of another certificate of the issuer").await;
+    let root = pki.get("issuer/root").await["certificate"].as_str().unwrap().to_owned();
+    let number = format!("0x{}", parse(&root).serial().to_string().replace(':', ""));
+    let taken = json!({ "certificate": other(&["-set_serial", &number]) });
+    pki.refused(path, taken, "is that of another certificate of the issuer").await;
+    // One of another issuer of the mount keeps its number: those are apart.
+    let beside: Value = pki.root(json!({ "common_name": "Beside", "issuer_name": "beside" })).await;
+    let answer = pki.post(path, json!({ "certificate": beside["certificate"] })).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    assert!(pem::blocks(answer.body["data"]["certificate"].as_str().unwrap()).is_ok());
+    pki.stop().await;
+}
