@@ -30,6 +30,7 @@ mod measure;
 mod tasks;
 mod threads;
 mod verified;
+mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -79,4 +79,12 @@ pub trait RemoteSigner: Send + Sync {
     /// too slow, `BadGateway` when it refuses our credential or is not to be trusted (a wrong signature,
     /// another key in the key's place), `Invalid` when it does not sign like this.
     fn sign(&self, algorithm: SignatureAlgorithm, input: Input) -> BoxFuture<'static, Result<Verified>>;
+
+    /// As [`RemoteSigner::sign`], for what anybody may ask for: others go before it, where the signer has a line.
+    ///
+    /// # Errors
+    /// As [`RemoteSigner::sign`].
+    fn sign_last(&self, algorithm: SignatureAlgorithm, input: Input) -> BoxFuture<'static, Result<Verified>> {
+        self.sign(algorithm, input)
+    }
 }

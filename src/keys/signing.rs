@@ -131,7 +131,7 @@ pub type Asked = BoxFuture<'static, Result<Vec<u8>>>;
 
 impl ManagedKey {
     /// Asks the key's signer to sign the message in `pieces`, hashed as they come where a digest is all that it
-    /// wants. Nothing happens before the future is polled, and dropping it takes the job back.
+    /// wants. What `goes_last` is what anybody may ask for, and others go before it. Nothing happens before the future is polled, and dropping it takes the job back.
     ///
     /// # Errors
     /// Those of [`Signers::signer`] and [`RemoteSigner::wants`]; `BadGateway` when the signer has another key by
@@ -141,6 +141,7 @@ impl ManagedKey {
         signers: &dyn Signers,
         algorithm: SignatureAlgorithm,
         pieces: impl Iterator<Item = &'m [u8]>,
+        goes_last: bool,
     ) -> Result<Asked> {
         let signer = signers.signer(self)?;
         if *signer.public() != self.public {
@@ -152,7 +153,7 @@ impl ManagedKey {
             (Wants::Message, _) => Input::Message(pieces.collect::<Vec<_>>().concat()),
         };
         let key = Arc::clone(self);
-        let asked = async move { key.answer(&*signer, algorithm, input, PATIENCE).await };
+        let asked = async move { key.answer(&*signer, (algorithm, input, goes_last), PATIENCE).await };
         Ok(asked.map(|answer| answer.map(Verified::into_signature)).boxed())
     }
 
@@ -160,11 +161,13 @@ impl ManagedKey {
     async fn answer(
         &self,
         signer: &dyn RemoteSigner,
-        algorithm: SignatureAlgorithm,
-        input: Input,
+        (algorithm, input, goes_last): (SignatureAlgorithm, Input, bool),
         patience: Duration,
     ) -> Result<Verified> {
-        let answer = AssertUnwindSafe(async { signer.sign(algorithm, input).await }).catch_unwind();
+        let signed = async {
+            if goes_last { signer.sign_last(algorithm, input).await } else { signer.sign(algorithm, input).await }
+        };
+        let answer = AssertUnwindSafe(signed).catch_unwind();
         match tokio::time::timeout(patience, answer).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(Error::internal("a signer panicked")),
@@ -246,7 +249,7 @@ mod tests {
     /// Asks for the signature of a message in two pieces.
     async fn signed(double: Double, key: &Arc<ManagedKey>, algorithm: SignatureAlgorithm) -> Result<Vec<u8>> {
         let pieces = [&b"one "[..], b"message"];
-        key.ask(&Only(Arc::new(double)), algorithm, pieces.into_iter())?.await
+        key.ask(&Only(Arc::new(double)), algorithm, pieces.into_iter(), false)?.await
     }
 
     #[tokio::test]
@@ -292,10 +295,10 @@ mod tests {
         let double = |answer| Double { key: Arc::clone(&key), wants: Wants::Message, answer };
         let (managed, input) = (managed(key.public()), || Input::Message(Vec::new()));
         let hangs = double(|_, _, _| std::future::pending().boxed());
-        let late = managed.answer(&hangs, P256, input(), Duration::from_millis(20)).await.unwrap_err();
+        let late = managed.answer(&hangs, (P256, input(), false), Duration::from_millis(20)).await.unwrap_err();
         assert_eq!(late.kind(), Kind::Unavailable);
         for panics in [double(|_, _, _| panic!("a defect")), double(|_, _, _| async { panic!("a defect") }.boxed())] {
-            let error = managed.answer(&panics, P256, input(), PATIENCE).await.unwrap_err();
+            let error = managed.answer(&panics, (P256, input(), false), PATIENCE).await.unwrap_err();
             assert_eq!(error.kind(), Kind::Internal);
         }
     }
@@ -305,7 +308,7 @@ mod tests {
         let key = SigningKey::Managed(managed(local("ec").public()));
         assert!(key.local().is_none() && key.kind() == KeyKind::Ec(Curve::P256));
         let SigningKey::Managed(key) = key else { unreachable!() };
-        let refused = key.ask(&NoSigners, P256, std::iter::empty()).map(drop).unwrap_err();
+        let refused = key.ask(&NoSigners, P256, std::iter::empty(), false).map(drop).unwrap_err();
         assert_eq!((refused.kind(), refused.text()), (Kind::Invalid, "managed keys are not supported"));
     }
 }

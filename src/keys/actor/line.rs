@@ -2,10 +2,11 @@
 //!
 //! A *place* is a thread or a task; there are never more than `max_parallel`, and each makes one call at a
 //! time. Who pushes a job and finds nobody idle starts a place if one is left; else one idle thread is called, unless
-//! one comes by itself, and calls the next where more waits. Places take the jobs in their order; a job whose caller
-//! has left or whose time is up is answered here and never begun.
+//! one comes by itself, and calls the next where more waits. Places take the jobs in their order ([`Waiting`]); a job
+//! whose caller has left, or whose time would be up before it is done, is answered here and never begun. Whoever would
+//! wait for more than half of its time is refused at once: a backend that has more to do than it can does so much as it
+//! can, and not everything too late.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::backend::{Answer, Backend, Request};
 use super::measure::{Counts, Meter};
+use super::waiting::Waiting;
 use crate::error::{Error, Kind, Result};
 
 /// How often a place without work looks whether others need what it holds.
@@ -38,15 +40,11 @@ impl Default for Limits {
 /// One request on its way.
 pub(super) struct Job {
     pub(super) request: Request,
+    /// Whether others go before it.
+    pub(super) goes_last: bool,
     pub(super) queued_at: Instant,
     pub(super) deadline: Instant,
     pub(super) answer: oneshot::Sender<Result<Answer>>,
-}
-
-impl Job {
-    fn is_void(&self, now: Instant) -> bool {
-        self.answer.is_closed() || now >= self.deadline
-    }
 }
 
 /// The line of one key.
@@ -68,7 +66,7 @@ struct State {
     /// Of the configuration.
     version: u64,
     max_parallel: usize,
-    waiting: VecDeque<Job>,
+    waiting: Waiting,
     places: usize,
     /// Threads that wait to be called.
     idle: usize,
@@ -76,8 +74,8 @@ struct State {
     called: usize,
     /// Threads that are about to look for a job by themselves.
     looking: usize,
-    /// Calls at the backend, by number, with the end of their time.
-    running: Vec<(u64, Instant)>,
+    /// Calls at the backend, by number, with their begin and the end of their time.
+    running: Vec<(u64, Instant, Instant)>,
     calls: u64,
     closed: bool,
 }
@@ -112,7 +110,7 @@ impl Line {
             backend,
             version: 0,
             max_parallel: max_parallel.max(1),
-            waiting: VecDeque::new(),
+            waiting: Waiting::default(),
             places: 0,
             idle: 0,
             called: 0,
@@ -155,7 +153,14 @@ impl Line {
     /// That a job would be taken in at this moment.
     pub(super) fn require_room(&self) -> Result<()> {
         let state = self.lock();
-        if state.waiting.len() >= self.limits.queue && !state.has_void() { Err(self.full()) } else { Ok(()) }
+        if self.takes_in(&state, false, self.limits.call_timeout) { Ok(()) } else { Err(self.full()) }
+    }
+
+    /// Whether one more job, which has so much time, has room and a part of its time left when its turn comes.
+    fn takes_in(&self, state: &State, goes_last: bool, time: Duration) -> bool {
+        let has_room =
+            state.waiting.has_room(goes_last, self.limits.queue) || state.waiting.has_vain(goes_last, Instant::now());
+        has_room && state.waiting.wait(goes_last, state.running.len(), state.max_parallel) <= time / 2
     }
 
     fn full(&self) -> Error {
@@ -169,12 +174,12 @@ impl Line {
         if state.closed {
             return Err(stopped(&self.name));
         }
-        let full = state.waiting.len() >= self.limits.queue;
-        if full && !state.has_void() {
+        if !self.takes_in(&state, job.goes_last, self.limits.call_timeout) {
             return Err(self.full());
         }
-        let void = if full { state.drop_void() } else { Vec::new() };
-        state.waiting.push_back(job);
+        let is_full = !state.waiting.has_room(job.goes_last, self.limits.queue);
+        let void = if is_full { state.waiting.drop_vain(Instant::now()) } else { Vec::new() };
+        state.waiting.push(job);
         let hires = state.hires();
         let calls = !hires && state.calls();
         self.show(&state);
@@ -268,8 +273,8 @@ impl Line {
         }
         let now = Instant::now();
         let job = loop {
-            match state.waiting.pop_front() {
-                Some(job) if job.is_void(now) => self.refuse(vec![job]),
+            match state.waiting.pop() {
+                Some(job) if state.waiting.is_vain(&job, now) => self.refuse(vec![job]),
                 Some(job) => break job,
                 None => {
                     self.show(state);
@@ -279,7 +284,7 @@ impl Line {
         };
         state.calls += 1;
         let (number, deadline) = (state.calls, job.deadline);
-        state.running.push((number, deadline));
+        state.running.push((number, now, deadline));
         self.show(state);
         self.meter.waited(now.duration_since(job.queued_at));
         Some(Call { number, job, backend: state.backend.clone(), version: state.version })
@@ -288,7 +293,8 @@ impl Line {
     /// A call has ended: its place is free before its caller hears of it.
     pub(super) fn done(&self, number: u64, took: Duration) {
         let mut state = self.lock();
-        state.running.retain(|(running, _)| *running != number);
+        state.running.retain(|(running, ..)| *running != number);
+        state.waiting.learn(took, self.limits.call_timeout);
         self.show(&state);
         drop(state);
         self.meter.called(took);
@@ -325,7 +331,7 @@ impl Line {
             }
         };
         let _ = tokio::time::timeout(limit, all).await;
-        let left = std::mem::take(&mut self.lock().waiting);
+        let left = self.lock().waiting.take_all();
         for job in left {
             let _ = job.answer.send(Err(stopped(&self.name)));
         }
@@ -350,12 +356,13 @@ impl Line {
     }
 
     fn show(&self, state: &State) {
-        let now = Instant::now();
+        let (now, most) = (Instant::now(), self.limits.call_timeout);
+        let is_stuck = |(_, begun, deadline): &&(u64, Instant, Instant)| is_stuck(now, *begun, *deadline, most);
         self.meter.show(Counts {
             waiting: state.waiting.len(),
             places: state.places,
             running: state.running.len(),
-            stuck: state.running.iter().filter(|(_, deadline)| now >= *deadline).count(),
+            stuck: state.running.iter().filter(is_stuck).count(),
         });
     }
 }
@@ -385,20 +392,12 @@ impl State {
     fn is_over(&self) -> bool {
         self.closed || self.places > self.max_parallel
     }
+}
 
-    /// Whether somebody waits no more.
-    fn has_void(&self) -> bool {
-        let now = Instant::now();
-        self.waiting.iter().any(|job| job.is_void(now))
-    }
-
-    fn drop_void(&mut self) -> Vec<Job> {
-        let now = Instant::now();
-        let all = std::mem::take(&mut self.waiting).into_iter();
-        let (void, kept): (Vec<Job>, Vec<Job>) = all.partition(|job| job.is_void(now));
-        self.waiting = kept.into();
-        void
-    }
+/// Whether a call hangs: it lasts longer than a job may, or its job's time is up and was not spent in the line.
+fn is_stuck(now: Instant, begun: Instant, deadline: Instant, most: Duration) -> bool {
+    let was_its_own = deadline.saturating_duration_since(begun) >= most / 4;
+    now.duration_since(begun) >= most || (now >= deadline && was_its_own)
 }
 
 /// A place at the backend. Its holder has given back all that it held of the backend when it drops this.
@@ -463,7 +462,7 @@ mod tests {
     fn job() -> Job {
         let (answer, _) = oneshot::channel();
         let now = Instant::now();
-        Job { request: Request::Find { create: false }, queued_at: now, deadline: now, answer }
+        Job { request: Request::Find { create: false }, goes_last: false, queued_at: now, deadline: now, answer }
     }
 
     #[test]
@@ -472,14 +471,14 @@ mod tests {
         let line = Line::new("any", backend, |_| unreachable!("all places are taken"), 2, Limits::default());
         let mut state = line.lock();
         let soon = Instant::now() + REST;
-        (state.places, state.running) = (2, vec![(1, soon), (2, soon)]);
-        state.waiting.push_back(job());
+        (state.places, state.running) = (2, vec![(1, soon, soon), (2, soon, soon)]);
+        state.waiting.push(job());
         assert!(!state.is_held_up(), "all places are at the backend");
         state.running.pop();
         assert!(state.is_held_up());
         state.idle = 1;
         assert!(!state.is_held_up(), "the other one waits to be called");
-        (state.idle, _) = (0, state.waiting.pop_front());
+        (state.idle, _) = (0, state.waiting.pop());
         assert!(!state.is_held_up(), "nothing waits");
     }
 
@@ -488,7 +487,7 @@ mod tests {
         let backend = Backend::Blocking(Arc::new(Nobody));
         let line = Line::new("any", backend, |_| unreachable!("all places are taken"), 2, Limits::default());
         let push = |state: &mut State| {
-            state.waiting.push_back(job());
+            state.waiting.push(job());
             (state.hires(), state.calls())
         };
         let mut state = line.lock();
@@ -497,11 +496,11 @@ mod tests {
         assert_eq!(push(&mut state), (false, false), "one comes");
         // It comes, and takes the first.
         (state.idle, state.called) = (1, 0);
-        state.waiting.pop_front();
+        state.waiting.pop();
         assert!(state.calls());
         // So does the other.
         (state.idle, state.called) = (0, 0);
-        state.waiting.pop_front();
+        state.waiting.pop();
         assert!(!state.calls(), "nothing waits");
         assert_eq!(push(&mut state), (false, false), "whoever is done takes it");
         (state.idle, state.looking) = (1, 1);

@@ -34,11 +34,16 @@ impl Link {
 
     /// Waits in the line and for the backend, no longer than a job may take.
     pub(super) async fn ask(&self, request: Request) -> Result<Answer> {
+        self.ask_in_turn(request, false).await
+    }
+
+    /// As [`Link::ask`]; others go before who `goes_last`.
+    pub(super) async fn ask_in_turn(&self, request: Request, goes_last: bool) -> Result<Answer> {
         let line = &self.0.0;
         let (answer, answered) = oneshot::channel();
         let queued_at = Instant::now();
         let deadline = queued_at + line.limits().call_timeout;
-        let outcome = match line.push(Job { request, queued_at, deadline, answer }) {
+        let outcome = match line.push(Job { request, goes_last, queued_at, deadline, answer }) {
             Err(error) => Err(error),
             Ok(()) => match tokio::time::timeout_at(deadline.into(), answered).await {
                 Ok(Ok(outcome)) => {

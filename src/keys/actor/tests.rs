@@ -234,6 +234,56 @@ async fn a_full_line_is_busy_at_once_and_places_of_the_departed_are_free() {
     }
 }
 
+/// Twice as much as the backend can do, for four times as long as a job may take: it does what it can all the time, and
+/// whoever is too many hears so at once.
+#[tokio::test]
+async fn under_more_than_it_can_do_a_backend_does_so_much_as_it_can() {
+    let time = Duration::from_millis(20);
+    for (double, backend) in both(time) {
+        let actor = SignerActor::start("overload", backend, 2, limits(1024, 500));
+        let signer = actor.signer(double.key.public().clone());
+        let (begun, mut jobs) = (Instant::now(), Vec::new());
+        while begun.elapsed() < Duration::from_millis(2_000) {
+            let asked = signer.sign(P256, message());
+            jobs.push(tokio::spawn(
+                async move { asked.await.map(drop).map_err(|error| (error.kind(), Instant::now())) },
+            ));
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let half = begun + Duration::from_millis(1_000);
+        let (mut done, mut late, mut refused) = (0, 0, 0);
+        for outcome in join_all(jobs).await {
+            match outcome.unwrap() {
+                Ok(()) => done += 1,
+                Err((Kind::Busy, _)) => refused += 1,
+                Err((_, at)) => late += usize::from(at > half),
+            }
+        }
+        // What was begun was of use: nothing was signed for somebody who had gone.
+        assert!(done * 10 >= double.calls() * 9, "{done} of {} calls", double.calls());
+        assert!(done > 60 && refused > 0 && late * 10 <= done, "{done} {refused} {late}");
+    }
+}
+
+#[tokio::test]
+async fn what_anybody_may_ask_for_leaves_others_their_turn() {
+    for (double, backend) in both(Duration::from_millis(5)) {
+        let actor = SignerActor::start("turns", backend, 1, limits(1024, 10_000));
+        let signer = actor.signer(double.key.public().clone());
+        signer.sign(P256, message()).await.unwrap();
+        let last: Vec<_> = (0..100).map(|_| tokio::spawn(signer.sign_last(P256, message()))).collect();
+        tokio::task::yield_now().await;
+        let before = double.calls();
+        for _ in 0..5 {
+            signer.sign(P256, message()).await.unwrap();
+        }
+        // Each waited for the call that was under way and for no other but its own.
+        assert!(double.calls() - before <= 5 * 3, "{}", double.calls() - before);
+        let outcomes = join_all(last).await;
+        assert!(outcomes.into_iter().all(|outcome| outcome.unwrap().is_ok()));
+    }
+}
+
 #[tokio::test]
 async fn a_call_that_hangs_is_answered_in_time_and_keeps_its_place() {
     for (n, (double, backend)) in both(Duration::ZERO).into_iter().enumerate() {

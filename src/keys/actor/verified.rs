@@ -48,13 +48,28 @@ impl RemoteSigner for Signer {
     }
 
     fn sign(&self, algorithm: SignatureAlgorithm, input: Input) -> BoxFuture<'static, Result<Verified>> {
+        self.signed(algorithm, input, false)
+    }
+
+    fn sign_last(&self, algorithm: SignatureAlgorithm, input: Input) -> BoxFuture<'static, Result<Verified>> {
+        self.signed(algorithm, input, true)
+    }
+}
+
+impl Signer {
+    fn signed(
+        &self,
+        algorithm: SignatureAlgorithm,
+        input: Input,
+        goes_last: bool,
+    ) -> BoxFuture<'static, Result<Verified>> {
         let fits = self.wants(algorithm).and_then(|wants| check(wants, algorithm, &input));
         let (link, key) = (self.link.clone(), Arc::clone(&self.key));
         async move {
             fits?;
             let input = Arc::new(input);
             let request = Request::Sign { algorithm, input: Arc::clone(&input), key: Arc::clone(&key) };
-            match link.ask(request).await? {
+            match link.ask_in_turn(request, goes_last).await? {
                 Answer::Signature(signature) => match Verified::new(&key, algorithm, &input, signature) {
                     Ok(verified) => Ok(verified),
                     Err(_) => Err(wrong(&link, &key).await),

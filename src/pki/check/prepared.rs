@@ -27,6 +27,8 @@ pub(crate) struct Prepared {
     tbs: Vec<u8>,
     key: SigningKey,
     algorithm: SignatureAlgorithm,
+    /// Whether others go before it at a signer that has a line.
+    goes_last: bool,
 }
 
 impl Prepared {
@@ -45,7 +47,7 @@ impl Prepared {
         if !chain.is_empty() {
             constraints::check(&tbs, chain)?;
         }
-        Ok(Self { tbs, key: key.clone(), algorithm: expected.algorithm })
+        Ok(Self { tbs, key: key.clone(), algorithm: expected.algorithm, goes_last: false })
     }
 
     /// ResponseData of an OCSP answer; `signer` identifies the issuer whose key this is.
@@ -59,13 +61,14 @@ impl Prepared {
         key: &SigningKey,
     ) -> Result<Self> {
         structure::ocsp::response(&data, signer)?;
-        Ok(Self { tbs: data, key: key.clone(), algorithm })
+        // Anybody asks for these.
+        Ok(Self { tbs: data, key: key.clone(), algorithm, goes_last: true })
     }
 
     /// A CertificationRequestInfo (RFC 2986 4.1). It certifies nothing, and no reader can take its bytes
     /// for a TBSCertificate or a TBSCertList.
     pub(crate) fn request(info: Vec<u8>, algorithm: SignatureAlgorithm, key: &SigningKey) -> Self {
-        Self { tbs: info, key: key.clone(), algorithm }
+        Self { tbs: info, key: key.clone(), algorithm, goes_last: false }
     }
 
     /// Whether the signature takes too long for a worker of this server.
@@ -87,7 +90,7 @@ impl Prepared {
                 return tokio::task::spawn_blocking(|| self.sign_here()).await.map_err(Error::internal)?;
             }
             SigningKey::Local(_) => return self.sign_here(),
-            SigningKey::Managed(key) => by_signer(key, signers, self.algorithm, &self.tbs, caller).await?,
+            SigningKey::Managed(key) => by_signer(key, signers, &self, caller).await?,
         };
         Ok(Signed { tbs: self.tbs, algorithm: self.algorithm, signature })
     }
@@ -105,11 +108,11 @@ impl Prepared {
 async fn by_signer(
     key: &Arc<ManagedKey>,
     signers: &dyn Signers,
-    algorithm: SignatureAlgorithm,
-    tbs: &[u8],
+    prepared: &Prepared,
     caller: &Watch,
 ) -> Result<Vec<u8>> {
-    let asked = key.ask(signers, algorithm, std::iter::once(tbs))?;
+    let Prepared { tbs, algorithm, goes_last, .. } = prepared;
+    let asked = key.ask(signers, *algorithm, std::iter::once(&tbs[..]), *goes_last)?;
     tokio::select! {
         biased;
         () = caller.ended() => Err(Error::new(Kind::Unavailable, "nobody waits for this signature any more")),
@@ -142,7 +145,7 @@ impl<'a> PreparedCrl<'a> {
     pub(crate) async fn sign(self, signers: &dyn Signers, outside: &Outside) -> Result<Vec<u8>> {
         match self.key {
             SigningKey::Local(key) => key.sign_pieces(self.algorithm, self.tbs.pieces()),
-            SigningKey::Managed(key) => outside.wait(key.ask(signers, self.algorithm, self.tbs.pieces())?).await,
+            SigningKey::Managed(key) => outside.wait(key.ask(signers, self.algorithm, self.tbs.pieces(), false)?).await,
         }
     }
 }
