@@ -59,20 +59,6 @@ use token::{Batch, LoggedIn, Network, Record, RoleTable, hash_of, is_batch};
 /// The policy that grants everything; no text stands behind it.
 pub const ROOT: &str = "root";
 
-/// Times that a change is tried before its caller is told that other nodes were always first.
-const TRIES: usize = 5;
-
-/// Tries a change again when another node changed the same at that moment; each attempt reads anew.
-async fn repeated<T>(attempt: impl AsyncFn() -> Result<T>) -> Result<T> {
-    for _ in 1..TRIES {
-        match attempt().await {
-            Err(error) if error.kind() == Kind::Conflict => {}
-            done => return done,
-        }
-    }
-    attempt().await
-}
-
 /// After so long what was read of a token is looked at again before it counts.
 const A_WHILE: Duration = Duration::from_millis(20);
 

@@ -5,6 +5,11 @@
 //! body with (mount, kind, name, version) as associated data: that keeps private keys secret and
 //! proves that no row was altered, moved or rolled to another version.
 
+use std::fmt::Display;
+use std::time::Duration;
+
+use crate::error::{Error, Kind, Result};
+
 /// A mount in storage: a random positive number, never used again. [`SYSTEM`] is the server itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MountId(pub i64);
@@ -51,4 +56,32 @@ pub struct DocumentWrite {
     pub expected: u64,
     /// The new body (stored as version `expected + 1`), or `None` to delete.
     pub body: Option<Vec<u8>>,
+}
+
+/// Times that a change is tried before its caller is told that others were always first.
+const TRIES: u32 = 8;
+
+/// Tries a change of `what` again while others change the same at that moment; each attempt reads anew.
+///
+/// # Errors
+/// Those of the attempts; `Busy` for the last `Conflict`: the same request may be sent again.
+pub async fn repeated<T>(what: impl Display, attempt: impl AsyncFn() -> Result<T>) -> Result<T> {
+    for tries in 1..=TRIES {
+        match attempt().await {
+            Err(error) if error.kind() == Kind::Conflict => pause(tries).await,
+            done => return done,
+        }
+    }
+    Err(overtaken(what))
+}
+
+/// What a caller hears when others were always first.
+pub fn overtaken(what: impl Display) -> Error {
+    Error::new(Kind::Busy, format!("{what}: others change the same at this moment; try again"))
+}
+
+/// Before another try: the more of them there were, the longer, and not as long as that of others.
+pub async fn pause(tries: u32) {
+    let apart = u64::from(crate::random::bytes::<1>()[0] % 16);
+    tokio::time::sleep(Duration::from_millis(u64::from(tries) * 2 + apart)).await;
 }

@@ -208,7 +208,7 @@ impl Mask {
     }
 
     fn node<'n>(&'n self, out: &'n mut Vec<u8>, exceptions: Exceptions<'n>) -> Node<'n> {
-        Node { mask: self, out, exceptions, clear: self.raw, counted: false }
+        Node { mask: self, out, exceptions, clear: self.raw, counted: false, secret: false }
     }
 
     fn name(&self, out: &mut Vec<u8>, name: &str) {
@@ -225,6 +225,20 @@ fn push_hash(out: &mut Vec<u8>, hash: Hmac<Sha256>) {
     let digits: [[u8; 2]; 32] = hash.finalize().into_bytes().0.map(|octet| HEX[usize::from(octet)]);
     out.extend_from_slice(digits.as_flattened());
 }
+
+/// Members that hold secrets, which a caller may have written as numbers: PINs are digits.
+const SECRET: [&str; 10] = [
+    "pin",
+    "password",
+    "secret",
+    "secret_key",
+    "secret_id",
+    "client_secret",
+    "access_key",
+    "session_token",
+    "private_key",
+    "token",
+];
 
 /// Whether JSON holds certificates and no key: it may be kept.
 fn is_public(text: &str) -> bool {
@@ -250,22 +264,29 @@ struct Node<'n> {
     clear: bool,
     /// Instead of what is in it, how much is written.
     counted: bool,
+    /// Below a member whose name says that it is secret: numbers and names are hashed, too.
+    secret: bool,
 }
 
 impl Node<'_> {
     /// A value within this one.
     fn within(&mut self) -> Node<'_> {
-        let Self { mask, ref mut out, exceptions, clear, .. } = *self;
+        let Self { mask, ref mut out, exceptions, clear, secret, .. } = *self;
         // Of the members of an answer, not of what stands below them.
         let exceptions = Exceptions { counts_lists: false, repeats: false, ..exceptions };
-        Node { mask, out, exceptions, clear, counted: false }
+        Node { mask, out, exceptions, clear, counted: false, secret }
     }
 
     /// The member of this name, whose name is written.
     fn below(mut self, name: &str) -> Self {
-        self.mask.name(self.out, name);
+        if self.secret && !self.clear {
+            self.mask.text(self.out, name)
+        } else {
+            self.mask.name(self.out, name)
+        }
         self.out.push(b':');
         self.clear |= self.exceptions.clear.iter().any(|clear| clear == name);
+        self.secret |= SECRET.iter().any(|secret| secret.eq_ignore_ascii_case(name));
         self.counted = self.exceptions.counts_lists && LISTED.contains(&name);
         self.exceptions.counts_lists = false;
         self
@@ -281,6 +302,14 @@ impl Node<'_> {
         } else {
             node.deserialize(&mut serde_json::Deserializer::from_str(json))
         }
+    }
+
+    fn number<E>(self, value: impl fmt::Display) -> Result<(), E> {
+        if self.secret && !self.clear {
+            self.mask.text(self.out, &value.to_string());
+            return Ok(());
+        }
+        self.plain(value)
     }
 
     fn plain<E>(self, value: impl fmt::Display) -> Result<(), E> {
@@ -314,14 +343,17 @@ impl<'de> Visitor<'de> for Node<'_> {
     }
 
     fn visit_i64<E>(self, value: i64) -> Result<(), E> {
-        self.plain(value)
+        self.number(value)
     }
 
     fn visit_u64<E>(self, value: u64) -> Result<(), E> {
-        self.plain(value)
+        self.number(value)
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<(), E> {
+        if self.secret {
+            return self.number(value);
+        }
         serde_json::to_writer(self.out, &value).map_err(E::custom)
     }
 
@@ -409,6 +441,15 @@ mod tests {
         assert_eq!(hash("a").len(), "hmac-sha256:".len() + 64);
         let value = json!({ "a": "x", "b": [1, -2, 1.5, true, null, "x", []], "c": { "d": "{\"e\":1}", "f": {} } });
         let expected = json!({ "a": hash("x"), "b": [1, -2, 1.5, true, null, hash("x"), []], "c": { "d": hash("{\"e\":1}"), "f": {} } });
+        assert_eq!(written(&value, Exceptions::default()), expected);
+    }
+
+    #[test]
+    fn secrets_that_are_numbers_are_hashed_and_so_is_what_stands_below_them() {
+        let hash = |text: &str| mask().hash(text.as_bytes());
+        let value = json!({ "pin": 9182, "Secret_Key": [5.5, -7, null, true], "max": 3, "password": { "4711": 1 } });
+        let below = serde_json::Map::from_iter([(hash("4711"), hash("1").into())]);
+        let expected = json!({ "pin": hash("9182"), "Secret_Key": [hash("5.5"), hash("-7"), null, true], "max": 3, "password": below });
         assert_eq!(written(&value, Exceptions::default()), expected);
     }
 

@@ -17,9 +17,9 @@ pub(super) use self::compiled::Filler;
 use self::compiled::{Key, Unions};
 use super::policy::{Acl, Policy, Spelling};
 use super::store::{AuthStore, AuthWrite};
-use super::{Auth, Large, ROOT, repeated};
+use super::{Auth, Large, ROOT};
 use crate::clock::{Clock, Time, parse_rfc3339, rfc3339};
-use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM};
+use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM, repeated};
 use crate::error::{Error, Kind, Result, Warnings};
 use crate::fields::Fields;
 use crate::templates::Identity;
@@ -296,7 +296,7 @@ impl Auth {
             let unit = vec![write(&name, version, Some(&stored))?];
             self.commit_policy(unit, &name, Some(Entry { stored, version: version + 1, policy: policy.clone() })).await
         };
-        repeated(attempt).await.map_err(|error| came_first(error, &name))?;
+        repeated(format_args!("policy {name:?}"), attempt).await?;
         Ok(warnings)
     }
 
@@ -320,7 +320,7 @@ impl Auth {
             let Some(version) = self.policies.load().entry(&name).map(|entry| entry.version) else { return Ok(()) };
             self.commit_policy(vec![write(&name, version, None)?], &name, None).await
         };
-        repeated(attempt).await.map_err(|error| came_first(error, &name))
+        repeated(format_args!("policy {name:?}"), attempt).await
     }
 
     /// Deletes policies that have expired.
@@ -382,16 +382,6 @@ impl Auth {
             (None, Some(text)) => parse_rfc3339("expiration", &text).map(Some),
             (None, None) => Ok(None),
         }
-    }
-}
-
-/// What a caller hears when other nodes were always first.
-fn came_first(error: Error, name: &str) -> Error {
-    match error.kind() {
-        Kind::Conflict => {
-            Error::invalid(format!("policy {name:?}: another change of it came first; read it and repeat"))
-        }
-        _ => error,
     }
 }
 

@@ -21,11 +21,11 @@ use self::rule::RateLimit;
 pub use self::rule::{QuotaConfig, QuotaConfigChange, RateLimitChange};
 use self::view::Stored;
 pub use self::view::{Quotas, Request};
+use super::Auth;
 use super::mounts::{Mount, MountTable};
 use super::store::{AuthStore, AuthWrite};
-use super::{Auth, repeated};
-use crate::documents::{DocumentKey, DocumentWrite, SYSTEM};
-use crate::error::{Error, Kind, Result};
+use crate::documents::{DocumentKey, DocumentWrite, SYSTEM, repeated};
+use crate::error::{Error, Result};
 use crate::fields::Fields;
 
 /// Where the document is.
@@ -168,10 +168,7 @@ impl Auth {
             }
             self.commit_quotas(&quotas, stored).await
         };
-        repeated(attempt).await.map_err(|error| match error.kind() {
-            Kind::Conflict => Error::invalid("quotas: another change of them came first; read them and repeat"),
-            _ => error,
-        })
+        repeated("quotas", attempt).await
     }
 
     async fn commit_quotas(&self, before: &Quotas, stored: Stored) -> Result<()> {

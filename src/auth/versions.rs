@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Auth;
 use super::store::AuthWrite;
-use super::{Auth, repeated};
 use crate::clock::Time;
-use crate::documents::{DocumentKey, DocumentWrite, SYSTEM};
+use crate::documents::{DocumentKey, DocumentWrite, SYSTEM, repeated};
 use crate::error::{Error, Result};
 
 const KIND: &str = "config";
@@ -40,7 +40,7 @@ impl Auth {
             let write = DocumentWrite { key: key(), expected, body: Some(body) };
             self.store.commit(vec![AuthWrite::Document(write)]).await.map(drop)
         };
-        repeated(attempt).await
+        repeated("versions", attempt).await
     }
 
     /// The versions that ran, in the order in which they were started first.

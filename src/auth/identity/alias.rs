@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::cache::EntityRef;
-use super::change::{came_first, check_pairs};
+use super::change::check_pairs;
 use super::entity::{Alias, Entity};
+use crate::auth::Auth;
 use crate::auth::store::{AuthOutcome, AuthWrite, EntityBy};
-use crate::auth::{Auth, repeated};
 use crate::clock::Time;
+use crate::documents::repeated;
 use crate::error::{Error, Result};
 
 /// Longest name of an alias that an operator makes, bytes.
@@ -48,7 +49,7 @@ impl Auth {
                 None => self.alias_make(accessor, name, &change).await.map(Some),
             }
         };
-        repeated(attempt).await.map_err(came_first)
+        repeated("identity", attempt).await
     }
 
     /// Changes the alias with this id. Returns it when there was something to change.
@@ -64,7 +65,7 @@ impl Auth {
             let known = self.alias(id).await?.ok_or_else(|| Error::invalid("invalid alias ID provided"))?;
             self.alias_put(&known, &change).await
         };
-        repeated(attempt).await.map_err(came_first)
+        repeated("identity", attempt).await
     }
 
     async fn alias_make(&self, accessor: &str, name: &str, change: &AliasChange) -> Result<Alias> {

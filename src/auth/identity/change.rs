@@ -7,8 +7,9 @@ use super::entity::Entity;
 use crate::auth::names::{contains, sanitised};
 use crate::auth::policies::{MAX_NAME, folded};
 use crate::auth::store::{AuthOutcome, AuthWrite, EntityBy};
-use crate::auth::{Auth, ROOT, repeated};
-use crate::error::{Error, Kind, Result};
+use crate::auth::{Auth, ROOT};
+use crate::documents::repeated;
+use crate::error::{Error, Result};
 
 /// Most pairs of metadata, and bytes of all names and values.
 const MAX_METADATA: (usize, usize) = (64, 4_096);
@@ -74,7 +75,7 @@ impl Auth {
                 None => self.entity_make(&change).await.map(Some),
             }
         };
-        repeated(attempt).await.map_err(came_first)
+        repeated("identity", attempt).await
     }
 
     /// Changes the entity with this id.
@@ -93,7 +94,7 @@ impl Auth {
             }
             self.entity_put(&known, &change).await
         };
-        repeated(attempt).await.map_err(came_first)
+        repeated("identity", attempt).await
     }
 
     async fn entity_make(&self, change: &EntityChange) -> Result<EntityRef> {
@@ -160,12 +161,4 @@ pub(super) fn check_pairs(field: &str, pairs: &BTreeMap<String, String>) -> Resu
         return Err(Error::invalid(format!("{field}: more than {} pairs or {} bytes", MAX_METADATA.0, MAX_METADATA.1)));
     }
     Ok(())
-}
-
-/// What a caller hears when others were always first.
-pub(super) fn came_first(error: Error) -> Error {
-    match error.kind() {
-        Kind::Conflict => Error::invalid("another change of the same came first; read it and repeat"),
-        _ => error,
-    }
 }

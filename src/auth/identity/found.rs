@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use super::cache::EntityRef;
 use super::entity::{Alias, Entity};
+use crate::auth::Auth;
 use crate::auth::mounts::Mount;
 use crate::auth::store::{AliasEntry, AuthOutcome, AuthWrite, EntityBy, EntityEntry, EntityPage};
-use crate::auth::{Auth, repeated};
 use crate::clock::Time;
+use crate::documents::repeated;
 use crate::error::{Error, Kind, Result};
 
 /// Longest name of an alias, bytes.
@@ -49,7 +50,7 @@ impl Auth {
                 return able(known);
             }
         }
-        repeated(async || self.meet(&mount.accessor, login, now).await).await
+        repeated("identity", async || self.meet(&mount.accessor, login, now).await).await
     }
 
     /// One attempt to find or make the entity of a login; `Conflict` when another one came first.

@@ -9,10 +9,9 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
 use super::method::{CONFIG, Method, ROLE, View};
-use crate::auth::repeated;
 use crate::auth::store::{AuthStore, AuthWrite};
 use crate::auth::token::TokenTerms;
-use crate::documents::MountId;
+use crate::documents::{MountId, repeated};
 use crate::error::{Error, Kind, Result};
 use crate::fields::Fields;
 
@@ -99,7 +98,7 @@ impl<M: Method> Open<M> {
                 Plan::Write(unit, next, answer) => self.written(unit, next).await.map(|()| answer),
             }
         };
-        repeated(attempt).await.map_err(came_first)
+        repeated("the auth method", attempt).await
     }
 
     /// Stores a unit, then publishes the view that it leads to.
@@ -169,14 +168,6 @@ impl<M: Method> Opened for Open<M> {
 fn standing(error: Error) -> Error {
     match error.kind() {
         Kind::Conflict => Error::invalid(error.text().to_owned()),
-        _ => error,
-    }
-}
-
-/// What a caller hears when other nodes were always first.
-fn came_first(error: Error) -> Error {
-    match error.kind() {
-        Kind::Conflict => Error::invalid("another change of this auth method came first; read it and repeat"),
         _ => error,
     }
 }

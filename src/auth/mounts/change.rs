@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use super::settings::MAX_DESCRIPTION;
 use super::{Family, Mount, MountKind, MountTable};
+use crate::auth::Auth;
 use crate::auth::store::AuthWrite;
-use crate::auth::{Auth, repeated};
-use crate::documents::{DocumentKey, DocumentWrite, MountId, SYSTEM};
-use crate::error::{Error, Kind, Result};
+use crate::documents::{DocumentKey, DocumentWrite, MountId, SYSTEM, repeated};
+use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::telemetry;
 
@@ -114,7 +114,7 @@ impl Auth {
             let unit = vec![AuthWrite::MountCreate(mount.id), document, AuthWrite::Document(order)];
             self.commit_mount(unit, &path, Some(mount.clone())).await
         };
-        repeated(attempt).await.map_err(|error| came_first(error, &path))?;
+        repeated(format_args!("path {path}"), attempt).await?;
         Ok(Arc::new(mount))
     }
 
@@ -138,7 +138,7 @@ impl Auth {
             }
             self.commit_mount(unit, &known.path, Some(mount)).await
         };
-        repeated(attempt).await.map_err(|error| came_first(error, path))
+        repeated(format_args!("path {path}"), attempt).await
     }
 
     /// Unmounts a secret engine and drops everything it stored; `None` when there is none.
@@ -185,7 +185,7 @@ impl Auth {
             }
             Ok(Some(Arc::new(mount)))
         };
-        repeated(attempt).await.map_err(|error| came_first(error, path))
+        repeated(format_args!("path {path}"), attempt).await
     }
 
     /// Commits a change of one mount and publishes the table with what stands at `path` now. Nothing
@@ -318,16 +318,6 @@ pub(super) fn check_free(table: &MountTable, path: &str) -> Result<()> {
     }
 }
 
-/// What a caller hears when other nodes were always first.
-pub(super) fn came_first(error: Error, path: &str) -> Error {
-    match error.kind() {
-        Kind::Conflict => {
-            Error::invalid(format!("path {path}: another change of this mount came first; read it and repeat"))
-        }
-        _ => error,
-    }
-}
-
 fn absent(path: &str) -> Error {
     let path = path.trim_matches('/');
     match path.strip_prefix("auth/") {
@@ -342,6 +332,7 @@ mod tests {
     use crate::auth::memory::Memory;
     use crate::auth::store::AuthStore as _;
     use crate::clock::Clock;
+    use crate::error::Kind;
     use serde_json::{Value, json};
 
     async fn auth() -> (Arc<Auth>, Arc<Memory>) {

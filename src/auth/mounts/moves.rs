@@ -3,11 +3,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::change::{RESERVED, came_first, canonical, check_free, document, key};
+use super::change::{RESERVED, canonical, check_free, document, key};
 use super::{Mount, MountTable};
+use crate::auth::Auth;
 use crate::auth::store::AuthWrite;
-use crate::auth::{Auth, repeated};
-use crate::documents::{DocumentKey, DocumentWrite, SYSTEM};
+use crate::documents::{DocumentKey, DocumentWrite, SYSTEM, repeated};
 use crate::error::{Error, Result};
 
 /// The document of the last moves.
@@ -55,7 +55,7 @@ impl Auth {
             self.commit_table(unit, |table: &MountTable| table.with(&from, None).with(&to, Some(moved))).await?;
             Ok(made)
         };
-        repeated(attempt).await.map_err(|error| came_first(error, &from))
+        repeated(format_args!("path {from}"), attempt).await
     }
 
     /// A move that was made, by its id; `None` when there was none, or many since.

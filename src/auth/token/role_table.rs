@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::roles::TokenRole;
+use crate::auth::Auth;
 use crate::auth::mounts::TOKEN_MOUNT;
 use crate::auth::store::{AuthStore, AuthWrite};
-use crate::auth::{Auth, repeated};
-use crate::documents::{DocumentKey, DocumentWrite, SYSTEM};
-use crate::error::{Error, Kind, Result, Warnings};
+use crate::documents::{DocumentKey, DocumentWrite, SYSTEM, repeated};
+use crate::error::{Error, Result, Warnings};
 use crate::fields::{Fields, MAX_NAME, is_name};
 
 /// Most token roles.
@@ -71,7 +71,7 @@ impl Auth {
             self.commit_token_role(name, version, Some(role)).await?;
             Ok(warnings.unwrap_or_default())
         };
-        repeated(attempt).await.map_err(|error| came_first(error, name))
+        repeated(format_args!("token role {name:?}"), attempt).await
     }
 
     /// Deletes a token role; one that is absent is deleted already. Its tokens live on, and are renewed no more.
@@ -88,7 +88,7 @@ impl Auth {
                 None => Ok(()),
             }
         };
-        repeated(attempt).await.map_err(|error| came_first(error, name))
+        repeated(format_args!("token role {name:?}"), attempt).await
     }
 
     /// Commits a change of one role and publishes the view with what it is now. Nothing can fail once it is stored.
@@ -113,15 +113,5 @@ impl Auth {
     pub(in crate::auth) async fn reload_token_roles(&self) -> Result<()> {
         self.token_roles.store(RoleTable::load(&*self.store).await?.into());
         Ok(())
-    }
-}
-
-/// What a caller hears when other nodes were always first.
-fn came_first(error: Error, name: &str) -> Error {
-    match error.kind() {
-        Kind::Conflict => {
-            Error::invalid(format!("token role {name:?}: another change of it came first; read it and repeat"))
-        }
-        _ => error,
     }
 }

@@ -9,11 +9,8 @@ use super::record::Record;
 use super::registry::ManagedKeys;
 use super::terms::Terms;
 use super::view::{Entry, View};
-use crate::documents::DocumentWrite;
-use crate::error::{Error, Kind, Result};
-
-/// Times that a change is tried before its caller is told that other nodes were always first.
-const TRIES: usize = 5;
+use crate::documents::{DocumentWrite, repeated};
+use crate::error::{Error, Result};
 
 impl ManagedKeys {
     /// Writes the key `name`, in lower case. `change` makes the new configuration of the one that stands, and is
@@ -51,7 +48,7 @@ impl ManagedKeys {
             self.publish(view.with(entry));
             Ok(written)
         };
-        repeated(attempt).await.map_err(|error| came_first(error, name))
+        repeated(format_args!("managed key {name:?}"), attempt).await
     }
 
     /// Deletes a key; one that is absent is deleted already. The key in the backend stays.
@@ -74,33 +71,12 @@ impl ManagedKeys {
             self.publish(view.without(entry));
             Ok(())
         };
-        repeated(attempt).await.map_err(|error| came_first(error, name))
+        repeated(format_args!("managed key {name:?}"), attempt).await
     }
 
     async fn commit(&self, unit: Vec<DocumentWrite>, one_writer: &MutexGuard<'_, ()>) -> Result<()> {
         let Err(error) = self.store.commit(unit).await else { return Ok(()) };
         self.recheck(&error, one_writer).await;
         Err(error)
-    }
-}
-
-/// Tries a change again when another node changed the same at that moment; each attempt reads anew.
-async fn repeated<T>(attempt: impl AsyncFn() -> Result<T>) -> Result<T> {
-    for _ in 1..TRIES {
-        match attempt().await {
-            Err(error) if error.kind() == Kind::Conflict => {}
-            done => return done,
-        }
-    }
-    attempt().await
-}
-
-/// What a caller hears when other nodes were always first.
-fn came_first(error: Error, name: &str) -> Error {
-    match error.kind() {
-        Kind::Conflict => {
-            Error::invalid(format!("managed key {name:?}: another change of it came first; read it and repeat"))
-        }
-        _ => error,
     }
 }

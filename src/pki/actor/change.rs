@@ -7,12 +7,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::{Plan, Planned, panicked};
+use crate::documents::{overtaken, pause};
 use crate::error::{Error, Kind, Result};
 use crate::pki::mount::view::View;
 use crate::pki::store::{PkiOutcome, PkiStore};
 
 /// Times that a change is worked out before its caller is told that other nodes were always first.
-const PLAN_TRIES: usize = 5;
+const PLAN_TRIES: usize = 8;
 
 /// What became of a change.
 pub(super) enum Changed {
@@ -59,9 +60,13 @@ pub(super) async fn run_change(
             Ok(_) => return Changed::Failed { error: Error::internal("serial collision"), reloaded },
             // What was not admitted is not stored.
             Err(error) if error.kind() == Kind::Busy => return Changed::Failed { error, reloaded },
-            Err(error) if error.kind() == Kind::Conflict && tries_left > 0 => again = true,
+            Err(error) if error.kind() == Kind::Conflict && tries_left > 0 => {
+                again = true;
+                pause((PLAN_TRIES - tries_left) as u32).await;
+            }
             // Another node's write, or a commit whose end is not known: what is stored decides.
             Err(error) => {
+                let error = if error.kind() == Kind::Conflict { overtaken("the mount") } else { error };
                 return match stored(&*store, &published).await {
                     Ok(view) => Changed::Failed { error, reloaded: Some(view) },
                     Err(_) => Changed::Unknown { error },

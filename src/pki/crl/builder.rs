@@ -7,6 +7,7 @@ mod verify;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 pub use self::verify::Unmade;
 use super::batch::Batch;
@@ -34,6 +35,9 @@ use crate::x509::pieces::Extensions;
 const PAGE: u32 = 10_000;
 /// Tries when another node published a number first.
 const NUMBER_TRIES: usize = 50;
+
+/// A group that failed rests for so many times as long as that took.
+const REST: u32 = 4;
 
 /// What a build is to do beside what is due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -184,7 +188,7 @@ impl Builder {
         let mut built = Built::default();
         let mut lacking = Vec::new();
         for group in &groups {
-            match self.build_group(view, group, wanted, outside).await {
+            match self.build_in_turn(view, group, wanted, outside).await {
                 Ok(made) => built.made += made,
                 Err(error) => {
                     lacking.push(group.id.clone());
@@ -367,6 +371,29 @@ impl Builder {
             }
         }
         batch
+    }
+
+    /// As [`Builder::build_group`]. What failed after a long wait rests for some time unless its lists are asked for: others
+    /// of the mount wait with it.
+    async fn build_in_turn(
+        &mut self,
+        view: &View,
+        group: &Group,
+        wanted: WantedCrls,
+        outside: &Outside,
+    ) -> Result<usize> {
+        let state = self.states.entry(group.id.clone()).or_default();
+        if let Some((until, error)) = &state.rests
+            && Instant::now() < *until
+            && !(wanted.complete || wanted.delta)
+        {
+            return Err(error.clone());
+        }
+        let begun = Instant::now();
+        let made = self.build_group(view, group, wanted, outside).await;
+        let state = self.states.entry(group.id.clone()).or_default();
+        state.rests = made.as_ref().err().map(|error| (Instant::now() + begun.elapsed() * REST, error.clone()));
+        made
     }
 
     /// Makes what is due for a group; how many lists that were.

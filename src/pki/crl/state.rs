@@ -2,13 +2,13 @@
 //! are due. Only the builder asks; nothing here reads or writes storage.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::entries::Entries;
 use super::guard::{self, Edition};
 use super::list::Published;
 use crate::clock::Time;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::pki::mount::settings::crl::CrlConfig;
 use crate::telemetry;
 
@@ -45,6 +45,8 @@ pub(super) struct GroupState {
     pub(super) rebuilt: bool,
     /// … because the operator changed issuers.
     pub(super) moved: bool,
+    /// Until when nobody tries to make its lists again, and why they could not be made.
+    pub(super) rests: Option<(Instant, Error)>,
 }
 
 impl GroupState {
