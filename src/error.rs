@@ -138,6 +138,12 @@ impl Error {
         Self { text: format!("{what}: {}", self.text).into(), ..self }
     }
 
+    /// The same error, with what is so all the same behind its text.
+    #[must_use]
+    pub fn although(self, what: &str) -> Self {
+        Self { text: format!("{}; {what}", self.text).into(), ..self }
+    }
+
     /// The kind, for the wire's status.
     pub fn kind(&self) -> Kind {
         self.kind

@@ -32,7 +32,8 @@ use self::groups::Layout;
 use crate::error::Warnings;
 use crate::pki::store::StoredRevocation;
 
-pub use self::builder::{Builder, Built, Unmade, WantedCrls};
+pub use self::builder::verify::Unmade;
+pub use self::builder::{Builder, Built, WantedCrls};
 pub use self::list::Published;
 pub use self::summary::{Summaries, Summary};
 

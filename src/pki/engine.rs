@@ -309,7 +309,7 @@ impl Authority {
                 let text = format!("the CRL of another issuer of this mount could not be built: {}", error.text());
                 Ok(crl::numbered(vec![text].into()))
             }
-            Err(error) => Err(error.within("it is revoked, but its CRL could not be built yet")),
+            Err(error) => Err(error.although("it is revoked, and its CRL could not be built yet")),
             published => published,
         }
     }

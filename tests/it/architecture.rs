@@ -14,7 +14,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("random", &[]),
     ("turns", &[]),
     ("clock", &["error"]),
-    ("documents", &["random"]),
+    ("documents", &["error", "random"]),
     ("telemetry", &["error"]),
     ("sql", &["error"]),
     ("templates", &["error"]),

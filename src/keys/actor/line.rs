@@ -10,11 +10,11 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
-use super::backend::{Answer, Backend, Request};
+use super::backend::Backend;
 use super::measure::{Counts, Meter};
-use super::waiting::Waiting;
+use super::waiting::{Job, Waiting};
 use crate::error::{Error, Kind, Result};
 
 /// How often a place without work looks whether others need what it holds.
@@ -35,16 +35,6 @@ impl Default for Limits {
     fn default() -> Self {
         Self { queue: 1024, call_timeout: Duration::from_secs(30), idle: Duration::from_secs(60) }
     }
-}
-
-/// One request on its way.
-pub(super) struct Job {
-    pub(super) request: Request,
-    /// Whether others go before it.
-    pub(super) goes_last: bool,
-    pub(super) queued_at: Instant,
-    pub(super) deadline: Instant,
-    pub(super) answer: oneshot::Sender<Result<Answer>>,
 }
 
 /// The line of one key.
@@ -442,7 +432,10 @@ pub(super) fn stopped(name: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::oneshot;
+
     use super::*;
+    use crate::keys::actor::Request;
     use crate::keys::actor::{BlockingBackend, Lane};
     use crate::keys::signer::Wants;
     use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};

@@ -6,7 +6,8 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 
 use super::backend::{Answer, Request};
-use super::line::{Job, Line, stopped};
+use super::line::{Line, stopped};
+use super::waiting::Job;
 use crate::error::{Error, Result};
 use crate::x509::public_key::PublicKey;
 

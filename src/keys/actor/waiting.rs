@@ -4,7 +4,10 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::line::Job;
+use tokio::sync::oneshot;
+
+use super::backend::{Answer, Request};
+use crate::error::Result;
 
 /// Calls of the first line beside one of the last.
 const BESIDE_ONE: u8 = 3;
@@ -12,6 +15,16 @@ const BESIDE_ONE: u8 = 3;
 const SHARE_OF_LAST: usize = 8;
 /// What a call takes counts this much less than what calls took before.
 const WEIGHT: u32 = 8;
+
+/// One request on its way.
+pub(super) struct Job {
+    pub(super) request: Request,
+    /// Whether others go before it.
+    pub(super) goes_last: bool,
+    pub(super) queued_at: Instant,
+    pub(super) deadline: Instant,
+    pub(super) answer: oneshot::Sender<Result<Answer>>,
+}
 
 /// The two lines, and how fast they go.
 #[derive(Default)]
@@ -94,18 +107,12 @@ impl Waiting {
 
 #[cfg(test)]
 mod tests {
-    use tokio::sync::oneshot;
-
     use super::*;
-    use crate::keys::actor::Request;
 
     const LONG: Duration = Duration::from_secs(30);
 
     /// A job whose time ends after `left`, and what keeps it alive.
-    fn job(
-        goes_last: bool,
-        left: Duration,
-    ) -> (Job, oneshot::Receiver<crate::error::Result<crate::keys::actor::Answer>>) {
+    fn job(goes_last: bool, left: Duration) -> (Job, oneshot::Receiver<Result<Answer>>) {
         let (answer, answered) = oneshot::channel();
         let now = Instant::now();
         let request = Request::Find { create: false };

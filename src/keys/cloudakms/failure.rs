@@ -53,7 +53,7 @@ where
             unavailable("the service did not answer in time", error)
         }
         SdkError::DispatchFailure(ref failure) if failure.is_other() => {
-            unavailable("the request was not sent: there may be no credential in the environment", error)
+            unavailable("the connection ended before an answer, or there is no credential in the environment", error)
         }
         SdkError::DispatchFailure(_) => {
             unavailable("the service cannot be reached, or its TLS certificate is not trusted", error)
@@ -67,6 +67,9 @@ where
 
 /// The error of a refusal by its status and code.
 fn refused(status: u16, code: &str) -> Error {
+    if status < 400 {
+        return Error::new(Kind::BadGateway, format!("{NAME}: the answer of the service is not understood"));
+    }
     if status >= 500 || status == 429 || PASSING.iter().any(|begin| code.starts_with(begin)) {
         return Error::new(Kind::Unavailable, format!("{NAME}: the service is overloaded, or fails"));
     }
@@ -96,6 +99,7 @@ mod tests {
             (400, "ThrottlingException", Kind::Unavailable, "cloudakms: the service is overloaded, or fails"),
             (500, "KMSInternalException", Kind::Unavailable, "cloudakms: the service is overloaded, or fails"),
             (503, "", Kind::Unavailable, "cloudakms: the service is overloaded, or fails"),
+            (200, "", Kind::BadGateway, "cloudakms: the answer of the service is not understood"),
             (400, "Unheard", Kind::BadGateway, "cloudakms: the service refuses the request (Unheard)"),
             (400, "a text\nof two lines", Kind::BadGateway, "cloudakms: the service refuses the request"),
         ] {

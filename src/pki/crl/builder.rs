@@ -3,13 +3,12 @@
 //! Owned by one build at a time, off every worker. A build that fails leaves the published lists as they
 //! are, and the next one tries again.
 
-mod verify;
+pub(super) mod verify;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-pub use self::verify::Unmade;
 use super::batch::Batch;
 use super::entries::Entries;
 use super::groups::{Group, Layout, groups};
@@ -36,7 +35,8 @@ const PAGE: u32 = 10_000;
 /// Tries when another node published a number first.
 const NUMBER_TRIES: usize = 50;
 
-/// A group that failed rests for so many times as long as that took.
+/// A group that failed after so long rests for so many times as long as that took.
+const LONG: Duration = Duration::from_secs(1);
 const REST: u32 = 4;
 
 /// What a build is to do beside what is due.
@@ -391,8 +391,9 @@ impl Builder {
         }
         let begun = Instant::now();
         let made = self.build_group(view, group, wanted, outside).await;
-        let state = self.states.entry(group.id.clone()).or_default();
-        state.rests = made.as_ref().err().map(|error| (Instant::now() + begun.elapsed() * REST, error.clone()));
+        let (took, state) = (begun.elapsed(), self.states.entry(group.id.clone()).or_default());
+        let failed = made.as_ref().err().filter(|_| took >= LONG);
+        state.rests = failed.map(|error| (Instant::now() + took * REST, error.clone()));
         made
     }
 

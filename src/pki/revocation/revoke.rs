@@ -232,7 +232,8 @@ async fn attempt(authority: &Arc<Authority>, mut target: Target, why: Why, comin
     let row = target.revoked(authority.mount(), now, why);
     // Before its end of validity is looked at: what was revoked in time stays so.
     let is_revoked = target.revocation.is_some();
-    if let Some(earlier) = target.revocation.take().filter(|earlier| earlier.row.amended_by(&row).is_none()) {
+    let stands = target.revocation.take().filter(|earlier| earlier.row.amended_by(&row).is_none());
+    if let Some(earlier) = stands.filter(|_| target.brought.is_none()) {
         // Its CRL may still be on the way, and whoever stored it may not know: the answer means the same
         // for every caller.
         authority.answers().revoked();
