@@ -6,7 +6,6 @@
 //! proves that no row was altered, moved or rolled to another version.
 
 use std::fmt::Display;
-use std::time::Duration;
 
 use crate::error::{Error, Kind, Result};
 
@@ -59,16 +58,17 @@ pub struct DocumentWrite {
 }
 
 /// Times that a change is tried before its caller is told that others were always first.
-const TRIES: u32 = 8;
+pub const TRIES: usize = 8;
 
 /// Tries a change of `what` again while others change the same at that moment; each attempt reads anew.
 ///
 /// # Errors
 /// Those of the attempts; `Busy` for the last `Conflict`: the same request may be sent again.
 pub async fn repeated<T>(what: impl Display, attempt: impl AsyncFn() -> Result<T>) -> Result<T> {
-    for tries in 1..=TRIES {
+    for _ in 0..TRIES {
+        // What the last one read is the fresher the sooner the next one begins.
         match attempt().await {
-            Err(error) if error.kind() == Kind::Conflict => pause(tries).await,
+            Err(error) if error.kind() == Kind::Conflict => {}
             done => return done,
         }
     }
@@ -78,10 +78,4 @@ pub async fn repeated<T>(what: impl Display, attempt: impl AsyncFn() -> Result<T
 /// What a caller hears when others were always first.
 pub fn overtaken(what: impl Display) -> Error {
     Error::new(Kind::Busy, format!("{what}: others change the same at this moment; try again"))
-}
-
-/// Before another try: the more of them there were, the longer, and not as long as that of others.
-pub async fn pause(tries: u32) {
-    let apart = u64::from(crate::random::bytes::<1>()[0] % 16);
-    tokio::time::sleep(Duration::from_millis(u64::from(tries) * 2 + apart)).await;
 }

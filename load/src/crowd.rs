@@ -198,7 +198,7 @@ async fn kinds(server: &Started) -> Result<Vec<Kind>, String> {
     let include = "include=organization,project,effective_tag_bindings";
     let numbers = format!("{{\"data\":[0{}]}}", ",0".repeat(SIZE / 2));
     let text = workspace(&"a".repeat(SIZE), "[]");
-    let paths: Vec<String> = (0..4_000).map(|n| format!("secret/a/path/number/{n}")).collect();
+    let paths: Vec<String> = (0..1_000).map(|n| format!("secret/a/path/number/{n}")).collect();
     let values: serde_json::Map<String, Value> = (0..9_000).map(|n| (format!("key-{n}"), n.into())).collect();
     Ok(vec![
         get("a page of 100 with all beside it", format!("{WORKSPACES_PATH}?page%5Bsize%5D=100&{include}")),
@@ -206,14 +206,14 @@ async fn kinds(server: &Started) -> Result<Vec<Kind>, String> {
         post("a document of numbers", Wire::Projects, WORKSPACES_PATH, numbers.into()),
         post("a document with a long name", Wire::Projects, WORKSPACES_PATH, text),
         post(
-            "a long text to wrap",
+            "a body of one long text",
             Wire::Secrets,
             "/v1/sys/wrapping/wrap",
             json!({ "text": "a".repeat(SIZE) }).to_string().into(),
         ),
-        post("9,000 values to wrap", Wire::Secrets, "/v1/sys/wrapping/wrap", Value::from(values).to_string().into()),
+        post("a body of 9,000 values", Wire::Secrets, "/v1/sys/wrapping/wrap", Value::from(values).to_string().into()),
         post(
-            "rights on 4,000 paths",
+            "rights on 1,000 paths",
             Wire::Secrets,
             "/v1/sys/capabilities-self",
             json!({ "paths": paths }).to_string().into(),

@@ -7,13 +7,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::{Plan, Planned, panicked};
-use crate::documents::{overtaken, pause};
+use crate::documents::{TRIES, overtaken};
 use crate::error::{Error, Kind, Result};
 use crate::pki::mount::view::View;
 use crate::pki::store::{PkiOutcome, PkiStore};
-
-/// Times that a change is worked out before its caller is told that other nodes were always first.
-const PLAN_TRIES: usize = 8;
 
 /// What became of a change.
 pub(super) enum Changed {
@@ -35,7 +32,7 @@ pub(super) async fn run_change(
 ) -> Changed {
     let mut reloaded = None;
     let mut again = reload;
-    for tries_left in (0..PLAN_TRIES).rev() {
+    for tries_left in (0..TRIES).rev() {
         if again {
             match stored(&*store, &published).await {
                 Ok(view) => reloaded = Some(view),
@@ -60,10 +57,7 @@ pub(super) async fn run_change(
             Ok(_) => return Changed::Failed { error: Error::internal("serial collision"), reloaded },
             // What was not admitted is not stored.
             Err(error) if error.kind() == Kind::Busy => return Changed::Failed { error, reloaded },
-            Err(error) if error.kind() == Kind::Conflict && tries_left > 0 => {
-                again = true;
-                pause((PLAN_TRIES - tries_left) as u32).await;
-            }
+            Err(error) if error.kind() == Kind::Conflict && tries_left > 0 => again = true,
             // Another node's write, or a commit whose end is not known: what is stored decides.
             Err(error) => {
                 let error = if error.kind() == Kind::Conflict { overtaken("the mount") } else { error };

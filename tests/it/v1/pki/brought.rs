@@ -87,7 +87,7 @@ async fn the_number_of_a_root_is_not_that_of_a_brought_certificate() {
 
 #[actix_web::test]
 async fn a_brought_certificate_that_is_revoked_stays_so_when_it_has_expired() {
-    let at = Time::from_unix_timestamp(Time::now_utc().unix_timestamp()).unwrap();
+    let at = Time::from_unix_timestamp(signet::clock::Clock::system().now().unix_timestamp()).unwrap();
     let pki = Pki::on(App::builder().manual_clock(at).start().await).await;
     let ([one, _], _) = two(&pki).await;
     let own = leaf(&one, 5);
