@@ -227,8 +227,8 @@ fn push_hash(out: &mut Vec<u8>, hash: Hmac<Sha256>) {
 }
 
 /// Members that hold secrets, which a caller may have written as numbers: PINs are digits.
-const SECRET: [&str; 9] =
-    ["pin", "password", "secret", "secret_key", "secret_id", "client_secret", "access_key", "session_token", "token"];
+const SECRET: [&str; 7] =
+    ["pin", "password", "secret_key", "secret_id", "client_secret", "access_key", "session_token"];
 
 /// Whether JSON holds certificates and no key: it may be kept.
 fn is_public(text: &str) -> bool {

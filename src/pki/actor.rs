@@ -365,16 +365,16 @@ impl Control {
         let done = work.into_actor(self).map(move |(builder, result, took), actor, ctx| {
             actor.builder = Some(builder);
             actor.pace.ended(Instant::now(), took);
+            if result.is_err() {
+                // What was to be made anew and was not looked at is tried again by the next build, at the next tick.
+                actor.wanted = actor.wanted.and(wanted);
+            }
             let outcome = result.and_then(|built| {
                 actor.crls.store(Some(Arc::new(built.crls)));
                 actor.shared.summaries.tell(actor.view.load().mount, Some(built.summary));
                 actor.look_again(built.next_look, ctx);
                 built.failure.map_or(Ok(crl::numbered(built.warnings)), Err)
             });
-            if outcome.is_err() {
-                // What was to be made anew and was not is tried again by the next build, at the next tick.
-                actor.wanted = actor.wanted.and(wanted);
-            }
             served.into_iter().for_each(|waiter| waiter.tell(&outcome));
             actor.next_build(ctx);
         });

@@ -7,14 +7,14 @@ mod moves;
 
 use super::caller::Caller;
 use super::grants::{self, Grants};
+use super::id;
 use super::member::{self, Member};
 use super::mode::{Columns, Mode};
 use super::page;
 use super::refusal::{Outcome, Refusal};
 use super::rights::{Flag, ProjectRights};
 use super::tag::{self, Holder, Tag};
-use super::tx::{PARTS_AT_ONCE, Tx};
-use super::{id, organization};
+use super::tx::Tx;
 use crate::clock::Time;
 use crate::sql::{Row, Value};
 pub use fields::{Fields, read_duration};
@@ -233,7 +233,9 @@ async fn with_grants(tx: &mut Tx<'_>, member: &Member, rows: &[i64], granted: &G
 /// # Errors
 /// `Conflict` when it holds workspaces or is the default project; `NotFound` when it has gone meanwhile.
 pub async fn delete(tx: &mut Tx<'_>, member: &Member, project: &Project) -> Outcome<()> {
-    organization::lock(tx, member.organization.id).await?;
+    // As whoever counts does.
+    let lock = "UPDATE organizations SET project_count = project_count WHERE id = $1";
+    tx.execute(lock, &[member.organization.id.into()]).await?;
     let locked = tx.row("SELECT workspace_count FROM projects WHERE id = $1 FOR UPDATE", &[project.id.into()]).await?;
     let workspaces: i64 = locked.ok_or_else(Refusal::not_found)?.get()?;
     if project.is_default {
@@ -245,8 +247,8 @@ pub async fn delete(tx: &mut Tx<'_>, member: &Member, project: &Project) -> Outc
     }
     let (others, row) = ("project_id = $1 AND NOT (team_id = ANY($2))", Value::from(project.id));
     let values = [row.clone(), member.teams.clone().into()];
-    let gone = tx.remove_some(("team_project_access", "id"), others, &values).await?;
-    if gone >= PARTS_AT_ONCE {
+    let (gone, more) = tx.remove_some(("team_project_access", "id"), others, &values).await?;
+    if more {
         tx.goes_on();
         let count = "UPDATE projects SET team_count = team_count - $1 WHERE id = $2";
         tx.execute(count, &[gone.into(), row]).await?;

@@ -347,6 +347,7 @@ pub async fn delete(tx: &mut Tx<'_>, caller: &Caller, team: &Team) -> Outcome<()
     // Nobody gives the team access to another project meanwhile: that takes the organization's row too.
     organization::lock(tx, team.org_id).await?;
     let row: Value = team.id.into();
+    tx.row("SELECT id FROM teams WHERE id = $1 FOR UPDATE", std::slice::from_ref(&row)).await?;
     let some = "SELECT project_id FROM team_project_access WHERE team_id = $1 ORDER BY project_id LIMIT $2";
     let projects: Vec<i64> = tx.column(some, &[row.clone(), PARTS_AT_ONCE.into()]).await?;
     let (are_all, projects) = ((projects.len() as i64) < PARTS_AT_ONCE, Value::from(projects));
@@ -362,8 +363,8 @@ pub async fn delete(tx: &mut Tx<'_>, caller: &Caller, team: &Team) -> Outcome<()
     }
     let own = if let Subject::User { id, .. } = caller.subject { id } else { 0 };
     let members = ("team_memberships", "team_id, user_id");
-    let gone = tx.remove_some(members, "team_id = $1 AND user_id <> $2", &[row.clone(), own.into()]).await?;
-    if gone >= PARTS_AT_ONCE {
+    let (gone, more) = tx.remove_some(members, "team_id = $1 AND user_id <> $2", &[row.clone(), own.into()]).await?;
+    if more {
         tx.goes_on();
         let count = "UPDATE teams SET user_count = user_count - $1 WHERE id = $2";
         tx.execute(count, &[gone.into(), row]).await?;

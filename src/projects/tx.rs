@@ -57,7 +57,7 @@ impl Tx<'_> {
         self.more
     }
 
-    /// Removes some rows of a table that a condition finds, by their key; how many.
+    /// Removes some rows of a table that a condition finds, by their key; how many, and whether there are more.
     ///
     /// # Errors
     /// Those of the store.
@@ -66,11 +66,14 @@ impl Tx<'_> {
         (table, key): (&str, &str),
         condition: &str,
         values: &[Value],
-    ) -> Outcome<i64> {
+    ) -> Outcome<(i64, bool)> {
         let delete = format!(
             "DELETE FROM {table} WHERE ({key}) IN (SELECT {key} FROM {table} WHERE {condition} LIMIT {PARTS_AT_ONCE})"
         );
-        Ok(self.execute(&delete, values).await? as i64)
+        let gone = self.execute(&delete, values).await? as i64;
+        let more = format!("SELECT 1 FROM {table} WHERE {condition} LIMIT 1");
+        // Others may have removed some of the same.
+        Ok((gone, gone > 0 && self.row(&more, values).await?.is_some()))
     }
 
     /// All rows of a text.

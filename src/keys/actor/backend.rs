@@ -32,6 +32,13 @@ pub enum Request {
     TestSign(TestSign),
 }
 
+impl Request {
+    /// Whether it is for a signature that somebody waits for.
+    pub(super) fn is_signature(&self) -> bool {
+        matches!(self, Self::Sign { .. })
+    }
+}
+
 /// What a backend answers.
 pub enum Answer {
     /// The public key.

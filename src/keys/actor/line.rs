@@ -150,7 +150,8 @@ impl Line {
     fn takes_in(&self, state: &State, goes_last: bool, time: Duration) -> bool {
         let has_room =
             state.waiting.has_room(goes_last, self.limits.queue) || state.waiting.has_vain(goes_last, Instant::now());
-        has_room && state.waiting.wait(goes_last, state.running.len(), state.max_parallel) <= time / 2
+        let wait = state.waiting.wait(goes_last, state.running.len(), state.max_parallel);
+        has_room && state.waiting.is_in_time(wait, time)
     }
 
     fn full(&self) -> Error {
@@ -280,11 +281,14 @@ impl Line {
         Some(Call { number, job, backend: state.backend.clone(), version: state.version })
     }
 
-    /// A call has ended: its place is free before its caller hears of it.
-    pub(super) fn done(&self, number: u64, took: Duration) {
+    /// A call has ended: its place is free before its caller hears of it. `is_usual` are signatures that were made or
+    /// refused by the backend, not those that were given up, nor look-ups.
+    pub(super) fn done(&self, number: u64, took: Duration, is_usual: bool) {
         let mut state = self.lock();
         state.running.retain(|(running, ..)| *running != number);
-        state.waiting.learn(took, self.limits.call_timeout);
+        if is_usual {
+            state.waiting.learn(took, self.limits.call_timeout);
+        }
         self.show(&state);
         drop(state);
         self.meter.called(took);
@@ -298,6 +302,7 @@ impl Line {
         // More places are taken by the next jobs.
         (state.backend, state.max_parallel) = (backend, max_parallel.max(1));
         state.version += 1;
+        state.waiting.forget();
         drop(state);
         self.changed.notify_all();
         Ok(())

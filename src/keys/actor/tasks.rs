@@ -22,9 +22,11 @@ async fn work(mut place: Place) {
     let line = place.begin();
     while let Some(call) = line.next_of_task() {
         let Backend::Async(backend) = call.backend else { return };
-        let running = Running { line: &line, number: call.number, started: Instant::now() };
+        let is_signature = call.job.request.is_signature();
+        let mut running = Running { line: &line, number: call.number, started: Instant::now(), is_usual: false };
         let future = AssertUnwindSafe(backend.call(call.job.request)).catch_unwind();
         let outcome = tokio::time::timeout_at(call.job.deadline.into(), future).await;
+        running.is_usual = is_signature && outcome.is_ok();
         drop(running);
         let _ = call.job.answer.send(match outcome {
             Ok(Ok(outcome)) => outcome,
@@ -39,10 +41,11 @@ struct Running<'l> {
     line: &'l Line,
     number: u64,
     started: Instant,
+    is_usual: bool,
 }
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        self.line.done(self.number, self.started.elapsed());
+        self.line.done(self.number, self.started.elapsed(), self.is_usual);
     }
 }

@@ -28,7 +28,8 @@ fn work(mut place: Place) {
                 let (_, own) = lane.get_or_insert_with(|| (version, backend.lane(line.meter().clone())));
                 let started = Instant::now();
                 let outcome = catch_unwind(AssertUnwindSafe(|| own.call(&job.request)));
-                line.done(number, started.elapsed());
+                let took = started.elapsed();
+                line.done(number, took, job.request.is_signature() && took < line.limits().call_timeout);
                 if outcome.is_err() {
                     lane = None;
                 }

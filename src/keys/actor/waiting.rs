@@ -13,8 +13,8 @@ use crate::error::Result;
 const BESIDE_ONE: u8 = 3;
 /// The part of the room that the last line has, besides that of the first.
 const SHARE_OF_LAST: usize = 8;
-/// What a call takes counts this much less than what calls took before.
-const WEIGHT: u32 = 8;
+/// What is learned from a call at most where nothing is known.
+const SOME: Duration = Duration::from_millis(200);
 
 /// One request on its way.
 pub(super) struct Job {
@@ -68,16 +68,31 @@ impl Waiting {
 
     /// How long one more job would wait, with so many calls under way at so many places.
     pub(super) fn wait(&self, goes_last: bool, running: usize, places: usize) -> Duration {
-        let before = if goes_last { self.len() } else { self.first.len() + self.first.len().min(self.last.len()) / 4 };
-        let calls = u32::try_from(before + running).unwrap_or(u32::MAX);
-        self.pace.saturating_mul(calls) / u32::try_from(places.max(1)).unwrap_or(u32::MAX)
+        let beside = self.first.len().min(self.last.len()) / usize::from(BESIDE_ONE);
+        let before = running + if goes_last { self.len() } else { self.first.len() + beside };
+        if before < places {
+            return Duration::ZERO;
+        }
+        let [calls, places] = [before, places.max(1)].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
+        self.pace.saturating_mul(calls) / places
     }
 
-    /// A call took so long; of one that hung nothing is learned.
-    pub(super) fn learn(&mut self, took: Duration, hung: Duration) {
-        if took < hung {
-            self.pace = if self.pace.is_zero() { took } else { (self.pace * (WEIGHT - 1) + took) / WEIGHT };
-        }
+    /// Whether a job that waits so long is done within its `time`, and has half of it left for what comes between.
+    pub(super) fn is_in_time(&self, wait: Duration, time: Duration) -> bool {
+        wait <= time / 2 && wait + self.pace <= time
+    }
+
+    /// A signature took so long. One that took very much longer than those before counts as a part of that: it may have
+    /// had a session to open. No pace is so slow that a job that comes first would not be begun.
+    pub(super) fn learn(&mut self, took: Duration, time: Duration) {
+        let took = took.min(self.pace * 4 + SOME);
+        self.pace = if took < self.pace { (self.pace * 3 + took) / 4 } else { (self.pace * 7 + took) / 8 };
+        self.pace = self.pace.min(time / 2);
+    }
+
+    /// Nothing is known any more: another configuration.
+    pub(super) fn forget(&mut self) {
+        self.pace = Duration::ZERO;
     }
 
     /// Whether there is no use in beginning a job: nobody waits for it, or its time ends before a call would.
@@ -149,13 +164,35 @@ mod tests {
         let (soon, _soon) = job(false, Duration::from_secs(1));
         let (late, _late) = job(false, Duration::from_millis(200));
         assert!(!waiting.is_vain(&late, Instant::now()));
-        waiting.learn(Duration::from_millis(300), LONG);
+        waiting.pace = Duration::from_millis(300);
         assert!(waiting.is_vain(&late, Instant::now()) && !waiting.is_vain(&soon, Instant::now()));
         (0..10).for_each(|_| waiting.push(job(false, LONG).0));
         assert_eq!(waiting.wait(false, 2, 2), Duration::from_millis(1_800));
         assert!(waiting.has_vain(false, Instant::now()), "nobody waits for them");
         assert_eq!((waiting.drop_vain(Instant::now()).len(), waiting.len()), (10, 0));
-        waiting.learn(Duration::from_secs(40), LONG);
-        assert!(!waiting.is_vain(&soon, Instant::now()), "of a call that hung nothing is learned");
+    }
+
+    #[test]
+    fn nobody_waits_where_a_place_is_free_and_no_pace_keeps_the_first_from_being_begun() {
+        let mut waiting = Waiting::default();
+        (0..100).for_each(|_| waiting.learn(Duration::from_secs(29), LONG));
+        assert_eq!(waiting.pace, LONG / 2);
+        assert_eq!(waiting.wait(false, 3, 4), Duration::ZERO);
+        assert!(waiting.is_in_time(Duration::ZERO, LONG) && !waiting.is_in_time(LONG / 2 + SOME, LONG));
+        let (fresh, _fresh) = job(false, LONG);
+        assert!(!waiting.is_vain(&fresh, Instant::now()));
+        waiting.forget();
+        assert_eq!(waiting.wait(false, 50, 4), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_pace_is_learned_within_some_calls_and_not_from_one() {
+        let mut waiting = Waiting::default();
+        waiting.learn(Duration::from_secs(3), LONG);
+        assert!(waiting.pace <= SOME, "{:?}", waiting.pace);
+        (0..30).for_each(|_| waiting.learn(Duration::from_millis(300), LONG));
+        assert!((250..=300).contains(&waiting.pace.as_millis()), "{:?}", waiting.pace);
+        (0..20).for_each(|_| waiting.learn(Duration::from_millis(5), LONG));
+        assert!(waiting.pace.as_millis() < 10, "{:?}", waiting.pace);
     }
 }

@@ -188,7 +188,7 @@ impl Builder {
         let mut built = Built::default();
         let mut lacking = Vec::new();
         for group in &groups {
-            match self.build_in_turn(view, group, wanted, outside).await {
+            match self.build_group(view, group, wanted, outside).await {
                 Ok(made) => built.made += made,
                 Err(error) => {
                     lacking.push(group.id.clone());
@@ -264,7 +264,8 @@ impl Builder {
             let Some(complete) = rows.remove(&group.id) else { continue };
             if let Some(state) = self.states.get(&group.id) {
                 let number = complete.number.max(delta.as_ref().map_or(0, |row| row.number));
-                if number <= state.number() || complete.covers < state.covers {
+                let unmade = state.stale && complete.number == state.unmade;
+                if group.signer.is_none() || unmade || number <= state.number() || complete.covers < state.covers {
                     continue;
                 }
                 let same = state.complete.as_ref().is_some_and(|list| list.number == complete.number);
@@ -341,7 +342,7 @@ impl Builder {
             let Some(complete) = last.then(|| again(view, signer, &listed, &row, None)).flatten() else {
                 let number = row.number;
                 tracing::warn!(group = %group.id, number, last, "stored CRL is not made again; the next number follows");
-                state.stale = true;
+                (state.stale, state.unmade) = (true, number);
                 return self.add(group, sorted);
             };
             state.complete = Some(complete);
@@ -373,31 +374,8 @@ impl Builder {
         batch
     }
 
-    /// As [`Builder::build_group`]. What failed after a long wait rests for some time unless its lists are asked for: others
-    /// of the mount wait with it.
-    async fn build_in_turn(
-        &mut self,
-        view: &View,
-        group: &Group,
-        wanted: WantedCrls,
-        outside: &Outside,
-    ) -> Result<usize> {
-        let state = self.states.entry(group.id.clone()).or_default();
-        if let Some((until, error)) = &state.rests
-            && Instant::now() < *until
-            && !(wanted.complete || wanted.delta)
-        {
-            return Err(error.clone());
-        }
-        let begun = Instant::now();
-        let made = self.build_group(view, group, wanted, outside).await;
-        let (took, state) = (begun.elapsed(), self.states.entry(group.id.clone()).or_default());
-        let failed = made.as_ref().err().filter(|_| took >= LONG);
-        state.rests = failed.map(|error| (Instant::now() + took * REST, error.clone()));
-        made
-    }
-
-    /// Makes what is due for a group; how many lists that were.
+    /// Makes what is due for a group; how many lists that were. What nobody could be reached for rests for some time,
+    /// unless its lists are asked for: others of the mount wait with it.
     async fn build_group(
         &mut self,
         view: &View,
@@ -410,13 +388,27 @@ impl Builder {
         let now = self.clock.now().unix_timestamp();
         let issuers = !self.missing_issuers(group, &[]).is_empty();
         let state = self.states.entry(group.id.clone()).or_default();
-        if state.complete_due(config, wanted.complete || (wanted.reload && state.rebuilt), issuers, group.floor, now) {
-            return self.publish_complete(view, group, signer, outside).await.map(|()| 2);
+        let anew = wanted.complete || (wanted.reload && state.rebuilt);
+        let complete = state.complete_due(config, anew, issuers, group.floor, now);
+        if !complete && !state.delta_due(config, wanted.delta, now) {
+            return Ok(0);
         }
-        if state.delta_due(config, wanted.delta, now) {
-            return self.publish_delta(view, group, signer, outside).await.map(|()| 1);
+        if let Some((until, error)) = state.rests.as_ref().filter(|_| !(wanted.complete || wanted.delta))
+            && Instant::now() < *until
+        {
+            return Err(error.clone());
         }
-        Ok(0)
+        let begun = Instant::now();
+        let made = match complete {
+            true => self.publish_complete(view, group, signer, outside).await.map(|()| 2),
+            false => self.publish_delta(view, group, signer, outside).await.map(|()| 1),
+        };
+        let (took, state) = (begun.elapsed(), self.states.entry(group.id.clone()).or_default());
+        // What was to be made anew is owed.
+        state.stale |= complete && made.is_err();
+        let away = made.as_ref().err().filter(|error| error.kind() == Kind::Unavailable && took >= LONG);
+        state.rests = away.map(|error| (Instant::now() + took * REST, error.clone()));
+        made
     }
 
     /// Signs and records the next complete CRL of a group, and with it an empty delta CRL.
@@ -531,7 +523,12 @@ impl Builder {
         let renewal = group.signer.as_ref().map(|_| renewal(config, complete));
         built.summary = built.summary.and(Summary::of(complete, renewal));
         if group.signer.is_some() {
-            let look = state.next_look(config, self.clock.now().unix_timestamp());
+            let now = self.clock.now().unix_timestamp();
+            let rests = state
+                .rests
+                .as_ref()
+                .map_or(0, |(until, _)| now + until.saturating_duration_since(Instant::now()).as_secs() as i64);
+            let look = state.next_look(config, now).map(|look| look.max(rests));
             built.next_look = built.next_look.into_iter().chain(look).min();
         }
         let lists = Lists { complete: Arc::clone(complete), delta: state.delta.clone() };

@@ -45,6 +45,8 @@ pub(super) struct GroupState {
     pub(super) rebuilt: bool,
     /// … because the operator changed issuers.
     pub(super) moved: bool,
+    /// The stored complete CRL that could not be made again.
+    pub(super) unmade: u64,
     /// Until when nobody tries to make its lists again, and why they could not be made.
     pub(super) rests: Option<(Instant, Error)>,
 }

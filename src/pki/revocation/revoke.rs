@@ -230,6 +230,10 @@ async fn attempt(authority: &Arc<Authority>, mut target: Target, why: Why, comin
     let now = authority.tools().clock.agreed_now()?;
     why.check_date(now)?;
     let row = target.revoked(authority.mount(), now, why);
+    let view = authority.view();
+    if target.revocation.as_ref().is_some_and(|stands| view.differ(&stands.row.issuer, &target.issuer)) {
+        return Err(collides());
+    }
     // Before its end of validity is looked at: what was revoked in time stays so.
     let is_revoked = target.revocation.is_some();
     let stands = target.revocation.take().filter(|earlier| earlier.row.amended_by(&row).is_none());
@@ -241,7 +245,7 @@ async fn attempt(authority: &Arc<Authority>, mut target: Target, why: Why, comin
         warnings.extend(too_late(earlier.row.grounds(), why));
         return Ok(Some(Outcome::Revoked { at: earlier.row.revoked_at, warnings }));
     }
-    let expired_too = authority.view().crl_config.value.allow_expired_cert_revocation;
+    let expired_too = view.crl_config.value.allow_expired_cert_revocation;
     if !is_revoked && target.has_expired(now) && !expired_too {
         return Ok(Some(Outcome::Expired));
     }

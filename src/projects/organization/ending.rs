@@ -2,7 +2,7 @@
 //! rows in one transaction would hold up every other.
 
 use super::super::refusal::Outcome;
-use super::super::tx::{PARTS_AT_ONCE, Tx};
+use super::super::tx::Tx;
 
 /// Rows of a table of an organization's own that one step takes on.
 const AT_ONCE: i64 = 100;
@@ -45,7 +45,7 @@ pub async fn step(tx: &mut Tx<'_>) -> Outcome<bool> {
         }
         for (part, key, owner) in *parts {
             let owned = format!("{owner} = ANY($1)");
-            if tx.remove_some((part, key), &owned, &[rows.clone().into()]).await? >= PARTS_AT_ONCE {
+            if tx.remove_some((part, key), &owned, &[rows.clone().into()]).await?.1 {
                 return Ok(true);
             }
         }
