@@ -259,6 +259,11 @@ struct Node<'n> {
 }
 
 impl Node<'_> {
+    /// Whether nothing of it may stand as it is.
+    fn is_secret(&self) -> bool {
+        self.secret && !self.clear
+    }
+
     /// A value within this one.
     fn within(&mut self) -> Node<'_> {
         let Self { mask, ref mut out, exceptions, clear, secret, .. } = *self;
@@ -269,7 +274,7 @@ impl Node<'_> {
 
     /// The member of this name, whose name is written.
     fn below(mut self, name: &str) -> Self {
-        if self.secret && !self.clear {
+        if self.is_secret() {
             self.mask.text(self.out, name)
         } else {
             self.mask.name(self.out, name)
@@ -295,7 +300,7 @@ impl Node<'_> {
     }
 
     fn number<E>(self, value: impl fmt::Display) -> Result<(), E> {
-        if self.secret && !self.clear {
+        if self.is_secret() {
             self.mask.text(self.out, &value.to_string());
             return Ok(());
         }
@@ -341,7 +346,7 @@ impl<'de> Visitor<'de> for Node<'_> {
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<(), E> {
-        if self.secret {
+        if self.is_secret() {
             return self.number(value);
         }
         serde_json::to_writer(self.out, &value).map_err(E::custom)

@@ -284,15 +284,14 @@ impl Crl {
         let this_update = time::read(&mut fields)?;
         let next_update = if is_time(&fields) { Some(time::read(&mut fields)?) } else { None };
         let list = fields.optional(SEQUENCE)?;
-        let entries = list.map_or(Ok(Vec::new()), |list| read_entries(list.reader()))?;
+        let (entries, held) = list.map_or(Ok((Vec::new(), Ok(()))), |list| read_entries(list.reader()))?;
         let extensions = match fields.optional(context_constructed(0))? {
             Some(explicit) => Reader::only(explicit.content, SEQUENCE)?.reader(),
             None => Reader::new(&[]),
         };
         fields.done()?;
         let extensions = RawExtension::read_few(extensions)?;
-        let scope = foreign_crl::partial(&extensions)
-            .and_then(|partial| list.map_or(Ok(()), |list| hold_entries(list.reader())).map(|()| partial));
+        let scope = held.and_then(|()| foreign_crl::partial(&extensions));
         Ok(Self {
             tbs: tbs.raw.to_vec(),
             issuer,
@@ -353,25 +352,22 @@ fn is_time(fields: &Reader<'_>) -> bool {
     ahead.any().is_ok_and(|value| matches!(value.tag, UTC_TIME | GENERALIZED_TIME))
 }
 
-/// Reads the entries with their extensions.
-fn hold_entries(mut list: Reader<'_>) -> Result<()> {
+/// Reads the entries, and whether all of them are revocations of the issuer's own certificates.
+fn read_entries(mut list: Reader<'_>) -> Read<(Vec<CrlEntry>, Result<()>)> {
+    let (mut entries, mut held) = (Vec::new(), Ok(()));
     while !list.is_empty() {
-        ForeignEntry::read(&mut list)?;
-    }
-    Ok(())
-}
-
-fn read_entries(mut list: Reader<'_>) -> Read<Vec<CrlEntry>> {
-    let mut entries = Vec::new();
-    while !list.is_empty() {
+        let mut again = list;
         let mut fields = list.sequence()?;
         let serial = Serial::from_octets(fields.unsigned()?).map_err(|_| DerError("a serial number is too long"))?;
         let revoked_at = time::read(&mut fields)?;
-        let extensions = fields.optional(SEQUENCE)?;
+        let has_extensions = fields.optional(SEQUENCE)?.is_some();
         fields.done()?;
-        entries.push(CrlEntry { serial, revoked_at, has_extensions: extensions.is_some() });
+        if has_extensions && held.is_ok() {
+            held = ForeignEntry::read(&mut again).map(drop);
+        }
+        entries.push(CrlEntry { serial, revoked_at, has_extensions });
     }
-    Ok(entries)
+    Ok((entries, held))
 }
 
 #[cfg(test)]

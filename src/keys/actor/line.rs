@@ -143,15 +143,15 @@ impl Line {
     /// That a job would be taken in at this moment.
     pub(super) fn require_room(&self) -> Result<()> {
         let state = self.lock();
-        if self.takes_in(&state, false, self.limits.call_timeout) { Ok(()) } else { Err(self.full()) }
+        if self.takes_in(&state, false) { Ok(()) } else { Err(self.full()) }
     }
 
-    /// Whether one more job, which has so much time, has room and a part of its time left when its turn comes.
-    fn takes_in(&self, state: &State, goes_last: bool, time: Duration) -> bool {
+    /// Whether one more job has room, and a part of its time left when its turn comes.
+    fn takes_in(&self, state: &State, goes_last: bool) -> bool {
         let has_room =
             state.waiting.has_room(goes_last, self.limits.queue) || state.waiting.has_vain(goes_last, Instant::now());
         let wait = state.waiting.wait(goes_last, state.running.len(), state.max_parallel);
-        has_room && state.waiting.is_in_time(wait, time)
+        has_room && state.waiting.is_in_time(wait, self.limits.call_timeout)
     }
 
     fn full(&self) -> Error {
@@ -165,7 +165,7 @@ impl Line {
         if state.closed {
             return Err(stopped(&self.name));
         }
-        if !self.takes_in(&state, job.goes_last, self.limits.call_timeout) {
+        if !self.takes_in(&state, job.goes_last) {
             return Err(self.full());
         }
         let is_full = !state.waiting.has_room(job.goes_last, self.limits.queue);

@@ -214,13 +214,13 @@ pub(crate) async fn of_lease(authority: &Authority, serial: Serial) -> Result<Op
 }
 
 async fn carry_out(authority: &Arc<Authority>, target: Target, why: Why, coming: Coming) -> Result<Outcome> {
-    let (serial, der) = (target.serial, target.der.clone());
+    let (serial, brought) = (target.serial, target.brought.as_ref().map(|row| row.der.clone()));
     if let Some(outcome) = attempt(authority, target, why, coming).await? {
         return Ok(outcome);
     }
     // Another request has stored the brought certificate at this moment.
     let stored = authority.tools().store.certificate(authority.mount(), serial).await?;
-    let target = Target::stored_as(stored.ok_or_else(|| unknown(serial))?, &der)?;
+    let target = Target::stored_as(stored.ok_or_else(|| unknown(serial))?, &brought.unwrap_or_default())?;
     let again = attempt(authority, target, why, authority.announce_revocation()).await?;
     again.ok_or_else(|| Error::internal("a revocation without an outcome"))
 }
