@@ -260,7 +260,8 @@ async fn under_more_than_it_can_do_a_backend_does_so_much_as_it_can() {
             }
         }
         // What was begun was of use: nothing was signed for somebody who had gone.
-        assert!(done * 10 >= double.calls() * 9, "{done} of {} calls", double.calls());
+        let calls = double.calls();
+        assert!(done * 10 >= calls * 9, "{done} of {calls} calls");
         assert!(done > 150 && refused > 0 && late * 10 <= done, "{done} {refused} {late}");
     }
 }
