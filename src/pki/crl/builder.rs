@@ -591,3 +591,6 @@ fn again(view: &View, signer: &Signer, entries: &Entries, row: &CrlRow, base: Op
     let draft = draft(view, signer, entries, Frame { number, base, this_update, next_update }).ok()?;
     draft.is_signed_by(signer, &row.signature).then(|| Arc::new(draft.finish(&row.signature)))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! Builders of several nodes on one store, step by step.
+
+use base64::Engine as _;
+
+use super::*;
+use crate::auth::store::AuthWrite;
+use crate::keys::signing::{NoSigners, SigningKey};
+use crate::pki::check::blocking;
+use crate::pki::mount::issuer::{IssuerRecord, Key, Usage};
+use crate::pki::store::RevocationRow;
+use crate::storage::seal::SealKey;
+use crate::storage::{Database, Options, Storage, open};
+use crate::x509::crl::Crl;
+use crate::x509::serial::Serial;
+use crate::x509::testing::root;
+
+const MOUNT: MountId = MountId(7);
+const FOLLOW: WantedCrls = WantedCrls { follow: true, ..WantedCrls::DUE };
+const COMPLETE: WantedCrls = WantedCrls { complete: true, ..WantedCrls::DUE };
+const DELTA: WantedCrls = WantedCrls { delta: true, ..WantedCrls::DUE };
+
+/// A store with a mount whose one root makes its lists when somebody asks.
+struct Nodes {
+    _folder: tempfile::TempDir,
+    storage: Storage,
+    clock: Clock,
+    view: Arc<View>,
+}
+
+/// What a node shows: number and entries of the complete CRL, and of the delta CRL.
+type Shown = [(u64, Vec<Serial>); 2];
+
+impl Nodes {
+    async fn new() -> Self {
+        let (folder, clock) = (tempfile::tempdir().unwrap(), Clock::system());
+        let database = Database::Embedded(folder.path().join("data"));
+        let options = Options { database, seal_key: SealKey::random(), clock: clock.clone(), queue: 10 };
+        let storage = open(options).await.unwrap();
+        storage.auth().commit(vec![AuthWrite::MountCreate(MOUNT)]).await.unwrap();
+        let mut view = View::empty(MOUNT);
+        let (key, certificate) = root("ec", 256);
+        let signing = SigningKey::Local(Arc::new(key));
+        view.put_key(Key { id: "key".to_owned(), name: String::new(), version: 0, signing }).unwrap();
+        view.put_issuer(IssuerRecord {
+            id: "root".to_owned(),
+            name: String::new(),
+            key_id: "key".to_owned(),
+            certificate: base64::engine::general_purpose::STANDARD.encode(certificate.der()),
+            manual_chain: Vec::new(),
+            leaf_not_after_behavior: Default::default(),
+            usage: Usage::ALL,
+            revocation_signature_algorithm: String::new(),
+            urls: Default::default(),
+            revoked_at: None,
+            revoked_for: Default::default(),
+            crl_number: 0,
+            modified_at: 0,
+        })
+        .unwrap();
+        view.set_crl_config(CrlConfig { auto_rebuild: true, enable_delta: true, ..CrlConfig::default() });
+        Self { _folder: folder, storage, clock, view: Arc::new(view) }
+    }
+
+    fn node(&self) -> Builder {
+        Builder::new(MOUNT, self.storage.pki(), Arc::new(NoSigners), self.clock.clone())
+    }
+
+    /// Records a revocation; no node is told.
+    async fn revoke(&self) -> Serial {
+        let (serial, now) = (Serial::random(), self.clock.now());
+        let row = RevocationRow {
+            mount: MOUNT,
+            serial,
+            issuer: "root".to_owned(),
+            revoked_at: now,
+            not_after: now.unix_timestamp() + 86_400,
+            reason: None,
+            invalidity_date: None,
+        };
+        self.storage.pki().commit(vec![PkiWrite::Revocation(row)]).await.unwrap();
+        serial
+    }
+
+    /// A build of a node, and what the node shows then.
+    async fn build(&self, mut node: Builder, wanted: WantedCrls) -> (Builder, Shown) {
+        let view = Arc::clone(&self.view);
+        let work = |outside: blocking::Outside| async move {
+            let built = node.build(&view, wanted, &outside).await;
+            (node, built)
+        };
+        let (node, built) = blocking::run(None, work).await.unwrap();
+        let built = built.unwrap();
+        assert!(built.failure.is_none());
+        let Lists { complete, delta } = &built.crls.by_issuer["root"];
+        (node, [shown(complete), shown(delta.as_ref().unwrap())])
+    }
+}
+
+fn shown(list: &Published) -> (u64, Vec<Serial>) {
+    let der: Vec<u8> = list.pieces().flat_map(|piece| piece.to_vec()).collect();
+    let crl = Crl::parse(&der).unwrap();
+    (list.number, crl.entries().iter().map(|entry| entry.serial).collect())
+}
+
+fn sorted<const N: usize>(mut serials: [Serial; N]) -> Vec<Serial> {
+    serials.sort();
+    serials.to_vec()
+}
+
+#[tokio::test]
+async fn a_list_is_taken_over_by_who_has_read_more_than_it_covers() {
+    for by in [FOLLOW, DELTA] {
+        let nodes = Nodes::new().await;
+        let (a, shown) = nodes.build(nodes.node(), WantedCrls::DUE).await;
+        assert_eq!(shown, [(1, vec![]), (1, vec![])]);
+        let (b, same) = nodes.build(nodes.node(), WantedCrls::DUE).await;
+        assert_eq!(same, shown);
+
+        let second = nodes.revoke().await;
+        let (a, _) = nodes.build(a, COMPLETE).await;
+        let third = nodes.revoke().await;
+        // B reads both before it hears of the list.
+        let (b, not_yet) = nodes.build(b, WantedCrls::DUE).await;
+        assert_eq!(not_yet, shown);
+        let (b, taken) = nodes.build(b, by).await;
+        assert_eq!(taken[0], (2, vec![second]), "{by:?}");
+        let (b, [complete, delta]) = nodes.build(b, DELTA).await;
+        assert_eq!((complete, delta.1), ((2, vec![second]), vec![third]));
+        // The other one takes that over, and the next complete list has both.
+        let (a, after) = nodes.build(a, FOLLOW).await;
+        assert_eq!((after[0].1.len(), &after[1].1), (1, &vec![third]));
+        let (_, [complete, delta]) = nodes.build(a, COMPLETE).await;
+        assert_eq!((complete.1, delta.1), (sorted([second, third]), vec![]));
+        let (_, [complete, _]) = nodes.build(b, FOLLOW).await;
+        assert_eq!(complete.1, sorted([second, third]));
+    }
+}
