@@ -6,6 +6,7 @@
 //! proves that no row was altered, moved or rolled to another version.
 
 use std::fmt::Display;
+use std::time::Duration;
 
 use crate::error::{Error, Kind, Result};
 
@@ -60,19 +61,32 @@ pub struct DocumentWrite {
 /// Times that a change is tried before its caller is told that others were always first.
 pub const TRIES: usize = 8;
 
+/// The longest wait before the second try, some commits long, and how often it doubles.
+const ASIDE: Duration = Duration::from_millis(8);
+const MOST_DOUBLINGS: usize = 5;
+
 /// Tries a change of `what` again while others change the same at that moment; each attempt reads anew.
 ///
 /// # Errors
 /// Those of the attempts; `Busy` for the last `Conflict`: the same request may be sent again.
 pub async fn repeated<T>(what: impl Display, attempt: impl AsyncFn() -> Result<T>) -> Result<T> {
-    for _ in 0..TRIES {
-        // What the last one read is the fresher the sooner the next one begins.
+    for tried in 0..TRIES {
+        step_aside(tried).await;
         match attempt().await {
             Err(error) if error.kind() == Kind::Conflict => {}
             done => return done,
         }
     }
     Err(overtaken(what))
+}
+
+/// Leaves others the time to be done, who were first so many times: a random part of what doubles with each time, so
+/// that those who met once do not go on meeting.
+pub async fn step_aside(times: usize) {
+    if times > 0 {
+        let part = f64::from(u16::from_be_bytes(crate::random::unlike())) / f64::from(u16::MAX);
+        tokio::time::sleep(ASIDE.saturating_mul(1 << (times - 1).min(MOST_DOUBLINGS)).mul_f64(part)).await;
+    }
 }
 
 /// What a caller hears when others were always first.

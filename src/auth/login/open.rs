@@ -83,10 +83,10 @@ impl<M: Method> Open<M> {
     /// do, or something is taken already (`Conflict`): what this node does not know another may have changed.
     pub(super) async fn change<T>(&self, plan: impl Fn(&View<M>) -> Result<Plan<M, T>>) -> Result<T> {
         let _one_writer = self.writing.lock().await;
-        if self.behind.load(Ordering::Relaxed) {
-            self.reload_held().await?;
-        }
         let attempt = async || {
+            if self.behind.load(Ordering::Relaxed) {
+                self.reload_held().await?;
+            }
             let mut planned = plan(&self.view());
             let taken = |error: &Error| error.kind() == Kind::Conflict;
             if matches!(planned, Ok(Plan::Nothing(_))) || planned.as_ref().is_err_and(taken) {
@@ -113,10 +113,14 @@ impl<M: Method> Open<M> {
 
     /// After a write that failed with `error`: it may be stored all the same, or another node's is.
     async fn recheck(&self, error: &Error) {
-        // What was not admitted is not stored.
-        if error.kind() != Kind::Busy && self.reload_held().await.is_err() {
-            self.behind.store(true, Ordering::Relaxed);
-        }
+        let is_behind = match error.kind() {
+            // What was not admitted is not stored.
+            Kind::Busy => return,
+            // Read when it is tried again, not before: the fresher it is, the less comes between.
+            Kind::Conflict => true,
+            _ => self.reload_held().await.is_err(),
+        };
+        self.behind.store(is_behind, Ordering::Relaxed);
     }
 
     async fn reload_held(&self) -> Result<()> {

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::{Plan, Planned, panicked};
-use crate::documents::{TRIES, overtaken};
+use crate::documents::{TRIES, overtaken, step_aside};
 use crate::error::{Error, Kind, Result};
 use crate::pki::mount::view::View;
 use crate::pki::store::{PkiOutcome, PkiStore};
@@ -32,7 +32,8 @@ pub(super) async fn run_change(
 ) -> Changed {
     let mut reloaded = None;
     let mut again = reload;
-    for tries_left in (0..TRIES).rev() {
+    for tried in 0..TRIES {
+        step_aside(tried).await;
         if again {
             match stored(&*store, &published).await {
                 Ok(view) => reloaded = Some(view),
@@ -57,7 +58,7 @@ pub(super) async fn run_change(
             Ok(_) => return Changed::Failed { error: Error::internal("serial collision"), reloaded },
             // What was not admitted is not stored.
             Err(error) if error.kind() == Kind::Busy => return Changed::Failed { error, reloaded },
-            Err(error) if error.kind() == Kind::Conflict && tries_left > 0 => again = true,
+            Err(error) if error.kind() == Kind::Conflict && tried + 1 < TRIES => again = true,
             // Another node's write, or a commit whose end is not known: what is stored decides.
             Err(error) => {
                 let error = if error.kind() == Kind::Conflict { overtaken("the mount") } else { error };
