@@ -35,6 +35,6 @@ pub use local::{KeySpec, PrivateKey};
 pub use managed::{Devices, ManagedKeys};
 pub use pkcs11::{Libraries, Pkcs11Config, Pkcs11Key};
 pub use pool::{KeyPool, Presence, StockSizes, Watch};
-pub use signer::{Input, RemoteSigner, Verified, Wants};
+pub use signer::{Input, Known, RemoteSigner, Verified, Wants};
 pub use signing::{ManagedKey, ManagedKeyRef, NoSigners, Signers, SigningKey, Taking};
 pub use test_sign::{TestHash, TestSign};

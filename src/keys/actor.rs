@@ -40,10 +40,10 @@ pub use self::line::Limits;
 use self::line::Line;
 use self::link::Link;
 pub use self::measure::Meter;
-use super::signer::RemoteSigner;
+use self::waiting::Rank;
+use super::signer::{Known, RemoteSigner};
 use super::test_sign::TestSign;
 use crate::error::{Error, Kind, Result};
-use crate::x509::public_key::PublicKey;
 
 /// The way to a key's actor; clones share it.
 #[derive(Clone)]
@@ -74,13 +74,13 @@ impl SignerActor {
         self.0.line().configure(backend, max_parallel)
     }
 
-    /// The public key, looked up in the backend. With `create`, a key that is not there is made first where
+    /// The key, looked up in the backend. With `create`, a key that is not there is made first where
     /// its configuration allows that; one that is there is used.
     ///
     /// # Errors
     /// `Invalid` when there is no such key, or not one that can be used; else as [`RemoteSigner::sign`].
-    pub async fn public_key(&self, create: bool) -> Result<PublicKey> {
-        self.0.public_key(create).await
+    pub async fn key(&self, create: bool) -> Result<Known> {
+        self.0.key(create).await
     }
 
     /// Signs random octets as asked for and verifies the signature; makes the key where that is allowed.
@@ -89,7 +89,7 @@ impl SignerActor {
     /// `Invalid` with the class of the cause in front (`configuration`, `verification`), `Busy` and
     /// `Unavailable` with `backend`.
     pub async fn test_sign(&self, test: TestSign) -> Result<()> {
-        match self.0.ask(Request::TestSign(test)).await {
+        match self.0.ask(Request::TestSign(test), Rank::Look).await {
             Ok(Answer::Tested) => Ok(()),
             Ok(Answer::Wrong) => {
                 self.0.line().meter().wrong();
@@ -100,8 +100,8 @@ impl SignerActor {
         }
     }
 
-    /// Signs for `key`, which [`SignerActor::public_key`] gave now or when the key was taken into use.
-    pub fn signer(&self, key: PublicKey) -> Arc<dyn RemoteSigner> {
+    /// Signs for `key`, which [`SignerActor::key`] gave now or when the key was taken into use.
+    pub fn signer(&self, key: Known) -> Arc<dyn RemoteSigner> {
         Arc::new(verified::Signer::new(self.0.clone(), key))
     }
 

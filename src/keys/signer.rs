@@ -28,6 +28,23 @@ pub enum Input {
     Message(Vec<u8>),
 }
 
+/// A key as its backend has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Its public half.
+    pub public: PublicKey,
+    /// What names it for ever at its backend, wherever its name leads later: an ARN, a version. Empty where the
+    /// configuration names one key alone.
+    pub locator: String,
+}
+
+impl From<PublicKey> for Known {
+    /// Of a backend whose configuration names one key alone.
+    fn from(public: PublicKey) -> Self {
+        Self { public, locator: String::new() }
+    }
+}
+
 /// A signature that verifies, in the form of X.509.
 #[derive(Debug)]
 pub struct Verified(Vec<u8>);

@@ -14,7 +14,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
 use super::local::PrivateKey;
-use super::signer::{Input, RemoteSigner, Verified, Wants};
+use super::signer::{Input, Known, RemoteSigner, Verified, Wants};
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
 use crate::telemetry;
@@ -124,12 +124,20 @@ pub struct ManagedKey {
     pub name: String,
     /// Its public half when the mount took it.
     pub public: PublicKey,
+    /// What names it at its backend, as [`Known`] says: another key that gets its name later does
+    /// not take its place.
+    pub locator: String,
 }
 
 /// What a signer answers.
 pub type Asked = BoxFuture<'static, Result<Vec<u8>>>;
 
 impl ManagedKey {
+    /// The key as its backend had it when the mount took it.
+    pub fn known(&self) -> Known {
+        Known { public: self.public.clone(), locator: self.locator.clone() }
+    }
+
     /// Asks the key's signer to sign the message in `pieces`, hashed as they come where a digest is all that it
     /// wants. What `goes_last` is what anybody may ask for, and others go before it. Nothing happens before the future is polled, and dropping it takes the job back.
     ///
@@ -225,7 +233,8 @@ mod tests {
 
         fn take(&self, mount: MountId, _: ManagedKeyRef) -> Result<Taking> {
             let (name, public) = ("token".to_owned(), self.0.key.public().clone());
-            Ok(std::future::ready(Ok(ManagedKey { mount, uuid: "u".to_owned(), name, public })).boxed())
+            Ok(std::future::ready(Ok(ManagedKey { mount, uuid: "u".to_owned(), name, public, locator: String::new() }))
+                .boxed())
         }
     }
 
@@ -237,7 +246,7 @@ mod tests {
 
     fn managed(public: &PublicKey) -> Arc<ManagedKey> {
         let (uuid, name) = ("u".to_owned(), "token".to_owned());
-        Arc::new(ManagedKey { mount: MountId(1), uuid, name, public: public.clone() })
+        Arc::new(ManagedKey { mount: MountId(1), uuid, name, public: public.clone(), locator: String::new() })
     }
 
     fn honest(key: &PrivateKey, algorithm: SignatureAlgorithm, input: &Input) -> Asked {

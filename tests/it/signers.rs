@@ -17,6 +17,6 @@ mod token;
 /// One signature of a managed key, for its metrics.
 pub async fn sign_once(name: &str) {
     let actor = double::actor(name);
-    let signer = actor.signer(actor.public_key(true).await.unwrap());
+    let signer = actor.signer(actor.key(true).await.unwrap());
     contract::signs(&signer, contract::usual(signer.public().kind()), b"message").await;
 }

@@ -6,15 +6,14 @@ use futures_util::future::BoxFuture;
 
 use super::measure::Meter;
 use crate::error::Result;
-use crate::keys::signer::{Input, Wants};
+use crate::keys::signer::{Input, Known, Wants};
 use crate::keys::test_sign::TestSign;
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
-use crate::x509::public_key::PublicKey;
 
 /// One question to a backend.
 #[derive(Clone)]
 pub enum Request {
-    /// For the public key, looked up now; [`Answer::Key`].
+    /// For the key as it is now; [`Answer::Key`].
     Find {
         /// Make the key when it is not there and the configuration allows it.
         create: bool,
@@ -26,7 +25,7 @@ pub enum Request {
         /// What; as [`BlockingBackend::wants`] said.
         input: Arc<Input>,
         /// Whose signature it has to be: a backend that finds another key in its place does not sign.
-        key: Arc<PublicKey>,
+        key: Arc<Known>,
     },
     /// For a test signature, verified; [`Answer::Tested`] or [`Answer::Wrong`]. A missing key is made where that is allowed.
     TestSign(TestSign),
@@ -41,8 +40,8 @@ impl Request {
 
 /// What a backend answers.
 pub enum Answer {
-    /// The public key.
-    Key(PublicKey),
+    /// The key.
+    Key(Known),
     /// The signature.
     Signature(Vec<u8>),
     /// There is another key in the place of the one that was to sign.

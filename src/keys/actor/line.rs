@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 use super::backend::Backend;
 use super::measure::{Counts, Meter};
-use super::waiting::{Job, Waiting};
+use super::waiting::{Job, Rank, Waiting};
 use crate::error::{Error, Kind, Result};
 
 /// How often a place without work looks whether others need what it holds.
@@ -64,10 +64,18 @@ struct State {
     called: usize,
     /// Threads that are about to look for a job by themselves.
     looking: usize,
-    /// Calls at the backend, by number, with their begin and the end of their time.
-    running: Vec<(u64, Instant, Instant)>,
+    running: Vec<Running>,
     calls: u64,
     closed: bool,
+}
+
+/// A call at the backend.
+struct Running {
+    number: u64,
+    is_look: bool,
+    begun: Instant,
+    /// The end of its job's time.
+    deadline: Instant,
 }
 
 /// A call that a place is to make.
@@ -142,15 +150,14 @@ impl Line {
 
     /// That a job would be taken in at this moment.
     pub(super) fn require_room(&self) -> Result<()> {
-        let state = self.lock();
-        if self.takes_in(&state, false) { Ok(()) } else { Err(self.full()) }
+        let mut state = self.lock();
+        if self.takes_in(&mut state, Rank::First) { Ok(()) } else { Err(self.full()) }
     }
 
     /// Whether one more job has room, and a part of its time left when its turn comes.
-    fn takes_in(&self, state: &State, goes_last: bool) -> bool {
-        let has_room =
-            state.waiting.has_room(goes_last, self.limits.queue) || state.waiting.has_vain(goes_last, Instant::now());
-        let wait = state.waiting.wait(goes_last, state.running.len(), state.max_parallel);
+    fn takes_in(&self, state: &mut State, rank: Rank) -> bool {
+        let has_room = state.waiting.has_room(rank, self.limits.queue) || state.waiting.has_vain(rank, Instant::now());
+        let wait = state.waiting.wait(rank, state.running.len(), state.max_parallel);
         has_room && state.waiting.is_in_time(wait, self.limits.call_timeout)
     }
 
@@ -165,10 +172,10 @@ impl Line {
         if state.closed {
             return Err(stopped(&self.name));
         }
-        if !self.takes_in(&state, job.goes_last) {
+        if !self.takes_in(&mut state, job.rank) {
             return Err(self.full());
         }
-        let is_full = !state.waiting.has_room(job.goes_last, self.limits.queue);
+        let is_full = !state.waiting.has_room(job.rank, self.limits.queue);
         let void = if is_full { state.waiting.drop_vain(Instant::now()) } else { Vec::new() };
         state.waiting.push(job);
         let hires = state.hires();
@@ -264,7 +271,7 @@ impl Line {
         }
         let now = Instant::now();
         let job = loop {
-            match state.waiting.pop() {
+            match state.pop() {
                 Some(job) if state.waiting.is_vain(&job, now) => self.refuse(vec![job]),
                 Some(job) => break job,
                 None => {
@@ -275,7 +282,7 @@ impl Line {
         };
         state.calls += 1;
         let (number, deadline) = (state.calls, job.deadline);
-        state.running.push((number, now, deadline));
+        state.running.push(Running { number, is_look: job.rank == Rank::Look, begun: now, deadline });
         self.show(state);
         self.meter.waited(now.duration_since(job.queued_at));
         Some(Call { number, job, backend: state.backend.clone(), version: state.version })
@@ -285,7 +292,7 @@ impl Line {
     /// refused by the backend, not those that were given up, nor look-ups.
     pub(super) fn done(&self, number: u64, took: Duration, is_usual: bool) {
         let mut state = self.lock();
-        state.running.retain(|(running, ..)| *running != number);
+        state.running.retain(|running| running.number != number);
         if is_usual {
             state.waiting.learn(took, self.limits.call_timeout);
         }
@@ -352,7 +359,7 @@ impl Line {
 
     fn show(&self, state: &State) {
         let (now, most) = (Instant::now(), self.limits.call_timeout);
-        let is_stuck = |(_, begun, deadline): &&(u64, Instant, Instant)| is_stuck(now, *begun, *deadline, most);
+        let is_stuck = |call: &&Running| is_stuck(now, call.begun, call.deadline, most);
         self.meter.show(Counts {
             waiting: state.waiting.len(),
             places: state.places,
@@ -363,9 +370,25 @@ impl Line {
 }
 
 impl State {
+    /// How many look-ups may begin: a quarter of the places is theirs at most, so that those that hang leave the others to
+    /// what signs.
+    fn looks(&self) -> usize {
+        let under_way = self.running.iter().filter(|call| call.is_look).count();
+        (self.max_parallel / 4).max(1).saturating_sub(under_way)
+    }
+
+    /// How much of what waits could begin.
+    fn ready(&self) -> usize {
+        self.waiting.ready(self.looks())
+    }
+
+    fn pop(&mut self) -> Option<Job> {
+        self.waiting.pop(self.looks())
+    }
+
     /// Whether a place has to be started for what waits; it counts from here.
     fn hires(&mut self) -> bool {
-        let hires = self.waiting.len() > self.idle + self.looking && self.places < self.max_parallel;
+        let hires = self.ready() > self.idle + self.looking && self.places < self.max_parallel;
         self.places += usize::from(hires);
         hires
     }
@@ -373,14 +396,14 @@ impl State {
     /// Whether a thread has to be called for what waits; it counts from here. Whoever comes calls the next one when
     /// more waits than it takes: so nobody is woken for what others have taken meanwhile.
     fn calls(&mut self) -> bool {
-        let calls = !self.waiting.is_empty() && self.idle > 0 && self.called + self.looking == 0;
+        let calls = self.ready() > 0 && self.idle > 0 && self.called + self.looking == 0;
         self.called += usize::from(calls);
         calls
     }
 
     /// Whether a place that is awake has not begun the call that waits for it.
     fn is_held_up(&self) -> bool {
-        !self.waiting.is_empty() && self.running.len() + self.idle < self.places
+        self.ready() > 0 && self.running.len() + self.idle < self.places
     }
 
     /// Whether a place without work has nothing to stay for.
@@ -460,7 +483,7 @@ mod tests {
     fn job() -> Job {
         let (answer, _) = oneshot::channel();
         let now = Instant::now();
-        Job { request: Request::Find { create: false }, goes_last: false, queued_at: now, deadline: now, answer }
+        Job { request: Request::Find { create: false }, rank: Rank::First, queued_at: now, deadline: now, answer }
     }
 
     #[test]
@@ -469,14 +492,15 @@ mod tests {
         let line = Line::new("any", backend, |_| unreachable!("all places are taken"), 2, Limits::default());
         let mut state = line.lock();
         let soon = Instant::now() + REST;
-        (state.places, state.running) = (2, vec![(1, soon, soon), (2, soon, soon)]);
+        (state.places, state.running) =
+            (2, [1, 2].map(|number| Running { number, is_look: false, begun: soon, deadline: soon }).into());
         state.waiting.push(job());
         assert!(!state.is_held_up(), "all places are at the backend");
         state.running.pop();
         assert!(state.is_held_up());
         state.idle = 1;
         assert!(!state.is_held_up(), "the other one waits to be called");
-        (state.idle, _) = (0, state.waiting.pop());
+        (state.idle, _) = (0, state.pop());
         assert!(!state.is_held_up(), "nothing waits");
     }
 
@@ -494,11 +518,11 @@ mod tests {
         assert_eq!(push(&mut state), (false, false), "one comes");
         // It comes, and takes the first.
         (state.idle, state.called) = (1, 0);
-        state.waiting.pop();
+        state.pop();
         assert!(state.calls());
         // So does the other.
         (state.idle, state.called) = (0, 0);
-        state.waiting.pop();
+        state.pop();
         assert!(!state.calls(), "nothing waits");
         assert_eq!(push(&mut state), (false, false), "whoever is done takes it");
         (state.idle, state.looking) = (1, 1);

@@ -7,9 +7,9 @@ use tokio::sync::oneshot;
 
 use super::backend::{Answer, Request};
 use super::line::{Line, stopped};
-use super::waiting::Job;
+use super::waiting::{Job, Rank};
 use crate::error::{Error, Result};
-use crate::x509::public_key::PublicKey;
+use crate::keys::signer::Known;
 
 /// A handle to a line; clones share it.
 #[derive(Clone)]
@@ -34,17 +34,12 @@ impl Link {
     }
 
     /// Waits in the line and for the backend, no longer than a job may take.
-    pub(super) async fn ask(&self, request: Request) -> Result<Answer> {
-        self.ask_in_turn(request, false).await
-    }
-
-    /// As [`Link::ask`]; others go before who `goes_last`.
-    pub(super) async fn ask_in_turn(&self, request: Request, goes_last: bool) -> Result<Answer> {
+    pub(super) async fn ask(&self, request: Request, rank: Rank) -> Result<Answer> {
         let line = &self.0.0;
         let (answer, answered) = oneshot::channel();
         let queued_at = Instant::now();
         let deadline = queued_at + line.limits().call_timeout;
-        let outcome = match line.push(Job { request, goes_last, queued_at, deadline, answer }) {
+        let outcome = match line.push(Job { request, rank, queued_at, deadline, answer }) {
             Err(error) => Err(error),
             Ok(()) => match tokio::time::timeout_at(deadline.into(), answered).await {
                 Ok(Ok(outcome)) => {
@@ -61,8 +56,8 @@ impl Link {
         outcome.inspect_err(|error| line.meter().failed(error.kind()))
     }
 
-    pub(super) async fn public_key(&self, create: bool) -> Result<PublicKey> {
-        match self.ask(Request::Find { create }).await? {
+    pub(super) async fn key(&self, create: bool) -> Result<Known> {
+        match self.ask(Request::Find { create }, Rank::Look).await? {
             Answer::Key(key) => Ok(key),
             _ => Err(unexpected()),
         }

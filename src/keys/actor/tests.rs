@@ -11,6 +11,7 @@ use super::*;
 use crate::keys::local::{KeySpec, PrivateKey};
 use crate::keys::signer::{Input, Wants};
 use crate::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
+use crate::x509::public_key::PublicKey;
 
 const P256: SignatureAlgorithm = SignatureAlgorithm::Ecdsa(Hash::Sha256);
 const CALL: Duration = Duration::from_millis(2);
@@ -26,6 +27,10 @@ struct Double {
     fault: AtomicU8,
     /// While closed, calls stay inside.
     gate: (Mutex<bool>, Condvar),
+}
+
+fn known(public: &PublicKey) -> Known {
+    public.clone().into()
 }
 
 const WRONG: u8 = 1;
@@ -69,9 +74,9 @@ impl Double {
         match request {
             Request::Find { .. } if fault == OTHER_KEY => {
                 let other = PrivateKey::generate(KeySpec::new("ec", 256).unwrap()).unwrap();
-                Ok(Answer::Key(other.public().clone()))
+                Ok(Answer::Key(known(other.public())))
             }
-            Request::Find { .. } => Ok(Answer::Key(self.key.public().clone())),
+            Request::Find { .. } => Ok(Answer::Key(known(self.key.public()))),
             Request::Sign { algorithm, input, .. } => {
                 let Input::Message(message) = &**input else { return Err(Error::internal("wants messages")) };
                 let message = if fault == 0 { message.clone() } else { vec![0; 7] };
@@ -175,7 +180,7 @@ async fn never_more_calls_are_inside_than_the_cap_and_all_of_it_is_used() {
     for max_parallel in [1, 2, 8, 32] {
         for (double, backend) in both(CALL) {
             let actor = SignerActor::start("cap", backend, max_parallel, Limits::default());
-            let signer = actor.signer(double.key.public().clone());
+            let signer = actor.signer(known(double.key.public()));
             let signatures = join_all((0..8 * max_parallel).map(|_| signer.sign(P256, message()))).await;
             assert!(signatures.iter().all(|signature| signature.is_ok()), "{max_parallel}");
             assert_eq!((double.peak(), double.calls()), (max_parallel, 8 * max_parallel));
@@ -187,7 +192,7 @@ async fn never_more_calls_are_inside_than_the_cap_and_all_of_it_is_used() {
 async fn a_cap_that_is_changed_holds_from_then_on() {
     for (double, backend) in both(CALL) {
         let actor = SignerActor::start("lowered", backend.clone(), 4, Limits::default());
-        let signer = actor.signer(double.key.public().clone());
+        let signer = actor.signer(known(double.key.public()));
         let run = |n| join_all((0..n).map(|_| signer.sign(P256, message())));
         let all = run(64);
         let lowered = async {
@@ -212,7 +217,7 @@ async fn a_full_line_is_busy_at_once_and_places_of_the_departed_are_free() {
     for (double, backend) in both(Duration::ZERO) {
         double.close(true);
         let actor = SignerActor::start("full", backend, 1, limits(4, 10_000));
-        let signer = actor.signer(double.key.public().clone());
+        let signer = actor.signer(known(double.key.public()));
         let first = tokio::spawn(signer.sign(P256, message()));
         eventually(|| double.inside.load(Ordering::SeqCst) == 1).await;
         let jobs: Vec<_> = (0..4).map(|_| tokio::spawn(signer.sign(P256, message()))).collect();
@@ -241,7 +246,7 @@ async fn under_more_than_it_can_do_a_backend_does_so_much_as_it_can() {
     let time = Duration::from_millis(20);
     for (double, backend) in both(time) {
         let actor = SignerActor::start("overload", backend, 2, limits(1024, 1_500));
-        let signer = actor.signer(double.key.public().clone());
+        let signer = actor.signer(known(double.key.public()));
         let (begun, mut jobs) = (Instant::now(), Vec::new());
         while begun.elapsed() < Duration::from_millis(5_000) {
             let asked = signer.sign(P256, message());
@@ -271,7 +276,7 @@ async fn what_anybody_may_ask_for_leaves_others_their_turn() {
     for (double, backend) in both(Duration::ZERO) {
         double.close(true);
         let actor = SignerActor::start("turns", backend, 1, limits(1024, 10_000));
-        let signer = actor.signer(double.key.public().clone());
+        let signer = actor.signer(known(double.key.public()));
         let order = Arc::new(Mutex::new(Vec::new()));
         let ask = |goes_last: bool| {
             let asked = if goes_last { signer.sign_last(P256, message()) } else { signer.sign(P256, message()) };
@@ -299,7 +304,7 @@ async fn a_call_that_hangs_is_answered_in_time_and_keeps_its_place() {
     for (n, (double, backend)) in both(Duration::ZERO).into_iter().enumerate() {
         double.close(true);
         let actor = SignerActor::start("hangs", backend, 2, limits(64, 200));
-        let signer = actor.signer(double.key.public().clone());
+        let signer = actor.signer(known(double.key.public()));
         let since = Instant::now();
         let outcomes = join_all((0..6).map(|_| signer.sign(P256, message()))).await;
         assert!(since.elapsed() < Duration::from_secs(2));
@@ -330,10 +335,10 @@ async fn a_configuration_that_is_written_again_is_used_from_the_next_call_on() {
     let (old, new) = (Double::new(Duration::ZERO), Double::new(Duration::ZERO));
     old.close(true);
     let actor = SignerActor::start("written", Backend::Blocking(old.clone()), 2, Limits::default());
-    let under_way = tokio::spawn(actor.signer(old.key.public().clone()).sign(P256, message()));
+    let under_way = tokio::spawn(actor.signer(known(old.key.public())).sign(P256, message()));
     eventually(|| old.inside.load(Ordering::SeqCst) == 1).await;
     actor.configure(Backend::Blocking(new.clone()), 2).unwrap();
-    actor.signer(new.key.public().clone()).sign(P256, message()).await.unwrap();
+    actor.signer(known(new.key.public())).sign(P256, message()).await.unwrap();
     old.close(false);
     under_way.await.unwrap().unwrap();
     // The old session ends without another call.
@@ -347,7 +352,7 @@ async fn sessions_without_work_end() {
     let double = Double::new(Duration::ZERO);
     let limits = Limits { idle: Duration::from_millis(50), ..Limits::default() };
     let actor = SignerActor::start("idle", Backend::Blocking(double.clone()), 4, limits);
-    let signer = actor.signer(double.key.public().clone());
+    let signer = actor.signer(known(double.key.public()));
     join_all((0..16).map(|_| signer.sign(P256, message()))).await;
     assert!(double.lanes.load(Ordering::SeqCst) > 0);
     eventually(|| double.lanes.load(Ordering::SeqCst) == 0).await;
@@ -358,7 +363,7 @@ async fn sessions_without_work_end() {
 async fn a_stop_ends_what_waits_and_refuses_what_comes() {
     for (double, backend) in both(CALL) {
         let actor = SignerActor::start("stops", backend, 1, Limits::default());
-        let signer = actor.signer(double.key.public().clone());
+        let signer = actor.signer(known(double.key.public()));
         let jobs: Vec<_> = (0..8).map(|_| tokio::spawn(signer.sign(P256, message()))).collect();
         eventually(|| double.calls.load(Ordering::SeqCst) > 0).await;
         actor.stop(Duration::from_secs(5)).await;
@@ -375,7 +380,7 @@ async fn a_stop_does_not_wait_longer_than_it_may() {
     for (double, backend) in both(Duration::ZERO) {
         double.close(true);
         let actor = SignerActor::start("stuck", backend, 1, Limits::default());
-        let signer = actor.signer(double.key.public().clone());
+        let signer = actor.signer(known(double.key.public()));
         let jobs: Vec<_> = (0..3).map(|_| tokio::spawn(signer.sign(P256, message()))).collect();
         eventually(|| double.inside.load(Ordering::SeqCst) == 1).await;
         actor.stop(Duration::from_millis(50)).await;
@@ -390,7 +395,7 @@ async fn a_stop_does_not_wait_longer_than_it_may() {
 async fn a_wrong_signature_is_given_to_nobody() {
     for (double, backend) in both(Duration::ZERO) {
         let actor = SignerActor::start("faulty", backend, 1, Limits::default());
-        let signer = actor.signer(double.key.public().clone());
+        let signer = actor.signer(known(double.key.public()));
         double.fault.store(WRONG, Ordering::SeqCst);
         let error = signer.sign(P256, message()).await.unwrap_err();
         assert_eq!(error.kind(), Kind::BadGateway);
@@ -411,7 +416,7 @@ async fn a_wrong_signature_is_given_to_nobody() {
 async fn a_panic_in_a_backend_costs_one_call() {
     for (double, backend) in both(Duration::ZERO) {
         let actor = SignerActor::start("panics", backend, 1, Limits::default());
-        let signer = actor.signer(double.key.public().clone());
+        let signer = actor.signer(known(double.key.public()));
         double.fault.store(PANICS, Ordering::SeqCst);
         assert_eq!(signer.sign(P256, message()).await.unwrap_err().kind(), Kind::Internal);
         double.fault.store(0, Ordering::SeqCst);
@@ -423,7 +428,7 @@ async fn a_panic_in_a_backend_costs_one_call() {
 async fn what_does_not_fit_the_key_reaches_no_backend() {
     for (double, backend) in both(Duration::ZERO) {
         let actor = SignerActor::start("fits", backend, 1, Limits::default());
-        let signer = actor.signer(double.key.public().clone());
+        let signer = actor.signer(known(double.key.public()));
         assert_eq!(signer.wants(P256).unwrap(), Wants::Message);
         assert!(signer.wants(SignatureAlgorithm::RsaPss(Hash::Sha256)).is_err());
         for (algorithm, input) in [

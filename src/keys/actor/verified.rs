@@ -8,38 +8,38 @@ use futures_util::future::BoxFuture;
 
 use super::backend::{Answer, Request};
 use super::link::{Link, unexpected};
+use super::waiting::Rank;
 use crate::error::{Error, Kind, Result};
-use crate::keys::signer::{Input, RemoteSigner, Verified, Wants};
+use crate::keys::signer::{Input, Known, RemoteSigner, Verified, Wants};
 use crate::x509::algorithm::SignatureAlgorithm;
 use crate::x509::public_key::PublicKey;
 
 /// Signs for one public key, through the actor of its managed key.
 pub(super) struct Signer {
     link: Link,
-    key: Arc<PublicKey>,
+    key: Arc<Known>,
 }
 
 impl Signer {
-    pub(super) fn new(link: Link, key: PublicKey) -> Self {
+    pub(super) fn new(link: Link, key: Known) -> Self {
         Self { link, key: Arc::new(key) }
     }
 }
 
 impl RemoteSigner for Signer {
     fn public(&self) -> &PublicKey {
-        &self.key
+        &self.key.public
     }
 
     fn wants(&self, algorithm: SignatureAlgorithm) -> Result<Wants> {
-        if !algorithm.fits(self.key.kind()) {
+        let kind = self.key.public.kind();
+        if !algorithm.fits(kind) {
+            let (name, key, bits) = (algorithm.name(), kind.name(), kind.bits());
             return Err(Error::invalid(format!(
-                "signature algorithm: {} does not fit an {} key of {} bits",
-                algorithm.name(),
-                self.key.kind().name(),
-                self.key.kind().bits()
+                "signature algorithm: {name} does not fit an {key} key of {bits} bits"
             )));
         }
-        self.link.line().backend().wants(self.key.kind(), algorithm)
+        self.link.line().backend().wants(kind, algorithm)
     }
 
     fn require_room(&self) -> Result<()> {
@@ -48,31 +48,26 @@ impl RemoteSigner for Signer {
     }
 
     fn sign(&self, algorithm: SignatureAlgorithm, input: Input) -> BoxFuture<'static, Result<Verified>> {
-        self.signed(algorithm, input, false)
+        self.signed(algorithm, input, Rank::First)
     }
 
     fn sign_last(&self, algorithm: SignatureAlgorithm, input: Input) -> BoxFuture<'static, Result<Verified>> {
-        self.signed(algorithm, input, true)
+        self.signed(algorithm, input, Rank::Last)
     }
 }
 
 impl Signer {
-    fn signed(
-        &self,
-        algorithm: SignatureAlgorithm,
-        input: Input,
-        goes_last: bool,
-    ) -> BoxFuture<'static, Result<Verified>> {
+    fn signed(&self, algorithm: SignatureAlgorithm, input: Input, rank: Rank) -> BoxFuture<'static, Result<Verified>> {
         let fits = self.wants(algorithm).and_then(|wants| check(wants, algorithm, &input));
         let (link, key) = (self.link.clone(), Arc::clone(&self.key));
         async move {
             fits?;
             let input = Arc::new(input);
             let request = Request::Sign { algorithm, input: Arc::clone(&input), key: Arc::clone(&key) };
-            match link.ask_in_turn(request, goes_last).await? {
-                Answer::Signature(signature) => match Verified::new(&key, algorithm, &input, signature) {
+            match link.ask(request, rank).await? {
+                Answer::Signature(signature) => match Verified::new(&key.public, algorithm, &input, signature) {
                     Ok(verified) => Ok(verified),
-                    Err(_) => Err(wrong(&link, &key).await),
+                    Err(_) => Err(wrong(&link, &key.public).await),
                 },
                 Answer::Changed => Err(changed(&link)),
                 _ => Err(unexpected()),
@@ -105,8 +100,8 @@ pub(super) fn check(wants: Wants, algorithm: SignatureAlgorithm, input: &Input) 
 /// What a signature that does not verify comes from: another key, or a device that errs.
 async fn wrong(link: &Link, key: &PublicKey) -> Error {
     link.line().meter().wrong();
-    match link.public_key(false).await {
-        Ok(now) if now != *key => changed(link),
+    match link.key(false).await {
+        Ok(now) if now.public != *key => changed(link),
         _ => {
             tracing::error!(key = link.line().name(), "a signature of a managed key does not verify");
             Error::new(Kind::BadGateway, "the backend of the managed key returned a wrong signature")

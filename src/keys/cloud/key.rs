@@ -1,20 +1,23 @@
 //! One key at a cloud service, as a backend of its actor.
 //!
-//! The key is looked up when it is first needed, and what it was found as is pinned: a name or an alias that is
-//! moved to another key meanwhile changes nothing. It is looked up anew when somebody asks for the public key, for
-//! a test signature, and after the service refused to sign.
+//! A name or an alias may lead to another key later, or to another version of it. What was taken into use goes on to
+//! sign with the key that it was, by what names that for ever ([`Known::locator`]), for as long as the service signs
+//! with it: across a start, and another version of the configuration. The name is followed when somebody takes the key
+//! into use, asks for a test signature, or wants a key of which nothing but the public half is known, and after the
+//! service refused to sign. Whoever asks then shares the answer with all who ask meanwhile, and nobody who signs waits
+//! for it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, Shared, WeakShared};
 
+use super::pins::Pins;
 use crate::error::{Error, Kind, Result};
 use crate::keys::actor::{Answer, AsyncBackend, Request};
-use crate::keys::signer::{Input, Wants};
+use crate::keys::signer::{Input, Known, Wants};
 use crate::keys::test_sign::TestSign;
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
-use crate::x509::public_key::PublicKey;
 
 /// Octets of a message that is signed as a test.
 const TEST_OCTETS: usize = 64;
@@ -29,9 +32,6 @@ const MIN_RSA_BITS: u32 = 2048;
 pub(in crate::keys) trait Service: Send + Sync + 'static {
     /// The service, as it stands in texts.
     const NAME: &'static str;
-    /// What names the key that was found, for ever.
-    type Pinned: Send + Sync + 'static;
-
     /// Whether a key of this kind signs with an algorithm here. Asks nobody.
     ///
     /// # Errors
@@ -47,112 +47,122 @@ pub(in crate::keys) trait Service: Send + Sync + 'static {
     }
 
     /// Looks the key up; `None` when there is none.
-    fn find(&self) -> impl Future<Output = Result<Option<Found<Self::Pinned>>>> + Send;
+    fn find(&self) -> impl Future<Output = Result<Option<Known>>> + Send;
 
     /// Makes the key, which was not there a moment ago. One that somebody else made meanwhile is left as it is.
     fn create(&self) -> impl Future<Output = Result<()>> + Send;
 
-    /// Signs a digest; gives the signature in the form of X.509.
+    /// Signs a digest with the key of a locator; gives the signature in the form of X.509.
     fn sign(
         &self,
-        pinned: &Self::Pinned,
+        locator: &str,
         algorithm: SignatureAlgorithm,
         digest: &[u8],
     ) -> impl Future<Output = Result<Vec<u8>>> + Send;
 }
 
-/// A key that was found.
-pub(in crate::keys) struct Found<P> {
-    pub(in crate::keys) pinned: P,
-    pub(in crate::keys) public: PublicKey,
-}
+/// Following the name, once for all who ask meanwhile.
+type Look = BoxFuture<'static, Result<Option<Arc<Known>>>>;
 
 /// A key at a service, in one version of its configuration.
 pub(in crate::keys) struct CloudKey<S: Service> {
     service: S,
     /// Whether it may be made.
     generate: bool,
-    found: Mutex<Option<Arc<Found<S::Pinned>>>>,
-    /// Held by whoever looks it up or makes it.
-    turn: tokio::sync::Mutex<()>,
+    pins: Mutex<Pins>,
+    looking: Mutex<Option<WeakShared<Look>>>,
+    /// Held by whoever makes it.
+    making: tokio::sync::Mutex<()>,
 }
 
 impl<S: Service> CloudKey<S> {
     pub(in crate::keys) fn backend(service: S, generate: bool) -> Arc<dyn AsyncBackend> {
-        Arc::new(Self { service, generate, found: Mutex::new(None), turn: tokio::sync::Mutex::new(()) })
+        let (pins, looking, making) = (Mutex::default(), Mutex::default(), tokio::sync::Mutex::default());
+        Arc::new(Self { service, generate, pins, looking, making })
     }
 
-    fn pin(&self, found: Option<Arc<Found<S::Pinned>>>) {
-        *self.found.lock().unwrap_or_else(PoisonError::into_inner) = found;
+    fn pins(&self) -> MutexGuard<'_, Pins> {
+        self.pins.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn pinned(&self) -> Option<Arc<Found<S::Pinned>>> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    async fn find(&self) -> Result<Option<Found<S::Pinned>>> {
-        let found = self.service.find().await?;
-        match found.as_ref().map(|found| found.public.kind()) {
-            Some(KeyKind::Rsa { bits }) if bits < MIN_RSA_BITS => {
-                let text = format!("{}: the key has {bits} bits, and has to have at least {MIN_RSA_BITS}", S::NAME);
-                Err(Error::invalid(text))
-            }
-            _ => Ok(found),
+    /// Follows the name now.
+    async fn find(&self) -> Result<Option<Arc<Known>>> {
+        let Some(found) = self.service.find().await?.map(Arc::new) else { return Ok(None) };
+        if let KeyKind::Rsa { bits: bits @ ..MIN_RSA_BITS } = found.public.kind() {
+            let text = format!("{}: the key has {bits} bits, and has to have at least {MIN_RSA_BITS}", S::NAME);
+            return Err(Error::invalid(text));
         }
-    }
-
-    /// Looks the key up now.
-    async fn look(&self, create: bool) -> Result<Arc<Found<S::Pinned>>> {
-        let _turn = self.turn.lock().await;
-        self.pin(None);
-        let mut found = self.find().await?;
-        if found.is_none() && create {
-            if !self.generate {
-                return Err(Error::invalid("key does not exist in backend and allow_generate_key is false"));
-            }
-            self.service.create().await?;
-            tracing::info!(service = S::NAME, "a key was generated at a cloud service");
-            found = self.find().await?;
+        if self.pins().put(Arc::clone(&found)) {
+            let text = "another key is behind the name of a managed key: what was taken into use stays with the former";
+            tracing::warn!(service = S::NAME, "{text}");
         }
-        let found = Arc::new(found.ok_or_else(|| Error::invalid("key does not exist in backend"))?);
-        self.pin(Some(Arc::clone(&found)));
-        Ok(found)
+        Ok(Some(found))
     }
 
-    /// As [`CloudKey::look`], making the key where it is not there. That goes on when nobody waits for it any more:
+    /// As [`CloudKey::find`], or what others hear who began to ask a moment ago. Ends when nobody waits for it any more.
+    async fn look(self: &Arc<Self>) -> Result<Option<Arc<Known>>> {
+        let look = self.shared_look();
+        look.await
+    }
+
+    fn shared_look(self: &Arc<Self>) -> Shared<Look> {
+        let mut looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
+        let under_way = looking.as_ref().and_then(WeakShared::upgrade).filter(|look| look.peek().is_none());
+        under_way.unwrap_or_else(|| {
+            let own = Arc::clone(self);
+            let look = async move { own.find().await }.boxed().shared();
+            *looking = look.downgrade();
+            look
+        })
+    }
+
+    /// The key that is behind the name now, made where it is not there. That goes on when nobody waits for it any more:
     /// a key that is half made would be nobody's.
-    async fn made(self: &Arc<Self>) -> Result<Arc<Found<S::Pinned>>> {
+    async fn made(self: &Arc<Self>) -> Result<Arc<Known>> {
+        if let Some(found) = self.look().await? {
+            return Ok(found);
+        }
+        if !self.generate {
+            return Err(Error::invalid("key does not exist in backend and allow_generate_key is false"));
+        }
         let own = Arc::clone(self);
-        tokio::spawn(async move { own.look(true).await }).await.map_err(Error::internal)?
+        let making = async move {
+            let _one_at_a_time = own.making.lock().await;
+            if let Some(found) = own.find().await? {
+                return Ok(found);
+            }
+            own.service.create().await?;
+            tracing::info!(service = S::NAME, "a key was generated at a cloud service");
+            own.find().await?.ok_or_else(missing)
+        };
+        tokio::spawn(making).await.map_err(Error::internal)?
     }
 
-    /// The key that signs, looked up where that has not been done. Who comes meanwhile waits for the same answer.
-    async fn known(&self) -> Result<Arc<Found<S::Pinned>>> {
-        if let Some(found) = self.pinned() {
-            return Ok(found);
+    /// What signs for a key that was taken into use, and whether the name leads to another one now; `None` when it does and
+    /// nothing else names the former.
+    async fn in_place_of(self: &Arc<Self>, key: &Known) -> Result<Option<(Arc<Known>, bool)>> {
+        if let Some(pinned) = self.pins().of(key) {
+            return Ok(Some((pinned, false)));
         }
-        let _turn = self.turn.lock().await;
-        if let Some(found) = self.pinned() {
-            return Ok(found);
+        let gone = || Error::new(Kind::BadGateway, "the managed key is not in its backend any more");
+        let found = self.look().await?.ok_or_else(gone)?;
+        if found.public == key.public {
+            return Ok(Some((found, false)));
         }
-        let missing = || Error::new(Kind::BadGateway, "the managed key is not in its backend any more");
-        let found = Arc::new(self.find().await?.ok_or_else(missing)?);
-        self.pin(Some(Arc::clone(&found)));
-        Ok(found)
+        Ok(self.pins().recorded(key).map(|recorded| (recorded, true)))
     }
 
-    async fn sign(&self, algorithm: SignatureAlgorithm, input: &Input, key: &PublicKey) -> Result<Answer> {
+    async fn sign(self: &Arc<Self>, algorithm: SignatureAlgorithm, input: &Input, key: &Known) -> Result<Answer> {
         let Input::Digest(digest) = input else { return Err(Error::internal("a cloud service is given digests")) };
-        let found = self.known().await.map_err(in_use)?;
-        if found.public != *key {
-            self.pin(None);
-            return Ok(Answer::Changed);
+        let in_place = self.in_place_of(key).await.map_err(in_use)?;
+        let Some((known, is_replaced)) = in_place else { return Ok(Answer::Changed) };
+        match self.service.sign(&known.locator, algorithm, digest).await.map_err(in_use) {
+            Err(error) if error.kind() == Kind::BadGateway => {
+                self.pins().let_go(&known);
+                if is_replaced { Ok(Answer::Changed) } else { Err(error) }
+            }
+            outcome => outcome.map(Answer::Signature),
         }
-        let outcome = self.service.sign(&found.pinned, algorithm, digest).await.map_err(in_use);
-        if outcome.as_ref().is_err_and(|error| error.kind() == Kind::BadGateway) {
-            self.pin(None);
-        }
-        outcome.map(Answer::Signature)
     }
 
     async fn test(self: &Arc<Self>, test: TestSign) -> Result<Answer> {
@@ -160,7 +170,7 @@ impl<S: Service> CloudKey<S> {
         let algorithm = self.test_algorithm(found.public.kind(), test)?;
         let hash = algorithm.hash().ok_or_else(|| Error::internal("a cloud service signs digests"))?;
         let digest = hash.digest(&crate::random::bytes::<TEST_OCTETS>());
-        let signature = self.service.sign(&found.pinned, algorithm, digest.as_ref()).await?;
+        let signature = self.service.sign(&found.locator, algorithm, digest.as_ref()).await?;
         let verified = found.public.verify_digest(algorithm, digest.as_ref(), &signature);
         Ok(if verified.is_ok() { Answer::Tested } else { Answer::Wrong })
     }
@@ -186,6 +196,10 @@ impl<S: Service> CloudKey<S> {
     }
 }
 
+fn missing() -> Error {
+    Error::invalid("key does not exist in backend")
+}
+
 /// What a key that is in use cannot be blamed on its caller for.
 fn in_use(error: Error) -> Error {
     if error.kind() == Kind::Invalid { Error::new(Kind::BadGateway, error.text().to_owned()) } else { error }
@@ -200,13 +214,92 @@ impl<S: Service> AsyncBackend for CloudKey<S> {
         async move {
             match request {
                 Request::Find { create: false } => {
-                    self.look(false).await.map(|found| Answer::Key(found.public.clone()))
+                    let found = self.look().await?.ok_or_else(missing)?;
+                    Ok(Answer::Key(Known::clone(&found)))
                 }
-                Request::Find { create: true } => self.made().await.map(|found| Answer::Key(found.public.clone())),
+                Request::Find { create: true } => self.made().await.map(|found| Answer::Key(Known::clone(&found))),
                 Request::Sign { algorithm, input, key } => self.sign(algorithm, &input, &key).await,
                 Request::TestSign(test) => self.test(test).await,
             }
         }
         .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use aws_lc_rs::digest::{Digest, SHA256};
+    use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
+    use tokio::sync::Semaphore;
+
+    use super::*;
+    use crate::keys::actor::{Backend, Limits, SignerActor};
+    use crate::keys::local::{KeySpec, PrivateKey};
+    use crate::x509::algorithm::Hash;
+
+    /// A service that signs at once, and answers about its key when it may.
+    struct Slow {
+        key: PrivateKey,
+        answers: Arc<Semaphore>,
+        asked: Arc<AtomicUsize>,
+    }
+
+    impl Service for Slow {
+        const NAME: &'static str = "slow";
+
+        fn check(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<()> {
+            Ok(())
+        }
+
+        async fn find(&self) -> Result<Option<Known>> {
+            self.asked.fetch_add(1, Ordering::SeqCst);
+            let answer = self.answers.acquire().await.unwrap();
+            answer.forget();
+            Ok(Some(self.key.public().clone().into()))
+        }
+
+        async fn create(&self) -> Result<()> {
+            unreachable!("the key is there")
+        }
+
+        async fn sign(&self, _: &str, _: SignatureAlgorithm, digest: &[u8]) -> Result<Vec<u8>> {
+            let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, self.key.to_pkcs8()?.expose()).unwrap();
+            let digest = Digest::import_less_safe(digest, &SHA256).unwrap();
+            Ok(pair.sign_digest(&digest).unwrap().as_ref().to_vec())
+        }
+    }
+
+    const P256: SignatureAlgorithm = SignatureAlgorithm::Ecdsa(Hash::Sha256);
+
+    #[tokio::test]
+    async fn nobody_who_signs_waits_for_who_looks_and_they_share_one_look() {
+        let key = PrivateKey::generate(KeySpec::new("ec", 256).unwrap()).unwrap();
+        let (answers, asked) = (Arc::new(Semaphore::new(1)), Arc::new(AtomicUsize::new(0)));
+        let slow = Slow { key, answers: Arc::clone(&answers), asked: Arc::clone(&asked) };
+        let backend = Backend::Async(CloudKey::backend(slow, true));
+        let actor = SignerActor::start("key", backend, 4, Limits::default());
+        let signer = actor.signer(actor.key(true).await.unwrap());
+        let tests: Vec<_> = (0..30)
+            .map(|_| {
+                let actor = actor.clone();
+                tokio::spawn(async move { actor.test_sign(TestSign::default()).await })
+            })
+            .collect();
+        while asked.load(Ordering::SeqCst) < 2 {
+            tokio::task::yield_now().await;
+        }
+        for _ in 0..20 {
+            let input = Input::Digest(vec![7; 32]);
+            let signed = tokio::time::timeout(Duration::from_secs(10), signer.sign(P256, input)).await;
+            assert!(signed.unwrap().is_ok());
+        }
+        assert_eq!(asked.load(Ordering::SeqCst), 2, "whoever asks meanwhile");
+        answers.add_permits(100);
+        for test in tests {
+            test.await.unwrap().unwrap();
+        }
     }
 }

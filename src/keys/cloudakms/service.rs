@@ -9,7 +9,8 @@ use super::client::{connect, once};
 use super::config::{CloudAkmsConfig, NAME};
 use super::failure::failed;
 use crate::error::{Error, Kind, Result};
-use crate::keys::cloud::{Found, Service};
+use crate::keys::cloud::Service;
+use crate::keys::signer::Known;
 use crate::x509::algorithm::{Curve, Hash, KeyKind, SignatureAlgorithm};
 use crate::x509::public_key::PublicKey;
 
@@ -73,8 +74,6 @@ impl Kms {
 
 impl Service for Kms {
     const NAME: &'static str = NAME;
-    /// The key's ARN.
-    type Pinned = String;
 
     fn check(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<()> {
         if spec_of(kind).is_some() && algorithm.is_usual_for(kind) {
@@ -84,7 +83,7 @@ impl Service for Kms {
         Err(Error::invalid(format!("{NAME}: an {name} key of {bits} bits does not sign with {}", algorithm.name())))
     }
 
-    async fn find(&self) -> Result<Option<Found<String>>> {
+    async fn find(&self) -> Result<Option<Known>> {
         let client = self.client().await;
         let described = match client.describe_key().key_id(&self.config.kms_key).send().await {
             Ok(described) => described,
@@ -96,7 +95,7 @@ impl Service for Kms {
         let arn = self.hold(described.key_metadata.ok_or_else(not_understood)?)?;
         let given = client.get_public_key().key_id(&arn).send().await.map_err(failed)?;
         let public = PublicKey::parse(given.public_key().ok_or_else(not_understood)?.as_ref())?;
-        Ok(Some(Found { pinned: arn, public }))
+        Ok(Some(Known { public, locator: arn }))
     }
 
     async fn create(&self) -> Result<()> {
@@ -117,7 +116,7 @@ impl Service for Kms {
         self.name(client, &id).await
     }
 
-    async fn sign(&self, arn: &String, algorithm: SignatureAlgorithm, digest: &[u8]) -> Result<Vec<u8>> {
+    async fn sign(&self, arn: &str, algorithm: SignatureAlgorithm, digest: &[u8]) -> Result<Vec<u8>> {
         let by = signing_algorithm(algorithm).ok_or_else(|| Error::internal("an algorithm that was not checked"))?;
         let request = self.client().await.sign().key_id(arn).message_type(MessageType::Digest);
         let signed = request.message(Blob::new(digest)).signing_algorithm(by).send().await.map_err(failed)?;

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use super::config::{CloudBkeyvaultConfig, KEY_TYPE, NAME};
 use super::credential;
 use crate::error::{Error, Kind, Result};
-use crate::keys::cloud::{CloudServices, Found, Service};
+use crate::keys::cloud::{CloudServices, Service};
+use crate::keys::signer::Known;
 use crate::outbound::{Method, Reply, Tokens, Tries};
 use crate::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
 use crate::x509::public_key;
@@ -91,7 +92,7 @@ impl Vault {
     }
 
     /// Gives the key of an answer when it is what the configuration says.
-    fn hold(&self, bundle: &Bundle) -> Result<Found<String>> {
+    fn hold(&self, bundle: &Bundle) -> Result<Known> {
         let key = &bundle.key;
         if bundle.attributes.enabled == Some(false) {
             return Err(Error::invalid(format!("{NAME}: the key is disabled")));
@@ -114,14 +115,12 @@ impl Vault {
         if version.is_empty() || version.len() > 64 || !version.bytes().all(|b| b.is_ascii_alphanumeric()) {
             return Err(not_understood());
         }
-        Ok(Found { pinned: version.to_owned(), public })
+        Ok(Known { public, locator: version.to_owned() })
     }
 }
 
 impl Service for Vault {
     const NAME: &'static str = NAME;
-    /// The version of the key.
-    type Pinned = String;
 
     fn check(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<()> {
         match (kind, word(algorithm)) {
@@ -130,7 +129,7 @@ impl Service for Vault {
         }
     }
 
-    async fn find(&self) -> Result<Option<Found<String>>> {
+    async fn find(&self) -> Result<Option<Known>> {
         let reply = self.call(Method::GET, "", None, Tries::FOUR).await?;
         match reply.status() {
             200 => self.hold(&reply.read(STORE)?).map(Some),
@@ -151,7 +150,7 @@ impl Service for Vault {
         if reply.status() == 200 { Ok(()) } else { Err(refused(&reply)) }
     }
 
-    async fn sign(&self, version: &String, algorithm: SignatureAlgorithm, digest: &[u8]) -> Result<Vec<u8>> {
+    async fn sign(&self, version: &str, algorithm: SignatureAlgorithm, digest: &[u8]) -> Result<Vec<u8>> {
         let word = word(algorithm).ok_or_else(|| Error::internal("an algorithm that was not checked"))?;
         let body = json!({ "alg": word, "value": URL_SAFE_NO_PAD.encode(digest) });
         let reply = self.call(Method::POST, &format!("/{version}/sign"), Some(body), Tries::FOUR).await?;

@@ -14,7 +14,8 @@ use super::config::{CloudCkmsConfig, NAME};
 use super::credential;
 use super::file::CredentialFile;
 use crate::error::{Error, Kind, Result};
-use crate::keys::cloud::{CloudServices, Found, Service};
+use crate::keys::cloud::{CloudServices, Service};
+use crate::keys::signer::Known;
 use crate::outbound::{Call, Method, Reply, Tokens, Tries};
 use crate::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
 use crate::x509::pem;
@@ -149,8 +150,6 @@ impl Kms {
 
 impl Service for Kms {
     const NAME: &'static str = NAME;
-    /// The version is named by the configuration, and names one key for ever.
-    type Pinned = ();
 
     fn check(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<()> {
         if kind == self.algorithm.kind && algorithm == self.algorithm.signs {
@@ -164,7 +163,7 @@ impl Service for Kms {
         Ok(self.algorithm.signs)
     }
 
-    async fn find(&self) -> Result<Option<Found<()>>> {
+    async fn find(&self) -> Result<Option<Known>> {
         let Some(version) = self.look().await? else { return Ok(None) };
         self.hold(&version)?;
         let reply = self.call(self.request(Method::GET, &format!("{}/publicKey", self.version))?).await?;
@@ -179,7 +178,7 @@ impl Service for Kms {
         if public.kind() != self.algorithm.kind {
             return Err(not_to_be_believed("has a key of another kind in it"));
         }
-        Ok(Some(Found { pinned: (), public }))
+        Ok(Some(public.into()))
     }
 
     async fn create(&self) -> Result<()> {
@@ -206,7 +205,7 @@ impl Service for Kms {
         Ok(())
     }
 
-    async fn sign(&self, (): &(), _: SignatureAlgorithm, digest: &[u8]) -> Result<Vec<u8>> {
+    async fn sign(&self, _: &str, _: SignatureAlgorithm, digest: &[u8]) -> Result<Vec<u8>> {
         let hash = match self.algorithm.signs.hash() {
             Some(Hash::Sha256) => "sha256",
             Some(Hash::Sha384) => "sha384",

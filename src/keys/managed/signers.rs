@@ -10,7 +10,7 @@ use super::view::Entry;
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
 use crate::keys::actor::SignerActor;
-use crate::keys::signer::RemoteSigner;
+use crate::keys::signer::{Known, RemoteSigner};
 use crate::keys::signing::{ManagedKey, ManagedKeyRef, Signers, Taking};
 
 /// Characters of a name that an error repeats.
@@ -37,7 +37,7 @@ impl ManagedKeys {
 impl Signers for ManagedKeys {
     fn signer(&self, key: &ManagedKey) -> Result<Arc<dyn RemoteSigner>> {
         let (_, actor) = self.granted(key.mount, self.view().by_uuid(&key.uuid), &key.name)?;
-        Ok(actor.signer(key.public.clone()))
+        Ok(actor.signer(key.known()))
     }
 
     fn take(&self, mount: MountId, key: ManagedKeyRef) -> Result<Taking> {
@@ -51,9 +51,10 @@ impl Signers for ManagedKeys {
         }?;
         let turns = Arc::clone(&self.turns);
         let taking = async move {
-            let public = turns.run(entry.record.place(), async move { actor.public_key(true).await }).await?;
+            let Known { public, locator } =
+                turns.run(entry.record.place(), async move { actor.key(true).await }).await?;
             let (uuid, name) = (entry.record.uuid.clone(), entry.record.name.clone());
-            Ok(ManagedKey { mount, uuid, name, public })
+            Ok(ManagedKey { mount, uuid, name, public, locator })
         };
         Ok(taking.boxed())
     }

@@ -124,7 +124,7 @@ async fn a_key_is_kept_under_one_uuid_and_its_actor_goes_on() {
     // Of an actor that went on nothing is stopped with the entry before.
     let before = entry.actor().unwrap().clone();
     drop(entry);
-    let kind = before.public_key(false).await.unwrap_err();
+    let kind = before.key(false).await.unwrap_err();
     assert!(kind.text().contains("cannot be loaded"), "{kind}");
     let reopened = w.another().await;
     assert_eq!(reopened.read(BackendType::Pkcs11, "web").unwrap().uuid, first.uuid);
@@ -136,7 +136,7 @@ async fn a_key_is_kept_under_one_uuid_and_its_actor_goes_on() {
     assert_eq!((w.keys.names(BackendType::Pkcs11).len(), w.count("web")), (0, None));
     // Its signer ends with it.
     let since = std::time::Instant::now();
-    while !before.public_key(false).await.unwrap_err().text().contains("is stopping") {
+    while !before.key(false).await.unwrap_err().text().contains("is stopping") {
         assert!(since.elapsed() < Duration::from_secs(5));
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -240,7 +240,13 @@ async fn a_signer_is_given_to_mounts_that_may_for_keys_that_may() {
     let public = public.public().clone();
     let ask = |mount: i64, uuid: &str| {
         let (uuid, name) = (uuid.to_owned(), "web".to_owned());
-        let key = crate::keys::ManagedKey { mount: MountId(mount), uuid, name, public: public.clone() };
+        let key = crate::keys::ManagedKey {
+            mount: MountId(mount),
+            uuid,
+            name,
+            public: public.clone(),
+            locator: String::new(),
+        };
         w.keys.signer(&key).map(|signer| signer.public().clone()).map_err(|error| error.text().to_owned())
     };
     let refusal = |mount| Err(format!("managed key \"web\" is not allowed for mount \"mount-{mount}/\""));

@@ -146,8 +146,8 @@ impl SessionLane {
 
     fn answer(&mut self, request: &Request) -> Result<Answer, Failure> {
         match request {
-            Request::Find { create } => self.find(*create).map(Answer::Key),
-            Request::Sign { algorithm, input, key } => self.sign(*algorithm, input, key),
+            Request::Find { create } => self.find(*create).map(|public| Answer::Key(public.into())),
+            Request::Sign { algorithm, input, key } => self.sign(*algorithm, input, &key.public),
             Request::TestSign(test) => self.test(*test),
         }
     }

@@ -180,7 +180,8 @@ mod tests {
         let public = PublicKey::parse(&rsa_spki(&modulus, &[1, 0, 1])).unwrap();
         assert!(public.kind().bits() > MAX_INLINE_RSA_BITS);
         let (uuid, name) = ("u".to_owned(), "token".to_owned());
-        let key = SigningKey::Managed(Arc::new(ManagedKey { mount: MountId(1), uuid, name, public }));
+        let key =
+            SigningKey::Managed(Arc::new(ManagedKey { mount: MountId(1), uuid, name, public, locator: String::new() }));
         let prepared = Prepared::request(Vec::new(), SignatureAlgorithm::RsaPkcs1(Hash::Sha256), &key);
         assert!(!prepared.is_slow());
         let refused = prepared.sign(&NoSigners, &Watch::ALWAYS).await.map(drop).unwrap_err();

@@ -279,6 +279,9 @@ pub struct ManagedRecord {
     pub name: String,
     /// Its public half, SubjectPublicKeyInfo in base64: a mount loads without asking anybody for it.
     pub public: String,
+    /// What names it at its backend; empty where its configuration does.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub locator: String,
 }
 
 /// A key of the mount, ready to sign.
@@ -309,9 +312,10 @@ impl Key {
             (KeptIn::Local, _) => {
                 SigningKey::Local(Arc::new(PrivateKey::from_pkcs8(decoded(&record.pkcs8)?.expose())?))
             }
-            (KeptIn::Managed, Some(ManagedRecord { uuid, name, public })) => {
+            (KeptIn::Managed, Some(ManagedRecord { uuid, name, public, locator })) => {
                 let public = PublicKey::parse(decoded(public)?.expose())?;
-                SigningKey::Managed(Arc::new(ManagedKey { mount, uuid: uuid.clone(), name: name.clone(), public }))
+                let (uuid, name, locator) = (uuid.clone(), name.clone(), locator.clone());
+                SigningKey::Managed(Arc::new(ManagedKey { mount, uuid, name, public, locator }))
             }
             (KeptIn::Managed, None) => return Err(Error::internal("a stored managed key does not say which")),
         };
@@ -328,8 +332,9 @@ impl Key {
         let (kind, pkcs8, managed) = match &self.signing {
             SigningKey::Local(key) => (KeptIn::Local, encoded(key.to_pkcs8()?.expose()), None),
             SigningKey::Managed(key) => {
-                let (uuid, name, public) = (key.uuid.clone(), key.name.clone(), encoded(key.public.spki()));
-                (KeptIn::Managed, String::new(), Some(ManagedRecord { uuid, name, public }))
+                let (uuid, name, locator) = (key.uuid.clone(), key.name.clone(), key.locator.clone());
+                let record = ManagedRecord { uuid, name, public: encoded(key.public.spki()), locator };
+                (KeptIn::Managed, String::new(), Some(record))
             }
         };
         Ok(KeyRecord { id: self.id.clone(), name: self.name.clone(), kind, pkcs8: Zeroizing::new(pkcs8), managed })

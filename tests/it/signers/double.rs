@@ -42,8 +42,8 @@ impl Lane for Place {
         }
         let key = store.as_ref().ok_or_else(|| Error::invalid("key does not exist in backend"))?;
         match request {
-            Request::Find { .. } => Ok(Answer::Key(key.public().clone())),
-            Request::Sign { key: wanted, .. } if **wanted != *key.public() => Ok(Answer::Changed),
+            Request::Find { .. } => Ok(Answer::Key(key.public().clone().into())),
+            Request::Sign { key: wanted, .. } if wanted.public != *key.public() => Ok(Answer::Changed),
             Request::Sign { algorithm, input, .. } => {
                 let (Input::Digest(message) | Input::Message(message)) = &**input;
                 key.sign(*algorithm, message).map(Answer::Signature)

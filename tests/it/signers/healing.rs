@@ -40,7 +40,7 @@ fn every_row_of_the_healing_table_holds() {
         hsm.token("one");
         let libraries = hsm.shim();
         let key = actor(&libraries, config(ECDSA, "web", Some(P256)));
-        let signer = key.signer(key.public_key(true).await.unwrap());
+        let signer = key.signer(key.key(true).await.unwrap());
         for row in &ROWS {
             for code in row.codes {
                 for function in ["C_SignInit", "C_Sign"] {
@@ -69,13 +69,13 @@ fn every_row_heals_where_a_session_is_opened_or_the_key_is_looked_for() {
         |hsm: Hsm| async move {
             hsm.token("one");
             let libraries = hsm.shim();
-            let first = actor(&libraries, config(ECDSA, "web", Some(P256))).public_key(true).await.unwrap();
+            let first = actor(&libraries, config(ECDSA, "web", Some(P256))).key(true).await.unwrap();
             for code in ["0xb3", "0x101", "0x3", "0x190", "0x30"] {
                 for function in ["C_OpenSession", "C_FindObjectsInit", "C_Login", "C_GetTokenInfo"] {
                     // A place that has nothing open.
                     let key = actor(&libraries, config(ECDSA, "web", None));
                     hsm.order(function, &[code]);
-                    let found = key.public_key(false).await;
+                    let found = key.key(false).await;
                     assert!(found.as_ref().is_ok_and(|found| *found == first), "{code} {function}: {found:?}");
                     hsm.order(function, &[]);
                     key.stop(Duration::from_secs(5)).await;
@@ -91,7 +91,7 @@ fn sessions_closed_behind_our_back_are_opened_again() {
         hsm.token("one");
         let libraries = hsm.shim();
         let key = wide(&libraries, config(ECDSA, "web", Some(P256)), 4);
-        let signer = key.signer(key.public_key(true).await.unwrap());
+        let signer = key.signer(key.key(true).await.unwrap());
         join_all((0..32).map(|_| signs(&signer, usual(P256), b"before"))).await;
         hsm.calls("C_Login");
         hsm.order("C_SignInit", &["close"]);
@@ -110,8 +110,7 @@ fn a_library_that_is_initialised_again_disturbs_no_other_key_on_it() {
             wide(&libraries, config(ECDSA, "web", Some(P256)), 2),
             wide(&libraries, config(ECDSA, "mail", Some(P256)), 2),
         );
-        let signers =
-            [web.signer(web.public_key(true).await.unwrap()), mail.signer(mail.public_key(true).await.unwrap())];
+        let signers = [web.signer(web.key(true).await.unwrap()), mail.signer(mail.key(true).await.unwrap())];
         hsm.calls("C_Initialize");
         for _ in 0..5 {
             hsm.order("C_SignInit", &["0x190"]);
@@ -128,7 +127,7 @@ fn a_flood_of_errors_initialises_the_library_once_for_all() {
         hsm.token("one");
         let libraries = hsm.shim();
         let key = wide(&libraries, config(ECDSA, "web", Some(P256)), 8);
-        let signer = key.signer(key.public_key(true).await.unwrap());
+        let signer = key.signer(key.key(true).await.unwrap());
         // All eight are in the module before one of them hears of it.
         hsm.order("C_SignInit", &["later 0x190"; 8]);
         hsm.calls("C_Initialize");
@@ -142,7 +141,7 @@ fn a_wrong_signature_of_a_module_is_given_to_nobody() {
     alone(module_path!(), "a_wrong_signature_of_a_module_is_given_to_nobody", |hsm: Hsm| async move {
         hsm.token("one");
         let key = actor(&hsm.shim(), config(ECDSA, "web", Some(P256)));
-        let signer = key.signer(key.public_key(true).await.unwrap());
+        let signer = key.signer(key.key(true).await.unwrap());
         hsm.order("C_Sign", &["flip"]);
         let error = signer.sign(usual(P256), input(&*signer, usual(P256), b"message")).await.unwrap_err();
         assert_eq!(error.kind(), Kind::BadGateway);
@@ -162,7 +161,7 @@ fn a_key_that_was_replaced_under_its_label_is_refused() {
         hsm.import("one", "web", "0a", &p256);
         let libraries = hsm.shim();
         let key = actor(&libraries, config(ECDSA, "web", None));
-        let signer = key.signer(key.public_key(false).await.unwrap());
+        let signer = key.signer(key.key(false).await.unwrap());
         signs(&signer, usual(P256), b"message").await;
         // Another token of the same name in its place, with another key of the same name on it.
         hsm.remove_tokens();
@@ -181,7 +180,7 @@ fn a_key_that_was_replaced_under_its_label_is_refused() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         assert!(sign().await.is_err());
-        signs(&key.signer(key.public_key(false).await.unwrap()), usual(P256), b"message").await;
+        signs(&key.signer(key.key(false).await.unwrap()), usual(P256), b"message").await;
     });
 }
 
@@ -193,8 +192,8 @@ fn a_module_that_hangs_holds_up_its_own_key_alone() {
         let limits = Limits { call_timeout: Duration::from_secs(2), ..Limits::default() };
         let key = |label: &str| start(label, backend(&libraries, config(ECDSA, label, Some(P256))), 1, limits);
         let (web, mail) = (key("web"), key("mail"));
-        let web_signer = web.signer(web.public_key(true).await.unwrap());
-        let mail_signer = mail.signer(mail.public_key(true).await.unwrap());
+        let web_signer = web.signer(web.key(true).await.unwrap());
+        let mail_signer = mail.signer(mail.key(true).await.unwrap());
         hsm.order("C_SignInit", &["sleep 7000"]);
         hsm.calls("C_Sign");
         let sign = || web_signer.sign(usual(P256), input(&*web_signer, usual(P256), b"message"));
@@ -221,7 +220,7 @@ fn a_key_that_is_made_where_all_templates_are_not_taken_is_made_without() {
             // TEMPLATE_INCONSISTENT
             hsm.order("C_GenerateKeyPair", &["0xd1"]);
             let key = actor(&hsm.shim(), config(ECDSA, "web", Some(P256)));
-            let public = key.public_key(true).await.unwrap();
+            let public = key.key(true).await.unwrap();
             assert_eq!(hsm.calls("C_GenerateKeyPair"), 2);
             signs(&key.signer(public), usual(P256), b"message").await;
         },
@@ -234,7 +233,7 @@ fn libraries_that_are_closed_begin_anew() {
         hsm.token("one");
         let libraries = hsm.shim();
         let key = actor(&libraries, config(ECDSA, "web", Some(P256)));
-        let public = key.public_key(true).await.unwrap();
+        let public = key.key(true).await.unwrap();
         key.stop(Duration::from_secs(5)).await;
         assert_eq!((hsm.calls("C_OpenSession"), hsm.calls("C_CloseSession")), (2, 2), "one of them to make the key");
         libraries.close();

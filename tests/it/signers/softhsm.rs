@@ -62,7 +62,7 @@ fn a_key_is_found_by_slot_by_identifier_and_by_both_names() {
         hsm.import("one", "web", "0a0b", &["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"]);
         hsm.import("one", "mail", "0c0d", &["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"]);
         let libraries = hsm.libraries();
-        let web = actor(&libraries, config(ECDSA, "web", None)).public_key(false).await.unwrap();
+        let web = actor(&libraries, config(ECDSA, "web", None)).key(false).await.unwrap();
         let by = |token: TokenAddress, label: Option<&str>, id: Option<&[u8]>| {
             let (key_label, key_id) = (label.map(str::to_owned), id.map(<[u8]>::to_vec));
             actor(&libraries, Pkcs11Config { token, key_label, key_id, ..config(ECDSA, "web", Some(P256)) })
@@ -74,21 +74,21 @@ fn a_key_is_found_by_slot_by_identifier_and_by_both_names() {
             by(slot(), None, Some(&[0x0a, 0x0b])),
             by(label(), Some("web"), Some(&[0x0a, 0x0b])),
         ] {
-            assert_eq!(found.public_key(false).await.unwrap(), web);
+            assert_eq!(found.key(false).await.unwrap(), web);
             signs(&found.signer(web.clone()), usual(P256), b"message").await;
         }
         // Both have to match, and nothing is made for an identifier.
         for missing in [by(label(), Some("mail"), Some(&[0x0a, 0x0b])), by(label(), None, Some(&[0x0e]))] {
-            let error = missing.public_key(true).await.unwrap_err();
+            let error = missing.key(true).await.unwrap_err();
             assert_eq!(error.kind(), Kind::Invalid);
             assert!(error.text().contains("is given to a key by its module"), "{error}");
-            assert!(missing.public_key(false).await.is_err(), "nothing was made");
+            assert!(missing.key(false).await.is_err(), "nothing was made");
         }
         for absent in [
             by(TokenAddress::Slot(999_999), Some("web"), None),
             by(TokenAddress::Label("two".to_owned()), Some("web"), None),
         ] {
-            let error = absent.public_key(false).await.unwrap_err();
+            let error = absent.key(false).await.unwrap_err();
             assert_eq!(error.kind(), Kind::Unavailable);
             assert!(error.text().contains("is not present"), "{error}");
         }
@@ -103,7 +103,7 @@ fn two_keys_and_two_tokens_of_one_label_are_ambiguous() {
         hsm.import("one", "web", "0a", &p256);
         hsm.import("one", "web", "0b", &p256);
         let libraries = hsm.libraries();
-        let error = actor(&libraries, config(ECDSA, "web", Some(P256))).public_key(true).await.unwrap_err();
+        let error = actor(&libraries, config(ECDSA, "web", Some(P256))).key(true).await.unwrap_err();
         assert_eq!((error.kind(), error.text()), (Kind::Invalid, "key label is ambiguous"));
     });
 }
@@ -113,7 +113,7 @@ fn two_tokens_of_one_label_are_ambiguous() {
     alone(module_path!(), "two_tokens_of_one_label_are_ambiguous", |hsm: Hsm| async move {
         hsm.token("one");
         hsm.token("one");
-        let error = actor(&hsm.libraries(), config(ECDSA, "web", Some(P256))).public_key(true).await.unwrap_err();
+        let error = actor(&hsm.libraries(), config(ECDSA, "web", Some(P256))).key(true).await.unwrap_err();
         assert_eq!((error.kind(), error.text()), (Kind::Invalid, "token label is ambiguous"));
     });
 }
@@ -125,10 +125,10 @@ fn keys_that_contradict_their_mechanism_or_are_weak_are_refused() {
         hsm.import("one", "weak", "0a", &["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:1024"]);
         hsm.import("one", "ec", "0b", &["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"]);
         let libraries = hsm.libraries();
-        let error = actor(&libraries, config(RSA, "weak", None)).public_key(false).await.unwrap_err();
+        let error = actor(&libraries, config(RSA, "weak", None)).key(false).await.unwrap_err();
         assert!(error.text().contains("below 2048 bits"), "{error}");
         let crossed = actor(&libraries, config(RSA, "ec", None));
-        let signer = crossed.signer(crossed.public_key(false).await.unwrap());
+        let signer = crossed.signer(crossed.key(false).await.unwrap());
         let error = signer.wants(SignatureAlgorithm::Ecdsa(Hash::Sha256)).unwrap_err();
         assert_eq!(error.text(), "mechanism 0x0001 is not for a key of type ec");
         let error = crossed.test_sign(TestSign::default()).await.unwrap_err();
@@ -139,7 +139,7 @@ fn keys_that_contradict_their_mechanism_or_are_weak_are_refused() {
             assert_eq!(error.text(), format!("configuration: unsupported mechanism {mechanism:#06x}"));
         }
         // What no mechanism is known for is not made either.
-        let error = actor(&libraries, config(EDDSA, "new", Some(KeyKind::Ed25519))).public_key(true).await.unwrap_err();
+        let error = actor(&libraries, config(EDDSA, "new", Some(KeyKind::Ed25519))).key(true).await.unwrap_err();
         assert!(error.text().contains("no ed25519 key can be generated"), "{error}");
     });
 }
@@ -150,7 +150,7 @@ fn a_mechanism_with_its_own_hash_signs_messages_and_pss_alone_signs_nothing_else
     alone(module_path!(), name, |hsm: Hsm| async move {
         hsm.token("one");
         let libraries = hsm.libraries();
-        let public = actor(&libraries, config(RSA, "rsa", Some(RSA_2048))).public_key(true).await.unwrap();
+        let public = actor(&libraries, config(RSA, "rsa", Some(RSA_2048))).key(true).await.unwrap();
         for (mechanism, algorithm) in [
             (0x0040, SignatureAlgorithm::RsaPkcs1(Hash::Sha256)),
             (0x0042, SignatureAlgorithm::RsaPkcs1(Hash::Sha512)),
@@ -199,7 +199,7 @@ fn libraries_are_named_and_never_paths() {
         assert!(Libraries::new(twice).err().unwrap().text().contains("twice"));
         // A file that is no module holds up no start.
         let none = actor(&named("hsm", &file).unwrap(), config(ECDSA, "web", None));
-        let error = none.public_key(false).await.unwrap_err();
+        let error = none.key(false).await.unwrap_err();
         assert_eq!(error.kind(), Kind::Unavailable);
         assert!(!error.text().contains("file"), "{error}");
     });
@@ -211,9 +211,7 @@ fn the_pin_is_in_no_error_and_no_log() {
         hsm.token("one");
         let wrong = Pkcs11Config { pin: signet::secret::Secret::new("canary-4711"), ..config(ECDSA, "web", None) };
         let actor = actor(&hsm.libraries(), wrong);
-        for error in
-            [actor.public_key(false).await.unwrap_err(), actor.test_sign(TestSign::default()).await.unwrap_err()]
-        {
+        for error in [actor.key(false).await.unwrap_err(), actor.test_sign(TestSign::default()).await.unwrap_err()] {
             let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
             assert!(!format!("{error}{error:?}{cause}").contains("canary"), "{error}");
         }

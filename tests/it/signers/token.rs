@@ -20,7 +20,7 @@ fn with_pin(label: &str, pin: &str) -> Pkcs11Config {
 }
 
 async fn kind_of(actor: &SignerActor) -> (Kind, String) {
-    let error = actor.public_key(false).await.unwrap_err();
+    let error = actor.key(false).await.unwrap_err();
     (error.kind(), error.text().to_owned())
 }
 
@@ -50,7 +50,7 @@ fn a_wrong_pin_is_tried_once_and_a_right_one_heals() {
         join_all((0..8).map(|_| kind_of(&key))).await;
         assert_eq!(hsm.calls("C_Login"), 1);
         key.configure(backend(&libraries, with_pin("web", PIN)), 4).unwrap();
-        signs(&key.signer(key.public_key(true).await.unwrap()), usual(P256), b"message").await;
+        signs(&key.signer(key.key(true).await.unwrap()), usual(P256), b"message").await;
         assert_eq!(hsm.calls("C_Login"), 1);
     });
 }
@@ -64,7 +64,7 @@ fn two_keys_of_one_token_share_its_login_and_another_pin_is_not_tried() {
             hsm.token("one");
             let libraries = hsm.shim();
             let (web, mail) = (wide(&libraries, with_pin("web", PIN), 4), wide(&libraries, with_pin("mail", PIN), 4));
-            let (web_key, mail_key) = (web.public_key(true).await.unwrap(), mail.public_key(true).await.unwrap());
+            let (web_key, mail_key) = (web.key(true).await.unwrap(), mail.key(true).await.unwrap());
             let (web_signer, mail_signer) = (web.signer(web_key), mail.signer(mail_key));
             join_all((0..16).map(|_| signs(&web_signer, usual(P256), b"web"))).await;
             join_all((0..16).map(|_| signs(&mail_signer, usual(P256), b"mail"))).await;
@@ -90,7 +90,7 @@ fn a_token_that_asks_for_its_last_try_is_not_tried() {
         assert_eq!(kind, Kind::BadGateway);
         assert!(text.contains("one more try"), "{text}");
         assert_eq!(hsm.calls("C_Login"), 0);
-        key.public_key(true).await.unwrap();
+        key.key(true).await.unwrap();
     });
 }
 
@@ -99,15 +99,15 @@ fn a_token_with_few_sessions_is_shared_and_none_starves() {
     alone(module_path!(), "a_token_with_few_sessions_is_shared_and_none_starves", |hsm: Hsm| async move {
         hsm.token("one");
         let libraries = hsm.shim();
-        let made = actor(&libraries, with_pin("web", PIN)).public_key(true).await.unwrap();
-        actor(&libraries, with_pin("mail", PIN)).public_key(true).await.unwrap();
+        let made = actor(&libraries, with_pin("web", PIN)).key(true).await.unwrap();
+        actor(&libraries, with_pin("mail", PIN)).key(true).await.unwrap();
         // The token has one left, and it is this key's: it gives it back when another asks for it.
         hsm.order("C_OpenSession", &["", "0xb1"]);
         let (web, other) = (actor(&libraries, with_pin("web", PIN)), actor(&libraries, with_pin("mail", PIN)));
         let signer = web.signer(made);
         signs(&signer, usual(P256), b"message").await;
         let since = Instant::now();
-        other.public_key(false).await.unwrap();
+        other.key(false).await.unwrap();
         assert!(since.elapsed() < Duration::from_secs(3));
         signs(&signer, usual(P256), b"message").await;
     });
@@ -121,7 +121,7 @@ fn a_token_that_says_how_many_sessions_it_has_gets_no_more() {
         // Three, and one of them is left to others.
         hsm.order("C_GetTokenInfo", &["sessions 3"; 20]);
         let key = wide(&libraries, with_pin("web", PIN), 8);
-        let signer = key.signer(key.public_key(true).await.unwrap());
+        let signer = key.signer(key.key(true).await.unwrap());
         hsm.order("C_SignInit", &["sleep 50"; 16]);
         join_all((0..16).map(|_| signs(&signer, usual(P256), b"message"))).await;
         assert_eq!(hsm.most_open(), 2);
@@ -136,7 +136,7 @@ fn a_token_whose_information_cannot_be_read_works_by_its_slot() {
         let libraries = hsm.shim();
         hsm.order("C_GetTokenInfo", &["nonsense"; 50]);
         let key = actor(&libraries, Pkcs11Config { token, ..with_pin("web", PIN) });
-        signs(&key.signer(key.public_key(true).await.unwrap()), usual(P256), b"message").await;
+        signs(&key.signer(key.key(true).await.unwrap()), usual(P256), b"message").await;
         assert!(hsm.calls("C_GetTokenInfo") > 0);
     });
 }
@@ -153,7 +153,7 @@ fn a_token_that_is_pulled_and_put_back_signs_again() {
 }
 
 async fn pulled_and_put_back(hsm: &Hsm, key: SignerActor) {
-    let signer = key.signer(key.public_key(true).await.unwrap());
+    let signer = key.signer(key.key(true).await.unwrap());
     signs(&signer, usual(P256), b"message").await;
     hsm.remove_tokens();
     let sign = || signer.sign(usual(P256), input(&*signer, usual(P256), b"message"));
@@ -189,6 +189,6 @@ fn a_test_signature_looks_for_the_token_at_once() {
         assert!(key.test_sign(TestSign::default()).await.is_err());
         hsm.restore_tokens();
         key.test_sign(TestSign::default()).await.unwrap();
-        key.public_key(false).await.unwrap();
+        key.key(false).await.unwrap();
     });
 }

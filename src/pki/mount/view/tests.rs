@@ -182,7 +182,13 @@ fn a_key_record_says_where_the_key_is_and_one_that_does_not_has_it() {
     assert!(earlier.signing.local().is_some() && earlier.public() == private.public());
 
     let (uuid, name, public) = ("u".to_owned(), "token".to_owned(), private.public().clone());
-    let mut record = shown(&key(SigningKey::Managed(Arc::new(ManagedKey { mount: MountId(9), uuid, name, public }))));
+    let mut record = shown(&key(SigningKey::Managed(Arc::new(ManagedKey {
+        mount: MountId(9),
+        uuid,
+        name,
+        public,
+        locator: "v1".into(),
+    }))));
     assert_eq!((&record["kind"], record.get("pkcs8")), (&"managed".into(), None));
     let managed = loaded(&record).unwrap();
     assert_eq!(shown(&managed), record);

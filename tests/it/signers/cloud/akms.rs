@@ -64,7 +64,7 @@ async fn five_who_make_a_key_at_the_same_time_make_one_alias_and_leave_no_other_
     let ministack = Ministack::start();
     let kind = KeyKind::Ec(Curve::P256);
     let nodes: Vec<_> = (0..5).map(|_| key(&ministack.url, "alias/race", kind, true)).collect();
-    let made = join_all(nodes.iter().map(|node| node.public_key(true))).await;
+    let made = join_all(nodes.iter().map(|node| node.key(true))).await;
     let made: Vec<_> = made.into_iter().map(Result::unwrap).collect();
     assert!(made.iter().all(|key| *key == made[0]));
     let client = ministack.client();
@@ -99,7 +99,7 @@ async fn a_key_that_cannot_be_used_is_refused_with_what_is_wrong() {
     assert_eq!(refusal(&of(&other)).await, text);
     let own = make(KeyUsageType::SignVerify, KeySpec::Rsa2048).await;
     let actor = of(&own);
-    let signer = actor.signer(actor.public_key(false).await.unwrap());
+    let signer = actor.signer(actor.key(false).await.unwrap());
     signs(&signer, usual(rsa), b"message").await;
     client.disable_key().key_id(&own).send().await.unwrap();
     let error = signer.sign(usual(rsa), input(&*signer, usual(rsa), b"message")).await.unwrap_err();
@@ -116,14 +116,20 @@ async fn an_alias_that_is_moved_leaves_who_signs_with_the_key_that_it_was() {
     let ministack = Ministack::start();
     let kind = KeyKind::Ec(Curve::P256);
     let actor = key(&ministack.url, "alias/moved", kind, true);
-    let signer = actor.signer(actor.public_key(true).await.unwrap());
+    let taken = actor.key(true).await.unwrap();
+    let signer = actor.signer(taken.clone());
     let client = ministack.client();
     let other = client.create_key().key_usage(KeyUsageType::SignVerify).key_spec(KeySpec::EccNistP256);
     let other = other.send().await.unwrap().key_metadata.unwrap().key_id;
     client.update_alias().alias_name("alias/moved").target_key_id(&other).send().await.unwrap();
     signs(&signer, usual(kind), b"message").await;
-    // Looked up anew, there is another key in its place.
+    // Nor does a look at what is behind it now, nor a start.
     actor.test_sign(Default::default()).await.unwrap();
+    signs(&signer, usual(kind), b"message").await;
+    let again = key(&ministack.url, "alias/moved", kind, false);
+    signs(&again.signer(taken.clone()), usual(kind), b"message").await;
+    // Of a key of which nothing but the public half is known the alias has to tell.
+    let signer = again.signer(taken.public.into());
     let error = signer.sign(usual(kind), input(&*signer, usual(kind), b"message")).await.unwrap_err();
     assert_eq!((error.kind(), error.text()), (Kind::BadGateway, "managed key changed in backend"));
 }
@@ -151,12 +157,12 @@ async fn a_service_that_refuses_fails_or_says_too_much_is_told_apart() {
     for (told, kind, text) in cases {
         let Told(status, body, _) = told;
         let url = serve(move |_| Told::new(status, body.clone()));
-        let error = key(&url, "alias/x", rsa, false).public_key(false).await.unwrap_err();
+        let error = key(&url, "alias/x", rsa, false).key(false).await.unwrap_err();
         assert_eq!((error.kind(), error.text()), (kind, text));
     }
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let away = key(&format!("http://{free}"), "alias/x", rsa, false);
-    let error = away.public_key(false).await.unwrap_err();
+    let error = away.key(false).await.unwrap_err();
     let text = "cloudakms: the service cannot be reached, or its TLS certificate is not trusted";
     assert_eq!((error.kind(), error.text()), (Kind::Unavailable, text));
 }

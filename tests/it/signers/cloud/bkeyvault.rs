@@ -8,7 +8,7 @@ use signet::clock::Clock;
 use signet::error::Kind;
 use signet::keys::cloudbkeyvault::backend;
 use signet::keys::{
-    AzureSettings, CloudBkeyvaultChange, CloudBkeyvaultConfig, CloudServices, CloudSettings, SignerActor,
+    AzureSettings, CloudBkeyvaultChange, CloudBkeyvaultConfig, CloudServices, CloudSettings, RemoteSigner, SignerActor,
 };
 use signet::secret::Secret;
 use signet::x509::algorithm::KeyKind;
@@ -97,13 +97,13 @@ async fn a_machine_without_a_secret_signs_by_its_own_identity() {
 async fn a_wrong_secret_and_a_store_that_is_away_are_told_apart() {
     let vault = Vault::start();
     let wrong = actor(backend(&services(vault.settings()), config("another secret"), false).unwrap());
-    let error = wrong.public_key(false).await.unwrap_err();
+    let error = wrong.key(false).await.unwrap_err();
     let text = "cloudbkeyvault: the directory refused the service's credential (status 401)";
     assert_eq!((error.kind(), error.text()), (Kind::BadGateway, text));
     // A port that nobody listens on.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let away = actor(backend(&services(settings(&format!("http://{free}"))), config(SECRET), false).unwrap());
-    let error = away.public_key(false).await.unwrap_err();
+    let error = away.key(false).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Unavailable);
     assert!(error.text().starts_with("cloudbkeyvault: the directory: cannot be reached"), "{error}");
 }
@@ -123,23 +123,42 @@ async fn a_key_that_is_not_what_the_configuration_says_is_refused() {
 }
 
 #[tokio::test]
-async fn a_key_stays_the_version_that_it_was_and_another_one_is_refused_not_used() {
+async fn a_key_stays_the_version_that_it_was_for_as_long_as_that_signs() {
     let vault = Vault::start();
     let actor = key(&vault, true);
-    let signer = actor.signer(actor.public_key(true).await.unwrap());
+    let taken = actor.key(true).await.unwrap();
+    let signer = actor.signer(taken.clone());
     vault.lock().make("key", "RSA-HSM", 2048);
     signs(&signer, usual(KIND), b"message").await;
-    // Looked up anew, it is the other version.
-    assert!(actor.public_key(false).await.unwrap() != *signer.public());
-    let error = signer.sign(usual(KIND), input(&*signer, usual(KIND), b"message")).await.unwrap_err();
-    assert_eq!((error.kind(), error.text()), (Kind::BadGateway, "managed key changed in backend"));
+    // Whoever takes the key into use now takes the other version, and whoever has the former keeps it.
+    let other = actor.key(false).await.unwrap();
+    assert!(other.public != *signer.public());
+    actor.test_sign(Default::default()).await.unwrap();
+    for signer in [&signer, &actor.signer(other)] {
+        signs(signer, usual(KIND), b"message").await;
+    }
+    // So it is after a start.
+    let again = key(&vault, true).signer(taken.clone());
+    signs(&again, usual(KIND), b"message").await;
+    // Of a key of which nothing but the public half is known the name has to tell.
+    let unknown = key(&vault, true).signer(taken.public.clone().into());
+    let refused = async |signer: &Arc<dyn RemoteSigner>| {
+        let error = signer.sign(usual(KIND), input(&**signer, usual(KIND), b"message")).await.unwrap_err();
+        (error.kind(), error.text().to_owned())
+    };
+    let changed = (Kind::BadGateway, "managed key changed in backend".to_owned());
+    assert_eq!(refused(&unknown).await, changed);
+    // The former is gone for good: first the store's own words, then what has become of the name.
+    vault.lock().keys.get_mut("key").unwrap().remove(0);
+    assert_eq!(refused(&again).await.0, Kind::BadGateway);
+    assert_eq!(refused(&again).await, changed);
 }
 
 #[tokio::test]
 async fn a_key_that_is_disabled_in_use_is_refused_with_its_cause_and_back_when_it_is_enabled() {
     let vault = Vault::start();
     let actor = key(&vault, true);
-    let signer = actor.signer(actor.public_key(true).await.unwrap());
+    let signer = actor.signer(actor.key(true).await.unwrap());
     let enable = |enabled| vault.lock().keys.get_mut("key").unwrap()[0].enabled = enabled;
     enable(false);
     for _ in 0..2 {
@@ -154,7 +173,7 @@ async fn a_key_that_is_disabled_in_use_is_refused_with_its_cause_and_back_when_i
 async fn a_store_that_is_busy_is_asked_again_and_given_up_after_a_while() {
     let vault = Vault::start();
     let actor = key(&vault, true);
-    let signer = actor.signer(actor.public_key(true).await.unwrap());
+    let signer = actor.signer(actor.key(true).await.unwrap());
     let busy = || Told(429, json!({}), Some(("Retry-After", "0".to_owned())));
     vault.lock().instead.extend([busy(), Told::new(503, json!({}))]);
     signs(&signer, usual(KIND), b"message").await;
@@ -169,7 +188,7 @@ async fn a_store_that_is_busy_is_asked_again_and_given_up_after_a_while() {
 async fn an_answer_that_is_none_goes_no_further() {
     let vault = Vault::start();
     let actor = key(&vault, true);
-    let signer = actor.signer(actor.public_key(true).await.unwrap());
+    let signer = actor.signer(actor.key(true).await.unwrap());
     let sent_on = Told(302, json!({}), Some(("Location", format!("{}/elsewhere", vault.url))));
     for (told, text) in [
         (

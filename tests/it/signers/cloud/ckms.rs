@@ -70,7 +70,7 @@ async fn rsa_keys_hold_the_contract_with_the_one_algorithm_that_they_have() {
 async fn an_answer_that_was_damaged_or_is_about_something_else_is_refused() {
     let kms = Kms::start();
     let actor = key(&kms, "EC_SIGN_P256_SHA256", true);
-    let signer = actor.signer(actor.public_key(true).await.unwrap());
+    let signer = actor.signer(actor.key(true).await.unwrap());
     let algorithm = usual(signer.public().kind());
     for (fault, text) in [
         (Fault::SignatureChecksum, "cloudckms: the key service: its answer was damaged on its way"),
@@ -80,7 +80,7 @@ async fn an_answer_that_was_damaged_or_is_about_something_else_is_refused() {
     ] {
         kms.lock().fault = Some(fault);
         let error = if fault == Fault::PemChecksum {
-            actor.public_key(false).await.unwrap_err()
+            actor.key(false).await.unwrap_err()
         } else {
             signer.sign(algorithm, input(&*signer, algorithm, b"message")).await.unwrap_err()
         };
@@ -131,10 +131,10 @@ async fn a_key_ring_is_not_made_and_a_key_in_the_making_is_waited_for() {
     assert_eq!(refusal(&absent).await, "configuration: cloudckms: the key_ring does not exist");
     kms.lock().make("key", "EC_SIGN_P256_SHA256", 1);
     let user = key(&kms, "EC_SIGN_P256_SHA256", false);
-    let error = user.public_key(false).await.unwrap_err();
+    let error = user.key(false).await.unwrap_err();
     let text = "cloudckms: the key is being generated, try again shortly";
     assert_eq!((error.kind(), error.text()), (Kind::Unavailable, text));
-    user.public_key(false).await.unwrap();
+    user.key(false).await.unwrap();
 }
 
 #[tokio::test]

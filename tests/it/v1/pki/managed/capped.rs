@@ -13,8 +13,8 @@ use signet::documents::MountId;
 use signet::error::{Error, Result};
 use signet::keys::actor::{Answer, BlockingBackend, Lane, Meter, Request};
 use signet::keys::{
-    Backend, Input, KeySpec, Limits, ManagedKey, ManagedKeyRef, PrivateKey, RemoteSigner, SignerActor, Signers, Taking,
-    Wants,
+    Backend, Input, KeySpec, Known, Limits, ManagedKey, ManagedKeyRef, PrivateKey, RemoteSigner, SignerActor, Signers,
+    Taking, Wants,
 };
 use signet::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use signet::x509::ocsp::IdHash;
@@ -45,15 +45,15 @@ impl Actors {
 
 impl Signers for Actors {
     fn signer(&self, key: &ManagedKey) -> Result<Arc<dyn RemoteSigner>> {
-        Ok(self.find(&key.uuid)?.signer(key.public.clone()))
+        Ok(self.find(&key.uuid)?.signer(key.known()))
     }
 
     fn take(&self, mount: MountId, named: ManagedKeyRef) -> Result<Taking> {
         let (ManagedKeyRef::Name(name) | ManagedKeyRef::Uuid(name)) = named;
         let actor = self.find(&name)?;
         let taking = async move {
-            let public = actor.public_key(true).await?;
-            Ok(ManagedKey { mount, uuid: name.clone(), name, public })
+            let Known { public, locator } = actor.key(true).await?;
+            Ok(ManagedKey { mount, uuid: name.clone(), name, public, locator })
         };
         Ok(taking.boxed())
     }
@@ -96,7 +96,7 @@ struct Place(Arc<Counting>);
 impl Lane for Place {
     fn call(&mut self, request: &Request) -> Result<Answer> {
         let Request::Sign { algorithm, input, .. } = request else {
-            return Ok(Answer::Key(self.0.key.public().clone()));
+            return Ok(Answer::Key(self.0.key.public().clone().into()));
         };
         let Input::Message(message) = &**input else { panic!("a message was wanted") };
         let running = self.0.running.fetch_add(1, Ordering::SeqCst) + 1;

@@ -211,7 +211,7 @@ impl Signers for Device {
                 PublicKey::parse(other.public_key().as_der().unwrap().as_ref()).unwrap()
             };
             let public = answered(mode, taken_back, move |lies| if lies { other() } else { public.clone() }).await?;
-            Ok(ManagedKey { mount, uuid, name, public })
+            Ok(ManagedKey { mount, uuid, name, public, locator: String::new() })
         };
         Ok(taking.boxed())
     }

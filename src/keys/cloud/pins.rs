@@ -1,0 +1,109 @@
+//! The keys that a name was seen to lead to, by what names each of them for ever.
+
+use std::sync::Arc;
+
+use crate::keys::signer::Known;
+
+/// Keys, and refused locators, that are remembered: a name leads to another key once in a while.
+const MOST: usize = 16;
+
+/// What signs, for as long as the service signs with it.
+#[derive(Default)]
+pub(super) struct Pins {
+    keys: Vec<Arc<Known>>,
+    /// Locators with which the service did not sign: of these the name is asked first.
+    refused: Vec<String>,
+}
+
+impl Pins {
+    /// What signs for a key that was taken into use. One that nobody has looked for yet is where it was then, unless the
+    /// service did not sign with that.
+    pub(super) fn of(&mut self, key: &Known) -> Option<Arc<Known>> {
+        match self.keys.iter().find(|known| known.public == key.public) {
+            Some(known) => Some(Arc::clone(known)),
+            None if self.refused.contains(&key.locator) => None,
+            None => self.recorded(key),
+        }
+    }
+
+    /// A key that was taken into use, where it was then; `None` when that is not known.
+    pub(super) fn recorded(&mut self, key: &Known) -> Option<Arc<Known>> {
+        let known = Arc::new(Some(key).filter(|key| !key.locator.is_empty())?.clone());
+        self.refused.retain(|locator| *locator != known.locator);
+        self.keep(Arc::clone(&known));
+        Some(known)
+    }
+
+    /// Takes the key that the name leads to now; whether it led to others alone before.
+    pub(super) fn put(&mut self, found: Arc<Known>) -> bool {
+        let is_another = !self.keys.is_empty() && self.keys.iter().all(|known| known.public != found.public);
+        self.keys.retain(|known| known.public != found.public);
+        self.refused.retain(|locator| *locator != found.locator);
+        self.keep(found);
+        is_another
+    }
+
+    /// The service did not sign with it.
+    pub(super) fn let_go(&mut self, known: &Known) {
+        self.keys.retain(|kept| kept.public != known.public);
+        if !self.refused.contains(&known.locator) {
+            self.refused.truncate(MOST - 1);
+            self.refused.insert(0, known.locator.clone());
+        }
+    }
+
+    fn keep(&mut self, known: Arc<Known>) {
+        self.keys.truncate(MOST - 1);
+        self.keys.insert(0, known);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::local::{KeySpec, PrivateKey};
+
+    fn known(locator: &str) -> Known {
+        let key = PrivateKey::generate(KeySpec::new("ec", 256).unwrap()).unwrap();
+        Known { public: key.public().clone(), locator: locator.to_owned() }
+    }
+
+    #[test]
+    fn a_key_is_where_it_was_taken_into_use_until_the_service_does_not_sign_with_it() {
+        let mut pins = Pins::default();
+        let (first, second) = (known("1"), known("2"));
+        assert!(!pins.put(Arc::new(first.clone())) && !pins.put(Arc::new(first.clone())));
+        assert!(pins.put(Arc::new(second.clone())), "the name leads to another one");
+        for key in [&first, &second] {
+            assert_eq!(pins.of(key).unwrap().locator, key.locator);
+        }
+        pins.let_go(&first);
+        assert!(pins.of(&first).is_none() && pins.of(&second).is_some());
+        assert!(pins.recorded(&first).is_some() && pins.of(&first).is_some(), "tried again");
+        pins.let_go(&first);
+        pins.put(Arc::new(first.clone()));
+        assert!(pins.of(&first).is_some(), "it is back");
+    }
+
+    #[test]
+    fn after_a_start_what_was_recorded_names_it_and_without_that_the_name_does() {
+        let mut pins = Pins::default();
+        let (recorded, older) = (known("1"), known(""));
+        assert_eq!(pins.of(&recorded).unwrap().locator, "1");
+        assert!(pins.of(&older).is_none());
+        let found = Known { locator: "3".to_owned(), ..older.clone() };
+        pins.put(Arc::new(found));
+        assert_eq!(pins.of(&older).unwrap().locator, "3");
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut pins = Pins::default();
+        let keys: Vec<Known> = (0..MOST + 4).map(|n| known(&n.to_string())).collect();
+        let others = keys.iter().filter(|key| pins.put(Arc::new(Known::clone(key)))).count();
+        assert_eq!(others, keys.len() - 1);
+        assert_eq!((pins.keys.len(), &pins.keys[0].locator), (MOST, &keys[MOST + 3].locator));
+        keys.iter().for_each(|key| pins.let_go(key));
+        assert_eq!((pins.keys.len(), pins.refused.len()), (0, MOST));
+    }
+}
