@@ -428,6 +428,8 @@ fn placed<T>(shared: &Shared, path: &str, ask: impl FnOnce(Place<'_>) -> T) -> T
 /// Who asks, as far as the head of a request says.
 struct Known {
     caller: Option<(Arc<Caller>, Token)>,
+    /// The right that they need here.
+    needs: route::Operation,
     /// Whether some request for this operation on this path would be admitted.
     may: bool,
     /// Whether the caller is believed without asking the store, which is away.
@@ -451,7 +453,7 @@ async fn recognise(
     address: Option<IpAddr>,
 ) -> Result<Known> {
     if target.access() == Access::Open {
-        return Ok(Known { caller: None, may: true, believed: false });
+        return Ok(Known { caller: None, needs: asked.operation, may: true, believed: false });
     }
     let token = request::token(headers, state.settings.compat)?.ok_or_else(Error::forbidden)?;
     let kept = || if target.is_metrics() { state.auth.kept(token.expose(), address) } else { None };
@@ -465,13 +467,14 @@ async fn recognise(
             Err(error) => return Err(error),
         },
     };
-    let decision = state.auth.decide(&caller, asked.operation, target.place(asked), None);
+    let needs = if believed { asked.operation } else { target.needs(state, &caller, asked).await? };
+    let decision = state.auth.decide(&caller, needs, target.place(asked), None);
     let may = target.allows(decision, asked);
     // Help is for others, too.
     if decision.allowed && may && !believed && target.is_metrics() {
         state.auth.keep(&caller);
     }
-    Ok(Known { may, caller: Some((caller, token)), believed })
+    Ok(Known { may, needs, caller: Some((caller, token)), believed })
 }
 
 /// The caller behind a token.
@@ -503,7 +506,7 @@ async fn admit(
         // The token ended with this use, and with it the leases that it made.
         state.mounts.tokens_ended();
     }
-    let decide = |sent: Option<&Parameters<'_>>| state.auth.decide(&caller, asked.operation, target.place(asked), sent);
+    let decide = |sent: Option<&Parameters<'_>>| state.auth.decide(&caller, known.needs, target.place(asked), sent);
     let decision = target.decided(sent, wrap_ttl, decide);
     if !known.may || !target.allows(decision, asked) {
         return Err(Error::forbidden());

@@ -1,9 +1,11 @@
 //! What a token keeps for itself (`cubbyhole/`). Nobody else sees it, and it ends with the token.
 
+use futures_util::future::LocalBoxFuture;
+
 use super::answer::Answer;
 use super::page::Page;
 use super::route::Operation::{Delete, List, Read, Update};
-use super::route::{Call, Route};
+use super::route::{Call, Named, Route};
 use crate::error::{Error, Result};
 use crate::secret::PartlySecret;
 
@@ -16,7 +18,10 @@ pub static ROUTES: &[Route] = &[
     Route::token(List, "", PAGE, |call| Box::pin(list(call))).uncompressed(),
     Route::token(List, "*path", PAGE, |call| Box::pin(list(call))).uncompressed(),
     Route::token(Read, "*path", &[], |call| Box::pin(read(call))),
-    Route::token(Update, "*path", &[], |call| Box::pin(write(call))).with_verbatim_body().with_body_limit(ENTRY),
+    Route::token(Update, "*path", &[], |call| Box::pin(write(call)))
+        .with_verbatim_body()
+        .with_body_limit(ENTRY)
+        .making(exists),
     Route::token(Delete, "*path", &[], |call| Box::pin(delete(call))),
 ];
 
@@ -34,6 +39,13 @@ async fn read(call: Call) -> Result<Answer> {
     let mut json = PartlySecret::with_capacity(kept.expose().len());
     json.push_secret(kept.expose());
     Ok(Answer::rendered(json))
+}
+
+fn exists(named: Named<'_>) -> LocalBoxFuture<'_, Result<bool>> {
+    Box::pin(async move {
+        let kept = named.state.auth.cubbyhole_read(named.caller, named.param("path")).await?;
+        Ok(kept.is_some())
+    })
 }
 
 /// `POST cubbyhole/:path`: the whole entry, in the place of the one before.

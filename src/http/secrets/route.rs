@@ -65,6 +65,29 @@ pub enum Access {
 /// The code behind a route. Runs on the worker that took the request.
 pub type Handler = fn(Call) -> LocalBoxFuture<'static, Result<Answer>>;
 
+/// A write whose route may have to say what is there: asked before the caller's policies are.
+pub struct Named<'a> {
+    /// The worker's state.
+    pub state: &'a State,
+    /// The mount that the path led to.
+    pub mount: &'a Arc<Mount>,
+    /// Who writes.
+    pub caller: &'a Caller,
+    /// The path below the mount.
+    pub(super) below: &'a str,
+    pub(super) params: Params,
+}
+
+impl Named<'_> {
+    /// As [`Call::param`].
+    pub fn param(&self, name: &str) -> &str {
+        self.params.named(name, self.below)
+    }
+}
+
+/// Whether there is already what a write names.
+pub type Exists = for<'a> fn(Named<'a>) -> LocalBoxFuture<'a, Result<bool>>;
+
 /// How the pipeline reads a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyKind {
@@ -119,6 +142,9 @@ pub struct Route {
     pub repeatable: bool,
     /// Whether the [public listener](crate::http::public) answers it, too.
     pub public: bool,
+    /// What tells a write that makes something, which needs the capability `create`, from one that changes what is
+    /// there, which needs `update`. Where there is no such check every write needs `update`.
+    pub exists: Option<Exists>,
     /// The code.
     pub handler: Handler,
 }
@@ -150,6 +176,7 @@ impl Route {
             names_token,
             repeatable,
             public,
+            exists: None,
             handler,
         }
     }
@@ -176,6 +203,12 @@ impl Route {
     #[must_use]
     pub const fn with_synonyms(self, synonyms: &'static [(&'static str, &'static str)]) -> Self {
         Self { synonyms, ..self }
+    }
+
+    /// The same route, which makes what is not there.
+    #[must_use]
+    pub const fn making(self, exists: Exists) -> Self {
+        Self { exists: Some(exists), ..self }
     }
 
     /// The same route, whose answers hold no secret and may be large. Lists that need a right are so by themselves.
@@ -276,6 +309,11 @@ impl Params {
         self.items.map(|(name, ..)| name)
     }
 
+    /// The value of one; `""` when the pattern has none of that name. `path` is the one that was matched.
+    pub fn named<'p>(&self, name: &str, path: &'p str) -> &'p str {
+        self.iter(path).find(|(known, _)| *known == name).map_or("", |(_, value)| value)
+    }
+
     /// Names and values, in the order of the pattern; `path` is the one that was matched.
     pub fn iter<'p>(&self, path: &'p str) -> impl Iterator<Item = (&'static str, &'p str)> {
         let (items, len) = (self.items, usize::from(self.len));
@@ -337,7 +375,7 @@ impl Call {
 
     /// The value of a path parameter; `""` when the pattern has none of that name.
     pub fn param(&self, name: &str) -> &str {
-        self.params.iter(self.path()).find(|(n, _)| *n == name).map_or("", |(_, value)| value)
+        self.params.named(name, self.path())
     }
 
     /// Who asks.

@@ -160,7 +160,8 @@ pub static ROUTES: &[Route] = &[
     Route::token(Read, "managed-keys/:backend/:managed_key", &[], |call| Box::pin(managed_keys::read(call))),
     Route::token(Update, "managed-keys/:backend/:managed_key", managed_keys::FIELDS, |call| {
         Box::pin(managed_keys::write(call))
-    }),
+    })
+    .making(managed_keys::exists),
     Route::token(Delete, "managed-keys/:backend/:managed_key", &[], |call| Box::pin(managed_keys::delete(call))),
     Route::token(Update, "managed-keys/:backend/:managed_key/test/sign", managed_keys::TEST, |call| {
         Box::pin(managed_keys::test_sign(call))

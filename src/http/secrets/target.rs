@@ -12,8 +12,9 @@ use bytes::Bytes;
 use super::answer::{Answer, Body};
 use super::index::{Entry, Found, MAX_NAME};
 use super::request::{self, Asked, Token};
-use super::route::{self, Access, BodyKind, Operation, Params, Route};
+use super::route::{self, Access, BodyKind, Named, Operation, Params, Route};
 use super::{index_of, routes_of, sudo};
+use crate::auth::Caller;
 use crate::auth::mounts::{Mount, MountKind, MountTable};
 use crate::auth::policy::{Decision, Parameters, Place, Spelt};
 use crate::error::{Error, Kind, Result};
@@ -123,6 +124,20 @@ impl Target {
         }
     }
 
+    /// The right that a caller needs: a write whose route can tell needs one of its own where nothing is there yet.
+    ///
+    /// # Errors
+    /// Those of the mount and its store.
+    pub(super) async fn needs(&self, state: &State, caller: &Caller, asked: &Asked) -> Result<Operation> {
+        let (Some(mount), Found::Route(_, route, params)) = (&self.mount, &self.found) else {
+            return Ok(asked.operation);
+        };
+        let Some(exists) = route.exists else { return Ok(asked.operation) };
+        let below = asked.path.get(self.below.clone()).unwrap_or_default();
+        let named = Named { state, mount, caller, below, params: *params };
+        Ok(if exists(named).await? { asked.operation } else { Operation::Create })
+    }
+
     /// The path as policies see it.
     pub(super) fn place<'a>(&'a self, asked: &'a Asked) -> Place<'a> {
         Place { path: &asked.path, spelt: &self.spelt }
@@ -140,7 +155,7 @@ impl Target {
         let below = asked.path.get(self.below.clone()).unwrap_or_default();
         match &self.found {
             Found::Route(_, route, params) if UNDER_A_ROLE.iter().any(|end| route.pattern.ends_with(end)) => {
-                params.iter(below).find(|(name, _)| *name == "name").map_or("", |(_, role)| role)
+                params.named("name", below)
             }
             _ => "",
         }

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, LocalBoxFuture};
 use serde_json::Value;
 
 use super::answer::Answer;
 use super::listing::{self, Row, Source};
 use super::page::Page;
 use super::route::Operation::{Delete, List, Read, Update};
-use super::route::{Call, Route};
+use super::route::{Call, Named, Route};
 use super::sys::to_the_end;
 use crate::auth::Auth;
 use crate::auth::store::TokenHash;
@@ -53,7 +53,8 @@ pub static ROUTES: &[Route] = &[
     Route::token(List, "roles", PAGE, |call| Box::pin(roles(call))),
     Route::token(Read, "roles/:role_name", &[], |call| Box::pin(role(call))),
     Route::token(Update, "roles/:role_name", ROLE_FIELDS, |call| Box::pin(write_role(call)))
-        .with_synonyms(ROLE_SYNONYMS),
+        .with_synonyms(ROLE_SYNONYMS)
+        .making(role_exists),
     Route::token(Delete, "roles/:role_name", &[], |call| Box::pin(delete_role(call))),
     Route::token(Read, "lookup-self", &[], |call| Box::pin(lookup_self(call))),
     Route::token(Update, "lookup-self", &["token"], |call| Box::pin(lookup_self(call))),
@@ -97,6 +98,11 @@ async fn roles(call: Call) -> Result<Answer> {
 
 async fn role(call: Call) -> Result<Answer> {
     call.state.auth.token_role_read(call.param("role_name")).map(Answer::data).ok_or_else(Error::not_found)
+}
+
+fn role_exists(named: Named<'_>) -> LocalBoxFuture<'_, Result<bool>> {
+    let known = named.state.auth.token_role_read(named.param("role_name"));
+    Box::pin(std::future::ready(Ok(known.is_some())))
 }
 
 async fn write_role(call: Call) -> Result<Answer> {

@@ -266,7 +266,8 @@ mod tests {
         }
 
         async fn sign(&self, _: &str, _: SignatureAlgorithm, digest: &[u8]) -> Result<Vec<u8>> {
-            let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, self.key.to_pkcs8()?.expose()).unwrap();
+            let pair =
+                EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, self.key.to_pkcs8()?.expose()).unwrap();
             let digest = Digest::import_less_safe(digest, &SHA256).unwrap();
             Ok(pair.sign_digest(&digest).unwrap().as_ref().to_vec())
         }

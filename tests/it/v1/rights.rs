@@ -125,3 +125,42 @@ async fn a_token_may_be_refused_as_often_as_it_may_be_used() {
     client.post("sys/capabilities-self", json!({ "path": "x" })).await.assert_denied();
     app.stop().await;
 }
+
+#[actix_web::test]
+async fn who_may_only_create_changes_nothing_and_who_may_only_update_makes_nothing() {
+    let app = App::start().await;
+    for (path, kind) in [("roles", "approle"), ("tokens", "jwt"), ("cloud", "cloudb")] {
+        assert_eq!(app.client.post(&format!("sys/auth/{path}"), json!({ "type": kind })).await.status, 204);
+    }
+    let jwt = json!({ "role_type": "jwt", "bound_subject": "s", "user_claim": "sub" });
+    let cloudb = json!({ "bound_subscription_ids": ["11111111-2222-3333-4444-555555555555"] });
+    let config = json!({ "tenant_id": "11111111-2222-3333-4444-555555555555", "resource": "https://a.test" });
+    let key = json!({ "kms_key": "alias/x", "key_type": "RSA", "key_bits": "2048", "region": "eu-central-1" });
+    for (n, (path, body)) in [
+        ("auth/roles/role/web", json!({ "token_ttl": "1h" })),
+        ("auth/tokens/role/web", jwt),
+        ("auth/cloud/config", config),
+        ("auth/cloud/role/web", cloudb),
+        ("auth/token/roles/web", json!({ "orphan": true })),
+        ("sys/managed-keys/cloudakms/web", key),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let creator = only(&app, &format!("create-{n}"), &granted(path, &["create"])).await;
+        let updater = only(&app, &format!("update-{n}"), &granted(path, &["update"])).await;
+        updater.post(path, body.clone()).await.assert_denied();
+        let made = creator.post(path, body.clone()).await;
+        assert!(matches!(made.status, 200 | 204), "{path}: {}", made.text);
+        creator.post(path, body.clone()).await.assert_denied();
+        let changed = updater.post(path, body.clone()).await;
+        assert!(matches!(changed.status, 200 | 204), "{path}: {}", changed.text);
+    }
+    // Of a token's own things.
+    for (granted_only, first, second) in [("create", 204, 403), ("update", 403, 403)] {
+        let client = only(&app, &format!("own-{granted_only}"), &granted("cubbyhole/a", &[granted_only])).await;
+        let status = async || client.post("cubbyhole/a", json!({ "b": "c" })).await.status;
+        assert_eq!((status().await, status().await), (first, second), "{granted_only}");
+    }
+    app.stop().await;
+}

@@ -24,7 +24,8 @@ pub(crate) static ROUTES: &[Route] = &[
     route!(List "role" LIST => roles::list::<AppRoles>),
     Route::token(Read, "role/:login_role", &[], |call| Box::pin(roles::read::<AppRoles>(call, shown))),
     Route::token(Update, "role/:login_role", fields::ROLE, |call| Box::pin(roles::write::<AppRoles>(call, merged)))
-        .with_synonyms(SYNONYMS),
+        .with_synonyms(SYNONYMS)
+        .making(roles::exists::<AppRoles>),
     route!(Delete "role/:login_role" &[] => roles::delete::<AppRoles>),
     route!(Read "role/:login_role/role-id" &[] => parts::read),
     route!(Update "role/:login_role/role-id" &["role_id"] => parts::write),

@@ -23,13 +23,14 @@ const LONGEST: usize = 2048;
 pub(crate) static ROUTES: &[Route] = &[
     Route::open(Update, "login", LOGIN, |call| Box::pin(login(call))).with_long_member("jwt", LOGIN_BODY),
     Route::token(Read, "config", &[], |call| Box::pin(config::read(call))),
-    Route::token(Update, "config", config::FIELDS, |call| Box::pin(config::write(call))),
+    Route::token(Update, "config", config::FIELDS, |call| Box::pin(config::write(call))).making(config::exists),
     Route::token(Delete, "config", &[], |call| Box::pin(config::delete(call))),
     Route::token(Update, "rotate-root", &[], |call| Box::pin(rotate_root(call))),
     Route::token(List, "role", LIST, |call| Box::pin(roles::list::<Cloudb>(call))),
     Route::token(Read, "role/:login_role", &[], |call| Box::pin(roles::read::<Cloudb>(call, role::shown))),
     Route::token(Update, "role/:login_role", role::FIELDS, |call| Box::pin(roles::write::<Cloudb>(call, role::merged)))
-        .with_synonyms(role::SYNONYMS),
+        .with_synonyms(role::SYNONYMS)
+        .making(roles::exists::<Cloudb>),
     Route::token(Delete, "role/:login_role", &[], |call| Box::pin(roles::delete::<Cloudb>(call))),
 ];
 

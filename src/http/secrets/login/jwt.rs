@@ -16,7 +16,8 @@ pub(crate) static ROUTES: &[Route] = &[
     Route::token(List, "role", LIST, |call| Box::pin(roles::list::<Jwt>(call))),
     Route::token(Read, "role/:login_role", &[], |call| Box::pin(roles::read::<Jwt>(call, role::shown))),
     Route::token(Update, "role/:login_role", role::FIELDS, |call| Box::pin(roles::write::<Jwt>(call, role::merged)))
-        .with_synonyms(crate::auth::token::TokenTerms::SYNONYMS),
+        .with_synonyms(crate::auth::token::TokenTerms::SYNONYMS)
+        .making(roles::exists::<Jwt>),
     Route::token(Delete, "role/:login_role", &[], |call| Box::pin(roles::delete::<Jwt>(call))),
     Route::open(Update, "login", login::FIELDS, |call| Box::pin(login::login(call)))
         .with_long_member("jwt", login::MAX_BODY),

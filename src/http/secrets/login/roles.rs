@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::LocalBoxFuture;
 use serde_json::Value;
 
 use crate::auth::login::method::Method;
@@ -11,7 +12,7 @@ use crate::error::{Error, Result, Warnings};
 use crate::fields::Fields;
 use crate::http::secrets::answer::Answer;
 use crate::http::secrets::page::Page;
-use crate::http::secrets::route::Call;
+use crate::http::secrets::route::{Call, Named};
 use crate::http::secrets::sys::to_the_end;
 
 /// The fields of a list.
@@ -56,6 +57,14 @@ pub(super) async fn read<M: Method>(call: Call, shown: fn(&M::Role) -> Value) ->
     let view = call.method::<M>().await?.view();
     let role = view.roles().get(call.param(NAME)).ok_or_else(Error::not_found)?;
     Ok(Answer::data(shown(role)))
+}
+
+/// Whether there is a role of the name.
+pub(super) fn exists<M: Method>(named: Named<'_>) -> LocalBoxFuture<'_, Result<bool>> {
+    Box::pin(async move {
+        let view = named.state.mounts.method::<M>(named.mount).await?.view();
+        Ok(view.roles().get(named.param(NAME)).is_some())
+    })
 }
 
 /// How the fields of a request change a role; of a new one there is none.

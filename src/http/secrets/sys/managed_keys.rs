@@ -9,12 +9,13 @@ mod cloudckms;
 mod pkcs11;
 mod sent;
 
+use futures_util::future::LocalBoxFuture;
 use serde_json::{Map, Value, json};
 
 use self::sent::Sent;
 use super::super::answer::{Answer, Body};
 use super::super::page::Page;
-use super::super::route::Call;
+use super::super::route::{Call, Named};
 use super::super::unrecognised;
 use super::to_the_end;
 use crate::error::{Error, Result};
@@ -86,6 +87,13 @@ pub(super) async fn list(call: Call) -> Result<Answer> {
 pub(super) async fn read(call: Call) -> Result<Answer> {
     let record = call.state.managed_keys.read(backend(&call)?, name(&call)).ok_or_else(Error::not_found)?;
     Ok(Answer::data(shown(&record)))
+}
+
+/// Whether there is such a key; of a type that is none the handler tells.
+pub(super) fn exists(named: Named<'_>) -> LocalBoxFuture<'_, Result<bool>> {
+    let kind = BackendType::parse(named.param("backend"));
+    let exists = kind.map_or(true, |kind| named.state.managed_keys.read(kind, named.param("managed_key")).is_some());
+    Box::pin(std::future::ready(Ok(exists)))
 }
 
 /// `POST sys/managed-keys/:type/:name`: a new key, or a merge into the one that is there.

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use futures_util::future::LocalBoxFuture;
 use serde_json::json;
 
 use crate::auth::login::cloudb::{Cloudb, Config, ConfigChange};
 use crate::error::{Error, Result, Warnings};
 use crate::fields::Fields;
 use crate::http::secrets::answer::Answer;
-use crate::http::secrets::route::Call;
+use crate::http::secrets::route::{Call, Named};
 use crate::http::secrets::sys::to_the_end;
 
 /// The fields of a write.
@@ -32,6 +33,14 @@ pub(super) const FIELDS: &[&str] = &[
 
 /// Longest text, bytes.
 const LONGEST: usize = 2048;
+
+/// Whether there is a configuration.
+pub(super) fn exists(named: Named<'_>) -> LocalBoxFuture<'_, Result<bool>> {
+    Box::pin(async move {
+        let view = named.state.mounts.method::<Cloudb>(named.mount).await?.view();
+        Ok(view.config().is_some())
+    })
+}
 
 /// `GET auth/<mount>/config`.
 pub(super) async fn read(call: Call) -> Result<Answer> {
