@@ -52,7 +52,8 @@ pub(crate) enum Word {
     VerifyBackup(verify_backup::Arguments),
     /// Put a copy into a data folder that has no store. The server must not run.
     Restore(backup::Restore),
-    /// Tell a store that it was restored by other means than `restore`. No server may run on it.
+    /// Tell a store that it was restored by other means than `restore`. No server may run on it, and it refuses where
+    /// one does.
     AfterRestore(backup::AfterRestore),
     /// Copy the embedded store into an empty PostgreSQL database.
     CopyStore(copy_store::Arguments),

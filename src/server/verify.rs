@@ -36,14 +36,21 @@ pub async fn verify(subject: Subject, seal_key: SealKey, clock: Clock) -> Result
     if !verify::file(&subject, &mut findings).await? {
         return Ok(findings);
     }
-    let storage = match verify::open(subject, seal_key, clock.clone()).await {
+    let storage = match verify::open(subject.clone(), seal_key, clock.clone()).await {
         Err(error) if error.kind() == Kind::Invalid => {
             findings.add(error.to_string());
             return Ok(findings);
         }
         opened => opened?,
     };
-    let looked = look(&storage, clock, &mut findings).await;
+    let looked = async {
+        match verify::right(&subject).await {
+            Err(error) if error.kind() == Kind::Invalid => findings.add(error.to_string()),
+            held => held?,
+        }
+        look(&storage, clock, &mut findings).await
+    };
+    let looked = looked.await;
     storage.shutdown().await.and(looked)?;
     Ok(findings)
 }

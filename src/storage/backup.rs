@@ -12,7 +12,7 @@ use super::embedded::copy;
 pub use super::embedded::copy::Pace;
 use super::embedded::whole;
 use super::seal::SealKey;
-use super::{Options, keys, open};
+use super::{Database, Options, keys, open, postgres};
 use crate::clock::Time;
 use crate::error::{Error, Result};
 
@@ -83,8 +83,11 @@ pub async fn require_opened(copy: &Path, seal_key: &SealKey) -> Result<()> {
 /// machine. No node may run.
 ///
 /// # Errors
-/// Those of opening the store, `Invalid` when this machine's clock is behind what the store has seen, and `Unavailable`.
+/// `Conflict` when a node runs; those of opening the store, `Invalid` when this machine's clock is behind what the store has seen, and `Unavailable`.
 pub async fn note_restore(options: Options) -> Result<()> {
+    if let Database::Postgres(url) = &options.database {
+        postgres::require_alone(url).await?;
+    }
     let clock = options.clock.clone();
     let storage = open(options).await?;
     let noted = storage.note_restore(clock.now()).await;

@@ -7,7 +7,8 @@
 //!
 //! Nodes agree by locks inside their transactions: a shared advisory lock per mount keeps it from being
 //! dropped under a batch, the mount's row gives out revocation numbers, a token's row keeps its children
-//! from outliving it. They follow each other's changes by a log (`changes`). Every connection has statement
+//! from outliving it. They follow each other's changes by a log (`changes`), and whoever does has a lock as long as it
+//! runs, by which others know that a node is there. Every connection has statement
 //! and lock timeouts, and every use of one has a deadline, so that a server that is gone or hangs is
 //! `Unavailable` and never a wait without end; the next write or read connects again.
 //!
@@ -90,6 +91,18 @@ pub(super) async fn reach(url: &PostgresUrl) -> Result<()> {
     reached.map_err(|late| Error::unavailable("storage: the database takes too long", late))?.map(drop)
 }
 
+/// That no node runs on a database, and that the schema may be brought up to date by its user.
+pub(super) async fn require_alone(url: &PostgresUrl) -> Result<()> {
+    let session = connect::session(url).await?;
+    changes::require_no_node(&session).await?;
+    schema::require_right(&session).await
+}
+
+/// That the user of a database may bring its schema up to date.
+pub(super) async fn require_right(url: &PostgresUrl) -> Result<()> {
+    schema::require_right(&connect::session(url).await?).await
+}
+
 /// Opens a database that nobody works on, for reading only.
 pub(super) async fn open_to_read(url: PostgresUrl) -> Result<Pool> {
     let session = connect::session(&url).await?;
@@ -98,9 +111,12 @@ pub(super) async fn open_to_read(url: PostgresUrl) -> Result<Pool> {
 }
 
 /// Looks at a database: the version of its schema, the newest that there is, and what reads it; `None` when it is empty.
+/// Its user must have the right to bring it up to date.
 pub(super) async fn look(url: PostgresUrl) -> Result<Option<(usize, usize, Pool)>> {
     let session = connect::session(&url).await?;
-    let Some((schema, newest)) = schema::known(&session).await? else { return Ok(None) };
+    let known = schema::known(&session).await?;
+    schema::require_right(&session).await?;
+    let Some((schema, newest)) = known else { return Ok(None) };
     Ok(Some((schema, newest, Pool::new(&url, node_id())?)))
 }
 

@@ -43,6 +43,17 @@ pub async fn file(subject: &Subject, findings: &mut Findings) -> Result<bool> {
     Ok(sound)
 }
 
+/// That a server can bring its schema up to date, of this version or of the next.
+///
+/// # Errors
+/// `Invalid` when the user of a database may not; `Unavailable` when it cannot be reached.
+pub async fn right(subject: &Subject) -> Result<()> {
+    match subject {
+        Subject::File(_) => Ok(()),
+        Subject::Postgres(url) => postgres::require_right(url).await,
+    }
+}
+
 /// Opens it for reading only.
 ///
 /// # Errors

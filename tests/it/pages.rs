@@ -51,7 +51,8 @@ run_pages! {
     the_page_about_the_audit "audit" after installed("", AUDITED), writes [r#""path":"pki/issue/listener""#];
     the_page_about_copies_of_the_embedded_store "backup-embedded" after installed("", ""),
         writes ["nothing is wrong"];
-    the_page_about_copies_of_postgresql "backup-postgresql" after format!("createdb signet\n{}", installed(POSTGRES, "")), writes ["nothing is wrong"];
+    the_page_about_copies_of_postgresql "backup-postgresql" after format!("{DATABASE}{}", installed(POSTGRES, "")),
+        writes ["the database: ok", "CRL numbers go on", "nothing is wrong"];
     the_page_about_the_commands_of_clients "client-commands" after installed("--role web", ""),
         writes ["nothing is wrong", "asked by     token-administrator"];
     the_page_about_coming_from_elsewhere "coming-from" after NOTHING, writes [
@@ -94,6 +95,9 @@ run_pages! {
 /// The flags of an installation on PostgreSQL.
 const POSTGRES: &str = r#"--database-url "postgres:///signet?host=/run/postgresql&user=signet""#;
 
+/// The database of such an installation.
+const DATABASE: &str = "runuser -u postgres -- createdb --owner signet --encoding UTF8 --template template0 signet\n";
+
 /// A configuration with an audit file.
 const AUDITED: &str = r#"printf '[[audit]]\ntype = "file"\nfile_path = "/var/log/signet/audit.log"\n'"#;
 
@@ -103,7 +107,7 @@ fn installed(flags: &str, more: &str) -> String {
     let store = if flags.contains("--database-url") { "" } else { "--data-dir /var/lib/signet" };
     format!(
         r#"
-signet setup --config /etc/signet/signet.toml {store} --listen 127.0.0.1:8200 --domain example.test --yes {flags} >setup.log
+runuser -u signet -- signet setup --config /etc/signet/signet.toml {store} --listen 127.0.0.1:8200 --domain example.test --yes {flags} >setup.log
 {more} >> /etc/signet/signet.toml
 systemctl start signet
 export SIGNET_ADDR=https://127.0.0.1:8200 SIGNET_CACERT=/etc/signet/root-ca.pem CURL_CA_BUNDLE=/etc/signet/root-ca.pem

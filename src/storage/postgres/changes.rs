@@ -20,7 +20,7 @@ use super::connect;
 use super::query::{Failure, Session, execute, row, rows, time};
 use super::url::PostgresUrl;
 use crate::documents::MountId;
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::nodes::store::{Change, Changes, Course, Point};
 use crate::telemetry;
 
@@ -52,7 +52,12 @@ const COURSE: &str = "SELECT system_identifier,
         ('x' || lpad(substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8), 16, '0'))::bit(64)::bigint
     FROM pg_control_system()";
 const NOTIFY: &str = "NOTIFY signet_change";
-const LISTEN: &str = "LISTEN signet_change";
+/// Who listens is a node, and has its lock as long as the connection is there.
+const LISTEN: &str = "LISTEN signet_change; SELECT pg_advisory_lock_shared(1936287598, 2)";
+/// The sessions of those who have it.
+const NODES: &str = "SELECT COUNT(*), COALESCE(string_agg(pid::text, ', ' ORDER BY pid), '') FROM pg_locks
+    WHERE locktype = 'advisory' AND classid = 1936287598 AND objid = 2 AND objsubid = 2 AND granted
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
 
 /// Between two attempts to listen again.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -112,6 +117,30 @@ async fn course(db: &Session) -> Result<Option<Course>, Failure> {
         // Servers of some providers have no such functions.
         Err(_) => Ok(None),
     }
+}
+
+/// That no node runs on the database.
+///
+/// # Errors
+/// `Conflict` when one does; `Unavailable` from the server.
+pub(super) async fn require_no_node(db: &Session) -> Result<()> {
+    let failed = |e: Failure| e.public("storage: the nodes on the database cannot be counted");
+    let found = row(db, NODES, &[]).await.map_err(failed)?;
+    let found = found.ok_or_else(|| Error::internal("a count has a row"))?;
+    let count: i64 = found.try_get(0).map_err(|e| failed(e.into()))?;
+    let sessions: String = found.try_get(1).map_err(|e| failed(e.into()))?;
+    let run = match count {
+        0 => return Ok(()),
+        1 => "a node runs".to_owned(),
+        count => format!("{count} nodes run"),
+    };
+    Err(Error::new(
+        Kind::Conflict,
+        format!(
+            "storage: {run} on the database (pid {sessions} in pg_stat_activity): stop every node first; what is left of \
+             a machine that is gone is ended by pg_terminate_backend"
+        ),
+    ))
 }
 
 /// Listens on a connection of its own until nobody wants to be told any more; one that ends is replaced.

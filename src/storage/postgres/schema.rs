@@ -38,17 +38,23 @@ const MIGRATIONS: &[Migration] = &[
 /// the single numbers that lock mounts.
 const LOCK: &str = "SET LOCAL statement_timeout = '10min'; SET LOCAL lock_timeout = '10min';
     SELECT pg_advisory_xact_lock(1936287598, 1)";
+/// Whether the user may make tables where a migration makes them, and the names of who and where.
+const RIGHT: &str = "SELECT COALESCE(has_schema_privilege(current_schema(), 'CREATE'), FALSE),
+    quote_ident(current_user), quote_ident(current_database()), quote_ident(COALESCE(current_schema(), 'public'))";
 
 /// Brings the schema up to date.
 ///
 /// # Errors
-/// `Invalid` when a newer program wrote the database.
+/// `Invalid` when a newer program wrote the database, or its user may not change the schema.
 pub(super) async fn migrate(db: &mut Session) -> Result<()> {
     let failed = |e: Failure| e.public("storage: the schema cannot be read or brought up to date");
     db.batch_execute("BEGIN").await.map_err(|e| failed(e.into()))?;
     db.batch_execute(LOCK).await.map_err(|e| failed(e.into()))?;
     let found = version(db).await.map_err(failed)?;
     require_known(found)?;
+    if found < MIGRATIONS.len() {
+        require_right(db).await?;
+    }
     for (migration, to) in MIGRATIONS.iter().zip(1..).skip(found) {
         apply(db, migration, to).await.map_err(failed)?;
     }
@@ -86,6 +92,26 @@ pub(super) async fn known(db: &Session) -> Result<Option<(usize, usize)>> {
 pub(super) async fn require_equal(db: &Session) -> Result<()> {
     let found = version(db).await.map_err(|e| e.public("storage: the schema cannot be read"))?;
     if found == MIGRATIONS.len() { Ok(()) } else { Err(other_version(found, MIGRATIONS.len())) }
+}
+
+/// That the user who is connected may bring the schema up to date, of this version or of the next.
+///
+/// # Errors
+/// `Invalid` saying what gives the right.
+pub(super) async fn require_right(db: &Session) -> Result<()> {
+    let failed = |e: Failure| e.public("storage: the rights in the database cannot be read");
+    let found = row(db, RIGHT, &[]).await.map_err(failed)?;
+    let found = found.ok_or_else(|| Error::internal("a right has a row"))?;
+    let text = |at: usize| found.try_get::<_, String>(at).map_err(|e| failed(e.into()));
+    if found.try_get(0).map_err(|e| failed(e.into()))? {
+        return Ok(());
+    }
+    let (user, database, schema) = (text(1)?, text(2)?, text(3)?);
+    Err(Error::invalid(format!(
+        "storage: the database has the schema {schema}, in which its user {user} may not make tables, as a new version \
+         of this program does: let a superuser say ALTER DATABASE {database} OWNER TO {user} (or GRANT CREATE ON SCHEMA \
+         {schema} TO {user})"
+    )))
 }
 
 async fn apply(db: &Session, migration: &Migration, to: usize) -> Result<(), Failure> {

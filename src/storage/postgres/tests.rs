@@ -18,10 +18,11 @@ use crate::nodes::store::{Change, Point};
 use crate::pki::store::{CertificateRow, LeaseRow, PkiOutcome, PkiWrite, RevocationRow};
 use crate::projects::store::ITSELF;
 use crate::sql::Work;
-use crate::storage::Storage;
 use crate::storage::backend::{Backend as _, FactWrite, Unit};
+use crate::storage::backup::note_restore;
 use crate::storage::contract::{Fixture, now};
 use crate::storage::statements as sql;
+use crate::storage::{Database, Options, Storage};
 use crate::x509::serial::Serial;
 
 /// A database, one node on it, and a mount.
@@ -702,6 +703,64 @@ async fn a_database_with_a_newer_schema_is_refused_with_a_clear_text() {
     let error = open(fixture.url()).await.err().unwrap();
     assert_eq!(error.kind(), Kind::Invalid);
     assert!(error.to_string().contains("schema version 99"), "{error}");
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_change_the_schema_is_told_what_mends_it() {
+    let (fixture, storage, _) = node().await;
+    storage.shutdown().await.unwrap();
+    let (database, name) = (&fixture.database, &fixture.database.name);
+    let clerk = format!("clerk_{name}");
+    database.psql(&format!(
+        "CREATE ROLE {clerk} LOGIN; REVOKE CREATE ON SCHEMA public FROM PUBLIC;
+         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {clerk}"
+    ));
+    let url = || PostgresUrl::parse(&database.url().replace("user=signet", &format!("user={clerk}"))).unwrap();
+    let refused = |error: Option<Error>| {
+        let error = error.unwrap();
+        let mends = format!("ALTER DATABASE {name} OWNER TO {clerk}");
+        assert!(error.kind() == Kind::Invalid && error.text().contains(&mends), "{error}");
+    };
+    refused(look(url()).await.err());
+    refused(require_right(&url()).await.err());
+    refused(require_alone(&url()).await.err());
+    // Who has nothing to bring up to date needs no right to.
+    assert!(open(url()).await.is_ok());
+    fixture.change("UPDATE meta SET value = $1 WHERE name = 'schema'", &[b"1"]);
+    refused(open(url()).await.err());
+    database.psql(&format!("ALTER DATABASE {name} OWNER TO {clerk}"));
+    assert!(look(url()).await.is_ok() && require_right(&url()).await.is_ok() && require_alone(&url()).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_database_is_told_that_it_was_restored_when_no_node_runs_on_it() {
+    let (fixture, node, _) = node().await;
+    let another = fixture.open(1000).await.unwrap();
+    let noted = async || {
+        let (seal_key, clock) = (fixture.seal_key(), fixture.clock().clone());
+        note_restore(Options { database: Database::Postgres(fixture.url()), seal_key, clock, queue: 10 }).await
+    };
+    let wait = async |wanted: &str| {
+        let started = Instant::now();
+        loop {
+            let told = noted().await.map_or_else(|error| error.to_string(), |()| "noted".to_owned());
+            if told.contains(wanted) {
+                return told;
+            }
+            assert!(started.elapsed() < Duration::from_secs(10), "{told}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    // Whoever has the store open for a command is no node, and keeps nobody from it.
+    wait("noted").await;
+    let told = [node.changes().unwrap().listen(), another.changes().unwrap().listen()];
+    let text = wait("2 nodes run on the database (pid ").await;
+    assert!(text.contains("stop every node first"), "{text}");
+    node.shutdown().await.unwrap();
+    wait("a node runs on the database (pid ").await;
+    another.shutdown().await.unwrap();
+    wait("noted").await;
+    drop(told);
 }
 
 #[tokio::test]

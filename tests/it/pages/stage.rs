@@ -2,7 +2,10 @@
 //! the place of those that are written, a PostgreSQL of its own where one is named, and the program under test as `signet`.
 
 use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::net::TcpListener;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -14,8 +17,13 @@ use crate::process::bash;
 const FOLDERS: [&str; 6] = ["/etc/signet", "/etc/web", "/var/lib/signet", "/var/log/signet", "/backup", "/run/signet"];
 /// How a page writes an address on this machine, up to its port.
 const HOSTS: [&str; 2] = ["127.0.0.1:", "localhost:"];
-/// Where a page has PostgreSQL, whose superuser is `signet`.
+/// Where a page has PostgreSQL.
 const POSTGRES: &str = "/run/postgresql";
+/// The users of PostgreSQL as a machine has them: `postgres` may do everything, `signet` what others allow.
+const USERS: [(&str, &str); 2] = [
+    ("signet", "CREATE ROLE other SUPERUSER LOGIN"),
+    ("other", "ALTER ROLE signet RENAME TO postgres; CREATE ROLE signet LOGIN"),
+];
 
 /// What a test's machine has not: other users, and systemd. The user of the server is who runs the test, and its unit
 /// is the same command line.
@@ -25,7 +33,11 @@ set -E -o pipefail
 AT=0 UNIT=
 trap 'echo "a command of the block at line $AT failed" >&2' ERR
 trap 'status=$?; trap - ERR; kill $(jobs -p) 2>/dev/null || true; wait; exit $status' EXIT
-runuser() { shift 3; "$@"; }
+runuser() {
+    local user=$2
+    shift 3
+    PGUSER=$user "$@"
+}
 install() {
     local left=()
     while [ $# -gt 0 ]; do
@@ -40,12 +52,29 @@ systemctl() {
     esac
     case $1 in
     start | enable | restart)
-        signet serve --config /etc/signet/signet.toml 2>>/var/log/signet/unit.log &
+        PGUSER=signet signet serve --config /etc/signet/signet.toml 2>>/var/log/signet/unit.log &
         UNIT=$!
         until signet health --config /etc/signet/signet.toml 2>/dev/null; do kill -0 $UNIT; sleep 0.2; done
         ;;
     esac
 }
+"#;
+
+/// The programs that open a database by a URL, and what they are where PostgreSQL is: they get in as the user who calls
+/// them and as nobody else, as with `peer`. PostgreSQL's own that name no user do so by themselves.
+const CALLERS: [&str; 4] = ["signet", "pg_dump", "pg_restore", "psql"];
+const PEER: &str = r#"#!/bin/sh
+urls="$*"
+case "${0##*/} $1" in
+"signet operator" | "signet check" | "signet migrate" | "signet serve")
+    for word; do case $word in *.toml) urls="$urls $(grep '^database_url' "$word")" ;; esac; done ;;
+esac
+case $urls in
+*user=*)
+    others=$(echo "$urls" | grep -o 'user=[a-z]*' | grep -vx "user=$PGUSER")
+    [ -z "$others" ] || { echo "Peer authentication failed: $PGUSER calls $0 $*" >&2; exit 1; } ;;
+esac
+PATH=${PATH#*:} exec "${0##*/}" "$@"
 "#;
 
 /// A place to run commands in.
@@ -72,9 +101,11 @@ impl Stage {
         let program = Path::new(env!("CARGO_BIN_EXE_signet")).parent().unwrap();
         let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
         let mut command = bash(&script);
-        command.current_dir(self.path()).env("PATH", path).env("TMPDIR", self.path()).stdin(Stdio::null());
+        command.current_dir(self.path()).env("PATH", &path).env("TMPDIR", self.path()).stdin(Stdio::null());
         if let Some(postgres) = &self.postgres {
-            command.env("PGHOST", postgres.folder()).env("PGPORT", postgres.port().to_string()).env("PGUSER", "signet");
+            let bin = self.path().join("bin");
+            command.env("PATH", format!("{}:{path}", bin.display()));
+            command.env("PGHOST", postgres.folder()).env("PGPORT", postgres.port().to_string()).env("PGUSER", "root");
         }
         let output = command.output().unwrap();
         let out = String::from_utf8_lossy(&output.stdout);
@@ -89,7 +120,8 @@ impl Stage {
             script = script.replace(name, &format!("{}{name}", self.path().display()));
         }
         if script.contains(POSTGRES) {
-            let postgres = self.postgres.get_or_insert_with(Cluster::new);
+            let folder = self.folder.path().join("bin");
+            let postgres = self.postgres.get_or_insert_with(|| postgres(&folder));
             script = script.replace(POSTGRES, &postgres.folder().display().to_string());
         }
         for host in HOSTS {
@@ -118,6 +150,40 @@ impl Stage {
     fn port(&mut self, written: u16) -> u16 {
         let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         *self.ports.entry(written).or_insert_with(free)
+    }
+}
+
+/// A PostgreSQL with a machine's users, and the programs that call it in a folder.
+fn postgres(folder: &Path) -> Arc<Cluster> {
+    let cluster = Cluster::new();
+    for (user, sql) in USERS {
+        cluster.psql(&format!("dbname=postgres user={user}"), sql);
+    }
+    std::fs::create_dir(folder).unwrap();
+    for name in CALLERS {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o755).open(folder.join(name)).unwrap();
+        file.write_all(PEER.as_bytes()).unwrap();
+    }
+    cluster
+}
+
+#[test]
+fn who_calls_postgresql_gets_in_as_nobody_else_and_without_a_superusers_rights() {
+    let out = Stage::new().run(
+        r#"
+runuser -u postgres -- createdb --owner signet own
+createdb root 2>/dev/null || echo root makes none
+runuser -u signet -- createdb other 2>/dev/null || echo signet makes none
+own="postgres:///own?host=/run/postgresql&user=signet"
+runuser -u signet -- psql -qAt "$own" -c "SELECT current_user, rolsuper FROM pg_roles WHERE rolname = current_user"
+psql "$own" -c "SELECT 1" 2>/dev/null || echo root gets in as nobody else
+signet operator verify-backup --data-dir absent --database-url "$own" 2>/dev/null || echo nor does a command
+"#,
+    );
+    for line in
+        ["root makes none", "signet makes none", "signet|f", "root gets in as nobody else", "nor does a command"]
+    {
+        assert!(out.lines().any(|written| written == line), "{line}: {out}");
     }
 }
 
