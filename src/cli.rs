@@ -21,6 +21,7 @@ mod issue;
 mod migrate;
 mod names;
 mod operator;
+mod output;
 mod owner;
 mod place;
 mod renew;

@@ -15,6 +15,7 @@ use signet::server::operator::Client;
 use signet::storage::Database;
 use signet::storage::backup::{self, Pace, Partial};
 
+use super::output::line;
 use super::owner;
 use super::place::Place;
 
@@ -59,7 +60,7 @@ pub(super) fn backup(arguments: &Backup) -> Result<()> {
         None => alone(&folder, &arguments.to)?,
     };
     let octets = partial.finish(Clock::system().now())?;
-    println!("{}: {octets} octets", arguments.to.display());
+    line(format!("{}: {octets} octets", arguments.to.display()));
     if is_beside && let Err(error) = tell(&folder) {
         let text = "the copy is made, but its server could not be told, whose metrics do not count it";
         super::issue::warn(&[format!("{text}: {error}")]);
@@ -108,7 +109,7 @@ pub(super) fn restore(arguments: &Restore) -> Result<()> {
     let opened = actix_rt::System::new().block_on(backup::require_opened(file, &options.seal_key));
     opened.map_err(|error| unopened(file, error))?;
     let octets = backup::restore(file, &folder, clock.now())?;
-    println!("{}: restored, {octets} octets; the next start goes on from there", folder.display());
+    line(format!("{}: restored, {octets} octets; the next start goes on from there", folder.display()));
     Ok(())
 }
 
@@ -129,7 +130,7 @@ fn unopened(copy: &Path, error: Error) -> Error {
 pub(super) fn after_restore(arguments: &AfterRestore) -> Result<()> {
     let options = arguments.place.options(Clock::system())?;
     actix_rt::System::new().block_on(backup::note_restore(options))?;
-    println!("CRL numbers go on above all that were published before");
+    line("CRL numbers go on above all that were published before");
     Ok(())
 }
 

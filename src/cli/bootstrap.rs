@@ -15,6 +15,7 @@ use signet::projects::{Access, Projects, token, user};
 use signet::storage::{self, Storage};
 
 use super::installation::{prepared, storage_options};
+use super::output::unwritten;
 use super::owner;
 
 /// Holds the token of the first user where nobody can read a screen, such as in a container.
@@ -55,7 +56,7 @@ async fn bootstrap(config: &Config, arguments: &Arguments) -> Result<()> {
         Some(_) => writeln!(out, "the first user's token is the one in {TOKEN}: take it out of there"),
         None => writeln!(out, "token: {token}\nThis token is shown once. Make others with it, then revoke it."),
     };
-    told.and_then(|()| out.flush()).map_err(Error::internal)
+    told.and_then(|()| out.flush()).map_err(unwritten)
 }
 
 async fn first_user(storage: &Storage, clock: Clock, arguments: &Arguments, given: Option<String>) -> Result<String> {

@@ -18,6 +18,7 @@ use signet::config::{self, Config};
 use signet::error::{Error, Kind, Result, io_words};
 
 use super::installation;
+use super::output::{line, unwritten};
 use report::Report;
 
 /// The arguments of `signet check`.
@@ -45,13 +46,13 @@ pub(crate) fn run(arguments: &Arguments, commands: &clap::Command) -> Result<()>
             store::look(&mut report, &config, database).await;
             listeners::look(&mut report, &config).await;
         });
-        match report.print().map_err(Error::internal)? {
+        match report.print().map_err(unwritten)? {
             0 => {}
             1 => return Err(Error::new(Kind::Conflict, "one thing is wrong")),
             wrong => return Err(Error::new(Kind::Conflict, format!("{wrong} things are wrong"))),
         }
     }
-    println!("{}: ok", arguments.config.display());
+    line(format!("{}: ok", arguments.config.display()));
     Ok(())
 }
 

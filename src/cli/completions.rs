@@ -3,7 +3,9 @@
 use std::io::Write as _;
 
 use clap_complete::{Shell, generate};
-use signet::error::{Error, Result};
+use signet::error::Result;
+
+use super::output::unwritten;
 
 /// The arguments of `signet completions`.
 #[derive(clap::Args)]
@@ -16,5 +18,5 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, definition: &mut clap::Command) -> Result<()> {
     let mut script = Vec::new();
     generate(arguments.shell, definition, "signet", &mut script);
-    std::io::stdout().write_all(&script).map_err(Error::internal)
+    std::io::stdout().write_all(&script).map_err(unwritten)
 }

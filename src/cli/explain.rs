@@ -3,13 +3,14 @@
 //! The running server is asked, with the token in SIGNET_TOKEN. Whose rights are asked about is named by accessor; a
 //! token itself is read from standard input and never from the arguments, which everybody on the machine can see.
 
-use std::io::{BufRead as _, Read as _};
+use std::io::{BufRead as _, Read as _, Write as _};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 use signet::error::{Error, Result};
 
 use super::client::Server;
+use super::output::unwritten;
 
 /// Longest token that is read.
 const LONGEST_TOKEN: u64 = 4096;
@@ -38,12 +39,12 @@ pub(crate) struct Arguments {
 /// Asks, and prints the answer.
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let data = ask(&arguments).await?;
-    if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&data).map_err(Error::internal)?);
+    let text = if arguments.json {
+        serde_json::to_string_pretty(&data).map_err(Error::internal)? + "\n"
     } else {
-        print!("{}", worded(&data, &arguments.method.to_uppercase()));
-    }
-    Ok(())
+        worded(&data, &arguments.method.to_uppercase())
+    };
+    write!(std::io::stdout(), "{text}").map_err(unwritten)
 }
 
 /// What a server answers.

@@ -13,6 +13,7 @@ use signet::config::{self, Config};
 use signet::error::{Error, Kind, Result};
 
 use super::client::Server;
+use super::output::line;
 
 /// Whether it is ready: the store can be reached, and it does not stop.
 const READY: &str = "sys/health";
@@ -45,7 +46,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let (path, word) = if arguments.live { (LIVE, "live") } else { (READY, "ready") };
     match probe.ask(path).await? {
         (200, _) => {
-            println!("{word}");
+            line(word);
             Ok(())
         }
         (status, _) => {

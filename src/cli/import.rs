@@ -20,6 +20,7 @@ use signet::x509::foreign_crl::ForeignCrl;
 use signet::x509::pem;
 
 use super::client::{self, Reply, Server};
+use super::output::line;
 
 /// The arguments of `signet import`.
 #[derive(clap::Args)]
@@ -56,19 +57,19 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let issuers = [(&imported.data.imported_issuers, "new"), (&imported.data.existing_issuers, "there before")];
     for (id, word) in issuers.into_iter().flat_map(|(ids, word)| ids.iter().flatten().map(move |id| (id, word))) {
         let has_key = imported.data.mapping.get(id).is_some_and(|key| !key.is_empty());
-        println!("issuer {id}: {word}, {}", if has_key { "with its key" } else { "without its key" });
+        line(format!("issuer {id}: {word}, {}", if has_key { "with its key" } else { "without its key" }));
     }
     let (mut warnings, mut covered) = (imported.warnings.unwrap_or_default(), BTreeSet::new());
     for (file, der) in lists {
         let Answer { data, warnings: further, .. } = ask("crl", "application/pkix-crl", der).await?;
         let published = data.published_crl_number.map_or("none".to_owned(), |number| number.to_string());
-        println!(
+        line(format!(
             "CRL {}: number {}, {} entries, {} of them new here; the number of the mount's own is {published}",
             file.display(),
             data.crl_number,
             data.entries,
             data.imported_entries
-        );
+        ));
         covered.extend(data.issuers);
         warnings.extend(further.unwrap_or_default());
     }

@@ -20,6 +20,7 @@ use signet::secret::Secret;
 use super::certify::{Authority, Chain, Issued, Link, Request, Subject, new_key, wanted_kind};
 use super::files::{Content, Staged, exists, write_new};
 use super::names::Names;
+use super::output;
 
 /// Longest file of a key, a certificate or a request that is read, octets.
 const LONGEST_FILE: u64 = 1 << 20;
@@ -331,7 +332,7 @@ fn tell(arguments: &Arguments, files: &Files, issued: &Issued, ca: &Path, has_ke
         told["certificate"] = json!(files.certificate);
         told["key"] = if has_key { json!(files.key) } else { json!(null) };
         told["authority"] = json!(ca);
-        return writeln!(out, "{told}").map_err(Error::internal);
+        return output::told(writeln!(out, "{told}"));
     }
     warn(&issued.warnings);
     let mut lines = vec![("certificate:", files.certificate.display().to_string())];
@@ -341,7 +342,7 @@ fn tell(arguments: &Arguments, files: &Files, issued: &Issued, ca: &Path, has_ke
     lines.push(("authority:", ca.display().to_string()));
     lines.push(("valid until:", day(issued.leaf.certificate.not_after())));
     lines.extend(issued.renew_after.map(|at| ("renew after:", day(at))));
-    lines.iter().try_for_each(|(name, text)| writeln!(out, "{name:<12} {text}")).map_err(Error::internal)
+    output::told(lines.iter().try_for_each(|(name, text)| writeln!(out, "{name:<12} {text}")))
 }
 
 fn tell_kept(files: &Files, leaf: &Link, json: bool) -> Result<()> {
@@ -354,7 +355,7 @@ fn tell_kept(files: &Files, leaf: &Link, json: bool) -> Result<()> {
             "not_after": not_after,
             "kept": true,
         });
-        return writeln!(out, "{told}").map_err(Error::internal);
+        return output::told(writeln!(out, "{told}"));
     }
-    writeln!(out, "{} is kept; valid until {not_after}", files.certificate.display()).map_err(Error::internal)
+    output::told(writeln!(out, "{} is kept; valid until {not_after}", files.certificate.display()))
 }

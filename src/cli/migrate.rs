@@ -13,6 +13,7 @@ use signet::telemetry::LogSettings;
 use signet::{storage, telemetry};
 
 use super::installation::storage_options;
+use super::output::line;
 use super::owner;
 
 /// The arguments of `signet migrate`.
@@ -33,7 +34,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     forbid_core_dumps()?;
     actix_rt::System::new().block_on(async {
         storage::open(storage_options(&config, Clock::system())?).await?.shutdown().await?;
-        println!("the schema is up to date");
+        line("the schema is up to date");
         Ok::<(), Error>(())
     })
 }

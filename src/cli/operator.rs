@@ -6,7 +6,6 @@
 //! made.
 
 use std::fs::DirBuilder;
-use std::io::Write as _;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -52,10 +51,10 @@ pub(crate) enum Word {
     VerifyBackup(verify_backup::Arguments),
     /// Put a copy into a data folder that has no store. The server must not run.
     Restore(backup::Restore),
-    /// Tell a store that it was restored by other means than `restore`. No server may run on it, and it refuses where
-    /// one does.
+    /// Tell a store that it was restored by other means than `restore`, or an embedded one that it goes on after
+    /// `copy-store`. No server may run on it, and it refuses where one does.
     AfterRestore(backup::AfterRestore),
-    /// Copy the embedded store into an empty PostgreSQL database.
+    /// Copy the embedded store into an empty PostgreSQL database. No server starts on the store itself afterwards.
     CopyStore(copy_store::Arguments),
 }
 
@@ -99,25 +98,21 @@ async fn init(config: &Config) -> Result<()> {
             return Err(error);
         }
     };
-    let token = first_token(&storage, clock).await;
+    let shown = first_token(&storage, clock, |token| show(token, new_key.as_deref())).await;
     storage.shutdown().await?;
-    let token = token?;
-    let mut out = std::io::stdout();
-    let told = match new_key {
-        Some(file) => writeln!(
-            out,
-            "seal key: {}\nKeep a copy of it away from the data: without it nothing can be read.\n",
-            file.display()
-        ),
-        None => Ok(()),
-    };
-    told.and_then(|()| writeln!(out, "token: {token}"))
-        .and_then(|()| writeln!(out, "{AFTERWARDS}"))
-        .and_then(|()| out.flush())
-        .map_err(Error::internal)
+    shown
 }
 
-async fn first_token(storage: &storage::Storage, clock: Clock) -> Result<String> {
+/// Prints the first token, which nobody has when this fails, and where the new seal key is.
+fn show(token: &str, new_key: Option<&Path>) -> Result<()> {
+    let key = new_key.map_or_else(String::new, |file| {
+        let rule = "Keep a copy of it away from the data: without it nothing can be read.";
+        format!("seal key: {}\n{rule}\n\n", file.display())
+    });
+    root_token::print(&format!("{key}token: {token}\n{AFTERWARDS}\n"))
+}
+
+async fn first_token(storage: &storage::Storage, clock: Clock, show: impl FnOnce(&str) -> Result<()>) -> Result<()> {
     let auth = Auth::open(storage.auth(), clock).await?;
     if auth.has_root_token(ROOT_NAME).await? {
         return Err(Error::new(
@@ -125,7 +120,8 @@ async fn first_token(storage: &storage::Storage, clock: Clock) -> Result<String>
             "the first root token was made before, and init makes no second one: signet operator new-root-token does",
         ));
     }
-    auth.root_token(None, ROOT_NAME).await
+    let token = auth.root_token(None, ROOT_NAME).await?;
+    root_token::hand_out(&auth, &token, show).await
 }
 
 /// Makes the seal key's file when there is none and the data folder is new or empty; whether a database

@@ -30,6 +30,7 @@ use super::client::later;
 use super::files::{Content, FolderLock, Staged, folder_of};
 use super::issue::{day, read_key, read_leaf, read_text, warn};
 use super::names::Names;
+use super::output;
 
 /// The share of a life by which times of renewal are apart at most: one in so many.
 const APART: i64 = 20;
@@ -306,11 +307,11 @@ fn told(arguments: &Arguments, pair: &Pair, leaf: &Link, new: Option<&Issued>, d
         line["key"] = json!(pair.key);
         line["renewed"] = Value::Bool(new.is_some());
         line["due"] = due.into();
-        return writeln!(out, "{line}").map_err(Error::internal);
+        return output::told(writeln!(out, "{line}"));
     }
     warn(new.map_or(&[], |issued| &issued.warnings));
     let word = if new.is_some() { "renewed, " } else { "" };
-    writeln!(out, "{file}: {word}valid until {not_after}, to be renewed at {due}").map_err(Error::internal)
+    output::told(writeln!(out, "{file}: {word}valid until {not_after}, to be renewed at {due}"))
 }
 
 /// Runs `--exec`, when a certificate was replaced since it ran last.

@@ -13,11 +13,11 @@ use signet::auth::Auth;
 use signet::clock::Clock;
 use signet::config::{Config, Store};
 use signet::error::{Error, Result};
-use signet::secret::Secret;
 use signet::server::operator::{self, Client};
 use signet::storage;
 
 use super::installation::{prepared, seal_key, storage_options};
+use super::output::unwritten;
 use super::owner;
 
 /// The arguments of `signet operator new-root-token`.
@@ -36,23 +36,31 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
         Store::Embedded(folder) => Client::connect(folder)?,
         Store::Database(_) => None,
     };
-    let token = actix_rt::System::new().block_on(async {
+    actix_rt::System::new().block_on(async {
         match server {
             Some(server) => beside(server, &config).await,
             None => alone(&config).await,
         }
-    })?;
-    let text = token.expose_text().unwrap_or_default();
-    let mut out = std::io::stdout();
-    writeln!(out, "token: {text}")
-        .and_then(|()| {
-            writeln!(out, "This root token is shown once. Revoke it when its work is done: auth/token/revoke-self.")
-        })
-        .and_then(|()| out.flush())
-        .map_err(Error::internal)
+    })
 }
 
-async fn beside(mut server: Client, config: &Config) -> Result<Secret> {
+/// Prints a token, which nobody has when this fails: all of the text is written at once.
+fn show(token: &str) -> Result<()> {
+    let advice = "This root token is shown once. Revoke it when its work is done: auth/token/revoke-self.";
+    print(&format!("token: {token}\n{advice}\n"))
+}
+
+/// Prints a text with a token in it, which is revoked when this fails.
+pub(super) fn print(text: &str) -> Result<()> {
+    let mut out = std::io::stdout();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|e| {
+        let (error, more) =
+            (unwritten(e), "the token is revoked again, and signet operator new-root-token makes another");
+        Error::new(error.kind(), format!("{error}: {more}"))
+    })
+}
+
+async fn beside(mut server: Client, config: &Config) -> Result<()> {
     let mut asked = server.ask(&json!({ "command": "new-root-token" }))?;
     let question = serde_json::from_value(asked["question"].take()).map_err(Error::internal)?;
     // Who cannot answer says so all the same: the server records that somebody tried.
@@ -60,24 +68,36 @@ async fn beside(mut server: Client, config: &Config) -> Result<Secret> {
         Ok(answer) => (BASE64_STANDARD.encode(answer.expose()), None),
         Err(error) => (String::new(), Some(error)),
     };
-    match (server.ask(&json!({ "proof": proof })), failed) {
-        (_, Some(error)) => Err(error),
-        (Err(error), None) => Err(error),
-        (Ok(made), None) => {
-            made["token"].as_str().map(Secret::new).ok_or_else(|| Error::internal("the server answered something else"))
-        }
-    }
+    let made = match (server.ask(&json!({ "proof": proof })), failed) {
+        (_, Some(error)) | (Err(error), None) => return Err(error),
+        (Ok(made), None) => made,
+    };
+    let token = made["token"].as_str().ok_or_else(|| Error::internal("the server answered something else"))?;
+    let shown = show(token);
+    // The server revokes it unless it hears that somebody has it.
+    let heard = server.ask(&json!({ "taken": shown.is_ok() }));
+    shown.and(heard.map(drop))
 }
 
-async fn alone(config: &Config) -> Result<Secret> {
+async fn alone(config: &Config) -> Result<()> {
     let clock = Clock::system();
     let storage = storage::open(storage_options(config, clock.clone())?).await?;
     let made = async {
         let audit = operator::audit(&*storage.auth(), config.audit.clone(), clock.clone()).await?;
         let auth = Auth::open(storage.auth(), clock.clone()).await?;
-        operator::new_root_token(&auth, &audit, true).await
+        let token = operator::new_root_token(&auth, &audit, true).await?;
+        hand_out(&auth, token.expose_text().unwrap_or_default(), show).await
     };
     let made = made.await;
     storage.shutdown().await?;
     made
+}
+
+/// Shows a token, and revokes it again where it cannot be shown.
+pub(super) async fn hand_out(auth: &Auth, token: &str, show: impl FnOnce(&str) -> Result<()>) -> Result<()> {
+    let shown = show(token);
+    if shown.is_err() {
+        auth.revoke(token).await?;
+    }
+    shown
 }

@@ -13,6 +13,7 @@ use signet::storage::seal::{About, Replacement, SealKey};
 use signet::storage::{self, Storage};
 
 use super::installation::{prepared, seal_key, storage_options};
+use super::output;
 
 /// The arguments of `signet operator seal-status`.
 #[derive(clap::Args)]
@@ -62,7 +63,7 @@ async fn tell(storage: &Storage) -> Result<()> {
         .and_then(|()| writeln!(out, "made:           {}", rfc3339(key.made_at)))
         .and_then(|()| writeln!(out, "encryptions:    {}", key.sealed))
         .and_then(|()| writeln!(out, "left to re-seal: {older}"));
-    told.and_then(|()| out.flush()).map_err(Error::internal)
+    told.and_then(|()| out.flush()).map_err(output::unwritten)
 }
 
 /// Gives the store another seal.
@@ -138,5 +139,5 @@ async fn in_place(config: &Config, file: &Path) -> Result<()> {
 fn say(seal: &About, next: &str) -> Result<()> {
     let mut out = std::io::stdout();
     let told = writeln!(out, "the store is sealed by the {seal}\n{next}");
-    told.and_then(|()| out.flush()).map_err(Error::internal)
+    output::told(told.and_then(|()| out.flush()))
 }

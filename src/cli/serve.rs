@@ -18,6 +18,7 @@ use signet::server::{Reread, Server, Signals};
 use signet::storage::{self, Database};
 
 use super::installation::{ROOT_OF_SETUP, prepared, server_options};
+use super::output;
 
 /// Between two looks for the database, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -96,7 +97,7 @@ async fn serve(config: Config, libraries: Reread<Libraries>) -> Result<()> {
         true => Ok(()),
         false => writeln!(out, "{NO_AUTHORITY}"),
     });
-    told.and_then(|()| out.flush()).map_err(Error::internal)?;
+    output::told(told.and_then(|()| out.flush()))?;
     running.until(signals, libraries).await
 }
 

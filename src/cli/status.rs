@@ -15,6 +15,7 @@ use signet::x509::crl::Crl;
 use super::certify::Link;
 use super::client::{Caller, Question};
 use super::issue::day;
+use super::output::unwritten;
 use super::who::authorities;
 
 /// Most issuers of a mount that are looked at, and most lines of what ends next.
@@ -53,7 +54,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     status.sort_leaves();
     status.note_roleless();
     let printed = if arguments.json { writeln!(std::io::stdout(), "{}", status.json()) } else { status.print() };
-    printed.map_err(Error::internal)?;
+    printed.map_err(unwritten)?;
     match status.wrong.len() {
         0 => Ok(()),
         1 => Err(Error::new(Kind::Conflict, "one thing is wrong")),

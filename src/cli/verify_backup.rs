@@ -9,6 +9,7 @@ use signet::server::verify::verify;
 use signet::storage::PostgresUrl;
 use signet::storage::verify::{Findings, Subject};
 
+use super::output::line;
 use super::place::Place;
 
 /// The arguments of `signet operator verify-backup`.
@@ -49,10 +50,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
 
 /// Prints what was found; an error when there was anything.
 pub(super) fn tell(name: &str, findings: &Findings) -> Result<()> {
-    findings.lines().for_each(|line| println!("{line}"));
+    findings.lines().for_each(line);
     match findings.count() {
         0 => {
-            println!("{name}: ok");
+            line(format!("{name}: ok"));
             Ok(())
         }
         count => Err(Error::new(Kind::Conflict, format!("{name}: {count} findings"))),

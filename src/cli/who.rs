@@ -12,6 +12,7 @@ use signet::x509::serial::Serial;
 
 use super::client::{Caller, Question};
 use super::issue::read_leaf;
+use super::output::unwritten;
 
 /// The arguments of `signet who`.
 #[derive(clap::Args)]
@@ -52,7 +53,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
         } else {
             write!(out, "{}", worded(mount, record))
         };
-        written.map_err(Error::internal)?;
+        written.map_err(unwritten)?;
     }
     Ok(())
 }

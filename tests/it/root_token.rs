@@ -2,11 +2,15 @@
 //! key and for nobody else; in the audit, or not at all.
 
 use std::io::{BufRead, BufReader, Write};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use rustix::process::geteuid;
 use serde_json::{Value, json};
+use signet::storage::seal::SealKey;
 
 use crate::cluster;
 use crate::process::refused;
@@ -204,6 +208,42 @@ fn what_the_audit_does_not_take_is_not_done() {
     assert!(error.contains("audit"), "{error}");
     site.configure("");
     token_of(&mut site.command(&NEW));
+}
+
+#[actix_web::test]
+async fn a_token_that_cannot_be_shown_is_revoked_again() {
+    let site = Site::new();
+    let shown_nowhere = |words: &[&str]| {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let error = refused(site.command(words).stdout(full));
+        assert!(
+            error.contains("standard output: cannot be written (no storage space): the token is revoked"),
+            "{error}"
+        );
+    };
+    shown_nowhere(&["operator", "init"]);
+    shown_nowhere(&NEW);
+    let served = site.serve();
+    shown_nowhere(&NEW);
+    // Whoever leaves without a word has taken none either.
+    let key = SealKey::from_file(&site.path("data/seal.key")).unwrap();
+    let stream = UnixStream::connect(site.path("data/signet.sock")).unwrap();
+    let mut lines = BufReader::new(&stream).lines();
+    (&stream).write_all(b"{\"command\":\"new-root-token\"}\n").unwrap();
+    let mut asked: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    let question = serde_json::from_value(asked["result"]["question"].take()).unwrap();
+    let proof = BASE64_STANDARD.encode(key.answer(&question).await.unwrap().expose());
+    (&stream).write_all(format!("{}\n", json!({ "proof": proof })).as_bytes()).unwrap();
+    let made: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    let left = made["result"]["token"].as_str().unwrap();
+    assert!(is_root(&served, left).await, "{made}");
+    stream.shutdown(Shutdown::Both).unwrap();
+    served.wait_for_log("nobody has taken it");
+    assert!(!is_root(&served, left).await);
+    let token = token_of(&mut site.command(&NEW));
+    let accessors = served.client(&token).list("auth/token/accessors").await;
+    assert_eq!(accessors.body["data"]["keys"].as_array().map(Vec::len), Some(1), "{}", accessors.text);
+    served.terminate();
 }
 
 #[actix_web::test]

@@ -2,9 +2,11 @@
 
 use std::io::Write as _;
 
-use signet::error::{Error, Result};
+use signet::error::Result;
 
-/// One line of what was done.
+use crate::cli::output::told;
+
+/// One line of what was done. A setup goes on when nobody reads it any more.
 pub(super) fn say(what: &str, about: &str) -> Result<()> {
-    writeln!(std::io::stdout(), "{what}: {about}").map_err(Error::internal)
+    told(writeln!(std::io::stdout(), "{what}: {about}"))
 }

@@ -1,7 +1,8 @@
 //! Another root token, for who has the seal key.
 //!
 //! The caller asks `{"command": "new-root-token"}`, is answered a question ([`Question`](crate::storage::seal::Question))
-//! and says `{"proof": …}`, what it seals in base64. Whoever can answer could open the store without this server.
+//! and says `{"proof": …}`, what it seals in base64. Whoever can answer could open the store without this server. It is
+//! answered the token, and says `{"taken": true}` when somebody has it; else it is revoked again.
 //!
 //! The audit hears of it as of a request on [`PATH`], of refusals too; what cannot be recorded is not done. It is made
 //! beside the root tokens that there are: what was made by those is theirs and stays.
@@ -45,7 +46,18 @@ pub(super) fn run<'a>(
         let proof = line["proof"].as_str().and_then(|proof| BASE64_STANDARD.decode(proof).ok()).map(Secret::new);
         let proved = proof.is_some_and(|proof| proof == answer);
         let token = new_root_token(&context.shared.auth, &context.shared.audit, proved).await?;
-        Ok(json!({ "token": token.expose_text() }))
+        let token = token.expose_text().unwrap_or_default();
+        let taken = async {
+            conversation.say(&json!({ "result": { "token": token } })).await?;
+            conversation.hear().await
+        };
+        let taken = tokio::time::timeout(PATIENCE, taken).await;
+        if matches!(taken, Ok(Ok(line)) if line["taken"] == true) {
+            return Ok(json!({ "taken": true }));
+        }
+        context.shared.auth.revoke(token).await?;
+        tracing::warn!("the new root token was revoked: nobody has taken it");
+        Ok(json!({ "taken": false }))
     }
     .boxed_local()
 }
