@@ -1,6 +1,7 @@
 //! `signet operator copy-store`: from the embedded store to PostgreSQL.
 //!
 //! The server must not run, or its copy be named in its place: what a server stores after this is not in the database.
+//! The store itself is marked as moved then, so that no server starts on it beside the database.
 
 use std::path::{Path, PathBuf};
 
@@ -11,6 +12,7 @@ use signet::storage::seal::SealKey;
 use signet::storage::verify::{self, Findings, Subject};
 use signet::storage::{self, Database, Options, PostgresUrl, backup, transfer};
 
+use super::output::line;
 use super::place::Place;
 use super::verify_backup::tell;
 
@@ -41,25 +43,42 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
 
 async fn copy(options: Options, folder: &Path, from: Option<&Path>, to: PostgresUrl, clock: Clock) -> Result<()> {
     let seal_key = options.seal_key.clone();
-    match from {
-        Some(file) => {
-            require_whole(file).await?;
-            carry(file.to_owned(), seal_key.clone(), &to, &clock).await?;
-        }
-        None => {
-            drop(backup::lock(folder)?);
-            // Brings the schema up to date and the log into the file.
-            storage::open(options).await?.shutdown().await?;
-            let _locked = backup::lock(folder)?;
-            carry(backup::database(folder), seal_key.clone(), &to, &clock).await?;
-        }
+    let Some(file) = from else { return move_store(options, folder, to, clock).await };
+    require_whole(file).await?;
+    carry(file.to_owned(), seal_key.clone(), &to, &clock).await?;
+    look_through(to, seal_key, clock).await
+}
+
+/// Copies the store itself, on which no server starts any more once it is in the database.
+async fn move_store(options: Options, folder: &Path, to: PostgresUrl, clock: Clock) -> Result<()> {
+    let seal_key = options.seal_key.clone();
+    let was_moved = {
+        let _locked = backup::lock(folder)?;
+        backup::take_back(folder)?
+    };
+    let moved = async {
+        // Brings the schema up to date and the log into the file.
+        storage::open(options).await?.shutdown().await?;
+        let _locked = backup::lock(folder)?;
+        carry(backup::database(folder), seal_key.clone(), &to, &clock).await?;
+        look_through(to, seal_key, clock.clone()).await
+    };
+    let moved = moved.await;
+    if moved.is_ok() || was_moved {
+        let _locked = backup::lock(folder)?;
+        backup::note_moved(folder, clock.now())?;
     }
-    let findings = server::verify::verify(Subject::Postgres(to), seal_key, clock).await?;
+    moved
+}
+
+/// Looks through what came of it.
+async fn look_through(database: PostgresUrl, seal_key: SealKey, clock: Clock) -> Result<()> {
+    let findings = server::verify::verify(Subject::Postgres(database), seal_key, clock).await?;
     match (findings.count_certain(), findings.count()) {
         (0, 1..) => {
             // The first start publishes new lists of the revocations, all of which came along.
-            findings.lines().for_each(|line| println!("{line}"));
-            println!("the database: ok but for its CRLs, which the first start makes anew");
+            findings.lines().for_each(line);
+            line("the database: ok but for its CRLs, which the first start makes anew");
             Ok(())
         }
         _ => tell("the database", &findings),
@@ -81,6 +100,6 @@ async fn carry(file: PathBuf, seal_key: SealKey, to: &PostgresUrl, clock: &Clock
             Kind::Invalid => error.within("the store that is copied"),
             _ => error,
         })?;
-    let copied = transfer::copy(&source, to, clock.now(), |table, rows| println!("{table}: {rows} rows")).await;
+    let copied = transfer::copy(&source, to, clock.now(), |table, rows| line(format!("{table}: {rows} rows"))).await;
     source.shutdown().await.and(copied)
 }

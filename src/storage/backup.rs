@@ -85,11 +85,77 @@ pub async fn require_opened(copy: &Path, seal_key: &SealKey) -> Result<()> {
 /// # Errors
 /// `Conflict` when a node runs; those of opening the store, `Invalid` when this machine's clock is behind what the store has seen, and `Unavailable`.
 pub async fn note_restore(options: Options) -> Result<()> {
-    if let Database::Postgres(url) = &options.database {
-        postgres::require_alone(url).await?;
-    }
     let clock = options.clock.clone();
-    let storage = open(options).await?;
-    let noted = storage.note_restore(clock.now()).await;
-    storage.shutdown().await.and(noted)
+    let taken_back = match &options.database {
+        Database::Postgres(url) => {
+            postgres::require_alone(url).await?;
+            None
+        }
+        Database::Embedded(folder) => Some(folder.clone()).filter(|folder| database(folder).exists()),
+    };
+    let taken_back = match taken_back {
+        Some(folder) => {
+            let _locked = lock(&folder)?;
+            take_back(&folder)?.then_some(folder)
+        }
+        None => None,
+    };
+    let noted = async {
+        let storage = open(options).await?;
+        let noted = storage.note_restore(clock.now()).await;
+        storage.shutdown().await.and(noted)
+    };
+    let noted = noted.await;
+    if let (Some(folder), true) = (taken_back, noted.is_err()) {
+        note_moved(&folder, clock.now())?;
+    }
+    noted
+}
+
+/// Notes that the store of a data folder was carried over to a database: no server starts on it from here on, until it is
+/// told that it goes on ([`note_restore`]). The folder must be [locked](lock). Blocks.
+///
+/// # Errors
+/// `Unavailable` from the disk.
+pub fn note_moved(folder: &Path, now: Time) -> Result<()> {
+    copy::note_moved(folder, now)
+}
+
+/// Takes such a note away, so that the store opens; whether there was one. The folder must be [locked](lock). Blocks.
+///
+/// # Errors
+/// `Unavailable` from the disk.
+pub fn take_back(folder: &Path) -> Result<bool> {
+    copy::take_back(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use crate::error::Kind;
+    use crate::storage::look::look;
+
+    #[tokio::test]
+    async fn a_store_that_was_carried_over_opens_again_when_it_is_told_that_it_goes_on() {
+        let (folder, key) = (tempfile::tempdir().unwrap(), SealKey::random());
+        let data = folder.path().join("data");
+        let options = |seal_key: &SealKey| {
+            let (database, seal_key) = (Database::Embedded(data.clone()), seal_key.clone());
+            Options { database, seal_key, clock: Clock::system(), queue: 10 }
+        };
+        open(options(&key)).await.unwrap().shutdown().await.unwrap();
+        {
+            let _locked = lock(&data).unwrap();
+            note_moved(&data, Clock::system().now()).unwrap();
+        }
+        let refused = async || open(options(&key)).await.err().map(|error| error.kind());
+        assert_eq!(refused().await, Some(Kind::Conflict));
+        assert_eq!(look(Database::Embedded(data.clone()), &key).await.err().unwrap().kind(), Kind::Conflict);
+        // Who cannot open it lets nobody else.
+        assert!(note_restore(options(&SealKey::random())).await.is_err());
+        assert_eq!(refused().await, Some(Kind::Conflict));
+        note_restore(options(&key)).await.unwrap();
+        assert_eq!(refused().await, None);
+    }
 }

@@ -83,6 +83,7 @@ pub(super) fn open(folder: &Path, now: Time) -> Result<(Writer, Pool)> {
     let mut db = connection::writer(&path)?;
     schema::migrate(&mut db)?;
     copy::adopt(&mut db, now)?;
+    copy::require_unmoved(&db)?;
     let reader = Pool::open(&path, lock.clone())?;
     Ok((Writer::new(db, path, lock, reader.clone())?, reader))
 }

@@ -7,6 +7,7 @@ use super::backend::Reader as _;
 use super::seal::{About, SealKey};
 use super::{Database, embedded, keys, postgres};
 use crate::error::Result;
+use crate::storage::restored::require_unmoved;
 
 /// What was found of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,14 +30,18 @@ pub enum Found {
 /// Looks at the store, and opens its data keys by the seal key.
 ///
 /// # Errors
-/// `Invalid` for the wrong seal key, damaged data keys, a schema of a newer program and a database that is not fit for a
+/// `Conflict` for a store that was carried over to a database; `Invalid` for the wrong seal key, damaged data keys, a schema of a newer program and a database that is not fit for a
 /// store; `Unavailable` when it cannot be reached or read; those of a device that holds the seal key.
 pub async fn look(database: Database, seal_key: &SealKey) -> Result<Found> {
     let (schema, newest, facts) = match database {
         Database::Embedded(folder) => match embedded::look::look(folder).await? {
             embedded::look::Found::Nothing => return Ok(Found::Nothing),
             embedded::look::Found::InUse => return Ok(Found::InUse),
-            embedded::look::Found::Facts { schema, newest, reader } => (schema, newest, reader.meta().await?),
+            embedded::look::Found::Facts { schema, newest, reader } => {
+                let facts = reader.meta().await?;
+                require_unmoved(&facts)?;
+                (schema, newest, facts)
+            }
         },
         Database::Postgres(url) => {
             let Some((schema, newest, reader)) = postgres::look(url).await? else { return Ok(Found::Nothing) };

@@ -11,11 +11,14 @@
 //! (`embedded/copy.rs`). A database that was restored by PostgreSQL's own tools must be told.
 
 use crate::clock::Time;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::storage::backend::{Fact, micros};
 
 /// The fact that a store is a copy that nobody has worked on yet; its value is when it was made, epoch microseconds.
 pub(super) const COPIED: &str = "copied";
+/// The fact that a store was carried over to a database, which is the one in use since; its value is when, epoch
+/// microseconds.
+pub(super) const MOVED: &str = "moved";
 /// What the facts of restores begin with; then come epoch microseconds.
 const RESTORED: &str = "restored/";
 /// More lists than anybody signs between a copy and its restore: a year of microseconds.
@@ -27,6 +30,27 @@ pub(super) const PUBLISHED: &str =
 /// That a store is a copy.
 pub(super) fn copied(at: Time) -> Fact {
     (COPIED.to_owned(), micros(at).to_string().into_bytes())
+}
+
+/// That a store was carried over.
+pub(super) fn moved(at: Time) -> Fact {
+    (MOVED.to_owned(), micros(at).to_string().into_bytes())
+}
+
+/// That nobody has carried the store over.
+///
+/// # Errors
+/// `Conflict` when it was: a server on it would be a second authority under the same keys.
+pub(super) fn require_unmoved(facts: &[Fact]) -> Result<()> {
+    if !facts.iter().any(|(name, _)| name == MOVED) {
+        return Ok(());
+    }
+    Err(Error::new(
+        Kind::Conflict,
+        "storage: the store was copied into a database by copy-store: with a server on both there would be two \
+         authorities with one key. Where nothing runs on the database, and this one is to go on: signet operator \
+         after-restore",
+    ))
 }
 
 /// That a store is restored at `now`, of which the last list that it knows was made at `this_update` (epoch seconds) and

@@ -14,7 +14,7 @@ use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::projects::store::ProjectStore;
 use crate::sql::{Failure, Row, Value};
-use crate::storage::restored::COPIED;
+use crate::storage::restored::{COPIED, MOVED};
 
 /// Rows at a time. The widest table has some twenty columns, and a statement 65,535 places.
 const PAGE: usize = 250;
@@ -89,10 +89,10 @@ async fn rows(store: &dyn ProjectStore, target: &Filling, table: &str, columns: 
     }
 }
 
-/// The version of its schema, and that it is a copy: the target has its own.
+/// The version of its schema, that it is a copy, and that it was carried over before: the target has its own.
 fn is_of_the_database(table: &str, values: &[Value]) -> bool {
     let of = |name: &str| matches!(values.first(), Some(Value::Text(fact)) if fact == name);
-    table == FACTS && (of("schema") || of(COPIED))
+    table == FACTS && (of("schema") || of(COPIED) || of(MOVED))
 }
 
 /// That the target has them all.

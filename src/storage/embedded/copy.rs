@@ -28,7 +28,7 @@ use super::connection;
 use super::schema;
 use crate::clock::Time;
 use crate::error::{Error, Kind, Result, io_words};
-use crate::storage::restored::{COPIED, PUBLISHED, copied, crl_floor, restored};
+use crate::storage::restored::{self, COPIED, PUBLISHED, copied, crl_floor, restored};
 use crate::storage::statements::meta as sql;
 
 /// The database's name in a data folder.
@@ -84,9 +84,7 @@ impl Partial {
     /// `NotFound` when the folder has no database; `Conflict` when `to` exists; `Unavailable` from the disk, and when it
     /// was stopped.
     pub(crate) fn of_folder(folder: &Path, to: &Path, pace: Pace, stop: &AtomicBool) -> Result<Self> {
-        let failed = |e: io::Error| {
-            Error::unavailable(format!("{}: cannot be copied ({})", folder.display(), io_words(e.kind())), e)
-        };
+        let failed = |e| uncopied(folder, to, e);
         let database = open_database(folder)?;
         let log = Log::open(&with_end(&folder.join(NAME), SIDES[0])).map_err(failed)?;
         let partial = Self::beside(to)?;
@@ -99,12 +97,10 @@ impl Partial {
 
     /// Copies a file that is a copy.
     fn of_file(from: &Path, to: &Path) -> Result<Self> {
-        let failed = |e: io::Error| {
-            Error::unavailable(format!("{}: cannot be copied ({})", from.display(), io_words(e.kind())), e)
-        };
-        let from = File::open(from).map_err(failed)?;
+        let failed = |e| uncopied(from, to, e);
+        let file = File::open(from).map_err(failed)?;
         let partial = Self::beside(to)?;
-        copy(&from, &partial.create("")?, Pace::Full, &AtomicBool::new(false)).map_err(failed)?;
+        copy(&file, &partial.create("")?, Pace::Full, &AtomicBool::new(false)).map_err(failed)?;
         Ok(partial)
     }
 
@@ -231,6 +227,47 @@ pub(super) fn adopt(db: &mut Connection, now: Time) -> Result<()> {
     Ok(())
 }
 
+/// That the store was not carried over to a database.
+///
+/// # Errors
+/// `Conflict` when it was.
+pub(super) fn require_unmoved(db: &Connection) -> Result<()> {
+    let failed = |e| Error::unavailable("storage: the facts of the store cannot be read", e);
+    restored::require_unmoved(&super::meta::all(db).map_err(failed)?)
+}
+
+/// Notes that the store of a folder was carried over to a database: no server starts on it until it is
+/// [taken back](take_back). The folder must be [locked](lock).
+///
+/// # Errors
+/// `Unavailable` from the disk.
+pub(crate) fn note_moved(folder: &Path, now: Time) -> Result<()> {
+    let (name, value) = restored::moved(now);
+    change_facts(folder, |db| db.execute(sql::INSERT, params![name, value])).map(drop)
+}
+
+/// Takes such a note away; whether there was one. The folder must be [locked](lock).
+///
+/// # Errors
+/// `Unavailable` from the disk.
+pub(crate) fn take_back(folder: &Path) -> Result<bool> {
+    let taken = change_facts(folder, |db| db.execute("DELETE FROM meta WHERE name = $1", [restored::MOVED]))?;
+    Ok(taken > 0)
+}
+
+/// Changes facts of a store that nobody has open; how many.
+fn change_facts(folder: &Path, change: impl FnOnce(&Connection) -> rusqlite::Result<usize>) -> Result<usize> {
+    let path = folder.join(NAME);
+    super::log::write_again(&path).map_err(|e| {
+        Error::unavailable(format!("data folder {}: cannot be used ({})", folder.display(), io_words(e.kind())), e)
+    })?;
+    let db = connection::writer(&path)?;
+    if schema::known(&db)?.is_none() {
+        return Ok(0);
+    }
+    change(&db).map_err(|e| Error::unavailable(format!("{}: cannot be changed ({e})", path.display()), e))
+}
+
 fn taken(path: &Path) -> Error {
     Error::new(Kind::Conflict, format!("{}: exists, and is never overwritten", path.display()))
 }
@@ -247,6 +284,16 @@ fn open_database(folder: &Path) -> Result<File> {
         ErrorKind::NotFound => Error::new(Kind::NotFound, format!("{}: is not there", path.display())),
         kind => Error::unavailable(format!("{}: cannot be read ({})", path.display(), io_words(kind)), e),
     })
+}
+
+/// Which of the two a copy failed at: where there is no room is where it goes.
+fn uncopied(from: &Path, to: &Path, error: io::Error) -> Error {
+    use ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    let (path, what) = match error.kind() {
+        FileTooLarge | QuotaExceeded | StorageFull => (to, "written"),
+        _ => (from, "copied"),
+    };
+    Error::unavailable(format!("{}: cannot be {what} ({})", path.display(), io_words(error.kind())), error)
 }
 
 fn unmade(path: &Path, error: io::Error) -> Error {
@@ -311,6 +358,14 @@ mod tests {
     use super::*;
     use crate::storage::backend::{Backend as _, FactWrite, Unit};
     use std::os::unix::fs::MetadataExt as _;
+
+    #[test]
+    fn a_full_disk_is_told_of_the_copy_and_what_cannot_be_read_of_its_source() {
+        let text =
+            |kind: ErrorKind| uncopied(Path::new("/data"), Path::new("/backup/copy.db"), kind.into()).to_string();
+        assert_eq!(text(ErrorKind::StorageFull), "/backup/copy.db: cannot be written (no storage space)");
+        assert_eq!(text(ErrorKind::NotFound), "/data: cannot be copied (no such file or folder)");
+    }
 
     fn at(seconds: i64) -> Time {
         Time::from_unix_timestamp(seconds).unwrap()

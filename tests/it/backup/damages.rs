@@ -304,6 +304,9 @@ async fn a_store_is_carried_over_whole_and_goes_on_in_the_database() {
     let said = carry(&[]).unwrap();
     assert!(said.contains("certificate: 8 rows\n") && said.ends_with("the database: ok\n"), "{said}");
     assert!(carry(&[]).unwrap_err().contains("the database is not empty"));
+    // Nothing starts on it beside the database, until somebody says that it goes on.
+    let refused = run(crate::process::signet().args(["dev", "--data-dir"]).arg(&folder)).unwrap_err();
+    assert!(refused.contains("was copied into a database by copy-store"), "{refused}");
 
     let place = place.with_database(database);
     assert_eq!(place.scan(projects), known);
