@@ -4,7 +4,7 @@
 //! its own (or a request for an outside authority), an intermediate in a second mount, addresses, roles, the certificate
 //! of the listener, which the server renews itself, policies, and an administrator's token without a parent. What is
 //! there is kept and never overwritten, so a setup that ended half-way, or waits for an outside authority, goes on when
-//! it is run again.
+//! it is run again. Another node on a database has all of it but the listener's certificate, which alone is made for it.
 //!
 //! `plan` is what is asked for, by flags (`arguments`) or on a terminal (`ask`); `files` writes; `api` is the server that
 //! works meanwhile, on a free port of the loopback and with a root token that ends with the setup: every rule, the
@@ -34,18 +34,25 @@ use self::arguments::{MOUNT, Place};
 use self::plan::Plan;
 use self::said::say;
 use super::operator;
+use super::output::told;
 
 /// Sets up what is not there yet.
 pub(crate) fn run(arguments: Arguments) -> Result<()> {
     forbid_core_dumps()?;
-    let fresh = !arguments.config.exists();
+    let (fresh, listener_only) = (!arguments.config.exists(), arguments.listener_only);
+    if fresh && listener_only {
+        let file = arguments.config.display();
+        let text =
+            format!("--listener-only: {file} is not there: it takes the configuration and the seal key of a node");
+        return Err(Error::invalid(text));
+    }
     let (config, plan) = if fresh { begin(arguments)? } else { again(arguments)? };
     let mut log = config.log.clone();
     if std::env::var_os("SIGNET_LOG").is_none() {
         "warn".clone_into(&mut log.filter);
     }
     telemetry::install_logs(&log)?;
-    actix_rt::System::new().block_on(work(&config, &plan))
+    actix_rt::System::new().block_on(work(&config, &plan, listener_only))
 }
 
 /// A new installation: its configuration file and its seal key.
@@ -93,7 +100,9 @@ fn again(arguments: Arguments) -> Result<(Config, Plan)> {
     }
     let config = config::load(&arguments.config)?;
     say("kept", &format!("{} (the configuration)", arguments.config.display()))?;
-    if let Some(file) = operator::make_seal_key(&config)? {
+    // Another node's seal key is the first one's.
+    let made = if arguments.listener_only { None } else { operator::make_seal_key(&config)? };
+    if let Some(file) = made {
         say("made", &format!("{} (the seal key: keep a copy away from the data)", file.display()))?;
     }
     files::folders(&config, &arguments.config)?;
@@ -104,13 +113,19 @@ fn again(arguments: Arguments) -> Result<(Config, Plan)> {
     Ok((config, Plan::new(wanted, &arguments.config)?))
 }
 
-async fn work(config: &Config, plan: &Plan) -> Result<()> {
+async fn work(config: &Config, plan: &Plan, listener_only: bool) -> Result<()> {
     let api = Api::start(config).await?;
-    let done = steps(&api, config, plan).await;
+    let done = match listener_only {
+        true => listener(&api, config, true).await.map(|()| None),
+        false => steps(&api, config, plan).await,
+    };
     let ended = api.stop().await;
     let name = done?;
     ended?;
-    next(config, plan, name).map_err(Error::internal)
+    if listener_only {
+        return Ok(());
+    }
+    told(next(config, plan, name))
 }
 
 /// Every step in its turn; once the authority issues, a name that it certifies. The server can start without an

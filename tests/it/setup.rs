@@ -277,7 +277,12 @@ fn what_cannot_be_set_up_is_refused_and_leaves_nothing() {
     for (file, flags, problem) in [
         ("admin-token", &flags[..], "admin-token: exists, and is never overwritten"),
         ("root-ca.pem", &flags, "root-ca.pem: exists, and is never overwritten"),
-        ("data/signet.db", &flags, "is not empty: name its configuration by --config"),
+        (
+            "data/signet.db",
+            &flags,
+            "data has a store, and signet.toml is not there: name its configuration by --config",
+        ),
+        ("data/other", &flags, "is not empty: name its configuration by --config"),
         ("mine", &[], "--domain: must be given"),
         ("mine", &["--domain", "example.test", "--listen", "nowhere"], "--listen"),
         ("mine", &["--domain", "example.test", "--name", "a b"], "tls_renew.names: must be host names"),
@@ -371,6 +376,51 @@ fn a_database_is_set_up_too() {
     place.shown(&served);
     assert_eq!(place.ask(&served, &place.admin(), "GET", "pki/roles/server", None).0, 200);
     served.terminate();
+}
+
+#[test]
+fn another_node_gets_its_listeners_certificate_and_nothing_else() {
+    let (first, second) = (Place::new(), Place::new());
+    let database = cluster::shared().database();
+    first.setup(&["--database-url", &database.url(), "--role", "web"]);
+    assert!(second.refused(&["--listener-only"]).contains("--listener-only: signet.toml is not there"));
+    let [here, there] = [&first, &second].map(|place| place.0.path().display().to_string());
+    std::fs::write(second.path("signet.toml"), first.text("signet.toml").replace(&here, &there)).unwrap();
+    assert!(second.refused(&["--listener-only"]).contains("put the seal key back"));
+    assert!(!second.path("seal.key").exists(), "another key would open nothing");
+    for name in ["seal.key", "root-ca.pem"] {
+        std::fs::copy(first.path(name), second.path(name)).unwrap();
+    }
+    let served = first.serve();
+    let out = second.again(&["--listener-only"]);
+    let made: Vec<&str> = out.lines().filter(|line| line.starts_with("made: ")).collect();
+    assert!(made.len() == 1 && made[0].contains("tls.pem (the listener's certificate; it renews itself)"), "{out}");
+    assert!(!second.path("admin-token").exists());
+    let node = second.serve();
+    assert!(second.shown(&node) != first.shown(&served));
+    assert_eq!(second.ask(&node, &first.admin(), "GET", "pki/roles/web", None).0, 200);
+    node.terminate();
+    served.terminate();
+}
+
+#[test]
+fn a_setup_that_nobody_reads_goes_on_to_its_end() {
+    let setup = |place: &Place, out: std::process::Stdio| {
+        let flags = ["--listen", "127.0.0.1:0", "--domain", "example.test"];
+        let output = place.command(&["setup"]).args(flags).stdout(out).output().unwrap();
+        (output.status.success(), String::from_utf8(output.stderr).unwrap())
+    };
+    let place = Place::new();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    assert_eq!(setup(&place, writer.into()), (true, String::new()));
+    for name in ["data/tls.pem", "admin-token", "root-ca.pem"] {
+        assert!(place.path(name).exists(), "{name}");
+    }
+    place.serve().terminate();
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let (well, error) = setup(&Place::new(), full.into());
+    assert!(!well && error.contains("standard output: cannot be written (no storage space)"), "{error}");
 }
 
 #[test]

@@ -67,7 +67,13 @@ pub(super) async fn make(api: &Api, plan: &Plan) -> Result<()> {
         api.post("auth/token/revoke", json!({ "token": token })).await?;
         return Err(error);
     }
-    say("made", &format!("{} (the administrator's token, policy {POLICY}, no parent)", file.display()))
+    say(
+        "made",
+        &format!(
+            "{} (the administrator's token, policy {POLICY}, no parent; one that was made before works on)",
+            file.display()
+        ),
+    )
 }
 
 /// The policy of those who issue.

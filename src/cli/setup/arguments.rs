@@ -15,6 +15,10 @@ pub(crate) struct Arguments {
     /// Ask nothing: what no flag says has its default.
     #[arg(long)]
     pub(super) yes: bool,
+    /// Make the listener's certificate and nothing else: for another node on a database, which has the configuration and
+    /// the seal key of the first one, or where the certificate was lost.
+    #[arg(long, conflicts_with_all = ["domain", "csr", "signed"])]
+    pub(super) listener_only: bool,
     #[command(flatten)]
     pub(super) place: Place,
     #[command(flatten)]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use signet::config::{Config, SealKeySource, Store};
 use signet::error::{Error, Kind, Result, io_words};
+use signet::storage::backup;
 
 use super::arguments::Place;
 use super::plan::{LISTENER, Plan};
@@ -106,6 +107,16 @@ pub(super) fn configuration(file: &Path, place: &Place, plan: &Plan) -> Result<S
 /// # Errors
 /// `Conflict` naming what is.
 pub(super) fn check_new(config: &Config, plan: &Plan) -> Result<()> {
+    if let Store::Embedded(folder) = &config.store
+        && backup::database(folder).exists()
+    {
+        let (folder, file) = (folder.display(), plan.config.display());
+        let text = format!(
+            "--data-dir: {folder} has a store, and {file} is not there: name its configuration by --config; one that was \
+             lost is written again first, as docs/getting-started.md says"
+        );
+        return Err(Error::new(Kind::Conflict, text));
+    }
     let tls = config.tls.iter().flat_map(|files| [&files.certificate, &files.key]);
     let others = [&plan.admin_token_file, &plan.root_file];
     if let Some(file) = tls.chain(others).chain(plan.outside.as_ref()).find(|file| file.exists()) {
