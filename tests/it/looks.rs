@@ -164,6 +164,23 @@ fn check_tries_the_database() {
     site.init();
     let told = lines(&check(&site).output().unwrap());
     assert_eq!((line(&told, "store").0, line(&told, "seal").0), ("ok", "ok"), "{told:?}");
+    // Who owns nothing of it cannot bring its schema up to date.
+    let clerk = format!("clerk_{}", database.name);
+    database.psql(&format!(
+        "CREATE ROLE {clerk} LOGIN; REVOKE CREATE ON SCHEMA public FROM PUBLIC; GRANT SELECT ON ALL TABLES IN SCHEMA public TO {clerk}"
+    ));
+    configure(&database.url().replace("user=signet", &format!("user={clerk}")));
+    let mends = format!("ALTER DATABASE {} OWNER TO {clerk}", database.name);
+    let output = check(&site).output().unwrap();
+    let told = lines(&output);
+    assert!(!output.status.success() && line(&told, "store").0 == "wrong", "{told:?}");
+    assert!(line(&told, "store").1.contains(&mends), "{told:?}");
+    for word in ["verify-backup", "after-restore"] {
+        let output = site.command(&["operator", word]).output().unwrap();
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert!(!output.status.success() && text.contains(&mends), "{word}: {text}");
+    }
+    configure(&database.url());
     std::fs::write(&key, "00".repeat(32)).unwrap();
     let output = check(&site).output().unwrap();
     assert!(!output.status.success() && line(&lines(&output), "seal").0 == "wrong");
