@@ -551,8 +551,12 @@ fn what_a_database_refuses_is_told_in_its_own_words() {
     database.psql(&format!("CREATE ROLE {role} LOGIN; REVOKE CREATE ON SCHEMA public FROM PUBLIC"));
     let url = database.url().replace("user=signet", &format!("user={role}"));
     std::fs::write(site.path("signet.toml"), format!("database_url = \"{url}\"\n")).unwrap();
-    let error = refused(site.command(&["migrate"]).env("SIGNET_SEAL_KEY", "33".repeat(32)));
-    assert!(error.contains("brought up to date (permission denied for schema public)"), "{error}");
+    let migrate = || refused(site.command(&["migrate"]).env("SIGNET_SEAL_KEY", "33".repeat(32)));
+    let error = migrate();
+    assert!(error.contains(&format!("ALTER DATABASE {} OWNER TO {role}", database.name)), "{error}");
+    database.psql(&format!("GRANT CREATE ON SCHEMA public TO {role}"));
+    let error = migrate();
+    assert!(error.contains("brought up to date (permission denied to create extension"), "{error}");
 }
 
 #[test]
