@@ -9,8 +9,9 @@
 //! | `error` | what a refused caller is told, with hashes in the place of what it quotes or repeats (`audit/echo.rs`) |
 //!
 //! Bodies that are no JSON, or of which a caller sent more than 16 KiB before anybody counted what is in them, appear as
-//! `http_content_type`, `http_raw_body` (a hash) and `http_raw_body_size`; of one that is made while it is sent, a list
-//! of revoked certificates, only the type and the size, and of a long list of names, whose size nobody knows yet, the type.
+//! `http_content_type`, `http_raw_body` (a hash) and `http_raw_body_size`, and so do those of which the hashes would take
+//! much more room than what was sent; of one that is made while it is sent, a list of revoked certificates, there is only
+//! the type and the size, and of a long list of names, whose size nobody knows yet, the type.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,14 +21,20 @@ use serde::Serialize;
 use super::echo::Sent;
 use super::entry::{Caller, Data, Entry, Outcome, Refused, Request, Response, Step};
 use super::mask::{Exceptions, Mask, json};
-use crate::auth::token::Given;
+use crate::auth::token::{Given, is_token, is_token_or_accessor};
 use crate::auth::wrapping::Wrapping;
 use crate::clock::{Time, push_rfc3339, rfc3339};
 use crate::error::Kind;
+use crate::fields::Fields;
 use crate::secret::Secret;
 
 /// Longest body of a caller, bytes, of which each value is written: a hash takes twenty times the room of a short text.
 const MAX_TEXT: usize = 16 * 1024;
+
+/// What the members of a request are hashed as that would take too much.
+const JSON: &str = "application/json";
+/// The path of a line that tells of no request but of the device, and its id; other servers write one when a device is new.
+const TEST: (&str, &str) = ("sys/audit/test", "00000000-0000-0000-0000-000000000000");
 
 /// How a device writes entries.
 pub(super) struct Form {
@@ -90,7 +97,7 @@ impl Form {
             asked.mount(request);
             asked.members(&words.request);
             asked.object("namespace", |namespace| namespace.json("id", "root"));
-            asked.json("path", request.path);
+            self.path(asked.name("path"), request.path);
             let clear = request.mount.map_or(&[][..], |mount| &mount.audit_non_hmac_request_keys);
             self.data(asked, request.data, Exceptions { clear, ..Exceptions::default() }, By::Caller);
             if let Some(address) = request.remote_address {
@@ -119,6 +126,40 @@ impl Form {
         }
         out.extend_from_slice(b"}\n");
         out
+    }
+
+    /// A line that says since when there is none of what was asked: with it a device is tried that took none.
+    pub(super) fn test(&self, now: Time, since: Time) -> Vec<u8> {
+        let (path, id) = TEST;
+        let (mount, remote_address, token, caller, data) = (None, None, None, None, Data::None);
+        let request = Request { id, operation: "update", path, mount, remote_address, token, caller, data };
+        let text = format!("audit: no entry was taken since {}", rfc3339(since));
+        let refused = Refused { kind: Kind::Unavailable, texts: vec![&text] };
+        let entry = Entry { time: now, request: &request, step: Step::Refusal(&refused) };
+        self.line(&self.asked(&request), &entry)
+    }
+
+    /// A path, with hashes in the place of tokens and accessors.
+    fn path(&self, out: &mut Vec<u8>, path: &str) {
+        if !path.split('/').any(is_token_or_accessor) {
+            return json(out, path);
+        }
+        out.push(b'"');
+        for (n, segment) in path.split('/').enumerate() {
+            if n > 0 {
+                out.push(b'/');
+            }
+            let start = out.len();
+            match is_token_or_accessor(segment) {
+                true if is_token(segment) => self.mask.text(out, segment),
+                true => self.mask.accessor(out, segment),
+                false => json(out, segment),
+            }
+            // Without its quotes.
+            out.pop();
+            out.remove(start);
+        }
+        out.push(b'"');
     }
 
     /// What this device writes of whoever asks.
@@ -175,7 +216,7 @@ impl Form {
     fn response(&self, told: &mut Object<'_>, request: &Request<'_>, response: &Response<'_>) {
         let clear = request.mount.map_or(&[][..], |mount| &mount.audit_non_hmac_response_keys);
         let counts_lists = self.counts_lists && request.operation == "list";
-        self.data(told, response.data, Exceptions { clear, counts_lists, repeats: true }, By::Server);
+        self.data(told, response.data, Exceptions { clear, counts_lists, repeats: true, most: None }, By::Server);
         if let Some(given) = response.auth {
             told.object("auth", |auth| self.handed_out(auth, given));
         }
@@ -219,7 +260,7 @@ impl Form {
     fn data(&self, object: &mut Object<'_>, data: Data<'_>, exceptions: Exceptions<'_>, by: By) {
         match data {
             Data::None => {}
-            Data::Fields(fields) => self.mask.fields(object.name("data"), fields, exceptions),
+            Data::Fields(fields) => self.fields(object.name("data"), fields, exceptions),
             Data::Json(value) => self.mask.value(object.name("data"), value, exceptions),
             Data::JsonText(text) => self.text(object, None, text, exceptions, by),
             Data::Raw { media_type, bytes } => self.text(object, Some(media_type), bytes, exceptions, by),
@@ -229,6 +270,19 @@ impl Form {
                     data.json("http_raw_body_size", &octets);
                 }
             }),
+        }
+    }
+
+    /// The members of a request; by the hash of their JSON where they would take too much.
+    fn fields(&self, data: &mut Vec<u8>, fields: &Fields, exceptions: Exceptions<'_>) {
+        let within = |sent| Exceptions { most: self.mask.most(sent), ..exceptions };
+        // How much was sent is asked for where that makes a difference.
+        if self.mask.fields(data, fields, within(0)).is_ok() {
+            return;
+        }
+        let sent = serde_json::to_vec(fields).unwrap_or_default();
+        if self.mask.fields(data, fields, within(sent.len())).is_err() {
+            self.hashed(data, JSON, &sent, By::Server);
         }
     }
 
@@ -242,13 +296,21 @@ impl Form {
         by: By,
     ) {
         let is_json = media_type.is_none_or(|media_type| media_type.contains("json"));
-        let is_short = matches!(by, By::Server) || bytes.len() <= MAX_TEXT;
+        let (is_short, most) = match by {
+            By::Server => (true, None),
+            By::Caller => (bytes.len() <= MAX_TEXT, self.mask.most(bytes.len())),
+        };
         let data = object.name("data");
-        if is_json && is_short && self.mask.json(data, bytes, exceptions).is_ok() {
+        if is_json && is_short && self.mask.json(data, bytes, Exceptions { most, ..exceptions }).is_ok() {
             return;
         }
+        self.hashed(data, media_type.unwrap_or_default(), bytes, by);
+    }
+
+    /// A body by its hash.
+    fn hashed(&self, data: &mut Vec<u8>, media_type: &str, bytes: &[u8], by: By) {
         let mut data = Object::begin(data);
-        self.media_type(&mut data, media_type.unwrap_or_default(), by);
+        self.media_type(&mut data, media_type, by);
         self.mask.bytes(data.name("http_raw_body"), bytes);
         data.json("http_raw_body_size", &bytes.len());
         data.end();
@@ -396,5 +458,68 @@ mod tests {
         let [token, accessor] = ["s.secret", "handle"].map(|text| forms[0].hash(text));
         assert_eq!([&line["auth"]["client_token"], &line["request"]["client_token"]], [&token; 2]);
         assert_eq!([&line["auth"]["accessor"], &line["request"]["client_token_accessor"]], [&accessor; 2]);
+    }
+    fn line(form: &Form, path: &str, data: Data<'_>) -> serde_json::Value {
+        let (id, operation, token, caller) = ("1", "update", None, None);
+        let request = Request { id, operation, path, mount: None, remote_address: None, token, caller, data };
+        serde_json::from_slice(&[b"{", &form.asked(&request)[..], b"}"].concat()).unwrap()
+    }
+
+    #[test]
+    fn a_body_whose_hashes_take_too_much_is_one_hash_and_the_size() {
+        let form = Form::new(Mask::new(&[1; 32], false, false), false);
+        for (body, is_short) in [
+            (format!("{{\"pin\":[{}1],\"role_id\":\"x\"}}", "1,".repeat(8000)), false),
+            (format!("{{\"names\":[{}\"\"]}}", "\"\",".repeat(990)), false),
+            (format!("{{\"pin\":[{}1],\"role_id\":\"x\"}}", "1,".repeat(30)), true),
+            (format!("{{\"names\":[{}\"\"]}}", "\"a text of some letters\",".repeat(900)), true),
+        ] {
+            let fields = Fields::parse(body.as_bytes()).unwrap();
+            let as_text = Data::Raw { media_type: JSON, bytes: body.as_bytes() };
+            for data in [Data::Fields(&fields), as_text] {
+                if body.len() > MAX_TEXT && matches!(data, Data::Raw { .. }) {
+                    continue;
+                }
+                let line = line(&form, "auth/approle/login", data);
+                let written = &line["request"]["data"];
+                assert_eq!(written["http_raw_body"].is_null(), is_short, "{written}");
+                assert!(line.to_string().len() < 8 * 1024 + 4 * body.len());
+                if !is_short {
+                    assert_eq!(written["http_raw_body"], form.hash(&body));
+                    assert_eq!(written["http_raw_body_size"], body.len());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn tokens_and_accessors_in_a_path_are_hashed() {
+        let token = format!("s.{}", "a1B2".repeat(11));
+        let batch = format!("b.{}", "a-_2".repeat(20));
+        let accessor = "a1B2c".repeat(5);
+        let path_of = |form: &Form, path: &str| line(form, path, Data::None)["request"]["path"].clone();
+        let form = Form::new(Mask::new(&[1; 32], false, false), false);
+        for (path, secret) in [
+            (format!("auth/token/revoke/{token}"), &token),
+            (format!("{batch}/\u{e9}\"x"), &batch),
+            (format!("auth/token/lookup-accessor/{accessor}"), &accessor),
+        ] {
+            assert_eq!(path_of(&form, &path), path.replace(secret.as_str(), &form.hash(secret)));
+        }
+        let clear = Form::new(Mask::new(&[1; 32], false, true), false);
+        let path = format!("auth/token/revoke-accessor/{accessor}");
+        assert_eq!(path_of(&clear, &path), path);
+        for path in ["pki/issue/web", "", "a//b", "s.short/b.short"] {
+            assert_eq!(path_of(&form, path), path);
+        }
+    }
+
+    #[test]
+    fn a_line_of_the_device_itself_has_the_shape_of_a_request() {
+        let form = Form::new(Mask::new(&[1; 32], false, false), false);
+        let now = Time::UNIX_EPOCH;
+        let line: serde_json::Value = serde_json::from_slice(&form.test(now, now)).unwrap();
+        assert_eq!((&line["type"], &line["request"]["path"]), (&"request".into(), &"sys/audit/test".into()));
+        assert_eq!(line["error"], "audit: no entry was taken since 1970-01-01T00:00:00Z");
     }
 }

@@ -21,6 +21,10 @@ use crate::fields::Fields;
 
 /// Longest name of a member that is written as it came, bytes.
 const MAX_NAME: usize = 256;
+/// What is written of a caller's body takes this many bytes at most, and so many times what was sent: a hash takes twenty
+/// times the room of a short text, and whoever sends many of them does not fill the disk with little.
+const FREE: usize = 4 * 1024;
+const TIMES: usize = 4;
 /// What an answer to LIST has under these names is counted, where a device asks for that.
 const LISTED: [&str; 2] = ["keys", "key_info"];
 
@@ -67,6 +71,8 @@ pub(super) struct Exceptions<'a> {
     pub(super) counts_lists: bool,
     /// Whether the text of an answer is written, in which some values are [`REPEATED`].
     pub(super) repeats: bool,
+    /// Most bytes that may be written; of more nothing is.
+    pub(super) most: Option<usize>,
 }
 
 impl Mask {
@@ -81,6 +87,12 @@ impl Mask {
     /// Whether texts stay as they are.
     pub(super) fn is_raw(&self) -> bool {
         self.raw
+    }
+
+    /// Most bytes that are written of so many that a caller sent. Texts that stay as they are take no more than that
+    /// by themselves.
+    pub(super) fn most(&self, sent: usize) -> Option<usize> {
+        (!self.raw).then_some(FREE + TIMES * sent)
     }
 
     /// The hash of a text.
@@ -116,7 +128,7 @@ impl Mask {
         let _ = self.node(out, Exceptions { repeats: false, ..exceptions }).deserialize(value);
     }
 
-    /// JSON that is text; nothing is written of what does not read.
+    /// JSON that is text; nothing is written of what does not read, or takes too much.
     pub(super) fn json(
         &self,
         out: &mut Vec<u8>,
@@ -129,16 +141,15 @@ impl Mask {
         read.inspect_err(|_| out.truncate(start))
     }
 
-    /// The members of a request.
-    pub(super) fn fields(&self, out: &mut Vec<u8>, fields: &Fields, exceptions: Exceptions<'_>) {
-        out.push(b'{');
-        for (n, (name, value)) in fields.iter().enumerate() {
-            if n > 0 {
-                out.push(b',');
-            }
-            let _ = self.node(out, exceptions).below(name).deserialize(value);
-        }
-        out.push(b'}');
+    /// The members of a request; nothing is written of what takes too much.
+    pub(super) fn fields(
+        &self,
+        out: &mut Vec<u8>,
+        fields: &Fields,
+        exceptions: Exceptions<'_>,
+    ) -> Result<(), serde_json::Error> {
+        let start = out.len();
+        self.node(out, exceptions).fields(fields).inspect_err(|_| out.truncate(start))
     }
 
     /// A text of this server with hashes in the place of what it quotes: that may be what somebody sent.
@@ -208,7 +219,8 @@ impl Mask {
     }
 
     fn node<'n>(&'n self, out: &'n mut Vec<u8>, exceptions: Exceptions<'n>) -> Node<'n> {
-        Node { mask: self, out, exceptions, clear: self.raw, counted: false, secret: false }
+        let end = exceptions.most.map_or(usize::MAX, |most| out.len() + most);
+        Node { mask: self, out, exceptions, end, clear: self.raw, counted: false, secret: false }
     }
 
     fn name(&self, out: &mut Vec<u8>, name: &str) {
@@ -250,6 +262,8 @@ struct Node<'n> {
     mask: &'n Mask,
     out: &'n mut Vec<u8>,
     exceptions: Exceptions<'n>,
+    /// Up to where may be written.
+    end: usize,
     /// Texts stay.
     clear: bool,
     /// Instead of what is in it, how much is written.
@@ -266,10 +280,28 @@ impl Node<'_> {
 
     /// A value within this one.
     fn within(&mut self) -> Node<'_> {
-        let Self { mask, ref mut out, exceptions, clear, secret, .. } = *self;
+        let Self { mask, ref mut out, exceptions, end, clear, secret, .. } = *self;
         // Of the members of an answer, not of what stands below them.
         let exceptions = Exceptions { counts_lists: false, repeats: false, ..exceptions };
-        Node { mask, out, exceptions, clear, counted: false, secret }
+        Node { mask, out, exceptions, end, clear, counted: false, secret }
+    }
+
+    /// Whether there is room for more.
+    fn goes_on<E: serde::de::Error>(&self) -> Result<(), E> {
+        if self.out.len() > self.end { Err(E::custom("too much")) } else { Ok(()) }
+    }
+
+    fn fields(mut self, fields: &Fields) -> Result<(), serde_json::Error> {
+        self.out.push(b'{');
+        for (n, (name, value)) in fields.iter().enumerate() {
+            if n > 0 {
+                self.out.push(b',');
+            }
+            self.within().below(name).deserialize(value)?;
+            self.goes_on()?;
+        }
+        self.out.push(b'}');
+        Ok(())
     }
 
     /// The member of this name, whose name is written.
@@ -372,6 +404,7 @@ impl<'de> Visitor<'de> for Node<'_> {
         self.out.push(b'[');
         let mut end = self.out.len();
         while items.next_element_seed(self.within())?.is_some() {
+            self.goes_on()?;
             end = self.out.len();
             self.out.push(b',');
         }
@@ -400,6 +433,7 @@ impl<'de> Visitor<'de> for Node<'_> {
             } else {
                 members.next_value_seed(member.below(&name))?;
             }
+            self.goes_on()?;
             end = self.out.len();
             self.out.push(b',');
         }
@@ -446,6 +480,36 @@ mod tests {
         let below = serde_json::Map::from_iter([(hash("4711"), hash("1").into())]);
         let expected = json!({ "pin": hash("9182"), "Secret_Key": [hash("5.5"), hash("-7"), null, true], "max": 3, "password": below });
         assert_eq!(written(&value, Exceptions::default()), expected);
+    }
+
+    #[test]
+    fn what_is_sent_takes_a_small_multiple_of_itself_and_beyond_that_nothing_is_written() {
+        let many = |value: Value| vec![value; 8000];
+        let few = |value: Value| vec![value; 50];
+        for name in ["pin", "names"] {
+            for (value, is_short) in [
+                (json!(few(json!(1))), true),
+                (json!(few(json!(""))), true),
+                (json!(many(json!("a text of more letters than its hash has"))), true),
+                (json!(many(json!(""))), false),
+                (json!(many(json!(["a"]))), false),
+                (json!(many(json!({ "a": "b" }))), false),
+                (json!(many(json!(1))), name == "names"),
+                (json!(many(json!(1.5))), name == "names"),
+            ] {
+                let mut fields = Fields::default();
+                fields.set(name, value);
+                let text = serde_json::to_vec(&fields).unwrap();
+                let exceptions = Exceptions { most: mask().most(text.len()), ..Exceptions::default() };
+                let (mut of_fields, mut of_text) = (b"before".to_vec(), b"before".to_vec());
+                assert_eq!(mask().fields(&mut of_fields, &fields, exceptions).is_ok(), is_short, "{name}");
+                assert_eq!(mask().json(&mut of_text, &text, exceptions).is_ok(), is_short, "{name}");
+                assert_eq!(of_fields, of_text);
+                assert_eq!(of_fields == b"before", !is_short);
+                assert!(of_fields.len() <= 6 + FREE + TIMES * text.len() + 80);
+            }
+        }
+        assert_eq!(Mask::new(&[7; 32], true, false).most(1), None);
     }
 
     #[test]

@@ -53,6 +53,16 @@ enum Live {
     Batch(Box<Batch>),
 }
 
+/// Whether a text has the form of a token of this server, be it known or not.
+pub fn is_token(text: &str) -> bool {
+    text::is_stored_token(text) || batch::has_form(text)
+}
+
+/// Whether a text has the form of a token or of an accessor of this server.
+pub fn is_token_or_accessor(text: &str) -> bool {
+    is_token(text) || text::is_accessor(text)
+}
+
 fn bad_token() -> Error {
     Error::new(Kind::Forbidden, "bad token")
 }

@@ -25,6 +25,9 @@ pub(super) const PREFIX: &str = "b.";
 /// What is sealed: nothing else opens as a batch token.
 const WHAT: &str = "batch token";
 
+/// Characters that what is sealed has at least.
+const SHORTEST_SEALED: usize = 64;
+
 /// Longest text, bytes: it travels in a header with every request.
 const MAX_TEXT: usize = 16 << 10;
 
@@ -54,6 +57,12 @@ impl Batch {
 /// Whether a text would be a batch token's.
 pub(in crate::auth) fn is_batch(token: &str) -> bool {
     token.starts_with(PREFIX)
+}
+
+/// Whether a text has the form of a batch token: what is sealed is no shorter.
+pub(super) fn has_form(text: &str) -> bool {
+    let is_form = |sealed: &str| sealed.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+    text.strip_prefix(PREFIX).is_some_and(|sealed| sealed.len() >= SHORTEST_SEALED && is_form(sealed))
 }
 
 /// What whoever wants to do with a batch token hears that cannot be done with one.

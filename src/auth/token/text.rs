@@ -66,6 +66,16 @@ fn written(now: Time) -> String {
     digits.map(char::from).iter().collect()
 }
 
+/// Whether a text has the form of a token that is stored.
+pub(super) fn is_stored_token(text: &str) -> bool {
+    text.starts_with(PREFIX) && time_of(text).is_some()
+}
+
+/// Whether a text has the form of an accessor.
+pub(super) fn is_accessor(text: &str) -> bool {
+    !text.starts_with(PREFIX) && time_of(text).is_some()
+}
+
 /// The time in a text of the form that is made here.
 fn time_of(text: &str) -> Option<u64> {
     let (made, random) = text.strip_prefix(PREFIX).map_or((text, HANDLE), |made| (made, SECRET));
@@ -101,6 +111,9 @@ mod tests {
         let [one, other] = [new_token(START), new_token(START)];
         assert!(one != other && hash_of(&one) != hash_of(&other));
         assert_eq!((one.len(), new_accessor(START).len()), (46, 25));
+        let accessor = new_accessor(START);
+        assert!(is_stored_token(&one) && !is_accessor(&one) && is_accessor(&accessor) && !is_stored_token(&accessor));
+        assert!(!is_stored_token(&one[..45]) && !is_accessor(&accessor[..24]));
         // Every character counts.
         let ends = |last: char| hash_of(&format!("{}{last}", &one[..45]));
         assert_ne!(ends('a'), ends('b'));
