@@ -31,6 +31,7 @@ use futures_util::future::{BoxFuture, join_all};
 use self::device::PATIENCE;
 pub use self::device::{Device, Sink};
 pub use self::entry::{Caller, Data, Entry, Outcome, Refused, Request, Response, Step};
+pub use self::file::{appending, why_not};
 pub use self::settings::{DeviceSettings, Target};
 pub use self::socket::Peer;
 pub use self::writer::Writer;

@@ -4,7 +4,7 @@
 //! away and says so. One that was removed without a word is made again before anything more counts as written. A
 //! write that ends half-way is taken back, so that what stands in a file is whole lines. Room on the disk is taken some
 //! MiB ahead, where the file system can do that: what is written then changes nothing that a journal has to tell of, and
-//! nobody's sync on the same disk waits for it.
+//! nobody's sync on the same disk waits for it. A pipe does as a file, while somebody reads it.
 
 use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write as _};
@@ -12,12 +12,30 @@ use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, OFlags, fallocate, fcntl_getfl, fcntl_setfl};
 
 use super::device::Sink;
+use crate::error::io_words;
 
 /// So many bytes of the disk are taken ahead.
 const AHEAD: u64 = 4 << 20;
+
+/// How a file is opened that lines are appended to: a pipe without a reader is an error and not waited for.
+pub fn appending() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.append(true).custom_flags(OFlags::NONBLOCK.bits() as i32);
+    options
+}
+
+/// Why one does not open, for people.
+pub fn why_not(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(code) if code == rustix::io::Errno::NXIO.raw_os_error() => {
+            "a pipe that nobody reads, or a socket".to_owned()
+        }
+        _ => io_words(error.kind()),
+    }
+}
 
 /// A file that lines are appended to.
 pub(super) struct LogFile {
@@ -116,8 +134,12 @@ impl Sink for LogFile {
     }
 
     fn reopen(&mut self) -> io::Result<()> {
-        let file = OpenOptions::new().append(true).create(true).mode(self.mode).open(&self.path)?;
+        let file = appending().create(true).mode(self.mode).open(&self.path)?;
         let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            // Whoever reads slowly is waited for.
+            fcntl_setfl(&file, fcntl_getfl(&file)?.difference(OFlags::NONBLOCK))?;
+        }
         if metadata.is_file() && metadata.mode() & 0o7777 != self.mode {
             file.set_permissions(Permissions::from_mode(self.mode))?;
         }
@@ -202,6 +224,26 @@ mod tests {
         log.write(b"three\n").unwrap();
         log.write(b"four\n").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "one\ntw\nthree\nfour\n");
+    }
+
+    #[test]
+    fn a_pipe_without_a_reader_does_not_open_and_one_with_a_reader_waits_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+        let refused = LogFile::open(path.clone(), 0o600, false).err().unwrap();
+        assert_eq!(why_not(&refused), "a pipe that nobody reads, or a socket");
+        let mut reader = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let mut log = LogFile::open(path, 0o600, false).unwrap();
+        let read = std::thread::spawn(move || {
+            // More than fits into a pipe, slowly.
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            let mut all = vec![0; 1 << 20];
+            io::Read::read_exact(&mut reader, &mut all).unwrap();
+            all
+        });
+        log.write(&vec![b'x'; 1 << 20]).unwrap();
+        assert!(read.join().unwrap().iter().all(|octet| *octet == b'x'));
     }
 
     #[test]

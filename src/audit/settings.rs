@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::device::Sink;
-use super::file::{LogFile, Stdout};
+use super::file::{LogFile, Stdout, why_not};
 use super::line::Form;
 use super::mask::Mask;
 use super::socket::{Peer, Socket};
-use crate::error::{Error, Result, io_words};
+use crate::error::{Error, Result};
 
 /// A device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,7 +106,7 @@ impl DeviceSettings {
     /// something to write.
     pub fn open(&self) -> Result<Box<dyn Sink>> {
         let failed = |what: &str, e: std::io::Error| {
-            let why = io_words(e.kind());
+            let why = why_not(&e);
             Error::invalid(format!("audit: the device {:?}{what} cannot be opened ({why})", self.name))
         };
         Ok(match &self.target {

@@ -10,10 +10,9 @@ mod report;
 mod store;
 mod tls;
 
-use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 
-use signet::audit::Target;
+use signet::audit::{Target, appending, why_not};
 use signet::config::{self, Config};
 use signet::error::{Error, Kind, Result, io_words};
 
@@ -78,7 +77,7 @@ fn files(report: &mut Report, config: &Config) {
         match &device.target {
             Target::File { path, .. } => match appendable(path) {
                 Ok(()) => report.ok("audit", format!("{}: {}", device.name, path.display())),
-                Err(e) => report.wrong("audit", format!("{}: {}: {}", device.name, path.display(), io_words(e.kind()))),
+                Err(e) => report.wrong("audit", format!("{}: {}: {}", device.name, path.display(), why_not(&e))),
             },
             Target::Stdout => report.ok("audit", format!("{}: standard output", device.name)),
             Target::Socket { .. } => report.note("audit", format!("{}: a socket, which is not tried", device.name)),
@@ -88,7 +87,7 @@ fn files(report: &mut Report, config: &Config) {
 
 /// Whether lines can be added to a file, or it can be made. Neither is done.
 fn appendable(path: &Path) -> std::io::Result<()> {
-    match OpenOptions::new().append(true).open(path) {
+    match appending().open(path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
             let folder = super::files::folder_of(path);
             rustix::fs::access(folder, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)?;
