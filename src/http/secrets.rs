@@ -245,11 +245,11 @@ impl<'a> Trail<'a> {
         let told = self.record.outcome(&request, &audit::outcome(&outcome, conditions), self.deadline).await;
         match (&told, &outcome) {
             (Err(_), Err(error)) => log(error, &self.line.id),
-            (Err(_), Ok(answer)) => {
+            (Err(_), Ok(answer)) if seen.changes_something() => {
                 let serial_number = audit::serial_number(answer).unwrap_or_default();
                 tracing::error!(request = %self.line.id, serial_number, "what was done stands and nobody is told of it");
             }
-            (Ok(()), _) => {}
+            _ => {}
         }
         told.and(outcome)
     }

@@ -24,13 +24,15 @@ pub enum Wish {
 }
 
 impl Signals {
-    /// Starts watching SIGTERM and SIGINT; SIGHUP (a closed terminal) keeps ending the process. Must
-    /// run on an actix system.
+    /// Starts watching SIGTERM and SIGINT; SIGHUP (a closed terminal) keeps ending the process. A file that
+    /// may not grow any more (SIGXFSZ) ends nothing: the write fails. Must run on an actix system.
     ///
     /// # Errors
     /// `Internal` when the system refuses.
     pub fn watch() -> Result<Self> {
         let watch = |kind| signal(kind).map_err(Error::internal);
+        // Heard by nobody, and caught for good.
+        drop(watch(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?);
         let (terminate, interrupt) = (watch(SignalKind::terminate())?, watch(SignalKind::interrupt())?);
         Ok(Self { terminate, interrupt, hangup: None })
     }

@@ -38,6 +38,11 @@ impl Seen {
         Self { address, ..Self::default() }
     }
 
+    /// Whether what was asked is more than to read.
+    pub(super) fn changes_something(&self) -> bool {
+        self.asked.as_ref().is_some_and(|(operation, _)| !matches!(operation, Operation::Read | Operation::List))
+    }
+
     /// Takes note of what was sent, and keeps its room from now on: it is there longer than the request's own.
     pub(super) fn what(&mut self, sent: &mut Sent) {
         let room = std::mem::take(&mut sent.room);
@@ -127,4 +132,18 @@ fn response(answer: &Answer) -> Response<'_> {
     let wrapping = if let Body::Wrapped(wrapping) = &answer.body { Some(&**wrapping) } else { None };
     let lease = answer.lease.as_ref().map(|lease| &lease.id[..]);
     Response { data, auth, lease, wrapping, warnings: &answer.warnings }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_only_reads_changes_nothing() {
+        let changes =
+            |operation| Seen { asked: Some((operation, "pki/crl".to_owned())), ..Seen::default() }.changes_something();
+        assert!([Operation::Read, Operation::List].map(changes) == [false; 2]);
+        assert!([Operation::Create, Operation::Update, Operation::Patch, Operation::Delete].map(changes) == [true; 4]);
+        assert!(!Seen::default().changes_something());
+    }
 }

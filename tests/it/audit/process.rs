@@ -1,4 +1,4 @@
-//! The real program and its audit file: killed under load, and told that its file was moved.
+//! The real program and its audit file: killed under load, at the limit of a file's size, and checked before it starts.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::process::dev;
+use crate::process::{dev, dev_with, signet, signet_by};
 
 /// A process that is killed has written both lines of every certificate that it answered.
 #[actix_web::test]
@@ -51,4 +51,46 @@ async fn a_kill_under_load_loses_no_line_of_what_was_answered() {
             assert!(told.contains(&(kind.to_owned(), id.clone())), "{kind} of {id}");
         }
     }
+}
+
+/// A file that has grown to the limit of the process ends nothing: what cannot be recorded is not done.
+#[actix_web::test]
+async fn the_limit_of_a_files_size_is_a_full_device() {
+    const LIMIT: u64 = 64 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.log");
+    let mut command = signet_by("prlimit", &[&format!("--fsize={LIMIT}")]);
+    let dev = dev_with(&mut command, &["--audit-file", path.to_str().unwrap()]);
+    let client = dev.client();
+    assert_eq!(client.get("sys/mounts").await.status, 200);
+    // Up to the limit there are holes.
+    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(LIMIT - 1).unwrap();
+    for _ in 0..3 {
+        assert_eq!(client.get("sys/mounts").await.status, 503);
+    }
+    assert_eq!((client.get("sys/live").await.status, client.get("sys/health").await.status), (200, 503));
+    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
+    let mut status = 503;
+    for _ in 0..100 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        status = client.get("sys/health").await.status;
+        if status == 200 {
+            break;
+        }
+    }
+    assert_eq!((status, client.get("sys/mounts").await.status), (200, 200));
+    dev.terminate();
+}
+
+#[test]
+fn check_names_a_pipe_that_nobody_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, pipe) = (folder.path().join("signet.toml"), folder.path().join("pipe"));
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+    let device = format!("[[audit]]\ntype = \"file\"\nfile_path = \"{}\"\n", pipe.display());
+    let data = folder.path().join("data");
+    fs::write(&file, format!("data_dir = \"{}\"\n{device}", data.display())).unwrap();
+    let output = signet().args(["check", "--config"]).arg(&file).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(!output.status.success() && text.contains("pipe: a pipe that nobody reads, or a socket"), "{text}");
 }
