@@ -39,8 +39,9 @@ fn pem(label: &str, letter: char, lines: usize) -> String {
 
 #[divan::bench]
 fn sign(bencher: divan::Bencher<'_, '_>) {
-    let writer = Writer::start(DeviceSettings::file("file", "unused"), &[7; 32], Box::new(Nowhere)).expect("a thread");
     let clock = Clock::system();
+    let settings = DeviceSettings::file("file", "unused");
+    let writer = Writer::start(settings, &[7; 32], Box::new(Nowhere), clock.clone()).expect("a thread");
     let mount: Mount = serde_json::from_value(json!({
         "id": 7, "path": "pki/", "kind": "pki", "accessor": "pki_1a2b3c4d", "uuid": "", "description": "",
         "default_lease_ttl": 0, "max_lease_ttl": 0, "force_no_cache": false, "options": null, "listing_visibility": "",

@@ -8,8 +8,8 @@
 //! Each wire opens a [`Record`] for a request and hands it what it has learnt; an [`Entry`] is made of that,
 //! by reference, when there is a device, and not otherwise. A [`Writer`] is a device of the configuration: lines of JSON
 //! (`audit/line.rs`) with keyed hashes in the place of texts (`audit/mask.rs`), to a file, standard output or a
-//! socket. With several devices one that takes the entry is enough. An entry has secrets in it and therefore no
-//! `Debug`.
+//! socket. With several devices one that takes the entry is enough. One that failed is down: it refuses entries at once
+//! and is tried again by its own thread (`audit/standing.rs`). An entry has secrets in it and therefore no `Debug`.
 
 mod device;
 mod echo;
@@ -19,14 +19,17 @@ mod line;
 mod mask;
 mod settings;
 mod socket;
+mod standing;
 mod writer;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, join_all};
+use futures_util::poll;
 
 use self::device::PATIENCE;
 pub use self::device::{Device, Sink};
@@ -84,6 +87,11 @@ impl Audit {
         self.writers.iter().for_each(|writer| writer.reopen());
     }
 
+    /// Whether there are devices and none of them takes anything: nothing is done until one does.
+    pub fn is_down(&self) -> bool {
+        !self.devices.is_empty() && self.devices.iter().all(|device| device.is_down())
+    }
+
     /// The record of one more request.
     pub fn record(&self) -> Record<'_> {
         Record { audit: (!self.devices.is_empty()).then_some(self), asked: Asked::Nothing }
@@ -100,10 +108,9 @@ impl Audit {
     ) -> BoxFuture<'e, Result<()>> {
         async move {
             let entry = Entry { time: self.clock.now(), request, step };
-            let mut each = self.devices.iter().zip(asked).map(|(device, asked)| took(&**device, asked, &entry, until));
-            let told = match self.devices.len() {
-                1 => each.next().expect("one device").await,
-                _ => join_all(each).await.contains(&true),
+            let told = match &self.devices[..] {
+                [device] => took(&**device, &asked[0], &entry, until).await,
+                _ => self.any_took(asked, &entry, until).await,
             };
             if told {
                 return Ok(());
@@ -112,6 +119,25 @@ impl Audit {
             Err(Error::new(Kind::Unavailable, "audit: the request cannot be recorded"))
         }
         .boxed()
+    }
+
+    /// Whether one of several devices took an entry. Those that took nothing a while ago are told and, where another one
+    /// has the entry, not waited for.
+    async fn any_took<'e>(&'e self, asked: &'e [Vec<u8>], entry: &'e Entry<'e>, until: Instant) -> bool {
+        let all = self.devices.iter().zip(asked);
+        let (trusted, others): (Vec<_>, Vec<_>) = all.partition(|(device, _)| device.is_trusted());
+        let each = |some: Vec<(&'e Arc<dyn Device>, &'e Vec<u8>)>| {
+            join_all(some.into_iter().map(|(device, asked)| took(&**device, asked, entry, until)))
+        };
+        let mut others = each(others);
+        let early = poll!(&mut others);
+        if each(trusted).await.contains(&true) {
+            return true;
+        }
+        match early {
+            Poll::Ready(took) => took.contains(&true),
+            Poll::Pending => others.await.contains(&true),
+        }
     }
 }
 
@@ -129,7 +155,9 @@ async fn took(device: &dyn Device, asked: &[u8], entry: &Entry<'_>, until: Insta
         Ok(Err(_)) => "it panicked".to_owned(),
         Err(_) => "it took too long".to_owned(),
     };
-    device.missed();
+    if !device.missed() {
+        return false;
+    }
     let what = format!("audit device {}", device.name());
     if let Some(why) = OTHERS.told(&what, format!("{what}: an entry was not taken: {why}")) {
         tracing::error!(request = entry.request.id, "{why}");
@@ -202,27 +230,23 @@ mod tests {
             pending().boxed()
         }
 
-        fn missed(&self) {
+        fn missed(&self) -> bool {
             self.0.fetch_add(1, Ordering::Relaxed);
+            true
         }
+    }
+
+    fn request() -> Request<'static> {
+        let (mount, remote_address, token, caller, data) = (None, None, None, None, Data::None);
+        Request { id: "id", operation: "read", path: "sys/mounts", mount, remote_address, token, caller, data }
     }
 
     #[tokio::test]
     async fn an_entry_that_is_not_taken_in_the_time_of_its_request_is_counted_as_that() {
         let device = Arc::new(Hung::default());
         let audit = Audit::new(Vec::new(), vec![device.clone()], Clock::system());
-        let request = Request {
-            id: "id",
-            operation: "read",
-            path: "sys/mounts",
-            mount: None,
-            remote_address: None,
-            token: None,
-            caller: None,
-            data: Data::None,
-        };
         let until = Instant::now() + Duration::from_millis(20);
-        let told = audit.record().intent(|| Some(request), until).await;
+        let told = audit.record().intent(|| Some(request()), until).await;
         assert_eq!(told.unwrap_err().kind(), Kind::Unavailable);
         assert_eq!(device.0.load(Ordering::Relaxed), 1);
     }
@@ -235,5 +259,71 @@ mod tests {
         let work = record.intent(|| panic!("a request is looked at"), Instant::now());
         assert!(work.now_or_never().is_some_and(|intent| intent.is_ok()));
         assert!(size_of::<Record<'_>>() <= 4 * size_of::<usize>());
+    }
+    /// Is down, or on trial, or hangs, as it was told.
+    struct Told {
+        down: bool,
+        trusted: bool,
+        hangs: bool,
+        asked: AtomicUsize,
+    }
+
+    impl Device for Told {
+        fn name(&self) -> &str {
+            "told"
+        }
+
+        fn record<'e>(&'e self, _: &'e [u8], _: &'e Entry<'e>) -> BoxFuture<'e, Result<()>> {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            let Self { down, hangs, .. } = *self;
+            async move {
+                if hangs {
+                    pending::<()>().await;
+                }
+                tokio::task::yield_now().await;
+                if down { Err(Error::new(Kind::Unavailable, "it is down")) } else { Ok(()) }
+            }
+            .boxed()
+        }
+
+        fn is_down(&self) -> bool {
+            self.down
+        }
+
+        fn is_trusted(&self) -> bool {
+            self.trusted
+        }
+    }
+
+    fn told(down: bool, trusted: bool, hangs: bool) -> Arc<Told> {
+        Arc::new(Told { down, trusted, hangs, asked: AtomicUsize::new(0) })
+    }
+
+    async fn is_told(devices: Vec<Arc<dyn Device>>) -> bool {
+        let audit = Audit::new(Vec::new(), devices, Clock::system());
+        let until = Instant::now() + Duration::from_millis(500);
+        audit.record().intent(|| Some(request()), until).await.is_ok()
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_for_a_device_on_trial_where_another_one_has_the_entry() {
+        let (well, trial, hung) = (told(false, true, false), told(false, false, false), told(false, false, true));
+        let begun = Instant::now();
+        assert!(is_told(vec![hung.clone(), well.clone(), trial.clone()]).await);
+        assert!(begun.elapsed() < Duration::from_millis(400), "{:?}", begun.elapsed());
+        assert_eq!([&hung, &well, &trial].map(|device| device.asked.load(Ordering::Relaxed)), [1; 3]);
+        let down = told(true, false, false);
+        assert!(is_told(vec![down.clone(), trial.clone()]).await, "it is waited for where there is no other");
+        assert!(!is_told(vec![down.clone(), down]).await);
+    }
+
+    #[test]
+    fn an_audit_is_down_when_all_of_its_devices_are() {
+        let is_down = |devices: &[bool]| {
+            let device = |down: &bool| told(*down, !down, false) as Arc<dyn Device>;
+            Audit::new(Vec::new(), devices.iter().map(device).collect(), Clock::system()).is_down()
+        };
+        assert!(is_down(&[true]) && is_down(&[true, true]));
+        assert!(!is_down(&[]) && !is_down(&[false]) && !is_down(&[true, false]));
     }
 }

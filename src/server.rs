@@ -364,7 +364,7 @@ async fn domains(stores: Stores, keys: Keys, given: Given, kinds: StoreKinds) ->
         None => None,
     };
     let identity = identity(&*stores.auth, kinds).await?;
-    let audit = Audit::new(audit::open(&*stores.auth, audit).await?, listeners, clock.clone());
+    let audit = Audit::new(audit::open(&*stores.auth, audit, &clock).await?, listeners, clock.clone());
     let reach = Reach::new(Arc::clone(&stores.auth));
     let auth = Auth::open_with(stores.auth, clock.clone(), logins).await?;
     auth.note_version(env!("CARGO_PKG_VERSION")).await?;

@@ -25,8 +25,21 @@ pub trait Device: Send + Sync {
     /// may take its time, which only the entry's own request waits for, and is dropped when that has none left.
     fn record<'e>(&'e self, asked: &'e [u8], entry: &'e Entry<'e>) -> BoxFuture<'e, Result<()>>;
 
-    /// Hears that an entry that it was to take was not taken in time.
-    fn missed(&self) {}
+    /// Hears that an entry that it was to take was not taken; whether that is to be told: not of a device that has told
+    /// it itself.
+    fn missed(&self) -> bool {
+        true
+    }
+
+    /// Whether it takes nothing at present, and knows that before it is asked.
+    fn is_down(&self) -> bool {
+        false
+    }
+
+    /// Whether it is waited for where another device has the entry: not while it takes nothing, and for a while after.
+    fn is_trusted(&self) -> bool {
+        !self.is_down()
+    }
 }
 
 /// What lines are written to, by one thread.
@@ -37,7 +50,7 @@ pub trait Sink: Send {
     /// Those of the system.
     fn write(&mut self, lines: &[u8]) -> io::Result<()>;
 
-    /// Opens anew what lines are written to.
+    /// Opens anew what lines are written to; what fails may be tried again with it.
     ///
     /// # Errors
     /// Those of the system; lines go on to where they went.

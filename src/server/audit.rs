@@ -11,6 +11,7 @@ use serde_json::json;
 use super::{server_document, server_document_write};
 use crate::audit::{DeviceSettings, Writer};
 use crate::auth::store::AuthStore;
+use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
 
 /// The document of the keys.
@@ -21,7 +22,11 @@ const KEY_LEN: usize = 32;
 ///
 /// # Errors
 /// `Invalid` when one of them does not open; those of the store.
-pub(super) async fn open(store: &dyn AuthStore, declared: Vec<DeviceSettings>) -> Result<Vec<Arc<Writer>>> {
+pub(super) async fn open(
+    store: &dyn AuthStore,
+    declared: Vec<DeviceSettings>,
+    clock: &Clock,
+) -> Result<Vec<Arc<Writer>>> {
     if declared.is_empty() {
         return Ok(Vec::new());
     }
@@ -33,7 +38,7 @@ pub(super) async fn open(store: &dyn AuthStore, declared: Vec<DeviceSettings>) -
     let open = |settings: DeviceSettings| {
         let sink = settings.open()?;
         let key = BASE64_STANDARD.decode(&keys[&settings.name]).map_err(Error::internal)?;
-        Writer::start(settings, &key, sink)
+        Writer::start(settings, &key, sink, clock.clone())
     };
     declared.into_iter().map(open).collect()
 }

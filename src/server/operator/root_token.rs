@@ -96,7 +96,8 @@ pub async fn new_root_token(auth: &Auth, audit: &Audit, proved: bool) -> Result<
 /// # Errors
 /// `Invalid` when one of them does not open; those of the store.
 pub async fn audit(store: &dyn AuthStore, declared: Vec<DeviceSettings>, clock: Clock) -> Result<Audit> {
-    Ok(Audit::new(crate::server::audit::open(store, declared).await?, Vec::new(), clock))
+    let writers = crate::server::audit::open(store, declared, &clock).await?;
+    Ok(Audit::new(writers, Vec::new(), clock))
 }
 
 fn request(id: &str) -> Request<'_> {

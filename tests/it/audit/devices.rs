@@ -1,8 +1,9 @@
 //! The devices of a configuration: what their lines hold, and what happens when they fail.
 
 use std::fs;
-use std::io::Read as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -36,6 +37,15 @@ async fn authority(client: &Client) {
 
 async fn issue(client: &Client) -> Answer {
     client.post("pki/issue/web", json!({ "common_name": "web.test" })).await
+}
+
+/// What has to come true soon, by itself.
+async fn becomes(what: &str, mut is: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !is().await {
+        assert!(begun.elapsed() < Duration::from_secs(10), "{what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 /// A collector that nobody listens at yet.
@@ -256,10 +266,12 @@ async fn m9_nothing_is_done_that_no_device_takes() {
     assert_eq!((refused.status, refused.error()), (503, "audit: the request cannot be recorded"));
     assert_eq!(refused.header("retry-after"), "1");
     assert_eq!(app.client.post("auth/token/create", json!({})).await.status, 503);
-    assert_eq!(app.client.get("sys/health").await.status, 200);
+    let health = app.client.get("sys/health").await;
+    assert_eq!((health.status, health.header("retry-after")), (503, "1"));
     assert_eq!(stored().await, before);
 
     let again = UnixListener::bind(&path).unwrap();
+    becomes("the device is back", async || app.client.get("sys/health").await.status == 200).await;
     assert_eq!(issue(&app.client).await.status, 200);
     drop(again);
     app.stop().await;
@@ -307,7 +319,7 @@ async fn a_device_that_hangs_holds_nobody_for_long_and_recovers() {
     let begun = Instant::now();
     assert_eq!(app.client.get("sys/policies/acl").await.status, 503);
     assert!(begun.elapsed() < Duration::from_secs(5), "whoever comes is not held: {:?}", begun.elapsed());
-    assert_eq!(app.client.get("sys/health").await.status, 200);
+    assert_eq!(app.client.get("sys/health").await.status, 503);
     let emptied = std::thread::spawn(move || {
         let mut piece = [0; 65_536];
         // Ends with the process: the pipe has a writer as long as this reads.
@@ -322,7 +334,150 @@ async fn a_device_that_hangs_holds_nobody_for_long_and_recovers() {
         answer = app.client.get("sys/policies/acl").await;
     }
     assert_eq!(answer.status, 200, "{}", answer.text);
+    assert_eq!(app.client.get("sys/health").await.status, 200);
     drop(emptied);
+    app.stop().await;
+}
+
+/// A disk that is full, or what looks like one: whoever asks for health hears of it, and of its end, and nobody else has to
+/// ask for anything.
+#[actix_web::test]
+async fn without_a_device_that_takes_entries_a_server_is_not_ready_and_it_is_again_by_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.log");
+    symlink("/dev/full", &path).unwrap();
+    let app = App::builder().audit_devices([DeviceSettings::file("main", &path)]).start().await;
+    let health = async || app.client.get("sys/health").await.status;
+    assert_eq!(health().await, 200, "nothing was to be written yet");
+    assert_eq!(app.client.get("sys/mounts").await.status, 503);
+    for _ in 0..30 {
+        let answer = app.client.get("sys/health").await;
+        assert_eq!((answer.status, answer.header("retry-after")), (503, "1"));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(app.client.get("sys/live").await.status, 200);
+    fs::remove_file(&path).unwrap();
+    becomes("the device is back", async || health().await == 200).await;
+    let own = lines(&path);
+    assert_eq!(
+        (own.len(), &own[0]["type"], &own[0]["request"]["path"]),
+        (1, &json!("request"), &json!("sys/audit/test"))
+    );
+    assert!(own[0]["error"].as_str().unwrap().starts_with("audit: no entry was taken since 2"), "{}", own[0]);
+    let answer = app.client.get("sys/mounts").await;
+    assert_eq!(answer.status, 200);
+    of(&path, &answer);
+    app.stop().await;
+}
+
+/// A device of two is enough for the health of a server, and the other one costs nobody any time.
+#[actix_web::test]
+async fn a_collector_out_of_reach_costs_one_wait_and_gets_entries_again_by_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.log");
+    // Nobody accepts, and when the queue is full connections are not answered at all.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut held = Vec::new();
+    while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
+        held.push(stream);
+        assert!(held.len() < 20);
+    }
+    let peer = Peer::Tcp(address.to_string());
+    let silent = DeviceSettings::new("silent", Target::Socket { peer, write_timeout: Duration::from_secs(1) });
+    let app = App::builder().audit_devices([silent, DeviceSettings::file("main", &path)]).start().await;
+    assert_eq!(app.client.get("sys/mounts").await.status, 200, "it waits, once");
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(4) {
+        let asked = Instant::now();
+        let answer = app.client.get("sys/mounts").await;
+        assert_eq!(answer.status, 200);
+        of(&path, &answer);
+        assert!(asked.elapsed() < Duration::from_millis(600), "{:?}", asked.elapsed());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(app.client.get("sys/health").await.status, 200);
+    drop(held);
+    let (told, heard) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let told = told.clone();
+            std::thread::spawn(move || {
+                BufReader::new(stream.unwrap()).lines().map_while(Result::ok).for_each(|line| drop(told.send(line)));
+            });
+        }
+    });
+    let mut lines = Vec::new();
+    becomes("entries arrive again", async || {
+        let id = app.client.get("sys/mounts").await.header("x-request-id").to_owned();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        lines.extend(heard.try_iter());
+        lines.iter().filter(|line| line.contains(&id)).count() == 2
+    })
+    .await;
+    assert!(lines[0].contains("sys/audit/test"), "{}", lines[0]);
+    app.stop().await;
+}
+
+/// What anybody may send, a login, fills no disk: it takes a small multiple of itself.
+#[actix_web::test]
+async fn many_small_values_take_no_more_than_a_small_multiple_of_what_was_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.log");
+    let app = App::builder().audit_devices([DeviceSettings::file("main", &path)]).start().await;
+    assert_eq!(app.client.post("sys/auth/approle", json!({ "type": "approle" })).await.status, 204);
+    let (ones, texts) = (vec![1; 8000], vec![""; 990]);
+    for (body, is_short) in [
+        (json!({ "pin": ones, "role_id": "x", "secret_id": "y" }), false),
+        (json!({ "pin": texts, "role_id": "x", "secret_id": "y" }), false),
+        (json!({ "other": texts, "role_id": "x", "secret_id": "y" }), false),
+        (json!({ "pin": [1, 2], "role_id": "x", "secret_id": "y" }), true),
+    ] {
+        let before = fs::metadata(&path).unwrap().len();
+        let sent = body.to_string();
+        let answer = app.client.with_token("").post("auth/approle/login", body).await;
+        assert_eq!(answer.status, 400, "{}", answer.text);
+        let took = fs::metadata(&path).unwrap().len() - before;
+        let hash = app.client.post("sys/audit-hash/main", json!({ "input": sent })).await;
+        for line in of(&path, &answer) {
+            let data = &line["request"]["data"];
+            assert_eq!(data["http_raw_body"].is_null(), is_short, "{data}");
+            if !is_short {
+                assert_eq!(data["http_raw_body"], hash.body["data"]["hash"]);
+                assert_eq!(data["http_raw_body_size"], sent.len());
+                assert!(took < 4 * 1024, "{took}");
+            }
+        }
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn tokens_and_accessors_in_a_path_are_hashed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.log");
+    let app = App::builder().audit_devices([DeviceSettings::file("main", &path)]).start().await;
+    let made = app.client.post("auth/token/create", json!({ "policies": ["default"] })).await;
+    let batch = app.client.post("auth/token/create", json!({ "policies": ["default"], "type": "batch" })).await;
+    let text = |answer: &Answer, name: &str| answer.body["auth"][name].as_str().unwrap().to_owned();
+    let (token, accessor) = (text(&made, "client_token"), text(&made, "accessor"));
+    for (begin, secret) in [
+        ("auth/token/revoke", &token),
+        ("auth/token/lookup", &token),
+        ("auth/token/renew", &text(&batch, "client_token")),
+        ("auth/token/lookup-accessor", &accessor),
+        ("auth/token/revoke-accessor", &accessor),
+        ("nothing/here", &token),
+    ] {
+        let answer = app.client.post(&format!("{begin}/{secret}"), json!({})).await;
+        let hash = app.client.post("sys/audit-hash/main", json!({ "input": secret })).await;
+        for line in of(&path, &answer) {
+            let hash = hash.body["data"]["hash"].as_str().unwrap();
+            assert_eq!(line["request"]["path"], format!("{begin}/{hash}"));
+        }
+        assert!(!fs::read_to_string(&path).unwrap().contains(secret.as_str()), "{begin}: {}", answer.text);
+    }
     app.stop().await;
 }
 
@@ -330,11 +485,16 @@ async fn a_device_that_hangs_holds_nobody_for_long_and_recovers() {
 async fn a_device_that_does_not_open_is_an_error_at_the_start() {
     let app = App::start().await;
     let place = app.leave().await;
-    let audit = vec![DeviceSettings::file("main", "/nowhere/audit.log")];
-    let options = signet::server::Options { audit, ..place.options() };
-    let refusal = signet::server::Server::open(options).await.err().unwrap();
-    assert_eq!(
-        refusal.text(),
-        "audit: the device \"main\", /nowhere/audit.log, cannot be opened (no such file or folder)"
-    );
+    let pipe = place.folder().join("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+    for (path, why) in [
+        (Path::new("/nowhere/audit.log"), "no such file or folder"),
+        (pipe.as_path(), "a pipe that nobody reads, or a socket"),
+    ] {
+        let audit = vec![DeviceSettings::file("main", path)];
+        let options = signet::server::Options { audit, ..place.options() };
+        let refusal = signet::server::Server::open(options).await.err().unwrap();
+        let expected = format!("audit: the device \"main\", {}, cannot be opened ({why})", path.display());
+        assert_eq!(refusal.text(), expected);
+    }
 }

@@ -15,7 +15,7 @@ const VERSION: &str = "1.15.0";
 const PRODUCT: (&str, &str) = ("signet", env!("CARGO_PKG_VERSION"));
 
 /// `GET sys/health`: 200, or what `activecode` says; 503 while the server stops, its store is out of
-/// reach, or its clock is too far from that of a shared store.
+/// reach, no audit device takes entries, or its clock is too far from that of a shared store.
 pub(super) async fn health(call: Call) -> Result<Answer> {
     for flag in ["standbyok", "perfstandbyok"] {
         call.fields.bool(flag)?;
@@ -43,7 +43,8 @@ pub(super) async fn health(call: Call) -> Result<Answer> {
         "cluster_id": identity.cluster_id,
     });
     let answer = Answer::from(Body::Plain(body));
-    if call.state.stopping.is() || !call.state.clock.is_agreed() || !call.state.reach.is_within().await {
+    let serves = !call.state.stopping.is() && call.state.clock.is_agreed() && !call.state.audit.is_down();
+    if !serves || !call.state.reach.is_within().await {
         return Ok(Answer { headers: vec![("retry-after", "1".to_owned())], ..answer.with_status(503) });
     }
     Ok(match active {
