@@ -3,12 +3,15 @@
 //! A quota holds for one role of a mount, for one path, for one mount or for everything ([`RateLimitChange`]), and a
 //! request is counted under the most specific one alone, in that order. It names its mount by accessor, so it goes
 //! where the mount goes and ends with it. All quotas are one document, compiled into one published view ([`Quotas`]):
-//! asking costs one look at it where there are none. Each node counts for itself. The buckets are in `limiter`, what
-//! is configured in `rule`.
+//! asking costs one look at it where there are none. Each node counts for itself. The buckets are in `limiter`, whose
+//! they are in `network`, how many there may be in `places`, what is configured in `rule`.
 //!
-//! Called by the pipeline of `http::secrets`, which counts a request before anybody is recognised.
+//! Called by the pipeline of `http::secrets`, which counts a request before anybody is recognised. Everything is
+//! everything that is asked of the secrets service: the projects API counts by users, with a setting of its own.
 
 mod limiter;
+mod network;
+mod places;
 mod rule;
 mod view;
 
@@ -136,9 +139,10 @@ impl Auth {
         .await
     }
 
-    /// Removes the quotas of mounts that are gone.
+    /// Removes the quotas of mounts that are gone, and what is known of clients that do not ask any more.
     pub(super) async fn sweep_quotas(&self) -> Result<()> {
         let (quotas, table) = (self.quotas.load_full(), self.mounts());
+        quotas.forget(self.clock.now());
         if quotas.stored.rate_limits.values().all(|rule| leads_somewhere(rule, &table)) {
             return Ok(());
         }
@@ -213,6 +217,7 @@ mod tests {
     use super::*;
     use crate::auth::memory::Memory;
     use crate::clock::Clock;
+    use crate::telemetry;
     use std::net::IpAddr;
     use time::macros::datetime;
 
@@ -370,5 +375,44 @@ mod tests {
         auth.rate_limit_write("other", change("team/ca", 3.0)).await.unwrap();
         auth.reload().await.unwrap();
         assert_eq!((remaining("pki/ca"), remaining("team/ca/ca")), (0, 2));
+    }
+
+    /// How many of these clients are refused who ask for a path.
+    fn refused(auth: &Auth, path: &str, clients: impl Iterator<Item = IpAddr>) -> usize {
+        let (quotas, table) = (auth.quotas().unwrap(), auth.mounts());
+        let mount = table.route(path).map(|(mount, below)| (&**mount, below));
+        let request = |client| Request { path, mount, role: "", address: Some(client) };
+        clients.filter(|client| !quotas.take(&request(*client), auth.clock.now()).unwrap().granted).count()
+    }
+
+    #[tokio::test]
+    async fn a_quota_has_room_for_as_many_clients_however_many_others_there_are() {
+        let auth = auth().await;
+        for n in 0..200 {
+            auth.rate_limit_write(&format!("q{n}"), change(&format!("team/ca/p{n}"), 1.0)).await.unwrap();
+        }
+        let slow = RateLimitChange { interval: Some(std::time::Duration::from_secs(600)), ..change("pki/ca", 1.0) };
+        auth.rate_limit_write("slow", slow).await.unwrap();
+        let clients = || (0..4_000_u32).map(|n| IpAddr::from((0x0a00_0000 + n).to_be_bytes()));
+        assert_eq!(refused(&auth, "pki/ca", clients()), 0);
+        assert_eq!(refused(&auth, "pki/ca", clients()), 4_000);
+    }
+
+    #[tokio::test]
+    async fn who_has_a_network_of_ipv6_takes_the_places_of_nobody_else() {
+        telemetry::install_metrics().unwrap();
+        let auth = auth().await;
+        let slow = RateLimitChange { interval: Some(std::time::Duration::from_secs(600)), ..change("pki/ca", 10.0) };
+        auth.rate_limit_write("slow", slow).await.unwrap();
+        let network = (0..1_u128 << 16).map(|n| IpAddr::from((0x2001_0db8_0001 << 80 | n << 64).to_be_bytes()));
+        assert!(refused(&auth, "pki/ca", network) > 40_000);
+        let page = telemetry::rendered_metrics(&[]);
+        let counted =
+            page.lines().find_map(|line| line.strip_prefix(telemetry::QUOTA_SHARED)?.trim().parse::<u32>().ok());
+        assert!(counted.is_some_and(|counted| counted > 40_000), "{counted:?}");
+        let others = (0..5_000_u32).map(|n| IpAddr::from((0xc633_0000 + n).to_be_bytes()));
+        assert_eq!(refused(&auth, "pki/ca", others), 0);
+        let others = (0..1_u128 << 10).map(|n| IpAddr::from((0x2001_0db9 << 96 | n << 80).to_be_bytes()));
+        assert_eq!(refused(&auth, "pki/ca", others), 0);
     }
 }

@@ -92,6 +92,8 @@ pub const DATA_KEY_AGE_SECONDS: &str = "signet_data_key_age_seconds";
 pub const DATA_KEY_OLDER_VALUES: &str = "signet_data_key_older_values";
 /// Tokens removed because they had ended.
 pub const TOKENS_SWEPT: &str = "signet_tokens_swept_total";
+/// Requests that a quota counted together with those of other clients, because there were too many clients.
+pub const QUOTA_SHARED: &str = "signet_quota_shared_requests_total";
 /// Times that an issuer of tokens was asked for its keys, by result.
 pub const AUTH_KEY_SET_REFRESHES: &str = "signet_auth_key_set_refreshes_total";
 /// Logins of the method `cloudb`, by mount and result.
@@ -345,6 +347,11 @@ pub const CATALOGUE: &[Metric] = &[
         "How long writes of audit entries took, by device.",
     ),
     counter(TOKENS_SWEPT, &[], "Tokens removed because they had ended."),
+    counter(
+        QUOTA_SHARED,
+        &[],
+        "Requests that a quota counted together with those of other clients, because there were too many clients.",
+    ),
     counter(AUTH_KEY_SET_REFRESHES, &["result"], "Times that an issuer of tokens was asked for its keys, by result.")
         .starting(RESULTS),
     counter(

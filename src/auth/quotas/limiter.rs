@@ -1,38 +1,17 @@
 //! The buckets of one quota: a bucket of requests for each client.
 //!
-//! A client is an IPv4 address, or a network of IPv6 ([`Client`]): who has one address of the latter has all of
-//! its /64. Addresses are whoever asks to choose, so memory is bounded: there are two generations of buckets, and
-//! when the time in which any bucket fills is over, the older one is dropped. A bucket that nobody asked for that
-//! long is full, which is what a client without a bucket has, so nothing is forgotten. Where there are as many
-//! clients as may be, all further ones share one bucket.
+//! Addresses are whoever asks to choose, so memory is bounded: there are two generations of buckets, and when the time
+//! in which any bucket fills is over, the older one is dropped. A bucket that nobody asked for that long is full, which
+//! is what a client without a bucket has, so nothing is forgotten. Where a new client finds no place ([`Places`]), it
+//! shares the bucket of the narrowest network around it that has one or finds a place for one.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use super::network::Network;
+use super::places::Places;
 use super::rule::RateLimit;
 use crate::clock::Time;
-
-/// Whose requests are counted together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Client {
-    /// One IPv4 address.
-    V4(u32),
-    /// The first half of IPv6 addresses.
-    V6(u64),
-    /// Whoever has no address.
-    Nowhere,
-}
-
-impl Client {
-    pub(super) fn of(address: Option<IpAddr>) -> Self {
-        match address.map(|address| address.to_canonical()) {
-            Some(IpAddr::V4(address)) => Self::V4(address.to_bits()),
-            Some(IpAddr::V6(address)) => Self::V6((address.to_bits() >> 64) as u64),
-            None => Self::Nowhere,
-        }
-    }
-}
 
 /// What became of one request.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,6 +26,8 @@ pub struct Taken {
     pub reset: u64,
     /// Whole seconds, rounded up and at least 1, until the next request may go on, where this one may not.
     pub retry_after: u64,
+    /// Whether it was counted together with those of other clients.
+    pub shared: bool,
 }
 
 /// Microseconds of the clock.
@@ -88,56 +69,90 @@ struct Bucket {
 /// The buckets of all clients of one rule.
 pub(super) struct Limiter {
     terms: Terms,
+    places: Arc<Places>,
     buckets: Mutex<Buckets>,
 }
 
+/// Buckets by whose they are.
+type Generation = HashMap<Network, Bucket>;
+
+#[derive(Default)]
 struct Buckets {
-    young: HashMap<Client, Bucket>,
-    old: HashMap<Client, Bucket>,
+    young: Generation,
+    old: Generation,
     /// When the young ones were none.
     turned: Moment,
-    /// The one of clients that found no place.
-    others: Bucket,
 }
 
 impl Limiter {
-    pub(super) fn new(rule: &RateLimit) -> Self {
-        let terms = Terms::of(rule);
-        let others = Bucket::full(&terms, 0);
-        let buckets = Buckets { young: HashMap::new(), old: HashMap::new(), turned: 0, others };
-        Self { terms, buckets: Mutex::new(buckets) }
+    pub(super) fn new(rule: &RateLimit, places: Arc<Places>) -> Self {
+        Self { terms: Terms::of(rule), places, buckets: Mutex::default() }
     }
 
-    /// Takes one request out of the client's bucket; no generation keeps more than `most` clients.
-    pub(super) fn take(&self, client: Client, now: Time, most: usize) -> Taken {
-        let now = (now.unix_timestamp_nanos() / 1000) as Moment;
+    /// Takes one request out of the client's bucket, or out of the one that it shares.
+    pub(super) fn take(&self, client: Network, now: Time) -> Taken {
+        let now = moment(now);
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
-        buckets.turn(&self.terms, now);
-        let known = buckets.young.get(&client).copied().or_else(|| buckets.old.remove(&client));
-        match known {
-            None if buckets.young.len() >= most => buckets.others.take(&self.terms, now, false),
-            known => {
-                let mut bucket = known.unwrap_or_else(|| Bucket::full(&self.terms, now));
-                let taken = bucket.take(&self.terms, now, true);
-                buckets.young.insert(client, bucket);
-                taken
-            }
-        }
+        let gone = buckets.turn(&self.terms, now);
+        let (network, known) = buckets.find(client, &self.places);
+        let mut bucket = known.unwrap_or_else(|| Bucket::full(&self.terms, now));
+        let taken = bucket.take(&self.terms, now, network == client);
+        buckets.young.insert(network, bucket);
+        drop(buckets);
+        self.give_back(gone);
+        taken
+    }
+
+    /// Forgets clients that have not asked for long enough, where nobody asks at all.
+    pub(super) fn forget(&self, now: Time) {
+        let gone = self.buckets.lock().unwrap_or_else(PoisonError::into_inner).turn(&self.terms, moment(now));
+        self.give_back(gone);
+    }
+
+    fn give_back(&self, gone: Option<[Generation; 2]>) {
+        gone.iter().flatten().flat_map(HashMap::keys).for_each(|network| self.places.give_back(*network));
+    }
+}
+
+impl Drop for Limiter {
+    fn drop(&mut self) {
+        let buckets = std::mem::take(self.buckets.get_mut().unwrap_or_else(PoisonError::into_inner));
+        self.give_back(Some([buckets.young, buckets.old]));
     }
 }
 
 impl Buckets {
-    /// Forgets clients that have not asked for long enough.
-    fn turn(&mut self, terms: &Terms, now: Moment) {
+    /// Takes away the buckets of clients that have not asked for long enough, whose places are then free.
+    fn turn(&mut self, terms: &Terms, now: Moment) -> Option<[Generation; 2]> {
         // Of a clock that was set back the time is not known.
         let age = now.saturating_sub(self.turned);
         if (0..terms.keep).contains(&age) {
-            return;
+            return None;
         }
-        let young = std::mem::take(&mut self.young);
-        self.old = if age < terms.keep.saturating_mul(2) { young } else { HashMap::new() };
-        self.turned = now;
+        let before = std::mem::replace(self, Self { turned: now, ..Self::default() });
+        if age < terms.keep.saturating_mul(2) {
+            self.old = before.young;
+            return Some([before.old, Generation::new()]);
+        }
+        Some([before.old, before.young])
     }
+
+    /// Whose bucket a client's requests are taken out of, and the bucket, if it is there.
+    fn find(&mut self, client: Network, places: &Places) -> (Network, Option<Bucket>) {
+        let mut network = client;
+        loop {
+            let known = self.young.get(&network).copied().or_else(|| self.old.remove(&network));
+            if known.is_some() || places.take(network) {
+                return (network, known);
+            }
+            let Some(wider) = network.wider() else { return (network, None) };
+            network = wider;
+        }
+    }
+}
+
+fn moment(time: Time) -> Moment {
+    (time.unix_timestamp_nanos() / 1000) as Moment
 }
 
 impl Bucket {
@@ -145,21 +160,22 @@ impl Bucket {
         Self { left: terms.capacity, at: now, blocked_until: now }
     }
 
-    fn take(&mut self, terms: &Terms, now: Moment, blocks: bool) -> Taken {
+    /// Takes one request; a bucket that is shared blocks nobody for longer than until there is one again.
+    fn take(&mut self, terms: &Terms, now: Moment, own: bool) -> Taken {
         let passed = now.saturating_sub(self.at).max(0) as f64 / SECOND;
         self.left = (self.left + passed * terms.per_second).min(terms.capacity);
         self.at = now;
         // No longer than the rule says, whatever was done to the clock.
         self.blocked_until = self.blocked_until.min(now.saturating_add(terms.block));
-        let blocked = blocks && now < self.blocked_until;
+        let blocked = own && now < self.blocked_until;
         let granted = !blocked && self.left >= ONE;
         if granted {
             self.left = (self.left - 1.0).max(0.0);
-        } else if blocks && !blocked {
+        } else if own && !blocked {
             self.blocked_until = now.saturating_add(terms.block);
         }
         let until_one = (ONE - self.left).max(0.0) / terms.per_second;
-        let unblocked = if blocks { self.blocked_until.saturating_sub(now).max(0) as f64 / SECOND } else { 0.0 };
+        let unblocked = if own { self.blocked_until.saturating_sub(now).max(0) as f64 / SECOND } else { 0.0 };
         let seconds = |time: f64| time.clamp(0.0, LONGEST).ceil() as u64;
         Taken {
             granted,
@@ -167,6 +183,7 @@ impl Bucket {
             remaining: if granted { (self.left + 1e-6) as u64 } else { 0 },
             reset: seconds(((terms.capacity - self.left) / terms.per_second).max(unblocked)),
             retry_after: seconds(until_one.max(unblocked)).max(1),
+            shared: !own,
         }
     }
 }
@@ -187,89 +204,127 @@ mod tests {
         START + Duration::from_millis(millis)
     }
 
-    fn v4(last: u32) -> Client {
-        Client::V4(last)
+    fn v4(last: u32) -> Network {
+        Network::V4 { length: 32, bits: last }
+    }
+
+    fn limits(rate: f64, interval: u64, block_interval: u64) -> Limiter {
+        Limiter::new(&rule(rate, interval, block_interval), Arc::new(Places::new(1_000, 0)))
     }
 
     #[test]
     fn a_bucket_empties_and_fills_evenly() {
-        let limiter = Limiter::new(&rule(5.0, 1, 0));
+        let limiter = limits(5.0, 1, 0);
         for left in (0..5).rev() {
-            let taken = limiter.take(v4(1), START, 10);
+            let taken = limiter.take(v4(1), START);
             assert_eq!((taken.granted, taken.limit, taken.remaining), (true, 5, left));
         }
-        let refused = limiter.take(v4(1), START, 10);
+        let refused = limiter.take(v4(1), START);
         assert_eq!((refused.granted, refused.remaining, refused.retry_after, refused.reset), (false, 0, 1, 1));
-        assert!(limiter.take(v4(2), START, 10).granted, "another client");
-        assert!(!limiter.take(v4(1), after(199), 10).granted);
-        assert!(limiter.take(v4(1), after(200), 10).granted);
-        assert!(!limiter.take(v4(1), after(200), 10).granted);
-        assert_eq!(limiter.take(v4(1), after(9_000), 10).remaining, 4, "never more than five");
+        assert!(limiter.take(v4(2), START).granted, "another client");
+        assert!(!limiter.take(v4(1), after(199)).granted);
+        assert!(limiter.take(v4(1), after(200)).granted);
+        assert!(!limiter.take(v4(1), after(200)).granted);
+        assert_eq!(limiter.take(v4(1), after(9_000)).remaining, 4, "never more than five");
     }
 
     #[test]
     fn a_part_of_a_request_a_second_is_one_in_several() {
-        let limiter = Limiter::new(&rule(0.25, 1, 0));
-        assert!(limiter.take(v4(1), START, 10).granted);
-        let refused = limiter.take(v4(1), after(1), 10);
+        let limiter = limits(0.25, 1, 0);
+        assert!(limiter.take(v4(1), START).granted);
+        let refused = limiter.take(v4(1), after(1));
         assert_eq!((refused.granted, refused.retry_after), (false, 4));
-        assert!(!limiter.take(v4(1), after(3_990), 10).granted);
-        assert!(limiter.take(v4(1), after(4_000), 10).granted);
-        let hourly = Limiter::new(&rule(2.0, 3600, 0));
-        assert!(hourly.take(v4(1), START, 10).granted && hourly.take(v4(1), START, 10).granted);
-        assert_eq!(hourly.take(v4(1), START, 10).retry_after, 1800);
+        assert!(!limiter.take(v4(1), after(3_990)).granted);
+        assert!(limiter.take(v4(1), after(4_000)).granted);
+        let hourly = limits(2.0, 3600, 0);
+        assert!(hourly.take(v4(1), START).granted && hourly.take(v4(1), START).granted);
+        assert_eq!(hourly.take(v4(1), START).retry_after, 1800);
     }
 
     #[test]
     fn who_asks_too_often_may_be_refused_for_longer() {
-        let limiter = Limiter::new(&rule(1.0, 1, 60));
-        assert!(limiter.take(v4(1), START, 10).granted);
-        assert_eq!(limiter.take(v4(1), START, 10).retry_after, 60);
-        let refused = limiter.take(v4(1), after(30_000), 10);
+        let limiter = limits(1.0, 1, 60);
+        assert!(limiter.take(v4(1), START).granted);
+        assert_eq!(limiter.take(v4(1), START).retry_after, 60);
+        let refused = limiter.take(v4(1), after(30_000));
         assert_eq!((refused.granted, refused.retry_after), (false, 30), "asking again does not prolong it");
-        assert!(limiter.take(v4(2), after(30_000), 10).granted);
-        assert!(!limiter.take(v4(1), after(59_999), 10).granted);
-        assert!(limiter.take(v4(1), after(60_000), 10).granted);
+        assert!(limiter.take(v4(2), after(30_000)).granted);
+        assert!(!limiter.take(v4(1), after(59_999)).granted);
+        assert!(limiter.take(v4(1), after(60_000)).granted);
     }
 
     #[test]
     fn a_clock_that_is_set_back_neither_gives_requests_nor_blocks_for_ever() {
-        let limiter = Limiter::new(&rule(1.0, 1, 60));
+        let limiter = limits(1.0, 1, 60);
         let late = after(1_000_000);
-        assert!(limiter.take(v4(1), late, 10).granted && !limiter.take(v4(1), late, 10).granted);
-        assert_eq!(limiter.take(v4(1), START, 10).retry_after, 60);
-        assert!(limiter.take(v4(1), after(60_000), 10).granted);
+        assert!(limiter.take(v4(1), late).granted && !limiter.take(v4(1), late).granted);
+        assert_eq!(limiter.take(v4(1), START).retry_after, 60);
+        assert!(limiter.take(v4(1), after(60_000)).granted);
     }
 
-    #[test]
-    fn all_of_a_network_of_ipv6_is_one_client() {
-        let of = |text: &str| Client::of(Some(text.parse().unwrap()));
-        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:0:0:1"));
-        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
-        assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
-        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
-        assert_eq!(Client::of(None), Client::Nowhere);
+    /// The /64 of that number below the /48 of that number below one /32.
+    fn v6(site: u64, network: u64) -> Network {
+        Network::V6 { length: 64, bits: 0x2001_0db8_0000_0000 + (site << 16) + network }
     }
 
     #[test]
     fn memory_is_bounded_and_known_clients_keep_their_place() {
-        let limiter = Limiter::new(&rule(2.0, 10, 0));
-        let most = 100;
-        assert!(limiter.take(v4(0), START, most).granted && limiter.take(v4(0), START, most).granted);
-        let granted = (1..10_000).filter(|client| limiter.take(v4(*client), START, most).granted).count();
-        assert_eq!(granted, most - 1 + 2, "the others share one bucket");
-        assert!(!limiter.take(v4(0), START, most).granted && limiter.take(v4(1), START, most).granted);
+        let limiter = limits(2.0, 10, 0);
+        assert!(limiter.take(v4(0), START).granted && limiter.take(v4(0), START).granted);
+        let own = (1..10_000).filter(|client| !limiter.take(v4(*client), START).shared).count();
+        assert!((100..=200).contains(&own), "{own} of one network");
+        assert!(!limiter.take(v4(0), START).granted && limiter.take(v4(1), START).granted);
         let count = || {
             let buckets = limiter.buckets.lock().unwrap();
             buckets.young.len() + buckets.old.len()
         };
-        assert_eq!(count(), most);
+        assert!(count() < 1_000 && count() == limiter.places.taken(), "{}", count());
         // Whoever asked last in time is still known in the next generation, and then nobody.
         let later = after(10_000);
-        assert!(limiter.take(v4(1), after(9_999), most).granted);
-        assert!(limiter.take(v4(1), later, most).granted && !limiter.take(v4(1), later, most).granted);
-        assert!(count() <= 2 * most);
-        assert!(limiter.take(v4(7), after(40_000), most).granted);
-        assert_eq!(count(), 1);
+        assert!(limiter.take(v4(1), after(9_999)).granted);
+        assert!(limiter.take(v4(1), later).granted && !limiter.take(v4(1), later).granted);
+        assert_eq!(count(), limiter.places.taken());
+        assert!(limiter.take(v4(7), after(40_000)).granted);
+        assert_eq!((count(), limiter.places.taken()), (1, 1));
+    }
+
+    #[test]
+    fn clients_without_a_place_share_a_bucket_with_their_neighbours_alone() {
+        let limiter = limits(2.0, 10, 600);
+        let shared = (0..5_000).filter(|network| limiter.take(v6(1, *network), START).shared).count();
+        assert!(shared > 4_000, "{shared}");
+        // Of a /56 where nobody has asked.
+        let first = limiter.take(v6(1, 0xff00), START);
+        assert_eq!((first.granted, first.shared, first.remaining), (true, true, 1));
+        assert!(limiter.take(v6(1, 0xff01), START).granted);
+        let third = limiter.take(v6(1, 0xff02), START);
+        assert_eq!((third.granted, third.retry_after), (false, 5), "nobody is kept out for a neighbour");
+        assert!(limiter.take(v6(1, 0xfe00), START).granted);
+        assert!(limiter.take(v6(1, 0xff02), after(5_000)).granted);
+        for stranger in [v6(2, 0), v6(3, 0), Network::V6 { length: 64, bits: 0x2a00 << 48 }, v4(1), Network::Nowhere] {
+            let taken = limiter.take(stranger, START);
+            assert_eq!((taken.granted, taken.shared, taken.remaining), (true, false, 1), "{stranger:?}");
+        }
+    }
+
+    #[test]
+    fn places_are_free_again_when_a_quota_is_gone_or_nobody_asks() {
+        let places = Arc::new(Places::new(1_000, 0));
+        let flooded = || {
+            let limiter = Limiter::new(&rule(2.0, 10, 0), Arc::clone(&places));
+            (0..5_000).for_each(|network| assert!(limiter.take(v6(network, 0), START).limit == 2));
+            limiter
+        };
+        let first = flooded();
+        assert!(places.taken() > 400);
+        first.forget(after(9_000));
+        assert!(places.taken() > 400);
+        first.forget(after(20_000));
+        assert_eq!(places.taken(), 0);
+        let second = flooded();
+        second.forget(after(10_000));
+        assert!(places.taken() > 400, "they may have asked a moment ago");
+        drop(second);
+        assert_eq!(places.taken(), 0);
     }
 }

@@ -47,7 +47,7 @@ pub(super) struct RateLimit {
 /// A change of a quota; what is absent stays.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RateLimitChange {
-    /// A mount, or a path below one, perhaps with a `*` at its end; empty for all requests.
+    /// A mount, or a path below one, perhaps with a `*` at its end; empty for all requests of the secrets service.
     pub path: Option<String>,
     /// A role of the mount; empty for whatever is asked.
     pub role: Option<String>,

@@ -6,13 +6,17 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::limiter::{Client, Limiter, Taken};
+use super::limiter::{Limiter, Taken};
+use super::network::Network;
+use super::places::Places;
 use super::rule::{QuotaConfig, RateLimit, role_of};
 use crate::auth::mounts::Mount;
 use crate::clock::Time;
+use crate::random;
+use crate::telemetry;
 
-/// Most clients that are counted one by one, over all quotas of a node and both generations of buckets.
-const MOST_CLIENTS: usize = 1 << 17;
+/// Most buckets over all quotas of a node and both generations: some 20 MiB.
+const MOST_BUCKETS: usize = 1 << 17;
 
 /// What is stored of quotas, in one document: no two may have one scope.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -40,6 +44,7 @@ pub struct Quotas {
     /// Of the document; 0 for none.
     pub(super) version: u64,
     pub(super) stored: Stored,
+    places: Arc<Places>,
     by_name: BTreeMap<String, Arc<Limited>>,
     everything: Option<Arc<Limited>>,
     /// By accessor.
@@ -48,6 +53,7 @@ pub struct Quotas {
 
 /// A rule with its buckets.
 struct Limited {
+    name: String,
     rule: RateLimit,
     limiter: Limiter,
 }
@@ -67,8 +73,11 @@ struct OfMount {
 impl Quotas {
     /// Compiles what is stored. A quota that is as it was before keeps its buckets.
     pub(super) fn compile(stored: Stored, version: u64, before: Option<&Self>) -> Self {
+        let fresh = || Arc::new(Places::new(MOST_BUCKETS, u64::from_ne_bytes(random::bytes())));
+        let places = before.map_or_else(fresh, |before| Arc::clone(&before.places));
         let mut quotas = Self {
             version,
+            places,
             by_name: BTreeMap::new(),
             everything: None,
             mounts: HashMap::new(),
@@ -76,7 +85,10 @@ impl Quotas {
         };
         for (name, rule) in &stored.rate_limits {
             let known = before.and_then(|before| before.by_name.get(name)).filter(|known| known.rule == *rule);
-            let fresh = || Arc::new(Limited { rule: rule.clone(), limiter: Limiter::new(rule) });
+            let fresh = || {
+                let limiter = Limiter::new(rule, Arc::clone(&quotas.places));
+                Arc::new(Limited { name: name.clone(), rule: rule.clone(), limiter })
+            };
             let limited = known.map_or_else(fresh, Arc::clone);
             match &rule.scope.mount {
                 None => quotas.everything = Some(Arc::clone(&limited)),
@@ -106,8 +118,17 @@ impl Quotas {
     /// Counts a request under the most specific quota that holds for it; `None` when there is none.
     pub fn take(&self, request: &Request<'_>, now: Time) -> Option<Taken> {
         let limited = self.find(request).filter(|_| !self.stored.config.exempts(request.path))?;
-        let most = MOST_CLIENTS / 2 / self.by_name.len().max(1);
-        Some(limited.limiter.take(Client::of(request.address), now, most))
+        let taken = limited.limiter.take(Network::of(request.address), now);
+        if taken.shared {
+            metrics::counter!(telemetry::QUOTA_SHARED).increment(1);
+            self.places.tell(&limited.name, now);
+        }
+        Some(taken)
+    }
+
+    /// Forgets clients that have not asked for long enough: a quota that nobody comes under any more keeps no places.
+    pub(super) fn forget(&self, now: Time) {
+        self.by_name.values().for_each(|limited| limited.limiter.forget(now));
     }
 
     fn find(&self, request: &Request<'_>) -> Option<&Limited> {

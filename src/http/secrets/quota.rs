@@ -97,7 +97,7 @@ impl Standing {
 
     /// Tells the caller.
     pub(super) fn show(&self, response: &mut HttpResponse) {
-        let Taken { granted, limit, remaining, reset, retry_after } = self.taken;
+        let Taken { granted, limit, remaining, reset, retry_after, .. } = self.taken;
         if !granted {
             set_text(response, RETRY_AFTER, &retry_after.to_string());
         }

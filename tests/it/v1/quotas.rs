@@ -143,6 +143,41 @@ async fn h18_the_header_of_an_untrusted_peer_is_no_address_of_its_own() {
 }
 
 #[actix_web::test]
+async fn however_many_quotas_and_clients_there_are_a_new_client_has_a_bucket_of_its_own() {
+    let app = builder().settings(|s| s.trusted_proxies = vec!["127.0.0.1/32".parse().unwrap()]).start().await;
+    for n in 0..250 {
+        quota(&app, &format!("other-{n}"), json!({ "path": format!("pki/other/{n}"), "rate": 1 })).await;
+    }
+    quota(&app, "ca", json!({ "path": "pki/ca", "rate": 2, "interval": "10m" })).await;
+    let from = async |address: &str| send(app.client.request("GET", "pki/ca").header("X-Forwarded-For", address)).await;
+    for n in 0..400 {
+        let address = format!("2001:db8:1:{n:x}::1");
+        assert_ne!(from(&address).await.status, 429, "{address}");
+    }
+    for n in 0..400 {
+        let address = format!("198.51.{}.{}", n / 100, n % 100);
+        assert_ne!(from(&address).await.status, 429, "{address}");
+    }
+    for address in ["198.51.0.7", "2001:db8:1:7::2"] {
+        assert_ne!(from(address).await.status, 429, "{address}");
+        assert_exceeded(&from(address).await, "pki/ca");
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_quota_of_everything_is_of_the_secrets_service_alone() {
+    let app = builder().start().await;
+    quota(&app, "all", json!({ "path": "", "rate": 1, "interval": "1h" })).await;
+    assert_eq!(app.client.get("sys/mounts").await.status, 200);
+    assert_exceeded(&app.client.get("sys/mounts").await, "sys/mounts");
+    for _ in 0..3 {
+        assert_eq!(app.client.page("/api/v2/ping").await.status, 204);
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
 async fn quotas_are_written_read_listed_and_deleted_by_whoever_has_the_right() {
     let app = builder().start().await;
     assert_eq!(app.client.list(QUOTA).await.status, 404);

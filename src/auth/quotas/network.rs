@@ -1,0 +1,104 @@
+//! Whose requests are counted together: those of a client, or where there is no place for it of the network around it.
+//!
+//! A client is an IPv4 address or a /64 of IPv6: who has one address of the latter has all of it. Around it are its
+//! neighbours, in networks as they are given out: to a household, an organization, a provider. No network holds addresses
+//! of both families.
+
+use std::net::IpAddr;
+
+/// The lengths of networks of IPv4, narrowest first; the last one is all of it.
+const V4: [u8; 4] = [32, 24, 16, 0];
+/// Those of IPv6.
+const V6: [u8; 5] = [64, 56, 48, 32, 0];
+
+/// A network of addresses; the narrowest ones are clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Network {
+    /// Of IPv4: the first so many bits, and none behind them.
+    V4 { length: u8, bits: u32 },
+    /// Of IPv6: the same of the first half.
+    V6 { length: u8, bits: u64 },
+    /// Whoever has no address.
+    Nowhere,
+}
+
+impl Network {
+    /// The client that has an address.
+    pub(super) fn of(address: Option<IpAddr>) -> Self {
+        match address.map(|address| address.to_canonical()) {
+            Some(IpAddr::V4(address)) => Self::V4 { length: V4[0], bits: address.to_bits() },
+            Some(IpAddr::V6(address)) => Self::V6 { length: V6[0], bits: (address.to_bits() >> 64) as u64 },
+            None => Self::Nowhere,
+        }
+    }
+
+    /// The next one around it; `None` around a whole family.
+    pub(super) fn wider(self) -> Option<Self> {
+        let next = |lengths: &[u8], length| lengths.iter().copied().find(|wider| *wider < length);
+        match self {
+            Self::V4 { length, bits } => {
+                let length = next(&V4, length)?;
+                Some(Self::V4 { length, bits: bits & u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0) })
+            }
+            Self::V6 { length, bits } => {
+                let length = next(&V6, length)?;
+                Some(Self::V6 { length, bits: bits & u64::MAX.checked_shl(64 - u32::from(length)).unwrap_or(0) })
+            }
+            Self::Nowhere => None,
+        }
+    }
+
+    /// All that it lies in, narrowest first.
+    pub(super) fn around(self) -> impl Iterator<Item = Self> {
+        std::iter::successors(self.wider(), |network| network.wider())
+    }
+
+    /// How many steps wider than a client it is.
+    pub(super) fn steps(self) -> usize {
+        let narrower = |lengths: &[u8], length| lengths.iter().take_while(|narrower| **narrower > length).count();
+        match self {
+            Self::V4 { length, .. } => narrower(&V4, length),
+            Self::V6 { length, .. } => narrower(&V6, length),
+            Self::Nowhere => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Network {
+        Network::of(Some(text.parse().unwrap()))
+    }
+
+    #[test]
+    fn all_of_a_network_of_ipv6_is_one_client() {
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:0:0:1"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
+        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
+        assert_eq!(Network::of(None), Network::Nowhere);
+    }
+
+    #[test]
+    fn clients_lie_in_the_networks_of_their_neighbours_and_of_their_family() {
+        let common = |one: &str, other: &str| of(one).around().zip(of(other).around()).filter(|(a, b)| a == b).count();
+        for (one, other, networks) in [
+            ("192.0.2.1", "192.0.2.255", 3),
+            ("192.0.2.1", "192.0.3.1", 2),
+            ("192.0.2.1", "192.1.2.1", 1),
+            ("2001:db8:1:ff01::", "2001:db8:1:ff02::", 4),
+            ("2001:db8:1:ff01::", "2001:db8:1:fe01::", 3),
+            ("2001:db8:1::", "2001:db8:2::", 2),
+            ("2001:db8::", "2001:db9::", 1),
+            ("192.0.2.1", "2001:db8::", 0),
+            ("0.0.0.0", "::2", 0),
+        ] {
+            assert_eq!(common(one, other), networks, "{one} {other}");
+        }
+        let steps = |client: Network| client.around().map(Network::steps).collect::<Vec<_>>();
+        assert_eq!((steps(of("192.0.2.1")), steps(of("2001:db8::"))), (vec![1, 2, 3], vec![1, 2, 3, 4]));
+        assert_eq!((of("192.0.2.1").steps(), steps(Network::Nowhere)), (0, vec![]));
+    }
+}

@@ -1,0 +1,193 @@
+//! The places for buckets of all quotas of a node, which bound what a crowd of addresses can cost.
+//!
+//! There is one pool, counted by use. No network has more than a part of what is free: a small one while its clients take
+//! places of their own, larger ones for the buckets that they share then. So nobody shares where few ask, however many
+//! quotas there are, and whoever takes very many places takes them from their neighbours first. A bucket that is there
+//! keeps its place.
+//!
+//! Who has a /48 takes a fifth of the pool at most, who has a /16 of IPv4 a third and who has a /32 of IPv6 half of it, and
+//! everybody outside goes on having buckets of their own. A hundred thousand addresses from everywhere in IPv4 take two
+//! thirds of it under one quota, so that new clients of IPv4 share a bucket with their /24; under many quotas they take
+//! eight ninths, and then those whose /24 and /16 have no bucket share one, while new clients of IPv6 have their own.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicUsize, Ordering};
+
+use super::network::Network;
+use crate::clock::Time;
+
+/// Counters of networks. Two networks with one counter lose nothing but some of their part.
+const COUNTERS: usize = 1 << 14;
+
+/// The places of a node.
+pub(super) struct Places {
+    most: usize,
+    taken: AtomicUsize,
+    /// How many are taken in a network, by its hash.
+    within: Box<[AtomicU32]>,
+    /// Of the hashes: nobody chooses addresses that share a counter with others.
+    key: u64,
+    /// The minute in which a line was written last.
+    told: AtomicI64,
+}
+
+impl Places {
+    /// So many free places.
+    pub(super) fn new(most: usize, key: u64) -> Self {
+        let within = (0..COUNTERS).map(|_| AtomicU32::new(0)).collect();
+        Self { most, taken: AtomicUsize::new(0), within, key, told: AtomicI64::new(i64::MIN) }
+    }
+
+    /// Takes a place for a bucket of a network, unless one that it lies in has had its part; whole families and whoever
+    /// has no address always find one.
+    pub(super) fn take(&self, network: Network) -> bool {
+        let free = self.most.saturating_sub(self.taken.load(Ordering::Relaxed)) << network.steps();
+        let is_full = |around: Network| self.within(around).load(Ordering::Relaxed) as usize >= part(free, around);
+        if network.around().any(is_full) {
+            return false;
+        }
+        self.taken.fetch_add(1, Ordering::Relaxed);
+        network.around().for_each(|around| _ = self.within(around).fetch_add(1, Ordering::Relaxed));
+        true
+    }
+
+    /// Gives back the place of a network.
+    pub(super) fn give_back(&self, network: Network) {
+        self.taken.fetch_sub(1, Ordering::Relaxed);
+        network.around().for_each(|around| _ = self.within(around).fetch_sub(1, Ordering::Relaxed));
+    }
+
+    /// Says that clients share buckets, once in a minute; whether it did.
+    pub(super) fn tell(&self, quota: &str, now: Time) -> bool {
+        let minute = now.unix_timestamp().div_euclid(60);
+        let is_new = self.told.swap(minute, Ordering::Relaxed) != minute;
+        if is_new {
+            let (taken, limit) = (self.taken.load(Ordering::Relaxed), self.most);
+            tracing::warn!(
+                quota,
+                taken,
+                limit,
+                "a quota counts clients together with their neighbours: there are too many new ones; said at most once \
+                 a minute"
+            );
+        }
+        is_new
+    }
+
+    fn within(&self, network: Network) -> &AtomicU32 {
+        let mut hasher = DefaultHasher::new();
+        (self.key, network).hash(&mut hasher);
+        &self.within[hasher.finish() as usize % COUNTERS]
+    }
+
+    #[cfg(test)]
+    pub(super) fn taken(&self) -> usize {
+        self.taken.load(Ordering::Relaxed)
+    }
+}
+
+/// Most places that may be taken in a network while so many are free.
+fn part(free: usize, network: Network) -> usize {
+    match network {
+        Network::V4 { length: 0, .. } | Network::V6 { length: 0, .. } => free * 2,
+        Network::V4 { length: 16, .. } | Network::V6 { length: 32, .. } => free / 4,
+        _ => free / 8,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::IpAddr;
+    use time::macros::datetime;
+
+    const MOST: usize = 9_000;
+
+    fn of(text: &str) -> Network {
+        Network::of(Some(text.parse::<IpAddr>().unwrap()))
+    }
+
+    fn v6(first: u64) -> Network {
+        Network::V6 { length: 64, bits: first }
+    }
+
+    /// Takes places as the buckets of one quota do: for the client or what is around it; how many were taken.
+    fn flood(places: &Places, clients: impl Iterator<Item = Network>) -> usize {
+        let (before, mut known) = (places.taken(), std::collections::HashSet::new());
+        for client in clients {
+            let found = |network: &Network| known.contains(network) || places.take(*network);
+            let network = std::iter::once(client).chain(client.around()).find(found).unwrap();
+            known.insert(network);
+        }
+        places.taken() - before
+    }
+
+    #[test]
+    fn a_network_of_ipv6_takes_a_part_and_everybody_else_has_places_of_their_own() {
+        let places = Places::new(MOST, 0);
+        let prefix = 0x2001_0db8_0001_0000;
+        let taken = (0..1 << 16).filter(|n| places.take(v6(prefix + n))).count();
+        assert_eq!(taken, MOST / 9);
+        // Through many quotas.
+        for _ in 0..20 {
+            flood(&places, (0..1 << 16).map(|n| v6(prefix + n)));
+        }
+        assert!(places.taken() <= MOST / 5 + 21, "{}", places.taken());
+        assert!(!places.take(of("2001:db8:1:77::")));
+        for client in ["2001:db9::", "2001:db8:2::", "198.51.100.1"] {
+            let client = of(client);
+            assert!(places.take(client) || places.take(client.wider().unwrap()), "{client:?}");
+        }
+        assert!(places.take(of("2001:db9::1:0:0:0:0")) && places.take(of("198.51.100.2")));
+    }
+
+    #[test]
+    fn a_provider_of_ipv6_takes_half_and_all_other_networks_have_places_of_their_own() {
+        let places = Places::new(MOST, 0);
+        // Every /64 in a /48 of its own.
+        for quota in 0..20 {
+            flood(&places, (0..1 << 14).map(|n| v6(0x2001_0db8_0000_0000 + (n << 16) + quota)));
+        }
+        assert!((MOST / 2 - 1..=MOST / 2 + 21).contains(&places.taken()), "{}", places.taken());
+        assert!((0..1_000).all(|n| places.take(v6((0x2a00_0000 + n) << 32))));
+        assert!((0..500).all(|n| places.take(Network::V4 { length: 32, bits: n << 16 })));
+    }
+
+    #[test]
+    fn a_crowd_from_everywhere_leaves_newcomers_their_neighbourhood_and_the_other_family_all() {
+        let places = Places::new(MOST, 0);
+        let spread = |n: u32| n.wrapping_mul(0x9e37_79b1);
+        let crowd = (0..MOST as u32 * 3 / 4).map(|n| Network::V4 { length: 32, bits: spread(n) });
+        let own = crowd.clone().filter(|client| places.take(*client)).count();
+        assert_eq!(own, MOST * 2 / 3);
+        let newcomer = of("198.51.100.1");
+        assert!(!places.take(newcomer) && places.take(newcomer.wider().unwrap()));
+        assert!((0..100).all(|n| places.take(v6((0x2a00_0000 + n) << 32))));
+        // Many quotas, and all /24 there are.
+        for quota in 0..30 {
+            flood(&places, (0..MOST as u32 * 3).map(|n| Network::V4 { length: 32, bits: spread(n + quota) }));
+        }
+        assert!(places.taken() < MOST, "{}", places.taken());
+        assert!((0..100).all(|n| places.take(v6((0x2b00_0000 + n) << 32))));
+    }
+
+    #[test]
+    fn what_is_given_back_is_free_again() {
+        let places = Places::new(MOST, 7);
+        let clients: Vec<Network> = (0..2_000).map(|n| v6(0x2001_0db8_0001_0000 + n)).collect();
+        let taken: Vec<&Network> = clients.iter().filter(|client| places.take(**client)).collect();
+        assert_eq!(taken.len(), MOST / 9);
+        taken.iter().for_each(|client| places.give_back(**client));
+        assert_eq!(places.taken(), 0);
+        assert!(places.within.iter().all(|count| count.load(Ordering::Relaxed) == 0));
+        assert_eq!(clients.iter().filter(|client| places.take(**client)).count(), MOST / 9);
+    }
+
+    #[test]
+    fn it_is_said_once_a_minute() {
+        let places = Places::new(MOST, 0);
+        let now = datetime!(2030-01-01 00:00 UTC);
+        let told = [0, 59, 60, 61, 600].map(|second| places.tell("q", now + std::time::Duration::from_secs(second)));
+        assert_eq!(told, [true, false, true, false, true]);
+    }
+}
