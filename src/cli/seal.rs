@@ -1,7 +1,7 @@
 //! `signet operator seal-status` and `rotate-seal-key`: by what a store is sealed, and another seal for it.
 //!
 //! Both open the store themselves: an embedded one must not be in use, PostgreSQL may be. Nodes that run meanwhile go
-//! on; they need the new seal when they start again.
+//! on; they need the new seal when they start again, or were cut off meanwhile.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

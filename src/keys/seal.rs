@@ -3,7 +3,7 @@
 //! How one is configured is all in the server's configuration, nothing of it in the store: what opens the store cannot
 //! be in it. PKCS #11 tokens ([`pkcs11`](super::pkcs11)) wrap with AES-GCM or RSA-OAEP ([`SealMechanism`]), the key
 //! service of AWS ([`cloudakms`](super::cloudakms)) with a symmetric key. Asked by `storage` when a store is opened or
-//! its seal is changed, and at no other time: a server that runs needs no seal.
+//! its seal is changed, and by a node that was away while it was changed; otherwise a server that runs needs no seal.
 
 use std::fs::File;
 use std::io::Read as _;

@@ -1,6 +1,8 @@
 //! The data keys of an open store: made when it is new, found when it is not, and changed when one is worn; and the
 //! change of the seal around them.
 
+mod again;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +13,7 @@ use crate::storage::backend::{Fact, FactWrite, Reader, Unit};
 use crate::storage::commit;
 use crate::storage::seal::{self, About, HANDOVER, Question, Ring, Root, SealKey, root};
 use crate::telemetry;
+use again::Again;
 
 /// How often a change of the keys is begun again because others changed them meanwhile.
 const AGAIN: usize = 5;
@@ -19,15 +22,20 @@ const AGAIN: usize = 5;
 pub(super) const KNOWN: Duration = Duration::from_secs(30);
 /// With several nodes, the age of a seal at which all that run have taken its root key over: they look every ten seconds.
 const TAKEN: Duration = Duration::from_secs(60);
+/// What a node says that knows no key of what the store has by now.
+const LOST: &str = "seal: the store was sealed anew while this node was away, and the seal of its configuration does not \
+                    open it so far; give the node the one that the store has now";
 
 /// A store's data keys, and where they are kept.
 pub(super) struct Keys {
-    ring: Ring,
+    ring: Arc<Ring>,
     commits: commit::Handle,
     reader: Arc<dyn Reader>,
     clock: Clock,
     /// The seal that the store was opened with.
     about: About,
+    /// The same, or what is in its place by now.
+    again: Again,
     /// Whether other nodes may use the same store.
     shared: bool,
 }
@@ -76,7 +84,8 @@ impl Keys {
                 }
             }
         };
-        Ok(Self { ring, commits, reader, clock, about: seal_key.about(), shared })
+        let (ring, about, again) = (Arc::new(ring), seal_key.about(), Again::new(seal_key.source()));
+        Ok(Self { ring, commits, reader, clock, about, again, shared })
     }
 
     /// The key that seals at present: its term, when it was made, and how much it has sealed as far as is known here.
@@ -111,9 +120,8 @@ impl Keys {
     /// # Errors
     /// Those of the store.
     pub(super) async fn seal_question(&self) -> Result<(Question, Secret)> {
-        let facts = self.reader.meta().await?;
-        self.ring.learn(&facts)?;
-        self.ring.question(&facts)
+        let (facts, root) = self.read().await?;
+        self.ring.question(&root, &facts)
     }
 
     /// The ring, for those who count.
@@ -156,33 +164,37 @@ impl Keys {
     /// Takes over the data keys that are stored by now.
     ///
     /// # Errors
-    /// Those of the store; `Unavailable` when this node does not know the root key any more.
+    /// Those of the store; `Unavailable` when this node does not know the root key any more, and has no seal for it.
     pub(super) async fn learn(&self) -> Result<()> {
         self.read().await.map(drop)
     }
 
     /// As [`Keys::learn`], of a store that has lost what was stored last.
     pub(super) async fn learn_anew(&self) -> Result<()> {
-        self.ring.learn_anew(&self.reader.meta().await?)
+        self.read_by(Ring::learn_anew).await.map(drop)
     }
 
     /// The facts of the store, and the root key that they are wrapped by; what is new in them is taken over.
     async fn read(&self) -> Result<(Vec<Fact>, Arc<Root>)> {
+        self.read_by(Ring::learn).await
+    }
+
+    async fn read_by(&self, learn: fn(&Ring, &[Fact]) -> Result<Arc<Root>>) -> Result<(Vec<Fact>, Arc<Root>)> {
         let facts = self.reader.meta().await?;
-        if let Ok(root) = self.ring.learn(&facts) {
+        if let Ok(root) = learn(&self.ring, &facts) {
             return Ok((facts, root));
         }
         // They may be from before a change of the seal that was learned of meanwhile.
         let facts = self.reader.meta().await?;
-        let root = self.ring.learn(&facts).map_err(|error| match error.kind() {
-            // Nobody's request is wrong: the seal was changed, and this node has not taken it over in time.
-            Kind::Invalid => Error::unavailable(
-                "storage: the data keys are not to be had with the seal that this node was started with; start it again \
-                 with the one that the store has now",
-                error,
-            ),
-            _ => error,
-        })?;
+        match learn(&self.ring, &facts) {
+            Ok(root) => return Ok((facts, root)),
+            Err(error) if error.kind() != Kind::Invalid => return Err(error),
+            Err(_) => {}
+        }
+        // The seal was changed, and what was left for this node is gone: it was away for too long.
+        let opened = self.again.open(&self.ring, &facts).await;
+        // Nobody's request is wrong.
+        let root = opened.and_then(|()| learn(&self.ring, &facts)).map_err(|error| Error::unavailable(LOST, error))?;
         Ok((facts, root))
     }
 

@@ -10,6 +10,7 @@
 //! The seal key ([`SealKey`]) is needed when a store is opened and when its seal is changed (`root`). Such a change makes
 //! another root key. Where other nodes may run it is also left sealed under the data key in use: they take it over and
 //! go on without the new seal. Whoever has that data key can take it, too, so it goes when the next data key is made.
+//! A node that was away for so long takes the seal of its configuration once more.
 //!
 //! Called by the storage front door only; engines see sealed bodies. Keys are overwritten when they
 //! go, and no type here has `Debug`.
@@ -39,6 +40,7 @@ use crate::x509::serial::Serial;
 
 use cipher::{TAG_LEN, aead_key, open_with, seal_with};
 pub use key::SealKey;
+pub(crate) use key::Source;
 pub use proof::Question;
 pub use replacement::Replacement;
 pub use root::About;
@@ -133,8 +135,20 @@ impl Ring {
 
     /// As [`Ring::learn`], of a store that has lost what was stored last: from now on nothing is sealed with a key that
     /// it does not have.
-    pub(crate) fn learn_anew(&self, facts: &[Fact]) -> Result<()> {
-        self.take_over(facts, |current, newest| if newest == 0 { current } else { newest }).map(drop)
+    pub(crate) fn learn_anew(&self, facts: &[Fact]) -> Result<Arc<Root>> {
+        self.take_over(facts, |current, newest| if newest == 0 { current } else { newest })
+    }
+
+    /// Takes this root key, which the seal of the store has opened, in the place of the one that is known: the next
+    /// [`Ring::learn`] begins with it.
+    ///
+    /// # Errors
+    /// As [`Ring::load`]; the one that is known stays then.
+    pub(crate) fn unseal(&self, root: &Secret, facts: &[Fact]) -> Result<()> {
+        let root = Root::new(root, root::generation(facts)?)?;
+        unwrap_all(&root.key, &self.installation, facts)?;
+        self.root.store(Arc::new(root));
+        Ok(())
     }
 
     /// Takes over what is stored; `in_use` says of the key in use and the newest stored one which seals from now on.
@@ -191,9 +205,10 @@ impl Ring {
         stored.into_iter().map(rewrap).collect()
     }
 
-    /// A question that whoever has the seal of this store can answer, by its facts; the answer beside it.
-    pub(crate) fn question(&self, facts: &[Fact]) -> Result<(Question, Secret)> {
-        Question::new(&self.root.load().key, &self.installation, facts)
+    /// A question that whoever has the seal of this store can answer, by its facts and the root key that wraps the data
+    /// keys in them; the answer beside it.
+    pub(crate) fn question(&self, root: &Root, facts: &[Fact]) -> Result<(Question, Secret)> {
+        Question::new(&root.key, &self.installation, facts)
     }
 
     /// Which installation's it is.

@@ -21,6 +21,7 @@ use crate::sql::Work;
 use crate::storage::backend::{Backend as _, FactWrite, Unit};
 use crate::storage::backup::note_restore;
 use crate::storage::contract::{Fixture, now};
+use crate::storage::seal::SealKey;
 use crate::storage::statements as sql;
 use crate::storage::{Database, Options, Storage};
 use crate::x509::serial::Serial;
@@ -405,7 +406,7 @@ async fn nodes_that_run_go_on_after_the_seal_was_changed() {
     let (fixture, first, mount) = node().await;
     let (second, third) = (fixture.open(10).await.unwrap(), fixture.open(10).await.unwrap());
     write(&second, mount, "a").await;
-    let seal = crate::storage::seal::SealKey::random();
+    let seal = SealKey::random();
     first.change_seal(&seal).await.unwrap();
     write(&second, mount, "b").await;
     assert_eq!(first.keyring().rotate(1).await.unwrap(), 2);
@@ -425,7 +426,7 @@ async fn the_seal_is_not_changed_while_a_node_may_not_know_the_data_key() {
     let (fixture, first, mount) = node().await;
     let second = fixture.open(10).await.unwrap();
     assert_eq!(first.keyring().rotate(1).await.unwrap(), 2);
-    let seal = crate::storage::seal::SealKey::random();
+    let seal = SealKey::random();
     fixture.clock().advance(Duration::from_secs(29));
     let error = first.change_seal(&seal).await.unwrap_err();
     assert_eq!((error.kind(), error.text().ends_with("try again in 2 seconds")), (Kind::Busy, true), "{error}");
@@ -438,31 +439,74 @@ async fn the_seal_is_not_changed_while_a_node_may_not_know_the_data_key() {
     assert_eq!(second.pki().documents(mount).await.unwrap().len(), 1);
 }
 
+/// Seals the store anew while other nodes are away, makes a data key when nothing is left for them, and writes with it.
+async fn seal_anew(fixture: &Postgres, node: &Storage, mount: MountId, seal: &SealKey) {
+    fixture.clock().advance(Duration::from_secs(31));
+    node.change_seal(seal).await.unwrap();
+    fixture.clock().advance(Duration::from_secs(61));
+    let term = node.keyring().status().await.unwrap().term;
+    assert_eq!(node.keyring().rotate(term).await.unwrap(), term + 1);
+    write(node, mount, &format!("by {term}")).await;
+}
+
 #[tokio::test]
 async fn a_node_that_missed_a_change_of_the_seal_is_unavailable_and_not_told_that_it_asks_wrongly() {
     let (fixture, first, mount) = node().await;
     let second = fixture.open(10).await.unwrap();
-    first.change_seal(&crate::storage::seal::SealKey::random()).await.unwrap();
-    fixture.clock().advance(Duration::from_secs(61));
-    assert_eq!(first.keyring().rotate(1).await.unwrap(), 2);
-    write(&first, mount, "a").await;
+    seal_anew(&fixture, &first, mount, &SealKey::random()).await;
     for error in [
         second.pki().documents(mount).await.err().unwrap(),
         second.keyring().status().await.unwrap_err(),
         second.keyring().rotate(1).await.unwrap_err(),
+        second.seal_question().await.err().unwrap(),
     ] {
         assert_eq!(error.kind(), Kind::Unavailable);
-        assert!(error.text().contains("start it again"), "{error}");
+        assert!(error.text().starts_with("seal: the store was sealed anew while this node was away"), "{error}");
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        assert!(cause.starts_with("seal key: this store is sealed by the file key "), "{cause}");
     }
+}
+
+#[tokio::test]
+async fn a_node_that_missed_a_change_of_the_seal_goes_on_with_the_seal_that_it_has() {
+    let (fixture, first, mount) = node().await;
+    let second = fixture.open(10).await.unwrap();
+    for changes in 1..3 {
+        seal_anew(&fixture, &first, mount, &fixture.seal_key()).await;
+        assert_eq!(second.pki().documents(mount).await.unwrap().len(), changes);
+        assert_eq!(second.keyring().status().await.unwrap().term as usize, changes + 1);
+    }
+    assert_eq!(second.keyring().rotate(3).await.unwrap(), 4);
+    write(&second, mount, "b").await;
+    assert_eq!(first.pki().documents(mount).await.unwrap().len(), 3);
+    assert_eq!(fixture.open(10).await.unwrap().pki().documents(mount).await.unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn a_node_that_missed_a_change_of_the_seal_goes_on_when_it_is_given_the_new_key() {
+    let (fixture, first, mount) = node().await;
+    let dir = tempfile::tempdir().unwrap();
+    let [of_second, of_first] = ["second.key", "first.key"].map(|name| dir.path().join(name));
+    first.change_seal(&SealKey::create_file(&of_second).unwrap()).await.unwrap();
+    let second = fixture.open_with(SealKey::from_file(&of_second).unwrap(), 10).await.unwrap();
+    seal_anew(&fixture, &first, mount, &SealKey::create_file(&of_first).unwrap()).await;
+    assert_eq!(second.pki().documents(mount).await.err().unwrap().kind(), Kind::Unavailable);
+    std::fs::copy(of_first, of_second).unwrap();
+    let started = Instant::now();
+    while second.pki().documents(mount).await.is_err() {
+        assert!(started.elapsed() < Duration::from_secs(20));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(second.keyring().rotate(2).await.unwrap(), 3);
 }
 
 #[tokio::test]
 async fn keys_are_rotated_and_the_seal_changed_at_the_same_time() {
     let (fixture, first, _) = node().await;
     let second = fixture.open(1000).await.unwrap();
-    let mut seal = crate::storage::seal::SealKey::random();
+    let mut seal = SealKey::random();
     for from in 1..20 {
-        let next = crate::storage::seal::SealKey::random();
+        let next = SealKey::random();
         fixture.clock().advance(Duration::from_secs(31));
         let (rotated, changed) = join(first.keyring().rotate(from), second.change_seal(&next)).await;
         assert_eq!(rotated.unwrap(), from + 1);

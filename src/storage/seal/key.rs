@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -26,7 +26,11 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 
 /// What opens a store: 32 bytes, or a key that is in a device. Whoever has it and the store can read everything.
 #[derive(Clone)]
-pub struct SealKey(pub(super) Place);
+pub struct SealKey {
+    pub(super) place: Place,
+    /// The file that it was read from.
+    file: Option<PathBuf>,
+}
 
 /// Where a seal key is.
 #[derive(Clone)]
@@ -35,6 +39,28 @@ pub(super) enum Place {
     Here(Secret),
     /// In a device or service.
     There(Arc<dyn SealDevice>),
+}
+
+/// Where a seal key is to be had again. Of one in a file no more is kept than the name of the file: who changes the seal
+/// puts the new key there.
+pub(crate) enum Source {
+    /// In this file.
+    File(PathBuf),
+    /// In the environment or a device, as it was.
+    Kept(SealKey),
+}
+
+impl Source {
+    /// The seal key, as it is by now. Blocks on a file.
+    ///
+    /// # Errors
+    /// As [`SealKey::from_file`].
+    pub(crate) fn read(&self) -> Result<SealKey> {
+        match self {
+            Self::File(file) => SealKey::from_file(file),
+            Self::Kept(key) => Ok(key.clone()),
+        }
+    }
 }
 
 impl SealKey {
@@ -48,11 +74,11 @@ impl SealKey {
 
     /// A key in a device or service.
     pub fn in_device(device: Arc<dyn SealDevice>) -> Self {
-        Self(Place::There(device))
+        Self { place: Place::There(device), file: None }
     }
 
     fn of_bytes(bytes: Secret) -> Self {
-        Self(Place::Here(bytes))
+        Self { place: Place::Here(bytes), file: None }
     }
 
     /// Reads 64 hexadecimal digits or base64 of 32 bytes (an environment variable, the content of a file).
@@ -86,10 +112,9 @@ impl SealKey {
         let mut bytes = Vec::with_capacity(MAX_FILE as usize);
         file.take(MAX_FILE).read_to_end(&mut bytes).map_err(failed)?;
         let content = Secret::new(bytes);
-        if content.expose().len() == LEN {
-            return Ok(Self::of_bytes(content));
-        }
-        std::str::from_utf8(content.expose()).ok().and_then(|text| Self::from_text(text).ok()).ok_or_else(|| {
+        let text = || std::str::from_utf8(content.expose()).ok().and_then(|text| Self::from_text(text).ok());
+        let key = if content.expose().len() == LEN { Some(Self::of_bytes(content.clone())) } else { text() };
+        key.map(|key| Self { file: Some(path.to_owned()), ..key }).ok_or_else(|| {
             Error::invalid(format!(
                 "seal key file {}: must hold 64 hexadecimal digits, base64 of 32 bytes, or 32 bytes",
                 path.display()
@@ -111,7 +136,7 @@ impl SealKey {
     }
 
     fn create(path: &Path, owner: Option<Owner>) -> Result<Self> {
-        let key = Self::random();
+        let key = Self { file: Some(path.to_owned()), ..Self::random() };
         let mut text = Vec::with_capacity(2 * LEN + 1);
         for byte in key.bytes().map(Secret::expose).unwrap_or_default() {
             text.extend([byte >> 4, byte & 15].map(|n| b"0123456789abcdef"[usize::from(n)]));
@@ -123,7 +148,12 @@ impl SealKey {
 
     /// Its bytes; `None` for one in a device.
     pub(crate) fn bytes(&self) -> Option<&Secret> {
-        if let Place::Here(bytes) = &self.0 { Some(bytes) } else { None }
+        if let Place::Here(bytes) = &self.place { Some(bytes) } else { None }
+    }
+
+    /// Where it is to be had again.
+    pub(crate) fn source(&self) -> Source {
+        self.file.clone().map_or_else(|| Source::Kept(self.clone()), Source::File)
     }
 }
 
@@ -278,6 +308,21 @@ mod tests {
             assert!(bytes(&SealKey::from_file(&path).unwrap()) == octets);
         }
         assert!(bytes(&SealKey::from_text(base64.trim_end_matches('=')).unwrap()) == octets);
+    }
+
+    #[test]
+    fn a_key_of_a_file_is_read_again_and_another_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("seal.key");
+        let (made, given) = (SealKey::create_file(&path).unwrap(), SealKey::random());
+        let sources = [made.source(), SealKey::from_file(&path).unwrap().source()];
+        std::fs::write(&path, [7; 32]).unwrap();
+        for source in sources {
+            assert!(bytes(&source.read().unwrap()) == [7; 32]);
+        }
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(made.source().read().err().unwrap().kind(), Kind::Unavailable);
+        assert!(bytes(&given.source().read().unwrap()) == bytes(&given));
     }
 
     #[test]

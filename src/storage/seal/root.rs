@@ -61,7 +61,7 @@ struct Record {
 impl SealKey {
     /// `file` (the environment, too), or the type of the device.
     pub fn kind(&self) -> &'static str {
-        match &self.0 {
+        match &self.place {
             Place::Here(_) => "file",
             Place::There(device) => device.kind(),
         }
@@ -69,7 +69,7 @@ impl SealKey {
 
     /// What people are told of it.
     pub fn about(&self) -> About {
-        let (mechanism, key) = match &self.0 {
+        let (mechanism, key) = match &self.place {
             Place::Here(bytes) => ("AES-GCM", name_of(bytes)),
             Place::There(device) => (device.mechanism(), device.key()),
         };
@@ -77,14 +77,14 @@ impl SealKey {
     }
 
     async fn wrap(&self, context: &str, root: &Secret) -> Result<Vec<u8>> {
-        match &self.0 {
+        match &self.place {
             Place::Here(bytes) => seal_with(&aead_key(bytes.expose())?, context.as_bytes(), root.expose(), Vec::new()),
             Place::There(device) => device.wrap(context, root.clone()).await,
         }
     }
 
     async fn unwrap(&self, context: &str, wrapped: Vec<u8>) -> Result<Secret> {
-        match &self.0 {
+        match &self.place {
             Place::Here(bytes) => open_with(&aead_key(bytes.expose())?, context.as_bytes(), &wrapped)
                 .map(Secret::new)
                 .ok_or_else(|| Error::invalid("seal key: does not open the root key of this store")),

@@ -1,0 +1,190 @@
+//! The seal once more, while a store is open.
+//!
+//! A node that was away while others changed the seal, and the data key after it, knows no key of what the store has: what
+//! was left for it is gone by then. The seal of its configuration may open the store all the same. It may be the one that
+//! the store had before, which wraps another root key now, or the new one, which is in the file by now. One try runs
+//! at a time and one that came to nothing holds for a moment, so that many requests cost a device nothing.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared};
+
+use crate::error::{Error, Kind, Result};
+use crate::storage::backend::Fact;
+use crate::storage::seal::{Ring, Source, root};
+
+/// How long a try that came to nothing holds.
+const HOLDS: Duration = Duration::from_secs(2);
+/// How long a try is waited for; it goes on behind that.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The seal of the configuration, and the last try of it.
+pub(super) struct Again {
+    source: Arc<Source>,
+    last: Mutex<Option<Try>>,
+}
+
+#[derive(Clone)]
+struct Try {
+    started: Instant,
+    outcome: Shared<BoxFuture<'static, Result<()>>>,
+}
+
+impl Again {
+    pub(super) fn new(source: Source) -> Self {
+        Self { source: Arc::new(source), last: Mutex::default() }
+    }
+
+    /// Opens the root key in these facts by the seal, and gives it to the ring; or waits for somebody else's try.
+    ///
+    /// # Errors
+    /// `Invalid` when the store is sealed by another one; those of the file or device; `Unavailable` when it takes long.
+    pub(super) async fn open(&self, ring: &Arc<Ring>, facts: &[Fact]) -> Result<()> {
+        let outcome = self.attempt(ring, facts).outcome;
+        let answer = tokio::time::timeout(PATIENCE, outcome).await;
+        answer.unwrap_or_else(|late| Err(Error::unavailable("seal: takes too long to open the root key", late)))
+    }
+
+    /// The try under way, or the last one while it holds; else a new one.
+    fn attempt(&self, ring: &Arc<Ring>, facts: &[Fact]) -> Try {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(attempt) = &*last {
+            let holds = match attempt.outcome.peek() {
+                None => true,
+                Some(Ok(())) => false,
+                // A token locks itself after a few PINs that are wrong.
+                Some(Err(error)) => error.kind() == Kind::BadGateway || attempt.started.elapsed() < HOLDS,
+            };
+            if holds {
+                return attempt.clone();
+            }
+        }
+        // A task of its own: it goes on when the request that started it ends.
+        let task = tokio::spawn(unseal(Arc::clone(&self.source), Arc::clone(ring), facts.to_vec()));
+        let outcome = async move { task.await.unwrap_or_else(|error| Err(Error::internal(error))) }.boxed().shared();
+        last.insert(Try { started: Instant::now(), outcome }).clone()
+    }
+}
+
+async fn unseal(source: Arc<Source>, ring: Arc<Ring>, facts: Vec<Fact>) -> Result<()> {
+    let seal = tokio::task::spawn_blocking(move || source.read()).await.map_err(Error::internal)??;
+    let root = root::opened(&seal, ring.installation(), &facts).await?;
+    ring.unseal(&root, &facts)?;
+    tracing::warn!("the store was sealed anew while this node was away: opened by the {}", seal.about());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures_util::future::{join_all, ready};
+    use tokio::sync::Semaphore;
+
+    use super::*;
+    use crate::clock::Time;
+    use crate::keys::store::SealDevice;
+    use crate::secret::Secret;
+    use crate::storage::seal::SealKey;
+
+    /// A device that is asked for a root key, and says so when it is let.
+    struct Device {
+        asked: AtomicUsize,
+        let_go: Arc<Semaphore>,
+        answer: Result<Secret>,
+    }
+
+    impl Device {
+        fn new(answer: Result<Secret>, places: usize) -> Arc<Self> {
+            Arc::new(Self { asked: AtomicUsize::new(0), let_go: Arc::new(Semaphore::new(places)), answer })
+        }
+
+        fn asked(&self) -> usize {
+            self.asked.load(Ordering::Relaxed)
+        }
+    }
+
+    impl SealDevice for Device {
+        fn kind(&self) -> &'static str {
+            "device"
+        }
+
+        fn mechanism(&self) -> &'static str {
+            "none"
+        }
+
+        fn key(&self) -> String {
+            "key".to_owned()
+        }
+
+        fn wrap(&self, _: &str, root: Secret) -> BoxFuture<'static, Result<Vec<u8>>> {
+            ready(Ok(root.expose().to_vec())).boxed()
+        }
+
+        fn unwrap(&self, _: &str, wrapped: Vec<u8>) -> BoxFuture<'static, Result<Secret>> {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            let (let_go, answer) = (self.let_go.clone(), self.answer.clone());
+            async move {
+                let _place = let_go.acquire().await;
+                answer.map(|_| Secret::new(wrapped))
+            }
+            .boxed()
+        }
+    }
+
+    /// A ring that knows an earlier root key than the facts, which this device opens.
+    async fn lost(device: &Arc<Device>) -> (Again, Arc<Ring>, Vec<Fact>) {
+        let seal = SealKey::in_device(device.clone());
+        let [before, after] = [root::new(), root::new()];
+        let (ring, _) = Ring::create(&before, "one".to_owned()).unwrap();
+        let (_, mut facts) = Ring::create(&after, "one".to_owned()).unwrap();
+        let opens = SealKey::in_device(Device::new(Ok(root::new()), 1));
+        let record = root::wrapped(&opens, "one", &after, Time::UNIX_EPOCH, 1).await.unwrap();
+        facts.push((root::SEAL.to_owned(), record));
+        (Again::new(seal.source()), Arc::new(ring), facts)
+    }
+
+    #[tokio::test]
+    async fn what_the_seal_opens_is_learned_and_one_try_is_for_all() {
+        let device = Device::new(Ok(root::new()), 1);
+        let (again, ring, facts) = lost(&device).await;
+        assert!(ring.learn(&facts).is_err());
+        for outcome in join_all((0..10).map(|_| again.open(&ring, &facts))).await {
+            outcome.unwrap();
+        }
+        assert!(ring.learn(&facts).is_ok());
+        assert_eq!(device.asked(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_device_that_takes_long_is_not_waited_for_and_opens_all_the_same() {
+        let device = Device::new(Ok(root::new()), 0);
+        let (again, ring, facts) = lost(&device).await;
+        let error = again.open(&ring, &facts).await.unwrap_err();
+        assert_eq!((error.kind(), error.text()), (Kind::Unavailable, "seal: takes too long to open the root key"));
+        device.let_go.add_permits(1);
+        again.open(&ring, &facts).await.unwrap();
+        assert!(ring.learn(&facts).is_ok());
+        assert_eq!(device.asked(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_device_that_is_away_is_asked_now_and_then_and_one_that_refuses_once() {
+        for (kind, asked) in [(Kind::Unavailable, 2), (Kind::BadGateway, 1)] {
+            let device = Device::new(Err(Error::new(kind, "seal: none")), 1);
+            let (again, ring, facts) = lost(&device).await;
+            for _ in 0..3 {
+                assert_eq!(again.open(&ring, &facts).await.unwrap_err().kind(), kind);
+            }
+            assert_eq!(device.asked(), 1, "{kind:?}");
+            if let Some(attempt) = again.last.lock().unwrap().as_mut() {
+                attempt.started -= HOLDS;
+            }
+            assert_eq!(again.open(&ring, &facts).await.unwrap_err().kind(), kind);
+            assert_eq!(device.asked(), asked, "{kind:?}");
+            assert!(ring.learn(&facts).is_err());
+        }
+    }
+}
