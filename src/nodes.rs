@@ -6,7 +6,8 @@
 //! every second whether it does or not, and has the owner of those views ([`mounts`](crate::mounts)) read again what
 //! another node changed. So a node is behind by a second at most; for tokens that is the age of the token cache. A node
 //! that could not read the log for [`STALENESS`] (it was paused, or the database is away) reads it before
-//! it serves the next request that asks for rights, and refuses the request when it cannot.
+//! it serves the next request that asks for rights, and refuses the request when it cannot; as long as it refuses it is
+//! not healthy.
 //!
 //! It watches the clocks too: what expires is decided by each node's clock, so nodes whose clocks differ
 //! disagree. The database's clock is the common measure ([`Clock::compared`]): a node that is too far from it answers
@@ -25,11 +26,11 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
-use metrics::{counter, histogram};
+use metrics::{counter, gauge, histogram};
 
 use crate::clock::Clock;
 use crate::documents::{MountId, SYSTEM};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::mounts::Mounts;
 use crate::telemetry;
 pub use skew::LIMIT as SKEW_LIMIT;
@@ -92,8 +93,8 @@ struct Follower {
 struct Last {
     /// When the last one that went well began.
     well: Instant,
-    /// When the last one failed, if it is the last of all.
-    failed: Option<Instant>,
+    /// When the last one failed, and why, if it is the last of all.
+    failed: Option<(Instant, Error)>,
 }
 
 struct State {
@@ -119,6 +120,7 @@ impl Nodes {
     /// Follows the others from where `baseline` was read; the domains must have been opened since.
     /// Without one there are no others.
     pub fn new(baseline: Option<Baseline>, mounts: Arc<Mounts>) -> Self {
+        gauge!(telemetry::CHANGES_FOLLOWED).set(1.0);
         Self(baseline.map(|Baseline { log, changes, skew }| {
             let seen = |change: &Change| (change.mount, Seen { version: change.version, crls: change.crls });
             let seen = changes.mounts.iter().map(seen).collect();
@@ -157,6 +159,11 @@ impl Nodes {
             follower.catch_up().await?;
         }
         follower.skew.require_agreed()
+    }
+
+    /// Whether requests that ask for rights are served here, as [`Nodes::fresh`] says; no when that takes long.
+    pub async fn is_fresh(&self) -> bool {
+        matches!(tokio::time::timeout(PATIENCE, self.fresh()).await, Ok(Ok(())))
     }
 }
 
@@ -198,9 +205,9 @@ impl Follower {
         if !self.is_stale() {
             return Ok(());
         }
-        let failed = self.last().failed;
-        if failed.is_some_and(|at| at.elapsed() < FAILED) {
-            return Err(Error::new(Kind::Unavailable, "storage: what other nodes changed cannot be read"));
+        let failed = self.last().failed.clone();
+        if let Some((_, error)) = failed.filter(|(at, _)| at.elapsed() < FAILED) {
+            return Err(error);
         }
         self.look_held(&mut state).await
     }
@@ -216,8 +223,10 @@ impl Follower {
         let mut last = self.last();
         match &result {
             Ok(()) => *last = Last { well: started, failed: None },
-            Err(_) => last.failed = Some(Instant::now()),
+            Err(error) => last.failed = Some((Instant::now(), error.clone())),
         }
+        let follows = result.is_ok() || last.well.elapsed() < STALENESS;
+        gauge!(telemetry::CHANGES_FOLLOWED).set(if follows { 1.0 } else { 0.0 });
         result
     }
 

@@ -206,6 +206,8 @@ pub const POSTGRES_READ_WAIT_SECONDS: &str = "signet_postgres_read_wait_seconds"
 pub const POSTGRES_RETRIES: &str = "signet_postgres_retries_total";
 /// Connections for writes to PostgreSQL that could not be made.
 pub const POSTGRES_CONNECT_FAILURES: &str = "signet_postgres_connect_failures_total";
+/// Whether this node follows what the others change: 1 or 0; 1 where there are no others.
+pub const CHANGES_FOLLOWED: &str = "signet_changes_followed";
 /// Age of changes when this node has taken them over.
 pub const CHANGES_LAG_SECONDS: &str = "signet_changes_lag_seconds";
 /// Notifications of changes that the database sent.
@@ -549,6 +551,7 @@ pub const CATALOGUE: &[Metric] = &[
     ),
     counter(POSTGRES_RETRIES, &["reason"], "Commits on PostgreSQL that were begun again, by reason.").starting(RETRIES),
     counter(POSTGRES_CONNECT_FAILURES, &[], "Connections for writes to PostgreSQL that could not be made."),
+    gauge(CHANGES_FOLLOWED, &[], "Whether this node follows what the others change: 1 or 0."),
     histogram(CHANGES_LAG_SECONDS, &[], Unit::Seconds, LONG, "Age of changes when this node has taken them over."),
     counter(CHANGES_NOTIFICATIONS, &[], "Notifications of changes that the database sent."),
     counter(CHANGES_POLLS, &["result"], "Looks at the change log, by result.").starting(RESULTS),
@@ -619,6 +622,7 @@ mod tests {
                     "_term",
                     "_values",
                     "_up",
+                    "_followed",
                     "_info",
                     "_fds",
                     "_threads",

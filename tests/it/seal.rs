@@ -4,10 +4,11 @@
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use aws_sdk_kms::types::KeySpec;
 use futures_util::future::join_all;
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::cluster;
@@ -373,6 +374,79 @@ async fn nodes_that_run_go_on_while_the_seal_is_changed() {
     first.terminate();
     serves(&site, &token, &mut site.command(&["serve"])).await;
     issues(&clients[1]).await;
+    second.terminate();
+}
+
+/// Waits until a path is answered with a status.
+async fn wait_for(client: &Client, path: &str, status: u16) {
+    let started = Instant::now();
+    while client.get(path).await.status != status {
+        assert!(started.elapsed() < Duration::from_secs(20), "{path}: not {status}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[actix_web::test]
+async fn a_node_that_was_away_while_it_was_sealed_anew_says_so_and_goes_on_when_it_is_given_the_key() {
+    let site = Site::new();
+    let database = cluster::shared().database();
+    let configure = |file: &str, key: &str| {
+        let text = format!(
+            "listen = \"127.0.0.1:0\"\nworkers = 1\ndatabase_url = \"{}\"\nseal_key_file = \"{}\"\n",
+            database.url(),
+            site.path(key).display()
+        );
+        std::fs::write(site.path(file), text).unwrap();
+    };
+    configure("signet.toml", "key");
+    configure("second.toml", "second.key");
+    let token = site.init();
+    std::fs::copy(site.path("key"), site.path("second.key")).unwrap();
+    let first = site.serve();
+    let mut second = crate::process::signet();
+    second.args(["serve", "--config"]).arg(site.path("second.toml"));
+    let second = Served::start(&mut second, &site.path("log-2"));
+    let [here, there] = [&first, &second].map(|node| node.client(&token));
+    prepare(&here).await;
+    wait_for(&there, "pki/roles/web", 200).await;
+    let shown = async || there.get("sys/metrics?format=prometheus").await.text;
+    assert!(shown().await.contains("signet_changes_followed 1\n"));
+
+    second.signal(Signal::STOP);
+    run(&mut site.command(&ROTATE));
+    assert_eq!(here.get("sys/key-status").await.status, 200);
+    // As it is a minute later, when nothing is left for nodes that run.
+    database.psql("UPDATE meta SET value = '' WHERE name = 'root-key-handover'");
+    assert_eq!(here.post("sys/rotate", json!({})).await.status, 204);
+    let role = json!({ "allow_any_name": true, "key_type": "ec", "ttl": "2h" });
+    assert_eq!(here.post("pki/roles/web", role).await.status, 200);
+    second.signal(Signal::CONT);
+    wait_for(&there, "sys/health", 503).await;
+    for _ in 0..20 {
+        let refused = there.get("pki/roles/web").await;
+        assert_eq!(refused.status, 503, "{}", refused.text);
+        assert!(
+            refused.error().starts_with("seal: the store was sealed anew while this node was away"),
+            "{}",
+            refused.text
+        );
+        let health = there.get("sys/health").await;
+        assert_eq!((health.status, health.header("retry-after")), (503, "1"));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    second.wait_for_log("seal key: this store is sealed by the file key");
+    let page = shown().await;
+    assert!(page.contains("signet_changes_followed 0\n") && page.contains("signet_store_up 1\n"), "{page}");
+    issues(&here).await;
+
+    std::fs::copy(site.path("key"), site.path("second.key")).unwrap();
+    wait_for(&there, "sys/health", 200).await;
+    assert_eq!(there.get("pki/roles/web").await.body["data"]["ttl"], 7200);
+    assert_eq!(there.get("sys/key-status").await.body["data"]["term"], 2);
+    issues(&there).await;
+    second.wait_for_log("the store was sealed anew while this node was away: opened by the file key");
+    assert!(shown().await.contains("signet_changes_followed 1\n"));
+    first.terminate();
     second.terminate();
 }
 

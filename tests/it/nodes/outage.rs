@@ -37,16 +37,20 @@ async fn n4_a_node_that_cannot_listen_follows_by_asking_and_listens_again() {
 }
 
 #[actix_web::test]
-async fn n4_a_node_that_cannot_read_the_log_refuses_and_serves_open_paths() {
+async fn n4_a_node_that_cannot_read_the_log_refuses_is_not_healthy_and_serves_open_paths() {
     let (a, [b]) = nodes().await;
     let serial = issue(&a.client).await;
+    let health = b.client.with_token("");
+    assert_eq!(health.get("sys/health").await.status, 200);
     a.database().psql("ALTER INDEX mount_changed RENAME TO m; ALTER TABLE mount RENAME COLUMN changed_by TO c");
     until("a refusal", async || b.client.get("pki/roles/web").await.status == 503).await;
     let refused = b.client.get("pki/roles/web").await;
     assert_eq!((refused.status, refused.header("retry-after")), (503, "1"));
-    assert_eq!(b.client.with_token("").get("pki/crl/pem").await.status, 200);
+    assert_eq!(health.get("sys/health").await.status, 503, "also while the store answers");
+    assert_eq!((health.get("sys/live").await.status, health.get("pki/crl/pem").await.status), (200, 200));
     a.database().psql("ALTER INDEX m RENAME TO mount_changed; ALTER TABLE mount RENAME COLUMN c TO changed_by");
-    until("an answer", async || b.client.get("pki/roles/web").await.status == 200).await;
+    until("health", async || health.get("sys/health").await.status == 200).await;
+    assert_eq!(b.client.get("pki/roles/web").await.status, 200);
     revoke(&b.client, &serial).await;
     stop(a, [b]).await;
 }

@@ -15,7 +15,8 @@ const VERSION: &str = "1.15.0";
 const PRODUCT: (&str, &str) = ("signet", env!("CARGO_PKG_VERSION"));
 
 /// `GET sys/health`: 200, or what `activecode` says; 503 while the server stops, its store is out of
-/// reach, no audit device takes entries, or its clock is too far from that of a shared store.
+/// reach, no audit device takes entries, its clock is too far from that of a shared store, or it does not follow the other
+/// nodes.
 pub(super) async fn health(call: Call) -> Result<Answer> {
     for flag in ["standbyok", "perfstandbyok"] {
         call.fields.bool(flag)?;
@@ -43,8 +44,9 @@ pub(super) async fn health(call: Call) -> Result<Answer> {
         "cluster_id": identity.cluster_id,
     });
     let answer = Answer::from(Body::Plain(body));
-    let serves = !call.state.stopping.is() && call.state.clock.is_agreed() && !call.state.audit.is_down();
-    if !serves || !call.state.reach.is_within().await {
+    let state = &call.state;
+    let serves = !state.stopping.is() && state.clock.is_agreed() && !state.audit.is_down();
+    if !serves || !state.reach.is_within().await || !state.nodes.is_fresh().await {
         return Ok(Answer { headers: vec![("retry-after", "1".to_owned())], ..answer.with_status(503) });
     }
     Ok(match active {
