@@ -1,8 +1,8 @@
 //! One exchange over HTTP.
 //!
 //! An attempt is bounded in time, an answer in size. What a service is too busy for, and what did not arrive, is
-//! tried again after a moment where that is safe. What a service says in a body that is no answer reaches nobody
-//! but whoever reads the log at debug level.
+//! tried again after a moment where that is safe. What a service says in a body that is no answer reaches nobody: it
+//! may repeat what was sent. The log at debug level has the one word of its reason.
 
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use bytes::Bytes;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use reqwest::{RequestBuilder, Response};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use zeroize::Zeroizing;
 
 use crate::error::{Error, Kind, Result};
@@ -17,6 +18,8 @@ use crate::secret::Secret;
 
 /// Largest answer, octets.
 const MAX_ANSWER: usize = 1 << 20;
+/// Longest word that a refusal gives its reason with, octets.
+const LONGEST_REASON: usize = 40;
 
 const FORM: &str = "application/x-www-form-urlencoded";
 
@@ -76,8 +79,7 @@ impl Call {
     /// Sends it and gives the answer, whatever its status; `who` is the subject of errors.
     ///
     /// # Errors
-    /// `Unavailable` when the last attempt brought no answer or one that asks to come back later, `BadGateway` for
-    /// an answer that is too large.
+    /// `Unavailable` when the last attempt brought no answer or one that asks to come back later.
     pub(crate) async fn send(&self, tries: Tries, who: &str) -> Result<Reply> {
         let mut wait = tries.first;
         for left in (0..=tries.more).rev() {
@@ -106,35 +108,41 @@ impl Call {
 /// What a service answered, be it a refusal.
 pub(crate) struct Reply {
     status: u16,
-    body: Zeroizing<Vec<u8>>,
+    /// `None` when it was too large.
+    body: Option<Zeroizing<Vec<u8>>>,
 }
 
 impl Reply {
     #[cfg(test)]
     pub(super) fn new(status: u16, body: impl Into<Vec<u8>>) -> Self {
-        Self { status, body: Zeroizing::new(body.into()) }
+        Self { status, body: Some(Zeroizing::new(body.into())) }
     }
 
     pub(crate) fn status(&self) -> u16 {
         self.status
     }
 
-    pub(crate) fn body(&self) -> &[u8] {
-        &self.body
-    }
-
-    /// The begin of the body, for the log at debug level. Not for an answer with a secret in it.
-    pub(crate) fn for_the_log(&self) -> String {
-        String::from_utf8_lossy(&self.body[..self.body.len().min(512)]).into_owned()
+    /// The word that a refusal gives its reason with, for the log at debug level; `""` where it gives none. It is the
+    /// `error` of an authority (RFC 6749 5.2), or the code or status in that of an API. What is no short word of
+    /// letters is not passed on.
+    pub(crate) fn reason(&self) -> String {
+        let body: Value = self.read("").unwrap_or_default();
+        let error = &body["error"];
+        let is_word = |text: &&str| {
+            (1..=LONGEST_REASON).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphabetic() || b == b'_')
+        };
+        let mut words = [error, &error["code"], &error["status"]].into_iter().filter_map(Value::as_str);
+        words.find(is_word).unwrap_or_default().to_owned()
     }
 
     /// The answer, read.
     ///
     /// # Errors
-    /// `BadGateway` when it is not what was asked for.
+    /// `BadGateway` when it is not what was asked for, or too large.
     pub(crate) fn read<'r, T: Deserialize<'r>>(&'r self, who: &str) -> Result<T> {
-        serde_json::from_slice(&self.body)
-            .map_err(|_| Error::new(Kind::BadGateway, format!("{who}: its answer is not understood")))
+        let wrong = |what: &str| Error::new(Kind::BadGateway, format!("{who}: its answer is {what}"));
+        let body = self.body.as_ref().ok_or_else(|| wrong("larger than 1 MiB"))?;
+        serde_json::from_slice(body).map_err(|_| wrong("not understood"))
     }
 }
 
@@ -159,11 +167,11 @@ async fn read(mut response: Response, who: &str) -> Result<Reply> {
     let mut body = Zeroizing::new(Vec::new());
     while let Some(chunk) = response.chunk().await.map_err(|error| unreachable(error, who))? {
         if body.len() + chunk.len() > MAX_ANSWER {
-            return Err(Error::new(Kind::BadGateway, format!("{who}: its answer is larger than 1 MiB")));
+            return Ok(Reply { status, body: None });
         }
         body.extend_from_slice(&chunk);
     }
-    Ok(Reply { status, body })
+    Ok(Reply { status, body: Some(body) })
 }
 
 fn unreachable(error: reqwest::Error, who: &str) -> Error {
@@ -175,4 +183,57 @@ fn unreachable(error: reqwest::Error, who: &str) -> Error {
         format!("{who}: the connection failed")
     };
     Error::unavailable(text, error.without_url())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::outbound::{Method, Outbound};
+
+    #[test]
+    fn a_refusal_tells_the_log_one_word_and_nothing_that_was_sent() {
+        for (body, reason) in [
+            (r#"{"error": "invalid_client", "error_description": "hunter2"}"#, "invalid_client"),
+            (r#"{"error": {"code": "KeyNotFound", "message": "hunter2"}}"#, "KeyNotFound"),
+            (r#"{"error": {"code": 403, "status": "PERMISSION_DENIED"}}"#, "PERMISSION_DENIED"),
+            (r#"{"error": "hunter2"}"#, ""),
+            (r#"{"error": "denied\n\u001b[31mhunter"}"#, ""),
+            (r#"{"error": {"code": "two words", "status": ["a"]}}"#, ""),
+            ("grant_type=client_credentials&client_secret=hunter2", ""),
+            ("[]", ""),
+            ("", ""),
+        ] {
+            assert_eq!(Reply::new(400, body).reason(), reason, "{body}");
+        }
+        let long = format!(r#"{{"error": "{}"}}"#, "a".repeat(LONGEST_REASON + 1));
+        assert_eq!(Reply::new(400, long).reason(), "");
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_too_large_has_a_status_and_nothing_to_read() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let served = tokio::spawn(async move {
+            for octets in [MAX_ANSWER, MAX_ANSWER + 1] {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                stream.read(&mut [0; 1024]).await.unwrap();
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {octets}\r\nConnection: close\r\n\r\n");
+                let answer = [head.as_bytes(), b"\"", &vec![b'x'; octets - 2], b"\""].concat();
+                // Who has read enough leaves.
+                let _ = stream.write_all(&answer).await;
+            }
+        });
+        let outbound = Outbound::configured("", "").unwrap();
+        let call = || outbound.call(Method::GET, &url).unwrap();
+        let fits = call().send(Tries::ONE, "service").await.unwrap();
+        assert!(fits.read::<String>("service").is_ok_and(|text| text.len() == MAX_ANSWER - 2));
+        let larger = call().send(Tries::ONE, "service").await.unwrap();
+        let error = larger.read::<String>("service").unwrap_err();
+        assert_eq!((larger.status(), error.kind()), (200, Kind::BadGateway));
+        assert_eq!(error.text(), "service: its answer is larger than 1 MiB");
+        served.await.unwrap();
+    }
 }

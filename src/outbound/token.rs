@@ -1,10 +1,10 @@
 //! An access token of a service: fetched by the first who needs it, waited for by the others, and used until
 //! shortly before it ends.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
-use tokio::sync::Mutex;
 
 use super::exchange::{Call, Reply, Tries};
 use crate::error::{Error, Kind, Result};
@@ -12,6 +12,8 @@ use crate::secret::{Secret, sealed};
 
 /// How long before its end a token is replaced; half its life where that is less.
 const MARGIN: Duration = Duration::from_secs(300);
+/// How long no other token is fetched after a new one was refused: the next one would be, too.
+const PAUSE: Duration = Duration::from_secs(5);
 /// Longest life that is believed.
 const LONGEST: u64 = 24 * 3600;
 
@@ -45,12 +47,12 @@ impl Token {
     pub(crate) fn read(reply: &Reply, who: &str) -> Result<Self> {
         let status = reply.status();
         if status != 200 {
-            tracing::debug!(status, body = %reply.for_the_log(), "an access token was refused");
+            tracing::debug!(status, reason = reply.reason(), "an access token was refused");
             let text = format!("{who} refused the service's credential (status {status})");
             return Err(Error::new(Kind::BadGateway, text));
         }
         let wrong = || Error::new(Kind::BadGateway, format!("{who}: its answer has no access token"));
-        let grant: Grant = serde_json::from_slice(reply.body()).map_err(|_| wrong())?;
+        let grant: Grant = reply.read(who).map_err(|_| wrong())?;
         let life = match grant.expires_in {
             Seconds::Number(seconds) => seconds,
             Seconds::Text(text) => text.parse().map_err(|_| wrong())?,
@@ -66,10 +68,15 @@ impl Token {
 
 /// The token that is held now.
 #[derive(Default)]
-pub(crate) struct Tokens(Mutex<Option<Token>>);
+pub(crate) struct Tokens {
+    held: tokio::sync::Mutex<Option<Token>>,
+    /// When a new one was refused; `None` once one is taken.
+    refused: Mutex<Option<Instant>>,
+}
 
 impl Tokens {
-    /// Sends a call with a token. One that the service does not take is replaced once.
+    /// Sends a call with a token. One that the service does not take is replaced once, and not for a while after that
+    /// was in vain.
     ///
     /// # Errors
     /// Those of [`Call::send`] and of `fetch`.
@@ -83,10 +90,24 @@ impl Tokens {
         let token = self.get(None, fetch()).await?;
         let reply = call.bearing(&token.secret)?.send(tries, who).await?;
         if reply.status() != 401 {
+            self.note(None);
+            return Ok(reply);
+        }
+        if self.pauses() {
             return Ok(reply);
         }
         let token = self.get(Some(&token), fetch()).await?;
-        call.bearing(&token.secret)?.send(tries, who).await
+        let reply = call.bearing(&token.secret)?.send(tries, who).await?;
+        self.note((reply.status() == 401).then(Instant::now));
+        Ok(reply)
+    }
+
+    fn note(&self, refused: Option<Instant>) {
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = refused;
+    }
+
+    fn pauses(&self) -> bool {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|at| at.elapsed() < PAUSE)
     }
 
     /// The token that is held, or else the one of `fetch`. `refused` is one that the service does not take,
@@ -95,7 +116,7 @@ impl Tokens {
     /// # Errors
     /// Those of `fetch`.
     async fn get(&self, refused: Option<&Token>, fetch: impl Future<Output = Result<Token>>) -> Result<Token> {
-        let mut held = self.0.lock().await;
+        let mut held = self.held.lock().await;
         let is_refused = |token: &Token| refused.is_some_and(|refused| refused.secret == token.secret);
         if let Some(token) = held.as_ref().filter(|token| Instant::now() < token.until && !is_refused(token)) {
             return Ok(token.clone());
@@ -110,8 +131,11 @@ impl Tokens {
 #[cfg(test)]
 mod tests {
     use futures_util::future::join_all;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
 
     use super::*;
+    use crate::outbound::{Method, Outbound};
 
     fn token(text: &str, life: u64) -> Result<Token> {
         Token::read(&Reply::new(200, format!(r#"{{"access_token":"{text}","expires_in":{life}}}"#)), "directory")
@@ -155,6 +179,39 @@ mod tests {
         assert!(tokens.get(Some(&refused), fetch(0)).await.unwrap().secret.expose() == b"t2");
         // That one has no life left.
         assert!(tokens.get(Some(&refused), fetch(3600)).await.unwrap().secret.expose() == b"t3");
+        assert_eq!(fetched.get(), 3);
+    }
+
+    #[tokio::test]
+    async fn a_service_that_refuses_new_tokens_costs_two_of_them_and_none_for_a_while() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        // What is answered to one call after the other.
+        let statuses = [vec![401; 8], vec![200, 401, 200]].concat();
+        tokio::spawn(async move {
+            for status in statuses {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                stream.read(&mut [0; 1024]).await.unwrap();
+                let answer = format!("HTTP/1.1 {status} X\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+        let outbound = Outbound::configured("", "").unwrap();
+        let (tokens, fetched) = (Tokens::default(), std::cell::Cell::new(0));
+        let send = async || {
+            let fetch = || async {
+                fetched.set(fetched.get() + 1);
+                token(&format!("t{}", fetched.get()), 3600)
+            };
+            let call = outbound.call(Method::GET, &url).unwrap();
+            tokens.send(call, Tries::ONE, "service", fetch).await.unwrap().status()
+        };
+        for _ in 0..7 {
+            assert_eq!(send().await, 401);
+        }
+        assert_eq!(fetched.get(), 2);
+        // A token that was taken meanwhile is replaced when it is refused.
+        assert_eq!((send().await, send().await), (200, 200));
         assert_eq!(fetched.get(), 3);
     }
 }

@@ -176,10 +176,10 @@ fn word(algorithm: SignatureAlgorithm) -> Option<&'static str> {
     })
 }
 
-/// The error of a refusal; the store's own words are for the log at debug level alone.
+/// The error of a refusal; the store's own words are for nobody.
 fn refused(reply: &Reply) -> Error {
     let status = reply.status();
-    tracing::debug!(status, body = %reply.for_the_log(), "a call of the key store failed");
+    tracing::debug!(status, reason = reply.reason(), "a call of the key store failed");
     let refusal: Option<Refusal> = reply.read(STORE).ok();
     let code = refusal.as_ref().map_or("", |refusal| {
         refusal.error.innererror.as_ref().map_or(refusal.error.code.as_str(), |inner| inner.code.as_str())

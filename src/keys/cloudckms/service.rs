@@ -240,10 +240,10 @@ fn not_to_be_believed(why: &str) -> Error {
     Error::new(Kind::BadGateway, format!("{SERVICE}: its answer {why}"))
 }
 
-/// The error of a refusal; the service's own words are for the log at debug level alone.
+/// The error of a refusal; the service's own words are for nobody.
 fn refused(reply: &Reply) -> Error {
     let status = reply.status();
-    tracing::debug!(status, body = %reply.for_the_log(), "a call of the key service failed");
+    tracing::debug!(status, reason = reply.reason(), "a call of the key service failed");
     let refusal: Option<Refusal> = reply.read(SERVICE).ok();
     let text = match (status, refusal.as_ref().map_or("", |refusal| refusal.error.status.as_str())) {
         (401 | 403, _) => "the key service refused the service's credential".to_owned(),

@@ -126,7 +126,7 @@ impl<'p> Graph<'p> {
         if matches!(status, 200 | 201 | 204) {
             return Ok(reply);
         }
-        tracing::debug!(status, body = %reply.for_the_log(), "the directory refused a call about an application");
+        tracing::debug!(status, reason = reply.reason(), "the directory refused a call about an application");
         Err(match status {
             401 | 403 => Error::new(Kind::BadGateway, format!("{GRAPH}: refused the service's credential")),
             404 => Error::new(Kind::NotFound, format!("{GRAPH}: the application or its secret is not there any more")),

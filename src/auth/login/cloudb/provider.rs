@@ -1,9 +1,8 @@
-//! The provider, as one version of a mount's configuration sees it: where it is, the service's own access token, and
+//! The provider, as one write of a mount's configuration sees it: where it is, the service's own access token, and
 //! the calls of its resource API.
 //!
 //! An answer counts when it is one: whoever is refused, does not find or gets nonsense is told apart here, and what
-//! the provider says in words goes to the log at debug level and to nobody else. Redirects and links to other places
-//! are not followed.
+//! the provider says in words goes to nobody. Redirects and links to other places are not followed.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,7 +27,7 @@ const ARM: &str = "cloudb: the provider";
 /// Most types of resources whose version of the interface is remembered.
 const MOST_VERSIONS: usize = 1000;
 
-/// Where the calls of one version of a configuration go, and what they keep.
+/// Where the calls of one write of a configuration go, and what they keep.
 pub(super) struct Provider {
     pub(super) services: Arc<Services>,
     pub(super) at: Effective,
@@ -102,7 +101,7 @@ impl Provider {
         match reply.status() {
             200 => reply.read(ARM).map_err(|error| nonsense(error.text())),
             status => {
-                tracing::debug!(call, status, body = %reply.for_the_log(), "the provider refused a call");
+                tracing::debug!(call, status, reason = reply.reason(), "the provider refused a call");
                 Err(refusal(status))
             }
         }

@@ -77,9 +77,11 @@ async fn a_refusal_that_names_another_authority_gets_no_credential_there() {
     }
     let key = key(&vault, false);
     let text = "configuration: cloudbkeyvault: the key store refused the service's credential";
-    assert_eq!(refusal(&key).await, text);
+    for _ in 0..4 {
+        assert_eq!(refusal(&key).await, text);
+    }
     assert_eq!(foreign.load(Ordering::SeqCst), 0);
-    // One token that was refused, and the one that replaced it.
+    // One token that was refused, and the one that replaced it, which nothing else does for a while.
     assert_eq!(vault.lock().grants, 2);
     vault.lock().closed = false;
     key.test_sign(Default::default()).await.unwrap();

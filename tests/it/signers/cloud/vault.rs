@@ -108,7 +108,8 @@ impl State {
         ];
         let form = asked.form();
         if !wanted.iter().all(|(name, value)| form.get(*name).is_some_and(|given| given == value)) {
-            return Told::new(401, json!({"error": "invalid_client"}));
+            // It says again what was sent.
+            return Told::new(401, json!({"error": "invalid_client", "error_description": form}));
         }
         self.token("app", json!(3599))
     }
