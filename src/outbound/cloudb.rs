@@ -3,6 +3,8 @@
 
 mod clouds;
 mod credential;
+mod tenant;
 
 pub(crate) use self::clouds::Cloud;
 pub(crate) use self::credential::{Credential, IMDS};
+pub(crate) use self::tenant::check_tenant;

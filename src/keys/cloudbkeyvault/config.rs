@@ -6,7 +6,7 @@ use super::suffixes::is_trusted;
 use crate::error::{Error, Result};
 use crate::keys::cloud::{CloudServices, rules};
 use crate::keys::redacted;
-use crate::outbound::cloudb::Cloud;
+use crate::outbound::cloudb::{Cloud, check_tenant};
 use crate::secret::{Secret, sealed};
 
 /// The service, as it stands in texts.
@@ -80,7 +80,8 @@ impl CloudBkeyvaultConfig {
     /// # Errors
     /// `Invalid`, naming the parameter and the rule.
     pub fn check(&self, generate: bool, services: &CloudServices) -> Result<()> {
-        rules::word("tenant_id", &self.tenant_id, ".-", 1..=128)?;
+        rules::required("tenant_id", &self.tenant_id)?;
+        check_tenant(&self.tenant_id)?;
         if self.client_id.is_empty() == redacted::is_set(&self.client_secret) {
             let text = "client_id and client_secret are required together, or neither of them for a managed identity";
             return Err(Error::invalid(text));
@@ -174,9 +175,10 @@ mod tests {
     fn the_parameters_have_rules() {
         type Edit = fn(&mut CloudBkeyvaultConfig);
         let pair = "client_id and client_secret are required together, or neither of them for a managed identity";
-        let cases: [(Edit, bool, &str); 14] = [
+        let cases: [(Edit, bool, &str); 15] = [
             (|c| c.tenant_id.clear(), false, "tenant_id is required"),
-            (|c| c.tenant_id = "a/b".into(), false, "tenant_id: must be 1 to 128 letters, digits or . -"),
+            (|c| c.tenant_id = "a/b".into(), false, "tenant_id: must be a GUID or the name of a domain"),
+            (|c| c.tenant_id = "..".into(), false, "tenant_id: must be a GUID or the name of a domain"),
             (|c| c.client_id.clear(), false, pair),
             (|c| c.client_secret = Secret::default(), false, pair),
             (

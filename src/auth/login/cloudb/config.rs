@@ -10,7 +10,7 @@ use super::settings::Fallback;
 use crate::clock::rfc3339;
 use crate::error::{Error, Result};
 use crate::outbound::Tries;
-use crate::outbound::cloudb::Cloud;
+use crate::outbound::cloudb::{Cloud, check_tenant};
 use crate::secret::{Secret, sealed};
 
 /// How long a secret lives that a rotation asks for: half a year.
@@ -216,15 +216,6 @@ fn cloud(name: &str) -> Result<&'static Cloud> {
         Error::invalid(format!("err: no cloud configuration matching the name {begin:?}"))
     };
     Cloud::named(name).ok_or_else(unknown)
-}
-
-/// A tenant becomes a segment of a URL: a GUID or the name of a domain, or `""` for none.
-fn check_tenant(tenant: &str) -> Result<()> {
-    let is_label = |label: &str| !label.is_empty() && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-    if tenant.is_empty() || (tenant.len() <= 253 && tenant.split('.').all(is_label)) {
-        return Ok(());
-    }
-    Err(Error::invalid("tenant_id: must be a GUID or the name of a domain"))
 }
 
 #[cfg(test)]

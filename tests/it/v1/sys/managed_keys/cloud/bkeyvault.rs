@@ -62,6 +62,16 @@ async fn k35_a_key_is_made_once_and_signs_and_another_authority_gets_no_credenti
 }
 
 #[actix_web::test]
+async fn a_tenant_is_one_segment_of_the_url_that_the_secret_is_sent_to() {
+    let app = server(Vault::start().settings()).await;
+    for tenant in ["..", ".", "a/b", "a..b"] {
+        let text = "tenant_id: must be a GUID or the name of a domain";
+        refused(&app, KEY, with(key(), json!({ "tenant_id": tenant })), text).await;
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
 async fn k36_a_resource_is_a_suffix_of_the_provider_or_of_the_configuration() {
     let vault = Vault::start();
     let extra_suffixes = vec!["stack.example".to_owned()];
