@@ -1,11 +1,24 @@
 //! Changes of a method's configuration: one document of a mount, by compare-and-set.
 
+use serde::{Deserialize, Serialize};
+
 use super::method::{CONFIG, Method, View};
 use super::open::{Open, Plan};
 use super::role::Versioned;
 use crate::auth::store::AuthWrite;
 use crate::documents::{DocumentKey, DocumentWrite};
 use crate::error::{Error, Result, Warnings};
+
+/// One write of a configuration, as it stands in it: another write is another one, whatever it says. What is fetched
+/// of others is kept for one write. Who writes the same again may do so because a key was withdrawn.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Written(u64);
+
+impl Written {
+    pub(crate) fn now() -> Self {
+        Self(u64::from_ne_bytes(crate::random::bytes()))
+    }
+}
 
 impl<M: Method> Open<M> {
     /// Writes the configuration that `merge` makes of the one that stands, if there is one. It may be asked again,

@@ -10,7 +10,7 @@
 //! | `cache` | published keys, asked for seldom and kept while nobody can be asked |
 //! | `rules` | issuer, audience, times |
 //!
-//! A method makes one [`Verifier`] for each version of its configuration. The order is: the form ([`Jwt::parse`]), the
+//! A method makes one [`Verifier`] for each write of its configuration. The order is: the form ([`Jwt::parse`]), the
 //! header, the keys, the signature, the claims. Nothing is fetched for a token whose header is refused, and nothing
 //! that a token says of where its key is counts. What is wrong with the form is `Invalid`, what is refused is
 //! `Forbidden`, and keys that cannot be had are `Unavailable`.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::rotation::Rotation;
 use super::settings::Fallback;
+use crate::auth::login::config::Written;
 use crate::clock::rfc3339;
 use crate::error::{Error, Result};
 use crate::outbound::Tries;
@@ -40,6 +41,8 @@ pub(crate) struct Config {
     /// What is known of rotated secrets.
     #[serde(default)]
     pub(super) rotation: Rotation,
+    #[serde(default)]
+    written: Written,
 }
 
 impl Default for Config {
@@ -55,6 +58,7 @@ impl Default for Config {
             retry_delay: RETRY_DELAY,
             max_retry_delay: MAX_RETRY_DELAY,
             rotation: Rotation::default(),
+            written: Written::default(),
         }
     }
 }
@@ -136,6 +140,7 @@ impl Config {
         write(&mut config.max_retries, change.max_retries);
         write(&mut config.retry_delay, change.retry_delay);
         write(&mut config.max_retry_delay, change.max_retry_delay);
+        config.written = Written::now();
         Ok(config)
     }
 
@@ -186,13 +191,15 @@ impl Config {
         })
     }
 
-    /// Whether calls are made the same by both: a rotation that is under way makes no difference.
+    /// Whether both are of one write, and calls are made the same by them: a rotation that is under way makes no
+    /// difference.
     pub(super) fn serves_as(&self, other: &Self) -> bool {
         let Self { tenant_id, resource, environment, client_id, client_secret, .. } = self;
-        let Self { max_retries, retry_delay, max_retry_delay, .. } = self;
+        let Self { max_retries, retry_delay, max_retry_delay, written, .. } = self;
         [tenant_id, resource, environment, client_id]
             == [&other.tenant_id, &other.resource, &other.environment, &other.client_id]
             && *client_secret == other.client_secret
+            && *written == other.written
             && *max_retries == other.max_retries
             && [retry_delay, max_retry_delay] == [&other.retry_delay, &other.max_retry_delay]
     }

@@ -28,8 +28,8 @@ impl Method for Cloudb {
     }
 }
 
-/// The place of a tenant in a view: taken at the first login, and kept until the configuration changes. Logins that
-/// are under way end with the one that they began with.
+/// The place of a tenant in a view: taken at the first login, and kept until the configuration is written or the secret
+/// is another one. Logins that are under way end with the one that they began with.
 #[derive(Default)]
 pub(crate) struct Slot(OnceLock<Arc<Tenant>>);
 
@@ -53,5 +53,44 @@ impl Slot {
         let (outbound, clock) = (services.outbound.clone(), services.clock.clone());
         let directory = Directory::new(provider.authority(), &provider.at, outbound, clock);
         Ok(Arc::clone(self.0.get_or_init(|| Arc::new(Tenant { directory, provider }))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::config::ConfigChange;
+    use super::*;
+    use crate::auth::login::open::Open;
+    use crate::auth::memory::Memory;
+    use crate::documents::MountId;
+    use crate::error::Warnings;
+
+    #[tokio::test]
+    async fn a_write_of_the_same_configuration_begins_anew_on_every_node_and_a_rotation_does_not() {
+        let store = Arc::new(Memory::default());
+        let node = || Open::<Cloudb>::new(MountId(1), store.clone()).unwrap();
+        let nodes = [node(), node()];
+        let slots = async || {
+            nodes[1].reload().await.unwrap();
+            nodes.each_ref().map(|node| Arc::clone(node.view().made()))
+        };
+        let write = async || {
+            let same = |standing: Option<&Config>| -> Result<(Config, Warnings)> {
+                Ok((Config::changed(standing, ConfigChange::default())?, Warnings::default()))
+            };
+            nodes[0].write_config(same).await.unwrap();
+            slots().await
+        };
+        let is_same = |a: &[_; 2], b: &[_; 2]| [0, 1].map(|node| Arc::ptr_eq(&a[node], &b[node]));
+        let first = write().await;
+        let at = time::macros::datetime!(2030-01-02 03:04:05 UTC);
+        let rotated = |standing: Option<&Config>| Ok((standing.cloned().unwrap().with_expiry(at), Warnings::default()));
+        nodes[0].write_config(rotated).await.unwrap();
+        assert_eq!(is_same(&first, &slots().await), [true, true]);
+        let second = write().await;
+        assert_eq!(is_same(&first, &second), [false, false]);
+        // Written anew after its end, before the other node has heard of that.
+        nodes[0].delete_config().await.unwrap();
+        assert_eq!(is_same(&second, &write().await), [false, false]);
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::auth::login::config::Written;
 use crate::auth::login::settings::LoginSettings;
 use crate::auth::login::verifier::{Algorithm, Document, Source, Verifier};
 use crate::clock::Clock;
@@ -30,6 +31,8 @@ pub(crate) struct JwtConfig {
     pub(crate) namespace_in_state: bool,
     /// What tokens may be signed with; empty for the usual one.
     algorithms: Vec<Algorithm>,
+    #[serde(default)]
+    written: Written,
 }
 
 /// Where keys come from. `ca_pem` takes the place of the system's authorities.
@@ -47,9 +50,10 @@ pub(crate) enum KeySource {
 }
 
 impl JwtConfig {
-    /// One in which nothing is said yet.
-    pub(crate) fn new() -> Self {
-        Self { namespace_in_state: true, ..Self::default() }
+    /// What a write begins with: what stands, or else one in which nothing is said yet.
+    pub(crate) fn rewritten(standing: Option<&Self>) -> Self {
+        let new = || Self { namespace_in_state: true, ..Self::default() };
+        Self { written: Written::now(), ..standing.cloned().unwrap_or_else(new) }
     }
 
     /// Takes the names of algorithms; none for the usual one.

@@ -16,7 +16,7 @@ use crate::fields::Fields;
 /// The method.
 pub(crate) struct Jwt;
 
-/// What verifies the tokens of one version of a configuration. It is made when the first one comes.
+/// What verifies the tokens of one write of a configuration. It is made when the first one comes.
 #[derive(Clone, Default)]
 pub(crate) struct Keys(Arc<OnceLock<Verifier>>);
 
@@ -56,5 +56,41 @@ impl Open<Jwt> {
         let view = self.view();
         let config = view.config().ok_or_else(Error::not_found)?;
         view.made().verifier(config, settings, clock)?.check().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::memory::Memory;
+    use crate::documents::MountId;
+    use crate::error::Warnings;
+
+    #[tokio::test]
+    async fn a_write_of_the_same_configuration_begins_anew_on_every_node_and_all_else_keeps() {
+        let store = Arc::new(Memory::default());
+        let node = || Open::<Jwt>::new(MountId(1), store.clone()).unwrap();
+        let nodes = [node(), node()];
+        let keys = async || {
+            nodes[1].reload().await.unwrap();
+            nodes.each_ref().map(|node| Arc::clone(&node.view().made().0))
+        };
+        let write = async || {
+            let same = |standing: Option<&JwtConfig>| Ok((JwtConfig::rewritten(standing), Warnings::default()));
+            nodes[0].write_config(same).await.unwrap();
+            keys().await
+        };
+        let is_same = |a: &[_; 2], b: &[_; 2]| [0, 1].map(|node| Arc::ptr_eq(&a[node], &b[node]));
+        let first = write().await;
+        let role = |_: &View<Jwt>, _: Option<&JwtRole>| Ok((JwtRole::default(), Warnings::default()));
+        nodes[0].write_role("web", role).await.unwrap();
+        assert_eq!(is_same(&first, &keys().await), [true, true]);
+        nodes[0].reload().await.unwrap();
+        assert_eq!(is_same(&first, &keys().await), [true, true]);
+        let second = write().await;
+        assert_eq!(is_same(&first, &second), [false, false]);
+        // Written anew after its end, before the other node has heard of that.
+        nodes[0].delete_config().await.unwrap();
+        assert_eq!(is_same(&second, &write().await), [false, false]);
     }
 }

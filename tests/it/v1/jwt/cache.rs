@@ -186,3 +186,15 @@ async fn another_configuration_begins_without_keys_and_roles_do_not() {
     assert_eq!(bed.log_in("ci", &token).await.status, 200);
     bed.app.stop().await;
 }
+
+#[actix_web::test]
+async fn a_key_that_was_taken_out_is_of_no_use_once_the_configuration_is_written_again() {
+    let bed = bed().await;
+    let (old, new) = (lasting(&bed, &bed.issuer.key), TokenKey::rsa("k2", 1));
+    bed.issuer.lock().keys = vec![new.public()];
+    assert_eq!(bed.log_in("ci", &old).await.status, 200, "nobody has asked since");
+    bed.configure(json!({"oidc_discovery_url": bed.issuer.url})).await;
+    refused(&bed.log_in("ci", &old).await, 403, "the token is signed with a key that is not known");
+    assert_eq!(bed.log_in("ci", &lasting(&bed, &new)).await.status, 200);
+    bed.app.stop().await;
+}

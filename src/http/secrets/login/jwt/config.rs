@@ -72,7 +72,7 @@ fn merged(fields: &Fields, standing: Option<&JwtConfig>) -> Result<JwtConfig> {
     if let Some(name) = UNSUPPORTED.iter().find(|name| is_set(fields, name)) {
         return Err(Error::invalid(format!("{name}: not supported, there are logins with a jwt alone")));
     }
-    let mut config = standing.cloned().unwrap_or_else(JwtConfig::new);
+    let mut config = JwtConfig::rewritten(standing);
     config.source = source(fields, config.source)?;
     if let Some(issuer) = fields.text("bound_issuer")? {
         config.bound_issuer = issuer;

@@ -191,6 +191,26 @@ async fn l35_a_key_set_without_end_leaves_the_old_keys() {
 }
 
 #[actix_web::test]
+async fn a_key_that_was_taken_out_is_of_no_use_once_the_configuration_is_written_again() {
+    let world = World::still(|builder| builder).await;
+    world.role(json!({"bound_service_principal_ids": "o1"})).await;
+    assert_eq!(world.with(json!({})).await.status, 200);
+    world.provider.lock().keys = vec![TokenKey::rsa("k2", 2).public()];
+    assert_eq!(world.with(json!({})).await.status, 200, "nobody has asked since");
+    assert_eq!(world.app.client.post("auth/cloudb/config", config()).await.status, 204);
+    assert_refused(&world.with(json!({})).await, 403, "the token is signed with a key that is not known");
+}
+
+#[actix_web::test]
+async fn an_answer_without_end_is_none() {
+    let world = World::start().await;
+    let machine = world.machine().await;
+    world.provider.fault(Fault::body("/virtualMachines/", 1, json!({"location": "x".repeat(2 << 20)})));
+    let answer = world.at(json!({ "xms_mirid": machine }), web()).await;
+    assert_refused(&answer, 503, "cloudb: the provider: its answer is larger than 1 MiB");
+}
+
+#[actix_web::test]
 async fn a_slow_provider_holds_up_only_those_who_need_it() {
     let world = Arc::new(World::start().await);
     let machine = world.machine().await;
