@@ -1,8 +1,11 @@
-//! What an error of the SDK is to whoever asked. What the service writes beside its code is for the log at debug
-//! level alone: it names accounts and keys.
+//! What an error of the SDK is to whoever asked. What the service writes beside its code is for nobody: it names
+//! accounts and keys.
+
+use std::error::Error as StdError;
+use std::io;
 
 use aws_sdk_kms::config::http::HttpResponse;
-use aws_sdk_kms::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use aws_sdk_kms::error::{ProvideErrorMetadata, SdkError};
 
 use super::config::NAME;
 use crate::error::{Error, Kind};
@@ -39,14 +42,15 @@ const REFUSALS: [(&str, &str); 12] = [
 /// The error of a call.
 pub(super) fn failed<E>(error: SdkError<E, HttpResponse>) -> Error
 where
-    E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
+    E: ProvideErrorMetadata + StdError + Send + Sync + 'static,
 {
     let unavailable = |what: &str, error| Error::unavailable(format!("{NAME}: {what}"), error);
     match error {
         SdkError::ServiceError(refusal) => {
             let status = refusal.raw().status().as_u16();
-            tracing::debug!(status, error = %DisplayErrorContext(refusal.err()), "a call of the key service failed");
-            refused(status, refusal.err().code().unwrap_or_default())
+            let code = refusal.err().code().unwrap_or_default();
+            tracing::debug!(status, ?code, "a call of the key service failed");
+            refused(status, code)
         }
         SdkError::TimeoutError(_) => unavailable("the service did not answer in time", error),
         SdkError::DispatchFailure(ref failure) if failure.is_timeout() => {
@@ -58,11 +62,20 @@ where
         SdkError::DispatchFailure(_) => {
             unavailable("the service cannot be reached, or its TLS certificate is not trusted", error)
         }
+        SdkError::ResponseError(_) if was_cut_off(&error) => {
+            unavailable("the connection ended before an answer", error)
+        }
         _ => {
-            tracing::debug!(error = %DisplayErrorContext(&error), "an answer of the key service was not read");
+            let cause = error.source().map(ToString::to_string);
+            tracing::debug!(?cause, "an answer of the key service was not read");
             Error::new(Kind::BadGateway, format!("{NAME}: the answer of the service is not understood"))
         }
     }
+}
+
+/// Whether the connection failed while an answer was read.
+fn was_cut_off(error: &(dyn StdError + 'static)) -> bool {
+    std::iter::successors(Some(error), |error| (*error).source()).any(|error| error.is::<io::Error>())
 }
 
 /// The error of a refusal by its status and code.
@@ -84,6 +97,9 @@ fn refused(status: u16, code: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use aws_sdk_kms::operation::describe_key::DescribeKeyError;
+    use aws_smithy_types::body::SdkBody;
+
     use super::*;
 
     #[test]
@@ -104,6 +120,28 @@ mod tests {
             (400, "a text\nof two lines", Kind::BadGateway, "cloudakms: the service refuses the request"),
         ] {
             let error = refused(status, code);
+            assert_eq!((error.kind(), error.text()), (kind, text));
+        }
+    }
+
+    #[test]
+    fn an_answer_that_was_cut_off_is_not_one_that_is_not_understood() {
+        let answer = || HttpResponse::new(200.try_into().unwrap(), SdkBody::empty());
+        let reset = io::Error::from(io::ErrorKind::ConnectionReset);
+        let wrapped = io::Error::other(reset);
+        for (error, kind, text) in [
+            (
+                SdkError::response_error(wrapped, answer()),
+                Kind::Unavailable,
+                "cloudakms: the connection ended before an answer",
+            ),
+            (
+                SdkError::response_error("no JSON", answer()),
+                Kind::BadGateway,
+                "cloudakms: the answer of the service is not understood",
+            ),
+        ] {
+            let error = failed::<DescribeKeyError>(error);
             assert_eq!((error.kind(), error.text()), (kind, text));
         }
     }
