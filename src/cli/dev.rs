@@ -20,7 +20,7 @@ use signet::config;
 use signet::error::{Error, Result, io_words};
 use signet::fields::Fields;
 use signet::http::settings::Settings;
-use signet::keys::Libraries;
+use signet::keys::{CloudSettings, Libraries};
 use signet::mounts::lifetimes;
 use signet::nodes::SKEW_LIMIT;
 use signet::outbound::Reach;
@@ -148,6 +148,7 @@ async fn options(
     let settings = Settings { open_metrics: true, ..Settings::default() };
     let (cloud, cloudb) = config::clouds_of_environment(|name| std::env::var(name).ok())?;
     let rsa_key_stock = config::rsa_key_stock_of_environment(|name| std::env::var(name).ok())?;
+    let reach = Reach { loopback: true };
     Ok(Options {
         listen,
         tls: None,
@@ -158,10 +159,10 @@ async fn options(
         clock,
         storage,
         pkcs11_libraries,
-        cloud: cloud.in_environment(),
+        cloud: CloudSettings { reach, ..cloud }.in_environment(),
         signers: None,
         rsa_key_stock,
-        logins: LoginSettings { reach: Reach { loopback: true }, cloudb }.in_environment(),
+        logins: LoginSettings { reach, cloudb }.in_environment(),
         settings,
         audit: Vec::new(),
         listeners: Vec::new(),

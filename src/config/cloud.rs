@@ -4,11 +4,14 @@
 use super::reader::Reader;
 use crate::fields::Fields;
 use crate::keys::{AzureSettings, CloudSettings, GoogleSettings};
+use crate::outbound::Reach;
 
-/// The settings as they are given, those that are not as they usually are.
+/// The settings as they are given, those that are not as they usually are. Which addresses may be called is said for
+/// all that call some.
 pub(super) fn settings(read: &mut Reader<'_>) -> CloudSettings {
     let (azure, google) = (AzureSettings::default(), GoogleSettings::default());
     let settings = CloudSettings {
+        reach: Reach::default(),
         azure: AzureSettings {
             authority_url: text(read, "azure_authority_url"),
             vault_url_template: text(read, "azure_vault_url_template").unwrap_or(azure.vault_url_template),

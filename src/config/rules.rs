@@ -12,7 +12,7 @@ use super::{Config, Store, audit, cloud, cloudb, seal, tls};
 use crate::auth::LoginSettings;
 use crate::fields::Fields;
 use crate::http::settings::Settings;
-use crate::keys::StockSizes;
+use crate::keys::{CloudSettings, StockSizes};
 use crate::outbound::Reach;
 use crate::pki::serials::SerialNumbers;
 use crate::secret::Secret;
@@ -25,6 +25,7 @@ pub(super) fn checked(fields: &Fields, problems: &mut Vec<String>) -> Config {
     let store = read.store();
     let (max_body, max_bodies_in_flight) = read.bodies();
     let tls = tls::files(&mut read, listen);
+    let reach = Reach { loopback: read.one("outbound_loopback", Fields::bool, "true or false").unwrap_or_default() };
     Config {
         listen,
         tls_renewal: tls::renewal(&mut read, tls.is_some()),
@@ -60,11 +61,8 @@ pub(super) fn checked(fields: &Fields, problems: &mut Vec<String>) -> Config {
         audit: audit::devices(&mut read),
         log: read.log(),
         pkcs11_libraries: read.libraries(),
-        cloud: cloud::settings(&mut read),
-        logins: LoginSettings {
-            reach: Reach { loopback: read.one("outbound_loopback", Fields::bool, "true or false").unwrap_or_default() },
-            cloudb: cloudb::settings(&mut read),
-        },
+        cloud: CloudSettings { reach, ..cloud::settings(&mut read) },
+        logins: LoginSettings { reach, cloudb: cloudb::settings(&mut read) },
     }
 }
 

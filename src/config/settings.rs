@@ -267,7 +267,7 @@ pub const SETTINGS: &[Setting] = &[
         "outbound_loopback",
         "SIGNET_OUTBOUND_LOOPBACK",
         "false",
-        "Whether auth methods may be configured to call this machine, over plain HTTP too.",
+        "Whether auth methods and managed keys may be configured to call this machine, over plain HTTP too.",
     ),
     setting(
         "cloudb.authority_url",

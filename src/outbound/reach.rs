@@ -5,6 +5,7 @@
 //! give every machine its credentials. Addresses of private networks are not refused: clusters publish their keys
 //! there.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
@@ -55,8 +56,21 @@ impl Reach {
         Ok(url)
     }
 
+    /// The addresses of a name that may be called.
+    ///
+    /// # Errors
+    /// Those of the look-up; when there is none.
+    pub(crate) async fn addresses(self, name: &str) -> io::Result<Vec<IpAddr>> {
+        let found = tokio::net::lookup_host((name, 0)).await?;
+        let passed: Vec<IpAddr> = found.map(|address| address.ip()).filter(|address| self.admits(*address)).collect();
+        match passed.is_empty() {
+            true => Err(io::Error::other("the name has no address that may be called")),
+            false => Ok(passed),
+        }
+    }
+
     /// Whether a connection may go to an address.
-    pub(super) fn admits(self, address: IpAddr) -> bool {
+    fn admits(self, address: IpAddr) -> bool {
         let address = match address.to_canonical() {
             IpAddr::V6(address) => embedded(address).map_or(IpAddr::V6(address), IpAddr::V4),
             address => address,
@@ -136,12 +150,8 @@ impl Resolve for Guarded {
     fn resolve(&self, name: Name) -> Resolving {
         let reach = self.0;
         Box::pin(async move {
-            let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
-            let passed: Vec<SocketAddr> = found.filter(|address| reach.admits(address.ip())).collect();
-            if passed.is_empty() {
-                return Err("the name has no address that may be called".into());
-            }
-            Ok(Box::new(passed.into_iter()) as Addrs)
+            let passed = reach.addresses(name.as_str()).await?;
+            Ok(Box::new(passed.into_iter().map(|address| SocketAddr::new(address, 0))) as Addrs)
         })
     }
 }

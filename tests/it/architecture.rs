@@ -171,6 +171,9 @@ const LIBRARIES: &[(&str, &[&str])] = &[
     ("jsonwebtoken", &["auth/login/verifier"]),
     ("aws_config", &["keys/cloudakms"]),
     ("aws_sdk_kms", &["keys/cloudakms"]),
+    ("aws_smithy_http_client", &["keys/cloudakms"]),
+    ("aws_smithy_runtime_api", &["keys/cloudakms"]),
+    ("aws_smithy_types", &["keys/cloudakms"]),
     (
         "rustls",
         &[

@@ -319,6 +319,8 @@ async fn a_store_moves_to_a_key_service_and_back() {
     let command = |words: &[&str], file: &Path| {
         let mut command = crate::process::signet();
         command.args(words).arg("--config").arg(file).env("SIGNET_SEAL_SECRET_KEY", "test");
+        // Nobody listens there: a proxy of the environment is none for the service.
+        command.env("HTTP_PROXY", "http://127.0.0.1:9").env_remove("NO_PROXY").env_remove("no_proxy");
         command
     };
     let with_new = |command: &mut Command, file: PathBuf| {

@@ -192,7 +192,7 @@ impl Builder {
                 queue: self.queue,
             },
             pkcs11_libraries: self.libraries.clone(),
-            cloud: self.cloud.clone(),
+            cloud: CloudSettings { reach: Reach { loopback: true }, ..self.cloud.clone() },
             signers: self.signers.clone(),
             rsa_key_stock: StockSizes::default(),
             logins: LoginSettings { reach: Reach { loopback: true }, cloudb: self.cloudb.clone() },

@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::outbound::Outbound;
+use crate::outbound::{Outbound, Reach};
 
 /// What the server's configuration says of the services. None of it can be said by a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CloudSettings {
+    /// Which addresses may be called that a key's configuration names.
+    pub reach: Reach,
     /// For `cloudbkeyvault`.
     pub azure: AzureSettings,
     /// For `cloudckms`.

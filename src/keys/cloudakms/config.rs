@@ -2,9 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::endpoints::is_own;
 use crate::error::{Error, Result};
 use crate::keys::cloud::rules;
 use crate::keys::redacted;
+use crate::outbound::Reach;
 use crate::secret::{Secret, sealed};
 use crate::x509::algorithm::{Curve, KeyKind};
 
@@ -29,7 +31,8 @@ pub struct CloudAkmsConfig {
     pub curve: String,
     /// Identifier, ARN, alias or ARN of the alias of the key.
     pub kms_key: String,
-    /// URL of the service, in place of the region's own.
+    /// URL of the service, in place of the region's own. Without `access_key` it is one of the provider's: the
+    /// process's own credential is for no other.
     pub endpoint: String,
     /// The region. Without one it is the one of the process's environment, or else `us-east-1`.
     pub region: String,
@@ -71,11 +74,12 @@ impl CloudAkmsConfig {
         Ok(config)
     }
 
-    /// Holds the parameters to their rules; `generate` is whether a key may be made.
+    /// Holds the parameters to their rules; `generate` is whether a key may be made, `reach` which addresses may be
+    /// called.
     ///
     /// # Errors
     /// `Invalid`, naming the parameter and the rule.
-    pub fn check(&self, generate: bool) -> Result<()> {
+    pub fn check(&self, generate: bool, reach: Reach) -> Result<()> {
         if redacted::is_set(&self.access_key) != redacted::is_set(&self.secret_key) {
             return Err(Error::invalid("access_key and secret_key are required together, or neither of them"));
         }
@@ -94,9 +98,20 @@ impl CloudAkmsConfig {
         }
         self.check_kms_key(generate)?;
         if !self.endpoint.is_empty() {
-            crate::outbound::base_url("endpoint", &self.endpoint)?;
+            self.check_endpoint(reach)?;
         }
         if self.region.is_empty() { Ok(()) } else { rules::word("region", &self.region, "-", 1..=32) }
+    }
+
+    fn check_endpoint(&self, reach: Reach) -> Result<()> {
+        let url = reach.url("endpoint", &self.endpoint)?;
+        if url.query().is_some() {
+            return Err(Error::invalid("endpoint: must have no query"));
+        }
+        if redacted::is_set(&self.access_key) || is_own(url.host_str().unwrap_or_default()) {
+            return Ok(());
+        }
+        Err(Error::invalid("endpoint: must be one of the provider's for this service, or be given with access_key"))
     }
 
     fn check_kms_key(&self, generate: bool) -> Result<()> {
@@ -156,6 +171,8 @@ impl CloudAkmsConfig {
 mod tests {
     use super::*;
 
+    const USUAL: Reach = Reach { loopback: false };
+
     fn rsa() -> CloudAkmsConfig {
         CloudAkmsConfig {
             key_type: "RSA".to_owned(),
@@ -178,8 +195,8 @@ mod tests {
             ("1234abcd-12ab-34cd-56ef-1234567890ab", false),
         ] {
             let config = CloudAkmsConfig { kms_key: kms_key.to_owned(), ..rsa() };
-            config.check(false).unwrap();
-            match config.check(true) {
+            config.check(false, USUAL).unwrap();
+            match config.check(true, USUAL) {
                 Ok(()) => assert!(may, "{kms_key}"),
                 Err(error) => {
                     assert!(!may, "{kms_key}");
@@ -194,7 +211,7 @@ mod tests {
     #[test]
     fn the_parameters_have_rules() {
         type Edit = fn(&mut CloudAkmsConfig);
-        let cases: [(Edit, bool, &str); 12] = [
+        let cases: [(Edit, bool, &str); 10] = [
             (|c| c.key_type.clear(), false, "key_type is required"),
             (|c| c.key_type = "DSA".into(), false, "key_type must be RSA or ECDSA"),
             (|c| c.key_bits.clear(), false, "key_bits must be one of 2048, 3072, 4096"),
@@ -213,21 +230,50 @@ mod tests {
                 "access_key and secret_key are required together, or neither of them",
             ),
             (|c| c.region = "evil.example/".into(), false, "region: must be 1 to 32 letters, digits or -"),
-            (
-                |c| c.endpoint = "http://kms.example".into(),
-                false,
-                "endpoint: must be an absolute https URL without credentials and query; http is for the loopback alone",
-            ),
-            (
-                |c| c.endpoint = "kms".into(),
-                false,
-                "endpoint: must be an absolute https URL without credentials and query; http is for the loopback alone",
-            ),
         ];
         for (edit, generate, text) in cases {
             let mut config = rsa();
             edit(&mut config);
-            assert_eq!(config.check(generate).unwrap_err().text(), text);
+            assert_eq!(config.check(generate, USUAL).unwrap_err().text(), text);
+        }
+    }
+
+    #[test]
+    fn an_endpoint_is_held_to_the_rules_for_addresses_of_callers() {
+        const OPEN: Reach = Reach { loopback: true };
+        let with = |endpoint: &str| CloudAkmsConfig {
+            endpoint: endpoint.to_owned(),
+            access_key: Secret::new("AK"),
+            secret_key: Secret::new("SK"),
+            ..rsa()
+        };
+        let refusal = |endpoint, reach| with(endpoint).check(false, reach).err().map(|error| error.text().to_owned());
+        for good in ["https://kms.corp.example/base", "https://10.0.0.1:8443"] {
+            assert_eq!(refusal(good, USUAL), None, "{good}");
+        }
+        for local in ["http://127.0.0.1:4566", "http://localhost:4566", "https://[::1]:1"] {
+            assert_eq!(refusal(local, OPEN), None, "{local}");
+            assert!(refusal(local, USUAL).is_some(), "{local}");
+        }
+        for (bad, rule) in [
+            ("http://kms.example", "must be an absolute https URL without credentials"),
+            ("kms", "must be an absolute https URL without credentials"),
+            ("https://user@kms.example", "must be an absolute https URL without credentials"),
+            ("https://kms.example/?a=b", "must have no query"),
+            ("https://169.254.169.254", "the host is an address that is not called"),
+        ] {
+            assert_eq!(refusal(bad, OPEN), Some(format!("endpoint: {rule}")), "{bad}");
+        }
+        // The process's own credential goes to the provider alone, wherever else this machine may be called.
+        let text = "endpoint: must be one of the provider's for this service, or be given with access_key";
+        for (endpoint, is_refused) in [
+            ("https://vpce-0-a.kms.eu-central-1.vpce.amazonaws.com", false),
+            ("https://kms.corp.example", true),
+            ("http://127.0.0.1:4566", true),
+        ] {
+            let config = CloudAkmsConfig { endpoint: endpoint.to_owned(), ..rsa() };
+            let refusal = config.check(false, OPEN).err().map(|error| error.text().to_owned());
+            assert_eq!(refusal, is_refused.then(|| text.to_owned()), "{endpoint}");
         }
     }
 
@@ -242,7 +288,7 @@ mod tests {
             ..CloudAkmsChange::default()
         };
         let config = CloudAkmsConfig::changed(None, change).unwrap();
-        config.check(true).unwrap();
+        config.check(true, USUAL).unwrap();
         assert_eq!(config.kind(), Some(KeyKind::Ec(Curve::P256)));
         let change = CloudAkmsChange {
             secret_key: Some(Secret::new(redacted::REDACTED)),

@@ -115,7 +115,7 @@ mod device {
 
     impl Service {
         async fn client(&self) -> &Client {
-            self.client.get_or_init(|| connect(&self.config)).await
+            self.client.get_or_init(|| connect(&self.config, None)).await
         }
 
         async fn encrypt(&self, context: String, root: Secret) -> Result<Vec<u8>> {

@@ -11,6 +11,7 @@ use super::failure::failed;
 use crate::error::{Error, Kind, Result};
 use crate::keys::cloud::Service;
 use crate::keys::signer::Known;
+use crate::outbound::Reach;
 use crate::x509::algorithm::{Curve, Hash, KeyKind, SignatureAlgorithm};
 use crate::x509::public_key::PublicKey;
 
@@ -20,16 +21,17 @@ const DELETION_DAYS: i32 = 7;
 /// One key at the service.
 pub(super) struct Kms {
     config: CloudAkmsConfig,
+    reach: Reach,
     client: OnceCell<Client>,
 }
 
 impl Kms {
-    pub(super) fn new(config: CloudAkmsConfig) -> Self {
-        Self { config, client: OnceCell::new() }
+    pub(super) fn new(config: CloudAkmsConfig, reach: Reach) -> Self {
+        Self { config, reach, client: OnceCell::new() }
     }
 
     async fn client(&self) -> &Client {
-        self.client.get_or_init(|| connect(&self.config)).await
+        self.client.get_or_init(|| connect(&self.config, Some(self.reach))).await
     }
 
     /// Gives the ARN of a key that is what the configuration says.
@@ -43,6 +45,7 @@ impl Kms {
         }
         match key.key_state() {
             Some(KeyState::Enabled) if key.enabled() => {}
+            Some(KeyState::Enabled) => return Err(Error::invalid(format!("{NAME}: the key is disabled"))),
             state => return differs("state", state.map_or("unknown", KeyState::as_str), "Enabled"),
         }
         let spec = key.key_spec().map_or("unknown", KeySpec::as_str);
@@ -92,9 +95,15 @@ impl Service for Kms {
             }
             Err(error) => return Err(failed(error)),
         };
-        let arn = self.hold(described.key_metadata.ok_or_else(not_understood)?)?;
+        let key = described.key_metadata.ok_or_else(not_understood)?;
+        let spec = key.key_spec().cloned();
+        let arn = self.hold(key)?;
         let given = client.get_public_key().key_id(&arn).send().await.map_err(failed)?;
         let public = PublicKey::parse(given.public_key().ok_or_else(not_understood)?.as_ref())?;
+        if spec_of(public.kind()) != spec {
+            let text = format!("{NAME}: the public key is of another kind than the service says");
+            return Err(Error::new(Kind::BadGateway, text));
+        }
         Ok(Some(Known { public, locator: arn }))
     }
 

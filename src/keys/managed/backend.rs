@@ -139,7 +139,10 @@ impl BackendConfig {
                 let key: Arc<Pkcs11Key> = Pkcs11Key::new(&devices.libraries, config)?;
                 Ok(Opened { backend: Backend::Blocking(key), max_parallel: settings.max_parallel as usize })
             }
-            Self::CloudAkms(config) => cloudakms::backend(config.clone(), terms.allow_generate_key).map(Opened::cloud),
+            Self::CloudAkms(config) => {
+                let reach = devices.cloud.settings.reach;
+                cloudakms::backend(config.clone(), reach, terms.allow_generate_key).map(Opened::cloud)
+            }
             Self::CloudBKeyVault(config) => {
                 cloudbkeyvault::backend(&devices.cloud, config.clone(), terms.allow_generate_key).map(Opened::cloud)
             }

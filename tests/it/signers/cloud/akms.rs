@@ -1,15 +1,19 @@
 //! `cloudakms` over ministack.
 
 use aws_sdk_kms::types::{KeySpec, KeyState, KeyUsageType};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use futures_util::future::join_all;
 use serde_json::json;
 use signet::error::Kind;
 use signet::keys::cloudakms::backend;
 use signet::keys::{CloudAkmsChange, CloudAkmsConfig, SignerActor};
+use signet::outbound::Reach;
 use signet::secret::Secret;
 use signet::x509::algorithm::{Curve, KeyKind};
 
 use super::super::contract::{Subject, algorithms, holds, input, signs, usual};
+use super::key::Key;
 use super::ministack::Ministack;
 use super::server::{Told, serve};
 use super::{actor, lacks, refusal};
@@ -33,7 +37,7 @@ fn config(url: &str, kms_key: &str, kind: KeyKind) -> CloudAkmsConfig {
 }
 
 fn key(url: &str, kms_key: &str, kind: KeyKind, generate: bool) -> SignerActor {
-    actor(backend(config(url, kms_key, kind), generate).unwrap())
+    actor(backend(config(url, kms_key, kind), Reach { loopback: true }, generate).unwrap())
 }
 
 #[tokio::test]
@@ -165,4 +169,30 @@ async fn a_service_that_refuses_fails_or_says_too_much_is_told_apart() {
     let error = away.key(false).await.unwrap_err();
     let text = "cloudakms: the service cannot be reached, or its TLS certificate is not trusted";
     assert_eq!((error.kind(), error.text()), (Kind::Unavailable, text));
+}
+
+/// A service with one key, of which it says `described`, and whose public key is that of `key`.
+fn double(described: serde_json::Value, key: &Key) -> String {
+    let public = STANDARD.encode(key.spki());
+    serve(move |asked| match asked.header("x-amz-target") {
+        "TrentService.DescribeKey" => Told::new(200, json!({ "KeyMetadata": described })),
+        "TrentService.GetPublicKey" => Told::new(200, json!({ "KeyId": "k", "PublicKey": public })),
+        other => panic!("{other}"),
+    })
+}
+
+#[tokio::test]
+async fn what_a_service_says_of_a_key_has_to_fit_the_key() {
+    let described = |enabled: bool| {
+        json!({ "KeyId": "k", "Arn": "arn:aws:kms:us-east-1:000000000000:key/k", "KeyUsage": "SIGN_VERIFY",
+            "KeyState": "Enabled", "Enabled": enabled, "KeySpec": "ECC_NIST_P256" })
+    };
+    let kind = KeyKind::Ec(Curve::P256);
+    let [own, other] = [Curve::P256, Curve::P384].map(|curve| Key::generate(KeyKind::Ec(curve)));
+    key(&double(described(true), &own), "alias/x", kind, false).public_key(false).await.unwrap();
+    let error = key(&double(described(true), &other), "alias/x", kind, false).public_key(false).await.unwrap_err();
+    let text = "cloudakms: the public key is of another kind than the service says";
+    assert_eq!((error.kind(), error.text()), (Kind::BadGateway, text));
+    let disabled = key(&double(described(false), &own), "alias/x", kind, false);
+    assert_eq!(refusal(&disabled).await, "configuration: cloudakms: the key is disabled");
 }

@@ -115,6 +115,21 @@ async fn k31_a_key_that_may_be_made_is_named_by_an_alias_of_ours() {
 }
 
 #[actix_web::test]
+async fn an_endpoint_of_somebody_else_is_not_given_the_credential_of_the_process() {
+    let app = App::start().await;
+    let body =
+        |endpoint: &str| json!({ "kms_key": "alias/x", "key_type": "ecdsa", "curve": "P256", "endpoint": endpoint });
+    let text = "endpoint: must be one of the provider's for this service, or be given with access_key";
+    for endpoint in ["http://127.0.0.1:4566", "https://kms.example", "https://kms.amazonaws.com.example"] {
+        refused(&app, "cloudakms/web", body(endpoint), text).await;
+    }
+    let text = "endpoint: the host is an address that is not called";
+    refused(&app, "cloudakms/web", body("https://169.254.169.254"), text).await;
+    write(&app, "cloudakms/web", body("https://vpce-0-a.kms.eu-central-1.vpce.amazonaws.com")).await;
+    app.stop().await;
+}
+
+#[actix_web::test]
 async fn k7_names_are_unique_over_types_and_parameters_are_shown_without_secrets() {
     let (stack, app) = (Ministack::start(), App::start().await);
     let other = app.client.post("sys/managed-keys/pkcs11/K1", pkcs11()).await;
