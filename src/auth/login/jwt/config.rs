@@ -31,6 +31,7 @@ pub(crate) struct JwtConfig {
     pub(crate) namespace_in_state: bool,
     /// What tokens may be signed with; empty for the usual one.
     algorithms: Vec<Algorithm>,
+    /// The write that it is of.
     #[serde(default)]
     written: Written,
 }
