@@ -189,8 +189,8 @@ async fn what_a_service_says_of_a_key_has_to_fit_the_key() {
     };
     let kind = KeyKind::Ec(Curve::P256);
     let [own, other] = [Curve::P256, Curve::P384].map(|curve| Key::generate(KeyKind::Ec(curve)));
-    key(&double(described(true), &own), "alias/x", kind, false).public_key(false).await.unwrap();
-    let error = key(&double(described(true), &other), "alias/x", kind, false).public_key(false).await.unwrap_err();
+    key(&double(described(true), &own), "alias/x", kind, false).key(false).await.unwrap();
+    let error = key(&double(described(true), &other), "alias/x", kind, false).key(false).await.unwrap_err();
     let text = "cloudakms: the public key is of another kind than the service says";
     assert_eq!((error.kind(), error.text()), (Kind::BadGateway, text));
     let disabled = key(&double(described(false), &own), "alias/x", kind, false);
