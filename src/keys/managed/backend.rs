@@ -127,15 +127,15 @@ impl BackendConfig {
         }
     }
 
-    /// The backend; made anew whenever the record is written. `terms` are what it shares with all types. Asks no
-    /// device.
+    /// The backend of the key `name`; made anew whenever the record is written. `terms` are what it shares with all
+    /// types. Asks no device.
     ///
     /// # Errors
     /// `Invalid` for a configuration against the rules of its type, and when this server lacks what it names.
-    pub(super) fn open(&self, terms: &Terms, devices: &Devices) -> Result<Opened> {
+    pub(super) fn open(&self, name: &str, terms: &Terms, devices: &Devices) -> Result<Opened> {
         match self {
             Self::Pkcs11(settings) => {
-                let config = settings.config(terms.allow_generate_key)?;
+                let config = settings.config(name, terms.allow_generate_key)?;
                 let key: Arc<Pkcs11Key> = Pkcs11Key::new(&devices.libraries, config)?;
                 Ok(Opened { backend: Backend::Blocking(key), max_parallel: settings.max_parallel as usize })
             }

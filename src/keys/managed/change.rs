@@ -37,7 +37,7 @@ impl ManagedKeys {
             let (terms, backend) = change(known.map(|entry| &*entry.record))?;
             // That it is right, and that this server has what it names.
             let devices = self.devices();
-            backend.open(&terms, &devices)?;
+            backend.open(name, &terms, &devices)?;
             let uuid = known.map_or_else(crate::random::uuid, |entry| entry.record.uuid.clone());
             let record = Record { uuid, name: name.to_owned(), terms, backend };
             let version = known.map_or(0, |entry| entry.version);

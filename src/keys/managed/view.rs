@@ -21,7 +21,7 @@ pub(super) struct Entry {
 impl Entry {
     /// An entry for a version of a record. The actor of an earlier version goes on with the new configuration.
     pub(super) fn new(record: Record, version: u64, earlier: Option<&Self>, devices: &Devices) -> Self {
-        let actor = record.backend.open(&record.terms, devices).and_then(|opened| {
+        let actor = record.backend.open(&record.name, &record.terms, devices).and_then(|opened| {
             let earlier = earlier.and_then(|entry| entry.actor.as_ref().ok());
             match earlier {
                 Some(actor) => actor.configure(opened.backend, opened.max_parallel).map(|()| actor.clone()),

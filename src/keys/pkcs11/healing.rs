@@ -15,6 +15,8 @@ pub(super) enum Cause {
     Ended,
     Session,
     Login,
+    /// The token works, and the key is not on it.
+    Missing,
     Token,
     Module,
     Device,
@@ -41,7 +43,7 @@ pub(super) enum Rebuild {
 /// One row: causes, what is given up, how often the request is repeated, and what its caller gets otherwise.
 pub(super) struct Row {
     pub(super) cause: Cause,
-    /// The label of metrics; empty where nothing is built up.
+    /// The label of metrics; empty where nothing is built up, and where that was counted as another cause.
     pub(super) word: &'static str,
     codes: &'static [Code],
     pub(super) rebuild: Rebuild,
@@ -62,8 +64,8 @@ const fn row(
 }
 
 #[rustfmt::skip]
-pub(super) const TABLE: [Row; 9] = [
-    row(Cause::Ended, "session", Rebuild::Session, 5, Kind::Unavailable, &[]),
+pub(super) const TABLE: [Row; 10] = [
+    row(Cause::Ended, "", Rebuild::Session, 5, Kind::Unavailable, &[]),
     row(Cause::Session, "session", Rebuild::Session, 1, Kind::Unavailable, &[
         Code::SessionHandleInvalid, Code::SessionClosed, Code::OperationNotInitialized, Code::OperationActive,
     ]),
@@ -71,6 +73,8 @@ pub(super) const TABLE: [Row; 9] = [
     row(Cause::Login, "login", Rebuild::Session, 1, Kind::Unavailable, &[
         Code::UserNotLoggedIn, Code::ObjectHandleInvalid, Code::KeyHandleInvalid,
     ]),
+    // Looked for once more, with another login. No other initialisation of the module brings it back.
+    row(Cause::Missing, "login", Rebuild::Session, 1, Kind::Unavailable, &[]),
     row(Cause::Token, "token", Rebuild::Token, 1, Kind::Unavailable, &[
         Code::TokenNotPresent, Code::DeviceRemoved, Code::TokenNotRecognized, Code::SlotIdInvalid,
     ]),
@@ -102,6 +106,14 @@ const OURS: Row = row(Cause::Ours, "", Rebuild::Nothing, 0, Kind::Internal, &[])
 /// The row of a cause.
 pub(super) fn row_of(cause: Cause) -> &'static Row {
     TABLE.iter().find(|row| row.cause == cause).unwrap_or(&OURS)
+}
+
+impl Cause {
+    /// Whether it shows that a token is out of reach, and not that others have built something up or that a key is
+    /// missing: then to initialise the module again may help.
+    pub(super) fn is_of_token(self) -> bool {
+        row_of(self).repeats > 0 && !matches!(self, Self::Ended | Self::Missing)
+    }
 }
 
 /// A call that failed: why, and what its caller gets when nothing helps.
@@ -174,7 +186,8 @@ mod tests {
     fn what_is_repeated_is_built_up_before_and_has_a_word() {
         for row in &TABLE {
             assert_eq!(row.repeats > 0, row.rebuild != Rebuild::Nothing, "{:?}", row.cause);
-            assert_eq!(row.repeats > 0, !row.word.is_empty(), "{:?}", row.cause);
+            let counts = row.repeats > 0 && row.cause != Cause::Ended;
+            assert_eq!(counts, !row.word.is_empty(), "{:?}", row.cause);
         }
     }
 }

@@ -13,6 +13,8 @@ use crate::x509::algorithm::KeyKind;
 /// The configuration of one managed key; its rules have been checked.
 #[derive(Clone)]
 pub struct Pkcs11Config {
+    /// What it is called where something is told of it.
+    pub name: String,
     /// Name of a configured library.
     pub library: String,
     /// The token.

@@ -10,10 +10,11 @@ use super::mechanism::Plan;
 use super::object::{self, Found};
 use super::session::{self, Session};
 use super::trouble::Admission;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::keys::actor::{Answer, Lane, Meter, Request};
 use crate::keys::signer::{Input, Wants};
 use crate::keys::test_sign::TestSign;
+use crate::telemetry::outage;
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use crate::x509::public_key::PublicKey;
 
@@ -48,13 +49,18 @@ impl Lane for SessionLane {
             let row = row_of(failure.cause);
             let rebuilt = self.give_up(row.rebuild);
             if healed.iter().filter(|cause| **cause == failure.cause).count() >= row.repeats {
-                if is_out_of_reach && row.repeats > 0 {
-                    self.key.trouble.begin(Instant::now());
+                if is_out_of_reach && (failure.cause.is_of_token() || failure.cause == Cause::Missing) {
+                    self.is_out_of_reach(&failure);
                 }
                 return Err(failure.error);
             }
-            tracing::warn!(error = %failure.error, "a session of a managed key is built up again");
-            self.meter.recovered(row.word);
+            if row.word.is_empty() {
+                tracing::debug!(key = self.key.config.name, "a session is opened again: {}", failure.error);
+            } else {
+                let what = format!("managed key {:?}: its session is built up again", self.key.config.name);
+                outage::keeps_failing(&what, &failure.error);
+                self.meter.recovered(row.word);
+            }
             healed.push(failure.cause);
             rebuilt?;
         };
@@ -106,25 +112,41 @@ impl SessionLane {
         self.key.library.module.renew(epoch).map_err(|failure| failure.error)
     }
 
+    /// From now on calls are refused but for one now and then.
+    fn is_out_of_reach(&self, failure: &Failure) {
+        let now = Instant::now();
+        if self.key.trouble.begin(now, &failure.error) && failure.cause.is_of_token() {
+            self.key.library.renewals.hurry(now);
+        }
+    }
+
     /// Opens a session and finds the key in it, where that has not been done. While it cannot be, this is
-    /// refused but for one call now and then, which also initialises the library again: there are modules that
-    /// look for tokens at no other time.
+    /// refused but for one call now and then. That one asks for the slots; where it finds no token, it also
+    /// initialises the library again, if nobody has done so lately: there are modules that look for tokens at no
+    /// other time.
     fn prepare(&mut self, request: &Request, is_test: bool) -> Result<(), Failure> {
         // The others look for the key themselves, and it may be missing.
         let needs_key = matches!(request, Request::Sign { .. });
         if self.session.is_some() && (self.found.is_some() || !needs_key) {
             return Ok(());
         }
-        let admission = self.key.trouble.admit(Instant::now());
-        if admission == Admission::Refused && !is_test {
+        let now = Instant::now();
+        let looks = match self.key.trouble.admit(now) {
+            Admission::Usual => false,
             // Nothing is done about it: that has been done.
-            return Err(Error::new(Kind::Unavailable, "pkcs11 token: is not present, or does not work").into());
-        }
+            Admission::Refused(error) if !is_test => return Err(error.into()),
+            Admission::Looks | Admission::Refused(_) => true,
+        };
         let mut reached = self.reach(needs_key);
-        if admission != Admission::Usual && matches!(&reached, Err(failure) if row_of(failure.cause).repeats > 0) {
+        if looks
+            && matches!(&reached, Err(failure) if failure.cause.is_of_token())
+            && self.key.library.renewals.admit(now)
+        {
             self.close();
-            self.renew()?;
-            reached = self.reach(needs_key);
+            // Where somebody is inside who does not come out, it stays at what was found.
+            if self.renew().is_ok() {
+                reached = self.reach(needs_key);
+            }
         }
         if reached.is_ok() {
             self.key.trouble.end();
@@ -137,8 +159,8 @@ impl SessionLane {
             self.session = Some(Session::open(&self.key, false)?);
         }
         if needs_key && self.found.is_none() {
-            // It was there when the signer was made: a token that is lost, or its login, shows like this, too.
-            let missing = || Failure::new(Cause::Login, "the managed key is not in its backend any more");
+            // It was there when the signer was made: a login that is lost shows like this, too.
+            let missing = || Failure::new(Cause::Missing, "the managed key is not in its backend any more");
             self.found = Some(self.look()?.ok_or_else(missing)?);
         }
         Ok(())
@@ -175,7 +197,12 @@ impl SessionLane {
     }
 
     fn look(&self) -> Result<Option<Found>, Failure> {
-        self.session()?.run(|raw| object::find(raw, &self.key.config))
+        let session = self.session()?;
+        let found = session.run(|raw| object::find(raw, &self.key.config))?;
+        if found.is_none() && !session.has_token()? {
+            return Err(Failure::new(Cause::Token, "pkcs11 token: is not present"));
+        }
+        Ok(found)
     }
 
     fn sign(&mut self, algorithm: SignatureAlgorithm, input: &Input, key: &PublicKey) -> Result<Answer, Failure> {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::healing::Failure;
 use super::module::{Module, Pass};
 use super::token::{Token, TokenAddress};
+use super::trouble::Renewals;
 use crate::error::{Error, Result};
 
 /// Every module of the process, by its real path: a second handle to one would share its state.
@@ -68,6 +69,7 @@ impl Libraries {
 /// One library.
 pub(super) struct Library {
     pub(super) module: Module,
+    pub(super) renewals: Renewals,
     tokens: Mutex<Tokens>,
     /// Held by whoever makes a key.
     pub(super) generation: Mutex<()>,
@@ -96,7 +98,12 @@ impl Library {
         }
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         let library = loaded.entry(real.clone()).or_insert_with(|| {
-            Arc::new(Self { module: Module::new(real), tokens: Mutex::default(), generation: Mutex::default() })
+            Arc::new(Self {
+                module: Module::new(real),
+                renewals: Renewals::default(),
+                tokens: Mutex::default(),
+                generation: Mutex::default(),
+            })
         });
         Ok(Arc::clone(library))
     }

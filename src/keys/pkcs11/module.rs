@@ -14,7 +14,8 @@ use cryptoki::error::{Error as BindingError, RvError};
 use super::healing::{Cause, Failure};
 use crate::error::Error;
 
-/// Longest time that calls under way may hold up a new initialisation, which holds up all others.
+/// Longest time that a call may hold up a new initialisation, which holds up all others meanwhile. While one is under
+/// way for longer, none is made and nobody is held up.
 const DRAIN: Duration = Duration::from_secs(1);
 /// Longest time that a call waits for an initialisation under way.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -33,7 +34,8 @@ struct Gate {
     epoch: u64,
     /// Whether the module is initialised.
     ready: bool,
-    inside: usize,
+    /// Since when those are inside who are.
+    inside: Vec<Instant>,
     /// Somebody initialises, or waits until nobody is inside to do so.
     closed: bool,
 }
@@ -41,6 +43,7 @@ struct Gate {
 /// The right to call the module; while there is one, it is not initialised again.
 pub(super) struct Pass<'l> {
     owner: &'l Module,
+    since: Instant,
     pub(super) module: &'l Pkcs11,
     pub(super) epoch: u64,
 }
@@ -48,7 +51,9 @@ pub(super) struct Pass<'l> {
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
         let mut gate = self.owner.lock();
-        gate.inside -= 1;
+        if let Some(own) = gate.inside.iter().position(|since| *since == self.since) {
+            gate.inside.swap_remove(own);
+        }
         if gate.closed {
             self.owner.changed.notify_all();
         }
@@ -66,20 +71,25 @@ impl Module {
 
     /// The right to call the module; loads and initialises it where that has not been done.
     pub(super) fn enter(&self) -> Result<Pass<'_>, Failure> {
-        let until = Instant::now() + PATIENCE;
+        let mut since = Instant::now();
+        let until = since + PATIENCE;
         let mut gate = self.lock();
         loop {
-            gate = self.wait_while(gate, until, |gate| gate.closed)?;
+            if gate.closed {
+                gate = self.wait_while(gate, until, |gate| gate.closed)?;
+                since = Instant::now();
+            }
             match self.binding.get() {
                 Some(module) if gate.ready => {
-                    gate.inside += 1;
-                    return Ok(Pass { owner: self, module, epoch: gate.epoch });
+                    gate.inside.push(since);
+                    return Ok(Pass { owner: self, since, module, epoch: gate.epoch });
                 }
                 _ => {
                     let epoch = gate.epoch;
                     drop(gate);
                     self.renew(epoch)?;
                     gate = self.lock();
+                    since = Instant::now();
                 }
             }
         }
@@ -92,7 +102,9 @@ impl Module {
             return Ok(());
         }
         gate.closed = true;
-        let drained = match self.wait_while(gate, Instant::now() + DRAIN, |gate| gate.inside > 0) {
+        // At once where somebody is inside for so long already: then nobody has seen it closed.
+        let until = gate.inside.iter().min().map_or_else(Instant::now, |oldest| *oldest + DRAIN);
+        let drained = match self.wait_while(gate, until, |gate| !gate.inside.is_empty()) {
             Ok(gate) => {
                 let again = gate.ready;
                 drop(gate);
@@ -153,9 +165,8 @@ impl Module {
     pub(super) fn finalize(&self) {
         let gate = self.lock();
         let (Some(module), true) = (self.binding.get(), gate.ready) else { return };
-        let Ok(mut gate) = self.wait_while(gate, Instant::now() + DRAIN, |gate| gate.inside > 0 || gate.closed) else {
-            return;
-        };
+        let is_used = |gate: &Gate| !gate.inside.is_empty() || gate.closed;
+        let Ok(mut gate) = self.wait_while(gate, Instant::now() + DRAIN, is_used) else { return };
         // A later call begins anew.
         gate.ready = false;
         let _ = module.clone().finalize();

@@ -55,6 +55,7 @@ pub struct Pkcs11SealSettings {
 /// `Invalid` when no library of that name is configured; those of the file of the PIN.
 pub fn seal_device(settings: &Pkcs11SealSettings, libraries: &Libraries) -> Result<Arc<dyn SealDevice>> {
     let config = Pkcs11Config {
+        name: "seal".to_owned(),
         library: settings.library.clone(),
         token: settings.token.clone(),
         key_label: settings.key_label.clone(),
@@ -159,8 +160,8 @@ fn healed<T>(key: &Pkcs11Key, work: impl Fn(&Raw, &Pkcs11Config) -> Result<T, Fa
 fn object(raw: &Raw, config: &Pkcs11Config, class: ObjectClass) -> Result<ObjectHandle, Failure> {
     let wanted: Vec<Attribute> = template(class, config);
     let found = only(raw, &wanted, "there are several keys with this label or id on the token")?;
-    // A token that is lost, or its login, shows like this, too.
-    found.ok_or_else(|| Failure::new(Cause::Login, "there is no such key on the token"))
+    // A login that is lost shows like this, too.
+    found.ok_or_else(|| Failure::new(Cause::Missing, "there is no such key on the token"))
 }
 
 fn aes_wrap(raw: &Raw, config: &Pkcs11Config, context: &[u8], root: &Secret) -> Result<Vec<u8>, Failure> {

@@ -7,7 +7,7 @@ use cryptoki::session::Session as Raw;
 use super::healing::{Cause, Failure};
 use super::key::Pkcs11Key;
 use super::library::Library;
-use super::token::Seat;
+use super::token::{self, Seat};
 
 /// How often a session is asked for again that the token had none left for.
 const ATTEMPTS: usize = 3;
@@ -24,6 +24,7 @@ impl Session {
     /// Opens a session on the key's token and logs it in.
     pub(super) fn open(key: &Pkcs11Key, read_write: bool) -> Result<Self, Failure> {
         let library = &key.library;
+        let mut left_with = ended();
         for _ in 0..ATTEMPTS {
             let (token, epoch) = {
                 let pass = library.module.enter()?;
@@ -32,6 +33,7 @@ impl Session {
             let seat = token.seat(&key.pin)?;
             let pass = library.module.enter()?;
             if pass.epoch != epoch || !seat.is_current() {
+                left_with = ended();
                 continue;
             }
             // It does not close itself: its number may be another session's by then.
@@ -52,8 +54,9 @@ impl Session {
             if failure.cause != Cause::Capacity || !token.is_full() {
                 return Err(failure);
             }
+            left_with = Failure::new(Cause::Capacity, "pkcs11 token: all its sessions are in use");
         }
-        Err(Failure::new(Cause::Capacity, "pkcs11 token: all its sessions are in use"))
+        Err(left_with)
     }
 
     /// Calls the module with this session.
@@ -63,6 +66,15 @@ impl Session {
             return Err(ended());
         }
         call(self.raw()?)
+    }
+
+    /// Whether the token is there still: there are modules that let sessions of one that is gone find nothing.
+    pub(super) fn has_token(&self) -> Result<bool, Failure> {
+        let pass = self.library.module.enter()?;
+        if pass.epoch != self.epoch {
+            return Err(ended());
+        }
+        token::is_there(&pass, self.seat.token.slot)
     }
 
     fn raw(&self) -> Result<&Raw, Failure> {

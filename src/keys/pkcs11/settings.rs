@@ -161,11 +161,11 @@ impl Pkcs11Settings {
         }
     }
 
-    /// What the backend is made with.
+    /// What the backend of the managed key `name` is made with.
     ///
     /// # Errors
     /// As [`Pkcs11Settings::check`].
-    pub fn config(&self, allow_generate_key: bool) -> Result<Pkcs11Config> {
+    pub fn config(&self, name: &str, allow_generate_key: bool) -> Result<Pkcs11Config> {
         self.check(allow_generate_key)?;
         let token = match self.slot {
             Some(number) => TokenAddress::Slot(number),
@@ -173,6 +173,7 @@ impl Pkcs11Settings {
         };
         let mechanism = self.number()?;
         Ok(Pkcs11Config {
+            name: name.to_owned(),
             library: self.library.clone(),
             token,
             key_label: Some(self.key_label.clone()).filter(|label| !label.is_empty()),
@@ -284,7 +285,7 @@ mod tests {
             assert!(error.text().starts_with(text), "{error}");
         }
         let by_id = Pkcs11Settings { key_label: String::new(), key_id: "0x0A0b".to_owned(), ..good() };
-        let config = by_id.config(false).unwrap();
+        let config = by_id.config("web", false).unwrap();
         assert_eq!((config.key_label, config.key_id), (None, Some(vec![0x0a, 0x0b])));
     }
 
@@ -306,10 +307,10 @@ mod tests {
             assert!(error.text().starts_with(text), "{error}");
             of(mechanism, "", 0).check(false).unwrap();
         }
-        assert_eq!(of(0x1041, "P384", 0).config(true).unwrap().generate, Some(KeyKind::Ec(Curve::P384)));
-        assert_eq!(of(0x0009, "", 3072).config(true).unwrap().generate, Some(KeyKind::Rsa { bits: 3072 }));
-        assert_eq!(of(0x1041, "P384", 0).config(false).unwrap().generate, None);
+        assert_eq!(of(0x1041, "P384", 0).config("web", true).unwrap().generate, Some(KeyKind::Ec(Curve::P384)));
+        assert_eq!(of(0x0009, "", 3072).config("web", true).unwrap().generate, Some(KeyKind::Rsa { bits: 3072 }));
+        assert_eq!(of(0x1041, "P384", 0).config("web", false).unwrap().generate, None);
         // Nobody knows what keys this is for: it is stored, and refused when one is to be made.
-        assert_eq!(of(0x1087, "", 0).config(true).unwrap().generate, Some(KeyKind::Rsa { bits: 0 }));
+        assert_eq!(of(0x1087, "", 0).config("web", true).unwrap().generate, Some(KeyKind::Rsa { bits: 0 }));
     }
 }

@@ -102,7 +102,8 @@ impl TokenAddress {
             }
             let info = info(pass, slot)?;
             let is = match self {
-                Self::Slot(_) => true,
+                // There are modules that go on naming the slot of a token that is gone.
+                Self::Slot(_) => info.is_some() || is_there(pass, slot)?,
                 Self::Label(label) => {
                     info.as_ref().is_some_and(|info| info.token_initialized() && info.label().trim() == label)
                 }
@@ -121,6 +122,15 @@ fn info(pass: &Pass<'_>, slot: Slot) -> Result<Option<TokenInfo>, Failure> {
     match pass.module.get_token_info(slot).map_err(Failure::from) {
         Err(failure) if failure.cause == Cause::Module => Err(failure),
         info => Ok(info.ok()),
+    }
+}
+
+/// Whether the token in a slot is there: what cannot be read is said of one that is.
+pub(super) fn is_there(pass: &Pass<'_>, slot: Slot) -> Result<bool, Failure> {
+    match pass.module.get_token_info(slot) {
+        Err(error @ BindingError::Pkcs11(RvError::CryptokiNotInitialized, _)) => Err(error.into()),
+        Err(BindingError::Pkcs11(..)) => Ok(false),
+        Ok(_) | Err(_) => Ok(true),
     }
 }
 

@@ -1,51 +1,113 @@
 //! When a token on which no session can be opened is tried again: by one call after 1 s, 2 s, 4 s … 30 s, while
-//! all others are refused at once.
+//! all others are refused at once with what that one heard last. And when a module is initialised again to look for
+//! tokens, which ends all sessions on it: after steps like these, too, but one for all keys of its library.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::error::Error;
+
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30);
 
+/// Until when nothing is done, and how long that is after the last time.
+#[derive(Clone, Copy)]
+struct Rest {
+    until: Instant,
+    step: Duration,
+}
+
+impl Rest {
+    fn first(now: Instant) -> Self {
+        Self { until: now + FIRST, step: FIRST }
+    }
+
+    /// Whether it is over, and the next one has begun.
+    fn is_over(&mut self, now: Instant) -> bool {
+        if now < self.until {
+            return false;
+        }
+        let step = (self.step * 2).min(LONGEST);
+        *self = Self { until: now + step, step };
+        true
+    }
+}
+
+fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Whether the token of a key is out of reach, and until when nobody looks for it.
 #[derive(Default)]
-pub(super) struct Trouble(Mutex<Option<(Instant, Duration)>>);
+pub(super) struct Trouble(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// With the failure of the last look.
+    rest: Option<(Rest, Error)>,
+    /// Whether it was within reach before.
+    worked: bool,
+}
 
 /// What a call may do.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Admission {
     /// Nothing is known to be wrong.
     Usual,
     /// This call looks whether the token is there again.
     Looks,
-    Refused,
+    /// What the last one that looked was told.
+    Refused(Error),
 }
 
 impl Trouble {
-    fn lock(&self) -> MutexGuard<'_, Option<(Instant, Duration)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn admit(&self, now: Instant) -> Admission {
-        let mut state = self.lock();
-        match *state {
+        match &mut lock(&self.0).rest {
             None => Admission::Usual,
-            Some((until, _)) if now < until => Admission::Refused,
-            Some((_, step)) => {
-                let step = (step * 2).min(LONGEST);
-                *state = Some((now + step, step));
-                Admission::Looks
+            Some((rest, error)) => {
+                if rest.is_over(now) {
+                    return Admission::Looks;
+                }
+                Admission::Refused(error.clone())
             }
         }
     }
 
-    /// No session could be opened.
-    pub(super) fn begin(&self, now: Instant) {
-        self.lock().get_or_insert((now + FIRST, FIRST));
+    /// No session could be opened, for this reason. Whether one could until now.
+    pub(super) fn begin(&self, now: Instant, error: &Error) -> bool {
+        let mut state = lock(&self.0);
+        let rest = state.rest.take().map_or_else(|| Rest::first(now), |(rest, _)| rest);
+        state.rest = Some((rest, error.clone()));
+        std::mem::take(&mut state.worked)
     }
 
     pub(super) fn end(&self) {
-        *self.lock() = None;
+        *lock(&self.0) = State { rest: None, worked: true };
+    }
+}
+
+/// When a module may be initialised again for want of a token.
+#[derive(Default)]
+pub(super) struct Renewals(Mutex<Option<Rest>>);
+
+impl Renewals {
+    /// Whether it may be now; then the next time is after a longer step.
+    pub(super) fn admit(&self, now: Instant) -> bool {
+        let mut state = lock(&self.0);
+        match &mut *state {
+            Some(rest) => rest.is_over(now),
+            none => {
+                *none = Some(Rest::first(now));
+                true
+            }
+        }
+    }
+
+    /// A token is gone that was there until now: it may be back soon, however long others have been gone.
+    pub(super) fn hurry(&self, now: Instant) {
+        if let Some(rest) = &mut *lock(&self.0) {
+            *rest = Rest { until: rest.until.min(now + FIRST), step: FIRST };
+        }
     }
 }
 
@@ -53,18 +115,52 @@ impl Trouble {
 mod tests {
     use super::*;
 
+    fn away() -> Error {
+        Error::invalid("away")
+    }
+
+    fn is_refused(trouble: &Trouble, now: Instant, text: &str) -> bool {
+        matches!(trouble.admit(now), Admission::Refused(error) if error.text() == text)
+    }
+
     #[test]
     fn one_call_looks_after_steps_that_grow_to_half_a_minute() {
         let (trouble, mut now) = (Trouble::default(), Instant::now());
-        assert_eq!(trouble.admit(now), Admission::Usual);
+        assert!(matches!(trouble.admit(now), Admission::Usual));
         for step in [1, 2, 4, 8, 16, 30, 30] {
-            trouble.begin(now);
-            assert_eq!(trouble.admit(now + Duration::from_millis(step * 1000 - 1)), Admission::Refused, "{step}");
+            trouble.begin(now, &away());
+            assert!(is_refused(&trouble, now + Duration::from_millis(step * 1000 - 1), "away"), "{step}");
             now += Duration::from_secs(step);
-            assert_eq!(trouble.admit(now), Admission::Looks, "{step}");
-            assert_eq!(trouble.admit(now), Admission::Refused, "{step}");
+            assert!(matches!(trouble.admit(now), Admission::Looks), "{step}");
+            assert!(is_refused(&trouble, now, "away"), "{step}");
         }
         trouble.end();
-        assert_eq!(trouble.admit(now), Admission::Usual);
+        assert!(matches!(trouble.admit(now), Admission::Usual));
+    }
+
+    #[test]
+    fn who_is_refused_hears_what_the_last_look_was_told() {
+        let (trouble, now) = (Trouble::default(), Instant::now());
+        assert!(!trouble.begin(now, &away()), "it has never worked");
+        trouble.begin(now, &Error::invalid("the key is missing"));
+        assert!(is_refused(&trouble, now, "the key is missing"));
+        trouble.end();
+        assert!(trouble.begin(now, &away()) && !trouble.begin(now, &away()));
+        assert!(is_refused(&trouble, now, "away"));
+    }
+
+    #[test]
+    fn all_keys_of_a_library_share_the_steps_of_its_renewals() {
+        let (renewals, start) = (Renewals::default(), Instant::now());
+        let admitted = |from: u64, to: u64| {
+            let seconds = from..to;
+            // As many keys as there may be, and test signatures, ask every second.
+            seconds
+                .filter(|second| (0..9).filter(|_| renewals.admit(start + Duration::from_secs(*second))).count() == 1)
+                .collect::<Vec<u64>>()
+        };
+        assert_eq!(admitted(0, 100), [0, 1, 3, 7, 15, 31, 61, 91]);
+        renewals.hurry(start + Duration::from_secs(100));
+        assert_eq!(admitted(100, 110), [101, 103, 107]);
     }
 }

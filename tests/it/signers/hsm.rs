@@ -181,6 +181,7 @@ impl Hsm {
 /// A key by its label, on the token `one`, which may be generated.
 pub fn config(mechanism: u64, label: &str, generate: Option<KeyKind>) -> Pkcs11Config {
     Pkcs11Config {
+        name: label.to_owned(),
         library: "hsm".to_owned(),
         token: TokenAddress::Label("one".to_owned()),
         key_label: Some(label.to_owned()),

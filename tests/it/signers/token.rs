@@ -1,12 +1,13 @@
 //! What belongs to a token and not to a key: its login and its PINs, how many sessions it has, and whether it
 //! is there at all.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use signet::error::Kind;
 use signet::keys::pkcs11::TokenAddress;
-use signet::keys::{Pkcs11Config, SignerActor, TestSign};
+use signet::keys::{Libraries, Pkcs11Config, RemoteSigner, SignerActor, TestSign};
 use signet::secret::Secret;
 use signet::x509::algorithm::{Curve, KeyKind};
 
@@ -177,8 +178,8 @@ async fn pulled_and_put_back(hsm: &Hsm, key: SignerActor) {
 }
 
 #[test]
-fn a_test_signature_looks_for_the_token_at_once() {
-    alone(module_path!(), "a_test_signature_looks_for_the_token_at_once", |hsm: Hsm| async move {
+fn a_test_signature_finds_a_token_that_is_back_within_seconds() {
+    alone(module_path!(), "a_test_signature_finds_a_token_that_is_back_within_seconds", |hsm: Hsm| async move {
         hsm.token("one");
         let key = actor(&hsm.libraries(), with_pin("web", PIN));
         key.test_sign(TestSign::default()).await.unwrap();
@@ -188,7 +189,102 @@ fn a_test_signature_looks_for_the_token_at_once() {
         assert!(error.text().starts_with("backend: "), "{error}");
         assert!(key.test_sign(TestSign::default()).await.is_err());
         hsm.restore_tokens();
-        key.test_sign(TestSign::default()).await.unwrap();
+        let since = Instant::now();
+        while let Err(error) = key.test_sign(TestSign::default()).await {
+            assert!(since.elapsed() < Duration::from_secs(3), "{error}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         key.key(false).await.unwrap();
     });
+}
+
+/// A key on a token that is not there.
+fn absent(libraries: &Libraries, label: &str) -> SignerActor {
+    actor(libraries, Pkcs11Config { token: TokenAddress::Label("absent".to_owned()), ..with_pin(label, PIN) })
+}
+
+/// Asks for test signatures without a pause, all of them in vain.
+async fn loops(key: &SignerActor, time: Duration) {
+    let since = Instant::now();
+    while since.elapsed() < time {
+        assert_eq!(key.test_sign(TestSign::default()).await.unwrap_err().kind(), Kind::Unavailable);
+    }
+}
+
+/// The longest of signatures that are made all the time.
+async fn slowest(signer: &Arc<dyn RemoteSigner>, time: Duration) -> Duration {
+    let (since, mut slowest) = (Instant::now(), Duration::ZERO);
+    while since.elapsed() < time {
+        let began = Instant::now();
+        signs(signer, usual(P256), b"message").await;
+        slowest = slowest.max(began.elapsed());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    slowest
+}
+
+#[test]
+fn absent_tokens_have_the_library_initialised_again_now_and_then_together() {
+    alone(
+        module_path!(),
+        "absent_tokens_have_the_library_initialised_again_now_and_then_together",
+        |hsm: Hsm| async move {
+            hsm.token("one");
+            let (libraries, time) = (hsm.shim(), Duration::from_millis(2500));
+            let web = actor(&libraries, with_pin("web", PIN));
+            let signer = web.signer(web.key(true).await.unwrap());
+            hsm.calls("C_Initialize");
+            let keys = ["a", "b", "c"].map(|label| absent(&libraries, label));
+            tokio::join!(slowest(&signer, time), loops(&keys[0], time), loops(&keys[1], time), loops(&keys[2], time));
+            // At once and after a second; the next one is after three.
+            let initialised = hsm.calls("C_Initialize");
+            assert!((1..=3).contains(&initialised), "{initialised}");
+        },
+    );
+}
+
+#[test]
+fn an_absent_token_holds_nobody_up_while_a_call_hangs() {
+    alone(module_path!(), "an_absent_token_holds_nobody_up_while_a_call_hangs", |hsm: Hsm| async move {
+        hsm.token("one");
+        let (libraries, time) = (hsm.shim(), Duration::from_secs(3));
+        let (web, stuck) = (actor(&libraries, with_pin("web", PIN)), actor(&libraries, with_pin("stuck", PIN)));
+        let signer = web.signer(web.key(true).await.unwrap());
+        let hanging = stuck.signer(stuck.key(true).await.unwrap());
+        hsm.order("C_SignInit", &["sleep 5000"]);
+        let hangs = tokio::spawn(async move { signs(&hanging, usual(P256), b"message").await });
+        // Until the call is older than what an initialisation waits for.
+        tokio::time::sleep(Duration::from_millis(1200)).await;
+        hsm.calls("C_Initialize");
+        let gone = absent(&libraries, "gone");
+        let (slowest, ()) = tokio::join!(slowest(&signer, time), loops(&gone, time));
+        assert!(slowest < Duration::from_millis(500), "{slowest:?}");
+        assert_eq!(hsm.calls("C_Initialize"), 0);
+        hangs.await.unwrap();
+    });
+}
+
+#[test]
+fn a_key_that_is_missing_on_its_token_is_called_that_and_disturbs_no_other() {
+    alone(
+        module_path!(),
+        "a_key_that_is_missing_on_its_token_is_called_that_and_disturbs_no_other",
+        |hsm: Hsm| async move {
+            hsm.token("one");
+            let libraries = hsm.shim();
+            let public = actor(&libraries, with_pin("web", PIN)).key(true).await.unwrap();
+            hsm.calls("C_Initialize");
+            let missing = actor(&libraries, config(ECDSA, "missing", None));
+            let signer = missing.signer(public);
+            // Until somebody has looked again in vain.
+            let since = Instant::now();
+            while since.elapsed() < Duration::from_millis(1500) {
+                let error = signer.sign(usual(P256), input(&*signer, usual(P256), b"message")).await.unwrap_err();
+                let text = "the managed key is not in its backend any more";
+                assert_eq!((error.kind(), error.text()), (Kind::Unavailable, text));
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            assert_eq!(hsm.calls("C_Initialize"), 0);
+        },
+    );
 }
