@@ -7,7 +7,7 @@ use crate::documents::{Document, DocumentKey, DocumentWrite, MountId};
 use crate::error::Result;
 use crate::storage::backend::SealedDocument;
 use crate::storage::keys::Keys;
-use crate::storage::seal::document_context;
+use crate::storage::seal::{Ring, document_context};
 
 /// Seals the body of a write for the version that it will be stored as.
 pub(super) fn seal(write: &mut DocumentWrite, keys: &Arc<Keys>) -> Result<()> {
@@ -20,12 +20,17 @@ pub(super) fn seal(write: &mut DocumentWrite, keys: &Arc<Keys>) -> Result<()> {
 /// The documents of a mount, opened; an error when one of them does not open.
 pub(super) async fn open(keys: &Keys, mount: MountId, sealed: Vec<SealedDocument>) -> Result<Vec<Document>> {
     keys.follow(sealed.iter().map(|document| &document.body[..])).await?;
-    sealed.into_iter().map(|document| open_one(keys, mount, document)).collect()
+    open_with(keys.ring(), mount, sealed)
 }
 
-fn open_one(keys: &Keys, mount: MountId, sealed: SealedDocument) -> Result<Document> {
+/// The same, with the keys that are known.
+pub(super) fn open_with(ring: &Ring, mount: MountId, sealed: Vec<SealedDocument>) -> Result<Vec<Document>> {
+    sealed.into_iter().map(|document| open_one(ring, mount, document)).collect()
+}
+
+fn open_one(ring: &Ring, mount: MountId, sealed: SealedDocument) -> Result<Document> {
     let SealedDocument { kind, name, version, body } = sealed;
-    let body = keys.open(&document_context(mount, &kind, &name, version), &body)?;
+    let body = ring.open(&document_context(mount, &kind, &name, version), &body)?;
     Ok(Document { key: DocumentKey { mount, kind: word(&kind), name }, version, body })
 }
 

@@ -324,15 +324,14 @@ async fn open(seal_key: &SealKey, facts: &[Fact]) -> Result<Option<Ring>> {
     Ring::load(&root, installation, facts).map(Some)
 }
 
-/// The seal of a store whose facts these are, when `seal_key` opens its data keys; `None` for a store without any.
+/// The seal of a store whose facts these are, and its data keys, when `seal_key` opens them; `None` for a store without
+/// any.
 ///
 /// # Errors
 /// `Invalid` when it does not, and those of a device.
-pub(super) async fn about(seal_key: &SealKey, facts: &[Fact]) -> Result<Option<About>> {
-    if open(seal_key, facts).await?.is_none() {
-        return Ok(None);
-    }
-    Ok(Some(root::stored(facts)?.unwrap_or_else(|| seal_key.about())))
+pub(super) async fn about(seal_key: &SealKey, facts: &[Fact]) -> Result<Option<(About, Ring)>> {
+    let Some(ring) = open(seal_key, facts).await? else { return Ok(None) };
+    Ok(Some((root::stored(facts)?.unwrap_or_else(|| seal_key.about()), ring)))
 }
 
 /// The ring of a new store, and the facts that it begins with.

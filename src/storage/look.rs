@@ -3,10 +3,12 @@
 //!
 //! Called by `signet check`.
 
-use super::backend::Reader as _;
+use super::backend::Reader;
 use super::seal::{About, SealKey};
-use super::{Database, embedded, keys, postgres};
+use super::{Database, documents, embedded, keys, postgres};
+use crate::documents::SYSTEM;
 use crate::error::Result;
+use crate::keys::store;
 use crate::storage::restored::require_unmoved;
 
 /// What was found of a store.
@@ -24,32 +26,34 @@ pub enum Found {
         schema: usize,
         /// The version that a start of this program brings it to.
         newest: usize,
+        /// The managed keys that are behind a PKCS #11 library, each with the name of it. None of a schema that a start
+        /// changes.
+        libraries: Vec<(String, String)>,
     },
 }
 
 /// Looks at the store, and opens its data keys by the seal key.
 ///
 /// # Errors
-/// `Conflict` for a store that was carried over to a database; `Invalid` for the wrong seal key, damaged data keys, a schema of a newer program and a database that is not fit for a
-/// store; `Unavailable` when it cannot be reached or read; those of a device that holds the seal key.
+/// `Conflict` for a store that was carried over to a database; `Invalid` for the wrong seal key, damaged data keys, a schema
+/// of a newer program and a database that is not fit for a store; `Unavailable` when it cannot be reached or read; those of a device that holds the seal key.
 pub async fn look(database: Database, seal_key: &SealKey) -> Result<Found> {
-    let (schema, newest, facts) = match database {
+    let (schema, newest, reader): (_, _, Box<dyn Reader>) = match database {
         Database::Embedded(folder) => match embedded::look::look(folder).await? {
             embedded::look::Found::Nothing => return Ok(Found::Nothing),
             embedded::look::Found::InUse => return Ok(Found::InUse),
             embedded::look::Found::Facts { schema, newest, reader } => {
-                let facts = reader.meta().await?;
-                require_unmoved(&facts)?;
-                (schema, newest, facts)
+                require_unmoved(&reader.meta().await?)?;
+                (schema, newest, Box::new(reader))
             }
         },
         Database::Postgres(url) => {
             let Some((schema, newest, reader)) = postgres::look(url).await? else { return Ok(Found::Nothing) };
-            (schema, newest, reader.meta().await?)
+            (schema, newest, Box::new(reader))
         }
     };
-    Ok(match keys::about(seal_key, &facts).await? {
-        Some(seal) => Found::Opened { seal, schema, newest },
-        None => Found::Nothing,
-    })
+    let Some((seal, ring)) = keys::about(seal_key, &reader.meta().await?).await? else { return Ok(Found::Nothing) };
+    let stored = if schema == newest { reader.documents(SYSTEM, Some(store::MANAGED_KEYS)).await? } else { Vec::new() };
+    let libraries = store::libraries(documents::open_with(&ring, SYSTEM, stored)?)?;
+    Ok(Found::Opened { seal, schema, newest, libraries })
 }

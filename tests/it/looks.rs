@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+use serde_json::json;
 
 use crate::cluster;
 use crate::process::{openssl, signet};
@@ -144,6 +145,26 @@ fn check_names_variables_that_nothing_reads_and_addresses_that_are_taken() {
     // Of the file alone nothing else is looked at.
     let output = check(&site).arg("--file-only").env("SIGNET_LISTEN", &address).output().unwrap();
     assert_eq!((output.status.success(), lines(&output).len()), (true, 1));
+}
+
+#[actix_web::test]
+async fn check_names_keys_whose_library_is_not_configured() {
+    let site = Site::new();
+    let token = site.init();
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    site.configure(&format!("pkcs11_libraries = {{ hsm = \"{file}\" }}\n"));
+    let served = site.serve();
+    let key =
+        json!({ "library": "HSM", "token_label": "one", "key_label": "web", "mechanism": "0x1041", "pin": "4711" });
+    let written = served.client(&token).post("sys/managed-keys/pkcs11/web", key).await;
+    assert!(written.status < 300, "{}", written.error());
+    served.terminate();
+    assert!(check(&site).output().unwrap().status.success());
+    site.configure("");
+    let output = check(&site).output().unwrap();
+    let told = lines(&output);
+    let text = "\"web\" cannot be used: pkcs11_libraries has no \"HSM\"";
+    assert_eq!((output.status.success(), line(&told, "managed_key")), (false, ("wrong", text)));
 }
 
 #[test]

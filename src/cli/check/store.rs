@@ -51,14 +51,25 @@ pub(super) async fn look(report: &mut Report, config: &Config, database: Databas
             report.ok(SEAL, format!("{}", key.about()));
             report.ok(STORE, format!("{name}: in use by a server that runs, which has opened it"));
         }
-        (Ok(Found::Opened { seal, schema, newest }), None) => {
+        (Ok(Found::Opened { seal, schema, newest, libraries }), None) => {
             report.ok(SEAL, format!("{seal}: opens the store"));
             report.ok(STORE, format!("{name}: can be read and written; {}", version(schema, newest)));
+            managed_keys(report, config, &libraries);
         }
         (Ok(Found::InUse | Found::Opened { .. }), Some(file)) => {
             report.wrong(SEAL, format!("{}: is not there: put the seal key back", file.display()));
         }
         (Err(error), _) => report.wrong(about(&error), reason(&error, missing.is_some())),
+    }
+}
+
+/// Keys whose library the configuration does not have: nothing is signed with them.
+fn managed_keys(report: &mut Report, config: &Config, libraries: &[(String, String)]) {
+    for (key, library) in libraries {
+        if !config.pkcs11_libraries.keys().any(|name| name.eq_ignore_ascii_case(library)) {
+            let text = format!("{key:?} cannot be used: pkcs11_libraries has no {library:?}");
+            report.wrong("managed_key", text);
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::secret::{PartlySecret, Secret};
 
 /// The kind of the documents; the name is that of the key.
-pub(super) const KIND: &str = "managed-key";
+pub(in crate::keys) const KIND: &str = "managed-key";
 
 /// The configuration of one managed key.
 #[derive(Clone, Serialize, Deserialize)]
@@ -65,6 +65,19 @@ impl Record {
     pub(super) fn removal(&self, expected: u64) -> DocumentWrite {
         DocumentWrite { key: key(&self.name), expected, body: None }
     }
+}
+
+/// The stored keys that are behind a library: their names, each with that of its library.
+///
+/// # Errors
+/// `Internal` for a document that cannot be read.
+pub(in crate::keys) fn libraries(documents: Vec<Document>) -> Result<Vec<(String, String)>> {
+    let records = documents.into_iter().map(Record::of).collect::<Result<Vec<_>>>()?;
+    let behind_one = records.into_iter().filter_map(|record| match record.backend {
+        BackendConfig::Pkcs11(settings) => Some((record.name, settings.library)),
+        _ => None,
+    });
+    Ok(behind_one.collect())
 }
 
 fn key(name: &str) -> DocumentKey {

@@ -108,7 +108,7 @@ impl ManagedKeys {
         let entry = self.entry(kind, name).ok_or_else(Error::not_found)?;
         entry.record.check_usage(Usage::Sign)?;
         entry.record.check_usage(Usage::Verify)?;
-        let actor = entry.actor().map_err(|error| Error::invalid(format!("configuration: {}", error.text())))?.clone();
+        let actor = entry.used().map_err(|error| Error::invalid(format!("configuration: {}", error.text())))?.clone();
         self.turns.run(entry.record.place(), async move { actor.test_sign(test).await }).await
     }
 

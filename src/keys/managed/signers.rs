@@ -26,7 +26,7 @@ impl ManagedKeys {
             return Err(Error::invalid(format!("managed key {name:?} is not allowed for mount {path:?}")));
         };
         entry.record.check_usage(Usage::Sign)?;
-        let actor = entry.actor().map_err(|error| {
+        let actor = entry.used().map_err(|error| {
             let text = format!("managed key {:?} cannot be used: {}", entry.record.name, error.text());
             Error::new(Kind::Unavailable, text)
         })?;

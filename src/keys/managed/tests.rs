@@ -16,7 +16,9 @@ use crate::error::{Kind, Result};
 use crate::keys::cloud::{CloudServices, CloudSettings};
 use crate::keys::pkcs11::{Libraries, Pkcs11Settings};
 use crate::keys::signing::{ManagedKeyRef, Signers as _};
+use crate::keys::test_sign::TestSign;
 use crate::secret::Secret;
+use crate::telemetry;
 
 /// Mounts 1 and 2, and what they list. The document of their order is in the same store.
 struct Lists {
@@ -267,6 +269,27 @@ async fn a_signer_is_given_to_mounts_that_may_for_keys_that_may() {
     let taken = w.keys.take(MountId(1), ManagedKeyRef::Name("x".repeat(10_000))).err().unwrap();
     assert!(taken.text().len() < 300, "{taken}");
     w.keys.stop(Duration::from_secs(1)).await;
+}
+
+#[tokio::test]
+async fn a_key_whose_library_this_server_lacks_is_counted_when_it_is_refused() {
+    telemetry::install_metrics().unwrap();
+    let w = world().await;
+    w.write("lacking", 1).await;
+    w.lists.set(1, &["lacking"]);
+    w.keys.use_libraries(Libraries::default()).await;
+    let counted = |count: u32| {
+        let line = format!("{}{{key=\"lacking\",kind=\"unavailable\"}} {count}", telemetry::SIGNER_ERRORS);
+        let page = telemetry::rendered_metrics(&[]);
+        assert!(page.lines().any(|shown| shown == line), "{line}:\n{page}");
+    };
+    counted(0);
+    let taken = w.keys.take(MountId(1), ManagedKeyRef::Name("lacking".to_owned())).err().unwrap();
+    assert_eq!(taken.kind(), Kind::Unavailable);
+    counted(1);
+    let tested = w.keys.test_sign(BackendType::Pkcs11, "lacking", TestSign::default()).await.unwrap_err();
+    assert!(tested.text().contains("no kms_library configured"), "{tested}");
+    counted(2);
 }
 
 #[tokio::test]

@@ -3,11 +3,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use metrics::{Counter, counter};
+
 use super::backend::Devices;
 use super::record::Record;
 use crate::documents::Document;
 use crate::error::Result;
 use crate::keys::actor::{Limits, SignerActor};
+use crate::telemetry;
 
 /// One key.
 pub(super) struct Entry {
@@ -30,6 +33,8 @@ impl Entry {
         });
         if let Err(error) = &actor {
             tracing::error!(key = record.name, "a managed key cannot be used: {error}");
+            // There before it is counted: a counter that begins with the first refusal does not grow by it.
+            refused(&record.name).increment(0);
         }
         Self { record: Arc::new(record), version, actor }
     }
@@ -41,6 +46,19 @@ impl Entry {
     pub(super) fn actor(&self) -> Result<&SignerActor> {
         self.actor.as_ref().map_err(Clone::clone)
     }
+
+    /// The way to its actor, for a use of the key; one that is refused is counted, as the actor counts those of a
+    /// device that is out of reach.
+    ///
+    /// # Errors
+    /// As [`Entry::actor`].
+    pub(super) fn used(&self) -> Result<&SignerActor> {
+        self.actor().inspect_err(|_| refused(&self.record.name).increment(1))
+    }
+}
+
+fn refused(name: &str) -> Counter {
+    counter!(telemetry::SIGNER_ERRORS, "key" => name.to_owned(), "kind" => "unavailable")
 }
 
 /// The keys by their names and by their UUIDs.
