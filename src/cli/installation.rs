@@ -49,7 +49,7 @@ pub(super) fn seal_key(config: &Config) -> Result<SealKey> {
         SealKeySource::File(file) => SealKey::from_file(file),
         SealKeySource::Text(text) => SealKey::from_text(&String::from_utf8_lossy(text.expose())),
         SealKeySource::Pkcs11(settings) => {
-            let libraries = Libraries::new(config.pkcs11_libraries.clone())?;
+            let libraries = Libraries::at_start(config.pkcs11_libraries.clone())?;
             pkcs11::seal_device(settings, &libraries).map(SealKey::in_device)
         }
         SealKeySource::CloudAkms(settings) => cloudakms::seal_device(settings).map(SealKey::in_device),
@@ -74,7 +74,7 @@ pub(super) fn server_options(config: &Config, tls: Option<Certificate>) -> Resul
         },
         storage: storage_options(config, clock.clone())?,
         clock,
-        pkcs11_libraries: Libraries::new(config.pkcs11_libraries.clone())?,
+        pkcs11_libraries: Libraries::at_start(config.pkcs11_libraries.clone())?,
         cloud: config.cloud.clone().in_environment(),
         signers: None,
         rsa_key_stock: config.rsa_key_stock,

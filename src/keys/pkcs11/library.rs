@@ -25,6 +25,28 @@ impl Libraries {
     /// `Invalid` for a name that is taken or has other characters than `a-z 0-9 _ -` (letters in either
     /// case), and a file that is no absolute path to a regular file.
     pub fn new(stanzas: impl IntoIterator<Item = (String, PathBuf)>) -> Result<Self> {
+        Self::with(stanzas, |path| path.canonicalize().map_err(|_| "does not exist"))
+    }
+
+    /// As [`Libraries::new`], but a file may be missing: its keys are unavailable, and it is looked for again whenever
+    /// one of them is used. It may be on a file system that comes later.
+    ///
+    /// # Errors
+    /// As [`Libraries::new`].
+    pub fn at_start(stanzas: impl IntoIterator<Item = (String, PathBuf)>) -> Result<Self> {
+        Self::with(stanzas, |path| match path.canonicalize() {
+            Err(_) if path.is_absolute() => {
+                tracing::warn!(file = %path.display(), "the file of a pkcs11 library is not there yet");
+                Ok(path.to_owned())
+            }
+            real => real.map_err(|_| "does not exist"),
+        })
+    }
+
+    fn with(
+        stanzas: impl IntoIterator<Item = (String, PathBuf)>,
+        real: impl Fn(&Path) -> Result<PathBuf, &'static str>,
+    ) -> Result<Self> {
         let mut libraries = BTreeMap::new();
         for (name, path) in stanzas {
             let name = name.to_ascii_lowercase();
@@ -32,7 +54,7 @@ impl Libraries {
             if name.is_empty() || !name.chars().all(allowed) {
                 return Err(Error::invalid(format!("pkcs11 library {name:?}: a name has letters, digits, - and _")));
             }
-            let library = Library::of(&name, &path)?;
+            let library = Library::of(&name, &path, &real)?;
             if libraries.insert(name.clone(), library).is_some() {
                 return Err(Error::invalid(format!("pkcs11 library {name:?}: configured twice")));
             }
@@ -83,17 +105,17 @@ struct Tokens {
 }
 
 impl Library {
-    fn of(name: &str, path: &Path) -> Result<Arc<Self>> {
+    fn of(name: &str, path: &Path, real: impl Fn(&Path) -> Result<PathBuf, &'static str>) -> Result<Arc<Self>> {
         let wrong = |rule: &str| Error::invalid(format!("pkcs11 library {name:?}: {} {rule}", path.display()));
         if !path.is_absolute() {
             return Err(wrong("is not an absolute path"));
         }
-        let real = path.canonicalize().map_err(|_| wrong("does not exist"))?;
-        let metadata = real.metadata().map_err(|_| wrong("cannot be read"))?;
-        if !metadata.is_file() {
+        let real = real(path).map_err(wrong)?;
+        let metadata = real.metadata().ok();
+        if metadata.as_ref().is_some_and(|metadata| !metadata.is_file()) {
             return Err(wrong("is not a regular file"));
         }
-        if metadata.permissions().mode() & 0o022 != 0 {
+        if metadata.is_some_and(|metadata| metadata.permissions().mode() & 0o022 != 0) {
             tracing::warn!(library = name, "the file of a pkcs11 library can be written by others than its owner");
         }
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);

@@ -6,7 +6,7 @@ use signet::keys::{Libraries, Pkcs11Config, Pkcs11Key, TestHash, TestSign, Wants
 use signet::x509::algorithm::{Curve, Hash, KeyKind, SignatureAlgorithm};
 
 use super::contract::{Subject, holds, signs, usual};
-use super::hsm::{ECDSA, EDDSA, Hsm, RSA, RSA_PSS, actor, alone, config, wide};
+use super::hsm::{ECDSA, EDDSA, Hsm, RSA, RSA_PSS, SOFTHSM, actor, alone, config, wide};
 
 const RSA_2048: KeyKind = KeyKind::Rsa { bits: 2048 };
 const P256: KeyKind = KeyKind::Ec(Curve::P256);
@@ -202,6 +202,26 @@ fn libraries_are_named_and_never_paths() {
         let error = none.key(false).await.unwrap_err();
         assert_eq!(error.kind(), Kind::Unavailable);
         assert!(!error.text().contains("file"), "{error}");
+    });
+}
+
+#[test]
+fn a_library_whose_file_comes_after_the_start_is_used_then() {
+    alone(module_path!(), "a_library_whose_file_comes_after_the_start_is_used_then", |hsm: Hsm| async move {
+        hsm.token("one");
+        let file = hsm.folder().join("late.so");
+        let libraries = Libraries::at_start([("hsm".to_owned(), file.clone())]).unwrap();
+        let key = actor(&libraries, config(ECDSA, "web", Some(P256)));
+        let missing = "pkcs11 library: the module cannot be loaded";
+        for _ in 0..2 {
+            let error = key.public_key(true).await.unwrap_err();
+            assert_eq!((error.kind(), error.text()), (Kind::Unavailable, missing));
+        }
+        std::os::unix::fs::symlink(SOFTHSM, &file).unwrap();
+        signs(&key.signer(key.public_key(true).await.unwrap()), usual(P256), b"message").await;
+        // What is no path is refused all the same.
+        let named = |path: &str| Libraries::at_start([("hsm".to_owned(), path.into())]).err().unwrap();
+        assert!(named("relative.so").text().contains("absolute") && named("/usr").text().contains("regular"));
     });
 }
 
