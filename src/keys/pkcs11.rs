@@ -44,6 +44,7 @@ pub use self::library::Libraries;
 pub use self::mechanism::is_supported_mechanism;
 pub use self::seal::{Pkcs11SealSettings, seal_device};
 pub use self::settings::Pkcs11Settings;
+pub(in crate::keys) use self::token::PIN_IS_KEPT;
 pub use self::token::TokenAddress;
 use super::actor::{BlockingBackend, Lane, Meter};
 use super::signer::Wants;

@@ -1,5 +1,5 @@
 //! Keys that are not in the process, without the server around them: every backend goes through one suite
-//! (`contract`), and a PKCS #11 module through everything that can happen to it (`healing`, `token`).
+//! (`contract`), and a PKCS #11 module through everything that can happen to it (`healing`, `token`, `turns`).
 //!
 //! A module is loaded once per process and reads its configuration there, so each of these tests runs in a
 //! process of its own ([`hsm::alone`]), with tokens of its own. Cloud services are spoken to over HTTP on the
@@ -13,6 +13,7 @@ pub mod hsm;
 mod metrics;
 mod softhsm;
 mod token;
+mod turns;
 
 /// One signature of a managed key, for its metrics.
 pub async fn sign_once(name: &str) {

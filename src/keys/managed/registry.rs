@@ -16,7 +16,8 @@ use super::usage::Usage;
 use super::view::{Entry, View};
 use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
-use crate::keys::pkcs11::Libraries;
+use crate::keys::actor::SignerActor;
+use crate::keys::pkcs11::{Libraries, PIN_IS_KEPT};
 use crate::keys::store::KeyStore;
 use crate::keys::test_sign::TestSign;
 
@@ -109,7 +110,24 @@ impl ManagedKeys {
         entry.record.check_usage(Usage::Sign)?;
         entry.record.check_usage(Usage::Verify)?;
         let actor = entry.used().map_err(|error| Error::invalid(format!("configuration: {}", error.text())))?.clone();
-        self.turns.run(entry.record.place(), async move { actor.test_sign(test).await }).await
+        match entry.record.place() {
+            Some(place) if self.may_be_missing(&actor).await? => {
+                self.turns.run(Some(place), async move { actor.test_sign(test).await }).await
+            }
+            _ => actor.test_sign(test).await,
+        }
+    }
+
+    /// Whether a test signature may have to make the key: where it was found, nobody's turn is waited for. A PIN that
+    /// is refused meanwhile is not tried by the test signature again.
+    async fn may_be_missing(&self, actor: &SignerActor) -> Result<bool> {
+        match actor.key(false).await {
+            Ok(_) => Ok(false),
+            Err(error) if error.kind() == Kind::BadGateway && error.text() != PIN_IS_KEPT => {
+                Err(Error::invalid(format!("configuration: {}", error.text())))
+            }
+            Err(_) => Ok(true),
+        }
     }
 
     /// Ends all signers, which answer what they have begun, and then the use of all modules. What takes longer than

@@ -51,8 +51,16 @@ impl Signers for ManagedKeys {
         }?;
         let turns = Arc::clone(&self.turns);
         let taking = async move {
-            let Known { public, locator } =
-                turns.run(entry.record.place(), async move { actor.key(true).await }).await?;
+            let Known { public, locator } = match entry.record.place() {
+                None => actor.key(true).await?,
+                Some(place) => match actor.key(false).await {
+                    // It may be missing: who makes it has a turn.
+                    Err(error) if error.kind() == Kind::Invalid => {
+                        turns.run(Some(place), async move { actor.key(true).await }).await?
+                    }
+                    found => found?,
+                },
+            };
             let (uuid, name) = (entry.record.uuid.clone(), entry.record.name.clone());
             Ok(ManagedKey { mount, uuid, name, public, locator })
         };

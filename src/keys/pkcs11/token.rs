@@ -19,6 +19,10 @@ const CAPACITY_WAIT: Duration = Duration::from_secs(5);
 /// Longest wait for sessions of an older configuration to end, which are logged in with its PIN.
 const LOGIN_WAIT: Duration = Duration::from_millis(500);
 
+/// What is answered where a PIN was refused before, and is not tried now.
+pub(in crate::keys) const PIN_IS_KEPT: &str =
+    "the token refused the pin: it is not tried again before the key is written or tested";
+
 /// A token in its slot, for one epoch of its library.
 pub(super) struct Token {
     pub(super) slot: Slot,
@@ -215,8 +219,7 @@ impl Token {
         }
         let refused_at = state.refused.and_then(|(pin, at)| (pin == own).then_some(at));
         if !pin.may_be_tried(refused_at) {
-            let text = "the token refused the pin: it is not tried again before the key is written or tested";
-            return Err(Error::new(Kind::BadGateway, text).into());
+            return Err(Error::new(Kind::BadGateway, PIN_IS_KEPT).into());
         }
         if info(pass, self.slot)?.is_some_and(|info| info.user_pin_final_try() || info.user_pin_locked()) {
             let text = "the token takes one more try of its pin at most: log in by its own tools first";
