@@ -214,11 +214,11 @@ fn a_library_whose_file_comes_after_the_start_is_used_then() {
         let key = actor(&libraries, config(ECDSA, "web", Some(P256)));
         let missing = "pkcs11 library: the module cannot be loaded";
         for _ in 0..2 {
-            let error = key.public_key(true).await.unwrap_err();
+            let error = key.key(true).await.unwrap_err();
             assert_eq!((error.kind(), error.text()), (Kind::Unavailable, missing));
         }
         std::os::unix::fs::symlink(SOFTHSM, &file).unwrap();
-        signs(&key.signer(key.public_key(true).await.unwrap()), usual(P256), b"message").await;
+        signs(&key.signer(key.key(true).await.unwrap()), usual(P256), b"message").await;
         // What is no path is refused all the same.
         let named = |path: &str| Libraries::at_start([("hsm".to_owned(), path.into())]).err().unwrap();
         assert!(named("relative.so").text().contains("absolute") && named("/usr").text().contains("regular"));
