@@ -138,10 +138,15 @@ impl Error {
         Self { text: format!("{what}: {}", self.text).into(), ..self }
     }
 
-    /// The same error, with what is so all the same behind its text.
+    /// The same error behind something that is stored, which its text says at the end. No mistake of the caller any more:
+    /// whoever hears of one takes it that nothing was done.
     #[must_use]
     pub fn although(self, what: &str) -> Self {
-        Self { text: format!("{}; {what}", self.text).into(), ..self }
+        let kind = match self.kind {
+            Kind::Invalid | Kind::NotFound | Kind::Forbidden | Kind::Conflict => Kind::Unavailable,
+            kind => kind,
+        };
+        Self { kind, text: format!("{}; {what}", self.text).into(), ..self }
     }
 
     /// The kind, for the wire's status.

@@ -246,8 +246,8 @@ impl<'a> Trail<'a> {
         match (&told, &outcome) {
             (Err(_), Err(error)) => log(error, &self.line.id),
             (Err(_), Ok(answer)) if seen.changes_something() => {
-                let serial_number = audit::serial_number(answer).unwrap_or_default();
-                tracing::error!(request = %self.line.id, serial_number, "what was done stands and nobody is told of it");
+                let (request, serial_number) = (&self.line.id, audit::serial_number(answer).unwrap_or_default());
+                tracing::error!(%request, serial_number, "what was done stands and nobody is told of it");
             }
             _ => {}
         }

@@ -35,8 +35,7 @@ mod view;
 
 pub use self::backend::{BackendConfig, BackendType, Devices};
 pub use self::grants::{Grants, Users};
-pub use self::record::Record;
-pub(super) use self::record::{KIND, libraries};
+pub use self::record::{Record, libraries};
 pub use self::registry::ManagedKeys;
 pub use self::terms::Terms;
 pub use self::usage::{Usage, Usages};

@@ -3,21 +3,12 @@
 
 use futures_util::future::BoxFuture;
 
-use super::managed;
 use crate::documents::{Document, DocumentWrite};
 use crate::error::Result;
 use crate::secret::Secret;
 
 /// The kind of the documents that are managed keys.
-pub const MANAGED_KEYS: &str = managed::KIND;
-
-/// Which of these managed keys are behind a PKCS #11 library: their names, each with that of its library.
-///
-/// # Errors
-/// `Internal` for a document that cannot be read.
-pub fn libraries(managed_keys: Vec<Document>) -> Result<Vec<(String, String)>> {
-    managed::libraries(managed_keys)
-}
+pub const MANAGED_KEYS: &str = "managed-key";
 
 /// The store of one server, as the registry sees it. All errors are `Unavailable`, `Busy`, or `Conflict` (a
 /// document's version moved on).

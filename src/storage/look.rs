@@ -6,13 +6,13 @@
 use super::backend::Reader;
 use super::seal::{About, SealKey};
 use super::{Database, documents, embedded, keys, postgres};
-use crate::documents::SYSTEM;
+use crate::documents::{Document, SYSTEM};
 use crate::error::Result;
-use crate::keys::store;
+use crate::keys::store::MANAGED_KEYS;
 use crate::storage::restored::require_unmoved;
 
 /// What was found of a store.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Found {
     /// There is none yet; `serve` makes it.
     Nothing,
@@ -26,9 +26,8 @@ pub enum Found {
         schema: usize,
         /// The version that a start of this program brings it to.
         newest: usize,
-        /// The managed keys that are behind a PKCS #11 library, each with the name of it. None of a schema that a start
-        /// changes.
-        libraries: Vec<(String, String)>,
+        /// The managed keys. None of a schema that a start changes.
+        managed_keys: Vec<Document>,
     },
 }
 
@@ -36,7 +35,8 @@ pub enum Found {
 ///
 /// # Errors
 /// `Conflict` for a store that was carried over to a database; `Invalid` for the wrong seal key, damaged data keys, a schema
-/// of a newer program and a database that is not fit for a store; `Unavailable` when it cannot be reached or read; those of a device that holds the seal key.
+/// of a newer program and a database that is not fit for a store; `Unavailable` when it cannot be reached or read; those of
+/// a device that holds the seal key.
 pub async fn look(database: Database, seal_key: &SealKey) -> Result<Found> {
     let (schema, newest, reader): (_, _, Box<dyn Reader>) = match database {
         Database::Embedded(folder) => match embedded::look::look(folder).await? {
@@ -53,7 +53,7 @@ pub async fn look(database: Database, seal_key: &SealKey) -> Result<Found> {
         }
     };
     let Some((seal, ring)) = keys::about(seal_key, &reader.meta().await?).await? else { return Ok(Found::Nothing) };
-    let stored = if schema == newest { reader.documents(SYSTEM, Some(store::MANAGED_KEYS)).await? } else { Vec::new() };
-    let libraries = store::libraries(documents::open_with(&ring, SYSTEM, stored)?)?;
-    Ok(Found::Opened { seal, schema, newest, libraries })
+    let stored = if schema == newest { reader.documents(SYSTEM, Some(MANAGED_KEYS)).await? } else { Vec::new() };
+    let managed_keys = documents::open_with(&ring, SYSTEM, stored)?;
+    Ok(Found::Opened { seal, schema, newest, managed_keys })
 }

@@ -253,7 +253,7 @@ async fn every_metric_is_there_after_a_walk_and_every_label_is_from_a_closed_set
     assert_eq!(counted("signet_pki_revocations_total"), 2.0);
     assert_eq!(counted("signet_key_generation_work_seconds_count"), 1.0);
     assert_eq!(counted("signet_key_generation_queue"), 0.0);
-    assert_eq!(counted("signet_signer_call_seconds_count"), 1.0);
+    assert_eq!(counted("signet_signer_call_seconds_count"), 2.0);
     assert_eq!(counted("signet_http_requests_total"), 19.0);
     assert_eq!(counted("signet_store_up"), 1.0);
     let ends: Vec<&Sample> = samples.iter().filter(|s| s.name == "signet_pki_issuer_not_after_seconds").collect();

@@ -3,7 +3,9 @@
 use std::os::unix::fs::MetadataExt as _;
 
 use signet::config::{Config, SealKeySource, Store};
+use signet::documents::Document;
 use signet::error::{Error, Kind};
+use signet::keys::managed;
 use signet::storage::look::{Found, look as look_at};
 use signet::storage::seal::SealKey;
 use signet::storage::{Database, said};
@@ -51,10 +53,10 @@ pub(super) async fn look(report: &mut Report, config: &Config, database: Databas
             report.ok(SEAL, format!("{}", key.about()));
             report.ok(STORE, format!("{name}: in use by a server that runs, which has opened it"));
         }
-        (Ok(Found::Opened { seal, schema, newest, libraries }), None) => {
+        (Ok(Found::Opened { seal, schema, newest, managed_keys }), None) => {
             report.ok(SEAL, format!("{seal}: opens the store"));
             report.ok(STORE, format!("{name}: can be read and written; {}", version(schema, newest)));
-            managed_keys(report, config, &libraries);
+            look_at_keys(report, config, managed_keys);
         }
         (Ok(Found::InUse | Found::Opened { .. }), Some(file)) => {
             report.wrong(SEAL, format!("{}: is not there: put the seal key back", file.display()));
@@ -64,9 +66,13 @@ pub(super) async fn look(report: &mut Report, config: &Config, database: Databas
 }
 
 /// Keys whose library the configuration does not have: nothing is signed with them.
-fn managed_keys(report: &mut Report, config: &Config, libraries: &[(String, String)]) {
+fn look_at_keys(report: &mut Report, config: &Config, managed_keys: Vec<Document>) {
+    let libraries = match managed::libraries(managed_keys) {
+        Ok(libraries) => libraries,
+        Err(error) => return report.wrong("managed_key", reason(&error, false)),
+    };
     for (key, library) in libraries {
-        if !config.pkcs11_libraries.keys().any(|name| name.eq_ignore_ascii_case(library)) {
+        if !config.pkcs11_libraries.keys().any(|name| name.eq_ignore_ascii_case(&library)) {
             let text = format!("{key:?} cannot be used: pkcs11_libraries has no {library:?}");
             report.wrong("managed_key", text);
         }

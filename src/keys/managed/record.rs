@@ -7,10 +7,8 @@ use super::terms::Terms;
 use super::usage::Usage;
 use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM};
 use crate::error::{Error, Result};
+use crate::keys::store::MANAGED_KEYS;
 use crate::secret::{PartlySecret, Secret};
-
-/// The kind of the documents; the name is that of the key.
-pub(in crate::keys) const KIND: &str = "managed-key";
 
 /// The configuration of one managed key.
 #[derive(Clone, Serialize, Deserialize)]
@@ -71,7 +69,7 @@ impl Record {
 ///
 /// # Errors
 /// `Internal` for a document that cannot be read.
-pub(in crate::keys) fn libraries(documents: Vec<Document>) -> Result<Vec<(String, String)>> {
+pub fn libraries(documents: Vec<Document>) -> Result<Vec<(String, String)>> {
     let records = documents.into_iter().map(Record::of).collect::<Result<Vec<_>>>()?;
     let behind_one = records.into_iter().filter_map(|record| match record.backend {
         BackendConfig::Pkcs11(settings) => Some((record.name, settings.library)),
@@ -81,5 +79,5 @@ pub(in crate::keys) fn libraries(documents: Vec<Document>) -> Result<Vec<(String
 }
 
 fn key(name: &str) -> DocumentKey {
-    DocumentKey { mount: SYSTEM, kind: KIND, name: name.to_owned() }
+    DocumentKey { mount: SYSTEM, kind: MANAGED_KEYS, name: name.to_owned() }
 }

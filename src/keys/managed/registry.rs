@@ -10,7 +10,7 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use super::backend::{BackendType, Devices};
 use super::grants::Grants;
-use super::record::{KIND, Record};
+use super::record::Record;
 use super::turn::Turns;
 use super::usage::Usage;
 use super::view::{Entry, View};
@@ -18,7 +18,7 @@ use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
 use crate::keys::actor::SignerActor;
 use crate::keys::pkcs11::{Libraries, PIN_IS_KEPT};
-use crate::keys::store::KeyStore;
+use crate::keys::store::{KeyStore, MANAGED_KEYS};
 use crate::keys::test_sign::TestSign;
 
 /// How long the calls of a key that was deleted may take to end.
@@ -49,7 +49,7 @@ impl ManagedKeys {
         grants: Arc<dyn Grants>,
         clock: Clock,
     ) -> Result<Arc<Self>> {
-        let view = View::load(store.documents(KIND).await?, &View::default(), &devices)?;
+        let view = View::load(store.documents(MANAGED_KEYS).await?, &View::default(), &devices)?;
         let (view, writing, behind) = (ArcSwap::from_pointee(view), Mutex::default(), AtomicBool::new(false));
         let (devices, turns) = (ArcSwap::from_pointee(devices), Turns::new(Arc::clone(&store), clock));
         Ok(Arc::new(Self { store, devices, turns, grants, view, writing, behind }))
@@ -162,7 +162,7 @@ impl ManagedKeys {
     }
 
     pub(super) async fn reload_held(&self, _one_writer: &MutexGuard<'_, ()>) -> Result<()> {
-        let documents = self.store.documents(KIND).await?;
+        let documents = self.store.documents(MANAGED_KEYS).await?;
         self.publish(View::load(documents, &self.view.load(), &self.devices())?);
         self.behind.store(false, Ordering::Relaxed);
         Ok(())

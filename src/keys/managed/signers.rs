@@ -36,7 +36,13 @@ impl ManagedKeys {
 
 impl Signers for ManagedKeys {
     fn signer(&self, key: &ManagedKey) -> Result<Arc<dyn RemoteSigner>> {
-        let (_, actor) = self.granted(key.mount, self.view().by_uuid(&key.uuid), &key.name)?;
+        let view = self.view();
+        let known = view.by_uuid(&key.uuid);
+        if known.is_none() && self.granted(key.mount, view.by_name(&key.name), &key.name).is_ok() {
+            let text = "was deleted, and another one has its name: take that into use (keys/generate/kms)";
+            return Err(Error::invalid(format!("managed key {:?} {text}", key.name)));
+        }
+        let (_, actor) = self.granted(key.mount, known, &key.name)?;
         Ok(actor.signer(key.known()))
     }
 

@@ -133,7 +133,7 @@ async fn an_alias_that_is_moved_leaves_who_signs_with_the_key_that_it_was() {
     let again = key(&ministack.url, "alias/moved", kind, false);
     signs(&again.signer(taken.clone()), usual(kind), b"message").await;
     // Of a key of which nothing but the public half is known the alias has to tell.
-    let signer = again.signer(taken.public.into());
+    let signer = key(&ministack.url, "alias/moved", kind, false).signer(taken.public.into());
     let error = signer.sign(usual(kind), input(&*signer, usual(kind), b"message")).await.unwrap_err();
     assert_eq!((error.kind(), error.text()), (Kind::BadGateway, "managed key changed in backend"));
 }
