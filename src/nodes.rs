@@ -30,7 +30,7 @@ use metrics::{counter, gauge, histogram};
 
 use crate::clock::Clock;
 use crate::documents::{MountId, SYSTEM};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::mounts::Mounts;
 use crate::telemetry;
 pub use skew::LIMIT as SKEW_LIMIT;
@@ -219,7 +219,11 @@ impl Follower {
 
     async fn look_held(&self, state: &mut State) -> Result<()> {
         let started = Instant::now();
-        let result = self.take_over(state).await;
+        // Whatever it is: who cannot follow serves nobody just now.
+        let result = self.take_over(state).await.map_err(|error| match error.kind() {
+            Kind::Unavailable => error,
+            _ => Error::unavailable("storage: what other nodes changed cannot be taken over", error),
+        });
         let mut last = self.last();
         match &result {
             Ok(()) => *last = Last { well: started, failed: None },

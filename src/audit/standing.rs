@@ -1,6 +1,6 @@
 //! Whether what is written to takes entries.
 //!
-//! One that failed is *down*: nobody waits for it, and its thread tries it about each second. When it has taken a line it
+//! One that failed is *down*: nobody waits for it, and its thread tries it at once and then about each second. When it has taken a line it
 //! is on *trial*, where it gets entries that are waited for only if no other device has them: a collector that accepts
 //! connections and reads nothing takes whatever fits on the way, and each of its failures would hold everybody for as long
 //! as a write may take. Who failed soon after a trial has a longer one the next time.
@@ -57,9 +57,10 @@ impl Standing {
 
     /// It failed; whether that is news.
     pub(super) fn failed(&mut self, now: Instant) -> bool {
-        let next = now + AGAIN;
         let longer = (self.trial * 2).min(LONGEST_TRIAL);
         let is_news = self.is_up();
+        // It may have been that one write.
+        let next = if is_news { now } else { now + AGAIN };
         let since = match self.now {
             Now::Up => {
                 let is_same = self.trusted.is_some_and(|at| now.saturating_duration_since(at) < LONGEST_TRIAL);
@@ -117,6 +118,8 @@ mod tests {
         let (mut standing, start) = (Standing::default(), Instant::now());
         assert_eq!((standing.is_up(), standing.due(start)), (true, Due::Nothing(None)));
         assert!(standing.failed(start) && standing.is_down());
+        assert_eq!(standing.due(start), Due::Attempt, "at once");
+        assert!(!standing.failed(start));
         assert_eq!(standing.due(start), Due::Nothing(Some(SECOND)));
         assert_eq!(standing.due(start + SECOND), Due::Attempt);
         assert!(!standing.failed(start + 2 * SECOND), "it is said once");

@@ -379,6 +379,8 @@ impl Work {
             Ok(()) => self.queue.lock().standing.took(Instant::now()),
             Err(why) => {
                 self.queue.lock().standing.failed(Instant::now());
+                // Whoever watches sees that it goes on, also where nobody asks for anything meanwhile.
+                self.failed.increment(1);
                 tracing::debug!("audit device {}: it still takes nothing: {why}", self.name);
             }
         }

@@ -5,6 +5,7 @@
 
 use serde_json::{Map, Value};
 
+use super::policies::WRAPPING;
 use super::store::{AuthWrite, CubbyholeRow};
 use super::{Auth, Caller};
 use crate::error::{Error, Result};
@@ -29,6 +30,15 @@ impl Auth {
         }
         let kept = self.store.cubbyhole(caller.token_hash(), path.to_owned()).await?;
         Ok(kept.map(|kept| Secret::new(kept.body)))
+    }
+
+    /// Whether the caller keeps something at a path; of an answer that was wrapped nobody hears by this.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn cubbyhole_has(&self, caller: &Caller, path: &str) -> Result<bool> {
+        let kept = self.store.cubbyhole(caller.token_hash(), path.to_owned()).await?;
+        Ok(kept.is_some() || (path == RESPONSE && caller.policies == [WRAPPING]))
     }
 
     /// Keeps something at a path, in the place of what was there.

@@ -49,26 +49,29 @@ async fn copy(options: Options, folder: &Path, from: Option<&Path>, to: Postgres
     look_through(to, seal_key, clock).await
 }
 
-/// Copies the store itself, on which no server starts any more once it is in the database.
+/// Copies the store itself, on which no server starts any more once it may be in the database.
 async fn move_store(options: Options, folder: &Path, to: PostgresUrl, clock: Clock) -> Result<()> {
     let seal_key = options.seal_key.clone();
     let was_moved = {
         let _locked = backup::lock(folder)?;
         backup::take_back(folder)?
     };
-    let moved = async {
-        // Brings the schema up to date and the log into the file.
-        storage::open(options).await?.shutdown().await?;
+    // Brings the schema up to date and the log into the file.
+    let opened = async { storage::open(options).await?.shutdown().await }.await;
+    if opened.is_ok() || was_moved {
         let _locked = backup::lock(folder)?;
-        carry(backup::database(folder), seal_key.clone(), &to, &clock).await?;
-        look_through(to, seal_key, clock.clone()).await
-    };
-    let moved = moved.await;
-    if moved.is_ok() || was_moved {
-        let _locked = backup::lock(folder)?;
+        // Before the first row: whatever ends this, no server starts beside a database that has it all.
         backup::note_moved(folder, clock.now())?;
+        opened?;
+        let carried = carry(backup::database(folder), seal_key.clone(), &to, &clock).await;
+        if carried.is_err() && !was_moved {
+            backup::take_back(folder)?;
+        }
+        carried?;
+    } else {
+        opened?;
     }
-    moved
+    look_through(to, seal_key, clock).await
 }
 
 /// Looks through what came of it.

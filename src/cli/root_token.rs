@@ -12,7 +12,7 @@ use serde_json::json;
 use signet::auth::Auth;
 use signet::clock::Clock;
 use signet::config::{Config, Store};
-use signet::error::{Error, Result};
+use signet::error::{Error, Kind, Result};
 use signet::server::operator::{self, Client};
 use signet::storage;
 
@@ -76,7 +76,11 @@ async fn beside(mut server: Client, config: &Config) -> Result<()> {
     let shown = show(token);
     // The server revokes it unless it hears that somebody has it.
     let heard = server.ask(&json!({ "taken": shown.is_ok() }));
-    shown.and(heard.map(drop))
+    shown?;
+    match heard?["taken"] == true {
+        true => Ok(()),
+        false => Err(Error::new(Kind::Unavailable, "the token was not taken in time, and is revoked again")),
+    }
 }
 
 async fn alone(config: &Config) -> Result<()> {

@@ -428,8 +428,6 @@ fn placed<T>(shared: &Shared, path: &str, ask: impl FnOnce(Place<'_>) -> T) -> T
 /// Who asks, as far as the head of a request says.
 struct Known {
     caller: Option<(Arc<Caller>, Token)>,
-    /// The right that they need here.
-    needs: route::Operation,
     /// Whether some request for this operation on this path would be admitted.
     may: bool,
     /// Whether the caller is believed without asking the store, which is away.
@@ -453,7 +451,7 @@ async fn recognise(
     address: Option<IpAddr>,
 ) -> Result<Known> {
     if target.access() == Access::Open {
-        return Ok(Known { caller: None, needs: asked.operation, may: true, believed: false });
+        return Ok(Known { caller: None, may: true, believed: false });
     }
     let token = request::token(headers, state.settings.compat)?.ok_or_else(Error::forbidden)?;
     let kept = || if target.is_metrics() { state.auth.kept(token.expose(), address) } else { None };
@@ -474,7 +472,7 @@ async fn recognise(
     if decision.allowed && may && !believed && target.is_metrics() {
         state.auth.keep(&caller);
     }
-    Ok(Known { may, needs, caller: Some((caller, token)), believed })
+    Ok(Known { may, caller: Some((caller, token)), believed })
 }
 
 /// The caller behind a token.
@@ -506,7 +504,9 @@ async fn admit(
         // The token ended with this use, and with it the leases that it made.
         state.mounts.tokens_ended();
     }
-    let decide = |sent: Option<&Parameters<'_>>| state.auth.decide(&caller, known.needs, target.place(asked), sent);
+    // Somebody may have made meanwhile what was to be made.
+    let needs = if known.believed { asked.operation } else { target.needs(state, &caller, asked).await? };
+    let decide = |sent: Option<&Parameters<'_>>| state.auth.decide(&caller, needs, target.place(asked), sent);
     let decision = target.decided(sent, wrap_ttl, decide);
     if !known.may || !target.allows(decision, asked) {
         return Err(Error::forbidden());
@@ -515,10 +515,7 @@ async fn admit(
 }
 
 fn one_refusal(error: Error) -> Error {
-    match error.kind() {
-        Kind::Unauthenticated => Error::forbidden(),
-        _ => error,
-    }
+    if error.kind() == Kind::Unauthenticated { Error::forbidden() } else { error }
 }
 
 /// Lets path parameters win over fields of the same name, and says so; names fields nobody reads.

@@ -83,7 +83,8 @@ pub async fn require_opened(copy: &Path, seal_key: &SealKey) -> Result<()> {
 /// machine. No node may run.
 ///
 /// # Errors
-/// `Conflict` when a node runs; those of opening the store, `Invalid` when this machine's clock is behind what the store has seen, and `Unavailable`.
+/// `Conflict` when a node runs; those of opening the store, `Invalid` when this machine's clock is behind what the store
+/// has seen, and `Unavailable`.
 pub async fn note_restore(options: Options) -> Result<()> {
     let clock = options.clock.clone();
     let taken_back = match &options.database {
@@ -106,7 +107,9 @@ pub async fn note_restore(options: Options) -> Result<()> {
         storage.shutdown().await.and(noted)
     };
     let noted = noted.await;
-    if let (Some(folder), true) = (taken_back, noted.is_err()) {
+    if let (Some(folder), true) = (taken_back, noted.is_err())
+        && let Ok(_locked) = lock(&folder)
+    {
         note_moved(&folder, clock.now())?;
     }
     noted

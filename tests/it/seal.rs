@@ -443,7 +443,7 @@ async fn a_node_that_was_away_while_it_was_sealed_anew_says_so_and_goes_on_when_
 
     std::fs::copy(site.path("key"), site.path("second.key")).unwrap();
     wait_for(&there, "sys/health", 200).await;
-    assert_eq!(there.get("pki/roles/web").await.body["data"]["ttl"], 7200);
+    assert_eq!(there.get("pki/roles/web").await.body["data"]["ttl"], "2h");
     assert_eq!(there.get("sys/key-status").await.body["data"]["term"], 2);
     issues(&there).await;
     second.wait_for_log("the store was sealed anew while this node was away: opened by the file key");

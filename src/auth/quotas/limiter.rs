@@ -34,6 +34,8 @@ pub struct Taken {
 type Moment = i64;
 
 const SECOND: f64 = 1e6;
+/// Places that are given back by whoever asks; more are by a thread of their own.
+const MANY: usize = 4096;
 /// Sums of parts of a request are a little less than whole ones.
 const ONE: f64 = 1.0 - 1e-6;
 /// Longest time that anybody is told to wait, seconds: a year.
@@ -109,8 +111,13 @@ impl Limiter {
         self.give_back(gone);
     }
 
+    /// Nobody waits for the end of a crowd.
     fn give_back(&self, gone: Option<[Generation; 2]>) {
-        gone.iter().flatten().flat_map(HashMap::keys).for_each(|network| self.places.give_back(*network));
+        let Some(gone) = gone else { return };
+        let places = Arc::clone(&self.places);
+        let many = gone.iter().map(HashMap::len).sum::<usize>() > MANY;
+        let work = move || gone.iter().flat_map(HashMap::keys).for_each(|network| places.give_back(*network));
+        if many { drop(std::thread::spawn(work)) } else { work() }
     }
 }
 

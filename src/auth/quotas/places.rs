@@ -23,7 +23,9 @@ const COUNTERS: usize = 1 << 14;
 pub(super) struct Places {
     most: usize,
     taken: AtomicUsize,
-    /// How many are taken in a network, by its hash.
+    /// How many are taken in IPv4 and in IPv6.
+    families: [AtomicU32; 2],
+    /// How many are taken in a smaller network, by its hash.
     within: Box<[AtomicU32]>,
     /// Of the hashes: nobody chooses addresses that share a counter with others.
     key: u64,
@@ -35,7 +37,8 @@ impl Places {
     /// So many free places.
     pub(super) fn new(most: usize, key: u64) -> Self {
         let within = (0..COUNTERS).map(|_| AtomicU32::new(0)).collect();
-        Self { most, taken: AtomicUsize::new(0), within, key, told: AtomicI64::new(i64::MIN) }
+        let families = [AtomicU32::new(0), AtomicU32::new(0)];
+        Self { most, taken: AtomicUsize::new(0), families, within, key, told: AtomicI64::new(i64::MIN) }
     }
 
     /// Takes a place for a bucket of a network, unless one that it lies in has had its part; whole families and whoever
@@ -75,6 +78,11 @@ impl Places {
     }
 
     fn within(&self, network: Network) -> &AtomicU32 {
+        match network {
+            Network::V4 { length: 0, .. } => return &self.families[0],
+            Network::V6 { length: 0, .. } => return &self.families[1],
+            _ => {}
+        }
         let mut hasher = DefaultHasher::new();
         (self.key, network).hash(&mut hasher);
         &self.within[hasher.finish() as usize % COUNTERS]

@@ -42,10 +42,7 @@ async fn read(call: Call) -> Result<Answer> {
 }
 
 fn exists(named: Named<'_>) -> LocalBoxFuture<'_, Result<bool>> {
-    Box::pin(async move {
-        let kept = named.state.auth.cubbyhole_read(named.caller, named.param("path")).await?;
-        Ok(kept.is_some())
-    })
+    Box::pin(async move { named.state.auth.cubbyhole_has(named.caller, named.param("path")).await })
 }
 
 /// `POST cubbyhole/:path`: the whole entry, in the place of the one before.

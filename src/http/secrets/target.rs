@@ -124,7 +124,8 @@ impl Target {
         }
     }
 
-    /// The right that a caller needs: a write whose route can tell needs one of its own where nothing is there yet.
+    /// The right that a caller needs: a write whose route can tell needs one of its own where nothing is there yet. What is
+    /// there nobody is asked for whom both rights or none are granted.
     ///
     /// # Errors
     /// Those of the mount and its store.
@@ -133,6 +134,10 @@ impl Target {
             return Ok(asked.operation);
         };
         let Some(exists) = route.exists else { return Ok(asked.operation) };
+        let may = |operation| state.auth.decide(caller, operation, self.place(asked), None).allowed;
+        if may(Operation::Create) == may(asked.operation) {
+            return Ok(asked.operation);
+        }
         let below = asked.path.get(self.below.clone()).unwrap_or_default();
         let named = Named { state, mount, caller, below, params: *params };
         Ok(if exists(named).await? { asked.operation } else { Operation::Create })

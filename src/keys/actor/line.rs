@@ -72,7 +72,8 @@ struct State {
 /// A call at the backend.
 struct Running {
     number: u64,
-    is_look: bool,
+    /// Of a look-up: of which version of the configuration.
+    looks_by: Option<u64>,
     begun: Instant,
     /// The end of its job's time.
     deadline: Instant,
@@ -150,14 +151,18 @@ impl Line {
 
     /// That a job would be taken in at this moment.
     pub(super) fn require_room(&self) -> Result<()> {
-        let mut state = self.lock();
-        if self.takes_in(&mut state, Rank::First) { Ok(()) } else { Err(self.full()) }
+        let state = self.lock();
+        if self.takes_in(&state, Rank::First) { Ok(()) } else { Err(self.full()) }
     }
 
     /// Whether one more job has room, and a part of its time left when its turn comes.
-    fn takes_in(&self, state: &mut State, rank: Rank) -> bool {
+    fn takes_in(&self, state: &State, rank: Rank) -> bool {
         let has_room = state.waiting.has_room(rank, self.limits.queue) || state.waiting.has_vain(rank, Instant::now());
-        let wait = state.waiting.wait(rank, state.running.len(), state.max_parallel);
+        let (running, places) = match rank {
+            Rank::Look => (state.looking_up(), state.most_looks()),
+            Rank::First | Rank::Last => (state.running.len(), state.max_parallel),
+        };
+        let wait = state.waiting.wait(rank, running, places);
         has_room && state.waiting.is_in_time(wait, self.limits.call_timeout)
     }
 
@@ -172,11 +177,11 @@ impl Line {
         if state.closed {
             return Err(stopped(&self.name));
         }
-        if !self.takes_in(&mut state, job.rank) {
+        if !self.takes_in(&state, job.rank) {
             return Err(self.full());
         }
         let is_full = !state.waiting.has_room(job.rank, self.limits.queue);
-        let void = if is_full { state.waiting.drop_vain(Instant::now()) } else { Vec::new() };
+        let void = if is_full || job.rank == Rank::Look { state.waiting.drop_vain(Instant::now()) } else { Vec::new() };
         state.waiting.push(job);
         let hires = state.hires();
         let calls = !hires && state.calls();
@@ -282,7 +287,8 @@ impl Line {
         };
         state.calls += 1;
         let (number, deadline) = (state.calls, job.deadline);
-        state.running.push(Running { number, is_look: job.rank == Rank::Look, begun: now, deadline });
+        let looks_by = (job.rank == Rank::Look).then_some(state.version);
+        state.running.push(Running { number, looks_by, begun: now, deadline });
         self.show(state);
         self.meter.waited(now.duration_since(job.queued_at));
         Some(Call { number, job, backend: state.backend.clone(), version: state.version })
@@ -370,11 +376,20 @@ impl Line {
 }
 
 impl State {
-    /// How many look-ups may begin: a quarter of the places is theirs at most, so that those that hang leave the others to
-    /// what signs.
+    /// How many look-ups may be under way: a quarter of the places is theirs at most, so that those that hang leave the
+    /// others to what signs.
+    fn most_looks(&self) -> usize {
+        (self.max_parallel / 4).max(1)
+    }
+
+    /// How many are. One by an older configuration holds up no other.
+    fn looking_up(&self) -> usize {
+        self.running.iter().filter(|call| call.looks_by == Some(self.version)).count()
+    }
+
+    /// How many more may begin.
     fn looks(&self) -> usize {
-        let under_way = self.running.iter().filter(|call| call.is_look).count();
-        (self.max_parallel / 4).max(1).saturating_sub(under_way)
+        self.most_looks().saturating_sub(self.looking_up())
     }
 
     /// How much of what waits could begin.
@@ -493,7 +508,7 @@ mod tests {
         let mut state = line.lock();
         let soon = Instant::now() + REST;
         (state.places, state.running) =
-            (2, [1, 2].map(|number| Running { number, is_look: false, begun: soon, deadline: soon }).into());
+            (2, [1, 2].map(|number| Running { number, looks_by: None, begun: soon, deadline: soon }).into());
         state.waiting.push(job());
         assert!(!state.is_held_up(), "all places are at the backend");
         state.running.pop();

@@ -86,15 +86,25 @@ impl Waiting {
     }
 
     /// Whether there is room for one more job of this rank among `most`.
-    pub(super) fn has_room(&mut self, rank: Rank, most: usize) -> bool {
-        let most = if rank == Rank::First { most } else { (most / SHARE_OF_OTHERS).max(1) };
-        self.line(rank).len() < most
+    pub(super) fn has_room(&self, rank: Rank, most: usize) -> bool {
+        let share = (most / SHARE_OF_OTHERS).max(1);
+        match rank {
+            Rank::First => self.first.len() < most,
+            Rank::Look => self.look.len() < share,
+            Rank::Last => self.last.len() < share,
+        }
     }
 
-    /// How long one more job would wait, with so many calls under way at so many places.
+    /// How long one more job would wait, with so many calls under way at so many places; of look-ups those that are theirs.
     pub(super) fn wait(&self, rank: Rank, running: usize, places: usize) -> Duration {
         let beside = self.first.len().min(self.look.len() + self.last.len()) / usize::from(BESIDE_ONE);
-        let before = running + if rank == Rank::First { self.first.len() + beside } else { self.len() };
+        let before = match rank {
+            Rank::First => self.first.len() + beside,
+            Rank::Look => self.look.len(),
+            // No more than one look-up goes before each of them.
+            Rank::Last => self.first.len() + self.last.len() + self.look.len().min(self.last.len() + 1),
+        };
+        let before = running + before;
         if before < places {
             return Duration::ZERO;
         }

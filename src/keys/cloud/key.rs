@@ -4,9 +4,10 @@
 //! sign with the key that it was, by what names that for ever ([`Known::locator`]), for as long as the service signs
 //! with it: across a start, and another version of the configuration. The name is followed when somebody takes the key
 //! into use, asks for a test signature, or wants a key of which nothing but the public half is known, and after the
-//! service refused to sign. Whoever asks then shares the answer with all who ask meanwhile, and nobody who signs waits
-//! for it.
+//! service refused to sign. Whoever asks then shares the answer with all who ask meanwhile, and nobody waits for it whose
+//! key signs.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::FutureExt as _;
@@ -110,7 +111,10 @@ impl<S: Service> CloudKey<S> {
         let under_way = looking.as_ref().and_then(WeakShared::upgrade).filter(|look| look.peek().is_none());
         under_way.unwrap_or_else(|| {
             let own = Arc::clone(self);
-            let look = async move { own.find().await }.boxed().shared();
+            // A panic would be of all who wait, and of who comes meanwhile.
+            let look = AssertUnwindSafe(async move { own.find().await }).catch_unwind();
+            let look = look.map(|found| found.unwrap_or_else(|_| Err(Error::internal("a look-up panicked"))));
+            let look = look.boxed().shared();
             *looking = look.downgrade();
             look
         })
@@ -159,7 +163,19 @@ impl<S: Service> CloudKey<S> {
         match self.service.sign(&known.locator, algorithm, digest).await.map_err(in_use) {
             Err(error) if error.kind() == Kind::BadGateway => {
                 self.pins().let_go(&known);
-                if is_replaced { Ok(Answer::Changed) } else { Err(error) }
+                if is_replaced {
+                    return Ok(Answer::Changed);
+                }
+                // The same key may be elsewhere by now.
+                match self.look().await {
+                    Ok(Some(found)) if found.public == key.public && found.locator != known.locator => self
+                        .service
+                        .sign(&found.locator, algorithm, digest)
+                        .await
+                        .map_err(in_use)
+                        .map(Answer::Signature),
+                    _ => Err(error),
+                }
             }
             outcome => outcome.map(Answer::Signature),
         }

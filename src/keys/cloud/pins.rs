@@ -45,7 +45,7 @@ impl Pins {
 
     /// The service did not sign with it.
     pub(super) fn let_go(&mut self, known: &Known) {
-        self.keys.retain(|kept| kept.public != known.public);
+        self.keys.retain(|kept| kept.public != known.public || kept.locator != known.locator);
         if !self.refused.contains(&known.locator) {
             self.refused.truncate(MOST - 1);
             self.refused.insert(0, known.locator.clone());

@@ -1,14 +1,31 @@
 //! Which endpoints are given the process's own credential.
 
 /// DNS suffixes of the provider's services.
-const SUFFIXES: [&str; 4] = [".amazonaws.com", ".amazonaws.com.cn", ".api.aws", ".api.amazonwebservices.com.cn"];
+const SUFFIXES: [&str; 10] = [
+    ".amazonaws.com",
+    ".api.aws",
+    ".amazonaws.com.cn",
+    ".api.amazonwebservices.com.cn",
+    ".amazonaws.eu",
+    ".api.amazonwebservices.eu",
+    ".c2s.ic.gov",
+    ".sc2s.sgov.gov",
+    ".cloud.adc-e.uk",
+    ".csp.hci.ic.gov",
+];
 /// The names of this service there.
 const SERVICES: [&str; 2] = ["kms", "kms-fips"];
 
-/// Whether a host is one of the provider's for this service, in whatever region, private endpoints among them. What
-/// customers run has names below these suffixes too, and the service's name is not in those.
+/// Whether a host is one of the provider's for this service, in whatever region: `kms.REGION` below a suffix, or that
+/// behind the name of a private endpoint, as `vpce-….kms.REGION.vpce`. What customers run has names below these suffixes,
+/// too.
 pub(super) fn is_own(host: &str) -> bool {
-    SUFFIXES.iter().any(|suffix| host.ends_with(suffix)) && host.split('.').any(|label| SERVICES.contains(&label))
+    let Some(inner) = SUFFIXES.iter().find_map(|suffix| host.strip_suffix(suffix)) else { return false };
+    match inner.split('.').collect::<Vec<_>>()[..] {
+        [service, _region] => SERVICES.contains(&service),
+        [endpoint, service, _region, "vpce"] => endpoint.starts_with("vpce-") && SERVICES.contains(&service),
+        _ => false,
+    }
 }
 
 #[cfg(test)]
@@ -22,6 +39,7 @@ mod tests {
             "kms-fips.us-gov-west-1.amazonaws.com",
             "kms.cn-north-1.amazonaws.com.cn",
             "kms.eu-west-1.api.aws",
+            "kms.eusc-de-east-1.amazonaws.eu",
             "vpce-0123456789abcdef0-abcdefgh.kms.eu-central-1.vpce.amazonaws.com",
             "vpce-0123456789abcdef0-abcdefgh-eu-central-1a.kms-fips.eu-central-1.vpce.amazonaws.com",
         ] {
@@ -33,6 +51,9 @@ mod tests {
             "kms.example",
             "kms.amazonaws.com.example",
             "kms.evilamazonaws.com",
+            "kms.abcdefghij.eu-central-1.rds.amazonaws.com",
+            "x.kms.s3.eu-central-1.amazonaws.com",
+            "kms.amazonaws.com",
             "abcdefghij.execute-api.eu-central-1.amazonaws.com",
             "ec2-192-0-2-1.eu-central-1.compute.amazonaws.com",
             "vpce-0123456789abcdef0-abcdefgh.vpce-svc-0123456789abcdef0.eu-central-1.vpce.amazonaws.com",

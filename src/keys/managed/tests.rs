@@ -256,7 +256,9 @@ async fn a_signer_is_given_to_mounts_that_may_for_keys_that_may() {
     assert_eq!(ask(1, "another"), refusal(1));
     w.lists.set(1, &["web"]);
     // For the key that the mount knows.
-    assert_eq!((ask(1, &uuid), ask(2, &uuid), ask(1, "another")), (Ok(public.clone()), refusal(2), refusal(1)));
+    assert_eq!((ask(1, &uuid), ask(2, &uuid), ask(2, "another")), (Ok(public.clone()), refusal(2), refusal(2)));
+    let text = "was deleted, and another one has its name: take that into use (keys/generate/kms)";
+    assert_eq!(ask(1, "another"), Err(format!("managed key \"web\" {text}")));
     w.lists.set(1, &[]);
     assert_eq!(ask(1, &uuid), refusal(1));
     let terms =

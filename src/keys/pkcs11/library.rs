@@ -119,15 +119,19 @@ impl Library {
             tracing::warn!(library = name, "the file of a pkcs11 library can be written by others than its owner");
         }
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
-        let library = loaded.entry(real.clone()).or_insert_with(|| {
-            Arc::new(Self {
-                module: Module::new(real),
-                renewals: Renewals::default(),
-                tokens: Mutex::default(),
-                generation: Mutex::default(),
-            })
+        // One whose file was missing is there by the path that it was given.
+        let is_same = |path: &Path| *path == real || path.canonicalize().is_ok_and(|path| path == real);
+        if let Some((_, library)) = loaded.iter().find(|(path, _)| is_same(path)) {
+            return Ok(Arc::clone(library));
+        }
+        let library = Arc::new(Self {
+            module: Module::new(real.clone()),
+            renewals: Renewals::default(),
+            tokens: Mutex::default(),
+            generation: Mutex::default(),
         });
-        Ok(Arc::clone(library))
+        loaded.insert(real, Arc::clone(&library));
+        Ok(library)
     }
 
     /// The token with this address, found now.

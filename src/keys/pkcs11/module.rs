@@ -4,6 +4,7 @@
 //! begins another *epoch*: what was opened in an earlier one is forgotten and not closed, for its numbers may
 //! belong to somebody else by now.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,13 +13,16 @@ use cryptoki::context::{CInitializeArgs, CInitializeFlags, Pkcs11};
 use cryptoki::error::{Error as BindingError, RvError};
 
 use super::healing::{Cause, Failure};
-use crate::error::Error;
+use crate::error::{Error, Kind};
 
 /// Longest time that a call may hold up a new initialisation, which holds up all others meanwhile. While one is under
 /// way for longer, none is made and nobody is held up.
 const DRAIN: Duration = Duration::from_secs(1);
 /// Longest time that a call waits for an initialisation under way.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The real paths of all modules that are loaded: a second handle to one would share its state.
+static BOUND: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 /// One module.
 pub(super) struct Module {
@@ -141,13 +145,29 @@ impl Module {
         Ok(gate)
     }
 
+    /// Loads the file, which may not have been there before and be known by another path, too.
+    fn load(&self) -> Result<Pkcs11, Error> {
+        let real = self
+            .path
+            .canonicalize()
+            .map_err(|error| Error::unavailable("pkcs11 library: the file of the module is not there", error))?;
+        let mut bound = BOUND.lock().unwrap_or_else(PoisonError::into_inner);
+        if bound.contains(&real) {
+            let text = "pkcs11 library: the file of the module is in use under another name of the configuration";
+            return Err(Error::new(Kind::Unavailable, text));
+        }
+        let module = Pkcs11::new(&real)
+            .map_err(|error| Error::unavailable("pkcs11 library: the module cannot be loaded", error))?;
+        bound.insert(real);
+        Ok(module)
+    }
+
     /// Nobody is inside.
     fn initialize(&self, again: bool) -> Result<(), Failure> {
         let module = match self.binding.get() {
             Some(module) => module,
             None => {
-                let module = Pkcs11::new(&self.path)
-                    .map_err(|error| Error::unavailable("pkcs11 library: the module cannot be loaded", error))?;
+                let module = self.load()?;
                 self.binding.get_or_init(|| module)
             }
         };

@@ -212,7 +212,7 @@ fn a_library_whose_file_comes_after_the_start_is_used_then() {
         let file = hsm.folder().join("late.so");
         let libraries = Libraries::at_start([("hsm".to_owned(), file.clone())]).unwrap();
         let key = actor(&libraries, config(ECDSA, "web", Some(P256)));
-        let missing = "pkcs11 library: the module cannot be loaded";
+        let missing = "pkcs11 library: the file of the module is not there";
         for _ in 0..2 {
             let error = key.key(true).await.unwrap_err();
             assert_eq!((error.kind(), error.text()), (Kind::Unavailable, missing));

@@ -75,10 +75,10 @@ async fn an_entry_and_a_cubbyhole_have_an_end() {
 async fn one_right_is_enough_for_each_operation() {
     let app = App::start().await;
     let entry = || json!({ "a": 1 });
-    for capability in ["read", "update", "delete", "list"] {
+    for capability in ["read", "create", "delete", "list"] {
         let client = only(&app, capability, &granted("cubbyhole/*", &[capability])).await;
         let answers = [
-            ("update", client.post("cubbyhole/a", entry()).await.status),
+            ("create", client.post("cubbyhole/a", entry()).await.status),
             ("read", client.get("cubbyhole/a").await.status),
             ("list", client.list("cubbyhole").await.status),
             ("delete", client.delete("cubbyhole/a").await.status),

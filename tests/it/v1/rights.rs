@@ -1,8 +1,11 @@
 //! One right and nothing else: what a caller gets for it through the routes.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::support::{Answer, App, Client, send};
+use crate::v1::bodies::Pending;
 
 /// A client whose token has the policy `text` and no other.
 pub async fn only(app: &App, name: &str, text: &str) -> Client {
@@ -162,5 +165,22 @@ async fn who_may_only_create_changes_nothing_and_who_may_only_update_makes_nothi
         let status = async || client.post("cubbyhole/a", json!({ "b": "c" })).await.status;
         assert_eq!((status().await, status().await), (first, second), "{granted_only}");
     }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn what_was_made_while_a_body_came_is_changed_by_nobody_who_may_only_create() {
+    let app = App::start().await;
+    assert_eq!(app.client.post("sys/auth/roles", json!({ "type": "approle" })).await.status, 204);
+    let creator = only(&app, "creator", &granted("auth/roles/role/web", &["create"])).await;
+    let headers = format!("X-Service-Token: {}\r\n", creator.token);
+    let body = json!({ "token_ttl": "2h" }).to_string().into_bytes();
+    let pending = Pending::begin(&app, "POST /v1/auth/roles/role/web", &headers, body).await;
+    // By then the head has been read.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(app.client.post("auth/roles/role/web", json!({ "token_ttl": "1h" })).await.status, 204);
+    let answer = pending.end().await;
+    assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+    assert_eq!(app.client.get("auth/roles/role/web").await.body["data"]["token_ttl"], 3600);
     app.stop().await;
 }

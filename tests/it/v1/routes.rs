@@ -85,6 +85,11 @@ fn row(kind: &str, route: &Route) -> Option<&'static Row> {
     ROWS.iter().find(|row| row.kind == kind && row.operation == route.operation && row.pattern == route.pattern)
 }
 
+/// The right that it takes where nothing is there yet.
+fn right_of(route: &Route) -> &'static str {
+    operation_word(if route.exists.is_some() { Operation::Create } else { route.operation })
+}
+
 /// What a policy says of it.
 fn seen(route: &Route, path: &str) -> String {
     if route.operation == Operation::List { format!("{}/", path.trim_end_matches('/')) } else { path.to_owned() }
@@ -120,7 +125,7 @@ async fn no_route_answers_whom_it_should_not() {
             continue;
         }
         answer.assert_denied();
-        ask(&lacking[operation_word(route.operation)], route.operation, &path, &json!({})).await.assert_denied();
+        ask(&lacking[right_of(route)], route.operation, &path, &json!({})).await.assert_denied();
         if route.access == Access::Sudo {
             ask(&lacking["sudo"], route.operation, &path, &json!({})).await.assert_denied();
         }
@@ -135,7 +140,7 @@ async fn every_route_answers_whoever_has_its_one_right() {
         let row = row(kind, route);
         let path =
             row.map_or_else(|| format!("{}/{}", mounted(kind), example(route.pattern)), |row| row.path.to_owned());
-        let word = operation_word(route.operation);
+        let word = right_of(route);
         let rights: &[&str] = if route.access == Access::Sudo { &[word, "sudo"] } else { &[word] };
         let right = match route.access {
             Access::Caller => granted("unrelated", &["read"]),

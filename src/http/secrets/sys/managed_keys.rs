@@ -89,10 +89,10 @@ pub(super) async fn read(call: Call) -> Result<Answer> {
     Ok(Answer::data(shown(&record)))
 }
 
-/// Whether there is such a key; of a type that is none the handler tells.
+/// Whether there is such a key.
 pub(super) fn exists(named: Named<'_>) -> LocalBoxFuture<'_, Result<bool>> {
     let kind = BackendType::parse(named.param("backend"));
-    let exists = kind.map_or(true, |kind| named.state.managed_keys.read(kind, named.param("managed_key")).is_some());
+    let exists = kind.is_ok_and(|kind| named.state.managed_keys.read(kind, named.param("managed_key")).is_some());
     Box::pin(std::future::ready(Ok(exists)))
 }
 

@@ -207,7 +207,8 @@ fn k14_to_k16_what_a_key_may_be_used_for_is_looked_at_for_every_signature() {
         assert_eq!(app.client.delete("sys/managed-keys/pkcs11/web").await.status, 204);
         refused(refusal).await;
         write(&app.client, "web", with(key("web", "0x1041"), json!({ "any_mount": true }))).await;
-        refused(refusal).await;
+        let other = "was deleted, and another one has its name: take that into use (keys/generate/kms)";
+        refused(&format!("managed key \"web\" {other}")).await;
         app.stop().await;
     });
 }
