@@ -70,7 +70,7 @@ async fn share(max_parallel: usize) -> Result<(f64, Duration, usize)> {
     let (inside, peak, calls, nanos) = Default::default();
     let sleeper = Arc::new(Sleeper { key, signature, inside, peak, calls, nanos });
     let actor = SignerActor::start("bench", Backend::Blocking(sleeper.clone()), max_parallel, Limits::default());
-    let signer = actor.signer(sleeper.key.public().clone());
+    let signer = actor.signer(sleeper.key.public().clone().into());
     let since = Instant::now();
     let callers = (0..CALLERS * max_parallel).map(|_| async {
         for _ in 0..EACH {

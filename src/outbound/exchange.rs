@@ -219,7 +219,7 @@ mod tests {
         let served = tokio::spawn(async move {
             for octets in [MAX_ANSWER, MAX_ANSWER + 1] {
                 let (mut stream, _) = listener.accept().await.unwrap();
-                stream.read(&mut [0; 1024]).await.unwrap();
+                assert!(stream.read(&mut [0; 1024]).await.unwrap() > 0);
                 let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {octets}\r\nConnection: close\r\n\r\n");
                 let answer = [head.as_bytes(), b"\"", &vec![b'x'; octets - 2], b"\""].concat();
                 // Who has read enough leaves.

@@ -191,7 +191,7 @@ mod tests {
         tokio::spawn(async move {
             for status in statuses {
                 let (mut stream, _) = listener.accept().await.unwrap();
-                stream.read(&mut [0; 1024]).await.unwrap();
+                assert!(stream.read(&mut [0; 1024]).await.unwrap() > 0);
                 let answer = format!("HTTP/1.1 {status} X\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
                 stream.write_all(answer.as_bytes()).await.unwrap();
             }

@@ -76,7 +76,8 @@ impl Waiting {
     pub(super) fn pop(&mut self, looks: usize) -> Option<Job> {
         let (may_look, may_last) = (looks > 0 && !self.look.is_empty(), !self.last.is_empty());
         let others = may_look || may_last;
-        if !self.first.is_empty() && !(others && self.passed >= BESIDE_ONE) {
+        let is_turn_of_others = others && self.passed >= BESIDE_ONE;
+        if !self.first.is_empty() && !is_turn_of_others {
             self.passed = if others { self.passed + 1 } else { 0 };
             return self.first.pop_front();
         }

@@ -175,7 +175,7 @@ mod tests {
         let config = at(&listener);
         tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
-            stream.read(&mut [0; 4096]).await.unwrap();
+            assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
             stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{").await.unwrap();
         });
         let error = asked(&config, None).await;
