@@ -19,8 +19,8 @@ use signet::fields::Fields;
 use signet::http::settings::Settings;
 use signet::keys::actor::{Answer, BlockingBackend, Lane, Meter, Request};
 use signet::keys::{
-    Backend, CloudSettings, Input, KeySpec, Libraries, Limits, ManagedKey, ManagedKeyRef, PrivateKey, RemoteSigner,
-    SignerActor, Signers, StockSizes, Taking, Wants,
+    Backend, CloudSettings, Input, KeySpec, Known, Libraries, Limits, ManagedKey, ManagedKeyRef, PrivateKey,
+    RemoteSigner, SignerActor, Signers, StockSizes, Taking, Wants,
 };
 use signet::nodes::SKEW_LIMIT;
 use signet::server::{ConnectionLimits, Options, Running, Server};
@@ -73,7 +73,7 @@ struct Place(Arc<Sleeper>);
 impl Lane for Place {
     fn call(&mut self, request: &Request) -> Result<Answer> {
         let Request::Sign { algorithm, input, .. } = request else {
-            return Ok(Answer::Key(self.0.key.public().clone()));
+            return Ok(Answer::Key(self.0.key.public().clone().into()));
         };
         let (Input::Digest(message) | Input::Message(message)) = &**input;
         let since = Instant::now();
@@ -96,14 +96,14 @@ struct Only(SignerActor);
 
 impl Signers for Only {
     fn signer(&self, key: &ManagedKey) -> Result<Arc<dyn RemoteSigner>> {
-        Ok(self.0.signer(key.public.clone()))
+        Ok(self.0.signer(key.known()))
     }
 
     fn take(&self, mount: MountId, _: ManagedKeyRef) -> Result<Taking> {
         let actor = self.0.clone();
         let taking = async move {
-            let public = actor.public_key(true).await?;
-            Ok(ManagedKey { mount, uuid: "bench".to_owned(), name: "bench".to_owned(), public })
+            let Known { public, locator } = actor.key(true).await?;
+            Ok(ManagedKey { mount, uuid: "bench".to_owned(), name: "bench".to_owned(), public, locator })
         };
         Ok(taking.boxed())
     }
