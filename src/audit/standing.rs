@@ -1,9 +1,9 @@
 //! Whether what is written to takes entries.
 //!
-//! One that failed is *down*: nobody waits for it, and its thread tries it at once and then about each second. When it has taken a line it
-//! is on *trial*, where it gets entries that are waited for only if no other device has them: a collector that accepts
-//! connections and reads nothing takes whatever fits on the way, and each of its failures would hold everybody for as long
-//! as a write may take. Who failed soon after a trial has a longer one the next time.
+//! One that failed is *down*: nobody waits for it, and its thread tries it at once and then about each second. When it has
+//! taken a line it is on *trial*, where it gets entries that are waited for only if no other device has them: a collector
+//! that accepts connections and reads nothing takes whatever fits on the way, and each of its failures would hold everybody
+//! for as long as a write may take. Who failed soon after a trial has a longer one the next time.
 
 use std::time::{Duration, Instant};
 

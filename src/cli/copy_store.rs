@@ -58,19 +58,19 @@ async fn move_store(options: Options, folder: &Path, to: PostgresUrl, clock: Clo
     };
     // Brings the schema up to date and the log into the file.
     let opened = async { storage::open(options).await?.shutdown().await }.await;
-    if opened.is_ok() || was_moved {
-        let _locked = backup::lock(folder)?;
-        // Before the first row: whatever ends this, no server starts beside a database that has it all.
-        backup::note_moved(folder, clock.now())?;
-        opened?;
-        let carried = carry(backup::database(folder), seal_key.clone(), &to, &clock).await;
-        if carried.is_err() && !was_moved {
-            backup::take_back(folder)?;
-        }
-        carried?;
-    } else {
-        opened?;
+    if opened.is_err() && !was_moved {
+        return opened;
     }
+    let locked = backup::lock(folder)?;
+    // Before the first row: whatever ends this, no server starts beside a database that has it all.
+    backup::note_moved(folder, clock.now())?;
+    opened?;
+    let carried = carry(backup::database(folder), seal_key.clone(), &to, &clock).await;
+    if carried.is_err() && !was_moved {
+        backup::take_back(folder)?;
+    }
+    drop(locked);
+    carried?;
     look_through(to, seal_key, clock).await
 }
 

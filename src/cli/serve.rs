@@ -60,7 +60,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         config.public_listen = Some(address);
     }
     let file = arguments.config.clone();
-    let libraries = move || Libraries::at_start(config::load(&file)?.pkcs11_libraries);
+    let libraries = move || Libraries::new(config::load(&file)?.pkcs11_libraries);
     actix_rt::System::new().block_on(serve(config, Arc::new(libraries)))
 }
 
