@@ -26,7 +26,7 @@ use crate::auth::wrapping::Wrapping;
 use crate::clock::{Time, push_rfc3339, rfc3339};
 use crate::error::Kind;
 use crate::fields::Fields;
-use crate::secret::Secret;
+use crate::secret::{PartlySecret, Secret};
 
 /// Longest body of a caller, bytes, of which each value is written: a hash takes twenty times the room of a short text.
 const MAX_TEXT: usize = 16 * 1024;
@@ -280,9 +280,11 @@ impl Form {
         if self.mask.fields(data, fields, within(0)).is_ok() {
             return;
         }
-        let sent = serde_json::to_vec(fields).unwrap_or_default();
+        let mut sent = PartlySecret::default();
+        // What was read as JSON is written as such, and a place in memory takes it.
+        let _ = sent.secretly(|sent| serde_json::to_writer(sent, fields));
         if self.mask.fields(data, fields, within(sent.len())).is_err() {
-            self.hashed(data, JSON, &sent, By::Server);
+            self.hashed(data, JSON, sent.expose(), By::Server);
         }
     }
 

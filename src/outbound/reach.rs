@@ -56,6 +56,11 @@ impl Reach {
         Ok(url)
     }
 
+    /// Whether a URL leads to this machine.
+    pub(crate) fn leads_here(url: &Url) -> bool {
+        url.host().is_some_and(|host| is_loopback(&host))
+    }
+
     /// The addresses of a name that may be called.
     ///
     /// # Errors

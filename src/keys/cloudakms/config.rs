@@ -31,8 +31,8 @@ pub struct CloudAkmsConfig {
     pub curve: String,
     /// Identifier, ARN, alias or ARN of the alias of the key.
     pub kms_key: String,
-    /// URL of the service, in place of the region's own. Without `access_key` it is one of the provider's: the
-    /// process's own credential is for no other.
+    /// URL of the service, in place of the region's own. Without `access_key` it is one of the provider's, or on this
+    /// machine where that may be called: the process's own credential is for no other.
     pub endpoint: String,
     /// The region. Without one it is the one of the process's environment, or else `us-east-1`.
     pub region: String,
@@ -108,7 +108,8 @@ impl CloudAkmsConfig {
         if url.query().is_some() {
             return Err(Error::invalid("endpoint: must have no query"));
         }
-        if redacted::is_set(&self.access_key) || is_own(url.host_str().unwrap_or_default()) {
+        let is_trusted = is_own(url.host_str().unwrap_or_default()) || Reach::leads_here(&url);
+        if redacted::is_set(&self.access_key) || is_trusted {
             return Ok(());
         }
         Err(Error::invalid("endpoint: must be one of the provider's for this service, or be given with access_key"))
@@ -264,12 +265,12 @@ mod tests {
         ] {
             assert_eq!(refusal(bad, OPEN), Some(format!("endpoint: {rule}")), "{bad}");
         }
-        // The process's own credential goes to the provider alone, wherever else this machine may be called.
+        // The process's own credential goes to the provider, and to a stand-in on this machine where that may be called.
         let text = "endpoint: must be one of the provider's for this service, or be given with access_key";
         for (endpoint, is_refused) in [
             ("https://vpce-0-a.kms.eu-central-1.vpce.amazonaws.com", false),
             ("https://kms.corp.example", true),
-            ("http://127.0.0.1:4566", true),
+            ("http://127.0.0.1:4566", false),
         ] {
             let config = CloudAkmsConfig { endpoint: endpoint.to_owned(), ..rsa() };
             let refusal = config.check(false, OPEN).err().map(|error| error.text().to_owned());

@@ -120,12 +120,15 @@ async fn an_endpoint_of_somebody_else_is_not_given_the_credential_of_the_process
     let body =
         |endpoint: &str| json!({ "kms_key": "alias/x", "key_type": "ecdsa", "curve": "P256", "endpoint": endpoint });
     let text = "endpoint: must be one of the provider's for this service, or be given with access_key";
-    for endpoint in ["http://127.0.0.1:4566", "https://kms.example", "https://kms.amazonaws.com.example"] {
+    for endpoint in ["https://kms.example", "https://kms.amazonaws.com.example"] {
         refused(&app, "cloudakms/web", body(endpoint), text).await;
     }
     let text = "endpoint: the host is an address that is not called";
     refused(&app, "cloudakms/web", body("https://169.254.169.254"), text).await;
-    write(&app, "cloudakms/web", body("https://vpce-0-a.kms.eu-central-1.vpce.amazonaws.com")).await;
+    // This server may call its own machine, too.
+    for endpoint in ["https://vpce-0-a.kms.eu-central-1.vpce.amazonaws.com", "http://127.0.0.1:4566"] {
+        write(&app, "cloudakms/web", body(endpoint)).await;
+    }
     app.stop().await;
 }
 
