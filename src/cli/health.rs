@@ -50,7 +50,8 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
             Ok(())
         }
         (status, _) => {
-            Err(Error::new(Kind::Unavailable, format!("{}: not {word} (status {status})", probe.server.address())))
+            let why = not_ready(status);
+            Err(Error::new(Kind::Unavailable, format!("{}: not {word}: {why}", probe.server.address())))
         }
     }
 }
@@ -80,6 +81,20 @@ impl Probe {
 
     async fn ask(&self, path: &str) -> Result<(u16, Value)> {
         self.server.probe(path, self.trusting, self.timeout).await
+    }
+}
+
+/// What a status of `sys/health` means that is not 200.
+pub(super) fn not_ready(status: u16) -> String {
+    match status {
+        501 => "its store is new, no root token was made yet: signet operator new-root-token makes one, signet setup \
+                everything; or it is not the store that was meant"
+            .to_owned(),
+        503 => {
+            "its log says why (status 503): a store or an audit device out of reach, a clock that is wrong, or it stops"
+                .to_owned()
+        }
+        status => format!("status {status}"),
     }
 }
 

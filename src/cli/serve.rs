@@ -12,12 +12,11 @@ use signet::clock::Clock;
 use signet::config::{self, Config};
 use signet::error::{Error, Kind, Result};
 use signet::keys::Libraries;
-use signet::server::operator::ROOT_NAME;
 use signet::server::tls::Certificate;
 use signet::server::{Reread, Server, Signals};
 use signet::storage::{self, Database};
 
-use super::installation::{ROOT_OF_SETUP, prepared, server_options};
+use super::installation::{prepared, server_options};
 use super::output;
 
 /// Between two looks for the database, at first and at most.
@@ -27,6 +26,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// What an installation that has been started by hand lacks.
 const NO_AUTHORITY: &str = "no certificate authority yet: signet setup makes one while the server is stopped, or POST \
                             /v1/sys/mounts/pki with {\"type\": \"pki\"} begins one by hand";
+
+/// What a store lacks that is new, or that nobody meant.
+const NO_ROOT_TOKEN: &str = "this store is new, and sys/health is 501 until a root token was made: run signet operator \
+                             new-root-token, or stop the server and run signet operator init or signet setup. If there \
+                             should be an installation here, look whether data_dir or database_url leads to its store \
+                             and its volume is mounted";
 
 /// The arguments of `signet serve`.
 #[derive(clap::Args)]
@@ -127,12 +132,7 @@ async fn reached(database: &Database) -> Result<()> {
 }
 
 async fn hint_at_init(server: &Server) {
-    let auth = &server.shared().auth;
-    let made = [auth.has_root_token(ROOT_NAME).await, auth.has_root_token(ROOT_OF_SETUP).await];
-    if made.iter().all(|made| matches!(made, Ok(false))) {
-        tracing::warn!(
-            "no root token was made yet: run signet operator new-root-token, or stop the server and run signet operator \
-             init"
-        );
+    if matches!(server.shared().auth.is_initialized().await, Ok(false)) {
+        tracing::warn!("{NO_ROOT_TOKEN}");
     }
 }

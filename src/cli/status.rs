@@ -14,6 +14,7 @@ use signet::x509::crl::Crl;
 
 use super::certify::Link;
 use super::client::{Caller, Question};
+use super::health::not_ready;
 use super::issue::day;
 use super::output::unwritten;
 use super::who::authorities;
@@ -133,10 +134,7 @@ impl Status {
         let ready = if reply.status == 200 { "ready" } else { "NOT READY" };
         self.fact("server", format!("{} {} {}, {ready}", caller.address(), text("product"), text("product_version")));
         if reply.status != 200 {
-            self.wrong.push(format!(
-                "the server is not ready (sys/health answers {}): is its store within reach?",
-                reply.status
-            ));
+            self.wrong.push(format!("the server is not ready: {}", not_ready(reply.status)));
         }
         let clock = health["server_time_utc"].as_i64().unwrap_or(self.now);
         if clock.abs_diff(self.now) > APART.unsigned_abs() {

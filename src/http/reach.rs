@@ -1,17 +1,21 @@
-//! Whether the store can be reached: what `sys/health` tells load balancers and clients.
+//! Whether the store can be reached, and whether anything was begun in it: what `sys/health` tells load balancers and
+//! clients.
 //!
-//! Owns the last probe of the store: an empty write, which takes the way of every write, and a read. A
-//! verdict holds for a second and one probe runs at a time, so busy probers cost the store nothing, and
-//! a store that hangs holds one probe and not one for each of them. Called by the health handler.
+//! Owns the last probe of the store: an empty write, which takes the way of every write, and a read; and of a store in
+//! which nobody had a root token, whether somebody has by now. A verdict holds for a second and one probe runs at a time,
+//! so busy probers cost the store nothing, and a store that hangs holds one probe and not one for each of them. Called by
+//! the pages of health.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
-use futures_util::future::{BoxFuture, Shared, join};
+use futures_util::future::{BoxFuture, Shared, join3};
 
+use crate::auth::Auth;
 use crate::auth::store::{AuthStore, TokenHash};
-use crate::error::{Error, Kind};
+use crate::error::{Error, Kind, Result};
 use crate::telemetry::not_done;
 
 /// How long a verdict holds.
@@ -22,6 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// What is known of the store's reach.
 pub struct Reach {
     store: Arc<dyn AuthStore>,
+    begun: Arc<Begun>,
     last: Mutex<Option<Probe>>,
 }
 
@@ -33,8 +38,9 @@ struct Probe {
 
 impl Reach {
     /// Knows nothing yet: the first question probes.
-    pub fn new(store: Arc<dyn AuthStore>) -> Self {
-        Self { store, last: Mutex::default() }
+    pub fn new(store: Arc<dyn AuthStore>, auth: Arc<Auth>) -> Self {
+        let begun = Arc::new(Begun { auth, is_known: AtomicBool::new(false) });
+        Self { store, begun, last: Mutex::default() }
     }
 
     /// Whether the store answers. Waits for the probe under way, but no longer than until that is two
@@ -43,6 +49,14 @@ impl Reach {
         let Probe { started, verdict } = self.probe();
         let deadline = started + PATIENCE;
         tokio::time::timeout_at(deadline.into(), verdict).await.unwrap_or(false)
+    }
+
+    /// Whether a root token was made in the store, ever; as far as the last probe saw.
+    pub async fn is_begun(&self) -> bool {
+        self.begun.is_known.load(Ordering::Relaxed) || {
+            self.is_within().await;
+            self.begun.is_known.load(Ordering::Relaxed)
+        }
     }
 
     /// The probe under way or the last one, while it holds; else a new one.
@@ -56,15 +70,30 @@ impl Reach {
             None => true,
         };
         // A task of its own: it goes on when the request that started it ends.
-        let task = tokio::spawn(ask(Arc::clone(&self.store), before));
+        let task = tokio::spawn(ask(Arc::clone(&self.store), Arc::clone(&self.begun), before));
         let verdict = async move { task.await.unwrap_or(false) }.boxed().shared();
         last.insert(Probe { started: Instant::now(), verdict }).clone()
     }
 }
 
+/// Whether the store was ever of any use. Once it was it stays so.
+struct Begun {
+    auth: Arc<Auth>,
+    is_known: AtomicBool,
+}
+
+impl Begun {
+    async fn look(&self) -> Result<()> {
+        if !self.is_known.load(Ordering::Relaxed) && self.auth.is_initialized().await? {
+            self.is_known.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
 /// Writes nothing and reads a token that nobody has. A full queue tells nothing: the store may be busy
 /// or hang, so the verdict `before` stands. Why the store does not answer goes to the log.
-async fn ask(store: Arc<dyn AuthStore>, before: bool) -> bool {
+async fn ask(store: Arc<dyn AuthStore>, begun: Arc<Begun>, before: bool) -> bool {
     let answers = |failure: Option<Error>| match failure {
         None => true,
         Some(error) if error.kind() == Kind::Busy => before,
@@ -73,7 +102,6 @@ async fn ask(store: Arc<dyn AuthStore>, before: bool) -> bool {
             false
         }
     };
-    let (wrote, read) = join(store.commit(Vec::new()), store.token(TokenHash::default())).await;
-    let (wrote, read) = (answers(wrote.err()), answers(read.err()));
-    wrote && read
+    let (wrote, read, looked) = join3(store.commit(Vec::new()), store.token(TokenHash::default()), begun.look()).await;
+    [wrote.err(), read.err(), looked.err()].map(answers) == [true; 3]
 }

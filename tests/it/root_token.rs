@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use signet::storage::seal::SealKey;
 
 use crate::cluster;
-use crate::process::refused;
+use crate::process::{refused, signet};
 use crate::serve::{Served, Site};
 
 const NEW: [&str; 2] = ["operator", "new-root-token"];
@@ -121,8 +121,30 @@ async fn a_server_without_any_token_gets_its_first_one_while_it_runs() {
     let key = "11".repeat(32);
     let served = Served::start(site.command(&["serve"]).env("SIGNET_SEAL_KEY", &key), &site.path("log"));
     served.wait_for_log("run signet operator new-root-token");
+    // Nothing sends traffic to a store that may be none of the installation's.
+    let stranger = served.client("");
+    let begun = async |path: &str| stranger.get(path).await.body["initialized"] == true;
+    for path in ["sys/health", "sys/seal-status", "sys/init"] {
+        assert!(!begun(path).await, "{path}");
+    }
+    for (query, status) in [("", 501), ("?uninitcode=299", 299), ("?activecode=299", 501)] {
+        assert_eq!(stranger.get(&format!("sys/health{query}")).await.status, status, "{query}");
+    }
+    let health = || signet().arg("health").env("SIGNET_ADDR", served.url("")).output().unwrap();
+    assert!(String::from_utf8_lossy(&health().stderr).contains("not ready: its store is new"));
     let token = token_of(site.command(&NEW).env("SIGNET_SEAL_KEY", &key));
     assert!(is_root(&served, &token).await);
+    // What a node saw of the store holds for a second.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while stranger.get("sys/health").await.status != 200 {
+        assert!(Instant::now() < deadline, "it is not ready");
+        actix_web::rt::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(begun("sys/seal-status").await && begun("sys/init").await && health().status.success());
+    served.terminate();
+    // Once it was begun it stays so, whatever became of the token.
+    let served = Served::start(site.command(&["serve"]).env("SIGNET_SEAL_KEY", &key), &site.path("log"));
+    assert_eq!(served.client("").get("sys/health").await.status, 200);
     served.terminate();
     let init = refused(site.command(&["operator", "init"]).env("SIGNET_SEAL_KEY", &key));
     assert!(init.contains("signet operator new-root-token does"), "{init}");

@@ -18,6 +18,8 @@ use crate::error::{Error, Kind, Result};
 use crate::secret::Secret;
 
 const KIND: &str = "config";
+/// Before the display name.
+const ROOT_KEYS: &str = "root-token/";
 
 /// Which token is the root token of a display name.
 #[derive(Serialize, Deserialize)]
@@ -101,6 +103,16 @@ impl Auth {
         Ok(self.root_document(display_name).await?.is_some())
     }
 
+    /// Whether a root token of any name was made before, live or not. Nobody can do anything in a store where none was:
+    /// it is new, or not the one that was meant.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn is_initialized(&self) -> Result<bool> {
+        let made = |document: &Document| document.key.name.starts_with(ROOT_KEYS);
+        Ok(self.store.documents(KIND).await?.iter().any(made))
+    }
+
     async fn root_document(&self, display_name: &str) -> Result<Option<Document>> {
         let key = root_key(display_name);
         Ok(self.store.documents(KIND).await?.into_iter().find(|document| document.key == key))
@@ -108,5 +120,5 @@ impl Auth {
 }
 
 fn root_key(display_name: &str) -> DocumentKey {
-    DocumentKey { mount: SYSTEM, kind: KIND, name: format!("root-token/{display_name}") }
+    DocumentKey { mount: SYSTEM, kind: KIND, name: format!("{ROOT_KEYS}{display_name}") }
 }

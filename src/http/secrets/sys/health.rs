@@ -14,23 +14,26 @@ const VERSION: &str = "1.15.0";
 /// What this program is, and its own version.
 const PRODUCT: (&str, &str) = ("signet", env!("CARGO_PKG_VERSION"));
 
-/// `GET sys/health`: 200, or what `activecode` says; 503 while the server stops, its store is out of
+/// `GET sys/health`: 200, or what `activecode` says; 501, or what `uninitcode` says, as long as nobody ever had a root token
+/// of this store: it may be another one than was meant, such as an empty folder where a volume is missing. 503 while the server stops, its store is out of
 /// reach, no audit device takes entries, its clock is too far from that of a shared store, or it does not follow the other
 /// nodes.
 pub(super) async fn health(call: Call) -> Result<Answer> {
     for flag in ["standbyok", "perfstandbyok"] {
         call.fields.bool(flag)?;
     }
-    let mut active = 200;
+    let (mut active, mut new) = (200, 501);
     for name in super::HEALTH.iter().filter(|name| name.ends_with("code")) {
-        let code = status_code(&call, name)?;
-        if let ("activecode", Some(code)) = (*name, code) {
-            active = code;
+        match (*name, status_code(&call, name)?) {
+            ("activecode", Some(code)) => active = code,
+            ("uninitcode", Some(code)) => new = code,
+            _ => {}
         }
     }
+    let is_begun = call.state.reach.is_begun().await;
     let identity = &call.state.identity;
     let body = json!({
-        "initialized": true,
+        "initialized": is_begun,
         "sealed": false,
         "standby": false,
         "performance_standby": false,
@@ -49,10 +52,10 @@ pub(super) async fn health(call: Call) -> Result<Answer> {
     if !serves || !state.reach.is_within().await || !state.nodes.is_fresh().await {
         return Ok(Answer { headers: vec![("retry-after", "1".to_owned())], ..answer.with_status(503) });
     }
-    Ok(match active {
+    Ok(match if is_begun { active } else { new } {
         // That, too, is for whoever comes again.
-        429 | 503 => Answer { headers: vec![("retry-after", "1".to_owned())], ..answer.with_status(active) },
-        _ => answer.with_status(active),
+        code @ (429 | 503) => Answer { headers: vec![("retry-after", "1".to_owned())], ..answer.with_status(code) },
+        code => answer.with_status(code),
     })
 }
 
@@ -80,10 +83,11 @@ fn status_code(call: &Call, name: &str) -> Result<Option<u16>> {
 /// `GET sys/seal-status`.
 pub(super) async fn seal_status(call: Call) -> Result<Answer> {
     let identity = &call.state.identity;
+    let is_begun = call.state.reach.is_begun().await;
     Ok(Body::Plain(json!({
         // A key in a file is what clients call static.
         "type": if identity.seal_type == "file" { "static" } else { identity.seal_type },
-        "initialized": true,
+        "initialized": is_begun,
         "sealed": false,
         "t": 1,
         "n": 1,
@@ -104,8 +108,8 @@ pub(super) async fn seal_status(call: Call) -> Result<Answer> {
 }
 
 /// `GET sys/init`.
-pub(super) async fn init(_: Call) -> Result<Answer> {
-    Ok(Body::Plain(json!({ "initialized": true })).into())
+pub(super) async fn init(call: Call) -> Result<Answer> {
+    Ok(Body::Plain(json!({ "initialized": call.state.reach.is_begun().await })).into())
 }
 
 /// `GET sys/leader`: no leader is needed, and no internal address is told.
