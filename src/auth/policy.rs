@@ -31,7 +31,7 @@ pub use acl::{Acl, Decision, Place};
 pub use capabilities::Capabilities;
 pub use parameters::{ParameterRules, Parameters};
 pub use rules::Rule;
-pub use spelling::{Spelling, Spelt};
+pub use spelling::{Spelling, Spelt, lower};
 pub use terms::{MAX_RULES, MAX_SEGMENTS, Terms};
 
 use crate::error::{Error, Result};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::auth::policy::lower;
 use crate::auth::token::TokenTerms;
 use crate::documents::Document;
 use crate::error::{Error, Result};
@@ -21,7 +22,7 @@ pub(crate) trait Role: Serialize + DeserializeOwned + Send + Sync + 'static {
 
 /// The name under which a role is stored and found: in lower case.
 pub(crate) fn folded(name: &str) -> String {
-    name.to_lowercase()
+    lower(name).into_owned()
 }
 
 /// What is stored under one name, and its version there.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{Mount, SYSTEM_TTL};
+use crate::auth::policy::lower;
 use crate::clock::{compact, parse_duration};
 use crate::error::{Error, Result};
 use crate::fields::{Cap, Fields, MAX_NAME};
@@ -57,7 +58,7 @@ impl Mount {
             }
         }
         // Names of managed keys are kept in lower case.
-        self.allowed_managed_keys.iter_mut().for_each(|name| *name = name.to_lowercase());
+        self.allowed_managed_keys.iter_mut().for_each(|name| *name = lower(name).into_owned());
         self.check_headers()
     }
 

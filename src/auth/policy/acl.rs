@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use super::capabilities::Capabilities;
 use super::parameters::Parameters;
 use super::patterns::{Patterns, is_pattern};
-use super::reach::instance;
+use super::reach::instances;
 use super::spelling::{self, Spelt};
 use super::terms::{Extent, MAX_RULES, MAX_SEGMENTS, Terms};
 use super::{Operation, Policy};
@@ -52,6 +52,8 @@ pub struct Acl {
     respelt: Option<Respelt>,
     /// The paths of the rules that grant something.
     granting: Box<[Arc<str>]>,
+    /// One segment more than any rule has, or [`DEEPEST`].
+    deepest: usize,
     valid_until: Option<Time>,
     weight: usize,
 }
@@ -79,6 +81,8 @@ type ForPlaces = (Box<[Spelt]>, Arc<Rules>);
 
 /// From how many bytes on a union is heavy.
 const HEAVY: usize = 1 << 20;
+/// Most segments of paths at which a rule is tried that matches some of any length.
+const DEEPEST: usize = 16;
 /// Most sets of places that one union keeps its rules for. There are few routes with such names, and few
 /// depths at which mounts are.
 const MAX_RESPELT: usize = 16;
@@ -123,12 +127,14 @@ impl Acl {
         let merged: Merged<Arc<str>> = united.into_iter().map(|(path, terms)| (path.into(), terms)).collect();
         let grants = |(path, terms): (&Arc<str>, &Arc<Terms>)| (!terms.capabilities.is_empty()).then(|| path.clone());
         let granting = merged.iter().filter_map(grants).collect();
+        let deepest = merged.keys().map(|path| path.split('/').count()).max().unwrap_or(0) + 1;
+        let deepest = deepest.min(DEEPEST);
         let may_change = merged.keys().any(|path| spelling::may_change(path));
         let weight: usize = merged.iter().map(|(path, terms)| weight(path, terms, may_change)).sum();
         let rules = Rules::of(&merged);
         let most = (RESPELT_WEIGHT / weight.max(1)).clamp(1, MAX_RESPELT);
         let respelt = may_change.then(|| Respelt { merged, most, known: Mutex::default() });
-        Self { rules, respelt, granting, valid_until, weight }
+        Self { rules, respelt, granting, deepest, valid_until, weight }
     }
 
     /// Whether its rules are so many that only few such unions should be in the memory.
@@ -175,7 +181,7 @@ impl Acl {
 
     /// Whether anything is granted at the path of a mount, which ends in `/`, or below it.
     pub fn reaches(&self, mount: &str) -> bool {
-        let mut instances = self.granting.iter().filter_map(|rule| instance(rule, mount));
+        let mut instances = self.granting.iter().flat_map(|rule| instances(rule, mount, self.deepest));
         instances.any(|path| !self.capabilities(path.as_str().into()).is_empty())
     }
 

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net};
 
-use super::spelling::Spelling;
+use super::spelling::{Spelling, lower};
 use crate::x509::general_name;
 
 /// Longest label of a host name, characters.
@@ -18,7 +18,7 @@ const LONGEST: usize = 8 << 10;
 
 /// A text, or a pattern, as it is compared.
 pub(super) fn forms(text: &str) -> Vec<String> {
-    let lowered = text.trim().to_lowercase();
+    let lowered = lower(text.trim()).into_owned();
     if lowered.len() > LONGEST {
         return vec![lowered];
     }
@@ -49,7 +49,7 @@ fn octets(text: &str, head: bool, tail: bool) -> Option<String> {
 
 /// A URI as it is encoded.
 fn uri(text: &str) -> Option<String> {
-    text.contains(':').then(|| general_name::escaped(text).to_lowercase())
+    text.contains(':').then(|| lower(&general_name::escaped(text)).into_owned())
 }
 
 /// A path without slashes around it, where nothing else may stand.

@@ -17,6 +17,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::Operation;
+use super::spelling::lower;
 use super::values::{Effort, Readings, glob};
 use crate::fields::{Cap, Fields};
 
@@ -173,13 +174,6 @@ fn unite(into: &mut ParameterLists, from: &ParameterLists) {
                 known.extend(values.iter().filter(|value| there.insert(value.to_string())).cloned());
             }
         }
-    }
-}
-
-fn lower(name: &str) -> Cow<'_, str> {
-    match name.bytes().all(|b| b.is_ascii() && !b.is_ascii_uppercase()) {
-        true => Cow::Borrowed(name),
-        false => Cow::Owned(name.to_lowercase()),
     }
 }
 

@@ -1,13 +1,22 @@
 //! Whether a rule leads to a mount: to its path, or to one below it.
 //!
-//! A rule is tried at one path that it matches: that of the mount, or one below it whose free parts hold what no
-//! rule spells out. What decides there decides whether the rule counts.
+//! A rule is tried at paths that it matches: that of the mount, or those below it whose free parts hold what no
+//! rule spells out, and, where it matches whatever follows, of as many segments as other rules may deny. What decides
+//! there decides whether the rule counts.
 
 /// What stands for any text in a path that is tried; no path of a request has it.
 const ANYTHING: &str = "\0";
 
+/// Paths at or below `mount` that a rule of this path matches, of up to `deepest` segments where it matches some of any
+/// length.
+pub(super) fn instances(rule: &str, mount: &str, deepest: usize) -> impl Iterator<Item = String> {
+    let first = instance(rule, mount);
+    let most = if rule.ends_with('*') { deepest } else { 0 };
+    std::iter::successors(first, move |path| (path.split('/').count() < most).then(|| format!("{path}/{ANYTHING}")))
+}
+
 /// A path at or below `mount` (which ends in `/`) that a rule of this path matches; `None` when there is none.
-pub(super) fn instance(rule: &str, mount: &str) -> Option<String> {
+fn instance(rule: &str, mount: &str) -> Option<String> {
     let mount = mount.trim_end_matches('/');
     let mut rest = Some(rule);
     for segment in mount.split('/') {

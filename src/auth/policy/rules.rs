@@ -11,6 +11,7 @@ use super::MAX_PATH;
 use super::capabilities::Capabilities;
 use super::parameters::ParameterLists;
 use super::parse::{Item, Problem, Tree};
+use super::spelling::lower;
 use super::terms::Terms;
 use crate::clock::{Time, parse_duration, parse_rfc3339};
 use crate::templates::{Identity, Template, Unfilled};
@@ -136,7 +137,7 @@ fn read_key(rule: &mut Rule, terms: &mut Terms, item: Item) -> Result<(), Proble
         "allowed_parameters" => terms.parameters.allowed = parameter_lists(&key, tree)?,
         "denied_parameters" => terms.parameters.denied = parameter_lists(&key, tree)?,
         "required_parameters" => {
-            terms.parameters.required = strings(&key, tree)?.iter().map(|s| s.to_lowercase()).collect()
+            terms.parameters.required = strings(&key, tree)?.iter().map(|name| lower(name).into_owned()).collect()
         }
         "min_wrapping_ttl" => terms.min_wrapping = duration(&key, tree)?,
         "max_wrapping_ttl" => terms.max_wrapping = duration(&key, tree)?,
@@ -199,7 +200,7 @@ fn parameter_lists(key: &str, tree: Tree) -> Result<ParameterLists, Problem> {
     for item in items {
         let (true, Tree::List(values)) = (item.labels.is_empty(), item.tree) else { return Err(wrong()) };
         let values = values.into_iter().map(value).collect::<Result<Vec<_>, _>>()?;
-        if lists.insert(item.key.to_lowercase(), values).is_some() {
+        if lists.insert(lower(&item.key).into_owned(), values).is_some() {
             return Err(format!("{key}: {} is given twice", shown(&item.key)));
         }
     }

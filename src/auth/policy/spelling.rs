@@ -70,10 +70,12 @@ fn is_start_of_default(text: &str) -> bool {
     DEFAULT.get(..text.len()).is_some_and(|start| start.eq_ignore_ascii_case(text))
 }
 
-fn lower(text: &str) -> Cow<'_, str> {
+/// A text in lower case, each character by itself: what another text begins with begins it in lower case too. (In whole
+/// words the Greek sigma has another form at the end, so that no beginning of a name would be found in it.)
+pub fn lower(text: &str) -> Cow<'_, str> {
     match text.bytes().all(|b| b.is_ascii() && !b.is_ascii_uppercase()) {
         true => Cow::Borrowed(text),
-        false => Cow::Owned(text.to_lowercase()),
+        false => Cow::Owned(text.chars().flat_map(char::to_lowercase).collect()),
     }
 }
 
@@ -168,6 +170,7 @@ mod tests {
         for (spelling, name, canonical) in [
             (Spelling::PolicyName, " Team/App ", "team/app"),
             (Spelling::PolicyName, "\u{212a}ilo", "kilo"),
+            (Spelling::PolicyName, "ΑΣ", "ασ"),
             (Spelling::PolicyName, " ", " "),
             (Spelling::PolicyName, " /Admin", " /admin"),
             (Spelling::KeyName, "Web_1.A", "web_1.a"),
@@ -220,6 +223,13 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_name_in_lower_case_begins_as_it_began(begin in "[ΑΣσς.aİßſK]{0,4}|\\PC{0,4}", rest in "[ΑΣσς.a]{0,4}|\\PC{0,4}") {
+            let (all, begin) = (format!("{begin}{rest}"), lower(&begin).into_owned());
+            prop_assert!(lower(&all).starts_with(&begin));
+            prop_assert_eq!(lower(&begin), begin.as_str());
+        }
+
         #[test]
         fn a_canonical_spelling_is_its_own(name in "[ A-Fa-f0:/+*-]{0,12}|\\PC{0,12}") {
             for spelling in Spelling::ALL {

@@ -185,6 +185,10 @@ fn a_right_below_a_mount_reaches_it_unless_another_rule_takes_it_away() {
         (r#"path "pki/*" { capabilities = ["deny"] } path "+/roles" { capabilities = ["read"] }"#, "pki/", false),
         (r#"path "pki/*" { capabilities = ["deny"] } path "*" { capabilities = ["read"] }"#, "pki/", false),
         (r#"path "pki/*" { capabilities = ["deny"] } path "*" { capabilities = ["read"] }"#, "team/ca/", true),
+        (r#"path "pki/*" { capabilities = ["read"] } path "pki/+" { capabilities = ["deny"] }"#, "pki/", true),
+        (r#"path "*" { capabilities = ["read"] } path "+/+/+" { capabilities = ["deny"] }"#, "team/ca/", true),
+        (r#"path "pki/a/*" { capabilities = ["read"] } path "pki/a/+" { capabilities = ["deny"] }"#, "pki/", true),
+        (r#"path "pki/a*" { capabilities = ["read"] } path "pki/+/b" { capabilities = ["deny"] }"#, "pki/", true),
     ] {
         assert_eq!(acl(&[rules]).reaches(mount), reaches, "{rules} {mount}");
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::auth::mounts::{Family, Mount, MountKind};
+use crate::auth::policy::lower;
 use crate::error::{Error, Result};
 
 /// Paths that no quota holds for, unless somebody says otherwise: what an operator needs when all else is refused.
@@ -202,7 +203,7 @@ fn has_roles(kind: &MountKind) -> bool {
 
 /// The form of a role's name that is compared: logins fold theirs.
 pub(super) fn role_of(kind: &MountKind, role: &str) -> String {
-    if kind.family() == Family::Methods { role.to_lowercase() } else { role.to_owned() }
+    if kind.family() == Family::Methods { lower(role).into_owned() } else { role.to_owned() }
 }
 
 fn whole(field: &str, time: Duration) -> Result<u64> {

@@ -16,6 +16,7 @@ use super::terms::TokenKind;
 use super::ttl::{after, lesser};
 use crate::auth::identity::{EntityRef, LoginAlias};
 use crate::auth::mounts::TOKEN_MOUNT;
+use crate::auth::policy::lower;
 use crate::auth::store::TokenRow;
 use crate::auth::{Auth, Caller, ROOT};
 use crate::error::{Error, Kind, Result, Warnings};
@@ -134,7 +135,7 @@ impl Auth {
     async fn entity_with_alias(&self, alias: &str) -> Result<EntityRef> {
         let mounts = self.mounts();
         let mount = mounts.get(TOKEN_MOUNT).ok_or_else(|| Error::internal("tokens have no mount"))?;
-        let login = LoginAlias { name: alias.to_lowercase(), ..LoginAlias::default() };
+        let login = LoginAlias { name: lower(alias).into_owned(), ..LoginAlias::default() };
         self.entity_of(mount, &login).await.map_err(|error| match error.kind() {
             Kind::Forbidden => Error::invalid("entity from given entity alias is disabled"),
             Kind::Invalid => error.within("entity_alias"),

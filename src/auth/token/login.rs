@@ -17,6 +17,7 @@ use crate::auth::identity::LoginAlias;
 use crate::auth::mounts::Mount;
 use crate::auth::names::{add, contains, sanitised};
 use crate::auth::policies::DEFAULT;
+use crate::auth::store::{AuthOutcome, AuthWrite, SecretIdWrite};
 use crate::auth::{Auth, ROOT};
 use crate::clock::Time;
 use crate::error::{Error, Kind, Result, Warnings};
@@ -37,6 +38,8 @@ pub struct Login {
     pub terms: TokenTerms,
     /// Where they are.
     pub address: Option<IpAddr>,
+    /// A use that the token takes, of what they have shown. A login that is refused takes none.
+    pub spends: Option<SecretIdWrite>,
 }
 
 impl Auth {
@@ -46,7 +49,7 @@ impl Auth {
     /// `Forbidden` for an address that the role does not admit, and when their entity is disabled; `Invalid` for
     /// policies or a type of token that logins cannot get; `NotFound` when the mount goes at this moment; those of the store.
     pub async fn log_in(&self, login: Login) -> Result<(Given, Warnings)> {
-        let Login { mount, role, alias, display_name, meta, terms, address } = login;
+        let Login { mount, role, alias, display_name, meta, terms, address, spends } = login;
         if !terms.admits(address) {
             return Err(Error::forbidden());
         }
@@ -80,6 +83,9 @@ impl Auth {
         record.renewable = !batch;
         record.login = Some(LoggedIn { mount: mount.id, role });
         let grant = login_limits(&mount, &terms, record.created_at).grant(record.created_at, terms.ttl)?;
+        if let Some(spends) = spends {
+            self.take_use(spends).await?;
+        }
         if let Some(entity) = entity.as_ref().filter(|_| batch) {
             self.keep_entity(entity, after(record.created_at, grant.ttl)).await?;
         }
@@ -93,6 +99,19 @@ impl Auth {
         let identity_policies = entity.as_ref().map_or(&[][..], |entity| &entity.policies);
         Ok((given.with_identity(identity_policies), grant.warnings))
     }
+
+    /// Takes a use of a secret id.
+    async fn take_use(&self, spends: SecretIdWrite) -> Result<()> {
+        match self.store.commit(vec![AuthWrite::SecretId(spends)]).await?.as_slice() {
+            [AuthOutcome::UsesLeft(_)] => Ok(()),
+            _ => Err(not_right()),
+        }
+    }
+}
+
+/// The one error for every role id and every secret id that is not right.
+pub(crate) fn not_right() -> Error {
+    Error::invalid("invalid role or secret ID")
 }
 
 /// The bounds of a life by the terms of a login's role, counted from `start`.

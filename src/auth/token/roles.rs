@@ -7,6 +7,7 @@ use super::terms::{TokenKind, TokenTerms};
 use super::ttl::human;
 use crate::auth::mounts::Mount;
 use crate::auth::names::{any_matches, contains, kept};
+use crate::auth::policy::lower;
 use crate::error::{Error, Result, Warnings};
 use crate::fields::Fields;
 
@@ -168,7 +169,7 @@ impl TokenRole {
 
     /// Whether its tokens may be given an entity alias of this name, in whatever case.
     pub(super) fn admits_alias(&self, alias: &str) -> bool {
-        let alias = alias.to_lowercase();
+        let alias = lower(alias);
         contains(&self.allowed_entity_aliases, &alias) || any_matches(&self.allowed_entity_aliases, &alias)
     }
 

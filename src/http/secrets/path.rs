@@ -6,6 +6,9 @@
 //! pattern of a route with a `**tail`: it is no path but bytes of another protocol, for the handler.
 
 use std::borrow::Cow;
+use std::ops::RangeInclusive;
+
+use unicode_properties::{GeneralCategory, UnicodeGeneralCategory as _};
 
 use crate::error::{Error, Result};
 
@@ -57,15 +60,29 @@ pub fn octets(raw: &[u8]) -> impl Iterator<Item = Option<(u8, bool)>> + '_ {
     })
 }
 
-/// Controls, blanks but the ordinary one, and characters that show as nothing or reorder text.
+/// Controls, blanks but the ordinary one, characters that show as nothing or reorder text, and what no character is.
 fn invisible(c: char) -> bool {
+    use GeneralCategory::{Control, Format, LineSeparator, ParagraphSeparator, PrivateUse, SpaceSeparator, Unassigned};
     if c.is_ascii() {
         return c.is_ascii_control();
     }
-    c.is_control()
-        || c.is_whitespace()
-        || matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    matches!(
+        c.general_category(),
+        Control | Format | LineSeparator | ParagraphSeparator | PrivateUse | SpaceSeparator | Unassigned
+    ) || IGNORED.iter().any(|ignored| ignored.contains(&c))
 }
+
+/// Letters and marks that show as nothing (Default_Ignorable_Code_Point of Unicode, beside those of other categories).
+const IGNORED: [RangeInclusive<char>; 8] = [
+    '\u{34f}'..='\u{34f}',
+    '\u{115f}'..='\u{1160}',
+    '\u{17b4}'..='\u{17b5}',
+    '\u{180b}'..='\u{180f}',
+    '\u{3164}'..='\u{3164}',
+    '\u{fe00}'..='\u{fe0f}',
+    '\u{ffa0}'..='\u{ffa0}',
+    '\u{e0100}'..='\u{e01ef}',
+];
 
 fn refused<T>(text: &'static str) -> Result<T> {
     Err(Error::malformed(text))
@@ -103,6 +120,13 @@ mod tests {
             assert!(checked(raw).is_err(), "{raw}");
         }
         assert!(checked(&"a".repeat(MAX_PATH + 1)).is_err());
+        // Bidirectional and other formats, tags, fillers, selectors, private ones, and no characters.
+        for c in "\u{61c}\u{180e}\u{34f}\u{115f}\u{3164}\u{ffa0}\u{fe0f}\u{fff9}\u{e0001}\u{e0061}\u{1d173}\u{e000}\u{fdd0}\u{fffe}\u{200b}\u{ad}\u{2028}\u{a0}\u{378}".chars() {
+            assert!(checked(&format!("sys/policies/acl/adm{c}in")).is_err(), "{:x}", u32::from(c));
+        }
+        for c in "äΣя語가अ́ि1-é😀".chars() {
+            assert!(checked(&format!("sys/policies/acl/adm{c}in")).is_ok(), "{:x}", u32::from(c));
+        }
     }
 
     #[test]

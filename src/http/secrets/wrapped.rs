@@ -8,6 +8,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use serde::Deserialize;
+
 use super::answer::{Answer, Body};
 use super::render::{self, Context};
 use crate::auth::Caller;
@@ -84,10 +86,17 @@ pub(super) async fn put_away(
 
 /// The handle of the token, or of the secret id, that is in an answer.
 fn accessor_in(body: &Body, mount_type: &str) -> Option<String> {
+    /// What is read of an answer with a secret id.
+    #[derive(Deserialize)]
+    struct SecretId {
+        secret_id_accessor: String,
+    }
     let accessor = match body {
-        Body::Auth(given) => Some(&given.accessor[..]),
-        Body::Data(data) if mount_type == "approle" => data["secret_id_accessor"].as_str(),
+        Body::Auth(given) => Some(given.accessor.clone()),
+        Body::Rendered(json) if mount_type == "approle" => {
+            serde_json::from_slice(json.expose()).ok().map(|id: SecretId| id.secret_id_accessor)
+        }
         _ => None,
     };
-    accessor.filter(|text| !text.is_empty()).map(str::to_owned)
+    accessor.filter(|text| !text.is_empty())
 }

@@ -103,6 +103,30 @@ async fn paths_may_be_exempt_and_whoever_asks_too_often_may_wait_longer() {
 }
 
 #[actix_web::test]
+async fn a_path_is_counted_in_whatever_spelling_its_quota_was_written() {
+    let app = builder().start().await;
+    let paths = [
+        ("sys/policies/acl/Secret", "sys/policies/acl/SECRET"),
+        ("sys/policies/acl/Other*", "sys/policies/acl/OTHERS"),
+        ("pki/issuer/DEFAULT", "pki/issuer/Default"),
+    ];
+    for (number, (of, asked)) in paths.into_iter().enumerate() {
+        quota(&app, &format!("q{number}"), json!({ "path": of, "rate": 1, "interval": "60s" })).await;
+        assert_ne!(app.client.get(asked).await.status, 429, "{of}");
+        assert_eq!(app.client.get(asked).await.status, 429, "{of}");
+    }
+    let exempt =
+        json!({ "rate_limit_exempt_paths": ["/sys/policies/acl/SEC*", "/pki/issuer/DEFAULT/", "nothing/HERE"] });
+    assert_eq!(app.client.post("sys/quotas/config", exempt).await.status, 204);
+    assert_ne!(app.client.get(paths[0].1).await.status, 429);
+    assert_ne!(app.client.get(paths[2].1).await.status, 429);
+    assert_eq!(app.client.get(paths[1].1).await.status, 429);
+    let kept = &app.client.get("sys/quotas/config").await.body["data"]["rate_limit_exempt_paths"];
+    assert_eq!(*kept, json!(["sys/policies/acl/sec*", "pki/issuer/default/", "nothing/HERE"]));
+    app.stop().await;
+}
+
+#[actix_web::test]
 async fn a_role_has_a_quota_of_its_own_wherever_it_is_asked_for() {
     let app = builder().start().await;
     quota(&app, "role", json!({ "path": "pki", "role": "web", "rate": 2, "interval": "1h" })).await;

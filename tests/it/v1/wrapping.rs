@@ -200,6 +200,17 @@ async fn a_token_that_is_handed_out_wrapped_is_named_by_its_accessor_only() {
     assert!(!answer.text.contains(auth["client_token"].as_str().unwrap()));
     let made = app.client.with_token(auth["client_token"].as_str().unwrap());
     assert_eq!(made.get("auth/token/lookup-self").await.status, 200);
+    // A secret id has one, too.
+    let app = super::login::with_approle(app).await;
+    assert_eq!(app.client.post("auth/approle/role/web", json!({})).await.status, 204);
+    for path in ["secret-id", "custom-secret-id"] {
+        let body = json!({ "secret_id": "a-secret-id-that-somebody-chose" });
+        let answer = wrapped(&app.client, "POST", &format!("auth/approle/role/web/{path}"), body).await;
+        let data = unwrap(&app.client, &token_in(&answer)).await.body["data"].clone();
+        let accessor = &answer.body["wrap_info"]["wrapped_accessor"];
+        assert!(accessor.is_string() && *accessor == data["secret_id_accessor"], "{path}: {}", answer.text);
+        assert!(!answer.text.contains(data["secret_id"].as_str().unwrap()));
+    }
     app.stop().await;
 }
 

@@ -9,21 +9,16 @@ use super::secret_id::{MAX_TEXT, SecretId};
 use super::secret_ids::Named;
 use crate::auth::login::open::Open;
 use crate::auth::mounts::Mount;
-use crate::auth::store::{AuthOutcome, AuthWrite, SecretIdWrite};
-use crate::auth::token::{Alias, Login, Network};
+use crate::auth::store::SecretIdWrite;
+use crate::auth::token::{Alias, Login, Network, not_right as invalid};
 use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::secret::Secret;
 
-/// The one text for every role id and every secret id that is not right.
-fn invalid() -> Error {
-    Error::invalid("invalid role or secret ID")
-}
-
 impl Open<AppRoles> {
     /// Who has logged in: the role with this id, if it lets in who shows `secret_id` from there. Of a secret id
-    /// whose uses are counted one is taken, and only by a login that passes everything else; of two logins with the
-    /// last one, on whatever nodes, one gets it.
+    /// whose uses are counted one is to be taken for the token; of two logins with the last one, on whatever nodes, one
+    /// gets it.
     ///
     /// # Errors
     /// `Invalid` when something is missing, not right or not admitted; `Forbidden` when the role's tokens may not be
@@ -41,14 +36,9 @@ impl Open<AppRoles> {
         let role = view.roles().get(name).ok_or_else(invalid)?;
         let shown = if role.bind_secret_id { Some(self.shown(role, secret_id, now).await?) } else { None };
         let login = admitted(mount, name, role, shown.as_ref(), address)?;
-        if let Some(counted) = shown.filter(|shown| shown.row.uses.is_some()) {
-            let spend = SecretIdWrite::Spend { mount: self.mount(), hash: counted.row.hash, now };
-            match self.store().commit(vec![AuthWrite::SecretId(spend)]).await?.as_slice() {
-                [AuthOutcome::UsesLeft(_)] => {}
-                _ => return Err(invalid()),
-            }
-        }
-        Ok(login)
+        let counted = shown.filter(|shown| shown.row.uses.is_some());
+        let spends = counted.map(|shown| SecretIdWrite::Spend { mount: self.mount(), hash: shown.row.hash, now });
+        Ok(Login { spends, ..login })
     }
 
     /// The secret id that is shown.
@@ -89,12 +79,11 @@ fn admitted(
     if !Network::any_admits(&role.secret_id_bound_cidrs, address) {
         return Err(Error::invalid("source address unauthorized by CIDR restrictions on the role"));
     }
-    // Here and not when the token is made: a refusal must not take a use.
     if !terms.admits(address) {
         return Err(Error::forbidden());
     }
     meta.insert("role_name".to_owned(), name.to_owned());
     let alias = Alias { name: role.role_id().to_owned(), metadata: meta.clone(), groups: Vec::new() };
     let role = name.to_owned();
-    Ok(Login { mount, role, alias: Some(alias), display_name: String::new(), meta, terms, address })
+    Ok(Login { mount, role, alias: Some(alias), display_name: String::new(), meta, terms, address, spends: None })
 }

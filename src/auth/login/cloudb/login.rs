@@ -98,6 +98,7 @@ async fn made(
         meta: metadata,
         terms: role.terms().clone(),
         address,
+        spends: None,
     })
     .await
 }

@@ -73,6 +73,6 @@ impl Open<method::Jwt> {
         let alias = Alias { name: who.name.clone(), metadata: who.metadata.clone(), groups: who.groups };
         let terms = role.terms.clone();
         let (display_name, meta, alias) = (who.name, who.metadata, Some(alias));
-        Ok(Login { mount, role: name, alias, display_name, meta, terms, address })
+        Ok(Login { mount, role: name, alias, display_name, meta, terms, address, spends: None })
     }
 }

@@ -21,6 +21,7 @@ impl Fixture {
             meta: [("role_name".to_owned(), "web".to_owned())].into(),
             terms,
             address: Some("192.0.2.7".parse().unwrap()),
+            spends: None,
         };
         self.auth.log_in(login).await.map(told)
     }

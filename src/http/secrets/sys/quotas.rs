@@ -4,12 +4,14 @@ use serde_json::{Value, json};
 
 use super::super::answer::Answer;
 use super::super::page::Page;
+use super::super::placed;
 use super::super::route::Call;
 use super::to_the_end;
 use crate::auth::quotas::{QuotaConfigChange, RateLimitChange};
 use crate::error::{Error, Result};
 use crate::fields::{Cap, Fields, MAX_NAME};
 use crate::http::secrets::path::MAX_PATH;
+use crate::http::state::Shared;
 
 pub(super) const FIELDS: &[&str] = &["type", "path", "role", "rate", "interval", "block_interval", "inheritable"];
 pub(super) const CONFIG: &[&str] = &[
@@ -35,7 +37,8 @@ pub(super) async fn read(call: Call) -> Result<Answer> {
 
 /// `POST sys/quotas/rate-limit/:name`.
 pub(super) async fn write(call: Call) -> Result<Answer> {
-    let change = change(&call.fields)?;
+    let mut change = change(&call.fields)?;
+    change.path = change.path.map(|path| counted(call.state.shared(), path));
     to_the_end(async move {
         call.state.auth.rate_limit_write(call.param("name"), change).await?;
         Ok(Answer::empty())
@@ -66,9 +69,14 @@ pub(super) async fn config(call: Call) -> Result<Answer> {
 /// `POST sys/quotas/config`.
 pub(super) async fn configure(call: Call) -> Result<Answer> {
     let fields = &call.fields;
+    let paths = |name| {
+        let given = fields.list_within(name, EXEMPT)?;
+        let counted = |path| counted(call.state.shared(), path);
+        Ok::<_, Error>(given.map(|paths: Vec<String>| paths.into_iter().map(counted).collect()))
+    };
     let change = QuotaConfigChange {
-        rate_limit_exempt_paths: fields.list_within("rate_limit_exempt_paths", EXEMPT)?,
-        absolute_rate_limit_exempt_paths: fields.list_within("absolute_rate_limit_exempt_paths", EXEMPT)?,
+        rate_limit_exempt_paths: paths("rate_limit_exempt_paths")?,
+        absolute_rate_limit_exempt_paths: paths("absolute_rate_limit_exempt_paths")?,
         enable_rate_limit_audit_logging: fields.bool("enable_rate_limit_audit_logging")?,
         enable_rate_limit_response_headers: fields.bool("enable_rate_limit_response_headers")?,
     };
@@ -77,6 +85,14 @@ pub(super) async fn configure(call: Call) -> Result<Answer> {
         Ok(Answer::empty())
     })
     .await
+}
+
+/// A path, or how paths begin, in the spelling in which requests are counted.
+fn counted(shared: &Shared, path: String) -> String {
+    let bare = path.trim_start_matches('/');
+    let (begin, star) = bare.strip_suffix('*').map_or((bare, ""), |begin| (begin, "*"));
+    placed(shared, begin, |place| if place.path == begin { None } else { Some(format!("{}{star}", place.path)) })
+        .unwrap_or(path)
 }
 
 fn change(fields: &Fields) -> Result<RateLimitChange> {

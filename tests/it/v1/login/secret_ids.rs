@@ -254,3 +254,24 @@ async fn secret_ids_and_roles_outlive_a_restart() {
     assert_eq!(app.client.list("auth/approle/role").await.body["data"]["keys"], json!(["machine"]));
     app.stop().await;
 }
+
+#[actix_web::test]
+async fn a_login_that_is_refused_takes_no_use_of_its_secret_id() {
+    let app = approle().await;
+    role(&app, "machine", json!({ "token_num_uses": 5 })).await;
+    let shown = secret_id(&app, "machine", json!({ "num_uses": 2 })).await;
+    let log_in = async || log_in(&app.client, "machine", &shown["secret_id"]).await;
+    let entity = log_in().await.body["auth"]["entity_id"].clone();
+    let entity = format!("identity/entity/id/{}", entity.as_str().unwrap());
+    assert!(app.client.post(&entity, json!({ "disabled": true })).await.status < 300);
+    log_in().await.assert_denied();
+    assert!(app.client.post(&entity, json!({ "disabled": false })).await.status < 300);
+    // The role's tokens count their uses, which batch tokens cannot.
+    let tuned = async |kind: &str| app.client.post("sys/auth/approle/tune", json!({ "token_type": kind })).await.status;
+    assert_eq!(tuned("batch").await, 204);
+    assert_eq!(log_in().await.status, 400);
+    assert_eq!(tuned("default-service").await, 204);
+    assert_eq!(log_in().await.status, 200);
+    assert_eq!(log_in().await.status, 400, "its uses are taken");
+    app.stop().await;
+}
