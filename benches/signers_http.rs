@@ -137,7 +137,7 @@ impl Stage {
             workers: 0,
             connections: ConnectionLimits::default(),
             clock: clock.clone(),
-            storage: storage::Options { database, seal_key, clock, queue: 4096 },
+            storage: storage::Options { database, seal_key, clock, queue: 4096, absent: storage::Absent::Made },
             pkcs11_libraries: Libraries::default(),
             cloud: CloudSettings::default(),
             logins: signet::auth::LoginSettings::default(),

@@ -126,6 +126,17 @@ pub struct Options {
     pub clock: Clock,
     /// Most units of writes under way at a time; beyond it a write is `Busy`.
     pub queue: usize,
+    /// What becomes of a store that is not there.
+    pub absent: Absent,
+}
+
+/// What becomes of a store that is not there: where its volume is not mounted, one that is made takes its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absent {
+    /// It is made.
+    Made,
+    /// It is missed, and nothing is made: for whatever is done with a store that somebody has.
+    Missed,
 }
 
 /// A store, as each domain sees it.
@@ -158,11 +169,14 @@ pub struct Storage {
 /// Opens the store, or makes it. The runtime that this is called on must live as long as the store.
 ///
 /// # Errors
-/// `Invalid` for the wrong seal key, a database of a newer program, or one whose durability is off or
-/// does not switch on; `Conflict` when another process uses the folder; `Unavailable` when it cannot be
-/// reached, read or written.
+/// `NotFound` when there is none, and none is to be made; `Invalid` for the wrong seal key, a database of a newer program,
+/// or one whose durability is off or does not switch on; `Conflict` when another process uses the folder; `Unavailable`
+/// when it cannot be reached, read or written.
 pub async fn open(options: Options) -> Result<Storage> {
-    let Options { database, seal_key, clock, queue } = options;
+    let Options { database, seal_key, clock, queue, absent } = options;
+    if absent == Absent::Missed {
+        look::require(&database).await?;
+    }
     match database {
         Database::Embedded(folder) => {
             let now = clock.now();

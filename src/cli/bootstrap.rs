@@ -12,7 +12,7 @@ use signet::config::Config;
 use signet::error::{Error, Result};
 use signet::projects::store::ITSELF;
 use signet::projects::{Access, Projects, token, user};
-use signet::storage::{self, Storage};
+use signet::storage::{self, Absent, Storage};
 
 use super::installation::{prepared, storage_options};
 use super::output::unwritten;
@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 async fn bootstrap(config: &Config, arguments: &Arguments) -> Result<()> {
     let given = given_token()?;
     let clock = Clock::system();
-    let storage = storage::open(storage_options(config, clock.clone())?).await?;
+    let storage = storage::open(storage_options(config, clock.clone(), Absent::Missed)?).await?;
     let made = first_user(&storage, clock, arguments, given.clone()).await;
     storage.shutdown().await?;
     let token = made?;

@@ -36,7 +36,7 @@ use signet::random;
 use signet::server::{ConnectionLimits, Options, STORE_WATCH, Server, Signals};
 use signet::storage::look::{Found, look};
 use signet::storage::seal::SealKey;
-use signet::storage::{self, Database, PostgresUrl};
+use signet::storage::{self, Absent, Database, PostgresUrl};
 
 /// The arguments of `signet dev`.
 #[derive(clap::Args)]
@@ -144,7 +144,7 @@ async fn options(
     })?;
     let seal_key = seal_key(&folder.join("seal.key"), &database).await?;
     let clock = Clock::system();
-    let storage = storage::Options { database, seal_key, clock: clock.clone(), queue: QUEUE };
+    let storage = storage::Options { database, seal_key, clock: clock.clone(), queue: QUEUE, absent: Absent::Made };
     let settings = Settings { open_metrics: true, ..Settings::default() };
     let (cloud, cloudb) = config::clouds_of_environment(|name| std::env::var(name).ok())?;
     let rsa_key_stock = config::rsa_key_stock_of_environment(|name| std::env::var(name).ok())?;

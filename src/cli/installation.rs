@@ -10,7 +10,7 @@ use signet::nodes::SKEW_LIMIT;
 use signet::server::tls::Certificate;
 use signet::server::{ConnectionLimits, Options, STORE_WATCH, forbid_core_dumps};
 use signet::storage::seal::SealKey;
-use signet::storage::{Database, PostgresUrl};
+use signet::storage::{Absent, Database, PostgresUrl};
 use signet::{storage, telemetry};
 
 /// What the root token of a setup is called, which ends with it.
@@ -33,9 +33,9 @@ pub(super) fn database(config: &Config) -> Result<Database> {
 }
 
 /// What opens the store that the configuration names.
-pub(super) fn storage_options(config: &Config, clock: Clock) -> Result<storage::Options> {
+pub(super) fn storage_options(config: &Config, clock: Clock, absent: Absent) -> Result<storage::Options> {
     let database = database(config)?;
-    Ok(storage::Options { database, seal_key: seal_key(config)?, clock, queue: config.commit_queue })
+    Ok(storage::Options { database, seal_key: seal_key(config)?, clock, queue: config.commit_queue, absent })
 }
 
 /// The seal key that the configuration names. One in a device is not asked for yet.
@@ -72,7 +72,7 @@ pub(super) fn server_options(config: &Config, tls: Option<Certificate>) -> Resul
             max_per_address: config.max_connections_per_address,
             public: config.public_max_connections,
         },
-        storage: storage_options(config, clock.clone())?,
+        storage: storage_options(config, clock.clone(), Absent::Made)?,
         clock,
         pkcs11_libraries: Libraries::at_start(config.pkcs11_libraries.clone())?,
         cloud: config.cloud.clone().in_environment(),

@@ -9,8 +9,8 @@ use signet::clock::Clock;
 use signet::config;
 use signet::error::{Error, Result};
 use signet::server::forbid_core_dumps;
-use signet::telemetry::LogSettings;
-use signet::{storage, telemetry};
+use signet::storage::{self, Absent};
+use signet::telemetry::{self, LogSettings};
 
 use super::installation::storage_options;
 use super::output::line;
@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     telemetry::install_logs(&LogSettings { filter, ..config.log.clone() })?;
     forbid_core_dumps()?;
     actix_rt::System::new().block_on(async {
-        storage::open(storage_options(&config, Clock::system())?).await?.shutdown().await?;
+        storage::open(storage_options(&config, Clock::system(), Absent::Made)?).await?.shutdown().await?;
         line("the schema is up to date");
         Ok::<(), Error>(())
     })

@@ -14,9 +14,9 @@ use signet::auth::Auth;
 use signet::clock::Clock;
 use signet::config::{Config, SealKeySource, Store};
 use signet::error::{Error, Kind, Result, io_words};
-use signet::server::operator::ROOT_NAME;
-use signet::storage;
+use signet::server::operator::{FIRST, ROOT_NAME};
 use signet::storage::seal::SealKey;
+use signet::storage::{self, Absent, Storage};
 
 use super::installation::{prepared, storage_options};
 use super::{backup, copy_store, owner, root_token, seal, verify_backup};
@@ -87,8 +87,7 @@ pub(crate) fn run(word: &Word) -> Result<()> {
 
 async fn init(config: &Config) -> Result<()> {
     let new_key = make_seal_key(config)?;
-    let clock = Clock::system();
-    let storage = match storage::open(storage_options(config, clock.clone())?).await {
+    let storage = match storage::open(storage_options(config, Clock::system(), Absent::Made)?).await {
         Ok(storage) => storage,
         Err(error) => {
             // The database has data under another key: the new one is of no use to anybody.
@@ -98,7 +97,7 @@ async fn init(config: &Config) -> Result<()> {
             return Err(error);
         }
     };
-    let shown = first_token(&storage, clock, |token| show(token, new_key.as_deref())).await;
+    let shown = first_token(&storage, config, |token| show(token, new_key.as_deref())).await;
     storage.shutdown().await?;
     shown
 }
@@ -112,20 +111,22 @@ fn show(token: &str, new_key: Option<&Path>) -> Result<()> {
     root_token::print(&format!("{key}token: {token}\n{AFTERWARDS}\n"))
 }
 
-async fn first_token(storage: &storage::Storage, clock: Clock, show: impl FnOnce(&str) -> Result<()>) -> Result<()> {
-    let auth = Auth::open(storage.auth(), clock).await?;
+async fn first_token(storage: &Storage, config: &Config, show: impl FnOnce(&str) -> Result<()>) -> Result<()> {
+    let auth = Auth::open(storage.auth(), Clock::system()).await?;
     if auth.has_root_token(ROOT_NAME).await? {
         return Err(Error::new(
             Kind::Conflict,
             "the first root token was made before, and init makes no second one: signet operator new-root-token does",
         ));
     }
-    let token = auth.root_token(None, ROOT_NAME).await?;
-    root_token::hand_out(&auth, &token, show).await
+    root_token::hand_out(storage, &auth, config, FIRST, show).await
 }
 
 /// Makes the seal key's file when there is none and the data folder is new or empty; whether a database
 /// is new shows when it is opened.
+///
+/// # Errors
+/// `Invalid` when there is none and the data folder is in use already; `Conflict` and `Unavailable` from the file.
 pub(super) fn make_seal_key(config: &Config) -> Result<Option<PathBuf>> {
     let SealKeySource::File(file) = &config.seal_key else { return Ok(None) };
     let folder = match &config.store {
@@ -136,14 +137,33 @@ pub(super) fn make_seal_key(config: &Config) -> Result<Option<PathBuf>> {
             return Ok(Some(file.clone()));
         }
     };
-    if file.exists() || !is_new(folder)? {
+    if file.exists() {
         return Ok(None);
+    }
+    if !is_new(folder)? {
+        return Err(no_key_for(file, folder));
     }
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|e| {
         Error::unavailable(format!("data_dir: {} cannot be made ({})", folder.display(), io_words(e.kind())), e)
     })?;
     SealKey::create_file(file)?;
     Ok(Some(file.clone()))
+}
+
+/// Why no seal key is made, and what is to be done.
+fn no_key_for(file: &Path, folder: &Path) -> Error {
+    let has_store = storage::backup::database(folder).exists();
+    let (file, folder) = (file.display(), folder.display());
+    Error::invalid(match has_store {
+        true => format!(
+            "seal_key_file: {file} is not there, and {folder} has a store, which no new key opens: put back the key \
+             that the store was made with"
+        ),
+        false => format!(
+            "seal_key_file: {file} is not there, and {folder} is not empty: a key is only made for a new installation. \
+             Put the key back, or let data_dir name an empty folder"
+        ),
+    })
 }
 
 fn is_new(folder: &Path) -> Result<bool> {

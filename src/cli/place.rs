@@ -7,7 +7,7 @@ use signet::config::Store;
 use signet::error::Result;
 use signet::server::forbid_core_dumps;
 use signet::storage::seal::SealKey;
-use signet::storage::{self, Database};
+use signet::storage::{self, Absent, Database};
 
 use super::installation::{logs_from_environment, prepared, storage_options};
 
@@ -39,16 +39,17 @@ impl Place {
         }
     }
 
-    /// What opens the store, with its seal key.
+    /// What opens the store that is there, with its seal key.
     pub(super) fn options(&self, clock: Clock) -> Result<storage::Options> {
         match (&self.config, &self.data_dir) {
-            (Some(file), _) => storage_options(&prepared(file)?, clock),
+            (Some(file), _) => storage_options(&prepared(file)?, clock, Absent::Missed),
             (None, folder) => {
                 logs_from_environment()?;
                 forbid_core_dumps()?;
                 let folder = folder.clone().unwrap_or_default();
                 let seal_key = SealKey::from_file(&folder.join("seal.key"))?;
-                Ok(storage::Options { database: Database::Embedded(folder), seal_key, clock, queue: QUEUE })
+                let database = Database::Embedded(folder);
+                Ok(storage::Options { database, seal_key, clock, queue: QUEUE, absent: Absent::Missed })
             }
         }
     }

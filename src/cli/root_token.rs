@@ -14,7 +14,7 @@ use signet::clock::Clock;
 use signet::config::{Config, Store};
 use signet::error::{Error, Kind, Result};
 use signet::server::operator::{self, Client};
-use signet::storage;
+use signet::storage::{self, Absent, Storage};
 
 use super::installation::{prepared, seal_key, storage_options};
 use super::output::unwritten;
@@ -84,21 +84,27 @@ async fn beside(mut server: Client, config: &Config) -> Result<()> {
 }
 
 async fn alone(config: &Config) -> Result<()> {
-    let clock = Clock::system();
-    let storage = storage::open(storage_options(config, clock.clone())?).await?;
+    let storage = storage::open(storage_options(config, Clock::system(), Absent::Missed)?).await?;
     let made = async {
-        let audit = operator::audit(&*storage.auth(), config.audit.clone(), clock.clone()).await?;
-        let auth = Auth::open(storage.auth(), clock.clone()).await?;
-        let token = operator::new_root_token(&auth, &audit, true).await?;
-        hand_out(&auth, token.expose_text().unwrap_or_default(), show).await
+        let auth = Auth::open(storage.auth(), Clock::system()).await?;
+        hand_out(&storage, &auth, config, operator::ANOTHER, show).await
     };
     let made = made.await;
     storage.shutdown().await?;
     made
 }
 
-/// Shows a token, and revokes it again where it cannot be shown.
-pub(super) async fn hand_out(auth: &Auth, token: &str, show: impl FnOnce(&str) -> Result<()>) -> Result<()> {
+/// Makes a root token, of which the audit hears on `path`, and shows it; revokes it again where it cannot be shown.
+pub(super) async fn hand_out(
+    storage: &Storage,
+    auth: &Auth,
+    config: &Config,
+    path: &'static str,
+    show: impl FnOnce(&str) -> Result<()>,
+) -> Result<()> {
+    let audit = operator::audit(&*storage.auth(), config.audit.clone(), Clock::system()).await?;
+    let token = operator::new_root_token(auth, &audit, path, true).await?;
+    let token = token.expose_text().unwrap_or_default();
     let shown = show(token);
     if shown.is_err() {
         auth.revoke(token).await?;

@@ -10,7 +10,7 @@ use signet::clock::{Clock, rfc3339};
 use signet::config::{self, Config, SealKeySource};
 use signet::error::{Error, Kind, Result};
 use signet::storage::seal::{About, Replacement, SealKey};
-use signet::storage::{self, Storage};
+use signet::storage::{self, Absent, Storage};
 
 use super::installation::{prepared, seal_key, storage_options};
 use super::output;
@@ -40,7 +40,7 @@ pub(crate) struct Rotate {
 pub(crate) fn status(arguments: &Status) -> Result<()> {
     let config = prepared(&arguments.config)?;
     actix_rt::System::new().block_on(async {
-        let storage = storage::open(storage_options(&config, Clock::system())?).await?;
+        let storage = storage::open(storage_options(&config, Clock::system(), Absent::Missed)?).await?;
         let told = tell(&storage).await;
         storage.shutdown().await?;
         told
@@ -87,7 +87,7 @@ pub(crate) fn rotate(arguments: &Rotate) -> Result<()> {
 }
 
 async fn moved(config: &Config, seal: &SealKey) -> Result<()> {
-    let storage = storage::open(storage_options(config, Clock::system())?).await?;
+    let storage = storage::open(storage_options(config, Clock::system(), Absent::Missed)?).await?;
     let changed = change(storage, seal).await?;
     say(&changed, "Start every node with this seal from now on; those that run go on until then.")
 }
@@ -101,7 +101,7 @@ async fn change(storage: Storage, seal: &SealKey) -> Result<About> {
 /// Another key in the place of the one in a file. Both are there until the store has taken the new one, whatever ends
 /// the command in the middle: run again it goes on.
 async fn in_place(config: &Config, file: &Path) -> Result<()> {
-    let options = || storage_options(config, Clock::system());
+    let options = || storage_options(config, Clock::system(), Absent::Missed);
     let (replacement, changed) = match storage::open(options()?).await {
         Ok(storage) => match Replacement::prepare(file) {
             Ok(replacement) => {

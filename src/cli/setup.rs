@@ -4,7 +4,8 @@
 //! its own (or a request for an outside authority), an intermediate in a second mount, addresses, roles, the certificate
 //! of the listener, which the server renews itself, policies, and an administrator's token without a parent. What is
 //! there is kept and never overwritten, so a setup that ended half-way, or waits for an outside authority, goes on when
-//! it is run again. Another node on a database has all of it but the listener's certificate, which alone is made for it.
+//! it is run again. What is of another store is not kept: where the data is not mounted there would be a second
+//! authority. Another node on a database has all of it but the listener's certificate, which alone is made for it.
 //!
 //! `plan` is what is asked for, by flags (`arguments`) or on a terminal (`ask`); `files` writes; `api` is the server that
 //! works meanwhile, on a free port of the loopback and with a root token that ends with the setup: every rule, the
@@ -26,6 +27,7 @@ use signet::config::{self, Config};
 use signet::error::{Error, Kind, Result};
 use signet::server::{forbid_core_dumps, renewal};
 use signet::storage::seal::SealKey;
+use signet::storage::{Absent, look};
 use signet::telemetry;
 
 use self::api::Api;
@@ -33,8 +35,8 @@ pub(crate) use self::arguments::Arguments;
 use self::arguments::{MOUNT, Place};
 use self::plan::Plan;
 use self::said::say;
-use super::operator;
 use super::output::told;
+use super::{installation, operator};
 
 /// Sets up what is not there yet.
 pub(crate) fn run(arguments: Arguments) -> Result<()> {
@@ -52,7 +54,12 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
         "warn".clone_into(&mut log.filter);
     }
     telemetry::install_logs(&log)?;
-    actix_rt::System::new().block_on(work(&config, &plan, listener_only))
+    actix_rt::System::new().block_on(async {
+        if !fresh {
+            prepare(&config, &plan, listener_only).await?;
+        }
+        work(&config, &plan, listener_only).await
+    })
 }
 
 /// A new installation: its configuration file and its seal key.
@@ -100,12 +107,6 @@ fn again(arguments: Arguments) -> Result<(Config, Plan)> {
     }
     let config = config::load(&arguments.config)?;
     say("kept", &format!("{} (the configuration)", arguments.config.display()))?;
-    // Another node's seal key is the first one's.
-    let made = if arguments.listener_only { None } else { operator::make_seal_key(&config)? };
-    if let Some(file) = made {
-        say("made", &format!("{} (the seal key: keep a copy away from the data)", file.display()))?;
-    }
-    files::folders(&config, &arguments.config)?;
     let mut wanted = arguments.wanted;
     if let Some(renewal) = config.tls_renewal.as_ref().filter(|_| wanted.mount == MOUNT) {
         wanted.mount.clone_from(&renewal.mount);
@@ -113,8 +114,23 @@ fn again(arguments: Arguments) -> Result<(Config, Plan)> {
     Ok((config, Plan::new(wanted, &arguments.config)?))
 }
 
+/// What the store of a configuration lacks before it is opened: a seal key for one that is yet to be made, and folders.
+/// Where a setup was done before, none is made: its volume is not mounted.
+async fn prepare(config: &Config, plan: &Plan, listener_only: bool) -> Result<()> {
+    let is_new = !look::is_there(&installation::database(config)?).await?;
+    if let Some(file) = files::left_by_setup(plan).first().filter(|_| is_new && !listener_only) {
+        return Err(files::of_another_store(file, "there is no store", config));
+    }
+    // Another node's seal key is the first one's.
+    if !listener_only && let Some(file) = operator::make_seal_key(config)? {
+        say("made", &format!("{} (the seal key: keep a copy away from the data)", file.display()))?;
+    }
+    files::folders(config, &plan.config)
+}
+
 async fn work(config: &Config, plan: &Plan, listener_only: bool) -> Result<()> {
-    let api = Api::start(config).await?;
+    // Another node makes no store, nor what would take the place of one.
+    let api = Api::start(config, if listener_only { Absent::Missed } else { Absent::Made }).await?;
     let done = match listener_only {
         true => listener(&api, config, true).await.map(|()| None),
         false => steps(&api, config, plan).await,
@@ -131,7 +147,7 @@ async fn work(config: &Config, plan: &Plan, listener_only: bool) -> Result<()> {
 /// Every step in its turn; once the authority issues, a name that it certifies. The server can start without an
 /// administrator and not without its certificate, which is therefore made first.
 async fn steps(api: &Api, config: &Config, plan: &Plan) -> Result<Option<String>> {
-    authority::check(api, plan).await?;
+    authority::check(api, config, plan).await?;
     let issues = authority::make(api, plan).await?;
     authority::roles(api, plan, config.tls_renewal.as_ref()).await?;
     listener(api, config, issues).await?;

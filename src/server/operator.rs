@@ -34,7 +34,7 @@ use crate::storage::Storage;
 use crate::telemetry::outage::OTHERS;
 pub use client::Client;
 use context::Context;
-pub use root_token::{ROOT_NAME, audit, new_root_token};
+pub use root_token::{ANOTHER, FIRST, ROOT_NAME, audit, new_root_token};
 use wire::Conversation;
 
 /// Connections at a time; more are told to come again.

@@ -210,11 +210,12 @@ fn claims_an_issuer(view: &View, certificate: &Certificate) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::{Database, Options};
+    use crate::storage::{Absent, Database, Options};
 
     async fn store(folder: &std::path::Path) -> Storage {
         let database = Database::Embedded(folder.to_owned());
-        let options = Options { database, seal_key: SealKey::random(), clock: Clock::system(), queue: 10 };
+        let options =
+            Options { database, seal_key: SealKey::random(), clock: Clock::system(), queue: 10, absent: Absent::Made };
         crate::storage::open(options).await.unwrap()
     }
 

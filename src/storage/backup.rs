@@ -12,7 +12,7 @@ use super::embedded::copy;
 pub use super::embedded::copy::Pace;
 use super::embedded::whole;
 use super::seal::SealKey;
-use super::{Database, Options, keys, open, postgres};
+use super::{Database, Options, keys, look, open, postgres};
 use crate::clock::Time;
 use crate::error::{Error, Result};
 
@@ -80,26 +80,23 @@ pub async fn require_opened(copy: &Path, seal_key: &SealKey) -> Result<()> {
 }
 
 /// Tells a store that it was restored from a copy that does not know it: one of PostgreSQL's tools, of the disk, of the
-/// machine. No node may run.
+/// machine. No node may run. None is ever made: it would be told that it goes on from nothing.
 ///
 /// # Errors
-/// `Conflict` when a node runs; those of opening the store, `Invalid` when this machine's clock is behind what the store
-/// has seen, and `Unavailable`.
+/// `NotFound` when there is no store; `Conflict` when a node runs; those of opening the store, `Invalid` when this
+/// machine's clock is behind what the store has seen, and `Unavailable`.
 pub async fn note_restore(options: Options) -> Result<()> {
     let clock = options.clock.clone();
+    look::require(&options.database).await?;
     let taken_back = match &options.database {
         Database::Postgres(url) => {
             postgres::require_alone(url).await?;
             None
         }
-        Database::Embedded(folder) => Some(folder.clone()).filter(|folder| database(folder).exists()),
-    };
-    let taken_back = match taken_back {
-        Some(folder) => {
-            let _locked = lock(&folder)?;
-            take_back(&folder)?.then_some(folder)
+        Database::Embedded(folder) => {
+            let _locked = lock(folder)?;
+            take_back(folder)?.then(|| folder.clone())
         }
-        None => None,
     };
     let noted = async {
         let storage = open(options).await?;
@@ -137,6 +134,7 @@ mod tests {
     use super::*;
     use crate::clock::Clock;
     use crate::error::Kind;
+    use crate::storage::Absent;
     use crate::storage::look::look;
 
     #[tokio::test]
@@ -145,7 +143,7 @@ mod tests {
         let data = folder.path().join("data");
         let options = |seal_key: &SealKey| {
             let (database, seal_key) = (Database::Embedded(data.clone()), seal_key.clone());
-            Options { database, seal_key, clock: Clock::system(), queue: 10 }
+            Options { database, seal_key, clock: Clock::system(), queue: 10, absent: Absent::Made }
         };
         open(options(&key)).await.unwrap().shutdown().await.unwrap();
         {

@@ -19,6 +19,7 @@
 //! store trait and the match over its writes) → `reader`, and the tables, a file for each → `query`,
 //! `connection`. SQL that PostgreSQL would take too is written so that it does (`$1`, RETURNING, ON CONFLICT).
 
+mod access;
 mod answered;
 mod auth;
 mod batch;
@@ -74,6 +75,7 @@ pub(super) fn open(folder: &Path, now: Time) -> Result<(Writer, Pool)> {
         Error::unavailable(format!("data folder {}: cannot be used ({})", folder.display(), io_words(e.kind())), e)
     };
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
+    access::require(folder)?;
     let lock = Arc::new(connection::lock(folder)?);
     let path = folder.join("signet.db");
     // SQLite gives its side files the mode of the main one.

@@ -320,8 +320,10 @@ impl Keys {
 /// The ring of a store that has one.
 async fn open(seal_key: &SealKey, facts: &[Fact]) -> Result<Option<Ring>> {
     let Some(installation) = seal::installation(facts)? else { return Ok(None) };
-    let root = root::opened(seal_key, &installation, facts).await?;
-    Ring::load(&root, installation, facts).map(Some)
+    let root = root::opened(seal_key, &installation, facts).await;
+    root.and_then(|root| Ring::load(&root, installation, facts))
+        .map(Some)
+        .map_err(|error| seal::unopened(seal_key, error))
 }
 
 /// The seal of a store whose facts these are, and its data keys, when `seal_key` opens them; `None` for a store without

@@ -1,13 +1,13 @@
 //! Looking at a store before a server starts on it: whether it can be reached, what version its schema has, and whether the
 //! seal key opens it. Nothing is written, made or brought up to date.
 //!
-//! Called by `signet check`.
+//! Called by `signet check`, and by whatever works on a store that somebody has ([`Absent`](super::Absent)).
 
 use super::backend::Reader;
 use super::seal::{About, SealKey};
 use super::{Database, documents, embedded, keys, postgres};
 use crate::documents::{Document, SYSTEM};
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::keys::store::MANAGED_KEYS;
 use crate::storage::restored::require_unmoved;
 
@@ -29,6 +29,32 @@ pub enum Found {
         /// The managed keys. None of a schema that a start changes.
         managed_keys: Vec<Document>,
     },
+}
+
+/// Whether there is a store. It need not be whole, nor the seal key's.
+///
+/// # Errors
+/// `Unavailable` when it cannot be reached; `Invalid` for a database that a newer program wrote, or that must not be used.
+pub async fn is_there(database: &Database) -> Result<bool> {
+    match database {
+        Database::Embedded(folder) => embedded::look::is_there(folder),
+        Database::Postgres(url) => postgres::is_there(url).await,
+    }
+}
+
+/// That there is a store.
+///
+/// # Errors
+/// `NotFound` when there is none; those of [`is_there`].
+pub(super) async fn require(database: &Database) -> Result<()> {
+    if is_there(database).await? {
+        return Ok(());
+    }
+    let text = match database {
+        Database::Embedded(folder) => format!("no store in {}: is its volume mounted?", folder.display()),
+        Database::Postgres(_) => "no store in the database: does database_url name the right one?".to_owned(),
+    };
+    Err(Error::new(Kind::NotFound, format!("{text} A new one is made by signet operator init")))
 }
 
 /// Looks at the store, and opens its data keys by the seal key.

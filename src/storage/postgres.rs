@@ -110,6 +110,11 @@ pub(super) async fn open_to_read(url: PostgresUrl) -> Result<Pool> {
     Pool::new(&url, node_id())
 }
 
+/// Whether a database has a store.
+pub(super) async fn is_there(url: &PostgresUrl) -> Result<bool> {
+    Ok(schema::known(&connect::session(url).await?).await?.is_some())
+}
+
 /// Looks at a database: the version of its schema, the newest that there is, and what reads it; `None` when it is empty.
 /// Its user must have the right to bring it up to date.
 pub(super) async fn look(url: PostgresUrl) -> Result<Option<(usize, usize, Pool)>> {

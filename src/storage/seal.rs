@@ -43,6 +43,7 @@ pub use key::SealKey;
 pub(crate) use key::Source;
 pub use proof::Question;
 pub use replacement::Replacement;
+pub(crate) use replacement::unopened;
 pub use root::About;
 
 const VERSION: u8 = 1;

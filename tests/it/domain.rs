@@ -45,8 +45,15 @@ impl Domain {
         let folder = tempfile::tempdir().unwrap();
         let seal_key = SealKey::create_file(&folder.path().join("seal.key")).unwrap();
         let (database, clock) = (Database::Embedded(folder.path().to_owned()), Clock::system());
-        let storage =
-            storage::open(storage::Options { database, seal_key, clock: clock.clone(), queue: 16 }).await.unwrap();
+        let storage = storage::open(storage::Options {
+            database,
+            seal_key,
+            clock: clock.clone(),
+            queue: 16,
+            absent: storage::Absent::Made,
+        })
+        .await
+        .unwrap();
         storage.auth().commit(vec![AuthWrite::MountCreate(MOUNT)]).await.unwrap();
         let engine = Engine::new(storage.pki(), SerialNumbers::default().source(&clock), Arc::new(NoSigners), clock);
         engine.open(MOUNT).await.unwrap();

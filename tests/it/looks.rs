@@ -1,14 +1,15 @@
 //! `signet check` and `signet health` with the real program: what is looked at, and what is said of it.
 
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Output};
 
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 use serde_json::json;
 
 use crate::cluster;
-use crate::process::{openssl, signet};
+use crate::process::{openssl, refused, signet};
 use crate::serve::Site;
 
 fn lines(output: &Output) -> Vec<String> {
@@ -43,7 +44,9 @@ fn check_looks_at_an_installation_before_during_and_after() {
     assert_eq!(line(&told, "environment").0, "ok");
     assert!(!site.path("data").exists(), "nothing is made");
     site.init();
+    let before = names(&site);
     let stopped = check(&site).output().unwrap();
+    assert_eq!(names(&site), before, "nothing is left behind");
     let told = lines(&stopped);
     assert!(stopped.status.success() && line(&told, "seal").1.contains("opens the store"), "{told:?}");
     assert!(line(&told, "store").1.contains("schema version"), "{told:?}");
@@ -54,6 +57,74 @@ fn check_looks_at_an_installation_before_during_and_after() {
     served.terminate();
     // After all that was looked at, it starts as before.
     site.serve().terminate();
+}
+
+/// The names in the data folder of a site, in order.
+fn names(site: &Site) -> Vec<String> {
+    let entries = std::fs::read_dir(site.path("data")).unwrap().map(|entry| entry.unwrap());
+    let mut names: Vec<_> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// Gives a site to somebody who is not root, who may write everything; runs its commands as that user.
+fn commands_of_user(site: &Site) -> impl Fn(&str) -> Command {
+    const NOBODY: u32 = 65534;
+    let is_root = rustix::process::geteuid().is_root();
+    for path in ["", "data"].map(|name| site.path(name)).into_iter().filter(|_| is_root) {
+        let entries = std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path());
+        for path in entries.chain([path]) {
+            chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+    }
+    move |word| {
+        let mut command = site.command(&[word]);
+        if is_root {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        command
+    }
+}
+
+#[test]
+fn check_and_serve_name_what_the_user_of_the_server_cannot_write() {
+    let site = Site::new();
+    site.init();
+    std::fs::write(site.path("data/signet.db-wal"), "").unwrap();
+    let run = commands_of_user(&site);
+    if run("check").arg("--file-only").output().is_err() {
+        return crate::crash::left_out("other users do not reach the program");
+    }
+    let set_mode = |name: &str, mode| {
+        std::fs::set_permissions(site.path(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    for (name, without, mode) in [
+        ("data", 0o500, 0o700),
+        ("data/signet.db", 0o400, 0o600),
+        ("data/signet.db-wal", 0o400, 0o600),
+        ("data/signet.lock", 0o400, 0o600),
+    ] {
+        set_mode(name, without);
+        let (before, named) =
+            (names(&site), format!("{}: cannot be written (permission denied)", site.path(name).display()));
+        let output = run("check").output().unwrap();
+        let told = lines(&output);
+        assert!(!output.status.success(), "{told:?}");
+        assert_eq!(line(&told, "store"), ("wrong", named.as_str()), "{told:?}");
+        let error = refused(&mut run("serve"));
+        assert!(error.contains(&named), "{error}");
+        assert_eq!(names(&site), before, "{name}");
+        set_mode(name, mode);
+    }
+    let output = run("check").output().unwrap();
+    assert!(output.status.success(), "{:?}", lines(&output));
+    // A folder that is not there must be one that can be made.
+    std::fs::remove_dir_all(site.path("data")).unwrap();
+    set_mode("", 0o500);
+    let told = lines(&run("check").output().unwrap());
+    assert_eq!(line(&told, "store").0, "wrong", "{told:?}");
+    set_mode("", 0o700);
+    assert_eq!(line(&lines(&run("check").output().unwrap()), "store").0, "note");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Tests of the whole server over HTTP. The tree mirrors the URLs.
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
 
+mod absent;
 mod architecture;
 mod audit;
 mod backup;

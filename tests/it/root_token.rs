@@ -32,11 +32,23 @@ async fn is_root(served: &Served, token: &str) -> bool {
     itself.body["data"]["policies"] == json!(["root"]) && itself.body["data"]["ttl"] == 0
 }
 
-/// What the audit file of a site has of the command: type, display name, status, error, whether a token is told of.
-fn told(site: &Site) -> Vec<(String, Value, Value, bool)> {
+/// What the audit file of a site has of the command.
+fn told(site: &Site) -> Vec<Told> {
+    told_of(site, "sys/operator/new-root-token")
+}
+
+/// Type, status, error, whether a token is told of.
+type Told = (String, Value, Value, bool);
+
+/// What a root token that was made leaves in the audit.
+fn of_one_made() -> [Told; 2] {
+    [("request".to_owned(), Value::Null, Value::Null, false), ("response".to_owned(), json!(200), Value::Null, true)]
+}
+
+fn told_of(site: &Site, path: &str) -> Vec<Told> {
     let text = std::fs::read_to_string(site.path("audit.log")).unwrap_or_default();
     let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let own = lines.filter(|line| line["request"]["path"] == "sys/operator/new-root-token");
+    let own = lines.filter(|line| line["request"]["path"] == path);
     own.map(|line| {
         assert_eq!(
             (&line["auth"]["display_name"], &line["request"]["operation"]),
@@ -60,13 +72,12 @@ async fn another_root_token_is_made_on_a_server_that_runs_and_on_one_that_does_n
     with_audit(&site);
     let first = site.init();
     let second = token_of(&mut site.command(&NEW));
-    let request = ("request".to_owned(), Value::Null, Value::Null, false);
-    let response = ("response".to_owned(), json!(200), Value::Null, true);
-    assert_eq!(told(&site), [request.clone(), response.clone()]);
+    assert_eq!(told_of(&site, "sys/operator/init"), of_one_made(), "the first one, too");
+    assert_eq!(told(&site), of_one_made());
 
     let served = site.serve();
     let third = token_of(&mut site.command(&NEW));
-    assert_eq!(told(&site)[2..], [request, response]);
+    assert_eq!(told(&site)[2..], of_one_made());
     // Beside the others: nothing that works stops working.
     for token in [&first, &second, &third] {
         assert!(is_root(&served, token).await);
@@ -203,8 +214,8 @@ fn root_makes_no_file_that_the_servers_user_cannot_open() {
     }
     const NOBODY: u32 = 65534;
     let site = Site::new();
-    with_audit(&site);
     site.init();
+    with_audit(&site);
     let database = site.path("data/signet.db");
     std::os::unix::fs::chown(&database, Some(NOBODY), Some(NOBODY)).unwrap();
     let error = refused(&mut site.command(&NEW));
@@ -224,13 +235,15 @@ fn root_makes_no_file_that_the_servers_user_cannot_open() {
 #[test]
 fn what_the_audit_does_not_take_is_not_done() {
     let site = Site::new();
-    site.init();
-    // A device that nobody answers at: the command says so and makes nothing.
-    site.configure("[[audit]]\ntype = \"socket\"\naddress = \"127.0.0.1:9\"\nsocket_type = \"tcp\"\n");
-    let error = refused(&mut site.command(&NEW));
-    assert!(error.contains("audit"), "{error}");
-    site.configure("");
-    token_of(&mut site.command(&NEW));
+    for (words, after) in [(&["operator", "init"], "the first one"), (&NEW, "another one")] {
+        // A device that nobody answers at: the command says so and makes nothing.
+        site.configure("[[audit]]\ntype = \"socket\"\naddress = \"127.0.0.1:9\"\nsocket_type = \"tcp\"\n");
+        let output = site.command(words).output().unwrap();
+        let [out, error] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+        assert!(!output.status.success() && out.is_empty() && error.contains("audit"), "{after}: {out}{error}");
+        site.configure("");
+        token_of(&mut site.command(words));
+    }
 }
 
 #[actix_web::test]
@@ -278,14 +291,17 @@ async fn a_database_gives_one_beside_its_nodes() {
     let database = cluster::shared().database();
     let configure = |key: &str| {
         let text = format!(
-            "listen = \"127.0.0.1:0\"\nworkers = 1\ndatabase_url = \"{}\"\nseal_key_file = \"{}\"\n",
+            "listen = \"127.0.0.1:0\"\nworkers = 1\ndatabase_url = \"{}\"\nseal_key_file = \"{}\"\n\
+             [[audit]]\ntype = \"file\"\nfile_path = \"{}\"\n",
             database.url(),
-            site.path(key).display()
+            site.path(key).display(),
+            site.path("audit.log").display()
         );
         std::fs::write(site.path("signet.toml"), text).unwrap();
     };
     configure("key");
     let first = site.init();
+    assert_eq!(told_of(&site, "sys/operator/init"), of_one_made());
     let served = site.serve();
     let second = token_of(&mut site.command(&NEW));
     assert!(is_root(&served, &first).await && is_root(&served, &second).await);

@@ -437,6 +437,15 @@ fn a_wrong_or_missing_seal_key_is_refused_in_clear_words() {
         assert!(error.contains("seal.key is not there"), "{error}");
         assert!(!key.exists(), "no new key over old data");
     }
+    let error = refused(&mut site.command(&["operator", "init"]));
+    assert!(error.contains("data has a store, which no new key opens") && !error.contains("init does"), "{error}");
+    let site = Site::new();
+    std::fs::create_dir_all(site.path("data/lost+found")).unwrap();
+    let error = refused(&mut site.command(&["operator", "init"]));
+    assert!(
+        error.contains("data is not empty: a key is only made for a new") && !error.contains("init does"),
+        "{error}"
+    );
 }
 
 #[actix_web::test]

@@ -233,6 +233,19 @@ fn what_is_there_is_kept_and_never_overwritten() {
     assert_eq!(out.lines().filter(|line| line.starts_with("made: ")).count(), 3, "{out}");
     assert_eq!(place.text("root-ca.pem").as_bytes(), before[&place.path("root-ca.pem")].1);
     assert!(place.text("admin-token").as_bytes() != before[&place.path("admin-token")].1);
+    // An empty file holds nothing.
+    for name in ["admin-token", "root-ca.pem"] {
+        std::fs::write(place.path(name), "").unwrap();
+    }
+    let out = place.again(&[]);
+    assert_eq!(out.lines().filter(|line| line.starts_with("made: ")).count(), 2, "{out}");
+    assert_eq!(place.text("root-ca.pem").as_bytes(), before[&place.path("root-ca.pem")].1);
+    assert_eq!((place.admin().is_empty(), mode(&place.path("admin-token"))), (false, 0o600));
+    // Others may stand beside the root.
+    let others = place.text("data/tls.pem") + &place.text("root-ca.pem");
+    std::fs::write(place.path("root-ca.pem"), &others).unwrap();
+    assert!(place.again(&[]).contains("kept: root-ca.pem"));
+    assert_eq!(place.text("root-ca.pem"), others);
     // The server's certificate does not wait for an administrator that nobody can write down.
     for name in ["admin-token", "data/tls.pem", "data/tls-key.pem"] {
         std::fs::remove_file(place.path(name)).unwrap();
@@ -245,6 +258,44 @@ fn what_is_there_is_kept_and_never_overwritten() {
     let served = place.serve();
     assert!(place.refused(&[]).contains("in use by another signet process: stop that first"));
     served.terminate();
+}
+
+#[test]
+fn no_second_authority_is_made_beside_what_is_left_of_the_first() {
+    let place = Place::new();
+    place.setup(&[]);
+    let data = place.path("data");
+    std::fs::rename(&data, place.path("away")).unwrap();
+    let flags = ["--domain", "example.test"];
+    let refuses = |what: &str| {
+        let before = place.files();
+        let error = place.refused(&flags);
+        assert!(error.contains(what) && error.contains("is its volume mounted?"), "{what}: {error}");
+        assert_eq!(place.files(), before);
+    };
+    refuses("root-ca.pem: is there from an earlier setup, but there is no store in");
+    std::fs::create_dir(&data).unwrap();
+    refuses("root-ca.pem: is there from an earlier setup, but there is no store in");
+    assert_eq!(std::fs::read_dir(&data).unwrap().count(), 0);
+    // Where something has made a store meanwhile.
+    let migrated = place.command(&["migrate"]).output().unwrap();
+    assert!(migrated.status.success() && data.join("signet.db").exists());
+    refuses("root-ca.pem: is there from an earlier setup, but there is no authority in");
+    std::fs::rename(place.path("root-ca.pem"), place.path("old-root.pem")).unwrap();
+    refuses("admin-token: is there from an earlier setup, but there is no authority in");
+    std::fs::rename(place.path("admin-token"), place.path("old-token")).unwrap();
+    let out = place.again(&flags);
+    assert!(out.contains("made: root-ca.pem") && out.contains("made: admin-token"), "{out}");
+
+    // What is put back is not taken for its own.
+    std::fs::rename(place.path("old-token"), place.path("admin-token")).unwrap();
+    let out = place.again(&[]);
+    assert!(out.contains("left: admin-token (no token of this store, or one that has ended: move it away"), "{out}");
+    std::fs::rename(place.path("old-root.pem"), place.path("root-ca.pem")).unwrap();
+    let error = place.refused(&[]);
+    assert!(error.contains("root-ca.pem: has not the root of the issuer in pki, "), "{error}");
+    std::fs::write(place.path("root-ca.pem"), "no certificate").unwrap();
+    assert!(place.refused(&[]).contains("root-ca.pem: has not the root of the issuer"));
 }
 
 #[test]
@@ -391,6 +442,16 @@ fn another_node_gets_its_listeners_certificate_and_nothing_else() {
     for name in ["seal.key", "root-ca.pem"] {
         std::fs::copy(first.path(name), second.path(name)).unwrap();
     }
+    // A database without a store is another one than was meant.
+    let (text, other) = (second.text("signet.toml"), cluster::shared().database());
+    std::fs::write(second.path("signet.toml"), text.replace(&database.url(), &other.url())).unwrap();
+    let error = second.refused(&["--listener-only"]);
+    assert!(error.contains("no store in the database: does database_url name the right one?"), "{error}");
+    std::fs::remove_file(second.path("root-ca.pem")).unwrap();
+    let error = second.refused(&["--listener-only"]);
+    assert!(error.contains("no store in the database: does database_url name the right one?"), "{error}");
+    std::fs::copy(first.path("root-ca.pem"), second.path("root-ca.pem")).unwrap();
+    std::fs::write(second.path("signet.toml"), text).unwrap();
     let served = first.serve();
     let out = second.again(&["--listener-only"]);
     let made: Vec<&str> = out.lines().filter(|line| line.starts_with("made: ")).collect();

@@ -190,6 +190,7 @@ impl Builder {
                 seal_key: SealKey::from_file(&folder.path().join("seal.key")).unwrap(),
                 clock: self.clock.clone(),
                 queue: self.queue,
+                absent: storage::Absent::Made,
             },
             pkcs11_libraries: self.libraries.clone(),
             cloud: CloudSettings { reach: Reach { loopback: true }, ..self.cloud.clone() },

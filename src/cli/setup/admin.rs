@@ -3,11 +3,14 @@
 //! Root can do everything, whatever is added later; this administrator can do what stands in the policy. The token
 //! outlives whoever made it, and ends when nobody renews it.
 
+use std::path::Path;
+
 use serde_json::json;
-use signet::error::{Error, Result};
+use signet::error::{Error, Kind, Result, io_words};
+use signet::secret::Secret;
 
 use super::api::Api;
-use super::files::write_new;
+use super::files::{is_written, write_new};
 use super::plan::Plan;
 use super::said::say;
 
@@ -55,8 +58,12 @@ pub(super) async fn make(api: &Api, plan: &Plan) -> Result<()> {
     policy(api, POLICY, &administrator(plan), "of an administrator").await?;
     policy(api, &issuing(plan), &client(plan), &format!("to issue by the role {}", plan.role)).await?;
     let file = &plan.admin_token_file;
-    if file.exists() {
-        return say("kept", &format!("{} (the administrator's token)", file.display()));
+    if is_written(file) {
+        let (what, state) = match is_live(api, file).await? {
+            true => ("kept", "the administrator's token"),
+            false => ("left", "no token of this store, or one that has ended: move it away and run the setup again"),
+        };
+        return say(what, &format!("{} ({state})", file.display()));
     }
     let wanted = json!({ "policies": [POLICY], "period": PERIOD, "display_name": "administrator" });
     let made = api.post("auth/token/create-orphan", wanted).await?;
@@ -74,6 +81,18 @@ pub(super) async fn make(api: &Api, plan: &Plan) -> Result<()> {
             file.display()
         ),
     )
+}
+
+/// Whether the token in a file is one of this store, and has not ended.
+pub(super) async fn is_live(api: &Api, file: &Path) -> Result<bool> {
+    let text = std::fs::read(file)
+        .map(Secret::new)
+        .map_err(|e| Error::unavailable(format!("{}: cannot be read ({})", file.display(), io_words(e.kind())), e))?;
+    match api.shared().auth.lookup(text.expose_text().unwrap_or_default().trim()).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == Kind::Forbidden => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// The policy of those who issue.

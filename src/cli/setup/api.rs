@@ -14,6 +14,7 @@ use signet::config::Config;
 use signet::error::{Error, Kind, Result};
 use signet::http::state::Shared;
 use signet::server::{Running, Server};
+use signet::storage::Absent;
 
 use crate::cli::installation::{ROOT_OF_SETUP, server_options};
 
@@ -30,8 +31,9 @@ impl Api {
     ///
     /// # Errors
     /// Those of opening it.
-    pub(super) async fn start(config: &Config) -> Result<Self> {
+    pub(super) async fn start(config: &Config, absent: Absent) -> Result<Self> {
         let mut options = server_options(config, None)?;
+        options.storage.absent = absent;
         options.listen = SocketAddr::from(([127, 0, 0, 1], 0));
         options.metrics_listen = None;
         options.workers = 1;

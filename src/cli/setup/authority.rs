@@ -7,11 +7,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use signet::config::TlsRenewal;
-use signet::error::{Error, Result, io_words};
+use signet::auth::mounts::MountKind;
+use signet::config::{Config, TlsRenewal};
+use signet::error::{Error, Kind, Result, io_words};
+use signet::x509::pem;
 
+use super::admin;
 use super::api::Api;
-use super::files::write_new;
+use super::files::{self, write_new};
 use super::plan::Plan;
 use super::said::say;
 use crate::cli::certify::Link;
@@ -19,11 +22,18 @@ use crate::cli::certify::Link;
 /// Life of the listener's certificate.
 const LISTENER_TTL: Duration = Duration::from_secs(720 * 3600);
 
-/// That whatever is missing can be made.
+/// That whatever is missing can be made, and nothing that is there is of another store. A setup writes its files when it
+/// has made an authority.
 ///
 /// # Errors
-/// `Invalid` naming the flag that says what is to be made.
-pub(super) async fn check(api: &Api, plan: &Plan) -> Result<()> {
+/// `Invalid` naming the flag that says what is to be made; `Conflict` naming a file of another store.
+pub(super) async fn check(api: &Api, config: &Config, plan: &Plan) -> Result<()> {
+    let has_authority = api.shared().auth.mounts().iter().any(|mount| mount.kind == MountKind::Pki);
+    for file in files::left_by_setup(plan).into_iter().filter(|_| !has_authority) {
+        if file != plan.admin_token_file || !admin::is_live(api, file).await? {
+            return Err(files::of_another_store(file, "there is no authority", config));
+        }
+    }
     let has_role =
         is_mounted(api, &plan.mount).await? && api.get(&format!("{}/roles/{}", plan.mount, plan.role)).await?.is_some();
     if has_role { Ok(()) } else { plan.domains().map(drop) }
@@ -256,10 +266,19 @@ async fn urls(api: &Api, plan: &Plan, mount: &str) -> Result<()> {
 /// Writes the root of the issuer's chain, which clients trust. What stands below one is not taken for it.
 async fn write_root(api: &Api, plan: &Plan) -> Result<()> {
     let file = plan.root_file.display();
-    if plan.root_file.exists() {
+    let top = top(api, plan).await?;
+    if files::is_written(&plan.root_file) {
+        if top.is_root() && !holds(&plan.root_file, &top)? {
+            let root = top.certificate.subject().display();
+            let text = format!(
+                "{file}: has not the root of the issuer in {}, {root}, which clients must trust: move the file away, and \
+                 run the setup again",
+                plan.mount
+            );
+            return Err(Error::new(Kind::Conflict, text));
+        }
         return say("kept", &format!("{file} (what clients trust)"));
     }
-    let top = top(api, plan).await?;
     if !top.is_root() {
         let above = top.certificate.issuer().display();
         let step = "go on with --signed FILE, which holds what is above the issuer too";
@@ -267,6 +286,15 @@ async fn write_root(api: &Api, plan: &Plan) -> Result<()> {
     }
     write_new(&plan.root_file, top.text.as_bytes(), 0o644)?;
     say("made", &format!("{file} (what clients trust)"))
+}
+
+/// Whether a certificate is among those in a file.
+fn holds(file: &Path, wanted: &Link) -> Result<bool> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|e| Error::unavailable(format!("{}: cannot be read ({})", file.display(), io_words(e.kind())), e))?;
+    let wanted = pem::first(&wanted.text)?.map(|(_, der)| der);
+    // What is no PEM holds none.
+    Ok(pem::blocks(&text).unwrap_or_default().into_iter().any(|(_, der)| Some(der) == wanted))
 }
 
 /// The role of the domains and the one of the listener.

@@ -5,12 +5,15 @@ use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 use signet::config::{Config, SealKeySource, Store};
 use signet::error::{Error, Kind, Result, io_words};
 use signet::storage::backup;
 
 use super::arguments::Place;
 use super::plan::{LISTENER, Plan};
+use crate::cli::files::folder_of;
 
 /// Where a server listens unless it is told.
 pub(super) const LISTEN: &str = "127.0.0.1:8200";
@@ -131,6 +134,33 @@ pub(super) fn check_new(config: &Config, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
+/// What an earlier setup has left beside the configuration of what is in its store. An empty file is none of it.
+pub(super) fn left_by_setup(plan: &Plan) -> Vec<&Path> {
+    [&plan.root_file, &plan.admin_token_file]
+        .into_iter()
+        .map(PathBuf::as_path)
+        .filter(|file| is_written(file))
+        .collect()
+}
+
+/// Whether a file is there and has something in it.
+pub(super) fn is_written(file: &Path) -> bool {
+    std::fs::metadata(file).is_ok_and(|found| found.len() > 0)
+}
+
+/// That a file is of an earlier setup, and the store of a configuration is not: `what` says why.
+pub(super) fn of_another_store(file: &Path, what: &str, config: &Config) -> Error {
+    let (place, mounted) = match &config.store {
+        Store::Embedded(folder) => (folder.display().to_string(), "is its volume mounted?"),
+        Store::Database(_) => ("the database".to_owned(), "does database_url name the right one?"),
+    };
+    let file = file.display();
+    let text = format!(
+        "{file}: is there from an earlier setup, but {what} in {place}: {mounted} For a new installation move {file} away"
+    );
+    Error::new(Kind::Conflict, text)
+}
+
 /// Makes the folders in which files of the configuration are.
 pub(super) fn folders(config: &Config, file: &Path) -> Result<()> {
     let make = |folder: &Path, mode| {
@@ -156,19 +186,45 @@ pub(super) fn folders(config: &Config, file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes a file that is not there.
+/// Writes a file that is not there, or is empty. It has its name when it is whole: whatever ends this, there is no half of
+/// one that is kept.
 ///
 /// # Errors
-/// `Conflict` when it is; `Unavailable` when it cannot be written.
+/// `Conflict` when it is there; `Unavailable` when it cannot be written.
 pub(super) fn write_new(file: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     let failed = |e: std::io::Error| match e.kind() {
         ErrorKind::AlreadyExists => exists(file),
         kind => Error::unavailable(format!("{}: cannot be written ({})", file.display(), io_words(kind)), e),
     };
-    let mut out = OpenOptions::new().write(true).create_new(true).mode(mode).open(file).map_err(failed)?;
-    out.write_all(bytes).and_then(|()| out.sync_all()).map_err(failed)?;
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let part = file.with_file_name(format!(".{name}.part"));
+    let written = write_part(&part, bytes, mode).and_then(|()| publish(&part, file));
+    // Nobody reads it; after an end in the middle the next attempt removes it.
+    let _ = std::fs::remove_file(&part);
+    written.map_err(failed)
+}
+
+fn write_part(part: &Path, bytes: &[u8], mode: u32) -> std::io::Result<()> {
+    match std::fs::remove_file(part) {
+        Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let mut out = OpenOptions::new().write(true).create_new(true).mode(mode).open(part)?;
+    out.write_all(bytes)?;
+    out.sync_all()
+}
+
+/// Gives what is written its name, which nobody else has.
+fn publish(part: &Path, file: &Path) -> std::io::Result<()> {
+    if file.is_file() && !is_written(file) {
+        std::fs::remove_file(file)?;
+    }
+    match renameat_with(CWD, part, CWD, file, RenameFlags::NOREPLACE) {
+        // A file system without this: a second name is never given over an old one either.
+        Err(Errno::INVAL | Errno::NOSYS) => std::fs::hard_link(part, file)?,
+        renamed => renamed?,
+    }
+    File::open(folder_of(file))?.sync_all()
 }
 
 fn exists(file: &Path) -> Error {

@@ -4,8 +4,9 @@
 //! and says `{"proof": …}`, what it seals in base64. Whoever can answer could open the store without this server. It is
 //! answered the token, and says `{"taken": true}` when somebody has it; else it is revoked again.
 //!
-//! The audit hears of it as of a request on [`PATH`], of refusals too; what cannot be recorded is not done. It is made
-//! beside the root tokens that there are: what was made by those is theirs and stays.
+//! The audit hears of it as of a request on [`ANOTHER`], of refusals too; what cannot be recorded is not done. It is made
+//! beside the root tokens that there are: what was made by those is theirs and stays. The first one of a store is made in
+//! the same way, on [`FIRST`].
 
 use std::time::{Duration, Instant};
 
@@ -28,8 +29,10 @@ use crate::secret::Secret;
 pub const ROOT_NAME: &str = "root";
 /// Longest time; the key may be in a device that is slow.
 pub(super) const LONGEST: Duration = Duration::from_secs(120);
-/// What the audit calls it.
-const PATH: &str = "sys/operator/new-root-token";
+/// What the audit calls it when a root token is made beside others.
+pub const ANOTHER: &str = "sys/operator/new-root-token";
+/// And when the first one is made.
+pub const FIRST: &str = "sys/operator/init";
 /// How long the audit may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -45,7 +48,8 @@ pub(super) fn run<'a>(
         let line = conversation.hear().await?;
         let proof = line["proof"].as_str().and_then(|proof| BASE64_STANDARD.decode(proof).ok()).map(Secret::new);
         let proved = proof.is_some_and(|proof| proof == answer);
-        let token = new_root_token(&context.shared.auth, &context.shared.audit, proved).await?;
+        let token = new_root_token(&context.shared.auth, &context.shared.audit, ANOTHER, proved).await?;
+        tracing::warn!("a new root token was made for somebody who has the seal key");
         let token = token.expose_text().unwrap_or_default();
         let taken = async {
             conversation.say(&json!({ "result": { "token": token } })).await?;
@@ -62,13 +66,13 @@ pub(super) fn run<'a>(
     .boxed_local()
 }
 
-/// Makes a root token for somebody who has proved to have the seal key, or not.
+/// Makes a root token for somebody who has proved to have the seal key, or not. `path` is what the audit calls it.
 ///
 /// # Errors
 /// `Forbidden` without the proof; `Unavailable` when the audit does not take it; those of the store.
-pub async fn new_root_token(auth: &Auth, audit: &Audit, proved: bool) -> Result<Secret> {
+pub async fn new_root_token(auth: &Auth, audit: &Audit, path: &'static str, proved: bool) -> Result<Secret> {
     let id = crate::random::uuid();
-    let request = request(&id);
+    let request = request(&id, path);
     let mut record = audit.record();
     if !proved {
         let error = Error::new(Kind::Forbidden, "new-root-token: the seal key is not the one of this store");
@@ -78,7 +82,7 @@ pub async fn new_root_token(auth: &Auth, audit: &Audit, proved: bool) -> Result<
         tracing::warn!("a root token was asked for without the seal key");
         return Err(error);
     }
-    record.intent(|| Some(self::request(&id)), Instant::now() + PATIENCE).await?;
+    record.intent(|| Some(self::request(&id, path)), Instant::now() + PATIENCE).await?;
     let given = auth.another_root_token(ROOT_NAME).await?;
     let answer = Response { auth: Some(&given), ..Response::default() };
     let outcome = Outcome { status: 200, answer: Ok(answer) };
@@ -87,7 +91,6 @@ pub async fn new_root_token(auth: &Auth, audit: &Audit, proved: bool) -> Result<
         auth.revoke(given.token.expose_text().unwrap_or_default()).await?;
         return Err(error);
     }
-    tracing::warn!("a new root token was made for somebody who has the seal key");
     Ok(given.token)
 }
 
@@ -100,11 +103,11 @@ pub async fn audit(store: &dyn AuthStore, declared: Vec<DeviceSettings>, clock: 
     Ok(Audit::new(writers, Vec::new(), clock))
 }
 
-fn request(id: &str) -> Request<'_> {
+fn request<'a>(id: &'a str, path: &'a str) -> Request<'a> {
     Request {
         id,
         operation: "update",
-        path: PATH,
+        path,
         mount: None,
         remote_address: None,
         token: None,

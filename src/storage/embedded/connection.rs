@@ -1,6 +1,7 @@
 //! The connections of a database: what they are set to, the lock on its folder, and what must hold of it.
 
 use std::fs::{File, OpenOptions};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
@@ -18,6 +19,8 @@ const READER_WAIT: Duration = Duration::from_secs(5);
 /// Octets that a log keeps when it starts over after it was longer, as it is after a backup that took its time: somewhat
 /// more than the checkpointer lets it come to, so that the usual log is never cut.
 const LONGEST_LOG: u64 = 320 << 20;
+/// How a connection that reads is opened.
+const READ: OpenFlags = OpenFlags::SQLITE_OPEN_READ_ONLY.union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
 /// Room for every statement of this engine.
 const STATEMENTS: usize = 256;
 
@@ -60,7 +63,23 @@ pub(super) fn writer(path: &Path) -> Result<Connection> {
 
 /// A connection that reads.
 pub(super) fn reader(path: &Path) -> rusqlite::Result<Connection> {
-    let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    reading(Connection::open_with_flags(path, READ)?)
+}
+
+/// The same of a file that has no log and that nobody changes: no file is made beside it.
+pub(super) fn reader_of_still(path: &Path) -> rusqlite::Result<Connection> {
+    let mut uri = "file:".to_owned();
+    for &octet in path.as_os_str().as_bytes() {
+        match octet {
+            b'/' | b'.' | b'-' | b'_' => uri.push(char::from(octet)),
+            _ if octet.is_ascii_alphanumeric() => uri.push(char::from(octet)),
+            _ => uri.push_str(&format!("%{octet:02X}")),
+        }
+    }
+    reading(Connection::open_with_flags(uri + "?immutable=1", READ | OpenFlags::SQLITE_OPEN_URI)?)
+}
+
+fn reading(db: Connection) -> rusqlite::Result<Connection> {
     keep_statements(&db)?;
     db.busy_timeout(READER_WAIT)?;
     db.execute_batch("PRAGMA query_only = ON; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -16384;")?;
@@ -131,6 +150,27 @@ mod tests {
         moved();
         insert(1);
         assert_eq!(size(), 3 << 20, "what is shorter stays as it is");
+    }
+
+    #[test]
+    fn a_still_file_is_read_by_any_name_and_nothing_is_made_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("a%41 ?#b\u{e9}");
+        std::fs::create_dir(&folder).unwrap();
+        let path = folder.join("x.db");
+        let db = writer_of(&path);
+        keep_log_on_close(&db, false).unwrap();
+        db.close().unwrap();
+        let db = reader_of_still(&path).unwrap();
+        let found: i64 = db.query_row("SELECT n FROM t", [], |row| row.get(0)).unwrap();
+        assert_eq!((found, std::fs::read_dir(&folder).unwrap().count()), (7, 1));
+    }
+
+    fn writer_of(path: &Path) -> Connection {
+        drop(File::create(path).unwrap());
+        let db = writer(path).unwrap();
+        db.execute_batch("CREATE TABLE t (n INTEGER); INSERT INTO t VALUES (7)").unwrap();
+        db
     }
 
     #[test]

@@ -5,11 +5,10 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rusqlite::{Connection, OpenFlags};
 use rustix::fs::FlockOperation;
 
 use super::reader::Pool;
-use super::schema;
+use super::{access, connection, log, schema};
 use crate::error::{Error, Result, io_words};
 
 /// What a folder has.
@@ -32,9 +31,23 @@ pub(crate) enum Found {
 /// Looks into a folder.
 ///
 /// # Errors
-/// `Invalid` when a newer program wrote the store, `Unavailable` when it cannot be read.
+/// `Invalid` when a newer program wrote the store, `Unavailable` when it cannot be read, or this process could not write
+/// it.
 pub(crate) async fn look(folder: PathBuf) -> Result<Found> {
     tokio::task::spawn_blocking(move || look_into(&folder)).await.map_err(Error::internal)?
+}
+
+/// Whether there is a store. An empty file is none: it is what is left where one was about to be made.
+///
+/// # Errors
+/// `Unavailable` when the folder cannot be read.
+pub(crate) fn is_there(folder: &Path) -> Result<bool> {
+    let path = folder.join("signet.db");
+    match std::fs::metadata(&path) {
+        Ok(found) => Ok(found.len() > 0),
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),
+        Err(e) => Err(Error::unavailable(format!("{}: cannot be read ({})", path.display(), io_words(e.kind())), e)),
+    }
 }
 
 fn look_into(folder: &Path) -> Result<Found> {
@@ -44,7 +57,10 @@ fn look_into(folder: &Path) -> Result<Found> {
     let path = folder.join("signet.db");
     match File::open(&path) {
         Ok(_) => {}
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            access::require_for_new(folder)?;
+            return Ok(Found::Nothing);
+        }
         Err(e) => return Err(failed(&path, e)),
     }
     // Nothing is made here: a store that no server ever opened has no such file.
@@ -57,9 +73,14 @@ fn look_into(folder: &Path) -> Result<Found> {
     if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
         return Ok(Found::InUse);
     }
+    // A server would not start on what it cannot write.
+    access::require(folder)?;
     let unreadable = |e| Error::unavailable(format!("{}: cannot be read as a database", path.display()), e);
-    let db = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)
-        .map_err(unreadable)?;
+    // Without a log the file is all there is, and is read as it is: SQLite makes a log and its index to read one that
+    // may change. Nobody changes it meanwhile.
+    let has_log = std::fs::metadata(log::path_of(&path)).is_ok_and(|log| log.len() > 0);
+    let open = if has_log { connection::reader } else { connection::reader_of_still };
+    let db = open(&path).map_err(unreadable)?;
     let Some((schema, newest)) = schema::known(&db)? else { return Ok(Found::Nothing) };
-    Ok(Found::Facts { schema, newest, reader: Pool::open(&path, Arc::new(lock))? })
+    Ok(Found::Facts { schema, newest, reader: Pool::open_by(open, &path, Arc::new(lock))? })
 }

@@ -30,6 +30,9 @@ const WAIT: Duration = Duration::from_secs(5);
 /// Longest time of work that reads in a session.
 const SESSION: Duration = Duration::from_secs(5);
 
+/// Opens a connection for reading.
+type Open = fn(&Path) -> rusqlite::Result<Connection>;
+
 /// The reading connections of one database. They are closed with the last of these.
 #[derive(Clone)]
 pub(crate) struct Pool(Arc<Readers>);
@@ -47,8 +50,13 @@ impl Drop for Readers {
 
 impl Pool {
     pub(super) fn open(path: &Path, lock: Arc<File>) -> Result<Self> {
+        Self::open_by(connection::reader, path, lock)
+    }
+
+    /// As [`Pool::open`], with connections of another kind; they are not opened again.
+    pub(super) fn open_by(open: Open, path: &Path, lock: Arc<File>) -> Result<Self> {
         let failed = |e| Error::unavailable(format!("{}: cannot be opened for reading", path.display()), e);
-        let connections = connect_all(path).map_err(failed)?;
+        let connections = connect_all(open, path).map_err(failed)?;
         let line = Line::start(connections, lock).map_err(|e| Error::unavailable("no thread for reading", e))?;
         let file = FileHold::new(path.parent().unwrap_or(Path::new("")).to_owned());
         Ok(Self(Arc::new(Readers { line, file })))
@@ -151,7 +159,7 @@ pub(super) struct Paused {
 impl Paused {
     /// Opens the connections again.
     pub(super) fn resume(mut self, path: &Path) -> rusqlite::Result<()> {
-        self.connections = connect_all(path)?;
+        self.connections = connect_all(connection::reader, path)?;
         Ok(())
     }
 }
@@ -175,8 +183,8 @@ fn too_many() -> Error {
     Error::new(Kind::Busy, "storage: too many reads at once")
 }
 
-fn connect_all(path: &Path) -> rusqlite::Result<Vec<Connection>> {
-    (0..CONNECTIONS).map(|_| connection::reader(path)).collect()
+fn connect_all(open: Open, path: &Path) -> rusqlite::Result<Vec<Connection>> {
+    (0..CONNECTIONS).map(|_| open(path)).collect()
 }
 
 impl Reader for Pool {

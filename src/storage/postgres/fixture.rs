@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::error::Result;
 use crate::storage::contract::{Fixture, now};
 use crate::storage::seal::SealKey;
-use crate::storage::{Database, Options, Storage, open};
+use crate::storage::{Absent, Database, Options, Storage, open};
 
 #[path = "../../../tests/it/cluster.rs"]
 pub(super) mod cluster;
@@ -73,7 +73,7 @@ impl Fixture for Postgres {
 
     fn open_with(&self, seal_key: SealKey, queue: usize) -> BoxFuture<'_, Result<Storage>> {
         let database = Database::Postgres(self.url());
-        Box::pin(open(Options { database, seal_key, clock: self.clock.clone(), queue }))
+        Box::pin(open(Options { database, seal_key, clock: self.clock.clone(), queue, absent: Absent::Made }))
     }
 
     fn number(&self, sql: &str) -> i64 {

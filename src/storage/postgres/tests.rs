@@ -23,7 +23,7 @@ use crate::storage::backup::note_restore;
 use crate::storage::contract::{Fixture, now};
 use crate::storage::seal::SealKey;
 use crate::storage::statements as sql;
-use crate::storage::{Database, Options, Storage};
+use crate::storage::{Absent, Database, Options, Storage};
 use crate::x509::serial::Serial;
 
 /// A database, one node on it, and a mount.
@@ -781,8 +781,8 @@ async fn a_database_is_told_that_it_was_restored_when_no_node_runs_on_it() {
     let (fixture, node, _) = node().await;
     let another = fixture.open(1000).await.unwrap();
     let noted = async || {
-        let (seal_key, clock) = (fixture.seal_key(), fixture.clock().clone());
-        note_restore(Options { database: Database::Postgres(fixture.url()), seal_key, clock, queue: 10 }).await
+        let (seal_key, clock, absent) = (fixture.seal_key(), fixture.clock().clone(), Absent::Missed);
+        note_restore(Options { database: Database::Postgres(fixture.url()), seal_key, clock, queue: 10, absent }).await
     };
     let wait = async |wanted: &str| {
         let started = Instant::now();

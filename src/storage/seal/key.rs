@@ -151,6 +151,11 @@ impl SealKey {
         if let Place::Here(bytes) = &self.place { Some(bytes) } else { None }
     }
 
+    /// The file that it was read from.
+    pub(super) fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
     /// Where it is to be had again.
     pub(crate) fn source(&self) -> Source {
         self.file.clone().map_or_else(|| Source::Kept(self.clone()), Source::File)

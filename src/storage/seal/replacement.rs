@@ -2,6 +2,7 @@
 //! on disk then, the new one for whoever owns the one before. What comes after is one rename. Whatever ends it in the
 //! middle, done again it goes on.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
@@ -96,6 +97,37 @@ impl Replacement {
         let folder = self.file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         File::open(folder).and_then(|folder| folder.sync_all()).map_err(|e| cannot(folder, "written", e))
     }
+}
+
+/// An error of a store that this key does not open, with the other keys that are beside its file.
+pub(crate) fn unopened(key: &SealKey, error: Error) -> Error {
+    let is_of_key = error.kind() == Kind::Invalid && error.text().starts_with("seal key");
+    match key.file().filter(|_| is_of_key).and_then(|file| other_keys(file, key)) {
+        Some(others) => Error::new(error.kind(), format!("{error}; other keys are there: {others}")),
+        None => error,
+    }
+}
+
+/// What there is beside a key file that holds another key, of a replacement that was done or begun. `None` when there is
+/// nothing, or nothing can be read.
+fn other_keys(file: &Path, key: &SealKey) -> Option<String> {
+    let (name, fresh) = (file.file_name()?.to_str()?, beside(file, "new"));
+    let is_ours = |path: &PathBuf| {
+        let is_old = |found: &str| found.strip_prefix(name).is_some_and(|end| end.starts_with(".old-"));
+        *path == fresh || path.file_name().and_then(OsStr::to_str).is_some_and(is_old)
+    };
+    let holds_another = |path: &PathBuf| SealKey::from_file(path).is_ok_and(|other| other.bytes() != key.bytes());
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // As `beside` spells it.
+    let names = std::fs::read_dir(folder).ok()?.filter_map(|entry| Some(file.with_file_name(entry.ok()?.file_name())));
+    let mut others: Vec<PathBuf> = names.filter(is_ours).filter(holds_another).collect();
+    others.sort();
+    let told = others.iter().map(|path| match *path == fresh {
+        true => format!("{} (run signet operator rotate-seal-key again, which goes on)", path.display()),
+        false => format!("{} (from before a signet operator rotate-seal-key)", path.display()),
+    });
+    let told: Vec<String> = told.collect();
+    (!told.is_empty()).then(|| told.join(", "))
 }
 
 /// The key in a file that an earlier attempt may have left. One that ended while it wrote left too little for a key, which
@@ -231,6 +263,22 @@ mod tests {
             let replacement = Replacement::prepare(&file).unwrap();
             assert!(is(&beside(&file, "new"), replacement.key()), "{content}");
         }
+    }
+
+    #[test]
+    fn other_keys_beside_the_file_are_named_and_never_its_own() {
+        let (dir, file) = folder();
+        let others = || other_keys(&file, &SealKey::from_file(&file).unwrap());
+        let told = |name: &str, what: &str| Some(format!("{} ({what})", dir.path().join(name).display()));
+        torn(&dir.path().join("seal.key.old-torn"), "5a5a");
+        torn(&dir.path().join("other.key.old-1"), &"5a".repeat(32));
+        assert_eq!(others(), None);
+        let replacement = Replacement::prepare(&file).unwrap();
+        let again = "run signet operator rotate-seal-key again, which goes on";
+        assert_eq!(others(), told("seal.key.new", again), "the old one is the same by now");
+        replacement.finish().unwrap();
+        let old = replacement.old().file_name().unwrap().to_str().unwrap();
+        assert_eq!(others(), told(old, "from before a signet operator rotate-seal-key"));
     }
 
     #[test]

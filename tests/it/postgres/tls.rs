@@ -160,7 +160,16 @@ fn with_password(user: &str) -> String {
 async fn open(url: &str) -> Result<()> {
     let database = Database::Postgres(PostgresUrl::parse(url)?);
     let seal_key = SealKey::from_text(&"5a".repeat(32))?;
-    storage::open(storage::Options { database, seal_key, clock: Clock::system(), queue: 8 }).await?.shutdown().await
+    storage::open(storage::Options {
+        database,
+        seal_key,
+        clock: Clock::system(),
+        queue: 8,
+        absent: storage::Absent::Made,
+    })
+    .await?
+    .shutdown()
+    .await
 }
 
 /// That a server with this database does not start, and why.

@@ -9,7 +9,7 @@ use crate::pki::check::blocking;
 use crate::pki::mount::issuer::{IssuerRecord, Key, Usage};
 use crate::pki::store::RevocationRow;
 use crate::storage::seal::SealKey;
-use crate::storage::{Database, Options, Storage, open};
+use crate::storage::{Absent, Database, Options, Storage, open};
 use crate::x509::crl::Crl;
 use crate::x509::serial::Serial;
 use crate::x509::testing::root;
@@ -34,7 +34,8 @@ impl Nodes {
     async fn new() -> Self {
         let (folder, clock) = (tempfile::tempdir().unwrap(), Clock::system());
         let database = Database::Embedded(folder.path().join("data"));
-        let options = Options { database, seal_key: SealKey::random(), clock: clock.clone(), queue: 10 };
+        let options =
+            Options { database, seal_key: SealKey::random(), clock: clock.clone(), queue: 10, absent: Absent::Made };
         let storage = open(options).await.unwrap();
         storage.auth().commit(vec![AuthWrite::MountCreate(MOUNT)]).await.unwrap();
         let mut view = View::empty(MOUNT);

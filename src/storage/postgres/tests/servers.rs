@@ -56,6 +56,7 @@ async fn a_standby_that_took_over_is_another_course_of_events_and_another_connec
         seal_key: fixture.seal_key(),
         clock: fixture.clock().clone(),
         queue: 10,
+        absent: Absent::Made,
     };
     let node = crate::storage::open(options).await.unwrap();
     let mount = MountId::random();
