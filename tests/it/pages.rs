@@ -29,7 +29,7 @@ const NOT_RUN: &[(&str, &str, usize)] = &[
     ("coming-from", "vendor", 1),
     ("logins", "cloud", 1),
     ("operations", "build", 1),
-    ("operations", "machine", 1),
+    ("operations", "machine", 2),
     ("operations", "network", 1),
     ("operations", "package", 1),
     ("production", "other way", 1),

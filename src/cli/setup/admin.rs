@@ -110,7 +110,7 @@ async fn policy(api: &Api, name: &str, text: &str, what: &str) -> Result<()> {
 }
 
 fn administrator(plan: &Plan) -> String {
-    let all = r#"["create", "read", "update", "delete", "list"]"#;
+    let all = r#"["create", "read", "update", "patch", "delete", "list"]"#;
     let mount = |path: &str| format!("path \"{path}/*\" {{ capabilities = {all} }}\n");
     let root = if plan.outside.is_none() { mount(&plan.root_mount) } else { String::new() };
     format!("# The certificate authorities.\n{}{root}{RIGHTS}", mount(&plan.mount))
