@@ -269,6 +269,15 @@ pub trait AuthStore: Send + Sync {
     /// takes the same way and changes nothing.
     fn commit(&self, unit: Vec<AuthWrite>) -> BoxFuture<'static, Result<Vec<AuthOutcome>>>;
 
+    /// Whether a write failed that the store did not take, as with a full disk, and none is known that it took since.
+    fn writes_fail(&self) -> bool;
+
+    /// Writes more than a certificate needs, and takes it away in the same commit: whether writes still fail.
+    ///
+    /// # Errors
+    /// Those of a write.
+    fn try_writing(&self) -> BoxFuture<'static, Result<()>>;
+
     /// All documents of a mount of one kind.
     fn documents_of(&self, mount: MountId, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>>;
 

@@ -135,6 +135,9 @@ impl Status {
         self.fact("server", format!("{} {} {}, {ready}", caller.address(), text("product"), text("product_version")));
         if reply.status != 200 {
             self.wrong.push(format!("the server is not ready: {}", not_ready(reply.status)));
+        } else if health["writes_fail"] == true {
+            let step = "is the disk full? What is written is answered 503; its log says why";
+            self.wrong.push(format!("the store takes no writes: {step}"));
         }
         let clock = health["server_time_utc"].as_i64().unwrap_or(self.now);
         if clock.abs_diff(self.now) > APART.unsigned_abs() {

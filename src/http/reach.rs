@@ -2,7 +2,9 @@
 //! clients.
 //!
 //! Owns the last probe of the store: an empty write, which takes the way of every write, and a read; and of a store in
-//! which nobody had a root token, whether somebody has by now. A verdict holds for a second and one probe runs at a time,
+//! which nobody had a root token, whether somebody has by now. An empty write says nothing of a disk that is full: once a
+//! write has failed each probe tries one that is not empty, until that is stored. Reads go on meanwhile, and so the store
+//! is within reach. A verdict holds for a second and one probe runs at a time,
 //! so busy probers cost the store nothing, and a store that hangs holds one probe and not one for each of them. Called by
 //! the pages of health.
 
@@ -11,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
-use futures_util::future::{BoxFuture, Shared, join3};
+use futures_util::future::{BoxFuture, Shared, join4};
 
 use crate::auth::Auth;
 use crate::auth::store::{AuthStore, TokenHash};
@@ -49,6 +51,11 @@ impl Reach {
         let Probe { started, verdict } = self.probe();
         let deadline = started + PATIENCE;
         tokio::time::timeout_at(deadline.into(), verdict).await.unwrap_or(false)
+    }
+
+    /// Whether the store did not take the last that was to be written, as far as it is known at this moment.
+    pub fn writes_fail(&self) -> bool {
+        self.store.writes_fail()
     }
 
     /// Whether a root token was made in the store, ever; as far as the last probe saw.
@@ -102,6 +109,17 @@ async fn ask(store: Arc<dyn AuthStore>, begun: Arc<Begun>, before: bool) -> bool
             false
         }
     };
-    let (wrote, read, looked) = join3(store.commit(Vec::new()), store.token(TokenHash::default()), begun.look()).await;
+    let (empty, read) = (store.commit(Vec::new()), store.token(TokenHash::default()));
+    let (wrote, read, looked, ()) = join4(empty, read, begun.look(), write_again(&*store)).await;
     [wrote.err(), read.err(), looked.err()].map(answers) == [true; 3]
+}
+
+/// Where a write has failed, another one. While that fails, too, it is told as every failure of the store.
+async fn write_again(store: &dyn AuthStore) {
+    if store.writes_fail()
+        && let Err(error) = store.try_writing().await
+        && error.kind() != Kind::Busy
+    {
+        not_done("the store takes no writes", &error);
+    }
 }

@@ -13,7 +13,7 @@ mod actor;
 mod job;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use metrics::{Gauge, counter, gauge};
@@ -30,7 +30,15 @@ pub(crate) struct Handle {
     link: actor::Link,
     places: Arc<Semaphore>,
     admitted: Gauge,
-    commits: Arc<AtomicU64>,
+    seen: Arc<Seen>,
+}
+
+/// What the actor has seen so far.
+#[derive(Default)]
+struct Seen {
+    commits: AtomicU64,
+    /// The store did not take a write, and none is known that it took since.
+    failing: AtomicBool,
 }
 
 /// A submitted unit; its outcome may be waited for, or not.
@@ -42,9 +50,9 @@ impl Handle {
     /// # Errors
     /// `Unavailable` when no thread can be had.
     pub(crate) fn start(backend: impl Backend, queue: usize) -> Result<Self> {
-        let commits = Arc::new(AtomicU64::new(0));
-        let link = actor::start(backend, commits.clone())?;
-        Ok(Self { link, places: Arc::new(Semaphore::new(queue)), admitted: gauge!(telemetry::COMMIT_QUEUE), commits })
+        let seen = Arc::new(Seen::default());
+        let link = actor::start(backend, seen.clone())?;
+        Ok(Self { link, places: Arc::new(Semaphore::new(queue)), admitted: gauge!(telemetry::COMMIT_QUEUE), seen })
     }
 
     /// Hands over one unit. It counts from here: dropping the result does not take it back.
@@ -69,7 +77,18 @@ impl Handle {
 
     /// How many commits ran so far.
     pub(crate) fn commits(&self) -> u64 {
-        self.commits.load(Ordering::Relaxed)
+        self.seen.commits.load(Ordering::Relaxed)
+    }
+
+    /// Whether the store did not take a write, from then on until [`Self::write_again`]. A unit that went well does not
+    /// say that it did: perhaps it had nothing to write.
+    pub(crate) fn fails(&self) -> bool {
+        self.seen.failing.load(Ordering::Relaxed)
+    }
+
+    /// Says that the store has taken a write.
+    pub(crate) fn write_again(&self) {
+        self.seen.failing.store(false, Ordering::Relaxed);
     }
 
     /// Refuses new units, writes the admitted ones, and closes the backend. Safe to repeat.
@@ -103,7 +122,7 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::mpsc::{Receiver, channel};
 
-    /// Waits for the gate before each batch, records batch sizes, panics on the fact 13.
+    /// Waits for the gate before each batch, records batch sizes, panics on the fact 13 and has no room for the fact 14.
     struct Gated {
         gate: Receiver<()>,
         sizes: Arc<Mutex<Vec<usize>>>,
@@ -115,9 +134,10 @@ mod tests {
             Box::pin(async move {
                 let _ = self.gate.recv();
                 self.sizes.lock().unwrap().push(units.len());
-                let is_13 = |unit: &Unit| matches!(unit, Unit::Facts(facts) if facts[0].name == "13");
-                assert!(!units.iter().any(is_13), "thirteen");
-                units.iter().map(|_| Ok(Outcomes::Done)).collect()
+                let is = |unit: &Unit, name| matches!(unit, Unit::Facts(facts) if facts[0].name == name);
+                assert!(!units.iter().any(|unit| is(unit, "13")), "thirteen");
+                let full = || Err(Error::new(Kind::Unavailable, "storage: the write failed"));
+                units.iter().map(|unit| if is(unit, "14") { full() } else { Ok(Outcomes::Done) }).collect()
             })
         }
 
@@ -182,6 +202,20 @@ mod tests {
         drop(open);
         assert_eq!(handle.submit(unit(13)).outcome().await.unwrap_err().kind(), Kind::Internal);
         assert!(handle.submit(unit(1)).outcome().await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_write_that_the_store_did_not_take_is_known_until_one_is_said_to_be_stored() {
+        let (handle, open, _) = gated(8);
+        drop(open);
+        assert_eq!(handle.submit(unit(13)).outcome().await.unwrap_err().kind(), Kind::Internal);
+        assert!(!handle.fails(), "a defect says nothing of the store");
+        assert_eq!(handle.submit(unit(14)).outcome().await.unwrap_err().kind(), Kind::Unavailable);
+        assert!(handle.fails());
+        assert!(handle.submit(unit(1)).outcome().await.is_ok());
+        assert!(handle.fails(), "it may have had nothing to write");
+        handle.write_again();
+        assert!(!handle.fails());
     }
 
     #[tokio::test]

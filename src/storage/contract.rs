@@ -156,6 +156,7 @@ macro_rules! contract {
             commits::a_taken_serial_fails_only_its_unit_while_63_others_are_stored,
             commits::many_commits_at_a_time_share_transactions,
             commits::a_full_queue_is_busy,
+            commits::a_trial_of_writing_leaves_nothing,
             commits::a_write_whose_caller_left_happens,
             commits::reopening_finds_everything,
             commits::a_stopped_store_refuses_everything,

@@ -14,7 +14,7 @@
 use std::collections::VecDeque;
 use std::future::ready;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,7 @@ use futures_util::FutureExt as _;
 use metrics::histogram;
 use tokio::sync::oneshot;
 
+use super::Seen;
 use super::job::{Job, count_failure};
 use crate::error::{Error, Result};
 use crate::storage::backend::{Backend, Unit};
@@ -70,7 +71,7 @@ impl Link {
 }
 
 /// Starts the actor on a thread of its own.
-pub(super) fn start<B: Backend>(backend: B, commits: Arc<AtomicU64>) -> Result<Link> {
+pub(super) fn start<B: Backend>(backend: B, seen: Arc<Seen>) -> Result<Link> {
     let failed = |e: std::io::Error| Error::unavailable("storage: the commit thread does not start", e);
     let (send_link, link) = std::sync::mpsc::channel();
     let body = move || {
@@ -82,7 +83,7 @@ pub(super) fn start<B: Backend>(backend: B, commits: Arc<AtomicU64>) -> Result<L
                 backend: Some(backend),
                 queue: queue.clone(),
                 stopping: Vec::new(),
-                commits,
+                seen,
                 rests_until: Instant::now(),
                 _alive: alive,
             };
@@ -219,7 +220,7 @@ struct Committer<B> {
     backend: Option<B>,
     queue: Arc<Queue>,
     stopping: Vec<oneshot::Sender<Result<()>>>,
-    commits: Arc<AtomicU64>,
+    seen: Arc<Seen>,
     /// When background work goes on.
     rests_until: Instant,
     _alive: oneshot::Sender<()>,
@@ -274,7 +275,7 @@ impl<B: Backend> Committer<B> {
             return;
         };
         let chores = !stopping && self.rests_until <= Instant::now();
-        let work = run(backend, batch, chores, self.queue.clone(), self.commits.clone());
+        let work = run(backend, batch, chores, self.queue.clone(), self.seen.clone());
         ctx.spawn(work.into_actor(self).map(|(backend, worked), actor, ctx| {
             if let Some(worked) = worked.filter(|_| backend.has_chores()) {
                 let rest = worked.max(LEAST_REST);
@@ -308,12 +309,12 @@ async fn run<B: Backend>(
     batch: Vec<Job>,
     chores: bool,
     queue: Arc<Queue>,
-    commits: Arc<AtomicU64>,
+    seen: Arc<Seen>,
 ) -> (B, Option<Duration>) {
     if !batch.is_empty() {
-        commits.fetch_add(1, Ordering::Relaxed);
+        seen.commits.fetch_add(1, Ordering::Relaxed);
         let work = batch.iter().filter(|job| matches!(job.unit, Unit::Work(..))).count();
-        commit(&mut backend, batch).await;
+        commit(&mut backend, batch, &seen).await;
         queue.took(work, backend.worked());
     }
     if !chores || !backend.has_chores() {
@@ -326,7 +327,7 @@ async fn run<B: Backend>(
     (backend, Some(begun.elapsed()))
 }
 
-async fn commit(backend: &mut impl Backend, batch: Vec<Job>) {
+async fn commit(backend: &mut impl Backend, batch: Vec<Job>, seen: &Seen) {
     let start = Instant::now();
     histogram!(telemetry::COMMIT_BATCH_UNITS).record(batch.len() as f64);
     let wait = histogram!(telemetry::COMMIT_WAIT_SECONDS);
@@ -337,15 +338,18 @@ async fn commit(backend: &mut impl Backend, batch: Vec<Job>) {
             (job.unit, (job.reply, job.place))
         })
         .unzip();
-    let answers = AssertUnwindSafe(backend.apply(units)).catch_unwind().await.unwrap_or_else(|_| {
+    let mut answers = AssertUnwindSafe(backend.apply(units)).catch_unwind().await.unwrap_or_else(|_| {
         tracing::error!("the storage backend panicked in a commit");
         Vec::new()
     });
     histogram!(telemetry::COMMIT_SECONDS).record(start.elapsed());
     // A backend that panicked has no answer for anyone.
-    let missing = std::iter::repeat_with(|| Err(Error::internal("the storage backend gave no answer")));
-    for ((reply, place), answer) in callers.into_iter().zip(answers.into_iter().chain(missing)) {
-        count_failure(&answer);
+    answers.resize_with(callers.len(), || Err(Error::internal("the storage backend gave no answer")));
+    // Whoever is answered finds it noted.
+    if answers.iter().map(count_failure).fold(false, |any, fails| any | fails) {
+        seen.failing.store(true, Ordering::Relaxed);
+    }
+    for ((reply, place), answer) in callers.into_iter().zip(answers) {
         drop(place);
         let _ = reply.send(answer);
     }

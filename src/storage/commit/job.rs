@@ -10,6 +10,9 @@ use crate::pki::store::PkiOutcome;
 use crate::storage::backend::{Outcomes, Unit};
 use crate::telemetry;
 
+/// Why a unit is not stored that the store does not take.
+const UNAVAILABLE: &str = "unavailable";
+
 /// An admitted unit on its way.
 pub(super) struct Job {
     pub(super) unit: Unit,
@@ -38,16 +41,17 @@ impl Drop for Place {
     }
 }
 
-/// Counts an answer that says that nothing was stored.
-pub(super) fn count_failure(answer: &Result<Outcomes>) {
+/// Counts an answer that says that nothing was stored; whether that is the store's doing.
+pub(super) fn count_failure(answer: &Result<Outcomes>) -> bool {
     let reason = match answer {
         Ok(Outcomes::Pki(outcomes)) if outcomes.contains(&PkiOutcome::SerialTaken) => "serial_taken",
-        Ok(_) => return,
+        Ok(_) => return false,
         Err(error) => match error.kind() {
             Kind::Conflict => "conflict",
             Kind::Internal => "internal",
-            _ => "unavailable",
+            _ => UNAVAILABLE,
         },
     };
     counter!(telemetry::COMMIT_FAILURES, "reason" => reason).increment(1);
+    reason == UNAVAILABLE
 }

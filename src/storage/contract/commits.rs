@@ -76,6 +76,14 @@ pub(super) async fn a_full_queue_is_busy(fixture: &impl Fixture) {
     assert_eq!(third.await.unwrap(), [PkiOutcome::Done]);
 }
 
+pub(super) async fn a_trial_of_writing_leaves_nothing(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let before = fixture.number("SELECT COUNT(*) FROM document");
+    let trials = join_all((0..3).map(|_| w.auth.try_writing())).await;
+    assert!(trials.iter().all(Result::is_ok) && !w.auth.writes_fail());
+    assert_eq!(fixture.number("SELECT COUNT(*) FROM document"), before);
+}
+
 pub(super) async fn a_write_whose_caller_left_happens(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     drop(w.pki.commit(vec![PkiWrite::Certificate(certificate(w.mount, 1))]));

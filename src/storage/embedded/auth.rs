@@ -91,6 +91,14 @@ impl AuthStore for Store<Pool> {
         self.submit(unit)
     }
 
+    fn writes_fail(&self) -> bool {
+        self.commits.fails()
+    }
+
+    fn try_writing(&self) -> BoxFuture<'static, Result<()>> {
+        Store::try_writing(self)
+    }
+
     fn documents_of(&self, mount: MountId, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>> {
         self.open_documents(mount, Some(kind))
     }

@@ -10,7 +10,7 @@ use super::audit::audit;
 use super::left_out;
 use super::load::{Ledger, Load, Unanswered};
 use super::place::Place;
-use crate::process::signet_by;
+use crate::process::{Dev, signet, signet_by};
 use crate::support::{Answer, Client};
 
 /// Mounts, says so, and holds the mount until its input ends.
@@ -155,5 +155,51 @@ async fn a_full_disk_costs_answers_and_nothing_else() {
         dev = place.start_in_time().await;
         audit(&dev.client().with_token(&token), &ledger, &place).await;
     }
+    dev.terminate();
+}
+
+/// Asks until the answer says so of writes, and nobody writes meanwhile.
+async fn health_says(client: &Client, fails: bool) {
+    for _ in 0..600 {
+        let health = client.with_token("").get("sys/health").await;
+        assert_eq!(health.status, 200, "reads go on: {}", health.text);
+        if health.body["writes_fail"] == fails {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    panic!("writes_fail is not {fails}");
+}
+
+/// `signet status` of it: whether it ended well, and what it printed.
+fn status(dev: &Dev, token: &str) -> (bool, String) {
+    let mut command = signet();
+    command.arg("status").env("SIGNET_ADDR", format!("http://{}", dev.address)).env("SIGNET_TOKEN", token);
+    let output = command.output().unwrap();
+    (output.status.success(), String::from_utf8(output.stdout).unwrap())
+}
+
+#[actix_web::test]
+async fn a_full_disk_is_told_until_there_is_room_though_nobody_writes() {
+    let Some(small) = Small::mount() else { return };
+    let place = small.place();
+    let (dev, ledger) = (place.start(), Ledger::default());
+    let token = place.client(&dev).await.token;
+    let client = dev.client().with_token(&token);
+    health_says(&client, false).await;
+    assert!(status(&dev, &token).1.contains("nothing is wrong"));
+    let filler = small.seen("filler");
+    fill(&filler, 0);
+    assert_eq!(refusal(&client, &ledger).await.status, 503);
+    for _ in 0..3 {
+        // Longer than a verdict on the store holds: another write has failed in between.
+        health_says(&client, true).await;
+        let (well, told) = status(&dev, &token);
+        assert!(!well && told.contains("the store takes no writes: is the disk full?"), "{told}");
+        tokio::time::sleep(std::time::Duration::from_millis(1200)).await;
+    }
+    std::fs::remove_file(&filler).unwrap();
+    health_says(&client, false).await;
+    assert!(status(&dev, &token).1.contains("nothing is wrong"));
     dev.terminate();
 }

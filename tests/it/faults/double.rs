@@ -218,6 +218,16 @@ impl AuthStore for Double {
         self.call("commit (auth)", |s| s.auth.commit(unit))
     }
 
+    /// No storage is asked.
+    fn writes_fail(&self) -> bool {
+        self.0.real().auth.writes_fail()
+    }
+
+    /// No part of any request: it always passes.
+    fn try_writing(&self) -> BoxFuture<'static, Result<()>> {
+        self.0.real().auth.try_writing()
+    }
+
     fn documents_of(&self, mount: MountId, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>> {
         self.call("documents (auth)", |s| s.auth.documents_of(mount, kind))
     }

@@ -20,6 +20,7 @@ async fn h1_health_has_its_keys_and_no_envelope() {
         "version",
         "cluster_name",
         "cluster_id",
+        "writes_fail",
     ] {
         assert!(health.body.get(key).is_some(), "{key}");
     }

@@ -17,7 +17,8 @@ const PRODUCT: (&str, &str) = ("signet", env!("CARGO_PKG_VERSION"));
 /// `GET sys/health`: 200, or what `activecode` says; 501, or what `uninitcode` says, as long as nobody ever had a root token
 /// of this store: it may be another one than was meant, such as an empty folder where a volume is missing. 503 while the server stops, its store is out of
 /// reach, no audit device takes entries, its clock is too far from that of a shared store, or it does not follow the other
-/// nodes.
+/// nodes. A store that is reached and takes no writes (`writes_fail`, a full disk) leaves the status as it is: a balancer
+/// that took out the node would end CRLs, OCSP and reads, too, and another node has the same store.
 pub(super) async fn health(call: Call) -> Result<Answer> {
     for flag in ["standbyok", "perfstandbyok"] {
         call.fields.bool(flag)?;
@@ -31,6 +32,7 @@ pub(super) async fn health(call: Call) -> Result<Answer> {
         }
     }
     let is_begun = call.state.reach.is_begun().await;
+    let is_within = call.state.reach.is_within().await;
     let identity = &call.state.identity;
     let body = json!({
         "initialized": is_begun,
@@ -43,13 +45,14 @@ pub(super) async fn health(call: Call) -> Result<Answer> {
         "version": VERSION,
         "product": PRODUCT.0,
         "product_version": PRODUCT.1,
+        "writes_fail": call.state.reach.writes_fail(),
         "cluster_name": identity.cluster_name,
         "cluster_id": identity.cluster_id,
     });
     let answer = Answer::from(Body::Plain(body));
     let state = &call.state;
     let serves = !state.stopping.is() && state.clock.is_agreed() && !state.audit.is_down();
-    if !serves || !state.reach.is_within().await || !state.nodes.is_fresh().await {
+    if !serves || !is_within || !state.nodes.is_fresh().await {
         return Ok(Answer { headers: vec![("retry-after", "1".to_owned())], ..answer.with_status(503) });
     }
     Ok(match if is_begun { active } else { new } {
