@@ -132,7 +132,7 @@ pub enum SealKeySource {
 /// # Errors
 /// As [`load`].
 pub fn load_new(file: &Path) -> Result<Config> {
-    load_with(file, |name| std::env::var(name.replacen("SIGNET_", "SIGNET_NEW_", 1)).ok())
+    load_with(file, |name| name.replacen("SIGNET_", "SIGNET_NEW_", 1))
 }
 
 /// Reads and checks a file, with the environment of this process.
@@ -140,12 +140,14 @@ pub fn load_new(file: &Path) -> Result<Config> {
 /// # Errors
 /// `Invalid` with every problem, one per line.
 pub fn load(file: &Path) -> Result<Config> {
-    load_with(file, |name| std::env::var(name).ok())
+    load_with(file, str::to_owned)
 }
 
-fn load_with(file: &Path, env: impl Fn(&str) -> Option<String>) -> Result<Config> {
+/// With the variables that `named` gives for the settings' own.
+fn load_with(file: &Path, named: impl Fn(&str) -> String) -> Result<Config> {
     let text = std::fs::read_to_string(file).map_err(|e| unreadable(file, e.kind()))?;
-    parse(&text, env).map_err(|error| Error::invalid(format!("{}:\n{}", file.display(), error.text())))
+    parse_with(&text, |name| std::env::var(named(name)).ok(), &named)
+        .map_err(|error| Error::invalid(format!("{}:\n{}", file.display(), error.text())))
 }
 
 fn unreadable(file: &Path, why: ErrorKind) -> Error {
@@ -158,6 +160,10 @@ fn unreadable(file: &Path, why: ErrorKind) -> Error {
 /// # Errors
 /// `Invalid` with every problem, one per line.
 pub fn parse(text: &str, env: impl Fn(&str) -> Option<String>) -> Result<Config> {
+    parse_with(text, env, str::to_owned)
+}
+
+fn parse_with(text: &str, env: impl Fn(&str) -> Option<String>, named: impl Fn(&str) -> String) -> Result<Config> {
     let file: Map<String, Value> = toml::from_str(text).map_err(|e| {
         // The message of the parser quotes the line; only its place is passed on.
         let before = e.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
@@ -180,8 +186,39 @@ pub fn parse(text: &str, env: impl Fn(&str) -> Option<String>) -> Result<Config>
             Some(_) => {}
         }
     }
-    let config = rules::checked(&given(&file, env), &mut problems);
-    if problems.is_empty() { Ok(config) } else { Err(Error::invalid(problems.join("\n"))) }
+    let mut of_rules = Vec::new();
+    let config = rules::checked(&given(&file, &env), &mut of_rules);
+    problems.extend(blamed(of_rules, env, named));
+    unless(problems).map(|()| config)
+}
+
+/// Refuses what has problems.
+fn unless(problems: Vec<String>) -> Result<()> {
+    if problems.is_empty() { Ok(()) } else { Err(Error::invalid(problems.join("\n"))) }
+}
+
+/// Problems of values, with the variable of each that is the environment's: the file has nothing to mend then.
+fn blamed(
+    problems: Vec<String>,
+    env: impl Fn(&str) -> Option<String>,
+    named: impl Fn(&str) -> String,
+) -> impl Iterator<Item = String> {
+    let variable = move |name: &str| {
+        let setting = SETTINGS.iter().find(|setting| setting.name == name)?;
+        of(setting, &env).map(|_| named(setting.env))
+    };
+    problems.into_iter().map(move |problem| match problem.split_once(": ") {
+        Some((name, rule)) => match variable(name) {
+            Some(variable) => format!("{name} ({variable} of the environment): {rule}"),
+            None => problem,
+        },
+        None => problem,
+    })
+}
+
+/// What the environment says of a setting; an empty variable says nothing.
+fn of(setting: &Setting, env: impl Fn(&str) -> Option<String>) -> Option<String> {
+    env(setting.env).filter(|value| !value.is_empty())
 }
 
 /// What the environment alone says of the cloud services of managed keys and of the method `cloudb`: for a server
@@ -190,10 +227,7 @@ pub fn parse(text: &str, env: impl Fn(&str) -> Option<String>) -> Result<Config>
 /// # Errors
 /// `Invalid` with every problem, one per line.
 pub fn clouds_of_environment(env: impl Fn(&str) -> Option<String>) -> Result<(CloudSettings, CloudbSettings)> {
-    let (fields, mut problems) = (given(&Map::new(), env), Vec::new());
-    let mut read = Reader { fields: &fields, problems: &mut problems };
-    let settings = (cloud::settings(&mut read), cloudb::settings(&mut read));
-    if problems.is_empty() { Ok(settings) } else { Err(Error::invalid(problems.join("\n"))) }
+    of_environment(env, |read| (cloud::settings(read), cloudb::settings(read)))
 }
 
 /// What the environment alone says of the RSA keys that are kept ready: for a server without a file.
@@ -201,9 +235,7 @@ pub fn clouds_of_environment(env: impl Fn(&str) -> Option<String>) -> Result<(Cl
 /// # Errors
 /// `Invalid` with every problem, one per line.
 pub fn rsa_key_stock_of_environment(env: impl Fn(&str) -> Option<String>) -> Result<StockSizes> {
-    let (fields, mut problems) = (given(&Map::new(), env), Vec::new());
-    let sizes = Reader { fields: &fields, problems: &mut problems }.rsa_key_stock();
-    if problems.is_empty() { Ok(sizes) } else { Err(Error::invalid(problems.join("\n"))) }
+    of_environment(env, |read| read.rsa_key_stock())
 }
 
 /// What the environment alone says of the log: for commands that read no file.
@@ -211,15 +243,19 @@ pub fn rsa_key_stock_of_environment(env: impl Fn(&str) -> Option<String>) -> Res
 /// # Errors
 /// `Invalid` with every problem, one per line.
 pub fn log_of_environment(env: impl Fn(&str) -> Option<String>) -> Result<LogSettings> {
-    let (fields, mut problems) = (given(&Map::new(), env), Vec::new());
-    let log = Reader { fields: &fields, problems: &mut problems }.log();
-    if problems.is_empty() { Ok(log) } else { Err(Error::invalid(problems.join("\n"))) }
+    of_environment(env, |read| read.log())
+}
+
+fn of_environment<T>(env: impl Fn(&str) -> Option<String>, read: impl FnOnce(&mut Reader<'_>) -> T) -> Result<T> {
+    let (fields, mut problems) = (given(&Map::new(), &env), Vec::new());
+    let settings = read(&mut Reader { fields: &fields, problems: &mut problems });
+    unless(blamed(problems, env, str::to_owned).collect()).map(|()| settings)
 }
 
 /// Every setting's value: the environment's, else the file's, else the default. A secret of the environment, or the
 /// file of one that is named there, takes the place of either in the file.
 fn given(file: &Map<String, Value>, env: impl Fn(&str) -> Option<String>) -> Fields {
-    let of_env = |setting: &Setting| env(setting.env).filter(|value| !value.is_empty());
+    let of_env = |setting: &Setting| of(setting, &env);
     let is_in_env = |name: &str| SETTINGS.iter().any(|setting| setting.name == name && of_env(setting).is_some());
     let is_replaced = |name: &str| seal::other_form(name).is_some_and(is_in_env);
     let mut fields = Fields::default();
@@ -324,7 +360,11 @@ mod tests {
         assert_eq!(clouds_of_environment(none).unwrap().0, CloudSettings::default());
         let wrong = |name: &str| (name == "SIGNET_AZURE_IMDS_URL").then(|| "http://hunter2.test".to_owned());
         assert!(
-            clouds_of_environment(wrong).err().unwrap().text().starts_with("azure_imds_url: must be a URL of this")
+            clouds_of_environment(wrong)
+                .err()
+                .unwrap()
+                .text()
+                .starts_with("azure_imds_url (SIGNET_AZURE_IMDS_URL of the environment): must be a URL of this")
         );
     }
 
@@ -344,7 +384,8 @@ mod tests {
         assert_eq!(alone, StockSizes { rsa_2048: 4096, rsa_3072: 3, rsa_4096: 0 });
         let wrong = |name: &str| (name == "SIGNET_RSA_KEY_STOCK_2048").then(|| "5000".to_owned());
         let error = rsa_key_stock_of_environment(wrong).unwrap_err();
-        assert_eq!(error.text(), "rsa_key_stock.2048: must be a number between 0 and 4096");
+        let variable = "SIGNET_RSA_KEY_STOCK_2048 of the environment";
+        assert_eq!(error.text(), format!("rsa_key_stock.2048 ({variable}): must be a number between 0 and 4096"));
     }
 
     #[test]
@@ -358,6 +399,33 @@ mod tests {
         assert!(!error.contains("hunter2"));
         let unread = refusal("a = 1\nlisten = \"hunter2");
         assert!(unread.starts_with("line 2, column 18: not valid TOML: ") && !unread.contains("hunter2"), "{unread}");
+    }
+
+    #[test]
+    fn a_value_of_the_environment_is_not_blamed_on_the_file() {
+        let env = |name: &str| match name {
+            "SIGNET_LISTEN" => Some("hunter2".to_owned()),
+            "SIGNET_WORKERS" => Some(String::new()),
+            "SIGNET_CLOUDB_IMDS_URL" => Some("http://10.0.0.1".to_owned()),
+            "SIGNET_SEAL_KEY" => Some("00".to_owned()),
+            _ => None,
+        };
+        let text = "data_dir = \"d\"\nseal_key = \"00\"\nlisten = \"127.0.0.1:1\"\nworkers = -1";
+        let told = |named: fn(&str) -> String| parse_with(text, env, named).err().unwrap().text().to_owned();
+        for (named, prefix) in [
+            (str::to_owned as fn(&str) -> String, "SIGNET_"),
+            (|name| name.replacen("SIGNET_", "SIGNET_NEW_", 1), "SIGNET_NEW_"),
+        ] {
+            let told = told(named);
+            for problem in [
+                format!("listen ({prefix}LISTEN of the environment): must be an address"),
+                "workers: must be a number".to_owned(),
+                "seal_key: is taken from the environment only".to_owned(),
+                format!("cloudb.imds_url ({prefix}CLOUDB_IMDS_URL of the environment): must be"),
+            ] {
+                assert!(told.lines().any(|line| line.starts_with(&problem)), "{problem}: {told}");
+            }
+        }
     }
 
     #[test]
