@@ -286,7 +286,7 @@ impl Server {
         };
         let tls = self.tls.as_ref().map(Certificate::server_config).transpose()?;
         let connections = Connections::new(MAIN, self.caps, self.exempt());
-        let setting = "listen or --listen";
+        let setting = "listen (signet dev: --listen)";
         listener::bind(Setup { address: self.listen, setting, tls, workers: self.workers, connections }, app)
     }
 

@@ -305,7 +305,7 @@ fn an_address_that_is_taken_is_named_and_the_store_let_go() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     for (variable, setting) in [
-        ("SIGNET_LISTEN", "listen or --listen"),
+        ("SIGNET_LISTEN", "listen (signet dev: --listen)"),
         ("SIGNET_METRICS_LISTEN", "metrics_listen"),
         ("SIGNET_PUBLIC_LISTEN", "public_listen or --public-listen"),
     ] {
