@@ -73,6 +73,7 @@ fn begin(mut arguments: Arguments) -> Result<(Config, Plan)> {
     // Everything is looked at before anything is made.
     let config = config::parse(&text, |name| std::env::var(name).ok())?;
     files::check_new(&config, &plan)?;
+    files::check_folders(&config, &plan)?;
     files::folders(&config, &arguments.config)?;
     if let config::SealKeySource::File(file) = &config.seal_key {
         if file.exists() {
@@ -106,12 +107,16 @@ fn again(arguments: Arguments) -> Result<(Config, Plan)> {
         return Err(Error::new(Kind::Conflict, format!("{flag}: {file} is there and says it: change it there")));
     }
     let config = config::load(&arguments.config)?;
-    say("kept", &format!("{} (the configuration)", arguments.config.display()))?;
     let mut wanted = arguments.wanted;
     if let Some(renewal) = config.tls_renewal.as_ref().filter(|_| wanted.mount == MOUNT) {
         wanted.mount.clone_from(&renewal.mount);
     }
-    Ok((config, Plan::new(wanted, &arguments.config)?))
+    let plan = Plan::new(wanted, &arguments.config)?;
+    if !arguments.listener_only {
+        files::check_folders(&config, &plan)?;
+    }
+    say("kept", &format!("{} (the configuration)", arguments.config.display()))?;
+    Ok((config, plan))
 }
 
 /// What the store of a configuration lacks before it is opened: a seal key for one that is yet to be made, and folders.

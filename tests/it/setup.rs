@@ -69,6 +69,9 @@ impl Place {
         let mut command = Command::new("curl");
         command.args(["-sS", "--noproxy", "*", "--cacert", "root-ca.pem", "-w", "\n%{http_code}", "-X", method]);
         command.arg("-H").arg(format!("X-Service-Token: {token}")).arg(served.url(&format!("v1/{path}")));
+        if method == "PATCH" {
+            command.args(["-H", "Content-Type: application/merge-patch+json"]);
+        }
         if let Some(body) = body {
             command.arg("-d").arg(body.to_string());
         }
@@ -132,6 +135,9 @@ async fn an_empty_folder_becomes_an_authority_that_issues_over_its_own_tls() {
     let itself = &itself["data"];
     assert_eq!((&itself["orphan"], &itself["policies"]), (&json!(true), &json!(["admin", "default"])), "{itself}");
     assert_eq!(itself["period"], json!(768 * 3600));
+    // One member of a role is changed, as the pages say.
+    let names = json!({ "allowed_domains": ["localhost", "second.example.test"] });
+    assert_eq!(place.ask(&served, &token, "PATCH", "pki/roles/listener", Some(names)).0, 200);
     // Ten years, and a month.
     let outlives = |name: &str, days: u32| {
         let mut command = Command::new("openssl");
@@ -323,6 +329,16 @@ fn a_configuration_that_is_there_gets_its_installation() {
 }
 
 #[test]
+fn another_role_than_the_default_is_named_and_not_made_beside_it() {
+    let place = Place::new();
+    place.setup(&["--role", "web"]);
+    let error = place.refused(&[]);
+    assert!(error.contains("--role: pki has no role server; it has web: name one of them (--role web), or"), "{error}");
+    assert!(place.again(&["--role", "web"]).contains("kept: the role web"));
+    assert!(place.again(&["--domain", "other.test"]).contains("made: the role server for other.test"));
+}
+
+#[test]
 fn what_cannot_be_set_up_is_refused_and_leaves_nothing() {
     let flags = ["--domain", "example.test"];
     for (file, flags, problem) in [
@@ -343,6 +359,13 @@ fn what_cannot_be_set_up_is_refused_and_leaves_nothing() {
             &["--domain", "example.test", "--role", "listener"],
             "--role: listener is the role of this server's own",
         ),
+        ("mine", &["--domain", "example.test", "--role", "a/b"], "--role: must be a name of letters"),
+        (
+            "mine",
+            &["--domain", "example.test", "--admin-token-file", "absent/token"],
+            "--admin-token-file: absent is no folder: make it first",
+        ),
+        ("mine", &["--domain", "example.test", "--csr", "absent/own.csr"], "--csr: absent is no folder: make it first"),
         ("mine", &["--domain", "example.test", "--mount", "sys"], "--mount: cannot mount \"sys/\""),
         ("mine", &["--domain", "example.test", "--root-mount", "identity/pki"], "--root-mount: cannot mount"),
         ("mine", &["--domain", "example.test", "--root-mount", "pki/root"], "--root-mount: must be another mount"),
@@ -487,7 +510,7 @@ fn a_setup_that_nobody_reads_goes_on_to_its_end() {
 #[test]
 fn what_no_flag_says_is_asked_on_a_terminal() {
     let place = Place::new();
-    let answers = "\nhere\n127.0.0.1:0\nlocalhost, 127.0.0.1\nAsked Ltd\n\nexample.test, other.test\n\n\n";
+    let answers = "\nhere\n127.0.0.1:0\nlocalhost, 127.0.0.1\nAsked Ltd\n\nexample.test, other.test\noutsid\n\n\n";
     std::fs::write(place.path("answers"), answers).unwrap();
     let script = format!("script -qec '{} setup' /dev/null < answers", env!("CARGO_BIN_EXE_signet"));
     let output = shell(&script).current_dir(place.0.path()).output().unwrap();
@@ -498,7 +521,11 @@ fn what_no_flag_says_is_asked_on_a_terminal() {
         "{out}"
     );
     // What is asked again says why.
-    for rule in ["must be an address and a port, such as", "must be one at least, such as example.com"] {
+    for rule in [
+        "must be an address and a port, such as",
+        "must be one at least, such as example.com",
+        "must be here or outside",
+    ] {
         assert_eq!(out.matches(rule).count(), 1, "{out}");
     }
     let served = place.serve();

@@ -38,7 +38,9 @@ pub(super) fn missing(arguments: &mut Arguments) -> Result<()> {
             "must be one at least, such as example.com; they are all that the role allows",
         )?;
     }
-    if wanted.csr.is_none() && one("Root: here, or outside (a request is written for it)", "here")? == "outside" {
+    if wanted.csr.is_none()
+        && choice("Root: here, or outside (a request is written for it)", ["here", "outside"])? == "outside"
+    {
         let default = arguments.config.with_file_name("intermediate.csr").display().to_string();
         wanted.csr = Some(PathBuf::from(one("File of the request", &default)?));
     }
@@ -51,6 +53,18 @@ pub(super) fn missing(arguments: &mut Arguments) -> Result<()> {
 
 fn list(text: &str) -> Vec<String> {
     text.split([',', ' ']).map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned).collect()
+}
+
+/// One of the words; the first of them by default. A root that was not meant cannot be unmade, so that any other word is no
+/// answer.
+fn choice<const N: usize>(question: &str, words: [&'static str; N]) -> Result<&'static str> {
+    loop {
+        let given = one(question, words[0])?;
+        if let Some(word) = words.into_iter().find(|word| given.eq_ignore_ascii_case(word)) {
+            return Ok(word);
+        }
+        rule(false, &format!("must be {}", words.join(" or ")))?;
+    }
 }
 
 /// Says why a question is asked again, unless it holds.

@@ -34,9 +34,27 @@ pub(super) async fn check(api: &Api, config: &Config, plan: &Plan) -> Result<()>
             return Err(files::of_another_store(file, "there is no authority", config));
         }
     }
-    let has_role =
-        is_mounted(api, &plan.mount).await? && api.get(&format!("{}/roles/{}", plan.mount, plan.role)).await?.is_some();
-    if has_role { Ok(()) } else { plan.domains().map(drop) }
+    let roles = if is_mounted(api, &plan.mount).await? {
+        api.list(&format!("{}/roles", plan.mount)).await?
+    } else {
+        Vec::new()
+    };
+    if roles.contains(&plan.role) {
+        return Ok(());
+    }
+    let others: Vec<&str> =
+        roles.iter().map(String::as_str).filter(|role| config.tls_renewal.as_ref().is_none_or(|own| own.role != *role)).collect();
+    if !plan.domains.is_empty() || others.is_empty() {
+        return plan.domains().map(drop);
+    }
+    // Who gave a domain, asked for no more than that, would have a second role beside the one that was meant.
+    Err(Error::invalid(format!(
+        "--role: {} has no role {}; it has {}: name one of them (--role {}), or the domains of a new one (--domain)",
+        plan.mount,
+        plan.role,
+        others.join(", "),
+        others[0]
+    )))
 }
 
 /// Makes what is not there yet; whether the authority issues by now.

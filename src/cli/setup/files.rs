@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{Access, CWD, RenameFlags, access, renameat_with};
 use rustix::io::Errno;
 use signet::config::{Config, SealKeySource, Store};
 use signet::error::{Error, Kind, Result, io_words};
@@ -161,29 +161,52 @@ pub(super) fn of_another_store(file: &Path, what: &str, config: &Config) -> Erro
     Error::new(Kind::Conflict, text)
 }
 
+/// That what is written at the end has a folder that takes it: one that is there, or one that [`folders`] makes.
+///
+/// # Errors
+/// `Invalid` naming the flag and the folder.
+pub(super) fn check_folders(config: &Config, plan: &Plan) -> Result<()> {
+    let made: Vec<PathBuf> = own_folders(config, &plan.config).map(|(folder, _)| absolute(folder)).collect();
+    let files = [("--admin-token-file", &plan.admin_token_file), ("--config", &plan.root_file)];
+    let files = files.into_iter().chain(plan.outside.iter().map(|file| ("--csr", file)));
+    for (flag, file) in files.filter(|(_, file)| !file.exists()) {
+        let folder = folder_of(file);
+        let is_there = folder.is_dir();
+        if !is_there && !made.contains(&absolute(folder)) {
+            let rule = "is no folder: make it first, or name another file";
+            return Err(Error::invalid(format!("{flag}: {} {rule}", folder.display())));
+        }
+        if is_there && let Err(e) = access(folder, Access::WRITE_OK | Access::EXEC_OK) {
+            let why = io_words(std::io::Error::from(e).kind());
+            let rule = format!("cannot be written to ({why}): name another file, or give the folder to who runs this");
+            return Err(Error::invalid(format!("{flag}: {} {rule}", folder.display())));
+        }
+    }
+    Ok(())
+}
+
 /// Makes the folders in which files of the configuration are.
 pub(super) fn folders(config: &Config, file: &Path) -> Result<()> {
-    let make = |folder: &Path, mode| {
+    for (folder, mode) in own_folders(config, file) {
         let made = DirBuilder::new().recursive(true).mode(mode).create(folder);
         made.map_err(|e| {
             Error::unavailable(format!("{}: cannot be made ({})", folder.display(), io_words(e.kind())), e)
-        })
-    };
-    if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        make(folder, 0o755)?;
-    }
-    if let SealKeySource::File(key) = &config.seal_key
-        && let Some(folder) = key.parent().filter(|folder| !folder.as_os_str().is_empty())
-    {
-        make(folder, 0o700)?;
-    }
-    if let Store::Embedded(folder) = &config.store {
-        make(folder, 0o700)?;
-    }
-    if let Some(folder) = config.tls.as_ref().and_then(|files| files.key.parent()) {
-        make(folder, 0o700)?;
+        })?;
     }
     Ok(())
+}
+
+/// The folders of a configuration, with the mode of each where it is new.
+fn own_folders<'a>(config: &'a Config, file: &'a Path) -> impl Iterator<Item = (&'a Path, u32)> {
+    let seal_key = if let SealKeySource::File(key) = &config.seal_key { Some(folder_of(key)) } else { None };
+    let data = if let Store::Embedded(folder) = &config.store { Some(folder.as_path()) } else { None };
+    let tls = config.tls.iter().flat_map(|files| [folder_of(&files.key), folder_of(&files.certificate)]);
+    std::iter::once((folder_of(file), 0o755)).chain(seal_key.into_iter().chain(data).chain(tls).map(|one| (one, 0o700)))
+}
+
+/// The folder that a file is in; `.` for a bare name.
+fn folder_of(file: &Path) -> &Path {
+    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Writes a file that is not there, or is empty. It has its name when it is whole: whatever ends this, there is no half of

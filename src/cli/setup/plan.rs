@@ -6,6 +6,7 @@ use std::time::Duration;
 use signet::auth::mounts;
 use signet::clock::parse_duration;
 use signet::error::{Error, Result};
+use signet::fields::{MAX_NAME, is_name};
 use url::Url;
 
 use super::arguments::Wanted;
@@ -78,6 +79,10 @@ impl Plan {
         if wanted.role == LISTENER {
             let rule = "is the role of this server's own certificate: name another one";
             return Err(Error::invalid(format!("--role: {LISTENER} {rule}")));
+        }
+        if !is_name(&wanted.role) || wanted.role.len() > MAX_NAME {
+            let rule = format!("letters, digits and '_', inside also '-' and '.', at most {MAX_NAME}");
+            return Err(Error::invalid(format!("--role: must be a name of {rule}, such as web")));
         }
         if let Some(file) = wanted.signed.as_ref().filter(|file| !file.is_file()) {
             return Err(Error::invalid(format!("--signed: {} is no file", file.display())));
@@ -202,6 +207,8 @@ mod tests {
             ("--intermediate-ttl: must not be longer", refusal(|w| w.root_ttl = "100h".to_owned())),
             ("--role-ttl: three times", refusal(|w| w.role_ttl = "43800h".to_owned())),
             ("--root-mount: must be another", refusal(|w| w.root_mount = "/pki/".to_owned())),
+            ("--role: must be a name of letters", refusal(|w| w.role = "a/b".to_owned())),
+            ("--role: must be a name of letters", refusal(|w| w.role = String::new())),
             ("--mount: must be a path", refusal(|w| w.mount = "p ki".to_owned())),
             ("--public-url: must be plain http", refusal(|w| w.public_url = Some("https://pki.test".to_owned()))),
             ("--public-url: must be plain http", refusal(|w| w.public_url = Some("http://pki.test/x".to_owned()))),
