@@ -4,21 +4,22 @@
 //! a key that is elsewhere. NAME.pem holds the certificate and the authorities above it but the root, as servers show
 //! them; ca.pem holds all of them, for those who verify.
 //!
-//! What happens to files that are there is said by `--existing`, and they are looked at before the server is asked, so
-//! that no certificate is issued for nothing. A `ca.pem` that is there may stay when it holds the same authority
-//! (several names in one folder); otherwise the authority goes to NAME-ca.pem.
+//! What happens to files that are there is said by `--existing`. They are looked at, and it is tried whether others can
+//! be made in their place, before the server is asked, so that no certificate is issued for nothing. A `ca.pem` that is
+//! there may stay when it holds the same authority (several names in one folder); otherwise the authority goes to
+//! NAME-ca.pem.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use signet::clock::{Time, rfc3339};
+use signet::clock::{Clock, Time, rfc3339};
 use signet::error::{Error, Kind, Result, io_words};
 use signet::keys::PrivateKey;
 use signet::secret::Secret;
 
 use super::certify::{Authority, Chain, Issued, Link, Request, Subject, new_key, wanted_kind};
-use super::files::{Content, Staged, exists, write_new};
+use super::files::{Content, FolderLock, Staged, There, exists, is_empty, is_there};
 use super::names::Names;
 use super::output;
 
@@ -73,10 +74,20 @@ enum Existing {
     /// Refuse.
     #[default]
     Refuse,
-    /// They stay, and what is missing is made.
+    /// They stay, and what is missing is made. An empty one, as a disk that was full left it, is missing.
     Keep,
     /// They are replaced.
     Replace,
+}
+
+impl Existing {
+    fn there(self) -> There {
+        match self {
+            Self::Refuse => There::Stays,
+            Self::Keep => There::StaysUnlessEmpty,
+            Self::Replace => There::IsReplaced,
+        }
+    }
 }
 
 /// Asks for the certificate and writes the files.
@@ -85,13 +96,14 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let files = Files::of(&arguments, &order)?;
     let kept = files.look(arguments.existing, order.needs_key())?;
     if let Kept::All(leaf) = &kept {
-        return tell_kept(&files, leaf, arguments.json);
+        return tell_kept(&files, leaf, &lacking(&files, leaf, &order.names)?, arguments.json);
     }
+    files.attempt(arguments.existing, order.needs_key() && matches!(kept, Kept::Nothing)).await?;
     let mut own = order.key(&arguments, &kept)?;
     let issued = order.certified(&arguments, &mut own).await?;
     let made = own.and_then(|(_, text)| text);
     let key = made.as_ref().or(issued.key.as_ref());
-    let ca = files.write(&issued, key, arguments.existing, arguments.chain)?;
+    let ca = files.write(&issued, key, &kept, &arguments).await?;
     tell(&arguments, &files, &issued, &ca, order.needs_key())
 }
 
@@ -210,15 +222,14 @@ pub(super) fn read_text(file: &Path) -> Result<Secret> {
         Error::unavailable(format!("{}: cannot be read ({})", file.display(), io_words(e.kind())), e)
     };
     let opened = std::fs::File::open(file).map_err(failed)?;
-    let length = opened.metadata().map_err(failed)?.len();
-    if length > LONGEST_FILE {
-        return Err(Error::invalid(format!("{}: is longer than 1 MiB", file.display())));
-    }
-    // Sized beforehand: bytes that grow leave copies behind.
-    let mut bytes = Vec::with_capacity(length as usize + 1);
-    let read = opened.take(length).read_to_end(&mut bytes);
+    // Of a pipe nobody knows the length, and bytes that grow leave copies behind.
+    let mut bytes = Vec::with_capacity(LONGEST_FILE as usize + 1);
+    let read = opened.take(LONGEST_FILE + 1).read_to_end(&mut bytes);
     let text = Secret::new(bytes);
-    read.map_err(failed).map(|_| text)
+    match read.map_err(failed)? as u64 {
+        ..=LONGEST_FILE => Ok(text),
+        _ => Err(Error::invalid(format!("{}: is longer than 1 MiB", file.display()))),
+    }
 }
 
 /// Where the results go.
@@ -253,9 +264,12 @@ impl Files {
             Existing::Refuse => {
                 let key = needs_key.then_some(&self.key);
                 let mut own = [&self.certificate, &self.own_ca].into_iter().chain(key);
-                own.find(|file| file.exists()).map_or(Ok(Kept::Nothing), |file| Err(exists(file)))
+                own.find(|file| is_there(file)).map_or(Ok(Kept::Nothing), |file| {
+                    let text = format!("{} (--existing keep or replace says otherwise)", exists(file).text());
+                    Err(Error::new(Kind::Conflict, text))
+                })
             }
-            Existing::Keep => match (self.certificate.exists(), self.key.exists()) {
+            Existing::Keep => match (is_kept(&self.certificate), is_kept(&self.key)) {
                 (true, false) if needs_key => {
                     let text = format!(
                         "{} is there, and {} is not: a certificate without its key is of no use (--existing replace \
@@ -279,36 +293,84 @@ impl Files {
         }
     }
 
+    /// Tries whether they can be written.
+    async fn attempt(&self, existing: Existing, has_key: bool) -> Result<()> {
+        let (lock, there) = (FolderLock::of(&self.certificate).await?, existing.there());
+        let mut tried = vec![lock.stage(&self.certificate, Content::Public, there)?];
+        if has_key {
+            tried.push(lock.stage(&self.key, Content::Secret, there)?);
+        }
+        let (ca, there) = if is_there(&self.ca) { (&self.own_ca, There::IsReplaced) } else { (&self.ca, There::Stays) };
+        tried.push(lock.stage(ca, Content::Public, there)?);
+        Ok(())
+    }
+
     /// Writes them, and says which one has the authority. A key comes first: without it the rest is worth nothing.
-    fn write(&self, issued: &Issued, key: Option<&Secret>, existing: Existing, chain: Chain) -> Result<PathBuf> {
-        let authorities = issued.authorities();
-        let kept = std::fs::read_to_string(&self.ca).ok();
-        let ca = if kept.is_some_and(|kept| kept != authorities) { &self.own_ca } else { &self.ca };
-        let certificates = issued.certificates(chain);
-        let key = key.map(|key| [key.expose(), b"\n"]);
-        let write_ca = ca == &self.own_ca || !ca.exists();
-        if existing == Existing::Refuse {
-            if let Some(parts) = &key {
-                write_new(&self.key, parts, Content::Key)?;
-            }
-            write_new(&self.certificate, &[certificates.as_bytes()], Content::Certificates)?;
-            if write_ca {
-                write_new(ca, &[authorities.as_bytes()], Content::Certificates)?;
-            }
-            return Ok(ca.clone());
+    async fn write(
+        &self,
+        issued: &Issued,
+        key: Option<&Secret>,
+        kept: &Kept,
+        arguments: &Arguments,
+    ) -> Result<PathBuf> {
+        let (lock, there) = (FolderLock::of(&self.certificate).await?, arguments.existing.there());
+        if let Kept::Key(file) = kept
+            && read_key(file)?.public().spki() != issued.leaf.certificate.key().spki()
+        {
+            let text = format!("{}: another command replaced it meanwhile", file.display());
+            return Err(Error::new(Kind::Conflict, text));
         }
         // Everything is written before anything takes its place.
         let mut staged = Vec::new();
-        if let Some(parts) = &key {
-            staged.push(Staged::write(&self.key, parts, Content::Key)?);
+        if let Some(key) = key {
+            staged.push(lock.stage(&self.key, Content::Secret, there)?.filled(&[key.expose(), b"\n"])?);
         }
-        staged.push(Staged::write(&self.certificate, &[certificates.as_bytes()], Content::Certificates)?);
-        if write_ca {
-            staged.push(Staged::write(ca, &[authorities.as_bytes()], Content::Certificates)?);
+        let certificates = issued.certificates(arguments.chain);
+        staged.push(lock.stage(&self.certificate, Content::Public, there)?.filled(&[certificates.as_bytes()])?);
+        let authorities = issued.authorities();
+        let (ca, there) = self.authority(authorities.as_bytes(), arguments.existing);
+        if let Some(there) = there {
+            staged.push(lock.stage(ca, Content::Public, there)?.filled(&[authorities.as_bytes()])?);
         }
         staged.into_iter().try_for_each(Staged::place)?;
         Ok(ca.clone())
     }
+
+    /// The file that has these authorities, and how it is written where it does not have them yet. Of what is there it
+    /// counts alone whether it is the same.
+    fn authority(&self, authorities: &[u8], existing: Existing) -> (&PathBuf, Option<There>) {
+        let has = |file: &Path| read_text(file).is_ok_and(|text| text.expose() == authorities);
+        match existing {
+            _ if has(&self.ca) => (&self.ca, None),
+            _ if !is_there(&self.ca) => (&self.ca, Some(There::Stays)),
+            Existing::Keep | Existing::Replace if is_empty(&self.ca) => (&self.ca, Some(There::StaysUnlessEmpty)),
+            Existing::Refuse => (&self.own_ca, Some(There::Stays)),
+            Existing::Keep | Existing::Replace => (&self.own_ca, Some(There::IsReplaced)),
+        }
+    }
+}
+
+/// Whether a file is there that `--existing keep` leaves alone.
+fn is_kept(file: &Path) -> bool {
+    is_there(file) && !is_empty(file)
+}
+
+/// What a certificate that is kept lacks of what was asked for.
+fn lacking(files: &Files, leaf: &Link, names: &Names) -> Result<Vec<String>> {
+    let (file, leaf) = (files.certificate.display(), &leaf.certificate);
+    let mut lacking = Vec::new();
+    if leaf.not_after() < Clock::system().now().unix_timestamp() {
+        lacking.push(format!(
+            "{file}: is kept, and has expired on {} (signet renew, or --existing replace, makes the next)",
+            day(leaf.not_after())
+        ));
+    }
+    let missing = names.beyond(&Names::with(leaf.common_name(), leaf.sans()?));
+    if !missing.is_empty() {
+        let missing = missing.join(", ");
+        lacking.push(format!("{file}: is kept, and is not for {missing} (--existing replace makes one that is)"));
+    }
+    Ok(lacking)
 }
 
 /// Writes warnings to standard error.
@@ -345,7 +407,7 @@ fn tell(arguments: &Arguments, files: &Files, issued: &Issued, ca: &Path, has_ke
     output::told(lines.iter().try_for_each(|(name, text)| writeln!(out, "{name:<12} {text}")))
 }
 
-fn tell_kept(files: &Files, leaf: &Link, json: bool) -> Result<()> {
+fn tell_kept(files: &Files, leaf: &Link, warnings: &[String], json: bool) -> Result<()> {
     let mut out = std::io::stdout();
     let not_after = day(leaf.certificate.not_after());
     if json {
@@ -354,8 +416,10 @@ fn tell_kept(files: &Files, leaf: &Link, json: bool) -> Result<()> {
             "serial_number": leaf.certificate.serial().to_string(),
             "not_after": not_after,
             "kept": true,
+            "warnings": warnings,
         });
         return output::told(writeln!(out, "{told}"));
     }
+    warn(warnings);
     output::told(writeln!(out, "{} is kept; valid until {not_after}", files.certificate.display()))
 }

@@ -119,6 +119,18 @@ impl Names {
         self
     }
 
+    /// Those of these names that are not among others.
+    pub(super) fn beyond(&self, others: &Self) -> Vec<String> {
+        let lacks = |of: fn(&Self) -> &Vec<String>| {
+            let has = |name: &str| {
+                of(others).iter().chain([&others.common_name]).any(|other| other.eq_ignore_ascii_case(name))
+            };
+            of(self).iter().filter(|name| !has(name)).cloned().collect::<Vec<_>>()
+        };
+        let ips = self.ips.iter().filter(|ip| !others.ips.contains(ip)).map(ToString::to_string).collect();
+        [lacks(|names| &names.dns), lacks(|names| &names.emails), lacks(|names| &names.uris), ips].concat()
+    }
+
     /// The subject of a request for them.
     pub(super) fn subject(&self) -> Name {
         name::name(&[&name::rdn(Attribute::CommonName, std::slice::from_ref(&self.common_name))])

@@ -6,7 +6,8 @@
 //! word (`renew_after`) is of the same kind, and counts for the certificates that this process renewed itself. A key that
 //! is not the certificate's, as a crash between two renames leaves it, makes it due at once.
 //!
-//! Files are replaced whole. What `--exec` names is run when they are in place, by the shell and without the token; a
+//! Files are replaced whole. The new ones are made, still empty, before the server is asked: what is in their way costs no
+//! certificate. What `--exec` names is run when they are in place, by the shell and without the token; a
 //! note beside the certificate keeps in mind that it is still to be run, so that one that failed is run again. A service
 //! tries again by itself, later each time, and not before the server wants to be asked.
 
@@ -21,13 +22,14 @@ use serde_json::{Value, json};
 use signet::clock::{Clock, parse_duration};
 use signet::error::{Error, Kind, Result, io_words};
 use signet::keys::PrivateKey;
+use signet::secret::Secret;
 use signet::x509::pieces::Extensions;
 use signet::x509::{oid, pem};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::certify::{Authority, Chain, Issued, Link, Refusal, Request, Subject, new_key};
 use super::client::later;
-use super::files::{Content, FolderLock, Staged, folder_of};
+use super::files::{Content, FolderLock, Staged, There, folder_of, is_there};
 use super::issue::{day, read_key, read_leaf, read_text, warn};
 use super::names::Names;
 use super::output;
@@ -195,8 +197,9 @@ impl Pair {
 
     /// Replaces certificate and key.
     async fn renew(&mut self, arguments: &Arguments, standing: &Standing) -> std::result::Result<Issued, Refusal> {
-        let (old, _lock) = (&standing.leaf.certificate, FolderLock::of(&self.certificate)?);
-        let kind = standing.key.kind();
+        let lock = FolderLock::of(&self.certificate).await?;
+        self.still(standing)?;
+        let (places, old, kind) = (self.places(&lock, arguments)?, &standing.leaf.certificate, standing.key.kind());
         let new = if arguments.reuse_key { None } else { Some(new_key(kind.name(), kind.bits().into())?) };
         let key = new.as_ref().map_or(&standing.key, |(key, _)| key);
         let sans = old.extension(oid::SUBJECT_ALT_NAME).map_or_else(Extensions::default, |sans| sans.raw.clone());
@@ -209,40 +212,34 @@ impl Pair {
         if of(old)? != of(&issued.leaf.certificate)? {
             issued.warnings.push(format!("{}: has other names than before", self.certificate.display()));
         }
-        let mut staged = Vec::new();
-        if let Some((file, text)) = self.more_authorities(&issued)? {
-            staged.push(Staged::write(&file, &[text.as_bytes()], Content::Certificates)?);
-            issued.warnings.push(format!("{}: a new authority was added", file.display()));
-        }
-        if let Some((_, text)) = &new {
-            staged.push(Staged::write(&self.key, &[text.expose(), b"\n"], Content::Key)?);
-        }
-        let certificates = issued.certificates(arguments.chain);
-        staged.push(Staged::write(&self.certificate, &[certificates.as_bytes()], Content::Certificates)?);
-        if arguments.exec.is_some() {
-            Staged::write(&self.note(), &[], Content::Certificates)?.place()?;
-        }
-        staged.into_iter().try_for_each(Staged::place)?;
+        places.take(&mut issued, new.as_ref().map(|(_, text)| text), arguments.chain)?;
         self.told = issued.renew_after.map(|at| (issued.leaf.certificate.serial().octets().to_vec(), at));
         Ok(issued)
     }
 
-    /// The file of the authorities and what is to stand in it, when the new chain has one that it lacks. Those before
-    /// stay: certificates of theirs live on.
-    fn more_authorities(&self, issued: &Issued) -> Result<Option<(PathBuf, String)>> {
-        let Some(file) = self.ca.as_ref().filter(|file| file.exists()) else { return Ok(None) };
-        let text = read_text(file)?;
-        let mut text = String::from_utf8_lossy(text.expose()).into_owned();
-        let known = pem::blocks(&text).map_err(|e| e.within(&file.display().to_string()))?;
-        let lacks = |link: &&Link| !known.iter().any(|(_, der)| der == link.certificate.der());
-        let new: String = issued.chain.iter().filter(lacks).map(|link| link.text.as_str()).collect();
-        if new.is_empty() {
-            return Ok(None);
+    /// That what was looked at is what is there, now that nobody else replaces it.
+    fn still(&self, standing: &Standing) -> Result<()> {
+        let (leaf, key) = (read_leaf(&self.certificate)?, read_key(&self.key)?);
+        if (leaf.certificate.der(), key.public().spki())
+            != (standing.leaf.certificate.der(), standing.key.public().spki())
+        {
+            let text = format!("{}: another command replaced it meanwhile", self.certificate.display());
+            return Err(Error::new(Kind::Conflict, text));
         }
-        if !text.ends_with('\n') {
-            text.push('\n');
-        }
-        Ok(Some((file.clone(), text + &new)))
+        Ok(())
+    }
+
+    /// Makes the files that are to take their places.
+    fn places(&self, lock: &FolderLock, arguments: &Arguments) -> Result<Places> {
+        let stage = |file: &Path, content| lock.stage(file, content, There::IsReplaced);
+        let ca = self.ca.as_ref().filter(|file| file.exists());
+        let note = self.note();
+        Ok(Places {
+            ca: ca.map(|file| Authorities::read(file, stage(file, Content::Public))).transpose()?,
+            key: if arguments.reuse_key { None } else { Some(stage(&self.key, Content::Secret)?) },
+            certificate: stage(&self.certificate, Content::Public)?,
+            note: arguments.exec.as_ref().map(|_| lock.stage(&note, Content::Public, There::Goes)).transpose()?,
+        })
     }
 
     /// Lets it rest after a failure; how long, and what is said of it.
@@ -252,6 +249,67 @@ impl Pair {
         let wait = later(doubled.max(refusal.retry_after.unwrap_or_default()));
         self.rest_until = Some(Instant::now() + wait);
         wait
+    }
+}
+
+/// The files of a renewal, in the order in which they take their places.
+struct Places {
+    ca: Option<Authorities>,
+    key: Option<Staged>,
+    certificate: Staged,
+    note: Option<Staged>,
+}
+
+impl Places {
+    /// Everything is written before anything takes its place, and the note is there before what it is about.
+    fn take(self, issued: &mut Issued, key: Option<&Secret>, chain: Chain) -> Result<()> {
+        let ca = self.ca.map(|ca| ca.with(issued)).transpose()?.flatten();
+        let key = self.key.zip(key).map(|(file, key)| file.filled(&[key.expose(), b"\n"])).transpose()?;
+        let certificate = self.certificate.filled(&[issued.certificates(chain).as_bytes()])?;
+        let all = [self.note, ca, key, Some(certificate)];
+        all.into_iter().flatten().try_for_each(Staged::place)
+    }
+}
+
+/// The file of the authorities.
+struct Authorities {
+    file: PathBuf,
+    text: String,
+    known: Vec<(String, Vec<u8>)>,
+    /// What is to take its place. It may be a file of others, and is seldom to be replaced.
+    next: Result<Staged>,
+}
+
+impl Authorities {
+    fn read(file: &Path, next: Result<Staged>) -> Result<Self> {
+        let text = read_text(file)?;
+        let text = String::from_utf8_lossy(text.expose()).into_owned();
+        let known = pem::blocks(&text).map_err(|e| e.within(&file.display().to_string()))?;
+        Ok(Self { file: file.to_owned(), text, known, next })
+    }
+
+    /// What is to stand there, when the new chain has an authority that it lacks. Those before stay: certificates of
+    /// theirs live on. Where it cannot be written the certificate is still good, and that is said.
+    fn with(self, issued: &mut Issued) -> Result<Option<Staged>> {
+        let Self { file, mut text, known, next } = self;
+        let lacks = |link: &&Link| !known.iter().any(|(_, der)| der == link.certificate.der());
+        let new: String = issued.chain.iter().filter(lacks).map(|link| link.text.as_str()).collect();
+        if new.is_empty() {
+            return Ok(None);
+        }
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+        match next {
+            Ok(next) => {
+                issued.warnings.push(format!("{}: a new authority was added", file.display()));
+                next.filled(&[text.as_bytes(), new.as_bytes()]).map(Some)
+            }
+            Err(error) => {
+                issued.warnings.push(format!("{error}; a new authority is missing there, and has to be added"));
+                Ok(None)
+            }
+        }
     }
 }
 
@@ -317,7 +375,7 @@ fn told(arguments: &Arguments, pair: &Pair, leaf: &Link, new: Option<&Issued>, d
 /// Runs `--exec`, when a certificate was replaced since it ran last.
 async fn execute(arguments: &Arguments, pairs: &[Pair]) -> Result<()> {
     let Some(command) = &arguments.exec else { return Ok(()) };
-    let notes: Vec<PathBuf> = pairs.iter().map(Pair::note).filter(|note| note.exists()).collect();
+    let notes: Vec<PathBuf> = pairs.iter().map(Pair::note).filter(|note| is_there(note)).collect();
     if notes.is_empty() {
         return Ok(());
     }

@@ -33,6 +33,7 @@ use signet::telemetry;
 use self::api::Api;
 pub(crate) use self::arguments::Arguments;
 use self::arguments::{MOUNT, Place};
+use self::files::Content;
 use self::plan::Plan;
 use self::said::say;
 use super::output::told;
@@ -84,8 +85,9 @@ fn begin(mut arguments: Arguments) -> Result<(Config, Plan)> {
             say("made", &format!("{} (the seal key: keep a copy away from the data)", file.display()))?;
         }
     }
-    let mode = if arguments.place.database_url.is_some() { 0o600 } else { 0o644 };
-    files::write_new(&arguments.config, text.as_bytes(), mode)?;
+    // The address of a database may hold a password.
+    let content = if arguments.place.database_url.is_some() { Content::Secret } else { Content::Public };
+    files::write_new(&arguments.config, text.as_bytes(), content)?;
     say("made", &format!("{} (the configuration)", arguments.config.display()))?;
     Ok((config, plan))
 }

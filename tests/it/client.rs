@@ -1,5 +1,7 @@
 //! `signet issue` and `signet renew` with the real program against a real server: openssl judges what they write.
 
+mod files;
+
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

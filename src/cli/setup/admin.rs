@@ -10,7 +10,7 @@ use signet::error::{Error, Kind, Result, io_words};
 use signet::secret::Secret;
 
 use super::api::Api;
-use super::files::{is_written, write_new};
+use super::files::{Content, is_written, write_new};
 use super::plan::Plan;
 use super::said::say;
 
@@ -69,7 +69,7 @@ pub(super) async fn make(api: &Api, plan: &Plan) -> Result<()> {
     let made = api.post("auth/token/create-orphan", wanted).await?;
     let auth = &made["auth"];
     let token = auth["client_token"].as_str().ok_or_else(|| Error::internal("the answer has no token"))?;
-    if let Err(error) = write_new(file, format!("{token}\n").as_bytes(), 0o600) {
+    if let Err(error) = write_new(file, format!("{token}\n").as_bytes(), Content::Secret) {
         // Nobody has it.
         api.post("auth/token/revoke", json!({ "token": token })).await?;
         return Err(error);

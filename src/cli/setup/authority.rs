@@ -14,7 +14,7 @@ use signet::x509::pem;
 
 use super::admin;
 use super::api::Api;
-use super::files::{self, write_new};
+use super::files::{self, Content, write_new};
 use super::plan::Plan;
 use super::said::say;
 use crate::cli::certify::Link;
@@ -256,7 +256,7 @@ async fn request_outside(api: &Api, plan: &Plan) -> Result<()> {
         return say("kept", &format!("{} (the request waits for an outside authority)", file.display()));
     }
     let csr = request(api, plan).await?;
-    write_new(&file, format!("{}\n", csr.trim_end()).as_bytes(), 0o644)?;
+    write_new(&file, format!("{}\n", csr.trim_end()).as_bytes(), Content::Public)?;
     say("made", &format!("{} (a request for an outside authority)", file.display()))
 }
 
@@ -302,7 +302,7 @@ async fn write_root(api: &Api, plan: &Plan) -> Result<()> {
         let step = "go on with --signed FILE, which holds what is above the issuer too";
         return say("left", &format!("{file} (what clients trust): the root is not known, {above}: {step}"));
     }
-    write_new(&plan.root_file, top.text.as_bytes(), 0o644)?;
+    write_new(&plan.root_file, top.text.as_bytes(), Content::Public)?;
     say("made", &format!("{file} (what clients trust)"))
 }
 

@@ -1,16 +1,16 @@
 //! The files of an installation: its configuration, and what is written beside it. None is ever overwritten.
 
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, CWD, RenameFlags, access, renameat_with};
-use rustix::io::Errno;
+use rustix::fs::{Access, access};
 use signet::config::{Config, SealKeySource, Store};
 use signet::error::{Error, Kind, Result, io_words};
 use signet::storage::backup;
 
+use super::super::files;
+pub(super) use super::super::files::Content;
 use super::arguments::Place;
 use super::plan::{LISTENER, Plan};
 use crate::cli::files::folder_of;
@@ -204,50 +204,13 @@ fn own_folders<'a>(config: &'a Config, file: &'a Path) -> impl Iterator<Item = (
     std::iter::once((folder_of(file), 0o755)).chain(seal_key.into_iter().chain(data).chain(tls).map(|one| (one, 0o700)))
 }
 
-/// The folder that a file is in; `.` for a bare name.
-fn folder_of(file: &Path) -> &Path {
-    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
 /// Writes a file that is not there, or is empty. It has its name when it is whole: whatever ends this, there is no half of
 /// one that is kept.
 ///
 /// # Errors
 /// `Conflict` when it is there; `Unavailable` when it cannot be written.
-pub(super) fn write_new(file: &Path, bytes: &[u8], mode: u32) -> Result<()> {
-    let failed = |e: std::io::Error| match e.kind() {
-        ErrorKind::AlreadyExists => exists(file),
-        kind => Error::unavailable(format!("{}: cannot be written ({})", file.display(), io_words(kind)), e),
-    };
-    let name = file.file_name().unwrap_or_default().to_string_lossy();
-    let part = file.with_file_name(format!(".{name}.part"));
-    let written = write_part(&part, bytes, mode).and_then(|()| publish(&part, file));
-    // Nobody reads it; after an end in the middle the next attempt removes it.
-    let _ = std::fs::remove_file(&part);
-    written.map_err(failed)
-}
-
-fn write_part(part: &Path, bytes: &[u8], mode: u32) -> std::io::Result<()> {
-    match std::fs::remove_file(part) {
-        Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
-        _ => {}
-    }
-    let mut out = OpenOptions::new().write(true).create_new(true).mode(mode).open(part)?;
-    out.write_all(bytes)?;
-    out.sync_all()
-}
-
-/// Gives what is written its name, which nobody else has.
-fn publish(part: &Path, file: &Path) -> std::io::Result<()> {
-    if file.is_file() && !is_written(file) {
-        std::fs::remove_file(file)?;
-    }
-    match renameat_with(CWD, part, CWD, file, RenameFlags::NOREPLACE) {
-        // A file system without this: a second name is never given over an old one either.
-        Err(Errno::INVAL | Errno::NOSYS) => std::fs::hard_link(part, file)?,
-        renamed => renamed?,
-    }
-    File::open(folder_of(file))?.sync_all()
+pub(super) fn write_new(file: &Path, bytes: &[u8], content: Content) -> Result<()> {
+    files::write_new(file, &[bytes], content).map_err(|e| if e.kind() == Kind::Conflict { exists(file) } else { e })
 }
 
 fn exists(file: &Path) -> Error {

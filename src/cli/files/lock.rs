@@ -1,0 +1,157 @@
+//! One command at a time replaces files of a folder.
+//!
+//! What is locked is a hidden file that only its owner may open, as anybody may lock what anybody may open. It is there
+//! while a command works; one that a command left when it was killed is taken over by the next.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{self, AtFlags, FlockOperation, Gid, Mode, OFlags, Uid};
+use rustix::io::Errno;
+use signet::error::{Error, Kind, Result, io_words};
+
+use super::spot::{Spot, folder_of, unwritable};
+use super::staged::{Content, Staged, There};
+
+/// What is locked.
+const NAME: &str = ".signet.lock";
+/// How long a folder is waited for, and how often it is looked at.
+const WAIT: Duration = Duration::from_secs(60);
+const TICK: Duration = Duration::from_millis(20);
+
+/// Keeps other commands of this program from replacing files of a folder, until it is dropped.
+pub(in crate::cli) struct FolderLock {
+    spot: Spot,
+    /// Closed behind the removal: whoever waits finds it gone and makes another.
+    _lock: OwnedFd,
+}
+
+impl FolderLock {
+    /// Takes the folder of a file; for a while it is waited for.
+    ///
+    /// # Errors
+    /// `Conflict` when another command goes on having it, `Unavailable` when it cannot be written to.
+    pub(in crate::cli) async fn of(file: &Path) -> Result<Self> {
+        let begun = Instant::now();
+        loop {
+            if let Some(lock) = Self::at_once(file)? {
+                return Ok(lock);
+            }
+            if begun.elapsed() > WAIT {
+                let folder = folder_of(file).display();
+                let text = format!("{folder}: another signet command replaces files there at this moment");
+                return Err(Error::new(Kind::Conflict, text));
+            }
+            tokio::time::sleep(TICK).await;
+        }
+    }
+
+    /// Takes it if nobody has it.
+    fn at_once(file: &Path) -> Result<Option<Self>> {
+        let spot = Spot::of(file, true)?;
+        let lock = open(&spot, file)?;
+        match fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Ok(None),
+            Err(e) => return Err(unwritable(&folder_of(file).join(NAME), e.into())),
+        }
+        // Who had it may have removed it since it was opened.
+        let of = |stat: fs::Stat| (stat.st_dev, stat.st_ino);
+        let there = fs::statat(&spot.folder, NAME, AtFlags::SYMLINK_NOFOLLOW).map(of);
+        let is_there = there.is_ok() && there == fs::fstat(&lock).map(of);
+        Ok(is_there.then_some(Self { spot, _lock: lock }))
+    }
+
+    /// Makes the file that is to take the place of `file`, and removes those that commands which were killed have left.
+    ///
+    /// # Errors
+    /// As [`Staged::new`].
+    pub(in crate::cli) fn stage(&self, file: &Path, content: Content, there: There) -> Result<Staged> {
+        let staged = Staged::new(file, content, there)?;
+        staged.remove_others();
+        Ok(staged)
+    }
+}
+
+impl Drop for FolderLock {
+    fn drop(&mut self) {
+        // One that stays is taken by the next command.
+        let _ = fs::unlinkat(&self.spot.folder, NAME, AtFlags::empty());
+    }
+}
+
+fn open(spot: &Spot, file: &Path) -> Result<OwnedFd> {
+    let how = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = match fs::openat(&spot.folder, NAME, how | OFlags::CREATE | OFlags::EXCL, Mode::RUSR | Mode::WUSR) {
+        Ok(lock) => {
+            // What root leaves behind must not be in the way of whoever owns the folder.
+            if let (true, Ok(of)) = (rustix::process::geteuid().is_root(), fs::fstat(&spot.folder)) {
+                let _ = fs::fchown(&lock, Some(Uid::from_raw(of.st_uid)), Some(Gid::from_raw(of.st_gid)));
+            }
+            return Ok(lock);
+        }
+        Err(Errno::EXIST) => fs::openat(&spot.folder, NAME, how | OFlags::NONBLOCK, Mode::empty()),
+        Err(e) => return Err(unwritable(folder_of(file), e.into())),
+    };
+    match opened {
+        // It was removed in between.
+        Err(Errno::NOENT) => open(spot, file),
+        opened => opened.map_err(|e| {
+            let (e, lock) = (std::io::Error::from(e), folder_of(file).join(NAME));
+            let text = format!(
+                "{}: cannot be opened ({}); remove it when no signet command runs there",
+                lock.display(),
+                io_words(e.kind())
+            );
+            Error::unavailable(text, e)
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    fn count(folder: &Path) -> usize {
+        std::fs::read_dir(folder).unwrap().count()
+    }
+
+    #[test]
+    fn a_folder_is_taken_once_by_a_file_that_others_may_not_open() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, lock) = (folder.path().join("a.pem"), folder.path().join(".signet.lock"));
+        let taken = FolderLock::at_once(&file).unwrap().unwrap();
+        assert_eq!(lock.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(FolderLock::at_once(&file).unwrap().is_none());
+        drop(taken);
+        assert_eq!(count(folder.path()), 0);
+        // Whoever has the folder itself is in nobody's way, and one that was left is taken over.
+        let open = File::open(folder.path()).unwrap();
+        fs::flock(&open, FlockOperation::NonBlockingLockExclusive).unwrap();
+        std::fs::write(&lock, "").unwrap();
+        assert!(FolderLock::at_once(&file).unwrap().is_some());
+        symlink("elsewhere", &lock).unwrap();
+        let refused = FolderLock::at_once(&file).err().unwrap();
+        assert!(refused.text().contains(".signet.lock: cannot be opened"), "{}", refused.text());
+        assert!(!folder.path().join("elsewhere").exists());
+    }
+
+    #[test]
+    fn what_a_killed_command_left_of_a_file_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in [".a-key.pem.0123456789aB", ".b-key.pem.0123456789aB", ".a-key.pem.exec", ".a-key.pem.0123456789a."]
+        {
+            std::fs::write(at(name), "left").unwrap();
+        }
+        let lock = FolderLock::at_once(&at("a-key.pem")).unwrap().unwrap();
+        lock.stage(&at("a-key.pem"), Content::Secret, There::IsReplaced).unwrap().place().unwrap();
+        drop(lock);
+        assert!(!at(".a-key.pem.0123456789aB").exists() && at(".b-key.pem.0123456789aB").exists());
+        assert_eq!(count(folder.path()), 4);
+    }
+}

@@ -1,0 +1,297 @@
+//! A file that is written beside its place, and takes it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, Permissions};
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
+use rustix::io::Errno;
+use signet::error::{Error, Kind, Result};
+use signet::random;
+
+use super::spot::{Spot, kind, unwritable};
+
+/// Characters at the end of the name of a file that is still beside its place.
+const TAIL: usize = 12;
+
+/// What a file is, which decides who may read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cli) enum Content {
+    /// A private key or a token: its owner alone, and the group of one that is replaced where it may already.
+    Secret,
+    /// Certificates: everybody, or as narrow as the one that is replaced.
+    Public,
+}
+
+impl Content {
+    fn mode_of_new(self) -> Mode {
+        Mode::from_raw_mode(if self == Self::Secret { 0o600 } else { 0o644 })
+    }
+
+    fn most(self) -> u32 {
+        if self == Self::Secret { 0o640 } else { 0o777 }
+    }
+}
+
+/// What becomes of a file that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cli) enum There {
+    /// It stays, whatever it is.
+    Stays,
+    /// It stays, unless there is nothing in it.
+    StaysUnlessEmpty,
+    /// It is replaced, and its owner and mode stay.
+    IsReplaced,
+    /// It goes, with its owner; a link itself, too.
+    Goes,
+}
+
+/// That a file is there and stays.
+pub(in crate::cli) fn exists(file: &Path) -> Error {
+    Error::new(Kind::Conflict, format!("{} exists and is not overwritten", file.display()))
+}
+
+/// Writes a file that must not be there, unless there is nothing in it.
+///
+/// # Errors
+/// `Conflict` when it is, `Unavailable` when it cannot be written.
+pub(in crate::cli) fn write_new(file: &Path, parts: &[&[u8]], content: Content) -> Result<()> {
+    Staged::new(file, content, There::StaysUnlessEmpty)?.filled(parts)?.place()
+}
+
+/// A file beside its place, which it takes when it is told to; it goes when it is not.
+pub(in crate::cli) struct Staged {
+    file: PathBuf,
+    spot: Spot,
+    out: File,
+    /// What it is called until it has its place.
+    temporary: OsString,
+    /// Whether it may take the place of another.
+    is_over: bool,
+}
+
+impl Staged {
+    /// Makes an empty file beside `file`, with the owner and the mode of the one whose place it is to take.
+    ///
+    /// # Errors
+    /// `Conflict` when one is there that stays, `Forbidden` behind a link of somebody else, `Unavailable` when it cannot
+    /// be made, or not be given to the owner of the one before.
+    pub(super) fn new(file: &Path, content: Content, there: There) -> Result<Self> {
+        let spot = Spot::of(file, matches!(there, There::StaysUnlessEmpty | There::IsReplaced))?;
+        match (there, &spot.found) {
+            (There::Stays, Some(_)) => return Err(exists(file)),
+            (There::StaysUnlessEmpty, Some(found)) if found.st_size > 0 => return Err(exists(file)),
+            (There::StaysUnlessEmpty | There::IsReplaced, Some(found)) if kind(found) != FileType::RegularFile => {
+                return Err(Error::invalid(format!("{}: is no file that can be replaced", file.display())));
+            }
+            _ => {}
+        }
+        let old = spot.found.filter(|_| there != There::Goes);
+        let mode = if old.is_some() { Mode::RUSR | Mode::WUSR } else { content.mode_of_new() };
+        let temporary = [&beginning(&spot.name), OsStr::new(&random::base62(TAIL))].into_iter().collect::<OsString>();
+        let how = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let out = fs::openat(&spot.folder, &temporary, how, mode).map_err(|e| unwritable(file, e.into()))?;
+        let is_over = old.is_some() || matches!(there, There::IsReplaced | There::Goes);
+        let staged = Self { file: file.to_owned(), spot, out: out.into(), temporary, is_over };
+        old.map_or(Ok(()), |old| staged.like(&old, content))?;
+        Ok(staged)
+    }
+
+    /// Gives it the owner and the mode of the file whose place it takes.
+    fn like(&self, old: &Stat, content: Content) -> Result<()> {
+        let failed = |e| unwritable(&self.file, e);
+        let own = self.out.metadata().map_err(failed)?;
+        if (own.uid(), own.gid()) != (old.st_uid, old.st_gid) {
+            fchown(&self.out, Some(old.st_uid), Some(old.st_gid)).map_err(|e| {
+                let text = format!(
+                    "{}: belongs to user {} and group {}, and can only be replaced by them or root",
+                    self.file.display(),
+                    old.st_uid,
+                    old.st_gid
+                );
+                Error::unavailable(text, e)
+            })?;
+        }
+        self.out.set_permissions(Permissions::from_mode(old.st_mode & content.most())).map_err(failed)
+    }
+
+    /// Writes what is to stand there.
+    ///
+    /// # Errors
+    /// `Unavailable` when it cannot be written.
+    pub(in crate::cli) fn filled(mut self, parts: &[&[u8]]) -> Result<Self> {
+        let written = parts.iter().try_for_each(|part| self.out.write_all(part)).and_then(|()| self.out.sync_all());
+        written.map_err(|e| unwritable(&self.file, e))?;
+        Ok(self)
+    }
+
+    /// Puts it in its place.
+    ///
+    /// # Errors
+    /// `Conflict` when one is there by now that stays, `Unavailable` when the system refuses.
+    pub(in crate::cli) fn place(self) -> Result<()> {
+        let (folder, from, to) = (&self.spot.folder, &self.temporary, &self.spot.name);
+        let placed = if self.is_over {
+            fs::renameat(folder, from, folder, to)
+        } else {
+            match fs::renameat_with(folder, from, folder, to, RenameFlags::NOREPLACE) {
+                // Not every file system knows that: it gets a second name, and loses the first.
+                Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
+                    fs::linkat(folder, from, folder, to, AtFlags::empty())
+                }
+                placed => placed,
+            }
+        };
+        placed.map_err(|e| match e {
+            Errno::EXIST => exists(&self.file),
+            e => unwritable(&self.file, e.into()),
+        })?;
+        self.spot.sync().map_err(|e| unwritable(&self.file, e))
+    }
+
+    /// Removes what commands that were killed have left beside the place; a key may be in it.
+    pub(super) fn remove_others(&self) {
+        let beginning = beginning(&self.spot.name);
+        // Where the folder cannot be read there is nothing to be done about it.
+        for name in self.spot.names().unwrap_or_default() {
+            let tail = name.as_bytes().strip_prefix(beginning.as_bytes());
+            let is_left = tail.is_some_and(|tail| tail.len() == TAIL && tail.iter().all(u8::is_ascii_alphanumeric));
+            if is_left && name != self.temporary {
+                let _ = fs::unlinkat(&self.spot.folder, &name, AtFlags::empty());
+            }
+        }
+    }
+}
+
+/// How the names of files begin that are beside the place of this one.
+fn beginning(name: &OsStr) -> OsString {
+    [OsStr::new("."), name, OsStr::new(".")].into_iter().collect()
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        // In its place it is no longer called that. What stays, the next command that replaces the file removes.
+        let _ = fs::unlinkat(&self.spot.folder, &self.temporary, AtFlags::empty());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{chown, symlink};
+
+    use super::*;
+
+    fn mode(file: &Path) -> u32 {
+        std::fs::metadata(file).unwrap().permissions().mode() & 0o777
+    }
+
+    fn count(folder: &Path) -> usize {
+        std::fs::read_dir(folder).unwrap().count()
+    }
+
+    fn replace(file: &Path, text: &str, content: Content) -> Result<()> {
+        Staged::new(file, content, There::IsReplaced)?.filled(&[text.as_bytes()])?.place()
+    }
+
+    #[test]
+    fn what_is_staged_takes_its_place_whole_or_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.pem");
+        std::fs::write(&file, "old").unwrap();
+        drop(Staged::new(&file, Content::Public, There::IsReplaced).unwrap().filled(&[b"new"]).unwrap());
+        assert_eq!(std::fs::read(&file).unwrap(), b"old");
+        assert_eq!(count(folder.path()), 1);
+        replace(&file, "new", Content::Public).unwrap();
+        assert_eq!(std::fs::read(&file).unwrap(), b"new");
+        assert_eq!(count(folder.path()), 1);
+    }
+
+    #[test]
+    fn a_secret_is_for_its_owner_and_for_the_group_that_had_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("key.pem");
+        replace(&file, "1", Content::Secret).unwrap();
+        assert_eq!(mode(&file), 0o600);
+        for (before, after) in [(0o640, 0o640), (0o666, 0o640), (0o400, 0o400)] {
+            std::fs::set_permissions(&file, Permissions::from_mode(before)).unwrap();
+            replace(&file, "2", Content::Secret).unwrap();
+            assert_eq!(mode(&file), after, "{before:o}");
+        }
+    }
+
+    #[test]
+    fn a_link_stays_and_what_it_leads_to_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::create_dir(at("real")).unwrap();
+        std::fs::write(at("real/a.pem"), "old").unwrap();
+        symlink("real", at("link")).unwrap();
+        symlink("../link/a.pem", at("real/b.pem")).unwrap();
+        replace(&at("link/b.pem"), "new", Content::Public).unwrap();
+        assert_eq!(std::fs::read(at("real/a.pem")).unwrap(), b"new");
+        assert!(at("real/b.pem").symlink_metadata().unwrap().is_symlink());
+        // One that leads nowhere leads to where the file is made, unless what is there stays, or goes itself.
+        symlink("real/c.pem", at("c.pem")).unwrap();
+        assert_eq!(write_new(&at("c.pem"), &[b"1"], Content::Public).unwrap_err().kind(), Kind::Conflict);
+        replace(&at("c.pem"), "new", Content::Public).unwrap();
+        assert_eq!(std::fs::read(at("real/c.pem")).unwrap(), b"new");
+        Staged::new(&at("c.pem"), Content::Public, There::Goes).unwrap().place().unwrap();
+        assert_eq!((std::fs::read(at("c.pem")).unwrap(), std::fs::read(at("real/c.pem")).unwrap().len()), (vec![], 3));
+        symlink("d.pem", at("d.pem")).unwrap();
+        assert!(replace(&at("d.pem"), "new", Content::Public).is_err(), "a circle");
+    }
+
+    #[test]
+    fn a_link_of_another_is_followed_to_what_is_theirs_alone() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let link = |to: &str, name: &str, user| {
+            symlink(to, at(name)).unwrap();
+            std::os::unix::fs::lchown(at(name), Some(user), Some(user)).unwrap();
+        };
+        for (name, user) in [("roots.pem", 0), ("theirs.pem", 1234)] {
+            std::fs::write(at(name), "old").unwrap();
+            chown(at(name), Some(user), Some(user)).unwrap();
+        }
+        std::fs::create_dir(at("folder")).unwrap();
+        link("roots.pem", "bad.pem", 1234);
+        link("nowhere.pem", "none.pem", 1234);
+        link("folder", "way", 1234);
+        link("theirs.pem", "of-another.pem", 1235);
+        for name in ["bad.pem", "none.pem", "way/a.pem", "of-another.pem"] {
+            let refused = replace(&at(name), "new", Content::Secret).unwrap_err();
+            assert_eq!(refused.kind(), Kind::Forbidden, "{name}");
+            assert!(refused.text().contains("a symbolic link of user 123"), "{}", refused.text());
+        }
+        assert_eq!(std::fs::read(at("roots.pem")).unwrap(), b"old");
+        link("theirs.pem", "good.pem", 1234);
+        replace(&at("good.pem"), "new", Content::Secret).unwrap();
+        assert_eq!(std::fs::read(at("theirs.pem")).unwrap(), b"new");
+        assert_eq!(std::fs::metadata(at("theirs.pem")).unwrap().uid(), 1234);
+    }
+
+    #[test]
+    fn a_new_file_takes_nobodys_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.pem");
+        write_new(&file, &[b"1"], Content::Secret).unwrap();
+        assert_eq!(mode(&file), 0o600);
+        assert_eq!(write_new(&file, &[b"2"], Content::Secret).unwrap_err().kind(), Kind::Conflict);
+        // Nor that of one which came while it was written.
+        let late = folder.path().join("b.pem");
+        let staged = Staged::new(&late, Content::Public, There::StaysUnlessEmpty).unwrap();
+        std::fs::write(&late, "").unwrap();
+        assert_eq!(staged.place().unwrap_err().kind(), Kind::Conflict);
+        // What a disk that was full once left is none.
+        Staged::new(&late, Content::Public, There::StaysUnlessEmpty).unwrap().filled(&[b"3"]).unwrap().place().unwrap();
+        assert_eq!(std::fs::read(&late).unwrap(), b"3");
+        assert!(Staged::new(&late, Content::Public, There::StaysUnlessEmpty).is_err());
+        assert_eq!(count(folder.path()), 2);
+    }
+}
