@@ -8,13 +8,18 @@
 //!
 //! Files are replaced whole. The new ones are made, still empty, before the server is asked: what is in their way costs no
 //! certificate. What `--exec` names is run when they are in place, by the shell and without the token; a
-//! note beside the certificate keeps in mind that it is still to be run, so that one that failed is run again. A service
-//! tries again by itself, later each time, and not before the server wants to be asked.
+//! note beside the certificate keeps in mind that it is still to be run, so that one that failed is run again. What it
+//! prints goes to standard error: standard output has the lines about certificates and nothing else.
+//!
+//! A service tries again by itself, later each time and when the server wants to be asked, and yet several times before
+//! the certificate ends. A signal ends whatever it waits for. Files are replaced without waiting, so that no signal comes
+//! between them; a command that runs is given [`GRACE`], and is otherwise ended and run again by the next `renew`.
 
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::pin::pin;
+use std::process::{Child, Command, ExitStatus};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
@@ -23,9 +28,9 @@ use signet::clock::{Clock, parse_duration};
 use signet::error::{Error, Kind, Result, io_words};
 use signet::keys::PrivateKey;
 use signet::secret::Secret;
+use signet::server::Signals;
 use signet::x509::pieces::Extensions;
 use signet::x509::{oid, pem};
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::certify::{Authority, Chain, Issued, Link, Refusal, Request, Subject, new_key};
 use super::client::later;
@@ -38,10 +43,16 @@ use super::output;
 const APART: i64 = 20;
 /// The first pause after a failure, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
+/// The share of what is left of a certificate that passes at most before the next try, one in so many; and the longest
+/// pause after its end.
+const TRIES: u64 = 10;
+const OVERDUE: Duration = Duration::from_secs(60);
 /// Longest time that a service does not look at its files.
 const LOOK: Duration = Duration::from_secs(3600);
 /// How often a command that runs is looked at.
 const TICK: Duration = Duration::from_millis(20);
+/// How long a command that runs has to end when a service ends.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// The arguments of `signet renew`.
 #[derive(clap::Args)]
@@ -70,7 +81,7 @@ pub(crate) struct Arguments {
     /// What a certificate's file holds beside the certificate.
     #[arg(long, value_enum, default_value_t)]
     chain: Chain,
-    /// A command for the shell, to be run when certificates have been replaced.
+    /// A command for the shell, to be run when certificates have been replaced. What it prints goes to standard error.
     #[arg(long, value_name = "COMMAND")]
     exec: Option<String>,
     /// How long that command may take.
@@ -244,9 +255,9 @@ impl Pair {
 
     /// Lets it rest after a failure; how long, and what is said of it.
     fn rest(&mut self, refusal: &Refusal) -> Duration {
-        let doubled = PAUSES.0.saturating_mul(1 << self.failures.min(12)).min(PAUSES.1);
+        let ends = read_leaf(&self.certificate).map_or(i64::MAX, |leaf| leaf.certificate.not_after());
+        let wait = later(pause(self.failures, refusal.retry_after, ends.saturating_sub(now())));
         self.failures += 1;
-        let wait = later(doubled.max(refusal.retry_after.unwrap_or_default()));
         self.rest_until = Some(Instant::now() + wait);
         wait
     }
@@ -311,6 +322,21 @@ impl Authorities {
             }
         }
     }
+}
+
+/// How long to rest after so many failures before this one: longer each time, as long as the server wants at least, and no
+/// longer than the seconds that are left of the certificate allow.
+fn pause(failures: u32, wanted: Option<Duration>, left: i64) -> Duration {
+    let most = match u64::try_from(left) {
+        Ok(left) if left > 0 => Duration::from_secs(left / TRIES).clamp(PAUSES.0, PAUSES.1),
+        _ => OVERDUE,
+    };
+    doubled(failures).max(wanted.unwrap_or_default()).min(most)
+}
+
+/// The pause after so many failures.
+fn doubled(failures: u32) -> Duration {
+    PAUSES.0.saturating_mul(1 << failures.min(12)).min(PAUSES.1)
 }
 
 fn holds_key(file: &Path) -> Result<bool> {
@@ -387,8 +413,9 @@ async fn execute(arguments: &Arguments, pairs: &[Pair]) -> Result<()> {
     };
     let mut shell = Command::new("sh");
     shell.args(["-c", command]).env_remove("SIGNET_TOKEN").env_remove("SIGNET_TOKEN_FILE").process_group(0);
+    shell.stdout(std::io::stderr());
     let child = shell.spawn().map_err(|e| failed(format!("cannot be run ({})", io_words(e.kind()))))?;
-    let status = ended(child, arguments.exec_timeout).await.map_err(failed)?;
+    let status = Running(child).ended(arguments.exec_timeout).await.map_err(failed)?;
     if !status.success() {
         return Err(failed(status.to_string()));
     }
@@ -398,39 +425,64 @@ async fn execute(arguments: &Arguments, pairs: &[Pair]) -> Result<()> {
     Ok(())
 }
 
-/// How a command ended; one that takes too long is ended with all that it started.
-async fn ended(mut child: Child, limit: Duration) -> std::result::Result<std::process::ExitStatus, String> {
-    let begun = Instant::now();
-    loop {
-        match child.try_wait() {
-            Ok(Some(status)) => return Ok(status),
-            Ok(None) if begun.elapsed() < limit => tokio::time::sleep(TICK).await,
-            other => {
-                let group = rustix::process::Pid::from_child(&child);
-                let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-                let _ = child.wait();
-                return Err(other.map_or_else(|e| e.to_string(), |_| "took too long".to_owned()));
+/// A command that runs. One that is dropped before its end is ended, with all that it started.
+struct Running(Child);
+
+impl Running {
+    /// How it ended, which it must within this time.
+    async fn ended(mut self, limit: Duration) -> std::result::Result<ExitStatus, String> {
+        let end = async {
+            loop {
+                match self.0.try_wait() {
+                    Ok(Some(status)) => return Ok(status),
+                    Ok(None) => tokio::time::sleep(TICK).await,
+                    Err(e) => return Err(e.to_string()),
+                }
             }
+        };
+        tokio::time::timeout(limit, end).await.unwrap_or_else(|_| Err("took too long".to_owned()))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !matches!(self.0.try_wait(), Ok(Some(_))) {
+            let group = rustix::process::Pid::from_child(&self.0);
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+            let _ = self.0.wait();
         }
     }
 }
 
 /// Renews whenever it is time, until a signal comes.
 async fn serve(arguments: &Arguments, pairs: &mut [Pair]) -> Result<()> {
-    let watch = |kind| signal(kind).map_err(Error::internal);
-    let (mut terminate, mut interrupt) = (watch(SignalKind::terminate())?, watch(SignalKind::interrupt())?);
+    let mut signals = Signals::watch()?;
     let mut command = Pause::default();
     loop {
         let mut wait = LOOK;
         for pair in &mut *pairs {
-            wait = wait.min(turn(arguments, pair).await);
+            // What a signal ends here is the question to the server: nothing is waited for afterwards.
+            let Some(next) = until(&mut signals, turn(arguments, pair)).await else { return Ok(()) };
+            wait = wait.min(next);
         }
-        wait = wait.min(command.turn(arguments, pairs).await);
-        tokio::select! {
-            _ = terminate.recv() => return Ok(()),
-            _ = interrupt.recv() => return Ok(()),
-            () = tokio::time::sleep(wait) => {}
+        let mut running = pin!(command.turn(arguments, pairs));
+        let Some(next) = until(&mut signals, &mut running).await else {
+            let _ = tokio::time::timeout(GRACE, running).await;
+            return Ok(());
+        };
+        if until(&mut signals, tokio::time::sleep(wait.min(next))).await.is_none() {
+            return Ok(());
         }
+    }
+}
+
+/// What comes of some work; `None` when a signal comes before.
+async fn until<T>(signals: &mut Signals, work: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        // What is done counts, and is not dropped for a signal that came meanwhile.
+        biased;
+        done = work => Some(done),
+        () = signals.stop() => None,
     }
 }
 
@@ -489,7 +541,7 @@ impl Pause {
                 LOOK
             }
             Err(error) => {
-                let wait = later(PAUSES.0.saturating_mul(1 << self.failures.min(12)).min(PAUSES.1));
+                let wait = later(doubled(self.failures));
                 *self = Self { failures: self.failures + 1, until: Some(Instant::now() + wait) };
                 tracing::warn!(%error, seconds = wait.as_secs(), "the command is run again");
                 wait
@@ -510,6 +562,22 @@ mod tests {
         assert_eq!(due("1h", [0, 0]), 57_400);
         assert_eq!(due("1/3", [0xff, 0xff]), 38_001);
         assert!(due("100000h", [0, 0]) < 1_000);
+    }
+
+    #[test]
+    fn a_pause_grows_and_is_what_the_server_wants_but_never_much_of_what_is_left() {
+        let seconds =
+            |failures, wanted: Option<u64>, left| pause(failures, wanted.map(Duration::from_secs), left).as_secs();
+        // Long before the end.
+        let far = 365 * 86_400;
+        assert_eq!([0, 1, 5, 11, 12, 40].map(|failures| seconds(failures, None, far)), [1, 2, 32, 2048, 3600, 3600]);
+        assert_eq!([0, 6, 9].map(|failures| seconds(failures, Some(100), far)), [100, 100, 512]);
+        assert_eq!(seconds(40, Some(3600), i64::MAX), 3600);
+        // A tenth of what is left, whatever the server wants, and a minute after the end.
+        for (left, most) in [(3600, 360), (180, 18), (15, 1), (1, 1), (0, 60), (-1, 60), (i64::MIN, 60)] {
+            assert_eq!([seconds(40, None, left), seconds(0, Some(3600), left)], [most, most], "{left}");
+        }
+        assert_eq!(seconds(0, None, -1), 1);
     }
 
     #[test]

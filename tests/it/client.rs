@@ -523,6 +523,75 @@ fn a_service_tries_again_what_failed() {
     desk.dev.terminate();
 }
 
+/// That a service leaves at SIGTERM long before anything that it waits for ends by itself.
+fn leaves(mut service: Service) {
+    kill_process(Pid::from_child(&service.0), Signal::TERM).unwrap();
+    let begun = Instant::now();
+    loop {
+        if let Some(status) = service.0.try_wait().unwrap() {
+            return assert!(status.success());
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "it stays");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_signal_ends_a_service_that_waits_for_a_server() {
+    let desk = Desk::new();
+    desk.run(&["issue", "web.example.test"]);
+    let serial = desk.serial("web.example.test.pem");
+    std::fs::copy(desk.path("web.example.test.pem"), desk.path("b.pem")).unwrap();
+    std::fs::copy(desk.path("web.example.test-key.pem"), desk.path("b-key.pem")).unwrap();
+    // It takes the question and never answers.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", silent.local_addr().unwrap());
+    let service = Service::start(&desk, &["b.pem", "--before", "72h", "--address", &address]);
+    let (mut socket, _) = silent.accept().unwrap();
+    assert!(socket.read(&mut [0; 1024]).unwrap() > 0);
+    leaves(service);
+    assert_eq!(desk.serial("web.example.test.pem"), serial);
+    desk.dev.terminate();
+}
+
+#[test]
+fn a_command_that_runs_when_a_service_ends_may_end_or_is_ended_and_run_again() {
+    let desk = Desk::new();
+    desk.run(&["issue", "web.example.test"]);
+    let note = || desk.path(".web.example.test.pem.exec").exists();
+    let run = |command: &str| {
+        let _ = std::fs::remove_file(desk.path("pid"));
+        // It is due by its age, which is less than its life.
+        let service = Service::start(&desk, &["--before", "72h", "--exec", command]);
+        wait_until("the command", || std::fs::read_to_string(desk.path("pid")).is_ok_and(|pid| pid.ends_with('\n')));
+        service
+    };
+    let endless = run("echo $$ > pid; exec sleep 300");
+    leaves(endless);
+    assert!(note(), "it is to be run again");
+    let pid = Pid::from_raw(desk.text("pid").trim().parse().unwrap()).unwrap();
+    assert!(rustix::process::test_kill_process(pid).is_err(), "it is still there");
+    desk.run(&["renew", "web.example.test.pem", "--exec", "true"]);
+    assert!(!note());
+    // One that ends soon is waited for.
+    let short = run("echo $$ > pid; until test -e go; do sleep 0.05; done; touch done");
+    kill_process(Pid::from_child(&short.0), Signal::TERM).unwrap();
+    std::fs::write(desk.path("go"), "").unwrap();
+    leaves(short);
+    assert!(desk.path("done").exists() && !note());
+    desk.dev.terminate();
+}
+
+#[test]
+fn what_a_command_prints_is_not_among_the_lines_about_certificates() {
+    let desk = Desk::new();
+    desk.run(&["issue", "web.example.test"]);
+    let (out, err) = desk.run(&["renew", "web.example.test.pem", "--force", "--json", "--exec", "echo reloaded"]);
+    assert_eq!(serde_json::from_str::<Value>(&out).unwrap()["renewed"], true, "{out}");
+    assert_eq!(err, "reloaded\n");
+    desk.dev.terminate();
+}
+
 #[actix_web::test]
 async fn who_names_the_caller_the_time_and_the_role_in_every_mount_that_may_be_read() {
     let desk = Desk::new();
