@@ -26,6 +26,9 @@ const LONGEST_SHOWN: usize = 200;
 const LONGEST_ANSWER: usize = 4 << 20;
 /// Longest token that is read from a file, octets.
 const LONGEST_TOKEN: u64 = 64 << 10;
+/// Longest time that a server is believed when it says when to come back: it may be a mistake, and must not put off what
+/// is due.
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// The first pause before a question is asked again whose answer was lost, and the longest of all.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
@@ -99,7 +102,7 @@ pub(super) struct Reply {
     url: String,
     /// The status.
     pub(super) status: u16,
-    /// When to ask again, where the server says so.
+    /// When to ask again, where the server says so; an hour at most.
     pub(super) retry_after: Option<Duration>,
     /// The certificate that the server showed, DER.
     pub(super) peer: Option<Vec<u8>>,
@@ -206,7 +209,7 @@ impl Caller {
 
 /// Up to a fifth later: callers that were turned away together do not come back together.
 pub(super) fn later(wait: Duration) -> Duration {
-    wait + wait / 5 * u32::from(random::bytes::<1>()[0]) / 255
+    wait.saturating_add(wait / (5 * 255) * u32::from(random::bytes::<1>()[0]))
 }
 
 /// A duration among the arguments.
@@ -339,12 +342,18 @@ async fn answer(base: &str, request: reqwest::RequestBuilder) -> std::result::Re
         let text = format!("{url}: status {status}: points to {to:?}, which is not followed (is SIGNET_ADDR right?)");
         return Err(Error::new(Kind::BadGateway, text).into());
     }
-    let seconds = answer.headers().get(RETRY_AFTER).and_then(|after| after.to_str().ok()?.trim().parse().ok());
-    let retry_after = seconds.map(Duration::from_secs);
+    let retry_after = answer.headers().get(RETRY_AFTER).and_then(|after| seconds(after.to_str().ok()?));
     let info = answer.extensions().get::<reqwest::tls::TlsInfo>();
     let peer = info.and_then(|info| info.peer_certificate()).map(<[u8]>::to_vec);
     let body = read(answer, base).await.map_err(|error| Lost { sent: error.kind() == Kind::Unavailable, error })?;
     Ok(Reply { url, status, retry_after, peer, body })
+}
+
+/// When to come back, of what a server says (RFC 9110 10.2.3); a date is not read.
+fn seconds(after: &str) -> Option<Duration> {
+    let digits = Some(after.trim()).filter(|text| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit()))?;
+    // More digits than any number has are a long time, too.
+    Some(Duration::from_secs(digits.parse().unwrap_or(u64::MAX)).min(LONGEST_WAIT))
 }
 
 /// A token as a header.
@@ -462,6 +471,25 @@ mod tests {
         kept.push_secret(body);
         let reply = Reply { url: "u".to_owned(), status: 400, retry_after: None, peer: None, body: kept };
         reply.refusal(" (next)").to_string()
+    }
+
+    #[test]
+    fn a_server_says_in_seconds_when_to_come_back_and_is_believed_for_an_hour() {
+        let cases = [("0", 0), (" 7 ", 7), ("3601", 3600), ("31536000", 3600), ("18446744073709551615", 3600)];
+        for (text, wait) in cases.into_iter().chain([("99999999999999999999999", 3600)]) {
+            assert_eq!(seconds(text), Some(Duration::from_secs(wait)), "{text}");
+        }
+        for text in ["", "-1", "+1", "1.5", "soon", "Fri, 31 Dec 1999 23:59:59 GMT"] {
+            assert_eq!(seconds(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_pause_is_up_to_a_fifth_longer_however_long_it_is() {
+        for wait in [Duration::ZERO, Duration::from_secs(10), Duration::MAX] {
+            let (least, most) = (wait, wait.saturating_add(wait / 5));
+            assert!((least..=most).contains(&later(wait)), "{wait:?}");
+        }
     }
 
     #[test]

@@ -583,6 +583,30 @@ fn a_command_that_runs_when_a_service_ends_may_end_or_is_ended_and_run_again() {
 }
 
 #[test]
+fn a_time_to_come_back_that_nobody_lives_to_see_is_a_refusal_like_any_other() {
+    let desk = Desk::new();
+    desk.run(&["issue", "web.example.test"]);
+    for seconds in ["18446744073709551615", "99999999999999999999999", "31536000"] {
+        let busy = format!(
+            "HTTP/1.1 503 Busy\r\nRetry-After: {seconds}\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{{}}"
+        );
+        let double = Double::start(&[&busy]);
+        for words in [&["status"][..], &["renew", "web.example.test.pem", "--force"], &["who", "0a"]] {
+            let output = desk.command(words).env("SIGNET_ADDR", &double.address).output().unwrap();
+            let text = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.code() == Some(1) && text.contains("status 503"), "{words:?} {seconds}: {text}");
+        }
+        let service = Service::start(&desk, &["--before", "72h", "--address", &double.address]);
+        wait_until("a rest", || desk.text("log").contains("not renewed; it is tried again"));
+        let log = desk.text("log");
+        let rest: u64 = log.split("seconds=").nth(1).unwrap().split_whitespace().next().unwrap().parse().unwrap();
+        assert!((3600..=4320).contains(&rest), "{log}");
+        leaves(service);
+    }
+    desk.dev.terminate();
+}
+
+#[test]
 fn what_a_command_prints_is_not_among_the_lines_about_certificates() {
     let desk = Desk::new();
     desk.run(&["issue", "web.example.test"]);
