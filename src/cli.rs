@@ -23,6 +23,7 @@ mod names;
 mod operator;
 mod output;
 mod owner;
+mod path;
 mod place;
 mod renew;
 mod root_token;

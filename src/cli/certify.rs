@@ -22,6 +22,7 @@ use signet::x509::{pem, tbs};
 
 use super::client::{self, Caller, Question, Reply};
 use super::names::Names;
+use super::path;
 
 /// Most links that are looked for at the end of a chain.
 const LONGEST_CHAIN: usize = 8;
@@ -36,10 +37,10 @@ const CERTIFICATE: &str = "CERTIFICATE";
 #[derive(clap::Args)]
 pub(super) struct Authority {
     /// The role that decides what may be issued.
-    #[arg(long, default_value = "dev")]
+    #[arg(long, default_value = "dev", value_parser = path::role)]
     pub(super) role: String,
     /// The mount of the certificate authority.
-    #[arg(long, default_value = "pki")]
+    #[arg(long, default_value = "pki", value_parser = path::mount)]
     pub(super) mount: String,
     /// Time to live, such as 24h.
     #[arg(long)]
@@ -233,7 +234,7 @@ impl Authority {
     /// What the server refuses, and an answer that is none or for another key.
     pub(super) async fn certify(&self, subject: &Subject<'_>, names: &Names) -> std::result::Result<Issued, Refusal> {
         let word = if matches!(subject, Subject::ServerKey) { "issue" } else { "sign" };
-        let path = format!("{}/{word}/{}", self.mount.trim_matches('/'), self.role);
+        let path = format!("{}/{word}/{}", self.mount, self.role);
         let mut body = json!({});
         names.write(&mut body);
         if let Some(ttl) = &self.ttl {
@@ -276,7 +277,7 @@ impl Authority {
                             "the mount knows no root above {:?}: import it there ({}/issuers/import/cert), or verify \
                              with -partial_chain",
                             last.certificate.subject().display(),
-                            self.mount.trim_matches('/')
+                            self.mount
                         );
                         issued.warnings.push(text);
                         return;

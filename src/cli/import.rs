@@ -21,6 +21,7 @@ use signet::x509::pem;
 
 use super::client::{self, Reply, Server};
 use super::output::line;
+use super::path;
 
 /// The arguments of `signet import`.
 #[derive(clap::Args)]
@@ -29,7 +30,7 @@ pub(crate) struct Arguments {
     /// DER for certificates and CRLs. Folders in it are not looked into.
     folder: PathBuf,
     /// The mount that it is brought to.
-    #[arg(long, default_value = "pki")]
+    #[arg(long, default_value = "pki", value_parser = path::mount)]
     mount: String,
     #[command(flatten)]
     server: Server,
@@ -47,9 +48,8 @@ const MAX_FILES: usize = 1000;
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let found = Found::in_folder(&arguments.folder)?;
     let (bundle, lists) = found.chosen()?;
-    let mount = arguments.mount.trim_matches('/');
     let ask = async |path: &str, media_type: &str, octets: Vec<u8>| {
-        let path = format!("{mount}/issuers/import/{path}");
+        let path = format!("{}/issuers/import/{path}", arguments.mount);
         answer(&arguments.server.post_octets(&path, &arguments.token, media_type, octets).await?)
     };
     let body = json!({ "pem_bundle": bundle.expose_text().unwrap_or_default() }).to_string().into_bytes();

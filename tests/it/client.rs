@@ -607,6 +607,34 @@ fn a_time_to_come_back_that_nobody_lives_to_see_is_a_refusal_like_any_other() {
 }
 
 #[test]
+fn a_role_or_mount_that_leads_elsewhere_is_refused_before_anything_is_sent() {
+    let (double, folder) = (Double::start(&[DENIED]), tempfile::tempdir().unwrap());
+    let issue = ["issue", "x.example.test"];
+    let renew = ["renew", "x.example.test.pem"];
+    let import = ["import", "."];
+    for (command, arguments, named) in [
+        (&issue, &["--mount", "sys", "--role", "../rotate"][..], "--mount"),
+        (&issue, &["--role", "../../sys/rotate"], "--role"),
+        (&issue, &["--role", "..\\rotate"], "--role"),
+        (&issue, &["--role", "%2e%2e"], "--role"),
+        (&issue, &["--role", "a?b"], "--role"),
+        (&issue, &["--mount", "sys/rotate?x="], "--mount"),
+        (&issue, &["--mount", ""], "--mount"),
+        (&renew, &["--mount", "pki/../sys"], "--mount"),
+        (&renew, &["--role", "a#b"], "--role"),
+        (&import, &["--mount", "pki//a"], "--mount"),
+        (&import, &["--mount", "."], "--mount"),
+    ] {
+        let mut command_line = signet();
+        command_line.args(command).args(arguments).current_dir(folder.path());
+        let output = command_line.env("SIGNET_ADDR", &double.address).env("SIGNET_TOKEN", "t").output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && text.contains(&format!("for '{named} ")), "{arguments:?}: {text}");
+    }
+    assert!(double.heard().is_empty(), "{:?}", double.heard());
+}
+
+#[test]
 fn what_a_command_prints_is_not_among_the_lines_about_certificates() {
     let desk = Desk::new();
     desk.run(&["issue", "web.example.test"]);

@@ -1,0 +1,52 @@
+//! Arguments that become a part of the path that is asked: what a server could not have there is refused before anything
+//! is sent. A name such as `../rotate` would lead elsewhere, with the token.
+
+use signet::auth::mounts::engine_path;
+use signet::fields::is_name;
+
+/// The path of a mount, without slashes around it.
+pub(super) fn mount(text: &str) -> Result<String, &'static str> {
+    engine_path(text).map_err(|_| {
+        "must be the path of a certificate authority's mount: letters, digits, '_', '.' and '-', with '/' between, and \
+         nothing that is the server's own, such as sys"
+    })
+}
+
+/// The name of a role.
+pub(super) fn role(text: &str) -> Result<String, &'static str> {
+    match is_name(text) {
+        true => Ok(text.to_owned()),
+        false => Err("must be the name of a role: letters, digits and '_', inside also '-' and '.'"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_leads_to_another_path_is_neither_a_mount_nor_a_role() {
+        for text in
+            ["", "/", ".", "..", "../rotate", "../../sys/rotate", "a/../b", "a//b", "a/./b", "sys", "sys/rotate?x="]
+                .into_iter()
+                .chain([
+                    "a?b",
+                    "a#b",
+                    "a%2e",
+                    "%2e%2e",
+                    "a\\b",
+                    "..\\rotate",
+                    "a\nb",
+                    "a\tb",
+                    "a b",
+                    "a\u{7f}",
+                    "\u{fe}",
+                ])
+        {
+            assert!(mount(text).is_err() && role(text).is_err(), "{text:?}");
+        }
+        assert!(role("a/b").is_err() && role("-a").is_err());
+        assert_eq!(mount("/ca/web.v1/").as_deref(), Ok("ca/web.v1"));
+        assert_eq!(role("web-v1.2_b").as_deref(), Ok("web-v1.2_b"));
+    }
+}
