@@ -31,6 +31,8 @@ mod seal;
 mod serve;
 mod setup;
 mod status;
+mod terminal;
+mod token;
 mod verify_backup;
 mod who;
 

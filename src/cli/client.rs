@@ -5,7 +5,7 @@
 //! patience lasts ([`Caller::ask`]); one that nobody listens at is not.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use reqwest::header::{CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER};
@@ -15,8 +15,10 @@ use serde_json::Value;
 use signet::clock::parse_duration;
 use signet::error::{Error, Kind, Result, io_words};
 use signet::random;
-use signet::secret::{PartlySecret, Secret};
+use signet::secret::PartlySecret;
 use url::{Host, Url};
+
+use super::token;
 
 /// The name of this machine in addresses.
 const LOCALHOST: &str = "localhost";
@@ -24,8 +26,6 @@ const LOCALHOST: &str = "localhost";
 const LONGEST_SHOWN: usize = 200;
 /// Longest answer that is read, octets.
 const LONGEST_ANSWER: usize = 4 << 20;
-/// Longest token that is read from a file, octets.
-const LONGEST_TOKEN: u64 = 64 << 10;
 /// Longest time that a server is believed when it says when to come back: it may be a mistake, and must not put off what
 /// is due.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
@@ -51,12 +51,8 @@ pub(super) struct Server {
 pub(super) struct Caller {
     #[command(flatten)]
     server: Server,
-    /// Token for the server.
-    #[arg(long, env = "SIGNET_TOKEN", hide_env_values = true)]
-    token: Option<String>,
-    /// File of the token, instead; it is read whenever one is needed, so that others may renew it.
-    #[arg(long, value_name = "FILE", env = "SIGNET_TOKEN_FILE")]
-    token_file: Option<PathBuf>,
+    #[command(flatten)]
+    token: token::Source,
     /// How long to go on asking a server that is busy, such as 30s.
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration)]
     patience: Duration,
@@ -144,7 +140,7 @@ impl Caller {
     pub(super) async fn ask(&self, question: Question<'_>) -> Result<Reply> {
         let (begun, mut pause) = (Instant::now(), PAUSES.0);
         loop {
-            let token = self.token()?;
+            let token = self.token.token()?;
             let token = token.expose_text().unwrap_or_default();
             let answer = self.server.send(question, token).await;
             let wait = match &answer {
@@ -168,14 +164,14 @@ impl Caller {
     /// # Errors
     /// As [`Caller::ask`].
     pub(super) async fn ask_once(&self, question: Question<'_>) -> Result<Reply> {
-        let token = self.token()?;
+        let token = self.token.token()?;
         let answer = self.server.send(question, token.expose_text().unwrap_or_default()).await;
         answer.map_err(|lost| lost.error)
     }
 
     /// Where the token is from, as messages name it.
     pub(super) fn token_place(&self) -> String {
-        self.token_file.as_ref().map_or_else(|| "SIGNET_TOKEN".to_owned(), |file| file.display().to_string())
+        self.token.shown()
     }
 
     /// The address of the server.
@@ -195,16 +191,6 @@ impl Caller {
         let mut answer: Value = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
         Ok(answer["data"].take())
     }
-
-    fn token(&self) -> Result<Secret> {
-        if let Some(file) = &self.token_file {
-            return read_token(file);
-        }
-        let given = self.token.as_deref().filter(|token| !token.is_empty());
-        given.map(Secret::new).ok_or_else(|| {
-            Error::invalid("SIGNET_TOKEN: must hold the token that asks (or --token-file name the file that has it)")
-        })
-    }
 }
 
 /// Up to a fifth later: callers that were turned away together do not come back together.
@@ -215,20 +201,6 @@ pub(super) fn later(wait: Duration) -> Duration {
 /// A duration among the arguments.
 pub(super) fn duration(text: &str) -> std::result::Result<Duration, &'static str> {
     parse_duration(text).ok_or("must be a duration such as 90s, 24h or 7d")
-}
-
-fn read_token(file: &Path) -> Result<Secret> {
-    use std::io::Read as _;
-    let mut text = String::with_capacity(LONGEST_TOKEN as usize);
-    let read = std::fs::File::open(file).and_then(|file| file.take(LONGEST_TOKEN).read_to_string(&mut text));
-    let text = Secret::new(text);
-    read.map_err(|e| {
-        Error::invalid(format!("--token-file: {}: cannot be read ({})", file.display(), io_words(e.kind())))
-    })?;
-    match text.expose_text().map(str::trim).filter(|token| !token.is_empty()) {
-        Some(token) => Ok(Secret::new(token)),
-        None => Err(Error::invalid(format!("--token-file: {}: must hold a token", file.display()))),
-    }
 }
 
 impl Server {
@@ -359,7 +331,7 @@ fn seconds(after: &str) -> Option<Duration> {
 /// A token as a header.
 fn header(token: &str) -> Result<HeaderValue> {
     let mut token =
-        HeaderValue::from_str(token).map_err(|_| Error::invalid("SIGNET_TOKEN: has characters that no token has"))?;
+        HeaderValue::from_str(token).map_err(|_| Error::invalid("token: has characters that no token has"))?;
     token.set_sensitive(true);
     Ok(token)
 }

@@ -1,25 +1,25 @@
 //! `signet explain`: whether a token may do something on a path, which rule of which policy decides that, and why.
 //!
-//! The running server is asked, with the token in SIGNET_TOKEN. Whose rights are asked about is named by accessor; a
-//! token itself is read from standard input and never from the arguments, which everybody on the machine can see.
+//! The running server is asked. Whose rights are asked about is named by accessor; that token itself is read from standard
+//! input and never from the arguments, which everybody on the machine can see.
 
-use std::io::{BufRead as _, Read as _, Write as _};
+use std::io::Write as _;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use signet::error::{Error, Result};
+use signet::error::{Error, Kind, Result};
+use signet::secret::Secret;
+use signet::server::Signals;
 
 use super::client::Server;
-use super::output::unwritten;
-
-/// Longest token that is read.
-const LONGEST_TOKEN: u64 = 4096;
+use super::output::told;
+use super::{terminal, token};
 
 /// The arguments of `signet explain`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The accessor of the token that is asked about, or `-`: the token itself is on standard input. (Without
-    /// SIGNET_TOKEN that token asks about itself, which every token may.)
+    /// The accessor of the token that is asked about, or `-`: the token itself is on standard input, or typed. (Without a
+    /// token that asks, such as SIGNET_TOKEN, that token asks about itself, which every token may.)
     #[arg(value_name = "ACCESSOR")]
     subject: String,
     /// The method of the request: GET, LIST, POST, PUT, PATCH or DELETE.
@@ -34,17 +34,24 @@ pub(crate) struct Arguments {
     json: bool,
     #[command(flatten)]
     server: Server,
+    #[command(flatten)]
+    token: token::Source,
 }
 
 /// Asks, and prints the answer.
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
-    let data = ask(&arguments).await?;
+    let mut signals = Signals::watch()?;
+    let data = tokio::select! {
+        data = ask(&arguments) => data?,
+        // Here and not by itself: a terminal that shows nothing is to show what is typed again.
+        () = signals.stop() => return Err(Error::new(Kind::Unavailable, "explain: ended by a signal")),
+    };
     let text = if arguments.json {
         serde_json::to_string_pretty(&data).map_err(Error::internal)? + "\n"
     } else {
         worded(&data, &arguments.method.to_uppercase())
     };
-    write!(std::io::stdout(), "{text}").map_err(unwritten)
+    told(write!(std::io::stdout(), "{text}"))
 }
 
 /// What a server answers.
@@ -55,24 +62,22 @@ struct Answer {
 }
 
 async fn ask(arguments: &Arguments) -> Result<Value> {
-    let own = std::env::var("SIGNET_TOKEN").ok().filter(|token| !token.is_empty());
     let mut body = json!({ "method": arguments.method, "path": arguments.path });
     if let Some(address) = &arguments.from {
         body["address"] = address.as_str().into();
     }
-    let (path, token) = match (&arguments.subject[..], own) {
-        ("-", None) => ("sys/internal/explain-self", from_input()?),
+    let (path, token) = match (&arguments.subject[..], arguments.token.given()?) {
+        ("-", None) => ("sys/internal/explain-self", other().await?),
         ("-", Some(own)) => {
-            body["token"] = from_input()?.into();
+            body["token"] = other().await?.expose_text().into();
             ("sys/internal/explain", own)
         }
-        (accessor, Some(own)) => {
+        (accessor, _) => {
             body["accessor"] = accessor.into();
-            ("sys/internal/explain", own)
+            ("sys/internal/explain", arguments.token.token()?)
         }
-        (_, None) => return Err(Error::invalid("SIGNET_TOKEN: must hold the token that asks")),
     };
-    let reply = arguments.server.post(path, &token, &body).await?;
+    let reply = arguments.server.post(path, token.expose_text().unwrap_or_default(), &body).await?;
     let Answer { data } = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
     match reply.status {
         200 => Ok(data),
@@ -81,15 +86,12 @@ async fn ask(arguments: &Arguments) -> Result<Value> {
     }
 }
 
-/// The token on standard input.
-fn from_input() -> Result<String> {
-    let mut line = String::new();
-    let input = std::io::stdin().lock();
-    let read = std::io::BufReader::new(input.take(LONGEST_TOKEN)).read_line(&mut line);
-    read.map_err(|e| Error::unavailable("standard input cannot be read", e))?;
-    match line.trim() {
-        "" => Err(Error::invalid("standard input: must hold a token")),
-        token => Ok(token.to_owned()),
+/// The token that is asked about.
+async fn other() -> Result<Secret> {
+    let line = terminal::secret("token that is asked about").await?;
+    match line.expose_text().map(str::trim) {
+        None | Some("") => Err(Error::invalid("standard input: must hold a token")),
+        Some(token) => Ok(Secret::new(token)),
     }
 }
 

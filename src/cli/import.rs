@@ -21,7 +21,7 @@ use signet::x509::pem;
 
 use super::client::{self, Reply, Server};
 use super::output::line;
-use super::path;
+use super::{path, token};
 
 /// The arguments of `signet import`.
 #[derive(clap::Args)]
@@ -34,9 +34,8 @@ pub(crate) struct Arguments {
     mount: String,
     #[command(flatten)]
     server: Server,
-    /// Token for the server.
-    #[arg(long, env = "SIGNET_TOKEN", hide_env_values = true)]
-    token: String,
+    #[command(flatten)]
+    token: token::Source,
 }
 
 /// Largest file that is read, octets.
@@ -46,11 +45,13 @@ const MAX_FILES: usize = 1000;
 
 /// Sends what is in the folder and says what came of it.
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
+    let token = arguments.token.token()?;
     let found = Found::in_folder(&arguments.folder)?;
     let (bundle, lists) = found.chosen()?;
     let ask = async |path: &str, media_type: &str, octets: Vec<u8>| {
         let path = format!("{}/issuers/import/{path}", arguments.mount);
-        answer(&arguments.server.post_octets(&path, &arguments.token, media_type, octets).await?)
+        let token = token.expose_text().unwrap_or_default();
+        answer(&arguments.server.post_octets(&path, token, media_type, octets).await?, &arguments.token)
     };
     let body = json!({ "pem_bundle": bundle.expose_text().unwrap_or_default() }).to_string().into_bytes();
     let imported = ask("bundle", "application/json", body).await?;
@@ -97,15 +98,15 @@ struct Data {
     imported_entries: usize,
 }
 
-fn answer(reply: &Reply) -> Result<Answer> {
+fn answer(reply: &Reply, source: &token::Source) -> Result<Answer> {
     let answer: Answer = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
     let hint = match reply.status {
         200 => return Ok(answer),
-        403 => " (does the token in SIGNET_TOKEN grant it?)",
-        404 => " (is --mount right?)",
-        _ => "",
+        403 => format!(" (does the token in {} grant it?)", source.shown()),
+        404 => " (is --mount right?)".to_owned(),
+        _ => String::new(),
     };
-    Err(reply.refusal(hint))
+    Err(reply.refusal(&hint))
 }
 
 /// A file and what is in it, DER.

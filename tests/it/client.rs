@@ -635,6 +635,55 @@ fn a_role_or_mount_that_leads_elsewhere_is_refused_before_anything_is_sent() {
 }
 
 #[test]
+fn a_token_that_is_an_argument_counts_before_the_environment_for_every_command() {
+    let (double, folder) = (Double::start(&[DENIED]), tempfile::tempdir().unwrap());
+    for (name, token) in [("one", "of-file-one\n"), ("two", "of-file-two\n"), ("empty", "\n"), ("odd", "a\nb\n")] {
+        std::fs::write(folder.path().join(name), token).unwrap();
+    }
+    let authority =
+        ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=a"];
+    openssl(folder.path(), &[&authority[..], &["-keyout", "a-key.pem", "-out", "a.pem"]].concat());
+    std::fs::create_dir(folder.path().join("folder")).unwrap();
+    std::fs::rename(folder.path().join("a.pem"), folder.path().join("folder/a.pem")).unwrap();
+    let run = |words: &[&str], arguments: &[&str], variables: &[(&str, &str)]| {
+        let mut command = signet();
+        command.args(words).args(arguments).current_dir(folder.path());
+        command.env("SIGNET_ADDR", &double.address).envs(variables.iter().copied());
+        command.output().unwrap()
+    };
+    let commands = [&["issue", "x.example.test"][..], &["import", "folder"], &["explain", "accessor", "GET", "x"]];
+    let both = [("SIGNET_TOKEN", "variable"), ("SIGNET_TOKEN_FILE", "two")];
+    for words in commands {
+        for (arguments, variables, (token, place)) in [
+            (&["--token", "argument"][..], &both[..], ("argument", "--token")),
+            (&["--token-file", "one"], &both, ("of-file-one", "one")),
+            (&[], &both, ("of-file-two", "two")),
+            (&[], &both[..1], ("variable", "SIGNET_TOKEN")),
+        ] {
+            let output = run(words, arguments, variables);
+            assert_eq!(header(double.heard().last().unwrap(), "x-service-token"), token, "{words:?}");
+            let text = String::from_utf8_lossy(&output.stderr);
+            let is_named = words[0] == "explain" || text.contains(&format!("does the token in {place} grant"));
+            assert!(is_named, "{words:?}: {text}");
+        }
+        let heard = double.heard().len();
+        for (arguments, variables, says) in [
+            (&["--token", "a", "--token-file", "one"][..], &[][..], "cannot be used with"),
+            (&["--token", ""], &both, "--token: must hold a token"),
+            (&["--token-file", "empty"], &both, "--token-file: empty: must hold a token"),
+            (&["--token-file", "odd"], &both, "--token-file: odd: has characters that no token has"),
+            (&[], &[("SIGNET_TOKEN_FILE", "absent")], "SIGNET_TOKEN_FILE: absent: cannot be read"),
+            (&[], &[], "SIGNET_TOKEN: must hold the token that asks"),
+        ] {
+            let output = run(words, arguments, variables);
+            let text = String::from_utf8_lossy(&output.stderr);
+            assert!(!output.status.success() && text.contains(says), "{words:?} {arguments:?}: {text}");
+        }
+        assert_eq!(double.heard().len(), heard, "{words:?}");
+    }
+}
+
+#[test]
 fn what_a_command_prints_is_not_among_the_lines_about_certificates() {
     let desk = Desk::new();
     desk.run(&["issue", "web.example.test"]);

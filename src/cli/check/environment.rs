@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use signet::config::SETTINGS;
 
 use super::report::Report;
+use crate::cli::token;
 
 /// How many letters a name may be off for another one to be meant.
 const NEAR: usize = 3;
@@ -29,7 +30,7 @@ pub(super) fn look(report: &mut Report, commands: &clap::Command) {
 
 /// Every variable that some command reads.
 fn known(commands: &clap::Command) -> BTreeSet<String> {
-    let mut known: BTreeSet<String> = OTHERS.into_iter().map(str::to_owned).collect();
+    let mut known: BTreeSet<String> = OTHERS.into_iter().chain(token::VARIABLES).map(str::to_owned).collect();
     known.extend(SETTINGS.iter().map(|setting| setting.env.to_owned()));
     of_command(commands, &mut known);
     known
@@ -70,6 +71,8 @@ mod tests {
     fn settings_and_arguments_are_known_and_those_of_the_next_configuration() {
         let known = known(&crate::cli::Command::command());
         for name in ["SIGNET_LISTEN", "SIGNET_SEAL_KEY", "SIGNET_NEW_SEAL_KEY", "SIGNET_ADDR", "SIGNET_DEV_ROOT_TOKEN"]
+            .into_iter()
+            .chain(["SIGNET_TOKEN", "SIGNET_TOKEN_FILE"])
         {
             assert!(!is_unknown(name, &known), "{name}");
         }

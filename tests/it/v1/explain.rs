@@ -1,9 +1,11 @@
 //! Why a token may do something or not: what the server tells, to whom, and what the command prints.
 
-use std::io::Write as _;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
 use std::process::Stdio;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use time::macros::datetime;
 
@@ -286,4 +288,44 @@ async fn the_command_tells_the_same_and_takes_no_token_as_an_argument() {
     assert!(
         [by_accessor, by_token, of_itself].iter().all(|(_, out, err)| !out.contains(token) && !err.contains(token))
     );
+}
+
+#[test]
+fn a_token_that_is_typed_on_a_terminal_is_asked_for_and_not_shown() {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    use rustix::termios::{LocalModes, tcgetattr};
+    let dev = dev(&[]);
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&terminal).and_then(|()| unlockpt(&terminal)).unwrap();
+    let name = ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap();
+    let screen = File::options().read(true).write(true).open(name).unwrap();
+    let shows = || tcgetattr(&screen).unwrap().local_modes.contains(LocalModes::ECHO);
+    let start = || {
+        let mut command = signet();
+        command.args(["explain", "--address", &dev.address, "-", "GET", "pki/roles"]);
+        command.stdin(screen.try_clone().unwrap()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut prompt = [0; "token that is asked about: ".len()];
+        child.stderr.as_mut().unwrap().read_exact(&mut prompt).unwrap();
+        assert_eq!(prompt, *b"token that is asked about: ");
+        assert!(!shows());
+        child
+    };
+    assert!(shows());
+    let child = start();
+    let mut keyboard = File::from(terminal);
+    keyboard.write_all(format!("{}\n", dev.token).as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.stdout.starts_with(b"allowed: "), "{}", String::from_utf8_lossy(&output.stderr));
+    // The end of the line and nothing else.
+    let mut shown = [0; 64];
+    let length = keyboard.read(&mut shown).unwrap();
+    assert_eq!(&shown[..length], b"\r\n");
+    assert!(shows());
+    // Also where it is ended meanwhile.
+    let child = start();
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert!(!child.wait_with_output().unwrap().status.success());
+    assert!(shows());
+    dev.terminate();
 }

@@ -1,0 +1,100 @@
+//! The token that a command asks with, and where it is: in an argument or in the environment, itself or a file's name.
+//!
+//! An argument counts before a variable: who writes one means it. Of the variables the file's counts first, because
+//! others may renew the token in it.
+
+use std::path::{Path, PathBuf};
+
+use reqwest::header::HeaderValue;
+use signet::error::{Error, Result, io_words};
+use signet::secret::Secret;
+
+/// Longest token that is read, octets.
+const LONGEST: u64 = 64 << 10;
+/// The variables of the token and of its file. They are no `env` of the arguments, which could not be told from them.
+pub(super) const VARIABLES: [&str; 2] = ["SIGNET_TOKEN", "SIGNET_TOKEN_FILE"];
+
+/// Where the token is.
+#[derive(clap::Args)]
+pub(super) struct Source {
+    /// Token for the server. Everybody on the machine can see an argument; without one the token is that in SIGNET_TOKEN.
+    #[arg(long, value_name = "TOKEN", conflicts_with = "token_file")]
+    token: Option<String>,
+    /// File of the token, instead; it is read whenever one is needed, so that others may renew it. Without an argument
+    /// it is the one that SIGNET_TOKEN_FILE names.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+/// A place, by the name of the argument or variable that says it.
+enum Place {
+    Here(&'static str, Secret),
+    File(&'static str, PathBuf),
+}
+
+impl Source {
+    /// The token.
+    ///
+    /// # Errors
+    /// `Invalid` where there is none, or none that can be read.
+    pub(super) fn token(&self) -> Result<Secret> {
+        self.given()?.ok_or_else(|| {
+            Error::invalid("SIGNET_TOKEN: must hold the token that asks (or --token-file name the file that has it)")
+        })
+    }
+
+    /// The token, if there is to be one.
+    ///
+    /// # Errors
+    /// `Invalid` where one was meant that cannot be read, or is none.
+    pub(super) fn given(&self) -> Result<Option<Secret>> {
+        self.place().map(Place::read).transpose()
+    }
+
+    /// Where it is, as messages name it.
+    pub(super) fn shown(&self) -> String {
+        match self.place() {
+            Some(Place::File(_, file)) => file.display().to_string(),
+            Some(Place::Here(name, _)) => name.to_owned(),
+            None => VARIABLES[0].to_owned(),
+        }
+    }
+
+    fn place(&self) -> Option<Place> {
+        let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        let [token, file] = VARIABLES;
+        let arguments = self.token.as_deref().map(|text| Place::Here("--token", Secret::new(text)));
+        arguments
+            .or_else(|| self.token_file.clone().map(|path| Place::File("--token-file", path)))
+            .or_else(|| variable(file).map(|path| Place::File(file, path.into())))
+            .or_else(|| variable(token).map(|text| Place::Here(token, Secret::new(text.into_encoded_bytes()))))
+    }
+}
+
+impl Place {
+    fn read(self) -> Result<Secret> {
+        let (place, text) = match self {
+            Self::Here(name, text) => (name.to_owned(), text),
+            Self::File(name, file) => {
+                let place = format!("{name}: {}", file.display());
+                let text = read_file(&file)
+                    .map_err(|e| Error::invalid(format!("{place}: cannot be read ({})", io_words(e.kind()))))?;
+                (place, text)
+            }
+        };
+        match text.expose_text().map(str::trim) {
+            Some("") => Err(Error::invalid(format!("{place}: must hold a token"))),
+            Some(token) if HeaderValue::from_str(token).is_ok() => Ok(Secret::new(token)),
+            _ => Err(Error::invalid(format!("{place}: has characters that no token has"))),
+        }
+    }
+}
+
+fn read_file(file: &Path) -> std::io::Result<Secret> {
+    use std::io::Read as _;
+    // Sized beforehand: bytes that grow leave copies behind.
+    let mut octets = Vec::with_capacity(LONGEST as usize);
+    let read = std::fs::File::open(file).and_then(|file| file.take(LONGEST).read_to_end(&mut octets));
+    let text = Secret::new(octets);
+    read.map(|_| text)
+}
