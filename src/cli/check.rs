@@ -17,7 +17,7 @@ use signet::config::{self, Config};
 use signet::error::{Error, Kind, Result, io_words};
 
 use super::installation;
-use super::output::{line, unwritten};
+use super::output::{line, told};
 use report::Report;
 
 /// The arguments of `signet check`.
@@ -45,7 +45,8 @@ pub(crate) fn run(arguments: &Arguments, commands: &clap::Command) -> Result<()>
             store::look(&mut report, &config, database).await;
             listeners::look(&mut report, &config).await;
         });
-        match report.print().map_err(unwritten)? {
+        told(report.print())?;
+        match report.wrong_lines() {
             0 => {}
             1 => return Err(Error::new(Kind::Conflict, "one thing is wrong")),
             wrong => return Err(Error::new(Kind::Conflict, format!("{wrong} things are wrong"))),

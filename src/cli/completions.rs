@@ -5,7 +5,7 @@ use std::io::Write as _;
 use clap_complete::{Shell, generate};
 use signet::error::Result;
 
-use super::output::unwritten;
+use super::output::told;
 
 /// The arguments of `signet completions`.
 #[derive(clap::Args)]
@@ -18,5 +18,5 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, definition: &mut clap::Command) -> Result<()> {
     let mut script = Vec::new();
     generate(arguments.shell, definition, "signet", &mut script);
-    std::io::stdout().write_all(&script).map_err(unwritten)
+    told(std::io::stdout().write_all(&script))
 }

@@ -16,7 +16,7 @@ use super::certify::Link;
 use super::client::{Caller, Question};
 use super::health::not_ready;
 use super::issue::day;
-use super::output::unwritten;
+use super::output::told;
 use super::who::authorities;
 
 /// Most issuers of a mount that are looked at, and most lines of what ends next.
@@ -55,7 +55,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     status.sort_leaves();
     status.note_roleless();
     let printed = if arguments.json { writeln!(std::io::stdout(), "{}", status.json()) } else { status.print() };
-    printed.map_err(unwritten)?;
+    told(printed)?;
     match status.wrong.len() {
         0 => Ok(()),
         1 => Err(Error::new(Kind::Conflict, "one thing is wrong")),

@@ -12,7 +12,7 @@ use signet::x509::serial::Serial;
 
 use super::client::{Caller, Question};
 use super::issue::read_leaf;
-use super::output::unwritten;
+use super::output::told;
 
 /// The arguments of `signet who`.
 #[derive(clap::Args)]
@@ -53,7 +53,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
         } else {
             write!(out, "{}", worded(mount, record))
         };
-        written.map_err(unwritten)?;
+        told(written)?;
     }
     Ok(())
 }

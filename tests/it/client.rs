@@ -693,6 +693,24 @@ fn what_a_command_prints_is_not_among_the_lines_about_certificates() {
     desk.dev.terminate();
 }
 
+#[test]
+fn a_reader_who_leaves_early_makes_no_command_fail() {
+    let desk = Desk::new();
+    desk.run(&["issue", "web.example.test"]);
+    let file = "web.example.test.pem";
+    let explain = ["explain", "-", "GET", "pki/roles"];
+    for words in [&["who", file][..], &["who", file, "--json"], &["status"], &["status", "--json"], &explain] {
+        let (read, write) = std::io::pipe().unwrap();
+        drop(read);
+        let (input, mut token) = std::io::pipe().unwrap();
+        token.write_all(desk.dev.token.as_bytes()).unwrap();
+        drop(token);
+        let output = desk.command(words).stdin(input).stdout(write).stderr(Stdio::piped()).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    desk.dev.terminate();
+}
+
 #[actix_web::test]
 async fn who_names_the_caller_the_time_and_the_role_in_every_mount_that_may_be_read() {
     let desk = Desk::new();

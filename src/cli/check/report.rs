@@ -29,8 +29,13 @@ impl Report {
         self.0.push((Level::Wrong, what, text.to_string()));
     }
 
-    /// Prints it; how many lines say that something is wrong.
-    pub(super) fn print(&self) -> std::io::Result<usize> {
+    /// How many lines say that something is wrong.
+    pub(super) fn wrong_lines(&self) -> usize {
+        self.0.iter().filter(|(level, ..)| *level == Level::Wrong).count()
+    }
+
+    /// Prints it.
+    pub(super) fn print(&self) -> std::io::Result<()> {
         let mut out = std::io::stdout().lock();
         for (level, what, text) in &self.0 {
             let word = match level {
@@ -41,7 +46,6 @@ impl Report {
             // A line each, whatever a text holds.
             writeln!(out, "{word:<6} {what:<16} {}", text.replace('\n', " "))?;
         }
-        out.flush()?;
-        Ok(self.0.iter().filter(|(level, ..)| *level == Level::Wrong).count())
+        out.flush()
     }
 }
