@@ -5,7 +5,6 @@
 
 use std::path::{Path, PathBuf};
 
-use reqwest::header::HeaderValue;
 use signet::error::{Error, Result, io_words};
 use signet::secret::Secret;
 
@@ -84,7 +83,7 @@ impl Place {
         };
         match text.expose_text().map(str::trim) {
             Some("") => Err(Error::invalid(format!("{place}: must hold a token"))),
-            Some(token) if HeaderValue::from_str(token).is_ok() => Ok(Secret::new(token)),
+            Some(token) if !token.contains(char::is_control) => Ok(Secret::new(token)),
             _ => Err(Error::invalid(format!("{place}: has characters that no token has"))),
         }
     }

@@ -42,8 +42,11 @@ pub(super) async fn check(api: &Api, config: &Config, plan: &Plan) -> Result<()>
     if roles.contains(&plan.role) {
         return Ok(());
     }
-    let others: Vec<&str> =
-        roles.iter().map(String::as_str).filter(|role| config.tls_renewal.as_ref().is_none_or(|own| own.role != *role)).collect();
+    let others: Vec<&str> = roles
+        .iter()
+        .map(String::as_str)
+        .filter(|role| config.tls_renewal.as_ref().is_none_or(|own| own.role != *role))
+        .collect();
     if !plan.domains.is_empty() || others.is_empty() {
         return plan.domains().map(drop);
     }
