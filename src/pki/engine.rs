@@ -61,7 +61,8 @@ impl Engine {
     /// those of `signers`. Starts the thread that the control actors share, so an actix system must run.
     pub fn new(store: Arc<dyn PkiStore>, serials: Serials, signers: Arc<dyn Signers>, clock: Clock) -> Arc<Self> {
         let control = ControlThread::start(clock.clone());
-        let tools = Tools { store, pool: KeyPool::start(), clock, serials, signers };
+        let checks = crate::turns::Entrance::beside_workers();
+        let tools = Tools { store, pool: KeyPool::start(), clock, serials, signers, checks };
         Arc::new(Self {
             tools,
             answers: Arc::default(),

@@ -1,9 +1,10 @@
 //! Values that roles, requests and settings share: how each is written, and what is refused of it, whoever
 //! wrote it. The lowest floor of the engine: nothing here knows a role or a request.
 //!
-//! Dotted OIDs are in [`oid`], the bounds of a subject in [`subject_bounds`], durations and times as they were
+//! Patterns are in [`glob`], dotted OIDs in [`oid`], the bounds of a subject in [`subject_bounds`], durations and times as they were
 //! written in [`written`], and when a certificate is best replaced in [`renewal`].
 
+pub mod glob;
 pub mod oid;
 pub mod renewal;
 pub mod subject_bounds;

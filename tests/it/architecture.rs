@@ -53,6 +53,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "secret",
             "telemetry",
             "templates",
+            "turns",
             "x509",
         ],
     ),

@@ -116,7 +116,8 @@ async fn a_csr_is_signed_through_the_domains_types_alone() {
     let put = domain.authority.change(move |view| {
         let mut next = view.clone();
         let role = &view.role("web").unwrap().role;
-        let write = next.put_role("web", Role { use_csr_common_name: false, use_csr_sans: false, ..role.clone() })?;
+        let role = Role { use_csr_common_name: false, use_csr_sans: false, ..Role::clone(role) };
+        let write = next.put_role("web", role)?;
         Ok((Planned { view: next, writes: vec![write], crls: false }, ()))
     });
     put.await.unwrap();

@@ -35,7 +35,7 @@ pub async fn write_role(
     let name = name.to_owned();
     authority
         .change(move |view| {
-            let stands = view.role(&name).map(|entry| &entry.role);
+            let stands = view.role(&name).map(|entry| &**entry.role);
             let (role, mut warnings) = merge(stands)?.checked_after(stands)?;
             if view.signer(&role.issuer_ref).is_none() {
                 warnings.add(format!("issuer_ref: {} names no issuer of this mount at present", role.issuer_ref));

@@ -3,8 +3,9 @@
 //! maker, and nobody can change one.
 //!
 //! Three doors: [`for_issue`], [`for_sign`], and [`unchecked`] for CA certificates, whose names an
-//! operator answers for. All of them check the syntax; the first two also apply the role. The policy
-//! itself is in `policy`, host name syntax and IDNA in `hostname`, every other kind of name in `sans`.
+//! operator answers for. All of them check the syntax; what the first two give is [held](Asked::held) against the
+//! role, which may take [long](Asked::is_long). The policy itself is in `policy`, host name syntax and IDNA in
+//! `hostname`, every other kind of name in `sans`.
 //!
 //! Stricter than other servers of this kind, on purpose:
 //! - Control characters (NUL included) are refused in every name, whatever the role's flags.
@@ -20,7 +21,6 @@
 //! - A DNS SAN of a CSR that holds an `@`, and an e-mail SAN without one, are refused: the policy tells
 //!   the two apart by that sign, so each would be judged as what it is not.
 
-mod glob;
 mod hostname;
 mod policy;
 pub(crate) mod sans;
@@ -34,7 +34,8 @@ use self::hostname::ends_in_number;
 use self::policy::Policy;
 use super::request::RequestedNames;
 use crate::error::{Error, Result, Warnings};
-use crate::pki::mount::role::{Role, SerialNumberSource};
+use crate::pki::mount::role::{CompiledRole, Role, SerialNumberSource};
+use crate::pki::values::glob::Patterns;
 use crate::pki::values::shown;
 use crate::x509::extension::{self, SubjectAltNames};
 use crate::x509::general_name;
@@ -45,6 +46,9 @@ const MAX_NAMES: usize = general_name::MAX_NAMES;
 const MAX_NAME_BYTES: usize = general_name::MAX_NAME;
 /// Longest list of names, all kinds together, in bytes.
 pub(crate) const MAX_ALL_BYTES: usize = 40 * 1024;
+/// Most steps of the policy on a worker: patterns of the role, times the bytes that each of them looks at. They take
+/// a millisecond at worst.
+const MAX_STEPS: usize = 50_000;
 
 /// What a CSR asks for, as `x509` read it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -102,49 +106,42 @@ impl Deref for Names {
     }
 }
 
-/// The names of an `issue` request. `display_name` is the caller's, for `allow_token_displayname`.
-/// The second part of the answer are warnings for the caller.
+/// The names that an `issue` request asks for.
 ///
 /// # Errors
-/// `Invalid`, naming field, value and rule, for the first name that the role does not allow or that
-/// cannot be encoded; nothing of the request is issued then.
-pub fn for_issue(role: &Role, request: &RequestedNames, display_name: &str) -> Result<(Names, Warnings)> {
-    let mut draft = Draft::new(&request.common_name);
-    draft.take_request_sans(request)?;
-    draft.set.user_ids.clone_from(&request.user_ids);
-    draft.set.serial_number.clone_from(&request.serial_number);
-    draft.checked(role, display_name)
+/// `Invalid`, naming field, value and rule, for the first name that cannot be encoded.
+pub fn for_issue(request: &RequestedNames) -> Result<Asked> {
+    let mut asked = Asked::new(&request.common_name);
+    asked.take_request_sans(request)?;
+    asked.set.user_ids.clone_from(&request.user_ids);
+    asked.set.serial_number.clone_from(&request.serial_number);
+    asked.bounded()
 }
 
-/// The names of a `sign` request: from the CSR where the role says so, else from the request.
+/// The names that a `sign` request asks for: from the CSR where the role says so, else from the request.
 ///
 /// # Errors
-/// As [`for_issue`]; what the CSR asks for is held against the same rules.
-pub fn for_sign(
-    role: &Role,
-    request: &RequestedNames,
-    csr: &CsrNames,
-    display_name: &str,
-) -> Result<(Names, Warnings)> {
+/// As [`for_issue`].
+pub fn for_sign(role: &Role, request: &RequestedNames, csr: &CsrNames) -> Result<Asked> {
     let csr_common_name = csr.common_name.trim();
     let from_csr = role.use_csr_common_name && !csr_common_name.is_empty();
-    let mut draft = Draft::new(if from_csr { csr_common_name } else { &request.common_name });
+    let mut asked = Asked::new(if from_csr { csr_common_name } else { &request.common_name });
     if from_csr && !request.common_name.is_empty() {
-        draft.warn("common_name ignored: the role takes the common name of the CSR (use_csr_common_name)");
+        asked.warn("common_name ignored: the role takes the common name of the CSR (use_csr_common_name)");
     }
     if role.use_csr_sans {
-        draft.take_csr_sans(request, csr)?;
+        asked.take_csr_sans(request, csr)?;
     } else {
-        draft.take_request_sans(request)?;
+        asked.take_request_sans(request)?;
     }
     let or_csr = |own: &str, other: &str| if own.is_empty() { other.trim().to_owned() } else { own.to_owned() };
-    draft.set.serial_number = match role.serial_number_source {
+    asked.set.serial_number = match role.serial_number_source {
         SerialNumberSource::Json => request.serial_number.clone(),
         SerialNumberSource::JsonCsr => or_csr(&request.serial_number, &csr.serial_number),
     };
     let user_ids = if request.user_ids.is_empty() { &csr.user_ids } else { &request.user_ids };
-    draft.set.user_ids = user_ids.iter().filter(|id| !id.is_empty()).cloned().collect();
-    draft.checked(role, display_name)
+    asked.set.user_ids = user_ids.iter().filter(|id| !id.is_empty()).cloned().collect();
+    asked.bounded()
 }
 
 /// The names of a CA certificate: syntax only, no role. The common name may be empty; user ids are
@@ -153,10 +150,10 @@ pub fn for_sign(
 /// # Errors
 /// `Invalid`, naming field and value, for a name that cannot be encoded.
 pub fn unchecked(request: &RequestedNames) -> Result<(Names, Warnings)> {
-    let mut draft = Draft::new(&request.common_name);
-    draft.take_request_sans(request)?;
-    draft.set.serial_number.clone_from(&request.serial_number);
-    draft.finished()
+    let mut asked = Asked::new(&request.common_name);
+    asked.take_request_sans(request)?;
+    asked.set.serial_number.clone_from(&request.serial_number);
+    asked.finished()
 }
 
 /// The names as encodable subject alternative names.
@@ -218,14 +215,14 @@ fn place(field: &str, name: &str) -> Result<Place> {
 }
 
 /// Names on their way to being checked.
-struct Draft {
+pub struct Asked {
     set: NameSet,
     warnings: Warnings,
     /// Where SANs come from, for error texts.
     from_csr: bool,
 }
 
-impl Draft {
+impl Asked {
     fn new(common_name: &str) -> Self {
         let set = NameSet { common_name: common_name.to_owned(), ..NameSet::default() };
         Self { set, warnings: Warnings::default(), from_csr: false }
@@ -328,9 +325,40 @@ impl Draft {
         Ok(())
     }
 
-    /// Applies the role.
-    fn checked(mut self, role: &Role, display_name: &str) -> Result<(Names, Warnings)> {
+    /// This, when no name is too long or too much for what follows.
+    fn bounded(self) -> Result<Self> {
         check_size(&self.set)?;
+        check_text("serial_number", &self.set.serial_number)?;
+        Ok(self)
+    }
+
+    /// Whether it takes too long for a worker to hold these names against the role.
+    pub fn is_long(&self, role: &CompiledRole) -> bool {
+        let bytes = |names: &[String]| names.iter().map(String::len).sum::<usize>();
+        let (set, allowed) = (&self.set, &role.allowed);
+        let by_globs = role.allow_glob_domains && !role.allow_any_name;
+        let domain_globs = if by_globs { allowed.domains.patterns.globs() } else { 0 };
+        let other_globs = allowed.others.iter().flat_map(|by_oid| by_oid.values()).map(Patterns::globs).sum::<usize>();
+        let steps = [
+            domain_globs * (set.common_name.len() + bytes(&set.dns) + bytes(&set.emails)),
+            allowed.networks.len() * set.ips.len(),
+            allowed.uris.globs() * bytes(&set.uris),
+            other_globs * set.other.iter().map(|(_, value)| value.len()).sum::<usize>(),
+            allowed.user_ids.0.globs() * bytes(&set.user_ids),
+            allowed.serial_numbers.globs() * set.serial_number.len(),
+            // They are filled in, and the lists taken apart, for each request.
+            if role.has_templates() { bytes(&role.allowed_domains) + bytes(&role.allowed_uri_sans) } else { 0 },
+        ];
+        steps.iter().sum::<usize>() > MAX_STEPS
+    }
+
+    /// The names, when the role allows them. `display_name` is the caller's, for `allow_token_displayname`. The second
+    /// part of the answer are warnings for the caller.
+    ///
+    /// # Errors
+    /// `Invalid`, naming field, value and rule, for the first name that the role does not allow or that
+    /// cannot be encoded; nothing of the request is issued then.
+    pub fn held(mut self, role: &CompiledRole, display_name: &str) -> Result<(Names, Warnings)> {
         let policy = Policy { role, display_name };
         let (set, sources) = (&self.set, |field| self.source(field));
         check_common_name(&policy, &set.common_name)?;

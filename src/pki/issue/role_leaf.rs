@@ -10,18 +10,18 @@ use std::time::Instant;
 use super::csr::check_key;
 use super::issued::Issued;
 use super::release::{Draft, Record, SubjectKeyId};
-use super::request::{IssueRequest, Origin, SignRequest};
+use super::request::{IssueRequest, Origin, Requester, SignRequest};
 use super::signer::{require_room, role, signer, usable_key};
 use super::stages::Stages;
 use crate::clock::Time;
-use crate::error::{Error, Result, Warnings};
+use crate::error::{Error, Kind, Result, Warnings};
 use crate::keys::local::KeySpec;
-use crate::pki::check::names::{self, CsrNames, Names, subject_alt_names};
+use crate::pki::check::names::{self, Asked, CsrNames, Names, subject_alt_names};
 use crate::pki::check::request::{RequestedKey, RequestedValidity};
 use crate::pki::check::structure::Shape;
 use crate::pki::check::validity::{self, Limits};
 use crate::pki::mount::profile::RoleEntry;
-use crate::pki::mount::role::{Role, RoleKeys};
+use crate::pki::mount::role::{CompiledRole, Role, RoleKeys};
 use crate::pki::mount::signer::Signer;
 use crate::pki::mount::view::View;
 use crate::pki::tools::Tools;
@@ -53,8 +53,7 @@ pub async fn issue(
     let mut warnings = Warnings::default();
     let spec = key_spec(&entry.role, &request.key, &mut warnings)?;
     let signer = signer(&view, origin.issuer_or(&entry.role.issuer_ref))?;
-    let role = entry.role.filled_for(origin.requester.identity());
-    let (names, more) = names::for_issue(&role, &request.names, &origin.requester.display_name)?;
+    let (names, more) = held(names::for_issue(&request.names)?, &entry.role, &origin.requester, &tools).await?;
     warnings.extend(more);
     let now = tools.clock.agreed_now()?;
     let (draft, more) = leaf(&entry, spec.kind(), signer, &names, &request.validity, origin.limits, now)?;
@@ -92,9 +91,8 @@ pub async fn sign(
         warnings.add("basicConstraints of the CSR ignored: this endpoint issues leaf certificates only".to_owned());
     }
     let signer = signer(&view, origin.issuer_or(&entry.role.issuer_ref))?;
-    let display_name = &origin.requester.display_name;
-    let role = entry.role.filled_for(origin.requester.identity());
-    let (names, more) = names::for_sign(&role, &request.names, &csr_names(csr)?, display_name)?;
+    let asked = names::for_sign(&entry.role, &request.names, &csr_names(csr)?)?;
+    let (names, more) = held(asked, &entry.role, &origin.requester, &tools).await?;
     warnings.extend(more);
     let now = tools.clock.agreed_now()?;
     let (draft, more) = leaf(&entry, csr.key.kind(), signer, &names, &request.validity, origin.limits, now)?;
@@ -102,6 +100,25 @@ pub async fn sign(
     stages.rules(started);
     let issued = draft.release(&view, &tools, &csr.key, &record, &stages).await?;
     Ok(Issued { warnings, ..issued })
+}
+
+/// The names when the role allows them to who asks. What takes long is done beside the workers, in turns.
+async fn held(asked: Asked, role: &Arc<CompiledRole>, who: &Requester, tools: &Tools) -> Result<(Names, Warnings)> {
+    if !asked.is_long(role) {
+        return asked.held(&role.filled_for(who.identity()), &who.display_name);
+    }
+    let (role, who) = (Arc::clone(role), who.clone());
+    let place = tokio::select! {
+        biased;
+        () = who.watch.ended() => return Err(Error::new(Kind::Unavailable, "nobody waits for these names any more")),
+        place = tools.checks.enter(who.asker()) => place,
+    };
+    let work = move || {
+        // Whether or not anybody waits for it still.
+        let _place = place;
+        asked.held(&role.filled_for(who.identity()), &who.display_name)
+    };
+    tokio::task::spawn_blocking(work).await.map_err(Error::internal)?
 }
 
 /// Which key `issue` generates: the role's, or under `any` the request's.

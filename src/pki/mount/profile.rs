@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::issuer::Issuer;
-use super::role::Role;
+use super::role::{CompiledRole, Role};
 use super::urls::Urls;
 use crate::derived::Derived;
 use crate::error::{Error, Result};
@@ -18,7 +18,7 @@ use crate::x509::pieces::{Extensions, Rdns};
 /// A role with its pre-encoded pieces.
 pub struct RoleEntry {
     /// The role.
-    pub role: Role,
+    pub role: Arc<CompiledRole>,
     /// Version of the stored document.
     pub version: u64,
     /// The role's RDNs, in subject order: C, ST, L, STREET, POSTALCODE, O, OU.
@@ -52,7 +52,7 @@ impl RoleEntry {
         // A default depends on the family of the key alone, not on its size.
         let (rsa, ec) = (KeyKind::Rsa { bits: 2048 }, KeyKind::Ec(Curve::P256));
         let leading = [leading(&role, rsa)?, leading(&role, ec)?, leading(&role, KeyKind::Ed25519)?];
-        Ok(Self { subject, leading, policies, role, version })
+        Ok(Self { subject, leading, policies, role: Arc::new(role.into()), version })
     }
 
     /// keyUsage, extKeyUsage and basicConstraints of a certificate for a key of this kind.

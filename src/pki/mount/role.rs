@@ -5,11 +5,13 @@
 //! [`validity`](crate::pki::check::validity). A role stored by an older version reads back with the defaults of
 //! the fields that it lacks.
 //!
-//! Lists that are templates are filled in for each request ([`Role::filled_for`]).
+//! Lists are taken apart once ([`CompiledRole`]); those that are templates are filled in for each request
+//! ([`CompiledRole::filled_for`]).
 //!
 //! A field whose enforcement does not exist (patterns from identities) may be false and is refused as true: a role
 //! must never promise a rule that nobody keeps.
 
+mod allowed;
 mod check;
 mod policies;
 mod templates;
@@ -17,6 +19,7 @@ mod terms;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::allowed::{Allowed, CompiledRole};
 pub use self::check::{LISTS, RoleList, SUBJECT_VALUES};
 pub use self::policies::{CertificatePolicies, MOST_POLICIES, PolicyInformation};
 pub use self::terms::{NotAfterBound, NotBeforeBound, RoleKeys, SerialNumberSource, SignatureBits};

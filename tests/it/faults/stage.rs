@@ -216,7 +216,7 @@ fn managed(keys: &ManagedKeys) -> Value {
 
 fn shown(view: &View) -> Value {
     let roles: BTreeMap<_, _> =
-        view.role_names().map(|name| (name, view.role(name).map(|entry| json!(entry.role)))).collect();
+        view.role_names().map(|name| (name, view.role(name).map(|entry| json!(**entry.role)))).collect();
     let issuers = view.signers().map(|s| json!([s.issuer.record, s.issuer.version])).collect::<Vec<_>>();
     let keys: BTreeMap<_, _> = view.keys().map(|key| (&key.id, (&key.name, key.version))).collect();
     json!({

@@ -1,17 +1,16 @@
 //! The name policy of a role: whether one common name, DNS name or e-mail address is allowed.
 //!
 //! The security core. One rule set serves every kind of name and every origin (request or CSR). It is
-//! linear in the name's length for each allowed domain, uses no regular expressions, and compares
+//! linear in the name's length, once more for each pattern, uses no regular expressions, and compares
 //! domain suffixes with their leading dot, so that `evilexample.com` never passes for `example.com`.
 //! Comparisons that ignore case do so for ASCII letters only.
 
-use super::glob::glob;
 use super::hostname::{is_host_name, is_wildcard_label};
-use crate::pki::mount::role::Role;
+use crate::pki::mount::role::CompiledRole;
 
 /// A role's name policy for one caller.
 pub(super) struct Policy<'a> {
-    pub(super) role: &'a Role,
+    pub(super) role: &'a CompiledRole,
     /// The caller's display name, for `allow_token_displayname`.
     pub(super) display_name: &'a str,
 }
@@ -79,10 +78,7 @@ impl Policy<'_> {
         if role.enforce_hostnames && !parts.has_host_syntax() {
             return false;
         }
-        role.allow_any_name
-            || self.is_local(&parts)
-            || self.is_display_name(&parts)
-            || role.allowed_domains.iter().any(|domain| self.is_within(&parts, domain))
+        role.allow_any_name || self.is_local(&parts) || self.is_display_name(&parts) || self.is_within_domains(&parts)
     }
 
     fn is_local(&self, parts: &Parts<'_>) -> bool {
@@ -107,28 +103,26 @@ impl Policy<'_> {
             || (parts.is_email && display_host.is_some_and(|host| parts.is_below(host)))
     }
 
-    fn is_within(&self, parts: &Parts<'_>, domain: &str) -> bool {
-        let role = self.role;
-        if domain.is_empty() {
-            return false;
-        }
-        let bare =
-            parts.name.eq_ignore_ascii_case(domain) || (parts.is_email && parts.domain.eq_ignore_ascii_case(domain));
-        let below = parts.is_below(domain) || (parts.is_wild() && parts.reduced().eq_ignore_ascii_case(domain));
-        (role.allow_bare_domains && bare)
-            || (role.allow_subdomains && below)
-            || (role.allow_glob_domains && domain.contains('*') && glob(domain, parts.name))
+    fn is_within_domains(&self, parts: &Parts<'_>) -> bool {
+        let (role, domains) = (self.role, &self.role.allowed.domains);
+        let has = |name| domains.texts.has(name);
+        let bare = || has(parts.name) || (parts.is_email && has(parts.domain));
+        let below = || domains.are_above(parts.reduced()) || (parts.is_wild() && has(parts.reduced()));
+        (role.allow_bare_domains && bare())
+            || (role.allow_subdomains && below())
+            || (role.allow_glob_domains && domains.patterns.any_glob(parts.name))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pki::check::names::glob::tests::naive;
+    use crate::pki::mount::role::Role;
+    use crate::pki::values::glob::tests::naive;
     use proptest::prelude::*;
 
     fn allows(role: &Role, display_name: &str, name: &str) -> bool {
-        Policy { role, display_name }.allows(name)
+        Policy { role: &role.clone().into(), display_name }.allows(name)
     }
 
     #[test]

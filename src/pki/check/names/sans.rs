@@ -4,14 +4,11 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use ipnet::IpNet;
-
-use super::glob::glob;
 use super::uri;
 use crate::error::{Error, Result};
-use crate::pki::mount::role::Role;
+use crate::pki::mount::role::CompiledRole;
 use crate::pki::values::oid::check_size;
-use crate::pki::values::{parse_network, parse_other, shown};
+use crate::pki::values::{parse_other, shown};
 
 /// Reads `ip_sans`: dotted quads without leading zeros, and IPv6 texts.
 pub(super) fn parse_ips(texts: &[String]) -> Result<Vec<IpAddr>> {
@@ -32,7 +29,7 @@ pub(super) fn reduced(ip: IpAddr) -> IpAddr {
 }
 
 /// Holds IP addresses from `source` (`ip_sans` or `csr`) against the role.
-pub(super) fn check_ips(role: &Role, source: &str, ips: &[IpAddr]) -> Result<()> {
+pub(super) fn check_ips(role: &CompiledRole, source: &str, ips: &[IpAddr]) -> Result<()> {
     if ips.is_empty() {
         return Ok(());
     }
@@ -42,7 +39,7 @@ pub(super) fn check_ips(role: &Role, source: &str, ips: &[IpAddr]) -> Result<()>
     if role.allowed_ip_sans_cidr.is_empty() {
         return Ok(());
     }
-    let networks: Vec<IpNet> = role.allowed_ip_sans_cidr.iter().filter_map(|text| parse_network(text)).collect();
+    let networks = &role.allowed.networks;
     match ips.iter().find(|ip| !networks.iter().any(|net| net.contains(*ip))) {
         Some(ip) => Err(Error::invalid(format!("{source}: IP address {ip} is not allowed by this role"))),
         None => Ok(()),
@@ -50,11 +47,12 @@ pub(super) fn check_ips(role: &Role, source: &str, ips: &[IpAddr]) -> Result<()>
 }
 
 /// Holds URIs from `source` against the role's patterns; the patterns see them as they were written.
-pub(super) fn check_uris(role: &Role, source: &str, uris: &[String]) -> Result<()> {
-    if role.allowed_uri_sans.is_empty() && !uris.is_empty() {
+pub(super) fn check_uris(role: &CompiledRole, source: &str, uris: &[String]) -> Result<()> {
+    let allowed = &role.allowed.uris;
+    if allowed.is_empty() && !uris.is_empty() {
         return Err(Error::invalid(format!("{source}: URIs are not allowed by this role")));
     }
-    match uris.iter().find(|uri| !role.allowed_uri_sans.iter().any(|pattern| glob(pattern, uri))) {
+    match uris.iter().find(|uri| !allowed.matches(uri)) {
         Some(uri) => Err(Error::invalid(format!("{source}: URI {} is not allowed by this role", shown(uri)))),
         None => Ok(()),
     }
@@ -79,21 +77,13 @@ pub(super) fn parse_others(texts: &[String]) -> Result<Vec<(String, String)>> {
 }
 
 /// Holds otherNames against the role.
-pub(super) fn check_others(role: &Role, others: &[(String, String)]) -> Result<()> {
-    if others.is_empty() || role.allowed_other_sans == ["*"] {
-        return Ok(());
-    }
-    let allowed = role
-        .allowed_other_sans
-        .iter()
-        .map(|entry| parse_other("allowed_other_sans", entry))
-        .collect::<Result<Vec<_>>>()?;
+pub(super) fn check_others(role: &CompiledRole, others: &[(String, String)]) -> Result<()> {
+    let Some(allowed) = &role.allowed.others else { return Ok(()) };
     for (oid, value) in others {
-        let mut patterns = allowed.iter().filter(|(known, _)| known == oid).map(|(_, pattern)| pattern).peekable();
-        if patterns.peek().is_none() {
+        let Some(patterns) = allowed.get(oid) else {
             return Err(Error::invalid(format!("other_sans: other SAN OID {oid} is not allowed by this role")));
-        }
-        if !patterns.any(|pattern| glob(pattern, value)) {
+        };
+        if !patterns.matches(value) {
             let value = shown(value);
             return Err(Error::invalid(format!(
                 "other_sans: other SAN {value} is not allowed for OID {oid} by this role"
@@ -115,9 +105,9 @@ pub(super) fn grouped(others: Vec<(String, String)>) -> Vec<(String, String)> {
 }
 
 /// Holds user ids against the role: equal but for ASCII case, or a pattern.
-pub(super) fn check_user_ids(role: &Role, user_ids: &[String]) -> Result<()> {
-    let allowed =
-        |id: &&String| role.allowed_user_ids.iter().any(|entry| entry.eq_ignore_ascii_case(id) || glob(entry, id));
+pub(super) fn check_user_ids(role: &CompiledRole, user_ids: &[String]) -> Result<()> {
+    let (patterns, texts) = &role.allowed.user_ids;
+    let allowed = |id: &&String| texts.has(id) || patterns.matches(id);
     match user_ids.iter().find(|id| !allowed(id)) {
         Some(id) => Err(Error::invalid(format!("user_ids: user_id {} is not allowed by this role", shown(id)))),
         None => Ok(()),
@@ -125,9 +115,8 @@ pub(super) fn check_user_ids(role: &Role, user_ids: &[String]) -> Result<()> {
 }
 
 /// Holds the subject's serialNumber attribute (2.5.4.5; never the certificate's serial) against the role.
-pub(super) fn check_serial_number(role: &Role, serial_number: &str) -> Result<()> {
-    let allowed = role.allowed_serial_numbers.iter().any(|entry| glob(entry, serial_number));
-    if serial_number.is_empty() || allowed {
+pub(super) fn check_serial_number(role: &CompiledRole, serial_number: &str) -> Result<()> {
+    if serial_number.is_empty() || role.allowed.serial_numbers.matches(serial_number) {
         return Ok(());
     }
     let shown = shown(serial_number);
@@ -137,6 +126,7 @@ pub(super) fn check_serial_number(role: &Role, serial_number: &str) -> Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pki::values::parse_network;
     use proptest::prelude::*;
 
     #[test]

@@ -35,11 +35,14 @@ fn request(body: &Value) -> RequestedNames {
 }
 
 fn issue(role_body: &Value, request_body: &Value) -> Result<(NameSet, Warnings)> {
-    for_issue(&role(role_body), &request(request_body), "").map(|(names, warnings)| (names.0, warnings))
+    let asked = for_issue(&request(request_body))?;
+    asked.held(&role(role_body).into(), "").map(|(names, warnings)| (names.0, warnings))
 }
 
 fn sign(role_body: &Value, request_body: &Value, csr: &CsrNames) -> Result<(NameSet, Warnings)> {
-    for_sign(&role(role_body), &request(request_body), csr, "").map(|(names, warnings)| (names.0, warnings))
+    let role = CompiledRole::from(role(role_body));
+    let asked = for_sign(&role, &request(request_body), csr)?;
+    asked.held(&role, "").map(|(names, warnings)| (names.0, warnings))
 }
 
 /// A role from words: `bare sub glob any` switch on, `!wild !local !host` switch off.
@@ -520,18 +523,19 @@ proptest! {
         from_csr in any::<bool>(),
     ) {
         let role_body = flags(&domain, &words.join(" "));
-        let (role, asked) = (role(&role_body), RequestedNames { common_name, alt_names, ..RequestedNames::default() });
+        let role = CompiledRole::from(role(&role_body));
+        let asked = RequestedNames { common_name, alt_names, ..RequestedNames::default() };
         let csr = CsrNames {
             common_name: asked.common_name.clone(),
             dns: asked.alt_names.clone(),
             ..CsrNames::default()
         };
         let result = if from_csr {
-            for_sign(&role, &RequestedNames::default(), &csr, "")
+            for_sign(&role, &RequestedNames::default(), &csr)
         } else {
-            for_issue(&role, &asked, "")
+            for_issue(&asked)
         };
-        if let Ok((names, _)) = result {
+        if let Ok((names, _)) = result.and_then(|asked| asked.held(&role, "")) {
             let policy = Policy { role: &role, display_name: "" };
             for name in names.dns.iter().chain(&names.emails).chain([&names.common_name]) {
                 prop_assert!(policy.allows(name), "{}", name);
@@ -563,6 +567,50 @@ proptest! {
             common_name: texts[1].clone(), dns: list(0), emails: list(1), uris: list(3), user_ids: list(5),
             other: vec![(texts[4].clone(), Some(texts[5].clone()))], ..CsrNames::default()
         };
-        let _ = (for_issue(&role, &asked, &texts[5]), for_sign(&role, &asked, &csr, &texts[5]), unchecked(&asked));
+        let role = CompiledRole::from(role);
+        for asked in [for_issue(&asked), for_sign(&role, &asked, &csr)].into_iter().flatten() {
+            let _ = (asked.is_long(&role), asked.held(&role, &texts[5]));
+        }
+        let _ = unchecked(&asked);
     }
+}
+
+/// Where the patterns of a role and the names of a request are many together, no worker holds them against each other.
+#[test]
+fn many_names_under_many_patterns_are_long() {
+    let many = |form: fn(usize) -> String, count| (0..count).map(form).collect::<Vec<_>>();
+    let pattern = |i| format!("*a*b*{i}.test");
+    let role = |change: fn(&mut Role, Vec<String>), patterns| {
+        let mut role = Role { allow_glob_domains: true, ..Role::default() };
+        change(&mut role, patterns);
+        CompiledRole::from(role)
+    };
+    let domains = |count| role(|role, list| role.allowed_domains = list, many(pattern, count));
+    let names = |alt_names| RequestedNames { alt_names, ..RequestedNames::default() };
+    let few = for_issue(&names(many(|i| format!("host{i}.test"), 3))).unwrap();
+    let all = for_issue(&names(many(|i| format!("host{i}.test"), 980))).unwrap();
+    assert!(!few.is_long(&domains(1_000)) && !all.is_long(&domains(3)) && all.is_long(&domains(1_000)));
+    let plain = role(|role, list| role.allowed_domains = list, many(|i| format!("customer{i}.test"), 1_000));
+    assert!(!all.is_long(&plain), "they are looked up");
+    let any_name = |role: &mut Role, list| (role.allow_any_name, role.allowed_domains) = (true, list);
+    assert!(!all.is_long(&role(any_name, many(pattern, 1_000))), "nothing is looked at");
+    let templates = |role: &mut Role, list| (role.allowed_domains_template, role.allowed_domains) = (true, list);
+    assert!(
+        few.is_long(&role(templates, many(|i| format!("{{{{identity.entity.name}}}}.{i}.{}", "x".repeat(90)), 999)))
+    );
+    let patterns = || many(pattern, 1_000);
+    let asked = |request: RequestedNames| for_issue(&request).unwrap();
+    let texts = many(|i| format!("text{i}"), 900);
+    let uris = asked(RequestedNames { uri_sans: texts.clone(), ..RequestedNames::default() });
+    assert!(uris.is_long(&role(|role, list| role.allowed_uri_sans = list, patterns())));
+    let user_ids = asked(RequestedNames { user_ids: texts, ..RequestedNames::default() });
+    assert!(user_ids.is_long(&role(|role, list| role.allowed_user_ids = list, patterns())));
+    let serial = asked(RequestedNames { serial_number: "s".repeat(60), ..RequestedNames::default() });
+    assert!(serial.is_long(&role(|role, list| role.allowed_serial_numbers = list, patterns())));
+    let others = asked(RequestedNames { other_sans: many(|i| format!("1.2.3;UTF8:t{i}"), 900), ..Default::default() });
+    let other = many(|i| format!("1.2.3;UTF8:*{i}"), 1_000);
+    assert!(others.is_long(&role(|role, list| role.allowed_other_sans = list, other)));
+    let ips = asked(RequestedNames { ip_sans: many(|i| format!("10.0.0.{}", i % 256), 900), ..Default::default() });
+    let networks = many(|i| format!("10.{}.{}.0/24", i / 256, i % 256), 1_000);
+    assert!(ips.is_long(&role(|role, list| role.allowed_ip_sans_cidr = list, networks)));
 }

@@ -3,8 +3,6 @@
 //! An entry that nobody fills, or only with what could be read as more than one value, is left out for this request:
 //! it allows nothing. Roles without templates are taken as they are.
 
-use std::borrow::Cow;
-
 use super::Role;
 use crate::error::Result;
 use crate::templates::{Identity, Template, is_template};
@@ -26,10 +24,15 @@ impl Role {
         Ok(())
     }
 
-    /// The role as it is for who asks.
-    pub fn filled_for(&self, identity: Option<&dyn Identity>) -> Cow<'_, Self> {
-        if !self.allowed_domains_template && !self.allowed_uri_sans_template {
-            return Cow::Borrowed(self);
+    /// Whether what the role allows depends on who asks.
+    pub fn has_templates(&self) -> bool {
+        self.allowed_domains_template || self.allowed_uri_sans_template
+    }
+
+    /// The role as it is for who asks; `None` for one without templates, which is the same for everybody.
+    pub(super) fn filled_for(&self, identity: Option<&dyn Identity>) -> Option<Self> {
+        if !self.has_templates() {
+            return None;
         }
         let mut role = self.clone();
         if self.allowed_domains_template {
@@ -38,7 +41,7 @@ impl Role {
         if self.allowed_uri_sans_template {
             role.allowed_uri_sans = filled(&self.allowed_uri_sans, identity, keeps_its_parts);
         }
-        Cow::Owned(role)
+        Some(role)
     }
 }
 
@@ -84,26 +87,26 @@ mod tests {
     fn entries_are_filled_for_one_identity_or_left_out() {
         let role = role();
         role.check_templates().unwrap();
-        let bob = role.filled_for(Some(&Named("bob")));
+        let bob = role.filled_for(Some(&Named("bob"))).unwrap();
         assert_eq!(bob.allowed_domains, ["plain.test", "bob.x.com"]);
         assert_eq!(bob.allowed_uri_sans, ["spiffe://x/bob/*"]);
         for value in ["*", "+", "a,b", "a/b", ""] {
-            let nobody = role.filled_for(Some(&Named(value)));
+            let nobody = role.filled_for(Some(&Named(value))).unwrap();
             assert_eq!(nobody.allowed_domains, ["plain.test"], "{value:?}");
             assert!(nobody.allowed_uri_sans.is_empty());
         }
         for value in ["evil.com?", "admin#", "a%2Fb", "a\\b", "a@b", "a:1"] {
-            assert!(role.filled_for(Some(&Named(value))).allowed_uri_sans.is_empty(), "{value:?}");
+            assert!(role.filled_for(Some(&Named(value))).unwrap().allowed_uri_sans.is_empty(), "{value:?}");
         }
-        assert_eq!(role.filled_for(None).allowed_domains, ["plain.test"]);
+        assert_eq!(role.filled_for(None).unwrap().allowed_domains, ["plain.test"]);
     }
 
     #[test]
     fn lists_that_are_no_templates_are_taken_as_they_are() {
         let role = Role { allowed_domains_template: false, allowed_uri_sans_template: false, ..role() };
-        assert!(matches!(role.filled_for(Some(&Named("bob"))), Cow::Borrowed(_)));
+        assert!(role.filled_for(Some(&Named("bob"))).is_none());
         let only_uris = Role { allowed_uri_sans_template: true, ..role.clone() };
-        assert_eq!(only_uris.filled_for(Some(&Named("bob"))).allowed_domains, role.allowed_domains);
+        assert_eq!(only_uris.filled_for(Some(&Named("bob"))).unwrap().allowed_domains, role.allowed_domains);
     }
 
     #[test]

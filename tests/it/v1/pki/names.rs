@@ -447,3 +447,21 @@ async fn a_name_of_a_csr_of_a_kind_that_no_role_allows_denies_the_whole_request(
     }
     pki.stop().await;
 }
+
+/// Names times patterns are too many for a worker here; what comes of them is the same.
+#[actix_web::test]
+async fn many_names_under_many_patterns_are_judged_as_few_are() {
+    let pki = Pki::start().await;
+    let others = (0..999).map(|n| format!("*a*b{n}*"));
+    let domains: Vec<String> = others.chain(["*.ok.test".to_owned()]).collect();
+    pki.role(&json!({ "allowed_domains": domains, "allow_glob_domains": true, "require_cn": false })).await;
+    let mut names: Vec<String> = (0..900).map(|n| format!("aaaaaaaaaaaaaaaab.n{n}.ok.test")).collect();
+    let leaf = pki.ask("issue/r", json!({ "alt_names": names })).await;
+    assert_eq!(leaf.sans(), names.iter().map(|name| format!("DNS:{name}")).collect::<Vec<_>>());
+    names.insert(700, "a.bad.test".to_owned());
+    let rule = "alt_names: subject alternate name a.bad.test not allowed by this role";
+    pki.refused("issue/r", json!({ "alt_names": names }), rule).await;
+    let csr = csr("ec-256", "/CN=a.bad.test", "");
+    pki.refused("sign/r", json!({ "csr": csr }), "common_name: common name a.bad.test not allowed").await;
+    pki.stop().await;
+}

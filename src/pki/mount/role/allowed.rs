@@ -1,0 +1,163 @@
+//! What a role allows, taken apart once for all the names that are held against it. A list may have a thousand
+//! entries, and a certificate as many names: domains and other plain texts are found in sorted lists, and only
+//! patterns are walked ([`Allowed::steps`] is their number).
+
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+
+use super::Role;
+use crate::pki::values::glob::Patterns;
+use crate::pki::values::{parse_network, parse_other};
+use crate::templates::Identity;
+
+/// A role, and what it allows; it reads as a [`Role`].
+pub struct CompiledRole {
+    role: Role,
+    /// What names are held against.
+    pub allowed: Allowed,
+}
+
+impl Deref for CompiledRole {
+    type Target = Role;
+
+    fn deref(&self) -> &Role {
+        &self.role
+    }
+}
+
+impl From<Role> for CompiledRole {
+    fn from(role: Role) -> Self {
+        Self { allowed: Allowed::by(&role), role }
+    }
+}
+
+impl CompiledRole {
+    /// The role as it is for who asks: its templates are filled in.
+    pub fn filled_for(self: &Arc<Self>, identity: Option<&dyn Identity>) -> Arc<Self> {
+        self.role.filled_for(identity).map_or_else(|| Arc::clone(self), |filled| Arc::new(filled.into()))
+    }
+}
+
+/// The lists of a role.
+pub struct Allowed {
+    /// `allowed_domains`.
+    pub domains: Domains,
+    /// `allowed_ip_sans_cidr`.
+    pub networks: Vec<IpNet>,
+    /// `allowed_uri_sans`.
+    pub uris: Patterns,
+    /// `allowed_other_sans` by OID; `None` allows everything.
+    pub others: Option<HashMap<String, Patterns>>,
+    /// `allowed_serial_numbers`.
+    pub serial_numbers: Patterns,
+    /// `allowed_user_ids`, as patterns and as texts.
+    pub user_ids: (Patterns, Texts),
+}
+
+impl Allowed {
+    fn by(role: &Role) -> Self {
+        let any_other = role.allowed_other_sans == ["*"];
+        Self {
+            domains: Domains::new(&role.allowed_domains),
+            networks: role.allowed_ip_sans_cidr.iter().filter_map(|text| parse_network(text)).collect(),
+            uris: Patterns::new(&role.allowed_uri_sans),
+            others: (!any_other).then(|| others(&role.allowed_other_sans)),
+            serial_numbers: Patterns::new(&role.allowed_serial_numbers),
+            user_ids: (Patterns::new(&role.allowed_user_ids), Texts::new(&role.allowed_user_ids)),
+        }
+    }
+}
+
+/// Patterns of otherNames by their OID. What does not parse allows nothing: no role is written with it.
+fn others(entries: &[String]) -> HashMap<String, Patterns> {
+    let mut by_oid: HashMap<String, Vec<String>> = HashMap::new();
+    for (oid, pattern) in entries.iter().filter_map(|entry| parse_other("allowed_other_sans", entry).ok()) {
+        by_oid.entry(oid).or_default().push(pattern);
+    }
+    by_oid.into_iter().map(|(oid, patterns)| (oid, Patterns::new(&patterns))).collect()
+}
+
+/// Texts that are compared without the case of ASCII letters.
+#[derive(Default)]
+pub struct Texts(Box<[Box<str>]>);
+
+impl Texts {
+    fn new(list: &[String]) -> Self {
+        let mut lower: Vec<Box<str>> = list.iter().map(|text| text.to_ascii_lowercase().into()).collect();
+        lower.sort_unstable();
+        Self(lower.into())
+    }
+
+    /// Whether one of them is `text`.
+    pub fn has(&self, text: &str) -> bool {
+        let lower = || text.bytes().map(|byte| byte.to_ascii_lowercase());
+        self.0.binary_search_by(|one| one.bytes().cmp(lower())).is_ok()
+    }
+}
+
+/// Domains, in each of the ways in which names are compared with them.
+pub struct Domains {
+    /// The domains themselves.
+    pub texts: Texts,
+    /// Their bytes from the end, sorted, for the names below them.
+    reversed: Box<[Box<[u8]>]>,
+    /// Those with a `*` as patterns.
+    pub patterns: Patterns,
+}
+
+impl Domains {
+    fn new(list: &[String]) -> Self {
+        let list: Vec<String> = list.iter().filter(|domain| !domain.is_empty()).cloned().collect();
+        let mut reversed: Vec<Box<[u8]>> = list.iter().map(|domain| domain.bytes().rev().collect()).collect();
+        reversed.sort_unstable();
+        Self { texts: Texts::new(&list), reversed: reversed.into(), patterns: Patterns::new(&list) }
+    }
+
+    /// Whether `name` is below one of the domains: it ends in a dot and the domain, with their case. Linear in the
+    /// length of the name: byte by byte from its end, those are left that end in what was read.
+    pub fn are_above(&self, name: &str) -> bool {
+        let mut left = &self.reversed[..];
+        for (read, byte) in name.bytes().rev().enumerate() {
+            // What has ended here stands before what goes on.
+            if byte == b'.' && left.first().is_some_and(|domain| domain.len() == read) {
+                return true;
+            }
+            let next = |domain: &[u8]| domain.get(read).copied();
+            let from = left.partition_point(|domain| next(domain) < Some(byte));
+            let to = left.partition_point(|domain| next(domain) <= Some(byte));
+            left = &left[from..to];
+            if left.is_empty() {
+                return false;
+            }
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn lists_find_what_a_look_at_every_entry_finds(
+            list in proptest::collection::vec("[abA.*ü]{0,5}", 0..6),
+            head in "[abA.]{0,3}",
+            text in "[abA.*ü]{0,6}",
+            pick in any::<proptest::sample::Index>(),
+        ) {
+            let domains = Domains::new(&list);
+            let of_list = if list.is_empty() { String::new() } else { format!("{head}{}", pick.get(&list)) };
+            for text in [&text, &of_list] {
+                let known = || list.iter().filter(|domain| !domain.is_empty());
+                let below = |domain: &String| text.strip_suffix(&**domain).is_some_and(|head| head.ends_with('.'));
+                prop_assert_eq!(domains.are_above(text), known().any(below), "{:?} {:?}", text, list);
+                prop_assert_eq!(domains.texts.has(text), known().any(|domain| domain.eq_ignore_ascii_case(text)));
+            }
+        }
+    }
+}

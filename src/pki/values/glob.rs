@@ -1,0 +1,152 @@
+//! Patterns in which `*` stands for any run of characters (also none, also across dots) and every other character
+//! for itself, case-sensitively. They are taken apart once, and matched with every name of every request.
+
+/// A pattern with at least one `*`.
+#[derive(Clone, Debug)]
+pub struct Glob {
+    /// Without a `*` beside another.
+    pattern: Box<str>,
+    /// Where the first `*` is, and the last.
+    first: usize,
+    last: usize,
+    /// The bytes that must be there: those that are no `*`.
+    least: usize,
+}
+
+impl Glob {
+    /// `None` for a text without `*`, which stands for itself alone.
+    pub fn new(text: &str) -> Option<Self> {
+        let mut pattern = String::with_capacity(text.len());
+        for c in text.chars() {
+            if c != '*' || !pattern.ends_with('*') {
+                pattern.push(c);
+            }
+        }
+        let (first, last) = (pattern.find('*')?, pattern.rfind('*')?);
+        let least = pattern.len() - pattern.matches('*').count();
+        Some(Self { pattern: pattern.into(), first, last, least })
+    }
+
+    /// Whether the pattern stands for `text`, in time linear in its length: between the first and the last piece the
+    /// leftmost match of each piece is always good enough, so nothing is tried twice.
+    pub fn matches(&self, text: &str) -> bool {
+        if text.len() < self.least {
+            return false;
+        }
+        let Some(text) = text.strip_prefix(&self.pattern[..self.first]) else { return false };
+        let Some(mut text) = text.strip_suffix(&self.pattern[self.last + 1..]) else { return false };
+        if self.first == self.last {
+            return true;
+        }
+        for piece in self.pattern[self.first + 1..self.last].split('*') {
+            let Some(at) = text.find(piece) else { return false };
+            text = &text[at + piece.len()..];
+        }
+        true
+    }
+}
+
+/// A list of patterns, any of which may match.
+#[derive(Clone, Debug, Default)]
+pub struct Patterns {
+    /// Those that stand for themselves, sorted.
+    plain: Box<[Box<str>]>,
+    globs: Box<[Glob]>,
+}
+
+impl Patterns {
+    /// Takes a list apart.
+    pub fn new<T: AsRef<str>>(list: &[T]) -> Self {
+        let texts = || list.iter().map(AsRef::as_ref);
+        let mut plain: Vec<Box<str>> = texts().filter(|text| !text.contains('*')).map(Box::from).collect();
+        plain.sort_unstable();
+        Self { plain: plain.into(), globs: texts().filter_map(Glob::new).collect() }
+    }
+
+    /// Whether one of them is `text`, or stands for it.
+    pub fn matches(&self, text: &str) -> bool {
+        self.plain.binary_search_by(|plain| (**plain).cmp(text)).is_ok() || self.any_glob(text)
+    }
+
+    /// Whether one of those with a `*` stands for `text`.
+    pub fn any_glob(&self, text: &str) -> bool {
+        self.globs.iter().any(|glob| glob.matches(text))
+    }
+
+    /// How many have a `*`: each of them looks at a whole text.
+    pub fn globs(&self) -> usize {
+        self.globs.len()
+    }
+
+    /// Whether there are none, so that nothing matches.
+    pub fn is_empty(&self) -> bool {
+        self.plain.is_empty() && self.globs.is_empty()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn glob(pattern: &str, text: &str) -> bool {
+        Patterns::new(&[pattern]).matches(text)
+    }
+
+    /// The definition, written down: exponential, fine for small inputs.
+    pub(crate) fn naive(pattern: &[char], text: &[char]) -> bool {
+        match pattern.split_first() {
+            None => text.is_empty(),
+            Some(('*', rest)) => (0..=text.len()).any(|n| naive(rest, &text[n..])),
+            Some((c, rest)) => text.first() == Some(c) && naive(rest, &text[1..]),
+        }
+    }
+
+    #[test]
+    fn stars_match_any_run() {
+        for (pattern, text, matches) in [
+            ("foo", "foo", true),
+            ("foo", "Foo", false),
+            ("*", "", true),
+            ("**", "", true),
+            ("*.foo", "a.b.foo", true),
+            ("*.foo", ".foo", true),
+            ("*.foo", "foo", false),
+            ("a*a", "a", false),
+            ("a*a", "aa", true),
+            ("x*x.foo", "xylophone.files.pyrex.foo", true),
+            ("*ab*ab*", "ab", false),
+            ("*ü*", "aüb", true),
+        ] {
+            assert_eq!(glob(pattern, text), matches, "{pattern} on {text}");
+        }
+    }
+
+    #[test]
+    fn long_inputs_stay_quick() {
+        let (pattern, text) = ("a*".repeat(50_000), "a".repeat(100_000));
+        assert!(!glob(&format!("{pattern}b"), &text));
+        assert!(!glob(&format!("{pattern}b*"), &text));
+        assert!(glob(&pattern, &text));
+    }
+
+    proptest! {
+        #[test]
+        fn equals_the_definition(pattern in "[ab.*]{0,7}", text in "[ab.*]{0,9}") {
+            let chars = |s: &str| s.chars().collect::<Vec<_>>();
+            prop_assert_eq!(glob(&pattern, &text), naive(&chars(&pattern), &chars(&text)));
+        }
+
+        #[test]
+        fn of_a_list_any_may_match(list in proptest::collection::vec("[ab*]{0,3}", 0..4), text in "[ab*]{0,4}") {
+            let chars = |s: &str| s.chars().collect::<Vec<_>>();
+            let any = list.iter().any(|pattern| naive(&chars(pattern), &chars(&text)));
+            prop_assert_eq!(Patterns::new(&list).matches(&text), any);
+        }
+
+        #[test]
+        fn never_panics(pattern in "\\PC{0,20}", text in "\\PC{0,20}") {
+            let _ = glob(&pattern, &text);
+        }
+    }
+}
