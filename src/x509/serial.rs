@@ -25,6 +25,9 @@ impl Serial {
     /// Random octets of a serial that begins with a time: 112 bits, where CA/B BR 7.1 asks for 64.
     pub const RANDOM: usize = MAX_OCTETS - OF_TIME;
 
+    /// One of full length, of no certificate.
+    pub(crate) const STAND_IN: Self = Self { octets: [1; MAX_OCTETS], len: MAX_OCTETS as u8 };
+
     /// A serial that begins with a time (milliseconds since 1970) and goes on with `random`. A time before
     /// 2004 or after 6429 counts as the nearest that can be told.
     pub fn at(millis: u64, random: [u8; Self::RANDOM]) -> Self {

@@ -23,6 +23,7 @@ use crate::pki::engine::Authority;
 use crate::pki::mount::issuer::{Key, check_name};
 use crate::pki::mount::view::View;
 use crate::x509::algorithm::KeyKind;
+use crate::x509::public_key::PublicKey;
 
 /// Where the key of a CA request comes from, and whether it leaves the server, once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -113,6 +114,15 @@ impl KeyOrder {
                 check_key("key_bits", spec.kind())?;
                 Ok(Self::New { spec, name, exported: origin == KeyOrigin::Exported })
             }
+        }
+    }
+
+    /// What stands for the public key while it is tried whether what it is for passes the rules; `None` when nothing
+    /// that takes long is generated.
+    pub(crate) fn stand_in(&self) -> Option<PublicKey> {
+        match self {
+            Self::New { spec, .. } => spec.stand_in(),
+            Self::Stored(_) | Self::Managed { .. } => None,
         }
     }
 

@@ -10,7 +10,7 @@ use crate::keys::signing::{Signers, SigningKey};
 use crate::pki::actor::Planned;
 use crate::pki::check::ca_request;
 use crate::pki::check::names::{self, subject_alt_names};
-use crate::pki::check::prepared::Prepared;
+use crate::pki::check::prepared::{self, Prepared};
 use crate::pki::check::request::{
     RequestedNames, RequestedSignature, RequestedSubject, RequestedUsages, RequestedValidity,
 };
@@ -26,6 +26,7 @@ use crate::pki::values::{renewal, subject_bounds};
 use crate::x509::algorithm::SignatureAlgorithm;
 use crate::x509::extension::{self, NameConstraints};
 use crate::x509::pieces::{Extensions, Name};
+use crate::x509::public_key::PublicKey;
 use crate::x509::serial::Serial;
 use crate::x509::tbs::CertificateTbs;
 
@@ -104,6 +105,9 @@ pub async fn generate(
     order.warnings = warnings;
     // Names are checked before the costly key, and again in the change itself.
     order.check_name_free(&view)?;
+    if let Some(stand_in) = key.stand_in() {
+        order.rehearse(&view, &stand_in)?;
+    }
     let key = key.obtain(authority).await?;
     let root = order.sign(authority, &key).await?;
     let (signers, now) = (Arc::clone(&authority.tools().signers), authority.tools().clock.now().unix_timestamp());
@@ -235,6 +239,14 @@ impl Order {
         Ok((Planned { view: next, writes, crls: true }, generated))
     }
 
+    /// That the root would pass the checks before its signature, with a key like this one: before its own is made.
+    fn rehearse(&self, view: &View, stand_in: &PublicKey) -> Result<()> {
+        let algorithm = self.signature.algorithm(stand_in.kind())?;
+        let tbs = self.clone().tbs(view, stand_in, algorithm, &Serial::STAND_IN)?;
+        let expected = Expected { algorithm, issuer: &self.subject, key_id: &stand_in.key_id() };
+        prepared::certificate(&tbs, Shape::Authority, &expected, &[])
+    }
+
     fn certificate(
         &mut self,
         view: &View,
@@ -242,7 +254,13 @@ impl Order {
         algorithm: SignatureAlgorithm,
         serial: &Serial,
     ) -> Result<Prepared> {
-        let key_id = key.public().key_id();
+        let tbs = self.tbs(view, key.public(), algorithm, serial)?;
+        let expected = Expected { algorithm, issuer: &self.subject, key_id: &key.public().key_id() };
+        Prepared::certificate(tbs, Shape::Authority, &expected, &[], key)
+    }
+
+    fn tbs(&mut self, view: &View, key: &PublicKey, algorithm: SignatureAlgorithm, serial: &Serial) -> Result<Vec<u8>> {
+        let key_id = key.key_id();
         let locations = self.locations(&view.global_urls())?;
         let tail = Extensions::joined(&[
             &extension::authority_key_id(&key_id),
@@ -259,12 +277,10 @@ impl Order {
             not_before: self.validity.not_before,
             not_after: self.validity.not_after,
             subject: &self.subject,
-            spki: key.public().spki(),
+            spki: key.spki(),
             extensions: &[&self.head, &extension::subject_key_id(&key_id), &tail],
-        }
-        .encode();
-        let expected = Expected { algorithm, issuer: &self.subject, key_id: &key_id };
-        Prepared::certificate(tbs, Shape::Authority, &expected, &[], key)
+        };
+        Ok(tbs.encode())
     }
 
     /// The mount's URLs as far as a root can carry them.

@@ -31,6 +31,16 @@ pub(crate) struct Prepared {
     goes_last: bool,
 }
 
+/// Holds a TBSCertificate against the rules, as [`Prepared::certificate`] does: also to try whether one would pass
+/// whose key is not made yet.
+///
+/// # Errors
+/// `Invalid` naming the rule and its source.
+pub(crate) fn certificate(tbs: &[u8], shape: Shape, expected: &Expected<'_>, chain: &[Arc<Constraints>]) -> Result<()> {
+    structure::certificate(tbs, shape, expected)?;
+    if chain.is_empty() { Ok(()) } else { constraints::check(tbs, chain) }
+}
+
 impl Prepared {
     /// A TBSCertificate; `chain` holds the name constraints of everyone above it.
     ///
@@ -43,10 +53,7 @@ impl Prepared {
         chain: &[Arc<Constraints>],
         key: &SigningKey,
     ) -> Result<Self> {
-        structure::certificate(&tbs, shape, expected)?;
-        if !chain.is_empty() {
-            constraints::check(&tbs, chain)?;
-        }
+        certificate(&tbs, shape, expected, chain)?;
         Ok(Self { tbs, key: key.clone(), algorithm: expected.algorithm, goes_last: false })
     }
 

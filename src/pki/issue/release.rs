@@ -123,6 +123,14 @@ impl Draft {
         }
     }
 
+    /// That it would pass the checks before its signature, with a key like this one: before somebody's key is made.
+    ///
+    /// # Errors
+    /// `Invalid` from the checks.
+    pub(crate) fn rehearse(&self, stand_in: &PublicKey) -> Result<()> {
+        self.prepare(&Serial::STAND_IN, stand_in).map(drop)
+    }
+
     /// Signs, stores and only then releases the certificate; that of an earlier request, when this one repeats it and
     /// was overtaken.
     ///

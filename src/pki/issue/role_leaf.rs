@@ -1,8 +1,8 @@
 //! Leaves by a role: [`issue`] makes key and certificate, [`sign`] certifies the key of a request (CSR).
 //!
 //! Both run the same pipeline on one published view. The rules come first and cost little; a key is generated
-//! only when they have passed. What they let through is a `Draft`, which is checked once more, signed,
-//! recorded and only then released.
+//! only when they have passed. What they let through is a `Draft`, which is checked once more (before an RSA key is
+//! generated, too), signed, recorded and only then released.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -59,6 +59,9 @@ pub async fn issue(
     let (draft, more) = leaf(&entry, spec.kind(), signer, &names, &request.validity, origin.limits, now)?;
     warnings.extend(more);
     draft.check_signer(&*tools.signers)?;
+    if let Some(stand_in) = spec.stand_in() {
+        draft.rehearse(&stand_in)?;
+    }
     let started = stages.rules(started);
     let key = tools.pool.generate(spec, view.mount, &origin.requester.watch).await?;
     stages.key(started);

@@ -89,3 +89,35 @@ async fn a_request_for_rsa_8192_is_answered_busy_when_others_fill_the_lane() {
     }
     dev.kill();
 }
+
+/// RSA keys are dear: whatever the names or the issuer are refused for, it is before one is made.
+#[actix_web::test]
+async fn no_rsa_key_is_made_for_what_is_refused() {
+    let dev = dev(&[]);
+    let client = dev.client();
+    let role = json!({ "allow_any_name": true, "allowed_other_sans": "*", "key_type": "rsa", "key_bits": 8192 });
+    assert_eq!(client.post("pki/roles/large", role).await.status, 200);
+    let narrow = json!({ "common_name": "Narrow", "issuer_name": "narrow", "key_type": "ec",
+        "permitted_dns_domains": "ok.test" });
+    assert_eq!(client.post("pki/issuers/generate/root/internal", narrow).await.status, 200);
+    let wide: Vec<String> = (0..60).map(|n| format!("{n:0>900}")).collect();
+    for (path, body, rule) in [
+        ("issue/large", json!({ "alt_names": "@a.test" }), "subjectAltName"),
+        ("issue/large", json!({ "alt_names": "a..b@x.test" }), "subjectAltName"),
+        ("issue/large", json!({ "other_sans": "1.3.6.1.5.5.7.8.9;UTF8:x" }), "subjectAltName"),
+        ("issuer/narrow/issue/large", json!({}), "name constraints of the issuing chain do not allow"),
+        ("root/generate/internal", json!({ "alt_names": "@a.test", "key_bits": 8192 }), "subjectAltName"),
+        ("root/generate/internal", json!({ "ou": wide, "key_bits": 8192 }), "46 KiB"),
+        ("intermediate/generate/internal", json!({ "alt_names": "@a.test", "key_bits": 8192 }), "csr: "),
+    ] {
+        let mut body = body;
+        body["common_name"] = "a.test".into();
+        let answer = client.post(&format!("pki/{path}"), body).await;
+        assert_eq!(answer.status, 400, "{path}: {}", answer.text);
+        assert!(answer.error().contains(rule), "{path}: {}", answer.text);
+    }
+    for name in ["signet_key_generation_work_seconds_count", "signet_key_generation_wait_seconds_count"] {
+        assert_eq!(sample(&dev, name, "large").await, 0, "{name}");
+    }
+    dev.kill();
+}
