@@ -86,3 +86,27 @@ async fn a_usage_that_nobody_knows_is_refused_by_roles_and_requests() {
     pki.post("roles/r", json!({ "key_usage": "keyusageCRL,nonRepudiation", "ext_key_usage": "extkeyusageANY" })).await;
     pki.stop().await;
 }
+
+/// A role is held against the rules of its certificates when it is written, not when the first of them is refused.
+#[actix_web::test]
+async fn a_role_of_which_no_certificate_could_be_issued_is_refused() {
+    let pki = Pki::start().await;
+    let wide: Vec<String> = (0..60).map(|n| format!("{n:0>900}")).collect();
+    for (body, rule) in [
+        (json!({ "key_usage": "CertSign" }), "keyCertSign needs cA TRUE (RFC 5280 4.2.1.3)"),
+        (json!({ "key_usage": "DigitalSignature,KeyUsageCertSign", "key_type": "any" }), "keyCertSign needs cA TRUE"),
+        // Without keyAgreement the narrower bits say nothing, and readers refuse them.
+        (json!({ "key_usage": "DigitalSignature,DecipherOnly" }), "encipherOnly and decipherOnly need keyAgreement"),
+        (json!({ "key_usage": "EncipherOnly", "key_type": "ed25519" }), "encipherOnly and decipherOnly need"),
+        (json!({ "ou": wide, "organization": "Wide" }), "the signed part is longer than 46 KiB"),
+    ] {
+        pki.refused("roles/r", body.clone(), rule).await;
+        pki.refused("roles/r", body, "role: no certificate could have what this role says: ").await;
+    }
+    for usage in ["CRLSign", "EncipherOnly,KeyAgreement", ""] {
+        pki.issue(&json!({ "key_usage": usage }), json!({ "common_name": "localhost" })).await;
+    }
+    let answer = pki.app.client.patch("pki/roles/r", json!({ "key_usage": "CertSign" })).await;
+    assert_eq!(answer.status, 400, "{}", answer.text);
+    pki.stop().await;
+}

@@ -1,0 +1,108 @@
+//! A role on trial: a role of which no certificate could pass the checks before a signature is not written.
+//!
+//! The rules are those of every certificate, and stand in [`structure`](super::structure) alone: the least that a
+//! certificate of the role could hold is put together and held against them, with a key, an issuer and a name that
+//! stand for others.
+
+use std::time::Duration;
+
+use super::prepared;
+use super::structure::{Expected, Shape};
+use crate::clock::Time;
+use crate::error::{Error, Result};
+use crate::pki::mount::profile::RoleEntry;
+use crate::pki::mount::role::RoleKeys;
+use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
+use crate::x509::extension::{self, SubjectAltNames};
+use crate::x509::name::{self, Attribute, rdn};
+use crate::x509::public_key::PublicKey;
+use crate::x509::serial::Serial;
+use crate::x509::tbs::CertificateTbs;
+
+/// That a certificate of this role could pass the checks.
+///
+/// # Errors
+/// `Invalid` naming the rule that every certificate of the role would break.
+pub(crate) fn role(entry: &RoleEntry) -> Result<()> {
+    let kind = match entry.role.keys {
+        RoleKeys::Only(spec) => spec.kind(),
+        RoleKeys::Any => KeyKind::Ed25519,
+    };
+    least(entry, kind)
+        .map_err(|e| Error::invalid(format!("role: no certificate could have what this role says: {}", e.text())))
+}
+
+/// The least of the role's certificates for a key of this kind.
+fn least(entry: &RoleEntry, kind: KeyKind) -> Result<()> {
+    let (key, algorithm, key_id) = (PublicKey::stand_in(kind), SignatureAlgorithm::Ed25519, [1; 20]);
+    let named = |text: &str| rdn(Attribute::CommonName, &[text.to_owned()]);
+    let issuer = name::name(&[&named("a")]);
+    let sans = SubjectAltNames { dns: vec!["a".to_owned()], ..SubjectAltNames::default() };
+    let subject = name::name(&[&entry.subject]);
+    let tbs = CertificateTbs {
+        serial: &Serial::STAND_IN,
+        algorithm,
+        issuer: &issuer,
+        not_before: Time::UNIX_EPOCH,
+        not_after: Time::UNIX_EPOCH + Duration::from_secs(86_400),
+        subject: &subject,
+        spki: key.spki(),
+        extensions: &[
+            entry.leading(kind),
+            &extension::subject_key_id(&key.key_id()),
+            &extension::authority_key_id(&key_id),
+            &extension::subject_alt_name(&sans, subject.is_empty()),
+            &entry.policies,
+        ],
+    }
+    .encode();
+    let expected = Expected { algorithm, issuer: &issuer, key_id: &key_id };
+    prepared::certificate(&tbs, Shape::Leaf, &expected, &[])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pki::mount::role::{LISTS, Role};
+
+    fn tried(change: impl FnOnce(&mut Role)) -> Result<()> {
+        let mut written = Role::default();
+        change(&mut written);
+        role(&RoleEntry::new(written.checked().unwrap().0, 1).unwrap())
+    }
+
+    fn texts(list: &[&str]) -> Vec<String> {
+        list.iter().map(|text| (*text).to_owned()).collect()
+    }
+
+    #[test]
+    fn a_role_of_which_nothing_could_be_issued_is_told_by_the_rule() {
+        for (usages, rule) in [
+            (&["CertSign"][..], "keyCertSign needs cA TRUE"),
+            (&["DigitalSignature", "KeyUsageCertSign"], "keyCertSign needs cA TRUE"),
+            (&["EncipherOnly"], "encipherOnly and decipherOnly need keyAgreement"),
+        ] {
+            let error = tried(|role| role.key_usage = texts(usages)).unwrap_err();
+            assert!(error.text().starts_with("role: ") && error.text().contains(rule), "{error}");
+        }
+        let many: Vec<String> = (0..60).map(|i| format!("{i:0>900}")).collect();
+        let error = tried(|role| role.ou = many.clone()).unwrap_err();
+        assert!(error.text().contains("46 KiB"), "{error}");
+        tried(|role| role.ou = many[..40].to_vec()).unwrap();
+    }
+
+    #[test]
+    fn a_role_that_may_be_used_passes() {
+        tried(|_| ()).unwrap();
+        for usages in [&[][..], &["CRLSign"], &["EncipherOnly", "KeyAgreement"], &["ContentCommitment"]] {
+            tried(|role| role.key_usage = texts(usages)).unwrap();
+        }
+        tried(|role| role.keys = RoleKeys::Any).unwrap();
+        let subject = |role: &mut Role| {
+            for list in LISTS.iter().filter(|list| ["ou", "country", "postal_code"].contains(&list.field)) {
+                *(list.of_mut)(role) = texts(&["DE"]);
+            }
+        };
+        tried(subject).unwrap();
+    }
+}
