@@ -85,7 +85,7 @@ async fn answered(
     let payload = times.paced(request, payload);
     times.begin(request).await;
     let id = RequestId::of(request.headers());
-    let mut rate = None;
+    let mut rate = state.limits.untouched();
     let found = table::find(raw_path, request.method());
     let mut line = Line::begin(id, found.as_ref().map_or(&*UNROUTED, |found| found.meter));
     let mut trail = Trail::new(state, request, raw_path, &id);

@@ -33,6 +33,11 @@ impl Limits {
         Self { per_second, buckets: Buckets::new(per_second.into(), per_second.into()) }
     }
 
+    /// What a request is told that is not counted: everything is left. `None` without limits.
+    pub fn untouched(&self) -> Option<Left> {
+        (self.per_second > 0).then_some(Left { limit: self.per_second, remaining: self.per_second, reset: 0.0 })
+    }
+
     /// Takes one request out of the caller's bucket, or out of the address's without one.
     ///
     /// # Errors

@@ -317,6 +317,14 @@ async fn one_bucket(builder: Builder) {
     assert_eq!((&error["status"], &error["title"]), (&json!("429"), &json!("Too many requests")));
     let other = world.outsider("xaver").await.api.get("organizations").await;
     assert_eq!((other.status, other.header("x-ratelimit-remaining")), (200, "3"), "another user has their own");
+    for (path, status) in [("ping", 204), ("no/such/path", 404)] {
+        for _ in 0..8 {
+            let told = owner.get(path).await;
+            let header = |name| told.header(&format!("x-ratelimit-{name}")).to_owned();
+            let expected = (status, "4".to_owned(), "4".to_owned(), "0.000".to_owned());
+            assert_eq!((told.status, header("limit"), header("remaining"), header("reset")), expected, "{path}");
+        }
+    }
     let stranger = beyond(&[&owner.with_token("x")]).await;
     assert_eq!(stranger.header("x-ratelimit-limit"), "4", "told apart by address");
     world.app.stop().await;
