@@ -373,6 +373,7 @@ async fn in_session(state: &State, route: &'static Route, call: Arc<Call>, asker
         let answered = state.projects.run(route.name, access, move |mut tx| {
             let call = Arc::clone(&call);
             async move {
+                call.caller.must_stand(&mut tx).await?;
                 if is_first {
                     precondition(&mut tx, route, &call).await?;
                 }

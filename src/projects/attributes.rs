@@ -142,11 +142,18 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// A point in time, RFC 3339.
+    /// A point in time, RFC 3339, that can be stored and shown as it is.
     pub fn time(&mut self, name: &str) -> Given<Time> {
-        self.read(name, "a time of the form 2030-01-02T03:04:05Z", |value| {
+        let time = self.read(name, "a time of the form 2030-01-02T03:04:05Z", |value| {
             crate::clock::parse_rfc3339("", value.as_str()?).ok()
-        })
+        });
+        // A leap second reads as the last nanosecond before it.
+        if time.as_value().is_some_and(|time| time.nanosecond() % 1000 != 0) {
+            let rule = "may have at most 6 digits after the point of its seconds, and be in no leap second";
+            self.fault(name, format!("{} {rule}", label(name)));
+            return Given::Absent;
+        }
+        time
     }
 
     /// Adds a fault of an attribute.

@@ -54,6 +54,10 @@ const IDENTIFY: &str = "SELECT t.id, t.secret_sha256, t.expired_at, t.last_used_
     LEFT JOIN users u ON u.id = t.user_id LEFT JOIN teams m ON m.id = t.team_id
     LEFT JOIN organizations o ON o.id = coalesce(t.org_id, m.org_id) WHERE t.lookup = $1 AND o.ended_at IS NULL";
 
+/// Still there, by the row that [`IDENTIFY`] found.
+const STANDS: &str = "SELECT t.expired_at FROM api_tokens t LEFT JOIN teams m ON m.id = t.team_id
+    LEFT JOIN organizations o ON o.id = coalesce(t.org_id, m.org_id) WHERE t.id = $1 AND o.ended_at IS NULL";
+
 impl Caller {
     /// Who it is, as rows name who made them: `users/user-…`, `teams/team-…`, `organizations/org-…`. That
     /// outlives its subject.
@@ -78,7 +82,6 @@ impl Caller {
     /// # Errors
     /// `Unauthenticated`, always with the same text, when it is not of the form, unknown, or has expired.
     pub async fn identify(tx: &mut Tx<'_>, presented: &str) -> Outcome<Self> {
-        let refused = || Refusal::new(Kind::Unauthenticated, "the token is missing, unknown or has expired");
         let (lookup, hash) = token::split(presented).ok_or_else(refused)?;
         let mut row = tx.row(IDENTIFY, &[lookup.into()]).await?.ok_or_else(refused)?;
         let (id, stored, ends): (_, Vec<u8>, Option<Time>) = (row.get()?, row.get()?, row.get()?);
@@ -98,4 +101,18 @@ impl Caller {
         };
         Ok(Self { token: id, subject, last_used })
     }
+
+    /// Lets pass a caller whose token still stands: what was found out before a body came may not be so behind it.
+    ///
+    /// # Errors
+    /// `Unauthenticated` when the token is gone, with its team or organization or without, or has expired.
+    pub async fn must_stand(&self, tx: &mut Tx<'_>) -> Outcome<()> {
+        let mut row = tx.row(STANDS, &[self.token.into()]).await?.ok_or_else(refused)?;
+        let ends: Option<Time> = row.get()?;
+        if ends.is_some_and(|ends| ends <= tx.now) { Err(refused().into()) } else { Ok(()) }
+    }
+}
+
+fn refused() -> Refusal {
+    Refusal::new(Kind::Unauthenticated, "the token is missing, unknown or has expired")
 }

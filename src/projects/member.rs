@@ -82,7 +82,8 @@ async fn of(tx: &mut Tx<'_>, caller: &Caller, organization: Organization) -> Out
         }
         Subject::Organization { .. } => return Err(Refusal::not_found().into()),
         Subject::Team { id, org_id: own, .. } if *own == org_id => {
-            tx.rows("SELECT id, is_owners, org_access FROM teams WHERE id = $1", &[(*id).into()]).await?
+            let team = "SELECT id, is_owners, org_access FROM teams WHERE id = $1 AND org_id = $2";
+            tx.rows(team, &[(*id).into(), org_id.into()]).await?
         }
         Subject::Team { .. } => return Err(Refusal::not_found().into()),
         Subject::User { id, .. } => {

@@ -35,6 +35,19 @@ impl Pending {
         .unwrap()
     }
 
+    /// Waits until a body is asked for, for a request that expects that.
+    pub async fn wanted(mut self) -> Self {
+        const WANTED: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+        tokio::task::spawn_blocking(move || {
+            let mut told = [0; WANTED.len()];
+            self.socket.read_exact(&mut told).unwrap();
+            assert_eq!(told, WANTED, "{}", String::from_utf8_lossy(&told));
+            self
+        })
+        .await
+        .unwrap()
+    }
+
     /// Reads the answer without sending the rest.
     pub async fn answer(mut self) -> String {
         tokio::task::spawn_blocking(move || {

@@ -8,6 +8,7 @@ use time::macros::datetime;
 
 use super::fixture::{Api, Store, World, assert_refused, attribute, on_both_stores, resource};
 use crate::support::{Answer, App, Builder};
+use crate::v1::bodies::Pending;
 
 on_both_stores!(
     vectors_104_and_111_tokens_of_each_kind,
@@ -17,6 +18,7 @@ on_both_stores!(
     vectors_114_and_115_descriptions_of_team_tokens,
     vector_117_audit_tokens_have_a_slot_of_their_own,
     who_may_manage_tokens,
+    a_token_that_ends_while_a_body_comes_is_refused_behind_it,
     account_details,
 );
 
@@ -101,8 +103,50 @@ async fn vector_112_when_a_token_ends(world: World) {
     let past = create(json!("2020-01-02T03:04:05Z")).await;
     assert_refused(&past, 422, &[(place, "Expired at must be in the future")]);
     assert_refused(&create(json!("soon")).await, 422, &[(place, "Expired at must be a time")]);
+    assert_eq!(create(json!("2130-01-02T03:04:05.123456000Z")).await.status, 201);
+    for between in ["2130-01-02T03:04:05.1234567Z", "2130-12-31T23:59:60Z"] {
+        let rule = "Expired at may have at most 6 digits after the point of its seconds";
+        assert_refused(&create(json!(between)).await, 422, &[(place, rule)]);
+    }
     let long = world.owner.post(&path, resource("", json!({ "description": "x".repeat(257) }))).await;
     assert_refused(&long, 422, &[("/data/attributes/description", "Description is too long")]);
+    world.app.stop().await;
+}
+
+async fn a_token_that_ends_while_a_body_comes_is_refused_behind_it(world: World) {
+    let owner = &world.owner;
+    let of_team = async |name: &str| {
+        let access = json!({ "name": name, "organization-access": { "manage-projects": true } });
+        let team = owner.post("organizations/acme/teams", resource("teams", access)).await;
+        let team = format!("teams/{}", team.body["data"]["id"].as_str().unwrap());
+        let path = format!("{team}/authentication-token");
+        (team, owner.post(&path, empty()).await, path)
+    };
+    let own = own_tokens(owner).await;
+    let user = owner.post(&own, empty()).await;
+    let by_id = format!("authentication-tokens/{}", user.body["data"]["id"].as_str().unwrap());
+    let organization = owner.post(ORGANIZATION, empty()).await;
+    let (_, first, its_token) = of_team("first").await;
+    let (team, second, _) = of_team("second").await;
+    let projects = "organizations/acme/projects";
+    for (token, ended, path, body) in [
+        (&user, &by_id[..], &own[..], empty()),
+        (&organization, ORGANIZATION, ORGANIZATION, empty()),
+        (&first, &its_token, projects, resource("projects", json!({ "name": "Ghost" }))),
+        (&second, &team, projects, resource("projects", json!({ "name": "Ghost" }))),
+    ] {
+        let headers = format!(
+            "Authorization: Bearer {}\r\nContent-Type: application/vnd.api+json\r\nExpect: 100-continue\r\n",
+            secret(token)
+        );
+        let line = format!("POST /api/v2/{path}");
+        let pending = Pending::begin(&world.app, &line, &headers, body.to_string().into_bytes()).await.wanted().await;
+        assert_eq!(owner.delete(ended).await.status, 204, "{ended}");
+        let answer = pending.end().await;
+        assert!(answer.starts_with("HTTP/1.1 401 "), "{ended}: {answer}");
+    }
+    assert_eq!(owner.get(ORGANIZATION).await.status, 404);
+    assert_eq!(owner.get(projects).await.body["meta"]["status-counts"]["total"], 1);
     world.app.stop().await;
 }
 
