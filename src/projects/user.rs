@@ -49,7 +49,30 @@ pub async fn of_address(tx: &mut Tx<'_>, email: &str) -> Outcome<(i64, bool)> {
     if let Some(mut row) = tx.row(OF, &lowered).await? {
         return Ok((row.get()?, false));
     }
-    Ok((create(tx, email, email).await?, true))
+    let values = columns(tx, email, email);
+    let insert = format!("{INSERT} ON CONFLICT DO NOTHING RETURNING id");
+    if let Some(mut row) = tx.row(&insert, &values).await? {
+        return Ok((row.get()?, true));
+    }
+    // Somebody else made them meanwhile, and every text sees what was stored before it.
+    match tx.row(OF, &lowered).await? {
+        Some(mut row) => Ok((row.get()?, false)),
+        None => Err(Refusal::attribute("email", "Email is what somebody else is called").into()),
+    }
+}
+
+const INSERT: &str = "INSERT INTO users (ext_id, username, username_lc, email, email_lc, created_at)
+    VALUES ($1, $2, $3, $4, $5, $6)";
+
+fn columns(tx: &Tx<'_>, username: &str, email: &str) -> [Value; 6] {
+    [
+        id::new("user").into(),
+        username.into(),
+        username.to_lowercase().into(),
+        email.into(),
+        email.to_lowercase().into(),
+        tx.now.into(),
+    ]
 }
 
 /// Makes a user.
@@ -57,17 +80,8 @@ pub async fn of_address(tx: &mut Tx<'_>, email: &str) -> Outcome<(i64, bool)> {
 /// # Errors
 /// `Invalid` when the name or the address is taken.
 pub async fn create(tx: &mut Tx<'_>, username: &str, email: &str) -> Outcome<i64> {
-    let insert = "INSERT INTO users (ext_id, username, username_lc, email, email_lc, created_at)
-        VALUES ($1, $2, $3, $4, $5, $6) RETURNING id";
-    let values: [Value; 6] = [
-        id::new("user").into(),
-        username.into(),
-        username.to_lowercase().into(),
-        email.into(),
-        email.to_lowercase().into(),
-        tx.now.into(),
-    ];
-    Ok(tx.one(insert, &values).await?.get()?)
+    let values = columns(tx, username, email);
+    Ok(tx.one(&format!("{INSERT} RETURNING id"), &values).await?.get()?)
 }
 
 /// Makes the first user of an installation with this token, which does not end.

@@ -19,6 +19,7 @@ on_both_stores!(
     vector_96_moves_in_opposite_directions,
     of_two_changes_under_one_condition_one_is_refused,
     changes_of_different_attributes_both_survive,
+    two_organizations_invite_the_same_stranger,
 );
 
 /// Rounds of a race, fewer where there is one writer anyway.
@@ -118,6 +119,23 @@ async fn changes_of_different_attributes_both_survive(world: World) {
         assert_eq!((one.status, other.status), (200, 200));
         let shown = &world.owner.get(&path).await.body["data"]["attributes"];
         assert_eq!((&shown["auto-destroy-activity-duration"], &shown["description"]), (&json!(duration), &json!(text)));
+    }
+    world.app.stop().await;
+}
+
+async fn two_organizations_invite_the_same_stranger(world: World) {
+    let umbrella = resource("organizations", json!({ "name": "umbrella", "email": "info@example.test" }));
+    assert_eq!(world.owner.post("organizations", umbrella).await.status, 201);
+    for round in 0..rounds(&world) / 4 {
+        let invite = async |organization: &str| {
+            let path = format!("organizations/{organization}/organization-memberships");
+            let address = json!({ "email": format!("new-{round}@example.test") });
+            world.owner.post(&path, resource("organization-memberships", address)).await
+        };
+        let (one, other) = tokio::join!(invite("acme"), invite("umbrella"));
+        assert_eq!((one.status, other.status), (201, 201), "round {round}: {} {}", one.text, other.text);
+        let user = |answer: &crate::support::Answer| answer.body["data"]["relationships"]["user"]["data"]["id"].clone();
+        assert_eq!(user(&one), user(&other));
     }
     world.app.stop().await;
 }
