@@ -62,11 +62,15 @@ impl Membership {
     }
 }
 
-/// The memberships of rows in the member's organization, in the order of the rows.
+/// Most places in teams that an answer tells of several members: each costs as much as a small document.
+const MOST_PLACES: usize = 10_000;
+
+/// The memberships of rows in the member's organization, in the order of the rows. How many there are goes by the
+/// parameter `by`.
 ///
 /// # Errors
-/// Those of the store.
-pub async fn these(tx: &mut Tx<'_>, member: &Member, ids: &[i64]) -> Outcome<Vec<Membership>> {
+/// `Malformed` for several members who are in more than `MOST_PLACES` teams, added up.
+async fn these(tx: &mut Tx<'_>, member: &Member, ids: &[i64], by: &'static str) -> Outcome<Vec<Membership>> {
     if ids.is_empty() {
         return Ok(Vec::new());
     }
@@ -75,25 +79,41 @@ pub async fn these(tx: &mut Tx<'_>, member: &Member, ids: &[i64]) -> Outcome<Vec
     );
     let mut found = page::these(tx, &sql, ids, Membership::read, |membership| membership.id).await?;
     let users = found.iter().map(|membership| membership.user.id).collect();
-    let mut teams = teams_of(tx, member, users).await?;
+    let mut teams = teams_of(tx, member, users, by).await?;
     for membership in &mut found {
         membership.teams = teams.remove(&membership.user.id).unwrap_or_default();
     }
     Ok(found)
 }
 
+async fn one(tx: &mut Tx<'_>, member: &Member, row: i64) -> Outcome<Membership> {
+    these(tx, member, &[row], "page[size]").await?.pop().ok_or_else(|| Refusal::not_found().into())
+}
+
 /// The teams of users in the member's organization that the member knows of.
-async fn teams_of(tx: &mut Tx<'_>, member: &Member, users: Vec<i64>) -> Outcome<HashMap<i64, Vec<(i64, String)>>> {
+async fn teams_of(
+    tx: &mut Tx<'_>,
+    member: &Member,
+    users: Vec<i64>,
+    by: &'static str,
+) -> Outcome<HashMap<i64, Vec<(i64, String)>>> {
+    let most = if users.len() > 1 { MOST_PLACES } else { i32::MAX as usize };
     let mut filter = Filter::new("t.org_id = {}", member.organization.id);
     filter.and("x.user_id = ANY({})", users);
     team::seen(member, &mut filter);
+    // Counted before they are sorted.
+    let (condition, limit) = (filter.text().to_owned(), filter.parameter(most as i64 + 1));
     let sql = format!(
-        "SELECT x.user_id, t.id, t.ext_id FROM team_memberships x JOIN teams t ON t.id = x.team_id
-         WHERE {} ORDER BY t.name_lc",
-        filter.text()
+        "SELECT user_id, id, ext_id FROM (SELECT x.user_id, t.id, t.ext_id, t.name_lc FROM team_memberships x
+         JOIN teams t ON t.id = x.team_id WHERE {condition} LIMIT {limit}) place ORDER BY name_lc"
     );
+    let rows = tx.rows(&sql, &filter.values).await?;
+    if rows.len() > most {
+        let detail = format!("the members are in more than {most} teams, added up: ask for fewer members");
+        return Err(Refusal::parameter(by, detail).into());
+    }
     let mut teams: HashMap<i64, Vec<_>> = HashMap::new();
-    for mut row in tx.rows(&sql, &filter.values).await? {
+    for mut row in rows {
         let user: i64 = row.get()?;
         teams.entry(user).or_default().push((row.get()?, row.get()?));
     }
@@ -110,7 +130,7 @@ pub async fn of_users(tx: &mut Tx<'_>, member: &Member, users: &[i64]) -> Outcom
     }
     let sql = "SELECT id FROM organization_memberships WHERE user_id = ANY($1) AND +org_id = $2 ORDER BY id";
     let ids: Vec<i64> = tx.column(sql, &[users.to_vec().into(), member.organization.id.into()]).await?;
-    these(tx, member, &ids).await
+    these(tx, member, &ids, "include").await
 }
 
 /// What a list is asked for.
@@ -148,7 +168,7 @@ pub async fn list(
         filter.and(r"(u.email_lc LIKE {} ESCAPE '\' OR u.username_lc LIKE {} ESCAPE '\')", containing(q));
     }
     let (ids, matching) = page::counted_ids(tx, MEMBERSHIPS, filter, ORDER, page).await?;
-    Ok(Listed { items: these(tx, member, &ids).await?, matching })
+    Ok(Listed { items: these(tx, member, &ids, "page[size]").await?, matching })
 }
 
 /// A membership by its external id, with its organization as the caller's.
@@ -160,7 +180,7 @@ pub async fn visible(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<
     let mut found = found.ok_or_else(Refusal::not_found)?;
     let (row, org) = (found.get()?, found.get()?);
     let member = member::at(tx, caller, org).await?;
-    let membership = these(tx, &member, &[row]).await?.pop().ok_or_else(Refusal::not_found)?;
+    let membership = one(tx, &member, row).await?;
     Ok((member, membership))
 }
 
@@ -186,7 +206,7 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, email: &str, teams: &[Stri
         [id::new("ou").into(), member.organization.id.into(), user.into(), status.word().into(), tx.now.into()];
     let row: i64 = tx.one(insert, &values).await?.get()?;
     people::add_to_all(tx, &teams, user).await?;
-    these(tx, member, &[row]).await?.pop().ok_or_else(|| Refusal::not_found().into())
+    one(tx, member, row).await
 }
 
 /// Rows of teams, by external id, that the member may put people into, in the order of the rows.

@@ -53,8 +53,13 @@ impl Query {
 
     /// The last value of a parameter, trimmed; `None` when it is empty.
     pub fn text(&self, name: &str) -> Option<&str> {
-        let value = self.0.iter().rev().find(|(known, _)| known == name)?.1.trim();
+        let value = self.last(name)?.trim();
         (!value.is_empty()).then_some(value)
+    }
+
+    /// The last value of a parameter, as it was sent.
+    fn last(&self, name: &str) -> Option<&str> {
+        self.0.iter().rev().find(|(known, _)| known == name).map(|(_, value)| &value[..])
     }
 
     /// The values of a parameter that is a list, at most `most`: several ones and commas mean the same. Trimmed,
@@ -68,7 +73,8 @@ impl Query {
         few(name, most, values.take(most + 1).map(str::to_owned).collect())
     }
 
-    /// The indexed pairs `filter[tagged][i][key]` and `[value]`, at most [`MOST_TAGS`]; an empty value is `None`.
+    /// The indexed pairs `filter[tagged][i][key]` and `[value]`, at most [`MOST_TAGS`]; an empty value is `None`. Blanks
+    /// at their ends are theirs: tags may have some.
     ///
     /// # Errors
     /// `Malformed` for more.
@@ -76,10 +82,11 @@ impl Query {
         const NAME: &str = "filter[tagged]";
         let indexes = self.0.iter().filter_map(|(name, key)| {
             let index = name.strip_prefix(NAME)?.strip_suffix("[key]")?;
-            (!key.trim().is_empty()).then(|| (index, key.trim().to_owned()))
+            (!key.is_empty()).then(|| (index, key.clone()))
         });
         let indexes = few(NAME, MOST_TAGS, indexes.take(MOST_TAGS + 1).collect())?;
-        let value = |index| self.text(&format!("{NAME}{index}[value]")).map(str::to_owned);
+        let value = |index| self.last(&format!("{NAME}{index}[value]")).filter(|value| !value.is_empty());
+        let value = |index| value(index).map(str::to_owned);
         Ok(indexes.into_iter().map(|(index, key)| (key, value(index))).collect())
     }
 
@@ -220,9 +227,9 @@ mod tests {
     #[test]
     fn tags_come_in_pairs_whose_value_may_be_empty() {
         let tagged = query(
-            "filter[tagged][0][key]=a&filter[tagged][0][value]=&filter[tagged][1][key]=b&filter[tagged][1][value]=7",
+            "filter[tagged][0][key]=a&filter[tagged][0][value]=&filter[tagged][1][key]=+b%20&filter[tagged][1][value]=7+",
         );
-        assert_eq!(tagged.tagged().ok().unwrap(), [("a".to_owned(), None), ("b".to_owned(), Some("7".to_owned()))]);
+        assert_eq!(tagged.tagged().ok().unwrap(), [("a".to_owned(), None), (" b ".to_owned(), Some("7 ".to_owned()))]);
     }
 
     proptest! {

@@ -26,8 +26,8 @@ pub struct WorkspaceFilter {
     pub without_tags: Vec<String>,
     /// Keys of tags with their values, all of which hold; without a value, any does.
     pub tagged: Vec<(String, Option<String>)>,
-    /// External id of the project.
-    pub project: Option<String>,
+    /// External ids of projects, any of them.
+    pub projects: Vec<String>,
     /// Backwards by name.
     pub backwards: bool,
 }
@@ -44,9 +44,9 @@ pub async fn list(
     wanted: &WorkspaceFilter,
     page: Page,
 ) -> Outcome<Listed<Workspace>> {
-    let everything = match &wanted.project {
-        Some(project) => of_project(tx, member, project).await?,
-        None => seen(tx, member).await?,
+    let everything = match &wanted.projects[..] {
+        [] => seen(tx, member).await?,
+        projects => of_projects(tx, member, projects).await?,
     };
     let Some(everything) = everything else { return Ok(Listed::none()) };
     let mut filter = everything.filter;
@@ -97,18 +97,24 @@ pub async fn seen(tx: &mut Tx<'_>, member: &Member) -> Outcome<Option<Seen>> {
     Ok(Some(Seen { filter, known: Some(known) }))
 }
 
-/// The workspaces of one project, if the member sees them.
-async fn of_project(tx: &mut Tx<'_>, member: &Member, project: &str) -> Outcome<Option<Seen>> {
-    let sql = "SELECT id, workspace_count FROM projects WHERE ext_id = $1 AND org_id = $2";
-    let Some(mut row) = tx.row(sql, &[project.into(), member.organization.id.into()]).await? else {
-        return Ok(None);
-    };
-    let (id, known): (i64, i64) = (row.get()?, row.get()?);
-    let rights = rights::by_project(tx, member, vec![id]).await?;
-    if !rights.get(&id).is_some_and(|rights| rights.has(WorkspaceRights::READ)) {
-        return Ok(None);
+/// The workspaces of projects, of those whose workspaces the member sees.
+async fn of_projects(tx: &mut Tx<'_>, member: &Member, projects: &[String]) -> Outcome<Option<Seen>> {
+    let sql = "SELECT id, workspace_count FROM projects WHERE ext_id = ANY($1) AND +org_id = $2";
+    let mut counts: Vec<(i64, i64)> = Vec::new();
+    for mut row in tx.rows(sql, &[projects.to_vec().into(), member.organization.id.into()]).await? {
+        counts.push((row.get()?, row.get()?));
     }
-    Ok(Some(Seen { filter: Filter::new("w.project_id = {}", id), known: Some(known) }))
+    let rights = rights::by_project(tx, member, counts.iter().map(|(id, _)| *id).collect()).await?;
+    counts.retain(|(id, _)| rights.get(id).is_some_and(|rights| rights.has(WorkspaceRights::READ)));
+    let known = Some(counts.iter().map(|(_, count)| count).sum());
+    Ok(match &counts[..] {
+        [] => None,
+        [(id, _)] => Some(Seen { filter: Filter::new("w.project_id = {}", *id), known }),
+        several => {
+            let ids: Vec<i64> = several.iter().map(|(id, _)| *id).collect();
+            Some(Seen { filter: Filter::new("w.project_id = ANY({})", ids), known })
+        }
+    })
 }
 
 fn narrow(filter: &mut Filter, wanted: &WorkspaceFilter) {

@@ -1,6 +1,8 @@
 //! What a query may hold: lists of values, patterns, names.
 
+use futures_util::FutureExt as _;
 use serde_json::json;
+use signet::projects::id;
 
 use super::fixture::{World, assert_refused, on_both_stores};
 use super::moves::workspace;
@@ -10,6 +12,9 @@ on_both_stores!(
     every_list_of_a_query_has_a_limit,
     a_pattern_of_many_stars_is_the_callers_mistake,
     a_long_name_in_a_query_is_not_quoted_whole,
+    a_project_that_is_named_twice_is_one_of_two,
+    blanks_at_the_ends_of_tags_are_theirs,
+    members_of_more_teams_than_an_answer_tells_are_asked_for_in_smaller_pages,
 );
 
 const PROJECTS: &str = "organizations/acme/projects";
@@ -86,5 +91,74 @@ async fn a_long_name_in_a_query_is_not_quoted_whole(world: World) {
     for answer in [include, unsound] {
         assert!(answer.text.len() < 1000, "{}", answer.text.len());
     }
+    world.app.stop().await;
+}
+
+/// Names of workspaces that a query finds.
+async fn found(world: &World, query: &str) -> Vec<String> {
+    let list = world.owner.get(&format!("{WORKSPACES}?{query}")).await;
+    let data = list.body["data"].as_array().unwrap_or_else(|| panic!("{}", list.text));
+    assert_eq!(list.body["meta"]["pagination"]["total-count"], data.len(), "{}", list.text);
+    data.iter().map(|one| one["attributes"]["name"].as_str().unwrap().to_owned()).collect()
+}
+
+async fn a_project_that_is_named_twice_is_one_of_two(world: World) {
+    let (one, two) = (world.project("One").await, world.project("Two").await);
+    for (project, name) in [(&one, "w1"), (&two, "w2"), (&world.project("Three").await, "w3")] {
+        workspace(&world, project, name).await;
+    }
+    let name = "filter[project][id]";
+    assert_eq!(found(&world, &format!("{name}={one}")).await, ["w1"]);
+    for both in [format!("{name}={one}&{name}={two}"), format!("{name}={two},{one},prj-none")] {
+        assert_eq!(found(&world, &both).await, ["w1", "w2"], "{both}");
+    }
+    assert!(found(&world, &format!("{name}=prj-none")).await.is_empty());
+    world.app.stop().await;
+}
+
+async fn blanks_at_the_ends_of_tags_are_theirs(world: World) {
+    let project = world.project("Net").await;
+    let tagged = workspace(&world, &project, "w1").await;
+    let tag = json!({ "data": [{ "type": "tag-bindings", "attributes": { "key": " sp ", "value": " v " } }] });
+    assert_eq!(world.owner.patch(&format!("workspaces/{tagged}/tag-bindings"), tag).await.status, 200);
+    let query = |key: &str, value: &str| format!("filter[tagged][0][key]={key}&filter[tagged][0][value]={value}");
+    assert_eq!(found(&world, &query("%20sp%20", "%20v%20")).await, ["w1"]);
+    assert_eq!(found(&world, &query("%20sp%20", "")).await, ["w1"]);
+    assert!(found(&world, &query("sp", "")).await.is_empty());
+    assert!(found(&world, &query("%20sp%20", "v")).await.is_empty());
+    world.app.stop().await;
+}
+
+async fn members_of_more_teams_than_an_answer_tells_are_asked_for_in_smaller_pages(world: World) {
+    let run = world.run(|mut tx| {
+        async move {
+            let org: i64 = tx.one("SELECT id FROM organizations WHERE name_lc = 'acme'", &[]).await?.get()?;
+            for n in 0..11 {
+                let name = format!("person-{n}");
+                let user = signet::projects::user::create(&mut tx, &name, &format!("{name}@acme.test")).await?;
+                let member = "INSERT INTO organization_memberships (ext_id, org_id, user_id, status, created_at)
+                    VALUES ($1, $2, $3, 'active', $4)";
+                tx.execute(member, &[id::new("ou").into(), org.into(), user.into(), tx.now.into()]).await?;
+            }
+            for n in 0..1000 {
+                let team = "INSERT INTO teams (ext_id, org_id, name, name_lc, user_count) VALUES ($1, $2, $3, $3, 11)";
+                tx.execute(team, &[id::new("team").into(), org.into(), format!("t{n}").into()]).await?;
+            }
+            let places = "INSERT INTO team_memberships (team_id, user_id) SELECT t.id, u.id FROM teams t, users u
+                WHERE t.is_owners = FALSE AND u.username_lc LIKE 'person-%'";
+            tx.execute(places, &[]).await?;
+            Ok(())
+        }
+        .boxed_local()
+    });
+    run.await;
+    let refused = world.owner.get(PEOPLE).await;
+    assert_refused(&refused, 400, &[("page[size]", "the members are in more than 10000 teams, added up")]);
+    let list = world.owner.get(&format!("{PEOPLE}?page[size]=10")).await;
+    assert_eq!(list.body["data"][9]["relationships"]["teams"]["data"].as_array().map(Vec::len), Some(1000));
+    let beside = world.owner.get(&format!("{TEAMS}?page[size]=1&include=organization-memberships")).await;
+    assert_refused(&beside, 400, &[("include", "the members are in more than ")]);
+    let one = list.body["data"][9]["links"]["self"].as_str().unwrap().trim_start_matches("/api/v2/");
+    assert_eq!(world.owner.get(one).await.status, 200);
     world.app.stop().await;
 }

@@ -6,7 +6,7 @@ use super::super::body::{Resource, TypeRule};
 use super::super::documents::workspaces::{TYPE, document, for_planning, naming_tags};
 use super::super::documents::{organizations, projects, tags};
 use super::super::list::ListRequest;
-use super::super::query::{MOST_TAGS, Query};
+use super::super::query::{MOST_LISTED, MOST_TAGS, Query};
 use super::super::reply::{Rendered, Reply, empty};
 use super::super::request::Call;
 use super::super::route::{Route, route};
@@ -128,7 +128,7 @@ async fn list(tx: &mut Tx<'_>, call: &Call) -> Outcome<Many> {
         tags: query.list("search[tags]", MOST_TAGS)?,
         without_tags: query.list("search[exclude-tags]", MOST_TAGS)?,
         tagged: query.tagged()?,
-        project: text("filter[project][id]"),
+        projects: query.list("filter[project][id]", MOST_LISTED)?,
         backwards: sort == Some(("name", true)),
     };
     let listed = if query.text("filter[current-run][status]").is_some() {
