@@ -99,6 +99,23 @@ impl Projects {
         });
     }
 
+    /// Removes what is left of an ended organization, as far as that takes few sessions: what was deleted counts nowhere
+    /// any more when its deletion is answered. The rest, and what cannot be removed now, is [`Projects::sweep`]'s.
+    pub async fn clear(&self, organization: i64, access: Access) {
+        /// Sessions, each of `tx::PARTS_AT_ONCE` rows at most.
+        const FEW: usize = 20;
+        for _ in 0..FEW {
+            let step = self.run("organization_ending", access, move |mut tx| {
+                async move { organization::ending::step_of(&mut tx, organization).await }.boxed_local()
+            });
+            match step.await {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(refusal) => return tracing::debug!("left to the sweep: {}", refusal.kind.words()),
+            }
+        }
+    }
+
     /// Removes what is left of deleted organizations, in short transactions with pauses as long as each: whoever else
     /// writes has at least half of the store's time.
     ///

@@ -363,31 +363,25 @@ fn if_match(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
     Ok(Some(text.to_owned()).filter(|text| text != "*"))
 }
 
-/// A request of a caller who is known, in one transaction; what takes more, in several, one after the other. A condition
-/// is held against what is there before the first.
+/// A request of a caller who was known before its body came, and is still, in one transaction. What is left of something
+/// large that it deleted goes after that.
 async fn in_session(state: &State, route: &'static Route, call: Arc<Call>, asker: Asker) -> Result<Answer, Refusal> {
     let access = if *route.method == Method::GET { Access::Read(asker) } else { Access::Write(asker) };
-    let mut is_first = true;
-    loop {
+    let answered = state.projects.run(route.name, access, move |mut tx| {
         let call = Arc::clone(&call);
-        let answered = state.projects.run(route.name, access, move |mut tx| {
-            let call = Arc::clone(&call);
-            async move {
-                call.caller.must_stand(&mut tx).await?;
-                if is_first {
-                    precondition(&mut tx, route, &call).await?;
-                }
-                let answer = (route.handler)(&mut tx, &call).await?;
-                Ok((answer.of_rows(tx.read()), tx.has_more()))
-            }
-            .boxed_local()
-        });
-        let (answer, has_more) = answered.await?;
-        if !has_more {
-            return Ok(answer);
+        async move {
+            call.caller.must_stand(&mut tx).await?;
+            precondition(&mut tx, route, &call).await?;
+            let answer = (route.handler)(&mut tx, &call).await?;
+            Ok((answer.of_rows(tx.read()), tx.buried()))
         }
-        is_first = false;
+        .boxed_local()
+    });
+    let (answer, buried) = answered.await?;
+    if let Some(organization) = buried {
+        state.projects.clear(organization, access).await;
     }
+    Ok(answer)
 }
 
 /// `If-Match` on a change: held against the document that a read would show right now (RFC 9110, 13.1.1).

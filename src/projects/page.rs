@@ -123,8 +123,37 @@ pub async fn these<T>(
     if ids.is_empty() {
         return Ok(Vec::new());
     }
+    in_order(tx, sql, ids, &[ids.to_vec().into()], read, id).await
+}
+
+/// As [`these`], where `sql` asks for an organization's row by its second parameter.
+///
+/// # Errors
+/// Those of the store.
+pub async fn these_of<T>(
+    tx: &mut Tx<'_>,
+    sql: &str,
+    ids: &[i64],
+    org_id: i64,
+    read: impl Fn(&mut Row) -> Outcome<T>,
+    id: impl Fn(&T) -> i64,
+) -> Outcome<Vec<T>> {
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    in_order(tx, sql, ids, &[ids.to_vec().into(), org_id.into()], read, id).await
+}
+
+async fn in_order<T>(
+    tx: &mut Tx<'_>,
+    sql: &str,
+    ids: &[i64],
+    values: &[Value],
+    read: impl Fn(&mut Row) -> Outcome<T>,
+    id: impl Fn(&T) -> i64,
+) -> Outcome<Vec<T>> {
     let mut found = Vec::with_capacity(ids.len());
-    for mut row in tx.rows(sql, &[ids.to_vec().into()]).await? {
+    for mut row in tx.rows(sql, values).await? {
         found.push(read(&mut row)?);
     }
     let places: HashMap<i64, usize> = ids.iter().enumerate().map(|(place, row)| (*row, place)).collect();

@@ -10,11 +10,12 @@ use super::grants::{self, Grants};
 use super::id;
 use super::member::{self, Member};
 use super::mode::{Columns, Mode};
+use super::organization::ending;
 use super::page;
 use super::refusal::{Outcome, Refusal};
 use super::rights::{Flag, ProjectRights};
 use super::tag::{self, Holder, Tag};
-use super::tx::Tx;
+use super::tx::{PARTS_AT_ONCE, Tx};
 use crate::clock::Time;
 use crate::sql::{Row, Value};
 pub use fields::{Fields, read_duration};
@@ -218,26 +219,29 @@ pub async fn these(tx: &mut Tx<'_>, member: &Member, rows: &[i64]) -> Outcome<Ve
 
 /// As [`these`], given what the member's teams have on them.
 async fn with_grants(tx: &mut Tx<'_>, member: &Member, rows: &[i64], granted: &Grants) -> Outcome<Vec<Project>> {
-    let sql = format!("SELECT {COLUMNS} WHERE p.id = ANY($1)");
+    // Not those that were deleted since, which are of no organization that stands.
+    let sql = format!("SELECT {COLUMNS} WHERE p.id = ANY($1) AND +p.org_id = $2");
     let read = |row: &mut Row| {
         let mut project = Project::read(row)?;
         project.rights = member.on_project(project.is_default, granted.on(project.id));
         Ok(project)
     };
-    page::these(tx, &sql, rows, read, |project| project.id).await
+    page::these_of(tx, &sql, rows, member.organization.id, read, |project| project.id).await
 }
 
-/// Deletes an empty project that is not the default one, with the teams' access to it and its tags; in several sessions
-/// where many teams have access, that of the member's own teams in the last.
+/// Deletes an empty project that is not the default one, with the teams' access to it and its tags. Where many teams have
+/// access it is gone at once, too, and what belongs to it goes after that ([`ending`]).
 ///
 /// # Errors
 /// `Conflict` when it holds workspaces or is the default project; `NotFound` when it has gone meanwhile.
 pub async fn delete(tx: &mut Tx<'_>, member: &Member, project: &Project) -> Outcome<()> {
-    // As whoever counts does.
-    let lock = "UPDATE organizations SET project_count = project_count WHERE id = $1";
-    tx.execute(lock, &[member.organization.id.into()]).await?;
-    let locked = tx.row("SELECT workspace_count FROM projects WHERE id = $1 FOR UPDATE", &[project.id.into()]).await?;
-    let workspaces: i64 = locked.ok_or_else(Refusal::not_found)?.get()?;
+    let (row, org_id): (Value, Value) = (project.id.into(), member.organization.id.into());
+    // Held until the end of the transaction: this is the order in which everything here is locked.
+    let count = "UPDATE organizations SET project_count = project_count - 1 WHERE id = $1";
+    tx.execute(count, std::slice::from_ref(&org_id)).await?;
+    let lock = "SELECT workspace_count, team_count FROM projects WHERE id = $1 AND org_id = $2 FOR UPDATE";
+    let mut locked = tx.row(lock, &[row.clone(), org_id]).await?.ok_or_else(Refusal::not_found)?;
+    let (workspaces, teams): (i64, i64) = (locked.get()?, locked.get()?);
     if project.is_default {
         return Err(Refusal::conflict("the default project of an organization cannot be deleted").into());
     }
@@ -245,17 +249,12 @@ pub async fn delete(tx: &mut Tx<'_>, member: &Member, project: &Project) -> Outc
         let detail = format!("the project holds workspaces ({workspaces}); move or delete them first");
         return Err(Refusal::conflict(detail).into());
     }
-    let (others, row) = ("project_id = $1 AND NOT (team_id = ANY($2))", Value::from(project.id));
-    let values = [row.clone(), member.teams.clone().into()];
-    let (gone, more) = tx.remove_some(("team_project_access", "id"), others, &values).await?;
-    if more {
-        tx.goes_on();
-        let count = "UPDATE projects SET team_count = team_count - $1 WHERE id = $2";
-        tx.execute(count, &[gone.into(), row]).await?;
+    if teams <= PARTS_AT_ONCE {
+        tx.execute("DELETE FROM projects WHERE id = $1", &[row]).await?;
         return Ok(());
     }
-    let count = "UPDATE organizations SET project_count = project_count - 1 WHERE id = $1";
-    tx.execute(count, &[member.organization.id.into()]).await?;
-    tx.execute("DELETE FROM projects WHERE id = $1", &[project.id.into()]).await?;
-    Ok(())
+    // The pool is the organization's.
+    let leave = "UPDATE projects SET execution_mode = NULL, agent_pool_id = NULL WHERE id = $1";
+    tx.execute(leave, &[row]).await?;
+    ending::bury(tx, "projects", project.id).await
 }

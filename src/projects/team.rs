@@ -9,12 +9,13 @@ pub mod people;
 
 use super::attributes::{Attributes, Given};
 use super::caller::{Caller, Subject};
+use super::id;
 use super::member::{self, Member};
+use super::organization::{self, ending};
 use super::page::{self, Filter, Listed, Order, Page, Source, containing};
 use super::refusal::{Outcome, Refusal};
 use super::rights::{Flag, OrganizationRights};
 use super::tx::{PARTS_AT_ONCE, Tx};
-use super::{id, organization};
 use crate::sql::{Row, Value};
 use access::Flags;
 
@@ -314,6 +315,8 @@ pub async fn update(tx: &mut Tx<'_>, member: &Member, team: &Team, change: TeamC
     let sql = format!("SELECT {COLUMNS} WHERE t.id = $1 FOR UPDATE");
     let mut row = tx.row(&sql, &[team.id.into()]).await?.ok_or_else(Refusal::not_found)?;
     let before = Team::read(&mut row)?;
+    // Another organization has it when it was deleted meanwhile.
+    Refusal::hidden_unless(before.org_id == team.org_id)?;
     let access = change.access(member, before.access)?;
     let name = change.name.unwrap_or_else(|| before.name.clone());
     if before.is_owners && (name != before.name || access != before.access) {
@@ -335,41 +338,32 @@ pub async fn update(tx: &mut Tx<'_>, member: &Member, team: &Team, change: TeamC
     these(tx, &[team.id]).await?.pop().ok_or_else(|| Refusal::not_found().into())
 }
 
-/// Deletes a team with its tokens and its access to projects; in several sessions where it has much of that, of which
-/// each is the caller's still: the caller leaves the team with the last.
+/// Deletes a team with its tokens, its people and its access to projects. Where much belongs to it, it is gone at once,
+/// too, and that goes after it ([`ending`]).
 ///
 /// # Errors
-/// `Conflict` for the owners team.
-pub async fn delete(tx: &mut Tx<'_>, caller: &Caller, team: &Team) -> Outcome<()> {
+/// `Conflict` for the owners team; `NotFound` when it has gone meanwhile.
+pub async fn delete(tx: &mut Tx<'_>, team: &Team) -> Outcome<()> {
     if team.is_owners {
         return Err(Refusal::conflict("the owners team of an organization cannot be deleted").into());
     }
     // Nobody gives the team access to another project meanwhile: that takes the organization's row too.
     organization::lock(tx, team.org_id).await?;
     let row: Value = team.id.into();
-    tx.row("SELECT id FROM teams WHERE id = $1 FOR UPDATE", std::slice::from_ref(&row)).await?;
-    let some = "SELECT project_id FROM team_project_access WHERE team_id = $1 ORDER BY project_id LIMIT $2";
-    let projects: Vec<i64> = tx.column(some, &[row.clone(), PARTS_AT_ONCE.into()]).await?;
-    let (are_all, projects) = ((projects.len() as i64) < PARTS_AT_ONCE, Value::from(projects));
-    let locked = "SELECT id FROM projects WHERE id = ANY($1) ORDER BY id FOR UPDATE";
-    tx.rows(locked, std::slice::from_ref(&projects)).await?;
-    let counts = "UPDATE projects SET team_count = team_count - 1 WHERE id = ANY($1)";
-    tx.execute(counts, std::slice::from_ref(&projects)).await?;
-    let access = "DELETE FROM team_project_access WHERE team_id = $1 AND project_id = ANY($2)";
-    tx.execute(access, &[row.clone(), projects]).await?;
-    if !are_all {
-        tx.goes_on();
-        return Ok(());
+    let lock = "SELECT user_count FROM teams WHERE id = $1 AND org_id = $2 FOR UPDATE";
+    let locked = tx.row(lock, &[row.clone(), team.org_id.into()]).await?;
+    let users: i64 = locked.ok_or_else(Refusal::not_found)?.get()?;
+    let some = "SELECT project_id FROM team_project_access WHERE team_id = $1 LIMIT $2";
+    let projects: Vec<i64> = tx.column(some, &[row.clone(), (PARTS_AT_ONCE + 1).into()]).await?;
+    if users.max(projects.len() as i64) > PARTS_AT_ONCE {
+        // Nodes of older versions take them for as long as they are there.
+        tx.execute("DELETE FROM api_tokens WHERE team_id = $1", &[row]).await?;
+        return ending::bury(tx, "teams", team.id).await;
     }
-    let own = if let Subject::User { id, .. } = caller.subject { id } else { 0 };
-    let members = ("team_memberships", "team_id, user_id");
-    let (gone, more) = tx.remove_some(members, "team_id = $1 AND user_id <> $2", &[row.clone(), own.into()]).await?;
-    if more {
-        tx.goes_on();
-        let count = "UPDATE teams SET user_count = user_count - $1 WHERE id = $2";
-        tx.execute(count, &[gone.into(), row]).await?;
-        return Ok(());
-    }
+    tx.rows("SELECT id FROM projects WHERE id = ANY($1) ORDER BY id FOR UPDATE", &[projects.into()]).await?;
+    let access = "DELETE FROM team_project_access WHERE team_id = $1 RETURNING project_id";
+    let left: Vec<i64> = tx.column(access, std::slice::from_ref(&row)).await?;
+    tx.execute("UPDATE projects SET team_count = team_count - 1 WHERE id = ANY($1)", &[left.into()]).await?;
     tx.execute("DELETE FROM teams WHERE id = $1", &[row]).await?;
     Ok(())
 }

@@ -39,7 +39,9 @@ pub struct Access {
 }
 
 /// What the queries go through.
-const FROM: &str = "team_project_access a JOIN teams t ON t.id = a.team_id JOIN projects p ON p.id = a.project_id";
+/// What was deleted and is not removed yet is in another organization than what it had to do with.
+const FROM: &str = "team_project_access a JOIN teams t ON t.id = a.team_id
+    JOIN projects p ON p.id = a.project_id AND p.org_id = t.org_id";
 
 impl Access {
     fn read(row: &mut Row) -> Outcome<Self> {
@@ -98,7 +100,7 @@ async fn sees_all(tx: &mut Tx<'_>, member: &Member, project: &Project) -> Outcom
 /// # Errors
 /// Those of the store.
 pub async fn list(tx: &mut Tx<'_>, member: &Member, project: &Project, page: Page) -> Outcome<Listed<Access>> {
-    const ACCESS: Source = Source { id: "a.id", from: "team_project_access a" };
+    const ACCESS: Source = Source { id: "a.id", from: FROM };
     const ORDER: Order = Order { column: "a.id", descending: true };
     let mut filter = Filter::new("a.project_id = {}", project.id);
     if !sees_all(tx, member, project).await? {
@@ -152,8 +154,9 @@ pub async fn create(
     escalation::refuse_access(tx, member, project, Extent::NONE, Extent::of(level, &settings)).await?;
     // A team is not deleted meanwhile: that takes the organization's row too.
     organization::lock(tx, member.organization.id).await?;
-    let count = "UPDATE projects SET team_count = team_count + 1 WHERE id = $1";
-    tx.execute(count, &[project.id.into()]).await?;
+    let count = "UPDATE projects SET team_count = team_count + 1 WHERE id = $1 AND org_id = $2";
+    let counted = tx.execute(count, &[project.id.into(), member.organization.id.into()]).await?;
+    Refusal::hidden_unless(counted > 0)?;
     let insert = "INSERT INTO team_project_access (ext_id, team_id, project_id, access, perm_bits, custom)
         VALUES ($1, $2, $3, $4, $5, $6) RETURNING id";
     let values: [Value; 6] = [

@@ -15,13 +15,13 @@ pub struct Tx<'s> {
     pub now: Time,
     holds: bool,
     read: usize,
-    more: bool,
+    buried: Option<i64>,
 }
 
 impl<'s> Tx<'s> {
     /// Work in `session` at `now`.
     pub(super) fn new(session: &'s mut dyn Session, now: Time) -> Self {
-        Self { session, now, holds: false, read: 0, more: false }
+        Self { session, now, holds: false, read: 0, buried: None }
     }
 }
 
@@ -47,14 +47,14 @@ impl Tx<'_> {
         self.read
     }
 
-    /// Says that this session has done a part of what was asked: the same is asked again, in another one.
-    pub fn goes_on(&mut self) {
-        self.more = true;
+    /// Says that this session has put what it deleted into an ended organization, whose row this is.
+    pub(super) fn buries(&mut self, organization: i64) {
+        self.buried = Some(organization);
     }
 
-    /// Whether there is more to do of what was asked, when this session is over.
-    pub fn has_more(&self) -> bool {
-        self.more
+    /// Where what this session deleted waits to be removed, if it does.
+    pub fn buried(&self) -> Option<i64> {
+        self.buried
     }
 
     /// Removes some rows of a table that a condition finds, by their key; how many, and whether there are more.

@@ -220,10 +220,8 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, project: &Project, given: 
     // The counts first: this is the order in which everything here is locked.
     let count = "UPDATE organizations SET workspace_count = workspace_count + 1 WHERE id = $1 AND ended_at IS NULL";
     Refusal::hidden_unless(tx.execute(count, &[org_id.into()]).await? > 0)?;
-    let count = "UPDATE projects SET workspace_count = workspace_count + 1 WHERE id = $1";
-    if tx.execute(count, &[project.id.into()]).await? == 0 {
-        return Err(Refusal::not_found().into());
-    }
+    let count = "UPDATE projects SET workspace_count = workspace_count + 1 WHERE id = $1 AND org_id = $2";
+    Refusal::hidden_unless(tx.execute(count, &[project.id.into(), org_id.into()]).await? > 0)?;
     let insert = "INSERT INTO workspaces (ext_id, org_id, project_id, name, name_lc, description,
         inherits_auto_destroy, own_auto_destroy, auto_destroy_at, execution_mode, agent_pool_id, terraform_version,
         settings, created_at, updated_at)

@@ -22,8 +22,8 @@ pub async fn move_workspaces(tx: &mut Tx<'_>, member: &Member, destination: &Pro
     projects.push(destination.id);
     projects.sort_unstable();
     projects.dedup();
-    let lock = "SELECT id FROM projects WHERE id = ANY($1) ORDER BY id FOR UPDATE";
-    if tx.rows(lock, &[projects.clone().into()]).await?.len() < projects.len() {
+    let lock = "SELECT id FROM projects WHERE id = ANY($1) AND +org_id = $2 ORDER BY id FOR UPDATE";
+    if tx.rows(lock, &[projects.clone().into(), member.organization.id.into()]).await?.len() < projects.len() {
         // Only the destination can be gone: the others hold workspaces that are locked.
         return Err(Refusal::not_found().into());
     }

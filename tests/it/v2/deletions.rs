@@ -1,14 +1,21 @@
-//! What much belongs to is deleted in several sessions, by callers whose rights are part of it.
+//! What much belongs to is deleted at once, by callers whose rights are part of it, and removed in several sessions.
 
 use futures_util::FutureExt as _;
 use reqwest::Method;
 use serde_json::json;
+use signet::projects::caller::Caller;
 use signet::projects::id as ids;
 use signet::projects::rights::{Flag, OrganizationRights, ProjectRights};
+use signet::projects::{project, team};
 
 use super::fixture::{Api, World, attribute, on_both_stores, resource};
 
-on_both_stores!(a_team_with_many_people_and_grants, a_project_with_many_teams);
+on_both_stores!(
+    a_team_with_many_people_and_grants,
+    a_project_with_many_teams,
+    what_nobody_waits_for_is_gone_and_is_swept,
+    of_deleting_a_project_and_filling_it_one_is_refused,
+);
 
 /// More than two sessions remove.
 const MANY: i64 = 1_200;
@@ -49,6 +56,29 @@ async fn give(tx: &mut signet::projects::Tx<'_>, team: i64, project: i64) -> sig
     tx.execute(access, &[ids::new("tprj").into(), team.into(), project.into()]).await.map(drop)
 }
 
+/// As many new teams with access to a project.
+async fn open_to_many(world: &World, project: &str) {
+    let named = project.to_owned();
+    let run = world.run(move |mut tx| {
+        let named = named.clone();
+        async move {
+            let mut found = tx.one("SELECT id, org_id FROM projects WHERE ext_id = $1", &[named.into()]).await?;
+            let (project, org): (i64, i64) = (found.get()?, found.get()?);
+            for n in 0..MANY {
+                let team = "INSERT INTO teams (ext_id, org_id, name, name_lc) VALUES ($1, $2, $3, $3) RETURNING id";
+                let values = [ids::new("team").into(), org.into(), format!("t-{n}").into()];
+                let team: i64 = tx.one(team, &values).await?.get()?;
+                give(&mut tx, team, project).await?;
+            }
+            let count = "UPDATE projects SET team_count = team_count + $1 WHERE id = $2";
+            tx.execute(count, &[MANY.into(), project.into()]).await?;
+            Ok(())
+        }
+        .boxed_local()
+    });
+    run.await;
+}
+
 /// What a text counts.
 async fn count(world: &World, sql: &'static str) -> i64 {
     world.run(move |mut tx| async move { Ok(tx.one(sql, &[]).await?.get()?) }.boxed_local()).await
@@ -82,25 +112,7 @@ async fn a_project_with_many_teams(world: World) {
     let project = world.project("Wide").await;
     // Whoever may delete the project by its access has that until it is gone.
     world.grant(&mia.team, &project, ProjectRights::ALL).await;
-    let named = project.clone();
-    let run = world.run(move |mut tx| {
-        let named = named.clone();
-        async move {
-            let mut found = tx.one("SELECT id, org_id FROM projects WHERE ext_id = $1", &[named.into()]).await?;
-            let (project, org): (i64, i64) = (found.get()?, found.get()?);
-            for n in 0..MANY {
-                let team = "INSERT INTO teams (ext_id, org_id, name, name_lc) VALUES ($1, $2, $3, $3) RETURNING id";
-                let values = [ids::new("team").into(), org.into(), format!("t-{n}").into()];
-                let team: i64 = tx.one(team, &values).await?.get()?;
-                give(&mut tx, team, project).await?;
-            }
-            let count = "UPDATE projects SET team_count = team_count + $1 WHERE id = $2";
-            tx.execute(count, &[MANY.into(), project.into()]).await?;
-            Ok(())
-        }
-        .boxed_local()
-    });
-    run.await;
+    open_to_many(&world, &project).await;
     let path = format!("projects/{project}");
     assert_eq!(attribute(&mia.api.get(&path).await, "team-count"), MANY + 1);
     assert_eq!(delete(&mia.api, &path).await, 204);
@@ -118,5 +130,93 @@ async fn a_project_with_many_teams(world: World) {
     assert_eq!(mia.api.delete(&format!("projects/{full}")).await.status, 409);
     assert_eq!(count(&world, "SELECT count(*) FROM team_project_access").await, 1);
 
+    world.app.stop().await;
+}
+
+/// What a deletion decides, in its one session, as of a request that has ended with it, or a server.
+async fn cut_off(world: &World, path: &str) {
+    let (token, path) = (world.owner.token.clone(), path.to_owned());
+    let run = world.run(move |mut tx| {
+        let (token, path) = (token.clone(), path.clone());
+        async move {
+            let caller = Caller::identify(&mut tx, &token).await?;
+            match path.split_once('/') {
+                Some(("teams", id)) => {
+                    let (_, team) = team::visible(&mut tx, &caller, id).await?;
+                    team::delete(&mut tx, &team).await
+                }
+                Some((_, id)) => {
+                    let needed = ProjectRights::DESTROY;
+                    let (member, project) = project::visible(&mut tx, &caller, id, needed).await?;
+                    project::delete(&mut tx, &member, &project).await
+                }
+                None => unreachable!(),
+            }
+        }
+        .boxed_local()
+    });
+    run.await;
+}
+
+async fn what_nobody_waits_for_is_gone_and_is_swept(world: World) {
+    let owner = &world.owner;
+    let mia = world.member("mia", OrganizationRights::NONE.with(Flag::ManageTeams, true)).await;
+    crowd(&world, &mia.team).await;
+    let empty = json!({ "data": { "type": "" } });
+    let token = owner.post(&format!("teams/{}/authentication-token", mia.team), empty).await;
+    let of_team = owner.with_token(attribute(&token, "token").as_str().unwrap());
+    let wide = world.project("Wide").await;
+    open_to_many(&world, &wide).await;
+    world.grant(&mia.team, &wide, ProjectRights::READ).await;
+    let (team, project) = (format!("teams/{}", mia.team), format!("projects/{wide}"));
+    cut_off(&world, &team).await;
+    assert_eq!((owner.get(&team).await.status, owner.delete(&team).await.status), (404, 404));
+    assert_eq!(of_team.get("organizations").await.status, 401);
+    assert_eq!(mia.api.get("organizations/acme/projects").await.body["meta"]["status-counts"]["total"], 0);
+    let access = owner.get(&format!("team-projects?filter[project][id]={wide}")).await;
+    assert_eq!(access.body["meta"]["pagination"]["total-count"], MANY);
+    let named = resource("teams", json!({ "name": "team-mia" }));
+    assert_eq!(owner.post("organizations/acme/teams", named).await.status, 201, "the name is free");
+
+    cut_off(&world, &project).await;
+    assert_eq!((owner.get(&project).await.status, owner.delete(&project).await.status), (404, 404));
+    let list = owner.get("organizations/acme/projects").await;
+    assert_eq!(list.body["meta"]["status-counts"], json!({ "total": MANY + 1, "matching": MANY + 1 }));
+    world.project("Wide").await;
+    let mut workspace = resource("workspaces", json!({ "name": "w1" }));
+    workspace["data"]["relationships"] = json!({ "project": { "data": { "id": wide, "type": "projects" } } });
+    assert_eq!(owner.post("organizations/acme/workspaces", workspace).await.status, 404);
+    let organizations = owner.get("organizations").await;
+    assert_eq!(organizations.body["meta"]["pagination"]["total-count"], 1, "{}", organizations.text);
+
+    world.app.shared().projects.sweep().await.unwrap();
+    assert_eq!(count(&world, "SELECT count(*) FROM team_project_access").await, 0);
+    assert_eq!(count(&world, "SELECT count(*) FROM team_memberships").await, 1, "the owner's");
+    assert_eq!(count(&world, "SELECT count(*) FROM projects WHERE team_count <> 0").await, 0);
+    assert_eq!(count(&world, "SELECT count(*) FROM projects").await, MANY + 2);
+    assert_eq!(count(&world, "SELECT count(*) FROM organizations").await, 1);
+    world.app.stop().await;
+}
+
+async fn of_deleting_a_project_and_filling_it_one_is_refused(world: World) {
+    for round in 0..if world.app.is_postgres() { 10 } else { 3 } {
+        let project = world.project(&format!("Wide {round}")).await;
+        open_to_many(&world, &project).await;
+        let mut workspace = resource("workspaces", json!({ "name": format!("w{round}") }));
+        workspace["data"]["relationships"] = json!({ "project": { "data": { "id": project, "type": "projects" } } });
+        let path = format!("projects/{project}");
+        let (deleted, filled) =
+            tokio::join!(world.owner.delete(&path), world.owner.post("organizations/acme/workspaces", workspace));
+        let shown = world.owner.get(&path).await;
+        match (deleted.status, filled.status) {
+            (204, 404) => assert_eq!(shown.status, 404),
+            (409, 201) => assert_eq!(attribute(&shown, "team-count"), MANY, "round {round}"),
+            other => panic!("round {round}: {other:?} {} {}", deleted.text, filled.text),
+        }
+        let teams = world.run(|mut tx| {
+            async move { tx.execute("DELETE FROM teams WHERE is_owners = FALSE", &[]).await }.boxed_local()
+        });
+        teams.await;
+    }
     world.app.stop().await;
 }

@@ -107,7 +107,7 @@ async fn update(tx: &mut Tx<'_>, call: &Call) -> Outcome<One> {
 
 async fn delete(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
     let (_, team) = team::granted(tx, &call.caller, call.param("team_id"), team::may_manage).await?;
-    team::delete(tx, &call.caller, &team).await
+    team::delete(tx, &team).await
 }
 
 async fn add_users(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
