@@ -4,7 +4,7 @@
 mod aliases;
 mod asked;
 mod entities;
-mod rendering;
+pub(super) mod rendering;
 
 use super::route::Operation::{Delete, List, Read, Update};
 use super::route::Route;

@@ -21,7 +21,7 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 
-pub use self::wire::Body;
+pub use self::wire::{Body, Who};
 use super::issued::Issued;
 use super::request::Origin;
 use super::stages::Stages;
@@ -74,6 +74,8 @@ pub struct Request {
     pub mount: String,
     /// The caller's own words, which the engine is told.
     pub body: Body,
+    /// Who the caller is, as far as the settings have the engine told; `None` without an entity.
+    pub who: Option<Who>,
 }
 
 /// What is certified, and the key when it was made here.
@@ -100,14 +102,15 @@ pub async fn run(
     let started = Instant::now();
     let view = views.load_full();
     let engine = Arc::clone(view.policy_engine()?);
-    let Request { mode, policy, mount, body } = request;
+    let Request { mode, policy, mount, body, who } = request;
     let issuer = match &origin.issuer_ref {
         Some(reference) => Some(signer::signer(&view, reference)?),
         None => view.signer("default").cloned(),
     };
     let subject = subject(&engine, &tools, &mode, &origin.requester.watch, view.mount, &stages, started).await?;
     let uuid = crate::random::uuid();
-    let asked = wire::Asked { policy: &policy, mount: &mount, mode: &mode, limits: origin.limits };
+    let who = who.as_ref();
+    let asked = wire::Asked { who, policy: &policy, mount: &mount, mode: &mode, limits: origin.limits };
     let question = wire::question(&view, &asked, body, &uuid, subject.csr_pem, issuer.as_deref())?;
     drop((view, issuer));
     let answer = engine.ask(question, &tools.clock, |body| wire::Answer::read(body, &uuid)).await?;

@@ -10,7 +10,7 @@ use crate::auth::store::AliasEntry;
 use crate::clock::rfc3339;
 
 /// A whole entity.
-pub(super) fn entity(entity: &Entity, mounts: &MountTable) -> Value {
+pub(in crate::http::secrets) fn entity(entity: &Entity, mounts: &MountTable) -> Value {
     json!({
         "id": entity.id,
         "name": entity.name,
@@ -26,6 +26,15 @@ pub(super) fn entity(entity: &Entity, mounts: &MountTable) -> Value {
         "inherited_group_ids": [],
         "group_ids": [],
     })
+}
+
+/// The groups that the logins of an entity named last, which nothing else is known of.
+pub(in crate::http::secrets) fn groups(entity: &Entity) -> Vec<Value> {
+    let of = |alias: &Alias| {
+        let accessor = alias.accessor.clone();
+        alias.groups.clone().into_iter().map(move |name| json!({ "name": name, "mount_accessor": accessor }))
+    };
+    entity.aliases.iter().flat_map(of).collect()
 }
 
 /// A whole alias.

@@ -11,9 +11,10 @@ use super::rendering::Rendering;
 use crate::clock::rfc3339;
 use crate::error::Result;
 use crate::http::secrets::answer::Answer;
+use crate::http::secrets::identity::rendering as identities;
 use crate::http::secrets::route::Call;
 use crate::pki::ca::changes;
-use crate::pki::issue::external_policy::{Mode, Request};
+use crate::pki::issue::external_policy::{Mode, Request, Who};
 use crate::pki::issue::operation::Operation;
 use crate::pki::issue::request::Origin;
 use crate::pki::mount::settings::external_policy::Config;
@@ -72,7 +73,17 @@ async fn run(mut call: Call, read: fn(&Call) -> Result<Mode>, show: Show) -> Res
     }
     let body = std::mem::take(&mut call.fields).into_members().into();
     let (policy, mount) = (call.param("policy").to_owned(), call.mount.path.clone());
-    let request = Request { mode, policy, mount, body };
+    let request = Request { mode, policy, mount, body, who: who(&call) };
     let issued = replica.run_external(Origin { repeatable, ..issuing::origin(call) }, request).await?;
     issuing::answer(issued, show, rendering, dialect)
+}
+
+/// Who asks, as `identity/entity/id/:id` shows it.
+fn who(call: &Call) -> Option<Who> {
+    let entity = call.caller.as_deref()?.entity.as_ref()?;
+    Some(Who {
+        entity_id: entity.id.clone(),
+        entity: identities::entity(entity, &call.state.auth.mounts()),
+        groups: identities::groups(entity),
+    })
 }

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `request_version`, `request_uuid`, `synchronous` | 1, a random UUID, true |
 //! | `user_request_key_values` | the caller's body; `csr` is always PEM |
+//! | `identity_request_key_values` | who asks: `entity_id`; of `entity` and of each of `groups` what the settings select; absent for a token without an entity |
 //! | `service_request_values` | policy of the path, mount, mode (`issue`, `sign`, `ica`), issuer of the path or the default one |
 //!
 //! | in the answer (status 200) | is |
@@ -27,6 +28,7 @@ use super::Mode;
 use crate::error::{Error, Kind, Result, Warnings};
 use crate::pki::check::validity::Limits;
 use crate::pki::mount::profile::certificate_pem;
+use crate::pki::mount::settings::external_policy::Config;
 use crate::pki::mount::signer::Signer;
 use crate::pki::mount::view::View;
 
@@ -47,8 +49,21 @@ impl From<Map<String, Value>> for Body {
     }
 }
 
+/// Who asks, as the identities of this server are shown: never a token.
+#[derive(Clone, Debug)]
+pub struct Who {
+    /// The entity's id.
+    pub entity_id: String,
+    /// The entity and its aliases.
+    pub entity: Value,
+    /// Each of its groups.
+    pub groups: Vec<Value>,
+}
+
 /// What the engine is told of a request beside the caller's words.
 pub(super) struct Asked<'a> {
+    /// Whoever asks, when the token has an entity.
+    pub(super) who: Option<&'a Who>,
     /// The policy of the path, or empty.
     pub(super) policy: &'a str,
     /// Path of the mount, with a trailing `/`.
@@ -66,6 +81,8 @@ struct Question<'a> {
     request_uuid: &'a str,
     synchronous: bool,
     user_request_key_values: Map<String, Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    identity_request_key_values: Option<Value>,
     service_request_values: ServiceValues<'a>,
 }
 
@@ -85,8 +102,7 @@ struct ServiceValues<'a> {
     requested_issuance_config: Value,
 }
 
-/// The question as JSON text. `issuer` is the one of the path, or the default; there may be none. Nothing is said
-/// of who asks.
+/// The question as JSON text. `issuer` is the one of the path, or the default; there may be none.
 ///
 /// # Errors
 /// `Internal` when it cannot be written.
@@ -124,16 +140,35 @@ pub(super) fn question(
         request_uuid: uuid,
         synchronous: true,
         user_request_key_values: user,
+        identity_request_key_values: asked.who.map(|who| identity(view, who)),
         service_request_values: service,
     };
     serde_json::to_vec(&question).map_err(Error::internal)
 }
 
-/// The URLs that certificates of an issuer get; empty when they have no value yet.
+/// Who asks: the id, and of everything else what the settings select. A group of which nothing is selected is left out.
+fn identity(view: &View, who: &Who) -> Value {
+    let Config { entity_jmespath, group_jmespath, .. } = &view.external_policy.value;
+    let groups = who.groups.iter().filter_map(|group| selected(group_jmespath, group));
+    json!({
+        "entity_id": who.entity_id,
+        "entity": selected(entity_jmespath, &who.entity),
+        "groups": groups.collect::<Vec<_>>(),
+    })
+}
+
+/// What an expression of the settings selects of a value; nothing without one.
+fn selected<'v>(expression: &str, value: &'v Value) -> Option<&'v Value> {
+    match expression {
+        "" => None,
+        "@" => Some(value),
+        path => path.split('.').try_fold(value, |value, name| value.get(name)).filter(|value| !value.is_null()),
+    }
+}
+
+/// The URLs that certificates of an issuer get; empty where it can issue none, because they have no value yet.
 fn urls(view: &View, signer: &Signer) -> Map<String, Value> {
-    let record = &signer.issuer.record;
-    let urls = if record.urls.is_empty() { &view.urls.value } else { &record.urls };
-    let urls = urls.for_issuer(&record.id).unwrap_or_default();
+    let urls = view.urls_of(&signer.issuer).unwrap_or_default();
     urls.lists().into_iter().map(|(name, list)| (name.to_owned(), list.clone().into())).collect()
 }
 
@@ -251,6 +286,23 @@ mod tests {
         }
         let other = read(json!({ "request_uuid": "U", "error": "no" })).unwrap_err();
         assert_eq!((other.kind(), other.text().contains("request_uuid")), (Kind::Invalid, true));
+    }
+
+    #[test]
+    fn an_expression_selects_the_whole_a_member_or_nothing() {
+        let entity = json!({ "name": "bob", "metadata": { "team": "web" }, "aliases": [{}], "none": null });
+        for (expression, expected) in [
+            ("", None),
+            ("@", Some(&entity)),
+            ("name", Some(&entity["name"])),
+            ("metadata.team", Some(&entity["metadata"]["team"])),
+            ("metadata.other", None),
+            ("name.length", None),
+            ("aliases.name", None),
+            ("none", None),
+        ] {
+            assert_eq!(selected(expression, &entity), expected, "{expression:?}");
+        }
     }
 
     #[test]

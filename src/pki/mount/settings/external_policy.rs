@@ -37,9 +37,9 @@ pub struct Config {
     /// PEM: the certificate chain and the key that are shown to the engine.
     #[serde(with = "sealed")]
     pub client_bundle: Secret,
-    /// What is selected of an entity before it is sent.
+    /// What of an entity is sent beside its id; nothing when empty.
     pub entity_jmespath: String,
-    /// What is selected of groups before they are sent.
+    /// What of each group is sent; nothing when empty.
     pub group_jmespath: String,
     /// When the settings were written last, epoch seconds; 0 is never.
     pub updated_at: i64,
@@ -141,7 +141,7 @@ fn check_url(text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Of JMESPath the whole value (`@`, or nothing) and members of members (`metadata.team`).
+/// Of JMESPath the whole value (`@`) and members of members (`metadata.team`).
 fn check_expression(field: &str, text: &str) -> Result<()> {
     let is_member = |name: &str| {
         let mut bytes = name.bytes();

@@ -18,6 +18,8 @@ use super::mount::{Leaf, Pki, parse, with};
 use crate::canary::private_key::private_numbers;
 use crate::canary::scanner::Scanner;
 use crate::support::{Answer, App, send};
+use crate::v1::identity::{entity_id, login, method};
+use crate::v1::rights::granted;
 
 /// A mount with a root and an engine that decides for it.
 struct Governed {
@@ -127,7 +129,7 @@ async fn every_form_asks_the_engine_with_the_body_as_it_came() {
         let uuid = question["request_uuid"].as_str().unwrap();
         assert_eq!((uuid.len(), uuid.as_bytes()[14]), (36, b'4'), "{path}");
         assert_eq!((&question["request_version"], &question["synchronous"]), (&json!(1), &json!(true)));
-        assert!(question.get("identity_request_key_values").is_none(), "tokens have no entity");
+        assert!(question.get("identity_request_key_values").is_none(), "a root token has no entity");
         let user = question["user_request_key_values"].as_object_mut().unwrap();
         let csr_sent = user.remove("csr").unwrap();
         assert_eq!(json!(user), body, "{path}");
@@ -173,6 +175,64 @@ async fn every_form_asks_the_engine_with_the_body_as_it_came() {
         assert_eq!(chain.last().unwrap(), issuer["certificate"].as_str().unwrap().trim_end());
     }
     assert_eq!(engine.asked(), forms().len());
+    governed.stop().await;
+}
+
+#[actix_web::test]
+async fn the_engine_is_told_who_asks_as_far_as_the_settings_say() {
+    let governed = Governed::start().await;
+    let (pki, engine) = (&governed.pki, &governed.engine);
+    pki.app.policy("asker", &granted("pki/external-policy/*", &["update"])).await;
+    let accessor = method(&pki.app, "one").await;
+    let bob = login(&pki.app, "one", "b", json!({ "k": "v" })).await;
+    let id = entity_id(&bob).await;
+    let path = format!("identity/entity/id/{id}");
+    let entity = json!({ "name": "bob", "policies": "asker", "metadata": { "team": "web" } });
+    assert_eq!(pki.app.client.post(&path, entity).await.status, 204);
+    let shown = pki.app.client.get(&path).await.body["data"].clone();
+    let staff = json!({ "name": "staff", "mount_accessor": accessor });
+    for (settings, entity, groups) in [
+        (json!({}), json!(null), json!([])),
+        (json!({ "entity_jmespath": "@", "group_jmespath": "@" }), shown, json!([staff])),
+        (json!({ "entity_jmespath": "name", "group_jmespath": "name" }), json!("bob"), json!(["staff"])),
+        (json!({ "entity_jmespath": "metadata.team", "group_jmespath": "none" }), json!("web"), json!([])),
+        (json!({ "entity_jmespath": "metadata.none", "group_jmespath": "" }), json!(null), json!([])),
+    ] {
+        pki.post("config/external-policy", settings.clone()).await;
+        for operation in ["sign", "sign-intermediate", "issue"] {
+            let body = if operation == "issue" { json!({ "key_type": "ec" }) } else { json!({ "csr": csr() }) };
+            let answer = bob.post(&format!("pki/external-policy/{operation}"), body).await;
+            assert_eq!(answer.status, 200, "{}", answer.text);
+            let told = engine.question()["identity_request_key_values"].clone();
+            assert_eq!(told, json!({ "entity_id": id, "entity": entity, "groups": groups }), "{settings} {operation}");
+        }
+    }
+    for question in engine.raw_questions() {
+        assert!(!String::from_utf8(question).unwrap().contains(&bob.token));
+    }
+    governed.sign(json!({})).await;
+    assert!(engine.question().get("identity_request_key_values").is_none(), "a root token has no entity");
+    governed.stop().await;
+}
+
+#[actix_web::test]
+async fn the_engine_is_told_the_urls_that_certificates_get() {
+    let governed = Governed::start().await;
+    let pki = &governed.pki;
+    pki.post("config/cluster", json!({ "path": "https://ca.test/v1/pki", "aia_path": "http://aia.test/pki" })).await;
+    let urls = json!({
+        "issuing_certificates": "{{cluster_aia_path}}/issuer/{{issuer_id}}/der", "ocsp_servers": "http://ocsp.test/",
+        "enable_templating": true,
+    });
+    pki.post("config/urls", urls).await;
+    let id = pki.get("issuer/root").await["issuer_id"].as_str().unwrap().to_owned();
+    governed.sign(json!({})).await;
+    let told = &governed.engine.question()["service_request_values"]["requested_issuance_config"]["aia_values"];
+    let expected = json!({
+        "issuing_certificates": [format!("http://aia.test/pki/issuer/{id}/der")], "crl_distribution_points": [],
+        "delta_crl_distribution_points": [], "ocsp_servers": ["http://ocsp.test/"],
+    });
+    assert_eq!(told, &expected);
     governed.stop().await;
 }
 
