@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::pki::values::Most;
 use crate::pki::values::oid::is_dotted_oid;
+use crate::x509::profile;
+use crate::x509::reader::DerError;
 
 /// The most policies, and the longest text of one as it is stored.
 pub const MOST_POLICIES: Most = Most::new(64, 2_048);
@@ -104,14 +106,17 @@ impl CertificatePolicies {
     /// Takes policies in their order; one that is there twice counts once.
     ///
     /// # Errors
-    /// `Invalid` naming `policy_identifiers`: for one OID with different qualifiers, and for more or longer ones
-    /// than [`MOST_POLICIES`].
+    /// `Invalid` naming `policy_identifiers`: for one OID with different qualifiers, for a `cps` that is no URI (those
+    /// that are stored are not asked again), and for more or longer ones than [`MOST_POLICIES`].
     pub fn new(policies: Vec<PolicyInformation>) -> Result<Self> {
         let mut kept: Vec<PolicyInformation> = Vec::new();
         if policies.len() > MOST_POLICIES.entries {
             return Err(wrong(&format!("at most {} entries are taken", MOST_POLICIES.entries)));
         }
         for policy in policies {
+            if let Some(Err(DerError(rule))) = policy.cps().map(|cps| profile::location(cps.as_bytes())) {
+                return Err(wrong(&format!("cps of {}: {rule}", policy.oid)));
+            }
             match kept.iter().find(|known| known.oid == policy.oid) {
                 None => kept.push(policy),
                 Some(known) if *known == policy => {}
@@ -159,11 +164,17 @@ mod tests {
     #[test]
     fn an_oid_stands_once_and_lists_have_an_end() {
         let policy = |n: usize, cps: &str| PolicyInformation::new(&format!("1.2.{n}"), Some(cps.into()), None).unwrap();
-        let kept = CertificatePolicies::new(vec![policy(1, "a"), policy(2, ""), policy(1, "a")]).unwrap();
+        let kept = CertificatePolicies::new(vec![policy(1, "urn:a"), policy(2, ""), policy(1, "urn:a")]).unwrap();
         assert_eq!(kept.iter().map(PolicyInformation::oid).collect::<Vec<_>>(), ["1.2.1", "1.2.2"]);
         let refusal = |policies: Vec<_>| CertificatePolicies::new(policies).unwrap_err().text().to_owned();
-        assert!(refusal(vec![policy(1, "a"), policy(1, "b")]).contains("given twice"));
+        assert!(refusal(vec![policy(1, "urn:a"), policy(1, "urn:b")]).contains("given twice"));
+        assert!(refusal(vec![policy(1, "a")]).contains("cps of 1.2.1: a URI is not absolute"));
+        // What an older version took is there still.
+        serde_json::from_value::<CertificatePolicies>(json!([r#"{"oid":"1.2.3","cps":"a"}"#])).unwrap();
         assert!(refusal((0..65).map(|n| policy(n, "")).collect()).contains("at most 64 entries"));
-        assert!(refusal(vec![policy(1, &"x".repeat(2_048))]).contains("an entry is longer than 2048 bytes"));
+        assert!(
+            refusal(vec![policy(1, &format!("urn:{}", "x".repeat(2_048)))])
+                .contains("an entry is longer than 2048 bytes")
+        );
     }
 }
