@@ -15,9 +15,9 @@ mod subtrees;
 mod text;
 mod timestamps;
 
-pub(crate) use self::general_name::names;
+pub(crate) use self::general_name::{names, other_text};
 pub(crate) use self::name::name;
-pub(crate) use self::text::{host_base, is_decodable, location, mailbox_base, uri_base, uri_name};
+pub(crate) use self::text::{dns, host_base, is_decodable, location, mailbox, mailbox_base, uri_base, uri_name};
 
 use super::oid::{self, check_size};
 use super::reader::{DerError, Read, Reader, check_bits, check_der};

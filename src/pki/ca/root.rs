@@ -243,7 +243,8 @@ impl Order {
     fn rehearse(&self, view: &View, stand_in: &PublicKey) -> Result<()> {
         let algorithm = self.signature.algorithm(stand_in.kind())?;
         let tbs = self.clone().tbs(view, stand_in, algorithm, &Serial::STAND_IN)?;
-        let expected = Expected { algorithm, issuer: &self.subject, key_id: &stand_in.key_id() };
+        let sources = &ca_request::sources();
+        let expected = Expected { algorithm, issuer: &self.subject, key_id: &stand_in.key_id(), sources };
         prepared::certificate(&tbs, Shape::Authority, &expected, &[])
     }
 
@@ -255,7 +256,8 @@ impl Order {
         serial: &Serial,
     ) -> Result<Prepared> {
         let tbs = self.tbs(view, key.public(), algorithm, serial)?;
-        let expected = Expected { algorithm, issuer: &self.subject, key_id: &key.public().key_id() };
+        let (key_id, sources) = (key.public().key_id(), &ca_request::sources());
+        let expected = Expected { algorithm, issuer: &self.subject, key_id: &key_id, sources };
         Prepared::certificate(tbs, Shape::Authority, &expected, &[], key)
     }
 

@@ -2,10 +2,12 @@
 //! shares with leaves: key, subject, usages, name constraints. Each function names the field that it refuses.
 
 use super::request::{RequestedSubject, RequestedUsages};
+use super::structure::Sources;
 use crate::error::{Error, Result};
 use crate::x509::algorithm::{Curve, KeyKind};
 use crate::x509::extension::{self, KeyUsage, NameConstraints, Subtrees};
 use crate::x509::name::{self, Attribute, rdn};
+use crate::x509::oid;
 use crate::x509::pieces::{Extensions, Name};
 use crate::x509::profile;
 use crate::x509::reader::Read;
@@ -58,6 +60,15 @@ pub(crate) fn subject(asked: &RequestedSubject, common_name: &str, serial_number
         }
     }
     Ok(name::name(&rdns.iter().collect::<Vec<_>>()))
+}
+
+/// What an authority's parts came from.
+pub(crate) fn sources() -> Sources {
+    Sources::all("certificate")
+        .with_subject("common_name")
+        .with(oid::SUBJECT_ALT_NAME, "alt_names")
+        .with(oid::KEY_USAGE, "key_usage")
+        .with(oid::EXT_KEY_USAGE, "ext_key_usage")
 }
 
 /// Refuses the subject of an authority that names nobody. `field` is where it comes from. What is signed is

@@ -39,6 +39,8 @@ use crate::pki::values::glob::Patterns;
 use crate::pki::values::shown;
 use crate::x509::extension::{self, SubjectAltNames};
 use crate::x509::general_name;
+use crate::x509::profile;
+use crate::x509::reader::{DerError, Read};
 
 /// Most names of one request, all kinds and the common name together.
 const MAX_NAMES: usize = general_name::MAX_NAMES;
@@ -220,12 +222,14 @@ pub struct Asked {
     warnings: Warnings,
     /// Where SANs come from, for error texts.
     from_csr: bool,
+    /// The SAN that the common name became.
+    of_common_name: Option<String>,
 }
 
 impl Asked {
     fn new(common_name: &str) -> Self {
         let set = NameSet { common_name: common_name.to_owned(), ..NameSet::default() };
-        Self { set, warnings: Warnings::default(), from_csr: false }
+        Self { set, warnings: Warnings::default(), from_csr: false, of_common_name: None }
     }
 
     fn warn(&mut self, text: impl Into<String>) {
@@ -234,6 +238,12 @@ impl Asked {
 
     fn source(&self, field: &'static str) -> &'static str {
         if self.from_csr { "csr" } else { field }
+    }
+
+    /// Where a host name or e-mail address comes from.
+    fn source_of(&self, name: &str) -> &'static str {
+        let is_common_name = !self.from_csr && self.of_common_name.as_deref() == Some(name);
+        if is_common_name { "common_name" } else { self.source("alt_names") }
     }
 
     /// SANs of the request; the common name comes first.
@@ -256,7 +266,7 @@ impl Asked {
         }
         self.set.ips = sans::parse_ips(&request.ip_sans)?;
         self.set.uris.clone_from(&request.uri_sans);
-        self.set.other = sans::parse_others(&request.other_sans)?;
+        self.set.other = requested_others(&request.other_sans)?;
         Ok(())
     }
 
@@ -291,11 +301,12 @@ impl Asked {
         self.set.emails.clone_from(&csr.emails);
         self.set.ips = csr.ips.iter().copied().map(sans::reduced).collect();
         self.set.uris.clone_from(&csr.uris);
-        self.set.other = sans::parse_others(&request.other_sans)?;
+        self.set.other = requested_others(&request.other_sans)?;
         for (oid, value) in &csr.other {
             let other_type =
                 || format!("csr: other SAN of OID {} is not a UTF8String, nor an SRVName of IA5", shown(oid));
             let value = value.clone().ok_or_else(|| Error::invalid(other_type()))?;
+            hold("csr", &value, of_kind(oid, &value))?;
             self.set.other.push((oid.clone(), value));
         }
         self.place_common_name(request)
@@ -318,8 +329,14 @@ impl Asked {
             return Ok(());
         }
         match place("common_name", &name).map_err(|e| Error::invalid(format!("{e} (see exclude_cn_from_sans)")))? {
-            Place::Email => self.set.emails.push(name),
-            Place::Dns(ascii) => self.set.dns.push(ascii),
+            Place::Email => {
+                self.of_common_name = Some(name.clone());
+                self.set.emails.push(name);
+            }
+            Place::Dns(ascii) => {
+                self.of_common_name = Some(ascii.clone());
+                self.set.dns.push(ascii);
+            }
             Place::Ipv4 | Place::Nowhere => {}
         }
         Ok(())
@@ -363,15 +380,16 @@ impl Asked {
         let (set, sources) = (&self.set, |field| self.source(field));
         check_common_name(&policy, &set.common_name)?;
         if let Some(name) = set.dns.iter().find(|name| role.enforce_hostnames && ends_in_number(name)) {
-            return Err(number(sources("alt_names"), name));
+            return Err(number(self.source_of(name), name));
         }
-        let refused = |names: &[String]| names.iter().find(|name| !policy.allows(name)).map(|name| shown(name));
-        if let Some(name) = refused(&set.dns) {
-            let source = sources("alt_names");
+        let refused = |names: &[String]| {
+            let name = names.iter().find(|name| !policy.allows(name))?;
+            Some((self.source_of(name), shown(name)))
+        };
+        if let Some((source, name)) = refused(&set.dns) {
             return Err(Error::invalid(format!("{source}: subject alternate name {name} not allowed by this role")));
         }
-        if let Some(name) = refused(&set.emails) {
-            let source = sources("alt_names");
+        if let Some((source, name)) = refused(&set.emails) {
             return Err(Error::invalid(format!("{source}: email address {name} not allowed by this role")));
         }
         sans::check_others(role, &set.other)?;
@@ -386,13 +404,17 @@ impl Asked {
 
     /// Syntax and final order, the same for every certificate.
     fn finished(mut self) -> Result<(Names, Warnings)> {
-        let (dns, emails, uris) = (self.source("alt_names"), self.source("alt_names"), self.source("uri_sans"));
-        for (source, names) in [(dns, &self.set.dns), (emails, &self.set.emails)] {
+        let uris = self.source("uri_sans");
+        for (names, fits) in
+            [(&self.set.dns, profile::dns as fn(&[u8]) -> Read<()>), (&self.set.emails, profile::mailbox)]
+        {
             for name in names {
+                let source = self.source_of(name);
                 check_text(source, name)?;
                 if !name.is_ascii() {
                     return Err(Error::invalid(format!("{source}: {} must be ASCII", shown(name))));
                 }
+                hold(source, name, fits(name.as_bytes()))?;
             }
         }
         self.set.uris.iter().try_for_each(|uri| check_text(uris, uri))?;
@@ -400,6 +422,8 @@ impl Asked {
         self.set.user_ids.iter().try_for_each(|id| check_text("user_ids", id))?;
         check_text("serial_number", &self.set.serial_number)?;
         self.set.uris = sans::encodable_uris(uris, &self.set.uris)?;
+        let mut seen = HashSet::new();
+        self.set.other.retain(|other| seen.insert(other.clone()));
         self.set.other = sans::grouped(self.set.other);
         let mut seen = HashSet::new();
         self.set.dns.retain(|name| seen.insert(name.clone()));
@@ -445,7 +469,7 @@ fn check_size(set: &NameSet) -> Result<()> {
 }
 
 /// Length and control characters: for every name and subject value, whatever the role allows.
-fn check_text(source: &str, text: &str) -> Result<()> {
+pub(crate) fn check_text(source: &str, text: &str) -> Result<()> {
     if text.chars().any(char::is_control) {
         return Err(Error::invalid(format!("{source}: {} holds a control character", shown(text))));
     }
@@ -453,6 +477,23 @@ fn check_text(source: &str, text: &str) -> Result<()> {
         return Err(Error::invalid(format!("{source}: a name is longer than {MAX_NAME_BYTES} bytes")));
     }
     Ok(())
+}
+
+/// Reads `other_sans`.
+fn requested_others(texts: &[String]) -> Result<Vec<(String, String)>> {
+    let others = sans::parse_others(texts)?;
+    others.iter().try_for_each(|(oid, value)| hold("other_sans", value, of_kind(oid, value)))?;
+    Ok(others)
+}
+
+/// Whether the text of an otherName is one of its kind.
+fn of_kind(oid: &str, value: &str) -> Read<()> {
+    extension::parse_oid(oid).map_or(Ok(()), |oid| profile::other_text(&oid, value.as_bytes()))
+}
+
+/// What the profile of certificates says of a name.
+fn hold(source: &str, name: &str, held: Read<()>) -> Result<()> {
+    held.map_err(|DerError(rule)| Error::invalid(format!("{source}: {}: {rule}", shown(name))))
 }
 
 #[cfg(test)]

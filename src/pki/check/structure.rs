@@ -35,7 +35,52 @@ pub(crate) enum Shape {
     Kept,
 }
 
-/// What the bytes must say about who signs them.
+/// Fields that the parts of a certificate or list came from: what is refused of them is refused by that name.
+#[derive(Clone, Debug)]
+pub(crate) struct Sources {
+    rest: &'static str,
+    subject: &'static str,
+    /// By identifier.
+    extensions: Vec<(&'static [u8], &'static str)>,
+}
+
+impl Sources {
+    /// All of it comes from one field.
+    pub(crate) const fn all(field: &'static str) -> Self {
+        Self { rest: field, subject: field, extensions: Vec::new() }
+    }
+
+    /// But for the subject.
+    pub(crate) fn with_subject(self, field: &'static str) -> Self {
+        Self { subject: field, ..self }
+    }
+
+    /// But for this extension.
+    pub(crate) fn with(mut self, oid: &'static [u8], field: &'static str) -> Self {
+        self.extensions.insert(0, (oid, field));
+        self
+    }
+
+    fn of(&self, part: Part<'_>) -> &'static str {
+        match part {
+            Part::Rest => self.rest,
+            Part::Subject => self.subject,
+            Part::Extension(oid) => {
+                self.extensions.iter().find(|(known, _)| *known == oid).map_or(self.rest, |(_, field)| field)
+            }
+        }
+    }
+}
+
+/// A part of a certificate that a check looks at.
+#[derive(Clone, Copy)]
+enum Part<'a> {
+    Subject,
+    Extension(&'a [u8]),
+    Rest,
+}
+
+/// What the bytes must say about who signs them, and whose words the others are.
 pub(crate) struct Expected<'a> {
     /// The algorithm of the signature to come.
     pub(crate) algorithm: SignatureAlgorithm,
@@ -43,6 +88,8 @@ pub(crate) struct Expected<'a> {
     pub(crate) issuer: &'a Name,
     /// The issuer's key identifier.
     pub(crate) key_id: &'a [u8],
+    /// What is named in a refusal.
+    pub(crate) sources: &'a Sources,
 }
 
 /// Holds a TBSCertificate against every check.
@@ -50,17 +97,15 @@ pub(crate) struct Expected<'a> {
 /// # Errors
 /// `Invalid`, naming the rule and its source.
 pub(crate) fn certificate(tbs: &[u8], shape: Shape, expected: &Expected<'_>) -> Result<()> {
-    let of = |e: DerError| e.of("certificate");
+    let sources = expected.sources;
+    let of = |e: DerError| e.of(sources.rest);
     rule(tbs.len() <= MAX_TBS, "the signed part is longer than 46 KiB").map_err(of)?;
     let fields = Reader::only(tbs, SEQUENCE).and_then(|tbs| CertificateFields::read(tbs.reader())).map_err(of)?;
     let extensions = ReadExtensions::read(fields.extensions.unwrap_or(Reader::new(&[]))).map_err(of)?;
-    profile::name(fields.subject).map_err(|e| e.of("certificate: subject"))?;
-    extensions.hold("certificate", profile::of_certificate)?;
-    let check = || {
-        let candidate = Candidate::new(fields, extensions, shape, expected)?;
-        CERTIFICATE_CHECKS.iter().try_for_each(|check| check(&candidate))
-    };
-    check().map_err(of)
+    profile::name(fields.subject).map_err(|e| e.of(&format!("{}: subject", sources.subject)))?;
+    extensions.hold(sources, profile::of_certificate)?;
+    let candidate = Candidate::new(fields, extensions, shape, expected).map_err(of)?;
+    CERTIFICATE_CHECKS.iter().try_for_each(|(part, check)| check(&candidate).map_err(|e| e.of(sources.of(*part))))
 }
 
 /// Holds a TBSCertList against every check. Its entries are this server's own encodings and not read
@@ -69,9 +114,9 @@ pub(crate) fn certificate(tbs: &[u8], shape: Shape, expected: &Expected<'_>) -> 
 /// # Errors
 /// `Invalid`, naming the rule and its source.
 pub(crate) fn crl(tbs: &EncodedTbs, expected: &Expected<'_>) -> Result<()> {
-    let of = |e: DerError| e.of("crl");
+    let of = |e: DerError| e.of(expected.sources.rest);
     let list = List::read(tbs, expected).map_err(of)?;
-    list.extensions.hold("crl", profile::of_list)?;
+    list.extensions.hold(expected.sources, profile::of_list)?;
     CRL_CHECKS.iter().try_for_each(|check| check(&list)).map_err(of)
 }
 
@@ -98,9 +143,10 @@ impl<'a> ReadExtensions<'a> {
         Ok(Self(all))
     }
 
-    /// Reads every extension that the profile knows to its end. `field` names what they stand in.
-    fn hold(&self, field: &str, known: fn(&[u8]) -> Option<Known>) -> Result<()> {
+    /// Reads every extension that the profile knows to its end.
+    fn hold(&self, sources: &Sources, known: fn(&[u8]) -> Option<Known>) -> Result<()> {
         for extension in &self.0 {
+            let field = sources.of(Part::Extension(extension.oid));
             oid::check_size(extension.oid).map_err(|e| e.of(&format!("{field}: an extension's identifier")))?;
             let Some(known) = known(extension.oid) else { continue };
             known.hold(field, extension.critical == Some(true), extension.value)?;
@@ -171,23 +217,25 @@ impl<'a> Candidate<'a> {
     }
 }
 
-const CERTIFICATE_CHECKS: &[fn(&Candidate<'_>) -> Read<()>] = &[
-    rfc5280_4_1_2_1_version,
-    rfc5280_4_1_2_2_serial_number,
-    cabf_br_7_1_serial_entropy,
-    rfc5280_4_1_2_3_signature,
-    rfc5280_4_1_2_4_issuer,
-    rfc5280_4_1_2_5_validity,
-    rfc5280_4_1_2_6_subject,
-    rfc5280_4_1_2_8_unique_identifiers,
-    rfc5280_4_2_extensions,
-    rfc5280_4_2_1_1_authority_key_identifier,
-    rfc5280_4_2_1_2_subject_key_identifier,
-    rfc5280_4_2_1_3_key_usage,
-    rfc5280_4_2_1_6_subject_alternative_name,
-    rfc5280_4_2_1_9_basic_constraints,
-    rfc5280_4_2_1_extensions_of_authorities,
-    rfc5280_4_2_1_10_name_constraints,
+type Check = fn(&Candidate<'_>) -> Read<()>;
+
+const CERTIFICATE_CHECKS: &[(Part<'static>, Check)] = &[
+    (Part::Rest, rfc5280_4_1_2_1_version),
+    (Part::Rest, rfc5280_4_1_2_2_serial_number),
+    (Part::Rest, cabf_br_7_1_serial_entropy),
+    (Part::Rest, rfc5280_4_1_2_3_signature),
+    (Part::Rest, rfc5280_4_1_2_4_issuer),
+    (Part::Rest, rfc5280_4_1_2_5_validity),
+    (Part::Subject, rfc5280_4_1_2_6_subject),
+    (Part::Rest, rfc5280_4_1_2_8_unique_identifiers),
+    (Part::Rest, rfc5280_4_2_extensions),
+    (Part::Extension(oid::AUTHORITY_KEY_ID), rfc5280_4_2_1_1_authority_key_identifier),
+    (Part::Extension(oid::SUBJECT_KEY_ID), rfc5280_4_2_1_2_subject_key_identifier),
+    (Part::Extension(oid::KEY_USAGE), rfc5280_4_2_1_3_key_usage),
+    (Part::Extension(oid::SUBJECT_ALT_NAME), rfc5280_4_2_1_6_subject_alternative_name),
+    (Part::Extension(oid::BASIC_CONSTRAINTS), rfc5280_4_2_1_9_basic_constraints),
+    (Part::Rest, rfc5280_4_2_1_extensions_of_authorities),
+    (Part::Extension(oid::NAME_CONSTRAINTS), rfc5280_4_2_1_10_name_constraints),
 ];
 
 /// Extensions need version 3, and every certificate made here has some.

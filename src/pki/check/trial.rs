@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::prepared;
-use super::structure::{Expected, Shape};
+use super::structure::{Expected, Shape, Sources};
 use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::pki::mount::profile::RoleEntry;
@@ -56,7 +56,8 @@ fn least(entry: &RoleEntry, kind: KeyKind) -> Result<()> {
         ],
     }
     .encode();
-    let expected = Expected { algorithm, issuer: &issuer, key_id: &key_id };
+    let sources = &Sources::all("certificate");
+    let expected = Expected { algorithm, issuer: &issuer, key_id: &key_id, sources };
     prepared::certificate(&tbs, Shape::Leaf, &expected, &[])
 }
 

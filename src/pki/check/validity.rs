@@ -134,7 +134,7 @@ pub fn for_root(
     }
     let start = match asked.not_before {
         Some(start) => start.unix_timestamp(),
-        None => before(now, backdating(not_before_duration.as_secs())),
+        None => backdated(now, not_before_duration.as_secs())?,
     };
     Ok((validity(start, end)?, warnings))
 }
@@ -246,7 +246,7 @@ impl Leaf<'_> {
                 ))
             }
             Some(start) => Ok(start),
-            None => Ok(earliest),
+            None => backdated(self.now, role.not_before_duration),
         }
     }
 }
@@ -296,6 +296,12 @@ pub(crate) fn within_issuer(
 /// Zero stands for the default.
 fn backdating(seconds: u64) -> u64 {
     if seconds == 0 { DEFAULT_NOT_BEFORE_DURATION } else { seconds }
+}
+
+/// The start that nobody asked for by its date.
+fn backdated(now: i64, seconds: u64) -> Result<i64> {
+    let start = before(now, backdating(seconds));
+    if start < 0 { Err(Error::invalid("not_before_duration: reaches back before 1970")) } else { Ok(start) }
 }
 
 /// Saturates: what is out of range is refused by [`validity`].

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::keys::signing::Signers;
 use crate::pki::check::blocking::Outside;
 use crate::pki::check::prepared::PreparedCrl;
-use crate::pki::check::structure::Expected;
+use crate::pki::check::structure::{Expected, Sources};
 use crate::pki::mount::profile::issuer_key_id;
 use crate::pki::mount::signer::{Signer, revocation_algorithm};
 use crate::pki::values::hex;
@@ -93,7 +93,8 @@ impl Draft {
         let key = signer.key.as_ref().ok_or_else(|| Error::internal("a CRL signer has a key"))?;
         let key_id = issuer_key_id(&signer.issuer);
         let issuer = signer.issuer.certificate.subject();
-        let expected = Expected { algorithm: self.algorithm, issuer, key_id: &key_id };
+        let sources = &Sources::all("crl");
+        let expected = Expected { algorithm: self.algorithm, issuer, key_id: &key_id, sources };
         PreparedCrl::new(&self.tbs, &expected, &key.signing)?.sign(signers, outside).await
     }
 

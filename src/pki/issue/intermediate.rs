@@ -92,6 +92,7 @@ pub async fn sign(
             &locations.freshest_crl,
             &copies,
         ]),
+        sources: if naming.from_csr { verbatim::sources(csr) } else { ca_request::sources() },
         signer,
     };
     stages.rules(started);

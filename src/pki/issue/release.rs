@@ -16,7 +16,7 @@ use crate::error::{Error, Result, Warnings};
 use crate::keys::pool::Watch;
 use crate::keys::signing::Signers;
 use crate::pki::check::prepared::Prepared;
-use crate::pki::check::structure::{Expected, Shape};
+use crate::pki::check::structure::{Expected, Shape, Sources};
 use crate::pki::check::validity::Validity;
 use crate::pki::mount::issuer::Key;
 use crate::pki::mount::role::Role;
@@ -50,6 +50,8 @@ pub(crate) struct Draft {
     pub(crate) key_id: SubjectKeyId,
     /// Extensions after it.
     pub(crate) tail: Extensions,
+    /// Fields that the parts came from.
+    pub(crate) sources: Sources,
 }
 
 /// Where subjectKeyIdentifier comes from.
@@ -192,7 +194,8 @@ impl Draft {
             extensions: &[&self.head, &key_id, &self.tail],
         }
         .encode();
-        let expected = Expected { algorithm: self.algorithm, issuer, key_id: &pieces.key_id };
+        let Self { algorithm, ref sources, .. } = *self;
+        let expected = Expected { algorithm, issuer, key_id: &pieces.key_id, sources };
         Prepared::certificate(tbs, self.shape, &expected, &pieces.constraints, &self.key.signing)
     }
 

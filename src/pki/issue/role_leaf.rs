@@ -18,7 +18,7 @@ use crate::error::{Error, Kind, Result, Warnings};
 use crate::keys::local::KeySpec;
 use crate::pki::check::names::{self, Asked, CsrNames, Names, subject_alt_names};
 use crate::pki::check::request::{RequestedKey, RequestedValidity};
-use crate::pki::check::structure::Shape;
+use crate::pki::check::structure::{Shape, Sources};
 use crate::pki::check::validity::{self, Limits};
 use crate::pki::mount::profile::RoleEntry;
 use crate::pki::mount::role::{CompiledRole, Role, RoleKeys};
@@ -30,6 +30,7 @@ use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use crate::x509::csr::{Csr, OtherValue};
 use crate::x509::extension;
 use crate::x509::name::{self, Attribute, rdn};
+use crate::x509::oid;
 use crate::x509::pieces::{Extensions, Name, Rdns};
 use crate::x509::weak_key;
 
@@ -100,6 +101,8 @@ pub async fn sign(
     let now = tools.clock.agreed_now()?;
     let (draft, more) = leaf(&entry, csr.key.kind(), signer, &names, &request.validity, origin.limits, now)?;
     warnings.extend(more);
+    let sources = if entry.role.use_csr_sans { sources().with(oid::SUBJECT_ALT_NAME, "csr") } else { sources() };
+    let draft = Draft { sources, ..draft };
     stages.rules(started);
     let issued = draft.release(&view, &tools, &csr.key, &record, &stages).await?;
     Ok(Issued { warnings, ..issued })
@@ -142,7 +145,8 @@ fn key_spec(role: &Role, asked: &RequestedKey, warnings: &mut Warnings) -> Resul
 
 fn csr_names(csr: &Csr) -> Result<CsrNames> {
     let sans = csr.sans()?;
-    let first = |attribute| csr.subject_values(attribute).map(|v| v.into_iter().next().unwrap_or_default());
+    // Of several the last counts, as for readers of certificates.
+    let last = |attribute| csr.subject_values(attribute).map(|mut values| values.pop().unwrap_or_default());
     let other = |(oid, value): (Vec<u8>, OtherValue)| {
         let text = match value {
             OtherValue::Text(text) => Some(text),
@@ -151,8 +155,8 @@ fn csr_names(csr: &Csr) -> Result<CsrNames> {
         (extension::oid_text(&oid), text)
     };
     Ok(CsrNames {
-        common_name: first(Attribute::CommonName)?,
-        serial_number: first(Attribute::SerialNumber)?,
+        common_name: last(Attribute::CommonName)?,
+        serial_number: last(Attribute::SerialNumber)?,
         user_ids: csr.subject_values(Attribute::UserId)?,
         dns: sans.dns,
         emails: sans.emails,
@@ -211,9 +215,19 @@ fn leaf(
         head: entry.leading(kind).clone(),
         key_id: SubjectKeyId::OfKey,
         tail,
+        sources: sources(),
         signer,
     };
     Ok((draft, warnings))
+}
+
+/// What a leaf's parts came from.
+fn sources() -> Sources {
+    Sources::all("certificate")
+        .with(oid::SUBJECT_ALT_NAME, "alt_names")
+        .with(oid::KEY_USAGE, "the role's key_usage")
+        .with(oid::EXT_KEY_USAGE, "the role's ext_key_usage")
+        .with(oid::CERTIFICATE_POLICIES, "the role's policy_identifiers")
 }
 
 /// Subject of a leaf: the role's RDNs, CN, SERIALNUMBER, then one RDN per user id.

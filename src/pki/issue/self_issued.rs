@@ -15,7 +15,7 @@ use super::signer::{below, signer, usable_key};
 use super::stages::Stages;
 use crate::error::{Error, Result, Warnings};
 use crate::pki::check::prepared::Prepared;
-use crate::pki::check::structure::{Expected, Shape};
+use crate::pki::check::structure::{Expected, Shape, Sources};
 use crate::pki::mount::issuer::Issuer;
 use crate::pki::mount::view::View;
 use crate::pki::tools::Tools;
@@ -63,7 +63,8 @@ pub async fn sign(
     ];
     let extensions = with_replaced(certificate, &own);
     let tbs = certificate.reissue_tbs(algorithm, issuer, &extensions);
-    let expected = Expected { algorithm, issuer, key_id: &pieces.key_id };
+    let sources = &Sources::all("certificate");
+    let expected = Expected { algorithm, issuer, key_id: &pieces.key_id, sources };
     let prepared = Prepared::certificate(tbs, Shape::Kept, &expected, &pieces.constraints, &key.signing)?;
     let signed = prepared.sign(&*tools.signers, &origin.requester.watch).await?;
     stages.sign(started);

@@ -5,6 +5,7 @@
 //! word stands for who issued the certificate and where to ask about it: authorityKeyIdentifier always,
 //! URLs where the issuer has some. Refused: anything that makes an authority.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -15,8 +16,8 @@ use super::request::{Origin, VerbatimRequest};
 use super::signer::{require_room, role, signer, usable_key};
 use super::stages::Stages;
 use crate::error::{Error, Result, Warnings};
-use crate::pki::check::names::MAX_ALL_BYTES;
-use crate::pki::check::structure::Shape;
+use crate::pki::check::names::{MAX_ALL_BYTES, check_text};
+use crate::pki::check::structure::{Shape, Sources};
 use crate::pki::check::validity;
 use crate::pki::mount::profile::Locations;
 use crate::pki::mount::role::Role;
@@ -85,6 +86,7 @@ pub async fn sign(
             &locations.freshest_crl,
             &copies,
         ]),
+        sources: sources(csr),
         signer,
     };
     stages.rules(started);
@@ -104,7 +106,7 @@ fn refuse_authority(csr: &Csr) -> Result<()> {
     Ok(())
 }
 
-/// The CSR's subject, byte for byte, and one RDN for each user id.
+/// The CSR's subject, byte for byte, and one RDN for each user id, which is there once.
 fn subject(csr: &Csr, user_ids: &[String]) -> Result<Name> {
     if user_ids.is_empty() {
         return Ok(csr.subject.clone());
@@ -112,8 +114,18 @@ fn subject(csr: &Csr, user_ids: &[String]) -> Result<Name> {
     if user_ids.iter().map(String::len).sum::<usize>() > MAX_ALL_BYTES {
         return Err(Error::invalid(format!("user_ids: together longer than {MAX_ALL_BYTES} bytes")));
     }
-    let ids = user_ids.iter().map(|id| name::rdn(Attribute::UserId, std::slice::from_ref(id)));
+    user_ids.iter().try_for_each(|id| check_text("user_ids", id))?;
+    let mut seen = HashSet::new();
+    let each = user_ids.iter().filter(|id| !id.is_empty() && seen.insert(*id));
+    let ids = each.map(|id| name::rdn(Attribute::UserId, std::slice::from_ref(id)));
     csr.subject.appended(&ids.collect())
+}
+
+/// What a certificate's parts came from: the CSR, but for the usages that it lacks.
+pub(super) fn sources(csr: &Csr) -> Sources {
+    let usages = [(oid::KEY_USAGE, "key_usage"), (oid::EXT_KEY_USAGE, "ext_key_usage")];
+    let lacking = usages.into_iter().filter(|(oid, _)| csr.extension(oid).is_none());
+    lacking.fold(Sources::all("csr"), |sources, (oid, field)| sources.with(oid, field))
 }
 
 /// keyUsage, extKeyUsage and basicConstraints as the request wants them, each where the CSR has none.

@@ -57,6 +57,18 @@ pub(super) fn other_kind(name: &Tlv<'_>) -> Read<()> {
     }
 }
 
+/// As [`names`], of the text of an otherName that is written in the type of its kind.
+///
+/// # Errors
+/// The rule that is broken.
+pub(crate) fn other_text(kind: &[u8], value: &[u8]) -> Read<()> {
+    match kind {
+        SMTP_UTF8_MAILBOX => text::utf8_mailbox(value),
+        SRV_NAME => text::service(value),
+        _ => Ok(()),
+    }
+}
+
 /// An otherName, the text of an SRVName against the rules of its place. One that is not known is DER, and UTF-8 where it
 /// says so.
 pub(super) fn other(mut name: Reader<'_>, service: fn(&[u8]) -> Read<()>) -> Read<()> {

@@ -49,7 +49,10 @@ pub(crate) fn is_decodable(label: &str) -> bool {
 }
 
 /// A dNSName: a host name, whose first label may be a wildcard or hold one (RFC 6125 6.4.3).
-pub(super) fn dns(content: &[u8]) -> Read<()> {
+///
+/// # Errors
+/// The rule that is broken.
+pub(crate) fn dns(content: &[u8]) -> Read<()> {
     let name = said(content)?;
     let (first, rest) = name.split_once('.').map_or((name, None), |(first, rest)| (first, Some(rest)));
     let is_one = first.bytes().filter(|b| *b == b'*').count() <= 1;
@@ -58,7 +61,10 @@ pub(super) fn dns(content: &[u8]) -> Read<()> {
 }
 
 /// An rfc822Name.
-pub(super) fn mailbox(content: &[u8]) -> Read<()> {
+///
+/// # Errors
+/// The rule that is broken.
+pub(crate) fn mailbox(content: &[u8]) -> Read<()> {
     let name = said(content)?;
     rule(is_mailbox(name), "an rfc822Name is no mailbox (RFC 5280 4.2.1.6)")
 }

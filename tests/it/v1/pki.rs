@@ -35,6 +35,7 @@ mod manual_chains;
 mod matrix;
 mod metadata;
 pub mod mount;
+mod named_fields;
 mod names;
 mod nobody;
 pub mod ocsp;

@@ -86,10 +86,14 @@ impl Parts {
 
     fn check(&self, shape: Shape) -> Result<()> {
         let issuer = named("CA");
-        let expected = Expected { algorithm: SignatureAlgorithm::Ed25519, issuer: &issuer, key_id: &KEY_ID };
+        let expected =
+            Expected { algorithm: SignatureAlgorithm::Ed25519, issuer: &issuer, key_id: &KEY_ID, sources: &MADE };
         certificate(&self.tbs(), shape, &expected)
     }
 }
+
+/// Where everything here comes from.
+const MADE: Sources = Sources::all("certificate");
 
 /// An extension with a value that no encoder here writes.
 fn odd(oid: &[u8], critical: bool, value: &[u8]) -> Extensions {
@@ -275,12 +279,14 @@ fn a_template_may_choose_its_serial_number_and_nothing_else() {
 #[test]
 fn algorithm_version_and_time_form_are_read_from_the_bytes() {
     let issuer = named("CA");
-    let expected = Expected { algorithm: SignatureAlgorithm::Ed25519, issuer: &issuer, key_id: &KEY_ID };
+    let expected =
+        Expected { algorithm: SignatureAlgorithm::Ed25519, issuer: &issuer, key_id: &KEY_ID, sources: &MADE };
     let good = leaf().tbs();
     let other = Expected {
         algorithm: SignatureAlgorithm::Ecdsa(crate::x509::algorithm::Hash::Sha256),
         issuer: &issuer,
         key_id: &KEY_ID,
+        sources: &MADE,
     };
     assert!(certificate(&good, Shape::Leaf, &other).unwrap_err().text().contains("4.1.2.3"));
     let mut version = good.clone();
@@ -301,7 +307,8 @@ fn algorithm_version_and_time_form_are_read_from_the_bytes() {
 #[test]
 fn each_rule_for_crls_is_held() {
     let issuer = named("CA");
-    let expected = Expected { algorithm: SignatureAlgorithm::Ed25519, issuer: &issuer, key_id: &KEY_ID };
+    let expected =
+        Expected { algorithm: SignatureAlgorithm::Ed25519, issuer: &issuer, key_id: &KEY_ID, sources: &MADE };
     let tbs = |issuer: &Name, next_update, extensions: &[Extensions]| {
         let extensions: Vec<&Extensions> = extensions.iter().collect();
         let algorithm = SignatureAlgorithm::Ed25519;
@@ -358,4 +365,24 @@ fn each_rule_for_crls_is_held() {
     refused(4, &[SEQUENCE, 1], &[5, 0], "revokedCertificates is not as long");
     refused(2, &[], &[5, 0], "revokedCertificates is not as long");
     refused(3, &[SEQUENCE, 2], &[5, 0], "not as long as it says");
+}
+
+#[test]
+fn a_refusal_names_the_field_that_the_part_came_from() {
+    let sources = Sources::all("csr").with_subject("common_name").with(oid::KEY_USAGE, "key_usage");
+    let issuer = named("CA");
+    let expected =
+        Expected { algorithm: SignatureAlgorithm::Ed25519, issuer: &issuer, key_id: &KEY_ID, sources: &sources };
+    let refused = |parts: Parts| certificate(&parts.tbs(), Shape::Leaf, &expected).unwrap_err().text().to_owned();
+    let usage = |bits: &[u8]| leaf().with(odd(oid::KEY_USAGE, true, bits));
+    for (parts, text) in [
+        (Parts { subject: named("a\nb"), ..leaf() }, "common_name: subject: "),
+        (usage(&[3, 1, 0]), "key_usage: keyUsage: "),
+        (leaf().with(extension::key_usage(KeyUsage::CERT_SIGN)), "key_usage: keyCertSign needs cA TRUE"),
+        (leaf().with(odd(oid::EXT_KEY_USAGE, false, &[0x30, 0])), "csr: extKeyUsage: "),
+        (leaf().with(policy_mappings()), "csr: policyMappings need cA TRUE"),
+    ] {
+        let refused = refused(parts);
+        assert!(refused.starts_with(text), "{refused} for {text}");
+    }
 }

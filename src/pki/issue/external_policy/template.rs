@@ -17,7 +17,7 @@ use crate::pki::issue::issued::Issued;
 use crate::pki::issue::request::Origin;
 use crate::pki::issue::{repeats, self_issued, signer};
 
-use crate::pki::check::structure::Shape;
+use crate::pki::check::structure::{Shape, Sources};
 use crate::pki::check::validity::{self, Validity};
 use crate::pki::issue::release::{Draft, Record, SubjectKeyId};
 use crate::pki::issue::stages::Stages;
@@ -128,6 +128,7 @@ fn draft(template: &Certificate, signer: &Arc<Signer>, now: Time, warnings: &mut
         head: extensions(template, pieces),
         key_id: SubjectKeyId::Copied,
         tail: Extensions::default(),
+        sources: Sources::all("external policy: template"),
         signer: Arc::clone(signer),
     })
 }

@@ -78,7 +78,7 @@ impl Constrained {
             let answer = pki.app.client.post(&format!("pki/{path}"), json!({ "csr": csr })).await;
             assert_eq!(answer.status, 400, "{shown}: {}", answer.text);
             let rule = match expected {
-                Malformed => "certificate: subjectAltName: ",
+                Malformed => "csr: subjectAltName: ",
                 _ => "the name constraints of the issuing chain",
             };
             assert!(answer.error().contains(rule), "{shown}: {}", answer.text);

@@ -177,7 +177,7 @@ async fn vector_16_1_n36_common_names_unchecked() {
         assert_eq!(leaf.extension("subjectAltName"), None, "{name}");
     }
     // The SAN that such a common name becomes is checked all the same.
-    pki.deny(&role, json!({ "common_name": "evil.bar" }), "alt_names: subject alternate name evil.bar").await;
+    pki.deny(&role, json!({ "common_name": "evil.bar" }), "common_name: subject alternate name evil.bar").await;
     pki.stop().await;
 }
 

@@ -126,7 +126,7 @@ async fn what_sign_verbatim_and_use_csr_values_copy_is_read_to_its_end() {
     pki.refused("sign-verbatim", json!({ "csr": no_name }), "csr: unexpected DER tag").await;
     for (extension, name, rule) in extensions() {
         let csr = csr_of_pieces(&good_subject(), &[&extension]);
-        let text = format!("certificate: {name}: ");
+        let text = format!("csr: {name}: ");
         for (path, body) in
             [("sign-verbatim", json!({ "csr": csr })), ("root/sign-intermediate", csr_values(csr.clone()))]
         {
@@ -142,7 +142,7 @@ async fn what_sign_verbatim_and_use_csr_values_copy_is_read_to_its_end() {
     for (oid, name) in [(oid::POLICY_CONSTRAINTS, "policyConstraints"), (oid::INHIBIT_ANY_POLICY, "inhibitAnyPolicy")] {
         let value: &[u8] = if oid == oid::INHIBIT_ANY_POLICY { &[2, 1, 0] } else { &[0x30, 3, 0x80, 1, 0] };
         let csr = csr_of_pieces(&good_subject(), &[&any(oid, true, value)]);
-        pki.refused("sign-verbatim", json!({ "csr": csr }), &format!("certificate: {name} need")).await;
+        pki.refused("sign-verbatim", json!({ "csr": csr }), &format!("csr: {name} need")).await;
         pki.post("root/sign-intermediate", csr_values(csr)).await;
     }
     let defaults = csr_of_pieces(&good_subject(), &[&any(oid::BASIC_CONSTRAINTS, true, &[0x30, 3, 1, 1, 0])]);
@@ -291,7 +291,7 @@ async fn name_constraints_that_others_refuse_are_signed_from_no_parameter_and_no
     let csr_with = |value: &[u8]| json!({ "csr": csr_of_pieces(&good_subject(), &[&any(oid::NAME_CONSTRAINTS, true, value)]), "use_csr_values": true });
     for (subtree, rule) in cases {
         let value = tlv(SEQUENCE, &[&tlv(0xa0, &[&tlv(SEQUENCE, &[&subtree])])]);
-        pki.refused("root/sign-intermediate", csr_with(&value), "certificate: nameConstraints: ").await;
+        pki.refused("root/sign-intermediate", csr_with(&value), "csr: nameConstraints: ").await;
         pki.refused("root/sign-intermediate", csr_with(&value), rule).await;
     }
     for empty in [&[0x30, 0][..], &[0x30, 2, 0xa0, 0]] {
@@ -343,11 +343,11 @@ async fn object_identifiers_that_others_cannot_read_are_refused_wherever_they_ar
             (san(&tlv(0xa0, &[&oid, &tlv(0xa0, &[&[0x0c, 1, b'a']])])), "subjectAltName"),
         ] {
             let csr = json!({ "csr": csr_of_pieces(&good_subject(), &[&extension]) });
-            pki.refused("sign-verbatim", csr, &format!("certificate: {name}: an object identifier has ")).await;
+            pki.refused("sign-verbatim", csr, &format!("csr: {name}: an object identifier has ")).await;
         }
         // The same in a CSR that a role signs.
         let csr = csr_of_pieces(&good_subject(), &[&san(&tlv(0xa0, &[&oid, &tlv(0xa0, &[&[0x0c, 1, b'a']])]))]);
-        pki.deny_sign(&role, json!({ "csr": csr }), "certificate: subjectAltName: an object identifier has ").await;
+        pki.deny_sign(&role, json!({ "csr": csr }), "csr: subjectAltName: an object identifier has ").await;
     }
     pki.stop().await;
 }
@@ -364,9 +364,9 @@ async fn uris_without_a_usable_host_are_refused() {
     }
     for uri in ["%zz", "http://a.test/%zz", "http://a..b/", "spiffe://", "x", "//a.test/"] {
         let csr = csr_of_pieces(&good_subject(), &[&san(&tlv(0x86, &[uri.as_bytes()]))]);
-        pki.refused("sign-verbatim", json!({ "csr": csr }), "certificate: subjectAltName: a URI ").await;
+        pki.refused("sign-verbatim", json!({ "csr": csr }), "csr: subjectAltName: a URI ").await;
         let body = json!({ "csr": csr, "use_csr_values": true });
-        pki.refused("root/sign-intermediate", body, "certificate: subjectAltName: a URI ").await;
+        pki.refused("root/sign-intermediate", body, "csr: subjectAltName: a URI ").await;
     }
     for url in ["http://a/%zz", "http://a..b/", "http://a.test/{x}", "http:///x"] {
         for field in

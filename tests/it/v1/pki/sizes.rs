@@ -131,7 +131,7 @@ async fn a_request_with_very_many_extensions_names_or_attributes_is_refused() {
         }
     }
     // The server's own extensions come to the request's, and who gets the certificate must be able to bring it.
-    let rule = "certificate: more than 100 extensions";
+    let rule = "csr: more than 100 extensions";
     pki.refused("sign-verbatim", json!({ "csr": request_of(&extensions(100)) }), rule).await;
     pki.certify("sign-verbatim", json!({ "csr": request_of(&extensions(90)) })).await;
     let policies = build(SEQUENCE, 0, |w| {
@@ -140,9 +140,9 @@ async fn a_request_with_very_many_extensions_names_or_attributes_is_refused() {
         }
     });
     let csr = request_of(&[extension(oid::CERTIFICATE_POLICIES, false, &policies)]);
-    pki.refused("sign-verbatim", json!({ "csr": csr }), "certificate: certificatePolicies: more than 1000").await;
+    pki.refused("sign-verbatim", json!({ "csr": csr }), "csr: certificatePolicies: more than 1000").await;
     let large = request_of(&[extension(&parse_oid("1.2.3").unwrap(), false, &vec![4; 47_500])]);
-    pki.refused("sign-verbatim", json!({ "csr": large }), "certificate: the signed part is longer than 46 KiB").await;
+    pki.refused("sign-verbatim", json!({ "csr": large }), "csr: the signed part is longer than 46 KiB").await;
     pki.stop().await;
 }
 

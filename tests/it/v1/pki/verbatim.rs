@@ -119,21 +119,12 @@ async fn odd_extensions_of_a_request() {
     assert_eq!(leaf.raw("1.2.3"), Some(extension::extension(&[0x2a, 3], false, b"\x01\x02\x03")));
     for (odd, rule) in [
         (extension::extension(oid::KEY_USAGE, true, &[BIT_STRING, 1, 0]), "keyUsage"),
-        (extension::extension(oid::KEY_USAGE, true, &[3, 2, 0, 0x80]), "certificate: keyUsage: ends in"),
-        (
-            extension::extension(oid::EXT_KEY_USAGE, false, &[SEQUENCE, 0]),
-            "certificate: extKeyUsage: must not be empty",
-        ),
-        (
-            extension::extension(oid::SUBJECT_ALT_NAME, false, &[SEQUENCE, 0]),
-            "certificate: subjectAltName: must not be empty",
-        ),
+        (extension::extension(oid::KEY_USAGE, true, &[3, 2, 0, 0x80]), "csr: keyUsage: ends in"),
+        (extension::extension(oid::EXT_KEY_USAGE, false, &[SEQUENCE, 0]), "csr: extKeyUsage: must not be empty"),
+        (extension::extension(oid::SUBJECT_ALT_NAME, false, &[SEQUENCE, 0]), "csr: subjectAltName: must not be empty"),
         (extension::extension(oid::SUBJECT_ALT_NAME, false, &[SEQUENCE, 2, 0x82, 0]), "is empty"),
         (extension::extension(oid::SUBJECT_KEY_ID, true, &[4, 1, 1]), "must not be critical"),
-        (
-            extension::extension(oid::SUBJECT_KEY_ID, false, &[4, 0]),
-            "certificate: subjectKeyIdentifier: must not be empty",
-        ),
+        (extension::extension(oid::SUBJECT_KEY_ID, false, &[4, 0]), "csr: subjectKeyIdentifier: must not be empty"),
         (extension::extension(oid::BASIC_CONSTRAINTS, true, &[SEQUENCE, 3, 2, 1, 0]), "path length"),
         (
             extension::extension(oid::NAME_CONSTRAINTS, true, b"\x30\x09\xa0\x07\x30\x05\x82\x03foo"),

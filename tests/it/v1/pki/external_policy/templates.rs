@@ -134,7 +134,10 @@ async fn a_template_keeps_the_rules_of_every_certificate() {
             "path length needs cA TRUE",
         ),
         (extended(vec![extension::subject_key_id(&[])]), "subjectKeyIdentifier: must not be empty"),
-        (Template { subject: Name::from_der(&[0x30, 2, 0x31, 0]).unwrap(), ..good.clone() }, "certificate: "),
+        (
+            Template { subject: Name::from_der(&[0x30, 2, 0x31, 0]).unwrap(), ..good.clone() },
+            "external policy: template: subject: ",
+        ),
         (
             Template { extensions: vec![extension::key_usage(KeyUsage::CERT_SIGN)], ..good.clone() },
             "keyCertSign needs cA TRUE",

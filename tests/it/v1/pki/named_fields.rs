@@ -1,0 +1,154 @@
+//! A refusal names the field that the request has, whichever check finds what is wrong; and what a request and its
+//! CSR both say is said once.
+
+use serde_json::{Value, json};
+use signet::x509::extension::{self, parse_oid};
+use signet::x509::name::{self, Attribute, rdn};
+use signet::x509::oid;
+use signet::x509::pieces::Extensions;
+use signet::x509::writer::{SEQUENCE, build};
+
+use super::foreign::{csr, csr_of_pieces};
+use super::mount::Pki;
+
+/// subjectAltName of one name.
+fn san(tag: u8, content: &[u8]) -> Extensions {
+    extension::extension(oid::SUBJECT_ALT_NAME, false, &build(SEQUENCE, 0, |w| w.tlv(tag, content)))
+}
+
+/// A CSR for these common names.
+fn csr_for(names: &[&str], extensions: &[&Extensions]) -> String {
+    let rdns: Vec<_> = names.iter().map(|name| rdn(Attribute::CommonName, &[(*name).to_owned()])).collect();
+    csr_of_pieces(&name::name(&rdns.iter().collect::<Vec<_>>()), extensions)
+}
+
+impl Pki {
+    /// That the refusal begins so.
+    async fn blames(&self, path: &str, body: Value, text: &str) {
+        let answer = self.app.client.post(&format!("pki/{path}"), body.clone()).await;
+        assert_eq!(answer.status, 400, "{path} {body}: {}", answer.text);
+        assert!(answer.error().starts_with(text), "{path} {body}: {} for {text}", answer.error());
+    }
+}
+
+#[actix_web::test]
+async fn a_name_that_cannot_be_is_refused_by_the_field_that_it_stood_in() {
+    let pki = Pki::start().await;
+    pki.role(&json!({ "allow_any_name": true, "enforce_hostnames": false, "allowed_other_sans": "*" })).await;
+    for (body, text) in [
+        (json!({ "common_name": "a.test", "alt_names": "a b@" }), "alt_names: a b@: an rfc822Name is no mailbox"),
+        (json!({ "common_name": "a..b@c.test" }), "common_name: a..b@c.test: an rfc822Name is no mailbox"),
+        (json!({ "common_name": "\u{e9}@b.test" }), "common_name: \u{e9}@b.test must be ASCII"),
+        (
+            json!({ "common_name": "a.test", "other_sans": "1.3.6.1.5.5.7.8.7;UTF8:no service" }),
+            "other_sans: no service: an SRVName is no service and host",
+        ),
+        (
+            json!({ "common_name": "a.test", "other_sans": "1.3.6.1.5.5.7.8.9;UTF8:a@b.test" }),
+            "other_sans: a@b.test: an SmtpUTF8Mailbox has a local part",
+        ),
+    ] {
+        pki.blames("issue/r", body, text).await;
+    }
+    pki.role(&json!({ "allowed_domains": "b\u{fc}cher.foo", "allow_bare_domains": true, "allow_subdomains": true }))
+        .await;
+    let text = "subject alternate name xn--bcher-kva.foo not allowed by this role";
+    pki.blames("issue/r", json!({ "common_name": "b\u{fc}cher.foo" }), "common_name: ").await;
+    pki.role(&json!({ "allowed_domains": "a.foo", "allow_bare_domains": true, "cn_validations": "disabled" })).await;
+    pki.blames("issue/r", json!({ "common_name": "a@b@c" }), "common_name: email address a@b@c not allowed").await;
+    pki.blames("issue/r", json!({ "common_name": "b\u{fc}cher.foo" }), &format!("common_name: {text}")).await;
+    let other = json!({ "common_name": "a.foo", "alt_names": "xn--bcher-kva.foo" });
+    pki.blames("issue/r", other, &format!("alt_names: {text}")).await;
+    pki.role(&json!({ "allow_any_name": true, "key_usage": "CertSign" })).await;
+    pki.blames("issue/r", json!({ "common_name": "a.test" }), "the role's key_usage: keyCertSign needs cA TRUE").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn what_a_csr_says_is_refused_as_the_csrs() {
+    let pki = Pki::start().await;
+    pki.role(&json!({ "allow_any_name": true, "enforce_hostnames": false })).await;
+    for (extension, rule) in [
+        (san(0x82, b"a..b"), "a dNSName is no host name"),
+        (san(0x81, b"a..b@c.test"), "an rfc822Name is no mailbox"),
+        (extension::extension(oid::EXT_KEY_USAGE, false, &[SEQUENCE, 0]), "extKeyUsage: must not be empty"),
+    ] {
+        let body = json!({ "csr": csr_for(&["a.test"], &[&extension]), "use_csr_values": true });
+        for path in ["sign/r", "sign-verbatim", "root/sign-intermediate"] {
+            // A role does not take it.
+            if path == "sign/r" && rule.starts_with("extKeyUsage") {
+                continue;
+            }
+            pki.blames(path, body.clone(), "csr: ").await;
+            pki.refused(path, body.clone(), rule).await;
+        }
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn what_stands_beside_a_csr_is_refused_by_its_own_field() {
+    let pki = Pki::start().await;
+    let csr = csr("ec-256", "/CN=a.test", "");
+    for id in ["a\0b", "a\nb"] {
+        pki.blames("sign-verbatim", json!({ "csr": csr, "user_ids": [id] }), "user_ids: ").await;
+    }
+    let usage = json!({ "csr": csr, "key_usage": "EncipherOnly" });
+    pki.blames("sign-verbatim", usage, "key_usage: keyUsage: ").await;
+    for body in [
+        json!({ "csr": csr, "common_name": "Below", "not_before_duration": "9000000h" }),
+        json!({ "csr": csr, "use_csr_values": true, "not_before_duration": "9000000h" }),
+    ] {
+        pki.blames("root/sign-intermediate", body, "not_before_duration: ").await;
+    }
+    let names = json!({ "csr": csr, "common_name": "Below", "alt_names": "a@b@c" });
+    pki.blames("root/sign-intermediate", names, "alt_names: a@b@c: an rfc822Name is no mailbox").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn of_two_common_names_the_last_counts() {
+    let pki = Pki::start().await;
+    let two = json!({ "csr": csr_for(&["a.test", "b.test"], &[]) });
+    let leaf = pki.sign(&json!({ "allow_any_name": true }), two.clone()).await;
+    assert_eq!((leaf.certificate.common_name().as_str(), leaf.sans()), ("b.test", vec!["DNS:b.test".to_owned()]));
+    let authority = pki.certify("root/sign-intermediate", two).await;
+    assert_eq!(authority.certificate.common_name(), "b.test");
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn a_name_that_is_asked_for_twice_is_there_once() {
+    let pki = Pki::start().await;
+    let (kind, text) = (parse_oid("1.2.3").unwrap(), "1.2.3;UTF8:v");
+    let other = build(0xa0, 0, |w| {
+        w.oid(&kind);
+        w.nest(0xa0, |w| w.tlv(0x0c, b"v"));
+    });
+    let both = extension::extension(oid::SUBJECT_ALT_NAME, false, &build(SEQUENCE, 0, |w| w.raw(&other)));
+    let role = json!({ "allow_any_name": true, "allowed_other_sans": "*" });
+    let request = json!({ "csr": csr_for(&["a.test"], &[&both]), "other_sans": format!("{text},1.2.4;UTF8:w") });
+    let names = pki.sign(&role, request).await.sans();
+    assert_eq!(names.len(), 3, "{names:?}");
+    let twice = json!({ "common_name": "a.test", "other_sans": [text, text] });
+    assert_eq!(pki.issue(&role, twice).await.sans().len(), 2);
+    let ids = json!({ "csr": csr("ec-256", "/CN=a.test", ""), "user_ids": "u,u,v" });
+    let subject = pki.ask("sign-verbatim", ids).await.certificate.subject().values(Attribute::UserId).unwrap();
+    assert_eq!(subject, ["u", "v"]);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn a_policys_statement_is_at_a_uri() {
+    let pki = Pki::start().await;
+    for cps in ["c", "x y", "http://", "/rel", "http://a.test/%zz"] {
+        let policies = json!([{ "oid": "1.2.3", "cps": cps }]).to_string();
+        pki.blames("roles/s", json!({ "policy_identifiers": policies }), "policy_identifiers: cps of 1.2.3: a URI ")
+            .await;
+    }
+    for cps in ["http://a.test/cps", "https://a.test", "urn:oid:1.2.3", "mailto:a@b.test", "ldap:///cn=cps"] {
+        let policies = json!([{ "oid": "1.2.3", "cps": cps }]).to_string();
+        pki.post("roles/s", json!({ "policy_identifiers": policies })).await;
+    }
+    pki.stop().await;
+}
