@@ -1,4 +1,5 @@
-//! Certificate serial numbers (RFC 5280 4.1.2.2): at most 20 octets, positive.
+//! Certificate serial numbers (RFC 5280 4.1.2.2): at most 20 octets, positive. Other authorities have given out numbers
+//! of 20 octets whose first bit is set, which are 21 in DER: such a certificate can still be revoked here.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -107,6 +108,11 @@ impl Serial {
     /// The octets, without leading zeros.
     pub fn octets(&self) -> &[u8] {
         &self.octets[..usize::from(self.len)]
+    }
+
+    /// Whether its INTEGER has more octets in DER than that of a certificate may have (RFC 5280 4.1.2.2).
+    pub fn is_too_long(&self) -> bool {
+        usize::from(self.len) == MAX_OCTETS && self.octets[0] >= 0x80
     }
 
     /// The octets with zeros behind them, and how many they are.

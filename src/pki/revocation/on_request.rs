@@ -23,7 +23,7 @@ use crate::x509::public_key::PublicKey;
 use crate::x509::raw_extension::ExtensionRef;
 use crate::x509::reader::Reader;
 use crate::x509::serial::Serial;
-use crate::x509::writer::ENUMERATED;
+use crate::x509::writer::{ENUMERATED, SEQUENCE, context};
 
 /// Life of a list when nobody names one.
 const LIFE: Duration = Duration::from_secs(72 * 3600);
@@ -49,7 +49,7 @@ pub struct ListSigner {
 pub struct WordedList {
     /// Its numbers and its life.
     pub terms: ListTerms,
-    /// What is on it: of [`WordedEntries`] or a [`Union`].
+    /// What is on it.
     pub entries: Batch,
     /// Further extensions of the list.
     pub extensions: WordedExtensions,
@@ -152,6 +152,12 @@ impl WordedExtensions {
         Ok(())
     }
 
+    /// The value of the one with this identifier.
+    fn value_of(&self, id: &[u8]) -> Option<&[u8]> {
+        let (_, raw) = self.0.iter().find(|(known, _)| known == id)?;
+        ExtensionRef::next(&mut Reader::new(raw.as_der())).ok().map(|extension| extension.value)
+    }
+
     fn joined(&self) -> Extensions {
         Extensions::joined(&self.0.iter().map(|(_, raw)| raw).collect::<Vec<_>>())
     }
@@ -172,12 +178,15 @@ pub struct WordedEntries {
     batch: Batch,
     seen: HashSet<Serial>,
     is_delta: bool,
+    /// Where the first one stands that is of another issuer.
+    of_another: Option<String>,
 }
 
 impl WordedEntries {
     /// None yet, for a list on these terms.
     pub fn of(terms: &ListTerms) -> Self {
-        Self { batch: Batch::default(), seen: HashSet::new(), is_delta: terms.base.is_some() }
+        let is_delta = terms.base.is_some();
+        Self { batch: Batch::default(), seen: HashSet::new(), is_delta, of_another: None }
     }
 
     /// One more.
@@ -196,13 +205,34 @@ impl WordedEntries {
             return Err(Error::invalid(format!("{path}: the entry is above 16 KiB")));
         }
         self.batch.push(*serial, &encoded, i64::MAX);
+        if extensions.value_of(oid::CERTIFICATE_ISSUER).is_some() {
+            self.of_another.get_or_insert(path);
+        }
         Ok(())
     }
 
-    /// The entries, to be signed.
-    pub fn into_batch(self) -> Batch {
-        self.batch
+    /// The list of them, to be signed.
+    ///
+    /// # Errors
+    /// `Invalid` for entries of other issuers where the list does not say that it has such.
+    pub fn into_list(self, terms: ListTerms, extensions: WordedExtensions) -> Result<WordedList> {
+        let is_indirect = extensions.value_of(oid::ISSUING_DISTRIBUTION_POINT).is_some_and(is_indirect);
+        if let Some(path) = self.of_another.filter(|_| !is_indirect) {
+            return Err(Error::invalid(format!(
+                "{path}: extensions: certificateIssuer stands in indirect CRLs alone (RFC 5280 5.3.3): give the list an \
+                 issuingDistributionPoint with indirectCRL TRUE in extensions"
+            )));
+        }
+        Ok(WordedList { terms, entries: self.batch, extensions })
     }
+}
+
+/// Whether issuingDistributionPoint says that a list has entries of several issuers (RFC 5280 5.2.5). One that breaks a
+/// rule is refused with its list.
+fn is_indirect(value: &[u8]) -> bool {
+    let Ok(scope) = Reader::only(value, SEQUENCE) else { return false };
+    let mut fields = scope.reader();
+    std::iter::from_fn(|| fields.any().ok()).any(|field| field.tag == context(4) && field.content != [0])
 }
 
 /// Entries are not read back before a list is signed: what a caller words is held here.

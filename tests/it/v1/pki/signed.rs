@@ -421,6 +421,7 @@ async fn what_rfc_5280_forbids_of_a_list_is_refused_when_a_caller_words_it() {
         (entry("2.5.29.24", true, b"\x18\x0f20300101000000Z"), "invalidityDate: must not be critical"),
         (entry("2.5.29.24", false, b"\x17\x0d300101000000Z"), "invalidityDate: "),
         (entry("2.5.29.29", false, &[0x30, 3, 0x82, 1, b'a']), "certificateIssuer: must be critical"),
+        (entry("2.5.29.29", true, &[0x30, 3, 0x82, 1, b'a']), "stands in indirect CRLs alone (RFC 5280 5.3.3)"),
         (entry("1.2.2147483648", false, &[5, 0]), "an object identifier has"),
     ] {
         pki.refused(path, body.clone(), "revoked_certs[0]: extensions: ").await;
@@ -431,9 +432,19 @@ async fn what_rfc_5280_forbids_of_a_list_is_refused_when_a_caller_words_it() {
         list("2.5.29.46", false, &point),
         with(&entry("2.5.29.21", false, &[10, 1, 8]), json!({ "delta_crl_base_number": 4 })),
         with(&body, json!({ "delta_crl_base_number": 5 })),
+        // An indirect CRL, which says so.
+        with(
+            &entry("2.5.29.29", true, &[0x30, 3, 0x82, 1, b'a']),
+            json!({ "extensions": list("2.5.29.28", true, &[0x30, 3, 0x84, 1, 0xff])["extensions"] }),
+        ),
     ] {
-        pki.post(path, good).await;
+        let made = pki.post(path, good).await;
+        assert_eq!(made.warnings(), "", "{}", made.text);
     }
+    // Others' certificates may have numbers that are too long: they can be listed, and the caller is told.
+    let long = json!({ "revoked_certs": [{ "serial_number": ["ff"; 20].join(":"), "revocation_time": 1 }] });
+    let made = pki.post(path, with(&body, long)).await;
+    assert!(made.warnings().contains("revoked_certs[0] is the first) have 21 octets in DER"), "{}", made.text);
     pki.stop().await;
 }
 

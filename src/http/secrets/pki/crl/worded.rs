@@ -80,7 +80,7 @@ fn terms(fields: &Fields) -> Result<ListTerms> {
 }
 
 fn worded(fields: &Fields, terms: ListTerms, _: &ListSigner) -> Result<(WordedList, Warnings)> {
-    let mut entries = WordedEntries::of(&terms);
+    let (mut entries, mut long) = (WordedEntries::of(&terms), Vec::new());
     for (at, object) in objects(fields, "revoked_certs")?.iter().enumerate() {
         let path = format!("revoked_certs[{at}]");
         let serial = Serial::parse(member(object, &path, "serial_number")?)
@@ -88,9 +88,17 @@ fn worded(fields: &Fields, terms: ListTerms, _: &ListSigner) -> Result<(WordedLi
         let extensions = extensions(object.get("extensions"), &path)?;
         let revoked_at = time(object.get("revocation_time"), &path)?;
         entries.push(&WordedEntry { serial, revoked_at, extensions })?;
+        long.extend(serial.is_too_long().then_some(at));
     }
     let extensions = extensions(fields.value("extensions"), "extensions")?;
-    Ok((WordedList { terms, entries: entries.into_batch(), extensions }, Warnings::default()))
+    let warning = long.first().map(|first| {
+        let count = long.len();
+        format!(
+            "{count} serial numbers (revoked_certs[{first}] is the first) have 21 octets in DER, more than those of certificates may have (RFC 5280 \
+             4.1.2.2): some clients may not read the list"
+        )
+    });
+    Ok((entries.into_list(terms, extensions)?, warning.into_iter().collect()))
 }
 
 /// The entries of all lists.
