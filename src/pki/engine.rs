@@ -28,6 +28,7 @@ use crate::documents::MountId;
 use crate::error::{Error, Kind, Result, Warnings};
 use crate::keys::pool::{KeyPool, StockSizes};
 use crate::keys::signing::Signers;
+use crate::turns::Entrance;
 
 /// Answered requests that are removed in one commit.
 const SWEEP: u32 = 500;
@@ -61,8 +62,8 @@ impl Engine {
     /// those of `signers`. Starts the thread that the control actors share, so an actix system must run.
     pub fn new(store: Arc<dyn PkiStore>, serials: Serials, signers: Arc<dyn Signers>, clock: Clock) -> Arc<Self> {
         let control = ControlThread::start(clock.clone());
-        let checks = crate::turns::Entrance::beside_workers();
-        let tools = Tools { store, pool: KeyPool::start(), clock, serials, signers, checks };
+        let tools =
+            Tools { store, pool: KeyPool::start(), clock, serials, signers, checks: Entrance::beside_workers() };
         Arc::new(Self {
             tools,
             answers: Arc::default(),
@@ -212,6 +213,8 @@ pub struct Authority {
     tidying: Tidying,
     /// Held while a CRL from elsewhere is imported.
     importing: Arc<Mutex<()>>,
+    /// Held while the signatures of issuers that are imported are checked.
+    certifying: Arc<Mutex<()>>,
 }
 
 impl Authority {
@@ -232,6 +235,7 @@ impl Authority {
             answers: Arc::clone(&engine.answers),
             tidying,
             importing: Arc::default(),
+            certifying: Arc::default(),
         }
     }
 
@@ -277,6 +281,11 @@ impl Authority {
     /// The turn of whoever imports a CRL from elsewhere.
     pub(crate) fn importing(&self) -> &Arc<Mutex<()>> {
         &self.importing
+    }
+
+    /// The turn of whoever imports issuers.
+    pub(crate) fn certifying(&self) -> &Arc<Mutex<()>> {
+        &self.certifying
     }
 
     /// The published CRLs of an issuer, by its id. Just after a start it waits for the first build, so

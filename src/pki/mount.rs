@@ -4,6 +4,7 @@
 //! Nothing here asks storage or signs: a [view] is made of documents, and a change of one gives the
 //! documents to store.
 
+pub mod chains;
 pub mod cluster;
 pub mod issuer;
 pub mod profile;
@@ -12,6 +13,7 @@ mod recorded;
 pub mod responders;
 pub mod role;
 pub mod settings;
+pub mod signatures;
 pub mod signer;
 pub mod urls;
 pub mod view;

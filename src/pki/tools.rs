@@ -22,6 +22,6 @@ pub struct Tools {
     pub serials: Serials,
     /// Who signs with managed keys.
     pub signers: Arc<dyn Signers>,
-    /// To threads that hold names against a role where that takes long.
+    /// The places at which is checked, off the workers, what takes long of what callers bring.
     pub checks: Entrance,
 }

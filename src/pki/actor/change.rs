@@ -86,7 +86,7 @@ async fn stored(store: &dyn PkiStore, published: &Arc<View>) -> Result<View> {
     let documents = store.documents(published.mount).await?;
     let published = Arc::clone(published);
     // Off the actors' thread: a mount may have thousands of roles.
-    let work = move || View::load(published.mount, documents).map(|view| view.with_engine_of(&published));
+    let work = move || published.reloaded(documents);
     tokio::task::spawn_blocking(work).await.map_err(Error::internal)?
 }
 

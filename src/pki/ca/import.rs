@@ -20,6 +20,7 @@ use crate::keys::signing::{Signers, SigningKey};
 use crate::pki::actor::Planned;
 use crate::pki::engine::Authority;
 use crate::pki::mount::issuer::{IssuerRecord, Key, LeafNotAfter, Usage, authority_id, check_name, may_sign_crls};
+use crate::pki::mount::signatures::Signatures;
 use crate::pki::mount::signer::unchosen_revocation_algorithm;
 use crate::pki::mount::urls::NO_URLS;
 use crate::pki::mount::view::View;
@@ -67,24 +68,72 @@ pub async fn bundle(
     private_keys: PrivateKeys,
 ) -> Result<Imported> {
     let bundle = off_worker(move || Bundle::parse(field, exposed(field, &text)?, private_keys)).await?;
-    let stored = stored_before(authority, field, &bundle.certificates).await?;
+    let revoked = stored_before(authority, field, &bundle.certificates).await?;
+    let incoming = Incoming::new(field, bundle, revoked);
     let (signers, now) = (Arc::clone(&authority.tools().signers), authority.tools().clock.now().unix_timestamp());
+    let published = published(authority).await?;
+    // One import of a mount at a time: it is held against what the one before has left.
+    let turn = Arc::clone(authority.certifying()).lock_owned().await;
+    let (view, tools) = (authority.view(), Arc::clone(&signers));
+    let rehearse = move || Ok((incoming.rehearsed(&view, &*tools, now)?, turn));
+    let (incoming, turn) = off_worker(rehearse).await?;
     let (mut imported, crls) = authority
         .change_and_crls(move |view| {
+            let _ends_with_the_change = &turn;
             let mut import = Import::new(view, &*signers, now);
-            for key in &bundle.keys {
-                import.key(Arc::clone(key), "")?;
-            }
-            for (certificate, revoked_at) in bundle.certificates.iter().zip(&stored) {
-                import.certificate(field, certificate, &bundle.certificates, *revoked_at)?;
-            }
+            import.take(&incoming)?;
             // A key that was made here has signed nothing elsewhere.
-            import.foreign_keys = private_keys == PrivateKeys::Allowed;
-            import.finish(view)
+            let foreign = private_keys == PrivateKeys::Allowed;
+            import.finish(view, foreign.then_some(&published))
         })
         .await?;
     imported.warnings.extend(crls);
     Ok(imported)
+}
+
+/// A bundle on its way into a mount.
+struct Incoming {
+    field: &'static str,
+    keys: Vec<Arc<PrivateKey>>,
+    certificates: Vec<Candidate>,
+}
+
+/// A certificate that may become an issuer.
+struct Candidate {
+    /// The id that it is to have.
+    id: String,
+    certificate: Certificate,
+    /// When it was revoked, should it be one that was issued here and revoked.
+    revoked_at: Option<i64>,
+    signatures: Signatures,
+}
+
+impl Incoming {
+    fn new(field: &'static str, bundle: Bundle, revoked: Vec<Option<i64>>) -> Self {
+        let candidate = |(certificate, revoked_at)| {
+            let (id, signatures) = (crate::random::uuid(), Signatures::default());
+            Candidate { id, certificate, revoked_at, signatures }
+        };
+        let certificates = bundle.certificates.into_iter().zip(revoked).map(candidate).collect();
+        Self { field, keys: bundle.keys, certificates }
+    }
+
+    /// The same after an import that is not stored: what is not taken is refused, and whose key made which signature is
+    /// known. Checking many takes seconds, during which other changes of the mount go on.
+    fn rehearsed(mut self, view: &View, signers: &dyn Signers, now: i64) -> Result<Self> {
+        let mut import = Import::new(view, signers, now);
+        import.take(&self)?;
+        for candidate in &mut self.certificates {
+            candidate.signatures = import.next.signatures(&candidate.id);
+        }
+        Ok(self)
+    }
+}
+
+/// The authorities, by their ids, whose lists were published here, be it before they were deleted.
+async fn published(authority: &Authority) -> Result<HashSet<String>> {
+    let rows = authority.tools().store.crls(authority.mount()).await?;
+    Ok(rows.into_iter().map(|row| row.group).collect())
 }
 
 /// `keys/import`: one private key, the text that was given in `pem_bundle`, called `name` when it is new and that
@@ -97,16 +146,16 @@ pub async fn key(authority: &Authority, text: Secret, name: String) -> Result<Im
     let parse = move || parse_key("pem_bundle", exposed("pem_bundle", &text)?).map(Arc::new);
     let key = off_worker(parse).await?;
     let (signers, now) = (Arc::clone(&authority.tools().signers), authority.tools().clock.now().unix_timestamp());
+    let published = published(authority).await?;
     let (mut imported, crls) = authority
         .change_and_crls(move |view| {
             let mut import = Import::new(view, &*signers, now);
             let public = key.public().clone();
-            import.foreign_keys = true;
             import.key(Arc::clone(&key), &name)?;
             let known = !import.existing_keys.is_empty();
             let stored = import.next.key_of(&public).ok_or_else(|| Error::internal("an imported key is there"))?;
             let (id, name, kind) = (stored.id.clone(), stored.name.clone(), stored.public().kind());
-            let (planned, imported) = import.finish(view)?;
+            let (planned, imported) = import.finish(view, Some(&published))?;
             let mut warnings = imported.warnings;
             warnings.extend(known.then(|| "key already imported: its name is unchanged".to_owned()));
             Ok((planned, ImportedKey { id, name, kind, warnings }))
@@ -174,8 +223,6 @@ struct Import<'a> {
     existing_keys: Vec<String>,
     /// Issuers that were there before and have their key from now on.
     linked: Vec<String>,
-    /// Whether the keys may have been used elsewhere.
-    foreign_keys: bool,
     warnings: Warnings,
 }
 
@@ -193,9 +240,16 @@ impl<'a> Import<'a> {
             imported_keys: Vec::new(),
             existing_keys: Vec::new(),
             linked: Vec::new(),
-            foreign_keys: false,
             warnings: Warnings::default(),
         }
+    }
+
+    /// Adds a bundle.
+    fn take(&mut self, incoming: &Incoming) -> Result<()> {
+        for key in &incoming.keys {
+            self.key(Arc::clone(key), "")?;
+        }
+        incoming.certificates.iter().try_for_each(|candidate| self.certificate(candidate, incoming))
     }
 
     /// Adds a key, and links the issuers that have waited for it.
@@ -210,14 +264,9 @@ impl<'a> Import<'a> {
         Ok(())
     }
 
-    /// Adds an issuer, linked to its key where the mount has it. `bundle` is what it came with.
-    fn certificate(
-        &mut self,
-        field: &str,
-        certificate: &Certificate,
-        bundle: &[Certificate],
-        revoked_at: Option<i64>,
-    ) -> Result<()> {
+    /// Adds an issuer, linked to its key where the mount has it.
+    fn certificate(&mut self, candidate: &Candidate, incoming: &Incoming) -> Result<()> {
+        let (Candidate { id, certificate, revoked_at, signatures }, field) = (candidate, incoming.field);
         if let Some(known) = self.next.issuer_with_der(certificate.der()) {
             self.existing_issuers.push(known.record.id.clone());
             return Ok(());
@@ -225,7 +274,7 @@ impl<'a> Import<'a> {
         for issuer in self.next.issuers() {
             refuse_same_identity(field, certificate, &issuer.certificate)?;
         }
-        self.check_readable(field, certificate, bundle)?;
+        self.check_readable(candidate, incoming)?;
         let key = self.next.key_of(certificate.key());
         let key_id = key.map(|key| key.id.clone()).unwrap_or_default();
         let algorithm = key.map(|key| unchosen_revocation_algorithm(&key.signing, self.signers));
@@ -240,7 +289,7 @@ impl<'a> Import<'a> {
             self.warnings.add(format!("the issuer with serial number {serial} was revoked in this mount and stays so"));
         }
         let record = IssuerRecord {
-            id: crate::random::uuid(),
+            id: id.clone(),
             name: String::new(),
             key_id,
             certificate: base64::engine::general_purpose::STANDARD.encode(certificate.der()),
@@ -249,10 +298,11 @@ impl<'a> Import<'a> {
             usage: Usage { issuing: revoked_at.is_none(), crl, ocsp: true },
             revocation_signature_algorithm: algorithm.unwrap_or_default(),
             urls: Default::default(),
-            revoked_at,
+            revoked_at: *revoked_at,
             revoked_for: Default::default(),
             crl_number: 0,
             modified_at: self.now,
+            signatures: signatures.clone(),
         };
         self.imported_issuers.push(record.id.clone());
         self.next.check_room(certificate).map_err(|e| Error::invalid(format!("{field}: {}", e.text())))?;
@@ -262,10 +312,15 @@ impl<'a> Import<'a> {
 
     /// Refuses a certificate that others cannot read where its key is here and could sign below it; without, it may be
     /// of use to a chain, and the caller is told.
-    fn check_readable(&mut self, field: &str, certificate: &Certificate, bundle: &[Certificate]) -> Result<()> {
-        let here = self.next.issuers().map(|issuer| &issuer.certificate);
-        let told = match readable::check(certificate, here.chain(bundle)) {
-            Err(error) if self.next.key_of(certificate.key()).is_some() => return Err(error.within(field)),
+    fn check_readable(&mut self, candidate: &Candidate, incoming: &Incoming) -> Result<()> {
+        let Candidate { certificate, signatures, .. } = candidate;
+        let here = self.next.issuers().map(|issuer| (&issuer.record.id, &issuer.certificate));
+        let to_come =
+            incoming.certificates.iter().filter(|other| self.next.issuer_with_der(other.certificate.der()).is_none());
+        let others = here.chain(to_come.map(|other| (&other.id, &other.certificate)));
+        let others = others.filter(|(id, _)| signatures.by.get(*id) != Some(&false)).map(|(_, other)| other);
+        let told = match readable::check(certificate, others) {
+            Err(error) if self.next.key_of(certificate.key()).is_some() => return Err(error.within(incoming.field)),
             Err(error) => vec![format!("{}; what is signed below it may not verify", error.text())],
             Ok(unusual) => unusual,
         };
@@ -274,14 +329,15 @@ impl<'a> Import<'a> {
         Ok(())
     }
 
-    /// Settles the default issuer, and says what was done.
-    fn finish(mut self, before: &View) -> Result<(Planned, Imported)> {
+    /// Settles the default issuer, and says what was done. Of keys that may have been used elsewhere, `published` are the
+    /// authorities whose lists were published here.
+    fn finish(mut self, before: &View, published: Option<&HashSet<String>>) -> Result<(Planned, Imported)> {
         self.next.settle();
         readable::check_linked(&self.next, &self.linked).map_err(|e| e.within("pem_bundle"))?;
         self.choose_default();
         self.warn(before);
-        if self.foreign_keys {
-            self.warn_of_numbers(before);
+        if let Some(published) = published {
+            self.warn_of_numbers(before, published);
         }
         let issuers = self.imported_issuers.iter().chain(&self.existing_issuers);
         let mapping =
@@ -319,9 +375,10 @@ impl<'a> Import<'a> {
     }
 
     /// Says of authorities that are new here, and may have published CRLs elsewhere, that their numbers begin anew.
-    fn warn_of_numbers(&mut self, before: &View) {
+    fn warn_of_numbers(&mut self, before: &View, published: &HashSet<String>) {
         let here = before.signers().filter(|signer| signer.key.is_some());
-        let mut told: HashSet<String> = here.map(|signer| authority_id(&signer.issuer.certificate)).collect();
+        let here = here.map(|signer| authority_id(&signer.issuer.certificate));
+        let mut told: HashSet<String> = here.chain(published.iter().cloned()).collect();
         for id in self.imported_issuers.iter().chain(&self.linked) {
             let Some(signer) = self.next.signer(id).filter(|s| s.key.is_some() && s.issuer.record.usage.crl) else {
                 continue;

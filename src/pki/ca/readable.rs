@@ -82,9 +82,10 @@ pub(super) fn check<'a>(
 /// As [`check`], naming the issuer.
 pub(super) fn check_linked(next: &View, linked: &[String]) -> Result<()> {
     for signer in linked.iter().filter_map(|id| next.signer(id)) {
-        let here = next.issuers().map(|issuer| &issuer.certificate);
+        let parents = next.parents(&signer.issuer.record.id).iter().filter_map(|id| next.signer(id));
+        let parents = parents.map(|parent| &parent.issuer.certificate);
         let what = format!("issuer {} would get its key", signer.issuer.record.id);
-        check(&signer.issuer.certificate, here).map_err(|e| e.within(&what))?;
+        check(&signer.issuer.certificate, parents).map_err(|e| e.within(&what))?;
     }
     Ok(())
 }

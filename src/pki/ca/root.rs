@@ -315,6 +315,7 @@ impl Order {
             revoked_for: Default::default(),
             crl_number: 0,
             modified_at: now,
+            signatures: Default::default(),
         }
     }
 }

@@ -1,12 +1,12 @@
-//! Issuers and keys of a mount: what is stored of them, their names, their usages, their chains.
+//! Issuers and keys of a mount: what is stored of them, their names, their usages.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
+use super::signatures::{self, Signatures};
 use super::urls::Urls;
 use crate::documents::MountId;
 use crate::error::{Error, Result};
@@ -21,13 +21,6 @@ use crate::x509::extension::KeyUsage;
 use crate::x509::ocsp::IssuerHashes;
 use crate::x509::public_key::PublicKey;
 use aws_lc_rs::digest::{SHA256, digest};
-
-/// Longest chain that is worked out, or listed by an operator.
-pub const MAX_CHAIN: usize = 64;
-/// Most issuers of one subject in a mount: who certifies whom is a signature check for every pair of them.
-const MAX_OF_SUBJECT: usize = 128;
-/// Most issuers of one subject and key in a mount: each of them certifies all others.
-const MAX_OF_KEY: usize = 16;
 
 /// What an issuer does with a certificate that would outlive it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -166,6 +159,9 @@ pub struct IssuerRecord {
     pub crl_number: u64,
     /// When it last changed, epoch seconds (`Last-Modified`).
     pub modified_at: i64,
+    /// What is known of its signature, and of those that its key made; whoever puts the record into a view need not say.
+    #[serde(default, skip_serializing_if = "Signatures::are_unknown")]
+    pub signatures: Signatures,
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -199,7 +195,8 @@ impl Issuer {
             .decode(&record.certificate)
             .map_err(|_| Error::internal("stored issuer certificate is not base64"))?;
         let certificate = Certificate::parse(&der)?;
-        let self_signed = certificate.subject() == certificate.issuer() && certificate.is_signed_by(certificate.key());
+        let known = record.signatures.by.get(&record.id).copied();
+        let self_signed = known.unwrap_or_else(|| signatures::certifies(&certificate, &certificate));
         let hashes = Arc::new(IssuerHashes::new(certificate.subject(), certificate.key().bits()));
         let constraints = Constraints::of(&certificate).map(|c| c.map(Arc::new)).map_err(|e| e.text().to_owned());
         Ok(Self { record, version, certificate, self_signed, hashes, constraints })
@@ -215,13 +212,6 @@ impl Issuer {
             hashes: Arc::clone(&self.hashes),
             constraints: self.constraints.clone(),
         }
-    }
-
-    /// Whether `parent` certifies this issuer: its subject is our issuer and its key verifies us.
-    fn is_certified_by(&self, parent: &Issuer) -> bool {
-        self.record.id != parent.record.id
-            && self.certificate.issuer() == parent.certificate.subject()
-            && self.certificate.is_signed_by(parent.certificate.key())
     }
 
     /// As [`may_sign_crls`], of its certificate.
@@ -370,132 +360,4 @@ pub fn check_name(what: &str, name: &str) -> Result<()> {
         )));
     }
     Ok(())
-}
-
-/// Who certifies whom: for every issuer the ids of its parents, self-signed ones first, each group by id.
-pub type Parents = BTreeMap<String, Vec<String>>;
-
-/// Works out who certifies whom: a signature check for every pair whose names fit.
-pub fn parents(issuers: &BTreeMap<String, Arc<Issuer>>) -> Parents {
-    issuers.iter().map(|(id, issuer)| (id.clone(), parents_of(issuer, issuers.values()))).collect()
-}
-
-fn parents_of<'a>(child: &Issuer, issuers: impl Iterator<Item = &'a Arc<Issuer>>) -> Vec<String> {
-    let mut found: Vec<_> = issuers.filter(|p| child.is_certified_by(p)).collect();
-    found.sort_by_key(|p| (!p.self_signed, p.record.id.clone()));
-    found.into_iter().map(|p| p.record.id.clone()).collect()
-}
-
-/// Adds a new issuer to what is known, checking only the pairs that it is in.
-pub fn add_parents(parents: &mut Parents, issuers: &BTreeMap<String, Arc<Issuer>>, new: &Arc<Issuer>) {
-    parents.insert(new.record.id.clone(), parents_of(new, issuers.values()));
-    for child in issuers.values().filter(|child| child.is_certified_by(new)) {
-        let list = parents.entry(child.record.id.clone()).or_default();
-        let rank = |id: &String| (!issuers.get(id).unwrap_or(new).self_signed, id.clone());
-        list.push(new.record.id.clone());
-        list.sort_by_key(rank);
-    }
-}
-
-/// Refuses an issuer of whose subject, or subject and key, there are as many as a mount takes.
-///
-/// # Errors
-/// `Invalid` with the limit.
-pub fn check_room(issuers: &BTreeMap<String, Arc<Issuer>>, new: &Certificate) -> Result<()> {
-    let same: Vec<_> = issuers.values().filter(|known| known.certificate.subject() == new.subject()).collect();
-    let of_key = same.iter().filter(|known| known.certificate.key() == new.key()).count();
-    if of_key >= MAX_OF_KEY {
-        return Err(Error::invalid(format!(
-            "certificate: this mount has {MAX_OF_KEY} issuers of this subject and key already, the most that it takes"
-        )));
-    }
-    if same.len() >= MAX_OF_SUBJECT {
-        return Err(Error::invalid(format!(
-            "certificate: this mount has {MAX_OF_SUBJECT} issuers of this subject already, the most that it takes"
-        )));
-    }
-    Ok(())
-}
-
-/// Takes an issuer out of what is known.
-pub fn remove_parents(parents: &mut Parents, id: &str) {
-    parents.remove(id);
-    parents.values_mut().for_each(|list| list.retain(|parent| parent != id));
-}
-
-/// How many authorities may follow below an issuer (RFC 5280 4.2.1.9, 6.1.4): the least of its own path
-/// length and of those above it, each less the authorities in between. Authorities that certify
-/// themselves do not count. Of several parents (a root that was issued again) each has its say, whichever
-/// of them a relying party knows; where there are roots among them, the roots alone.
-pub fn path_length(id: &str, issuers: &BTreeMap<String, Arc<Issuer>>, parents: &Parents) -> Option<u32> {
-    let mut least: Option<u32> = None;
-    let mut seen = HashSet::new();
-    let mut next = VecDeque::from([(id, 0)]);
-    while let Some((id, between)) = next.pop_front() {
-        let Some(issuer) = issuers.get(id).filter(|_| seen.len() < MAX_CHAIN && seen.insert(id)) else { continue };
-        if let Some(length) = issuer.certificate.path_length() {
-            let left = length.saturating_sub(between);
-            least = Some(least.map_or(left, |least| least.min(left)));
-        }
-        if issuer.self_signed {
-            continue;
-        }
-        let between = between + u32::from(issuer.certificate.subject() != issuer.certificate.issuer());
-        let is_root = |id: &&String| issuers.get(*id).is_some_and(|parent| parent.self_signed);
-        let above = parents.get(id).into_iter().flatten();
-        let roots = above.clone().any(|id| is_root(&id));
-        next.extend(above.filter(|id| !roots || is_root(id)).map(|id| (id.as_str(), between)));
-    }
-    least
-}
-
-/// The name constraints that hold below an issuer (RFC 5280 6.1.4): its own and those of everyone who
-/// certifies it, directly or not, whichever chain a relying party knows and whatever an operator lists in a
-/// manual chain. Each once.
-///
-/// # Errors
-/// `Invalid` when some of them cannot be read.
-pub fn constraints(
-    id: &str,
-    issuers: &BTreeMap<String, Arc<Issuer>>,
-    parents: &Parents,
-) -> Result<Vec<Arc<Constraints>>> {
-    let mut all: Vec<Arc<Constraints>> = Vec::new();
-    let mut seen = HashSet::new();
-    let mut next = vec![id];
-    while let Some(id) = next.pop() {
-        let Some(issuer) = issuers.get(id).filter(|_| seen.insert(id)) else { continue };
-        match &issuer.constraints {
-            Ok(Some(own)) if !all.contains(own) => all.push(Arc::clone(own)),
-            Ok(_) => {}
-            Err(text) => return Err(Error::invalid(text.clone())),
-        }
-        next.extend(parents.get(id).into_iter().flatten().map(String::as_str));
-    }
-    Ok(all)
-}
-
-/// The chain of an issuer: itself, then depth-first its parents' chains, nobody twice. A manual chain
-/// is taken as it is; its unknown ids are skipped.
-pub fn chain(id: &str, issuers: &BTreeMap<String, Arc<Issuer>>, parents: &Parents) -> Vec<Arc<Issuer>> {
-    let mut chain = Vec::new();
-    let mut seen = HashSet::new();
-    let mut stack = vec![id.to_owned()];
-    while let Some(id) = stack.pop() {
-        let Some(issuer) = issuers.get(&id) else { continue };
-        if chain.len() >= MAX_CHAIN || !seen.insert(id.clone()) {
-            continue;
-        }
-        chain.push(Arc::clone(issuer));
-        if issuer.record.manual_chain.is_empty() {
-            stack.extend(parents.get(&id).into_iter().flatten().rev().cloned());
-            continue;
-        }
-        for id in &issuer.record.manual_chain {
-            if let Some(listed) = issuers.get(id).filter(|_| seen.insert(id.clone())) {
-                chain.push(Arc::clone(listed));
-            }
-        }
-    }
-    chain
 }

@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use super::issuer::{Issuer, Parents, authority_id};
+use super::chains::Parents;
+use super::issuer::{Issuer, authority_id};
 use super::signer::{Signer, revocation_algorithm};
 use crate::keys::signing::SigningKey;
 use crate::x509::algorithm::SignatureAlgorithm;

@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
+use super::chains::{self, Issuers, Parents};
 use super::cluster::Cluster;
 use super::issuer::{self, Issuer, IssuerRecord, Key, KeyRecord, authority_id};
 use super::profile::{Pieces, RoleEntry};
@@ -20,6 +21,7 @@ use super::role::Role;
 use super::settings::crl::CrlConfig;
 use super::settings::external_policy;
 use super::settings::tidy::AutoTidy;
+use super::signatures::Signatures;
 use super::signer::Signer;
 use super::urls::Urls;
 use crate::documents::{Document, DocumentKey, DocumentWrite, MountId};
@@ -80,7 +82,7 @@ pub struct View {
     /// The mount.
     pub mount: MountId,
     roles: BTreeMap<String, Arc<RoleEntry>>,
-    issuers: BTreeMap<String, Arc<Issuer>>,
+    issuers: Issuers,
     keys: BTreeMap<String, Arc<Key>>,
     /// Default issuer.
     pub issuers_config: Setting<IssuersConfig>,
@@ -98,7 +100,7 @@ pub struct View {
     policy_engine: Option<Result<Arc<PolicyEngine>, String>>,
     /// When the mount is tidied, and how.
     pub auto_tidy: Setting<AutoTidy>,
-    parents: issuer::Parents,
+    parents: Parents,
     signers: BTreeMap<String, Arc<Signer>>,
     responders: Arc<Responders>,
     /// Whether what is worked out waits for [`View::settle`].
@@ -111,13 +113,22 @@ impl View {
     /// # Errors
     /// `Internal` when a document cannot be read: nothing is guessed.
     pub fn load(mount: MountId, documents: Vec<Document>) -> Result<Self> {
-        let mut view = Self::empty(mount);
+        Self::empty(mount).reloaded(documents)
+    }
+
+    /// As [`View::load`], of this mount. What does not depend on documents alone stays: the way to the policy engine
+    /// with what is known of the engine's health, where both lead to the same, and what signatures were checked.
+    ///
+    /// # Errors
+    /// As [`View::load`].
+    pub(crate) fn reloaded(&self, documents: Vec<Document>) -> Result<Self> {
+        let mut view = Self::empty(self.mount);
         for document in documents {
             view.take(document)?;
         }
-        view.parents = issuer::parents(&view.issuers);
+        view.parents = chains::parents(&view.issuers, &self.parents);
         view.work_out();
-        Ok(view)
+        Ok(view.with_engine_of(self))
     }
 
     /// A mount without anything.
@@ -198,14 +209,14 @@ impl View {
             .issuers
             .iter()
             .map(|(id, issuer)| {
-                let chain = issuer::chain(id, &self.issuers, &self.parents);
-                let constraints = issuer::constraints(id, &self.issuers, &self.parents);
+                let chain = chains::chain(id, &self.issuers, &self.parents);
+                let constraints = chains::constraints(id, &self.issuers, &self.parents);
                 let pieces = self
                     .urls_of(issuer)
                     .and_then(|urls| Ok(Pieces::new(issuer, constraints?, &urls)))
                     .map_err(|e| e.text().to_owned());
                 let key = self.keys.get(&issuer.record.key_id).cloned();
-                let path_length = issuer::path_length(id, &self.issuers, &self.parents);
+                let path_length = chains::path_length(id, &self.issuers, &self.parents);
                 (id.clone(), Arc::new(Signer { issuer: Arc::clone(issuer), key, chain, path_length, pieces }))
             })
             .collect();
@@ -287,12 +298,10 @@ impl View {
         self.issuers.values().find(|issuer| issuer.certificate.der() == der)
     }
 
-    /// The issuer that signed a certificate; of several with the same key, the first by id.
+    /// The issuer that signed a certificate; of several with the same key, the first by id. As many signatures may be
+    /// checked as there are issuers of its name.
     pub fn signed_by(&self, certificate: &Certificate) -> Option<&Arc<Issuer>> {
-        let signed = |i: &&Arc<Issuer>| {
-            i.certificate.subject() == certificate.issuer() && certificate.is_signed_by(i.certificate.key())
-        };
-        self.signers.values().map(|signer| &signer.issuer).find(signed)
+        chains::maker_of(certificate, self.signers.values().map(|signer| &signer.issuer))
     }
 
     /// What stands for the name and the key of an issuer by its id, also of one that was deleted; `None` where nobody
@@ -338,7 +347,7 @@ impl View {
     /// Stores an issuer (new, or a new record of one) in this view.
     ///
     /// # Errors
-    /// `Invalid` when its name is already another's, or for one more of a subject than a mount takes.
+    /// `Invalid` when its name is already another's, or for one more than a mount takes, of a subject or of all.
     pub fn put_issuer(&mut self, record: IssuerRecord) -> Result<PkiWrite> {
         issuer::check_name("issuer_name", &record.name)?;
         let id = record.id.clone();
@@ -349,27 +358,34 @@ impl View {
             return Err(Error::invalid("issuer_name: issuer name already in use"));
         }
         let version = self.issuers.get(&id).map_or(0, |i| i.version);
-        let write = self.document(kind::ISSUER, &id, version, Some(&record));
-        let issuer = match self.issuers.get(&id) {
-            Some(known) => Arc::new(known.with_record(record, version + 1)),
+        let mut issuer = match self.issuers.get(&id) {
+            Some(known) => known.with_record(record, version + 1),
             None => {
-                let new = Arc::new(Issuer::new(record, version + 1)?);
+                let new = Issuer::new(record, version + 1)?;
                 self.check_room(&new.certificate)?;
-                issuer::add_parents(&mut self.parents, &self.issuers, &new);
+                chains::add_parents(&mut self.parents, &self.issuers, &new);
                 new
             }
         };
-        self.issuers.insert(id, issuer);
+        issuer.record.signatures = chains::signatures(&issuer, &self.issuers, &self.parents);
+        let write = self.document(kind::ISSUER, &id, version, Some(&issuer.record));
+        self.issuers.insert(id, Arc::new(issuer));
         self.work_out();
         Ok(write)
     }
 
-    /// Refuses an issuer of whose subject, or subject and key, there are as many as a mount takes.
+    /// What is known of the signatures of an issuer; nothing of one that is not here.
+    pub(crate) fn signatures(&self, id: &str) -> Signatures {
+        let issuer = self.issuers.get(id);
+        issuer.map(|issuer| chains::signatures(issuer, &self.issuers, &self.parents)).unwrap_or_default()
+    }
+
+    /// Refuses an issuer where there are as many as a mount takes.
     ///
     /// # Errors
     /// `Invalid` with the limit.
     pub(crate) fn check_room(&self, certificate: &Certificate) -> Result<()> {
-        issuer::check_room(&self.issuers, certificate)
+        chains::check_room(&self.issuers, certificate)
     }
 
     /// Removes issuers; their keys stay. A default issuer among them leaves the mount without one.
@@ -377,7 +393,7 @@ impl View {
         let (mut config, mut writes) = (self.issuers_config.value.clone(), Vec::with_capacity(ids.len() + 1));
         for id in ids {
             let Some(gone) = self.issuers.remove(id) else { continue };
-            issuer::remove_parents(&mut self.parents, id);
+            chains::remove_parents(&mut self.parents, id);
             writes.push(self.document::<IssuerRecord>(kind::ISSUER, id, gone.version, None));
             config.former.insert(id.clone(), authority_id(&gone.certificate));
             if config.default == *id {
@@ -534,9 +550,8 @@ impl View {
         write
     }
 
-    /// Keeps the way to the policy engine that another view has, with what is known of the engine's
-    /// health, where both lead to the same.
-    pub(crate) fn with_engine_of(mut self, other: &Self) -> Self {
+    /// With the way to the policy engine that another view has, where both lead to the same.
+    fn with_engine_of(mut self, other: &Self) -> Self {
         let same = self.external_policy.value.leads_to_the_same(&other.external_policy.value);
         if same && matches!((&self.policy_engine, &other.policy_engine), (Some(Ok(_)), Some(Ok(_)))) {
             self.policy_engine.clone_from(&other.policy_engine);

@@ -6,6 +6,7 @@
 //! record, and beside the certificates' in the same commit, so that deleting the issuer takes it from no
 //! CRL.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use super::imported::SKEW;
@@ -183,8 +184,8 @@ pub async fn revoke_with_key(
         return Err(unknown(target.serial));
     }
     let der = target.der.clone();
-    // Off the worker: the check of a large RSA key takes milliseconds.
-    tokio::task::spawn_blocking(move || prove_possession(&der, proof)).await.map_err(Error::internal)??;
+    // The check of a large RSA key takes milliseconds.
+    in_turn(authority, requester, move || prove_possession(&der, proof)).await??;
     carry_out(authority, target, why, authority.announce_revocation()).await
 }
 
@@ -295,7 +296,7 @@ async fn target(authority: &Authority, revocation: Revocation, requester: &str) 
     let view = authority.view();
     let target = match certificate {
         Named::Serial(serial) => by_serial(authority, &view, serial).await?,
-        Named::Certificate(certificate) => by_certificate(authority, &view, &certificate, requester).await?,
+        Named::Certificate(certificate) => by_certificate(authority, &view, certificate, requester).await?,
     };
     if why.reason == Some(Reason::CaCompromise) && !Certificate::parse(&target.der).is_ok_and(|found| found.is_ca()) {
         return Err(Error::invalid(Reason::RULE));
@@ -332,8 +333,8 @@ fn unknown(serial: Serial) -> Error {
 
 async fn by_certificate(
     authority: &Authority,
-    view: &View,
-    certificate: &Certificate,
+    view: &Arc<View>,
+    certificate: Box<Certificate>,
     requester: &str,
 ) -> Result<Target> {
     let serial = certificate.serial();
@@ -344,18 +345,39 @@ async fn by_certificate(
     if let Some(stored) = store.certificate(mount, serial).await? {
         return Target::stored_as(stored, certificate.der());
     }
-    let issuer = view
-        .signed_by(certificate)
-        .ok_or_else(|| Error::invalid("certificate: not signed by an issuer of this mount"))?;
+    let (brought, issuers) = (certificate.clone(), Arc::clone(view));
+    // A made-up one costs as many checks as there are issuers of the name that it claims.
+    let found = in_turn(authority, requester, move || {
+        let issuer = issuers.signed_by(&brought)?;
+        Some((issuer.record.id.clone(), issuers.certified_as(issuer, serial).is_some()))
+    });
+    let not_ours = || Error::invalid("certificate: not signed by an issuer of this mount");
+    let (issuer, is_issuers) = found.await?.ok_or_else(not_ours)?;
     // Lists and answers know certificates by their serial number alone.
     let revocation = store.status(mount, serial).await?.revocation;
-    let is_others = |stored: &StoredRevocation| view.differ(&stored.row.issuer, &issuer.record.id);
-    if revocation.as_ref().is_some_and(is_others) || view.certified_as(issuer, serial).is_some() {
+    let is_others = |stored: &StoredRevocation| view.differ(&stored.row.issuer, &issuer);
+    if is_issuers || revocation.as_ref().is_some_and(is_others) {
         return Err(collides());
     }
-    let brought = row(authority, certificate, &issuer.record.id, requester);
+    let brought = row(authority, &certificate, &issuer, requester);
     let (issuer, not_after, der) = (brought.issuer.clone(), brought.not_after, brought.der.clone());
     Ok(Target { revocation, serial, issuer, not_after, der, brought: Some(Box::new(brought)) })
+}
+
+/// Checks what a caller brought, off the worker and in the caller's turn.
+async fn in_turn<T: Send + 'static>(
+    authority: &Authority,
+    requester: &str,
+    check: impl FnOnce() -> T + Send + 'static,
+) -> Result<T> {
+    let mut asker = DefaultHasher::new();
+    requester.hash(&mut asker);
+    let place = authority.tools().checks.enter(asker.finish()).await;
+    let work = move || {
+        let _place = place;
+        check()
+    };
+    tokio::task::spawn_blocking(work).await.map_err(Error::internal)
 }
 
 /// The record of a certificate that was not stored when it was issued.

@@ -319,6 +319,7 @@ mod tests {
             revoked_for: Default::default(),
             crl_number: 0,
             modified_at: 0,
+            signatures: Default::default(),
         };
         view.put_issuer(record).unwrap();
         view

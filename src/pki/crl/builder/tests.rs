@@ -56,6 +56,7 @@ impl Nodes {
             revoked_for: Default::default(),
             crl_number: 0,
             modified_at: 0,
+            signatures: Default::default(),
         })
         .unwrap();
         view.set_crl_config(CrlConfig { auto_rebuild: true, enable_delta: true, ..CrlConfig::default() });

@@ -30,6 +30,7 @@ fn record(id: &str, der: &[u8]) -> IssuerRecord {
         revoked_for: Default::default(),
         crl_number: 0,
         modified_at: 0,
+        signatures: Default::default(),
     }
 }
 
@@ -132,6 +133,88 @@ fn changes_that_are_settled_together_are_those_that_come_one_by_one() {
     assert_eq!((together.signers().count(), together.issuers().count()), (0, 7));
     together.settle();
     assert_eq!(chains(&together), chains(&one_by_one));
+}
+
+/// The documents of these issuers, each with its record.
+fn documents(authorities: &[(&str, Vec<u8>)]) -> Vec<(Document, serde_json::Value)> {
+    let mut view = View::empty(MountId(1));
+    let mut document = |(id, der): &(&str, Vec<u8>)| {
+        let PkiWrite::Document(write) = view.put_issuer(record(id, der)).unwrap() else { unreachable!("a document") };
+        let body = write.body.unwrap();
+        let value = serde_json::from_slice(&body).unwrap();
+        (Document { key: write.key, version: 1, body }, value)
+    };
+    authorities.iter().map(&mut document).collect()
+}
+
+fn written(documents: Vec<(Document, serde_json::Value)>) -> Vec<Document> {
+    let with = |(document, value)| Document { body: serde_json::to_vec(&value).unwrap(), ..document };
+    documents.into_iter().map(with).collect()
+}
+
+#[test]
+fn what_records_say_of_signatures_is_not_checked_again() {
+    let mut stored = documents(&authorities());
+    let without = |stored: &mut Vec<(Document, serde_json::Value)>, which: &dyn Fn(usize) -> bool| {
+        for (_, value) in stored.iter_mut().enumerate().filter(|(at, _)| which(*at)).map(|(_, one)| one) {
+            value.as_object_mut().unwrap().remove("signatures");
+        }
+    };
+    let right = chains(&View::load(MountId(1), written(stored.clone())).unwrap());
+    // An earlier version writes records without: the checks are made.
+    let (mut some, mut none) = (stored.clone(), stored.clone());
+    without(&mut some, &|at| at % 2 == 0);
+    without(&mut none, &|_| true);
+    for stored in [some, none.clone()] {
+        assert_eq!(chains(&View::load(MountId(1), written(stored)).unwrap()), right);
+    }
+    // What a record says shows where it is not what a check would say.
+    let (_, of_d) = stored.iter_mut().find(|(document, _)| document.key.name == "4-d").unwrap();
+    assert_eq!(of_d["signatures"], serde_json::json!({ "by": { "2-c": true } }));
+    of_d["signatures"]["by"]["2-c"] = false.into();
+    let told = View::load(MountId(1), written(stored)).unwrap();
+    assert_eq!((told.parents("4-d"), told.parents("2-c").len()), (&[][..], 3));
+    // So it does of what was worked out before another node's change.
+    assert_eq!(told.reloaded(written(none)).unwrap().parents("4-d"), [""; 0]);
+}
+
+#[test]
+fn whoever_made_a_certificate_is_found_whatever_it_calls_the_key() {
+    let (made, other) = (new_key(), new_key());
+    let certified = |subject: &str, of: &PrivateKey, more: Vec<crate::x509::pieces::Extensions>| {
+        let algorithm = SignatureAlgorithm::for_issuer(made.kind(), 0, false).unwrap();
+        let name = common_name(subject);
+        issue(&made, algorithm, &common_name("A"), &name, of.public().spki(), &more)
+    };
+    let ca = |key: &PrivateKey, id: Vec<u8>| {
+        let algorithm = SignatureAlgorithm::for_issuer(key.kind(), 0, false).unwrap();
+        let more = [extension::basic_constraints(true, None), extension::subject_key_id(&id)];
+        issue(key, algorithm, &common_name("A"), &common_name("A"), key.public().spki(), &more)
+    };
+    let mut view = View::empty(MountId(1));
+    for (id, der) in [("1", ca(&other, vec![1])), ("2", ca(&made, vec![2])), ("3", ca(&made, vec![3]))] {
+        view.put_issuer(record(id, &der)).unwrap();
+    }
+    for id in [None, Some(vec![1]), Some(vec![2]), Some(vec![3]), Some(vec![9])] {
+        let more = id.iter().map(|id| extension::authority_key_id(id)).collect();
+        let leaf = Certificate::parse(&certified("leaf", &other, more)).unwrap();
+        assert_eq!(view.signed_by(&leaf).unwrap().record.id, "2", "{id:?}");
+    }
+    let strange = certify(("A", &new_key()), ("leaf", &other));
+    assert!(view.signed_by(&Certificate::parse(&strange).unwrap()).is_none());
+}
+
+#[test]
+fn a_mount_has_so_many_issuers_and_no_more() {
+    let (mut view, key) = (View::empty(MountId(1)), new_key());
+    view.defer();
+    let mut put = |n: usize| {
+        let name = n.to_string();
+        view.put_issuer(record(&name, &certify((&name, &key), (&name, &key)))).map(drop)
+    };
+    (0..1000).for_each(|n| put(n).unwrap());
+    let refused = put(1000).unwrap_err();
+    assert!(refused.text().contains("1000 issuers already"), "{refused}");
 }
 
 #[test]

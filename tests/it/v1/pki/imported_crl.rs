@@ -573,5 +573,12 @@ async fn keys_that_were_made_here_have_published_nothing_elsewhere() {
     );
     let again = pki.post("config/ca", json!({ "pem_bundle": renewed.bundle() })).await;
     assert!(!again.text.contains("begin with number 1"), "{}", again.text);
+    // So does one that was deleted and comes back.
+    for id in pki.list("issuers").await {
+        pki.app.client.delete(&format!("pki/issuer/{id}")).await;
+    }
+    let back = pki.post("config/ca", json!({ "pem_bundle": key.bundle() })).await;
+    assert!(!back.text.contains("begin with number 1"), "{}", back.text);
+    assert!(pki.crl(back.body["data"]["imported_issuers"][0].as_str().unwrap()).await.number() > 1);
     pki.stop().await;
 }

@@ -4,7 +4,8 @@ use crate::error::Result;
 use crate::fields::{Cap, Fields, MAX_NAME};
 use crate::http::secrets::pki::{Write, urls};
 use crate::pki::ca::changes::{IssuerSettings, Standing};
-use crate::pki::mount::issuer::{LeafNotAfter, MAX_CHAIN, Usage};
+use crate::pki::mount::chains::MAX_CHAIN;
+use crate::pki::mount::issuer::{LeafNotAfter, Usage};
 use crate::pki::mount::urls::Urls;
 
 /// Fields of an issuer write.

@@ -1,0 +1,204 @@
+//! Who certifies whom among the issuers of a mount, and the chains that follow: a signature check for every pair whose
+//! names fit and of which no record [knows](Signatures) what comes of it.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use super::issuer::Issuer;
+use super::signatures::Signatures;
+use crate::error::{Error, Result};
+use crate::pki::constraints::Constraints;
+use crate::x509::certificate::Certificate;
+
+/// Longest chain that is worked out, or listed by an operator.
+pub const MAX_CHAIN: usize = 64;
+/// Most issuers of a mount: every change works out all of their chains.
+const MAX_ISSUERS: usize = 1000;
+/// Most issuers of one subject in a mount: who certifies whom is a signature check for every pair of them.
+const MAX_OF_SUBJECT: usize = 128;
+/// Most issuers of one subject and key in a mount: each of them certifies all others.
+const MAX_OF_KEY: usize = 16;
+
+/// Issuers by id.
+pub type Issuers = BTreeMap<String, Arc<Issuer>>;
+
+/// Who certifies whom: for every issuer the ids of its parents, self-signed ones first, each group by id.
+pub type Parents = BTreeMap<String, Vec<String>>;
+
+/// Works out who certifies whom. What no record says is taken from what was worked out `earlier`, of some of them.
+pub fn parents(issuers: &Issuers, earlier: &Parents) -> Parents {
+    issuers.iter().map(|(id, issuer)| (id.clone(), parents_of(issuer, issuers.values(), earlier))).collect()
+}
+
+/// Whether one issuer certifies another: as both records say, else by a check.
+fn certifies_issuer(parent: &Issuer, child: &Issuer, earlier: &Parents) -> bool {
+    let (above, below) = (&parent.record, &child.record);
+    if above.id == below.id || child.certificate.issuer() != parent.certificate.subject() {
+        return false;
+    }
+    let recorded = below.signatures.by.get(&above.id).or_else(|| above.signatures.of.get(&below.id)).copied();
+    let known = || {
+        // Whoever is among them was held against all others of them.
+        let parents = earlier.get(&below.id).filter(|_| earlier.contains_key(&above.id));
+        parents.map(|parents| parents.contains(&above.id))
+    };
+    recorded.or_else(known).unwrap_or_else(|| child.certificate.is_signed_by(parent.certificate.key()))
+}
+
+fn parents_of<'a>(child: &Issuer, issuers: impl Iterator<Item = &'a Arc<Issuer>>, earlier: &Parents) -> Vec<String> {
+    let mut found: Vec<_> = issuers.filter(|parent| certifies_issuer(parent, child, earlier)).collect();
+    found.sort_by_key(|p| (!p.self_signed, p.record.id.clone()));
+    found.into_iter().map(|p| p.record.id.clone()).collect()
+}
+
+/// Adds a new issuer to what is known, checking only the pairs that it is in.
+pub fn add_parents(parents: &mut Parents, issuers: &Issuers, new: &Issuer) {
+    let nothing = Parents::new();
+    parents.insert(new.record.id.clone(), parents_of(new, issuers.values(), &nothing));
+    for child in issuers.values().filter(|child| certifies_issuer(new, child, &nothing)) {
+        let list = parents.entry(child.record.id.clone()).or_default();
+        let rank = |id: &String| {
+            let self_signed = issuers.get(id).map_or(new.self_signed, |issuer| issuer.self_signed);
+            (!self_signed, id.clone())
+        };
+        list.push(new.record.id.clone());
+        list.sort_by_key(rank);
+    }
+}
+
+/// Takes an issuer out of what is known.
+pub fn remove_parents(parents: &mut Parents, id: &str) {
+    parents.remove(id);
+    parents.values_mut().for_each(|list| list.retain(|parent| parent != id));
+}
+
+/// Everything that is known of an issuer which has its place among the `parents`.
+pub fn signatures(one: &Issuer, issuers: &Issuers, parents: &Parents) -> Signatures {
+    let (id, certificate) = (&one.record.id, &one.certificate);
+    let certifies = |parent: &String, child: &String| parents.get(child).is_some_and(|all| all.contains(parent));
+    let others = || issuers.iter().filter(|(other, _)| *other != id);
+    let above = others().filter(|(_, other)| other.certificate.subject() == certificate.issuer());
+    let below = others().filter(|(_, other)| other.certificate.issuer() == certificate.subject());
+    let own = (certificate.subject() == certificate.issuer()).then(|| (id.clone(), one.self_signed));
+    Signatures {
+        by: above.map(|(other, _)| (other.clone(), certifies(other, id))).chain(own).collect(),
+        of: below.map(|(other, _)| (other.clone(), certifies(id, other))).collect(),
+    }
+}
+
+/// The issuer that signed a certificate; of several with the same key, the first of them. Each key is tried once, and
+/// first those that the certificate's authorityKeyIdentifier names: it leads to the right one as a rule, and decides
+/// nothing, because whoever made the certificate may have known the key by another identifier.
+pub fn maker_of<'a>(
+    certificate: &Certificate,
+    issuers: impl Iterator<Item = &'a Arc<Issuer>>,
+) -> Option<&'a Arc<Issuer>> {
+    let named: Vec<_> = issuers.filter(|issuer| issuer.certificate.subject() == certificate.issuer()).collect();
+    let key_id = certificate.authority_key_id();
+    let is_meant = |issuer: &Certificate| key_id.is_some() && issuer.subject_key_id() == key_id.as_deref();
+    let (meant, others): (Vec<_>, Vec<_>) =
+        named.iter().map(|issuer| &issuer.certificate).partition(|issuer| is_meant(issuer));
+    let mut tried = HashSet::new();
+    let mut keys = meant.into_iter().chain(others).map(Certificate::key);
+    let key = keys.find(|key| tried.insert(key.spki()) && certificate.is_signed_by(key))?;
+    named.iter().find(|issuer| issuer.certificate.key() == key).copied()
+}
+
+/// Refuses an issuer where there are as many as a mount takes: of all, of its subject, or of its subject and key.
+///
+/// # Errors
+/// `Invalid` with the limit.
+pub fn check_room(issuers: &Issuers, new: &Certificate) -> Result<()> {
+    if issuers.len() >= MAX_ISSUERS {
+        return Err(Error::invalid(format!(
+            "certificate: this mount has {MAX_ISSUERS} issuers already, the most that it takes: delete some, or make a \
+             mount for more"
+        )));
+    }
+    let same: Vec<_> = issuers.values().filter(|known| known.certificate.subject() == new.subject()).collect();
+    let of_key = same.iter().filter(|known| known.certificate.key() == new.key()).count();
+    if of_key >= MAX_OF_KEY {
+        return Err(Error::invalid(format!(
+            "certificate: this mount has {MAX_OF_KEY} issuers of this subject and key already, the most that it takes"
+        )));
+    }
+    if same.len() >= MAX_OF_SUBJECT {
+        return Err(Error::invalid(format!(
+            "certificate: this mount has {MAX_OF_SUBJECT} issuers of this subject already, the most that it takes"
+        )));
+    }
+    Ok(())
+}
+
+/// How many authorities may follow below an issuer (RFC 5280 4.2.1.9, 6.1.4): the least of its own path
+/// length and of those above it, each less the authorities in between. Authorities that certify
+/// themselves do not count. Of several parents (a root that was issued again) each has its say, whichever
+/// of them a relying party knows; where there are roots among them, the roots alone.
+pub fn path_length(id: &str, issuers: &Issuers, parents: &Parents) -> Option<u32> {
+    let mut least: Option<u32> = None;
+    let mut seen = HashSet::new();
+    let mut next = VecDeque::from([(id, 0)]);
+    while let Some((id, between)) = next.pop_front() {
+        let Some(issuer) = issuers.get(id).filter(|_| seen.len() < MAX_CHAIN && seen.insert(id)) else { continue };
+        if let Some(length) = issuer.certificate.path_length() {
+            let left = length.saturating_sub(between);
+            least = Some(least.map_or(left, |least| least.min(left)));
+        }
+        if issuer.self_signed {
+            continue;
+        }
+        let between = between + u32::from(issuer.certificate.subject() != issuer.certificate.issuer());
+        let is_root = |id: &&String| issuers.get(*id).is_some_and(|parent| parent.self_signed);
+        let above = parents.get(id).into_iter().flatten();
+        let roots = above.clone().any(|id| is_root(&id));
+        next.extend(above.filter(|id| !roots || is_root(id)).map(|id| (id.as_str(), between)));
+    }
+    least
+}
+
+/// The name constraints that hold below an issuer (RFC 5280 6.1.4): its own and those of everyone who
+/// certifies it, directly or not, whichever chain a relying party knows and whatever an operator lists in a
+/// manual chain. Each once.
+///
+/// # Errors
+/// `Invalid` when some of them cannot be read.
+pub fn constraints(id: &str, issuers: &Issuers, parents: &Parents) -> Result<Vec<Arc<Constraints>>> {
+    let mut all: Vec<Arc<Constraints>> = Vec::new();
+    let mut seen = HashSet::new();
+    let mut next = vec![id];
+    while let Some(id) = next.pop() {
+        let Some(issuer) = issuers.get(id).filter(|_| seen.insert(id)) else { continue };
+        match &issuer.constraints {
+            Ok(Some(own)) if !all.contains(own) => all.push(Arc::clone(own)),
+            Ok(_) => {}
+            Err(text) => return Err(Error::invalid(text.clone())),
+        }
+        next.extend(parents.get(id).into_iter().flatten().map(String::as_str));
+    }
+    Ok(all)
+}
+
+/// The chain of an issuer: itself, then depth-first its parents' chains, nobody twice. A manual chain
+/// is taken as it is; its unknown ids are skipped.
+pub fn chain(id: &str, issuers: &Issuers, parents: &Parents) -> Vec<Arc<Issuer>> {
+    let mut chain = Vec::new();
+    let mut seen = HashSet::new();
+    let mut stack = vec![id.to_owned()];
+    while let Some(id) = stack.pop() {
+        let Some(issuer) = issuers.get(&id) else { continue };
+        if chain.len() >= MAX_CHAIN || !seen.insert(id.clone()) {
+            continue;
+        }
+        chain.push(Arc::clone(issuer));
+        if issuer.record.manual_chain.is_empty() {
+            stack.extend(parents.get(&id).into_iter().flatten().rev().cloned());
+            continue;
+        }
+        for id in &issuer.record.manual_chain {
+            if let Some(listed) = issuers.get(id).filter(|_| seen.insert(id.clone())) {
+                chain.push(Arc::clone(listed));
+            }
+        }
+    }
+    chain
+}
