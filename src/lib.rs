@@ -45,10 +45,9 @@
 //! Around them: a *view* ([`pki::mount::view`]) is the mount's state, compiled for issuing and immutable; readers
 //! load it by one atomic swap. Policies and the mount table are published the same way, tokens are a
 //! bounded cache over an indexed row. RSA keys come from three quiet threads, in lanes by size, or
-//! ready-made ([`keys::pool`]); large RSA signatures, CRL builds and names that take long to be held against a role run
-//! on blocking threads. A signer that is not in this process is awaited by whoever asked and by nobody else: no actor,
-//! worker, thread or place for a build. A queue is bounded by permits or by a length that its owner holds: mailboxes do
-//! not bound.
+//! ready-made ([`keys::pool`]); large RSA signatures, CRL builds and long checks of names run on blocking threads. A
+//! signer that is not in this process is awaited by whoever asked and by nobody else: no actor, worker, thread or place
+//! for a build. A queue is bounded by permits or by a length that its owner holds: mailboxes do not bound.
 //!
 //! # Every request
 //!

@@ -49,6 +49,7 @@ mod auth;
 mod backend;
 pub mod backup;
 pub mod commit;
+mod database;
 mod documents;
 mod embedded;
 mod file_hold;
@@ -72,7 +73,6 @@ pub mod verify;
 #[cfg(test)]
 mod contract;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -86,6 +86,7 @@ use crate::pki::store::PkiStore;
 use crate::projects::store::ProjectStore;
 use crate::secret::Secret;
 use backend::{Fact, FactWrite, Reader, Unit};
+pub use database::Database;
 use file_hold::Held;
 use keyring::DataKeys;
 use keys::Keys;
@@ -96,25 +97,6 @@ use store::Store;
 
 /// How long the last note of what was sealed may take.
 const NOTE: Duration = Duration::from_millis(300);
-
-/// Where a store keeps its data.
-#[derive(Clone)]
-pub enum Database {
-    /// SQLite in this folder, which is made with mode 0700 when it is not there.
-    Embedded(PathBuf),
-    /// A database of a PostgreSQL server.
-    Postgres(PostgresUrl),
-}
-
-impl Database {
-    /// The engine's name, as clients know it (`storage_type` of `sys/seal-status`).
-    pub fn engine(&self) -> &'static str {
-        match self {
-            Self::Embedded(_) => "embedded",
-            Self::Postgres(_) => "postgresql",
-        }
-    }
-}
 
 /// What a store needs to open.
 pub struct Options {

@@ -63,14 +63,14 @@ impl Membership {
 }
 
 /// Most places in teams that an answer tells of several members: each costs as much as a small document.
-const MOST_PLACES: usize = 10_000;
+const MOST_PLACES: usize = 20_000;
 
-/// The memberships of rows in the member's organization, in the order of the rows. How many there are goes by the
-/// parameter `by`.
+/// The memberships of rows in the member's organization, in the order of the rows; with the users' teams where there is a
+/// parameter `by` that says how many are asked for.
 ///
 /// # Errors
 /// `Malformed` for several members who are in more than `MOST_PLACES` teams, added up.
-async fn these(tx: &mut Tx<'_>, member: &Member, ids: &[i64], by: &'static str) -> Outcome<Vec<Membership>> {
+async fn these(tx: &mut Tx<'_>, member: &Member, ids: &[i64], by: Option<&'static str>) -> Outcome<Vec<Membership>> {
     if ids.is_empty() {
         return Ok(Vec::new());
     }
@@ -78,6 +78,7 @@ async fn these(tx: &mut Tx<'_>, member: &Member, ids: &[i64], by: &'static str) 
         "SELECT m.id, m.ext_id, m.status, u.id, u.ext_id, u.username, u.email FROM {FROM} WHERE m.id = ANY($1)"
     );
     let mut found = page::these(tx, &sql, ids, Membership::read, |membership| membership.id).await?;
+    let Some(by) = by else { return Ok(found) };
     let users = found.iter().map(|membership| membership.user.id).collect();
     let mut teams = teams_of(tx, member, users, by).await?;
     for membership in &mut found {
@@ -87,7 +88,7 @@ async fn these(tx: &mut Tx<'_>, member: &Member, ids: &[i64], by: &'static str) 
 }
 
 async fn one(tx: &mut Tx<'_>, member: &Member, row: i64) -> Outcome<Membership> {
-    these(tx, member, &[row], "page[size]").await?.pop().ok_or_else(|| Refusal::not_found().into())
+    these(tx, member, &[row], Some("page[size]")).await?.pop().ok_or_else(|| Refusal::not_found().into())
 }
 
 /// The teams of users in the member's organization that the member knows of.
@@ -120,17 +121,17 @@ async fn teams_of(
     Ok(teams)
 }
 
-/// The memberships of users in the member's organization, by the user's row.
+/// The memberships of users in the member's organization, by the user's row, with their teams or without.
 ///
 /// # Errors
-/// Those of the store.
-pub async fn of_users(tx: &mut Tx<'_>, member: &Member, users: &[i64]) -> Outcome<Vec<Membership>> {
+/// `Malformed` for several users who are in too many teams.
+pub async fn of_users(tx: &mut Tx<'_>, member: &Member, users: &[i64], with_teams: bool) -> Outcome<Vec<Membership>> {
     if users.is_empty() {
         return Ok(Vec::new());
     }
     let sql = "SELECT id FROM organization_memberships WHERE user_id = ANY($1) AND +org_id = $2 ORDER BY id";
     let ids: Vec<i64> = tx.column(sql, &[users.to_vec().into(), member.organization.id.into()]).await?;
-    these(tx, member, &ids, "include").await
+    these(tx, member, &ids, with_teams.then_some("include")).await
 }
 
 /// What a list is asked for.
@@ -168,7 +169,7 @@ pub async fn list(
         filter.and(r"(u.email_lc LIKE {} ESCAPE '\' OR u.username_lc LIKE {} ESCAPE '\')", containing(q));
     }
     let (ids, matching) = page::counted_ids(tx, MEMBERSHIPS, filter, ORDER, page).await?;
-    Ok(Listed { items: these(tx, member, &ids, "page[size]").await?, matching })
+    Ok(Listed { items: these(tx, member, &ids, Some("page[size]")).await?, matching })
 }
 
 /// A membership by its external id, with its organization as the caller's.

@@ -11,9 +11,10 @@
 
 mod actor;
 mod job;
+mod seen;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use metrics::{Gauge, counter, gauge};
@@ -23,6 +24,7 @@ use crate::error::{Error, Kind, Result};
 use crate::storage::backend::{Backend, Outcomes, Unit};
 use crate::telemetry;
 use job::{Job, Place};
+use seen::Seen;
 
 /// The way to the commit actor; clones share the admission limit.
 #[derive(Clone)]
@@ -31,14 +33,6 @@ pub(crate) struct Handle {
     places: Arc<Semaphore>,
     admitted: Gauge,
     seen: Arc<Seen>,
-}
-
-/// What the actor has seen so far.
-#[derive(Default)]
-struct Seen {
-    commits: AtomicU64,
-    /// The store did not take a write, and none is known that it took since.
-    failing: AtomicBool,
 }
 
 /// A submitted unit; its outcome may be waited for, or not.

@@ -4,8 +4,9 @@
 //! Called by `signet check`, and by whatever works on a store that somebody has ([`Absent`](super::Absent)).
 
 use super::backend::Reader;
+use super::database::Database;
 use super::seal::{About, SealKey};
-use super::{Database, documents, embedded, keys, postgres};
+use super::{documents, embedded, keys, postgres};
 use crate::documents::{Document, SYSTEM};
 use crate::error::{Error, Kind, Result};
 use crate::keys::store::MANAGED_KEYS;

@@ -9,7 +9,6 @@ use signet::documents::MountId;
 use signet::error::Kind;
 use signet::keys::signing::NoSigners;
 use signet::pki::actor::{Planned, ReplicaLink};
-use signet::pki::ca::changes;
 use signet::pki::ca::intermediate::{self, CsrRequest};
 use signet::pki::ca::key::{KeyOrigin, KeyRequest};
 use signet::pki::ca::root::{self, Generated, RootRequest};
@@ -147,28 +146,4 @@ async fn a_key_that_is_made_leaves_with_its_certificate() {
     assert_eq!(issued.not_after - issued.not_before, 3600 + 30);
     let nobody = Request::Issue(IssueRequest { role: "other".to_owned(), ..IssueRequest::default() });
     assert_eq!(domain.replica.run(Domain::origin(), nobody).await.err().unwrap().text(), "unknown role: other");
-}
-
-/// A role that was stored before this was asked.
-#[actix_web::test]
-async fn a_role_of_which_nothing_can_be_issued_may_stay_so_and_none_may_become_so() {
-    let domain = Domain::open().await;
-    let useless = |role: &Role| Role { key_usage: vec!["CertSign".to_owned()], ..role.clone() };
-    let write = |change: fn(Role) -> Role| {
-        changes::write_role(&domain.authority, "web", move |role| Ok(change(role.unwrap().clone())))
-    };
-    let becomes = |role| Role { key_usage: vec!["CertSign".to_owned()], ..role };
-    let refused = write(becomes).await.err().unwrap();
-    assert!(refused.text().starts_with("role: ") && refused.text().contains("keyCertSign"), "{refused}");
-    let put = domain.authority.change(move |view| {
-        let mut next = view.clone();
-        let write = next.put_role("web", useless(&view.role("web").unwrap().role))?;
-        Ok((Planned { view: next, writes: vec![write], crls: false }, ()))
-    });
-    put.await.unwrap();
-    let (role, warnings) = write(|role| Role { ttl: 60, ..role }).await.unwrap();
-    assert_eq!((role.ttl, &warnings[0]), (60, &refused.text().to_owned()));
-    let another = |role| Role { key_usage: vec!["EncipherOnly".to_owned()], ..role };
-    assert!(write(another).await.err().unwrap().text().contains("encipherOnly"));
-    write(|role| Role { key_usage: Vec::new(), ..role }).await.unwrap();
 }

@@ -5,8 +5,6 @@
 
 mod issuer;
 
-use std::sync::Arc;
-
 pub use self::issuer::{IssuerSettings, ManualChain, Standing, write_issuer};
 use crate::error::{Error, Result, Warnings};
 use crate::pki::actor::Planned;
@@ -14,7 +12,6 @@ use crate::pki::check::trial;
 use crate::pki::engine::Authority;
 use crate::pki::mount::cluster::Cluster;
 use crate::pki::mount::issuer::Key;
-use crate::pki::mount::profile::RoleEntry;
 use crate::pki::mount::role::Role;
 use crate::pki::mount::settings::crl::CrlConfig;
 use crate::pki::mount::settings::external_policy;
@@ -39,29 +36,19 @@ pub async fn write_role(
     let name = name.to_owned();
     authority
         .change(move |view| {
-            let before = view.role(&name);
-            let stands = before.map(|entry| &**entry.role);
+            let stands = view.role(&name).map(|entry| &**entry.role);
             let (role, mut warnings) = merge(stands)?.checked_after(stands)?;
             if view.signer(&role.issuer_ref).is_none() {
                 warnings.add(format!("issuer_ref: {} names no issuer of this mount at present", role.issuer_ref));
             }
             let mut next = view.clone();
             let writes = vec![next.put_role(&name, role.clone())?];
-            warnings.extend(usable(next.role(&name), before)?);
+            // It may be there for `sign-verbatim`, where less of it counts.
+            let useless = next.role(&name).and_then(|entry| trial::role(entry).err());
+            warnings.extend(useless.map(|error| error.text().to_owned()));
             Ok((planned(next, writes), (role, warnings)))
         })
         .await
-}
-
-/// That certificates could be issued by a role; one that was stored before this was asked stays as useless as it is,
-/// with a warning.
-fn usable(role: Option<&Arc<RoleEntry>>, before: Option<&Arc<RoleEntry>>) -> Result<Option<String>> {
-    let tried = |entry: Option<&Arc<RoleEntry>>| entry.map_or(Ok(()), |entry| trial::role(entry));
-    match (tried(role), tried(before)) {
-        (Ok(()), _) => Ok(None),
-        (Err(now), Err(then)) if now.text() == then.text() => Ok(Some(now.text().to_owned())),
-        (Err(now), _) => Err(now),
-    }
 }
 
 /// Deletes a role; nothing happens when there is none.

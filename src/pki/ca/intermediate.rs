@@ -12,8 +12,6 @@ use crate::pki::engine::Authority;
 use crate::pki::values::subject_bounds;
 use crate::x509::csr::{Csr, request_info};
 use crate::x509::extension;
-use crate::x509::public_key::PublicKey;
-use crate::x509::tbs::signed;
 use crate::x509::usage::KeyUsage;
 
 /// What a CSR is to say.
@@ -63,16 +61,9 @@ pub async fn generate(authority: &Authority, request: CsrRequest) -> Result<Gene
         extensions.extend(&extension::basic_constraints(true, None));
     }
     extensions.extend(&extension::subject_alt_name(&subject_alt_names(&names)?, false));
-    let info = |key: &PublicKey| -> Result<_> {
-        Ok((signature.algorithm(key.kind())?, request_info(&subject, key.spki(), &extensions)))
-    };
-    if let Some(stand_in) = order.stand_in() {
-        // What other authorities could not read is refused before its key is made.
-        let (algorithm, info) = info(&stand_in)?;
-        Csr::from_der(&signed(&info, algorithm, &[0]))?;
-    }
     let key = order.obtain(authority).await?;
-    let (algorithm, info) = info(key.key.public())?;
+    let algorithm = signature.algorithm(key.key.public().kind())?;
+    let info = request_info(&subject, key.key.public().spki(), &extensions);
     let prepared = Prepared::request(info, algorithm, &key.key.signing);
     let der = prepared.sign(&*authority.tools().signers, &Watch::ALWAYS).await?.der();
     // What leaves is what other authorities read: held against the rules for requests that come in.

@@ -1,4 +1,4 @@
-//! A role on trial: a role of which no certificate could pass the checks before a signature is not written.
+//! A role on trial: whether any certificate of it could pass the checks before a signature.
 //!
 //! The rules are those of every certificate, and stand in [`structure`](super::structure) alone: the least that a
 //! certificate of the role could hold is put together and held against them, with a key, an issuer and a name that

@@ -616,7 +616,7 @@ mod tests {
         refused(
             "a huge mount default",
             for_root(&RequestedValidity::default(), Duration::MAX, limits, NOW),
-            "not_before",
+            "not_before_duration",
         );
         refused(
             "a huge mount default",

@@ -23,8 +23,8 @@ use futures_util::FutureExt as _;
 use metrics::histogram;
 use tokio::sync::oneshot;
 
-use super::Seen;
 use super::job::{Job, count_failure};
+use super::seen::Seen;
 use crate::error::{Error, Result};
 use crate::storage::backend::{Backend, Unit};
 use crate::telemetry;

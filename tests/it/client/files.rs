@@ -60,7 +60,7 @@ fn what_is_in_the_way_of_a_file_is_found_before_anything_is_asked() {
     };
     for (name, existing, says) in [
         ("link.example.test", "refuse", "link.example.test.pem exists and is not overwritten"),
-        ("link.example.test", "keep", "link.example.test.pem: cannot be read"),
+        ("link.example.test", "keep", "link.example.test-key.pem is not: a certificate without its key is of no use"),
         ("link.example.test", "replace", "link.example.test.pem: cannot be written"),
         ("folder.example.test", "replace", "folder.example.test-key.pem: is no file that can be replaced"),
     ] {

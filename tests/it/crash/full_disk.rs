@@ -174,7 +174,7 @@ async fn health_says(client: &Client, fails: bool) {
 /// `signet status` of it: whether it ended well, and what it printed.
 fn status(dev: &Dev, token: &str) -> (bool, String) {
     let mut command = signet();
-    command.arg("status").env("SIGNET_ADDR", format!("http://{}", dev.address)).env("SIGNET_TOKEN", token);
+    command.arg("status").env("SIGNET_ADDR", &dev.address).env("SIGNET_TOKEN", token);
     let output = command.output().unwrap();
     (output.status.success(), String::from_utf8(output.stdout).unwrap())
 }

@@ -140,7 +140,7 @@ async fn members_of_more_teams_than_an_answer_tells_are_asked_for_in_smaller_pag
                     VALUES ($1, $2, $3, 'active', $4)";
                 tx.execute(member, &[id::new("ou").into(), org.into(), user.into(), tx.now.into()]).await?;
             }
-            for n in 0..1000 {
+            for n in 0..2000 {
                 let team = "INSERT INTO teams (ext_id, org_id, name, name_lc, user_count) VALUES ($1, $2, $3, $3, 11)";
                 tx.execute(team, &[id::new("team").into(), org.into(), format!("t{n}").into()]).await?;
             }
@@ -153,11 +153,13 @@ async fn members_of_more_teams_than_an_answer_tells_are_asked_for_in_smaller_pag
     });
     run.await;
     let refused = world.owner.get(PEOPLE).await;
-    assert_refused(&refused, 400, &[("page[size]", "the members are in more than 10000 teams, added up")]);
+    assert_refused(&refused, 400, &[("page[size]", "the members are in more than 20000 teams, added up")]);
     let list = world.owner.get(&format!("{PEOPLE}?page[size]=10")).await;
-    assert_eq!(list.body["data"][9]["relationships"]["teams"]["data"].as_array().map(Vec::len), Some(1000));
-    let beside = world.owner.get(&format!("{TEAMS}?page[size]=1&include=organization-memberships")).await;
+    assert_eq!(list.body["data"][9]["relationships"]["teams"]["data"].as_array().map(Vec::len), Some(2000));
+    let beside = world.owner.get(&format!("{TEAMS}?filter[names]=t0&include=organization-memberships")).await;
     assert_refused(&beside, 400, &[("include", "the members are in more than ")]);
+    let users = world.owner.get(&format!("{TEAMS}?filter[names]=t0&include=users")).await;
+    assert_eq!(users.body["included"].as_array().map(Vec::len), Some(11), "{:.300}", users.text);
     let one = list.body["data"][9]["links"]["self"].as_str().unwrap().trim_start_matches("/api/v2/");
     assert_eq!(world.owner.get(one).await.status, 200);
     world.app.stop().await;

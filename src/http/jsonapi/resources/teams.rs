@@ -187,7 +187,7 @@ async fn people_of(
     let mut users: Vec<i64> = of_teams.values().flatten().copied().collect();
     users.sort_unstable();
     users.dedup();
-    let memberships = membership::of_users(tx, member, &users).await?;
+    let memberships = membership::of_users(tx, member, &users, includes.memberships).await?;
     let by_user = memberships.iter().enumerate().map(|(place, one)| (one.user.id, place)).collect();
     Ok(Some(People { includes, of_teams, memberships, by_user }))
 }

@@ -458,7 +458,9 @@ fn csr_sans_keep_the_rules_of_the_role() {
     ] {
         assert!(sign(&any, &json!({}), &csr).is_err(), "{case}");
     }
-    for name in ["127.1", "0x7f000001", "2130706433", "a.1."] {
+    let dotted = CsrNames { dns: own(&["a.1."]), ..base.clone() };
+    assert!(sign(&any, &json!({}), &dotted).unwrap_err().text().starts_with("csr: a.1.: a dNSName is no host name"));
+    for name in ["127.1", "0x7f000001", "2130706433"] {
         let csr = CsrNames { dns: own(&[name]), ..base.clone() };
         assert_eq!(sign(&any, &json!({}), &csr).unwrap().0.dns[0], name, "host names are not enforced");
         let refused = sign(&flags("", "any"), &json!({}), &csr).unwrap_err();

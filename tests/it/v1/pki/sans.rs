@@ -294,6 +294,9 @@ async fn vector_16_2_s37_to_s42_usages_and_constraints() {
     let expected = "TLS Web Server Authentication, TLS Web Client Authentication, Code Signing, E-mail Protection, \
                     Time Stamping";
     assert_eq!(shown(all, "extendedKeyUsage").await, text(false, expected));
+    // Without keyAgreement the narrower bits say nothing, and readers refuse them.
+    let narrow = json!({ "key_usage": "DigitalSignature,DecipherOnly" });
+    pki.deny(&narrow, localhost(json!({})), "encipherOnly and decipherOnly need keyAgreement").await;
     let mail = json!({ "email_protection_flag": false, "allowed_domains": "mail.com", "allow_bare_domains": true });
     let leaf = pki.issue(&mail, json!({ "common_name": "a@mail.com" })).await;
     assert_eq!(leaf.sans(), ["email:a@mail.com"]);

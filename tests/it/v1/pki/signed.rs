@@ -442,7 +442,7 @@ async fn what_rfc_5280_forbids_of_a_list_is_refused_when_a_caller_words_it() {
         assert_eq!(made.warnings(), "", "{}", made.text);
     }
     // Others' certificates may have numbers that are too long: they can be listed, and the caller is told.
-    let long = json!({ "revoked_certs": [{ "serial_number": ["ff"; 20].join(":"), "revocation_time": 1 }] });
+    let long = json!({ "revoked_certs": [{ "serial_number": (["ff"; 20].join(":")), "revocation_time": 1 }] });
     let made = pki.post(path, with(&body, long)).await;
     assert!(made.warnings().contains("revoked_certs[0] is the first) have 21 octets in DER"), "{}", made.text);
     pki.stop().await;
