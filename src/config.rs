@@ -500,7 +500,8 @@ mod tests {
         let both =
             |name: &str| ["SIGNET_SEAL_KEY", "SIGNET_SEAL_KEY_FILE"].contains(&name).then(|| "hunter2".to_owned());
         let error = parse(&format!("{good}seal_key_file = \"s\""), both).err().unwrap();
-        assert_eq!(error.text(), "seal_key_file: must not be given with SIGNET_SEAL_KEY");
+        let text = "seal_key_file (SIGNET_SEAL_KEY_FILE of the environment): must not be given with SIGNET_SEAL_KEY";
+        assert_eq!(error.text(), text);
         let tls = format!("{good}listen = \"0.0.0.0:8200\"\ntls_certificate_file = \"c\"\ntls_key_file = \"k\"");
         assert!(parse(&tls, none).is_ok());
         let renewed = |more: &str| format!("{tls}\n[tls_renew]\nmount = \"pki/\"\n{more}");

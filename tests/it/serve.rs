@@ -338,11 +338,12 @@ fn sighup_opens_the_file_of_the_audit_anew() {
         assert!(Command::new("curl").args(["-s", "-o", "/dev/null", &url]).status().unwrap().success());
     };
     let lines = |path: &Path| std::fs::read_to_string(path).map_or(0, |text| text.lines().count());
+    assert_eq!(lines(&path), 2, "of the first root token");
     ask();
-    assert_eq!(lines(&path), 2);
+    assert_eq!(lines(&path), 4);
     std::fs::rename(&path, &moved).unwrap();
     ask();
-    assert_eq!(lines(&moved), 4, "the file that was moved is the device's until the signal");
+    assert_eq!(lines(&moved), 6, "the file that was moved is the device's until the signal");
     served.signal(Signal::HUP);
     let started = Instant::now();
     while !path.exists() {
@@ -350,7 +351,7 @@ fn sighup_opens_the_file_of_the_audit_anew() {
         std::thread::sleep(Duration::from_millis(5));
     }
     ask();
-    assert_eq!((lines(&path), lines(&moved)), (2, 4));
+    assert_eq!((lines(&path), lines(&moved)), (2, 6));
     served.terminate();
 }
 
@@ -413,7 +414,7 @@ fn plain_http_off_the_loopback_is_refused() {
     site.init();
     for word in ["serve", "check"] {
         let error = refused(site.command(&[word]).env("SIGNET_LISTEN", "0.0.0.0:0"));
-        assert!(error.contains("listen: plain HTTP is for the loopback only"), "{error}");
+        assert!(error.contains("listen (SIGNET_LISTEN of the environment): plain HTTP is for the loopback only"), "{error}");
     }
 }
 
