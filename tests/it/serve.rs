@@ -414,7 +414,10 @@ fn plain_http_off_the_loopback_is_refused() {
     site.init();
     for word in ["serve", "check"] {
         let error = refused(site.command(&[word]).env("SIGNET_LISTEN", "0.0.0.0:0"));
-        assert!(error.contains("listen (SIGNET_LISTEN of the environment): plain HTTP is for the loopback only"), "{error}");
+        assert!(
+            error.contains("listen (SIGNET_LISTEN of the environment): plain HTTP is for the loopback only"),
+            "{error}"
+        );
     }
 }
 

@@ -102,11 +102,11 @@ async fn no_rsa_key_is_made_for_what_is_refused() {
     assert_eq!(client.post("pki/issuers/generate/root/internal", narrow).await.status, 200);
     let wide: Vec<String> = (0..60).map(|n| format!("{n:0>900}")).collect();
     for (path, body, rule) in [
-        ("issue/large", json!({ "alt_names": "@a.test" }), "subjectAltName"),
-        ("issue/large", json!({ "alt_names": "a..b@x.test" }), "subjectAltName"),
-        ("issue/large", json!({ "other_sans": "1.3.6.1.5.5.7.8.9;UTF8:x" }), "subjectAltName"),
+        ("issue/large", json!({ "alt_names": "@a.test" }), "alt_names: "),
+        ("issue/large", json!({ "alt_names": "a..b@x.test" }), "alt_names: "),
+        ("issue/large", json!({ "other_sans": "1.3.6.1.5.5.7.8.9;UTF8:x" }), "other_sans: "),
         ("issuer/narrow/issue/large", json!({}), "name constraints of the issuing chain do not allow"),
-        ("root/generate/internal", json!({ "alt_names": "@a.test", "key_bits": 8192 }), "subjectAltName"),
+        ("root/generate/internal", json!({ "alt_names": "@a.test", "key_bits": 8192 }), "alt_names: "),
         ("root/generate/internal", json!({ "ou": wide, "key_bits": 8192 }), "46 KiB"),
     ] {
         let mut body = body;

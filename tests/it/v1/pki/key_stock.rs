@@ -109,7 +109,9 @@ fn a_stock_beyond_its_bounds_is_refused_by_name() {
         let mut command = signet();
         let command = command.args(["dev", "--listen", "127.0.0.1:0"]);
         let error = refused(command.env(format!("SIGNET_RSA_KEY_STOCK_{bits}"), value));
-        let rule = format!("rsa_key_stock.{bits}: must be a number between 0 and 4096");
+        let rule = format!(
+            "rsa_key_stock.{bits} (SIGNET_RSA_KEY_STOCK_{bits} of the environment): must be a number between 0 and 4096"
+        );
         assert!(error.contains(&rule), "{error}");
     }
 }
