@@ -26,25 +26,13 @@ mod tests {
 
     #[test]
     fn what_leads_to_another_path_is_neither_a_mount_nor_a_role() {
-        for text in
-            ["", "/", ".", "..", "../rotate", "../../sys/rotate", "a/../b", "a//b", "a/./b", "sys", "sys/rotate?x="]
-                .into_iter()
-                .chain([
-                    "a?b",
-                    "a#b",
-                    "a%2e",
-                    "%2e%2e",
-                    "a\\b",
-                    "..\\rotate",
-                    "a\nb",
-                    "a\tb",
-                    "a b",
-                    "a\u{7f}",
-                    "\u{fe}",
-                ])
+        for text in ["", "/", ".", "..", "../rotate", "../../sys/rotate", "a/../b", "a//b", "a/./b", "sys/rotate?x="]
+            .into_iter()
+            .chain(["a?b", "a#b", "a%2e", "%2e%2e", "a\\b", "..\\rotate", "a\nb", "a\tb", "a b", "a\u{7f}", "\u{fe}"])
         {
             assert!(mount(text).is_err() && role(text).is_err(), "{text:?}");
         }
+        assert!(mount("sys").is_err() && mount("sys/rotate").is_err());
         assert!(role("a/b").is_err() && role("-a").is_err());
         assert_eq!(mount("/ca/web.v1/").as_deref(), Ok("ca/web.v1"));
         assert_eq!(role("web-v1.2_b").as_deref(), Ok("web-v1.2_b"));

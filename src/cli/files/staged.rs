@@ -235,7 +235,8 @@ mod tests {
         assert!(at("real/b.pem").symlink_metadata().unwrap().is_symlink());
         // One that leads nowhere leads to where the file is made, unless what is there stays, or goes itself.
         symlink("real/c.pem", at("c.pem")).unwrap();
-        assert_eq!(write_new(&at("c.pem"), &[b"1"], Content::Public).unwrap_err().kind(), Kind::Conflict);
+        let stays = Staged::new(&at("c.pem"), Content::Public, There::Stays);
+        assert_eq!(stays.err().unwrap().kind(), Kind::Conflict);
         replace(&at("c.pem"), "new", Content::Public).unwrap();
         assert_eq!(std::fs::read(at("real/c.pem")).unwrap(), b"new");
         Staged::new(&at("c.pem"), Content::Public, There::Goes).unwrap().place().unwrap();
