@@ -366,7 +366,7 @@ async fn domains(stores: Stores, keys: Keys, given: Given, kinds: StoreKinds) ->
     let identity = identity(&*stores.auth, kinds).await?;
     let audit = Audit::new(audit::open(&*stores.auth, audit, &clock).await?, listeners, clock.clone());
     let auth = Auth::open_with(Arc::clone(&stores.auth), clock.clone(), logins).await?;
-    let reach = Reach::new(stores.auth, auth.clone());
+    let reach = Reach::new(stores.auth, auth.clone(), auth.is_initialized().await?);
     auth.note_version(env!("CARGO_PKG_VERSION")).await?;
     let grants = Arc::new(MountGrants::new(auth.clone()));
     let devices = Devices { libraries: keys.libraries, cloud: CloudServices::new(keys.cloud, clock.clone())? };

@@ -1,12 +1,20 @@
 //! A line in which askers take turns: so many at once, and of one asker fewer, so that nobody keeps all others waiting.
 
 use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
 /// Who waits: a number that tells one caller from others, as a rule.
 pub type Asker = u64;
+
+/// The number of a caller by how records name them.
+pub fn asker_of(name: &str) -> Asker {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    hasher.finish()
+}
 
 /// The line, of whatever is done in a turn.
 pub struct Turns<T> {

@@ -217,19 +217,24 @@ pub(super) fn read_leaf(file: &Path) -> Result<Link> {
 /// # Errors
 /// `Unavailable` when it cannot be read, `Invalid` when it is longer than any.
 pub(super) fn read_text(file: &Path) -> Result<Secret> {
+    text_of(std::fs::File::open(file).map_err(|e| unreadable(file, e))?, file)
+}
+
+/// As [`read_text`], of a file that is open.
+pub(super) fn text_of(opened: std::fs::File, file: &Path) -> Result<Secret> {
     use std::io::Read as _;
-    let failed = |e: std::io::Error| {
-        Error::unavailable(format!("{}: cannot be read ({})", file.display(), io_words(e.kind())), e)
-    };
-    let opened = std::fs::File::open(file).map_err(failed)?;
     // Of a pipe nobody knows the length, and bytes that grow leave copies behind.
     let mut bytes = Vec::with_capacity(LONGEST_FILE as usize + 1);
     let read = opened.take(LONGEST_FILE + 1).read_to_end(&mut bytes);
     let text = Secret::new(bytes);
-    match read.map_err(failed)? as u64 {
+    match read.map_err(|e| unreadable(file, e))? as u64 {
         ..=LONGEST_FILE => Ok(text),
         _ => Err(Error::invalid(format!("{}: is longer than 1 MiB", file.display()))),
     }
+}
+
+fn unreadable(file: &Path, e: std::io::Error) -> Error {
+    Error::unavailable(format!("{}: cannot be read ({})", file.display(), io_words(e.kind())), e)
 }
 
 /// Where the results go.
@@ -313,7 +318,7 @@ impl Files {
         kept: &Kept,
         arguments: &Arguments,
     ) -> Result<PathBuf> {
-        let (lock, there) = (FolderLock::of(&self.certificate).await?, arguments.existing.there());
+        let (lock, there) = (FolderLock::awaited(&self.certificate).await?, arguments.existing.there());
         if let Kept::Key(file) = kept
             && read_key(file)?.public().spki() != issued.leaf.certificate.key().spki()
         {

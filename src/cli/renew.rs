@@ -35,7 +35,7 @@ use signet::x509::{oid, pem};
 use super::certify::{Authority, Chain, Issued, Link, Refusal, Request, Subject, new_key};
 use super::client::later;
 use super::files::{Content, FolderLock, Staged, There, folder_of, is_there};
-use super::issue::{day, read_key, read_leaf, read_text, warn};
+use super::issue::{day, read_key, read_leaf, read_text, text_of, warn};
 use super::names::Names;
 use super::output;
 
@@ -272,13 +272,15 @@ struct Places {
 }
 
 impl Places {
-    /// Everything is written before anything takes its place, and the note is there before what it is about.
+    /// Key and certificate are written before anything takes its place, and the note is there before what it is about.
     fn take(self, issued: &mut Issued, key: Option<&Secret>, chain: Chain) -> Result<()> {
-        let ca = self.ca.map(|ca| ca.with(issued)).transpose()?.flatten();
         let key = self.key.zip(key).map(|(file, key)| file.filled(&[key.expose(), b"\n"])).transpose()?;
         let certificate = self.certificate.filled(&[issued.certificates(chain).as_bytes()])?;
-        let all = [self.note, ca, key, Some(certificate)];
-        all.into_iter().flatten().try_for_each(Staged::place)
+        self.note.map_or(Ok(()), Staged::place)?;
+        if let Some(ca) = self.ca {
+            ca.extend(issued);
+        }
+        key.into_iter().chain([certificate]).try_for_each(Staged::place)
     }
 }
 
@@ -293,32 +295,31 @@ struct Authorities {
 
 impl Authorities {
     fn read(file: &Path, next: Result<Staged>) -> Result<Self> {
-        let text = read_text(file)?;
+        let text = match &next {
+            Ok(next) => text_of(next.before()?, file)?,
+            Err(_) => read_text(file)?,
+        };
         let text = String::from_utf8_lossy(text.expose()).into_owned();
         let known = pem::blocks(&text).map_err(|e| e.within(&file.display().to_string()))?;
         Ok(Self { file: file.to_owned(), text, known, next })
     }
 
-    /// What is to stand there, when the new chain has an authority that it lacks. Those before stay: certificates of
-    /// theirs live on. Where it cannot be written the certificate is still good, and that is said.
-    fn with(self, issued: &mut Issued) -> Result<Option<Staged>> {
+    /// Adds the authorities of the new chain that it lacks. Those before stay: certificates of theirs live on. Where it
+    /// cannot be written the certificate is still good, and that is said.
+    fn extend(self, issued: &mut Issued) {
         let Self { file, mut text, known, next } = self;
         let lacks = |link: &&Link| !known.iter().any(|(_, der)| der == link.certificate.der());
         let new: String = issued.chain.iter().filter(lacks).map(|link| link.text.as_str()).collect();
         if new.is_empty() {
-            return Ok(None);
+            return;
         }
         if !text.ends_with('\n') {
             text.push('\n');
         }
-        match next {
-            Ok(next) => {
-                issued.warnings.push(format!("{}: a new authority was added", file.display()));
-                next.filled(&[text.as_bytes(), new.as_bytes()]).map(Some)
-            }
+        match next.and_then(|next| next.filled(&[text.as_bytes(), new.as_bytes()])).and_then(Staged::place) {
+            Ok(()) => issued.warnings.push(format!("{}: a new authority was added", file.display())),
             Err(error) => {
-                issued.warnings.push(format!("{error}; a new authority is missing there, and has to be added"));
-                Ok(None)
+                issued.warnings.push(format!("{error}; a new authority is missing there, and has to be added"))
             }
         }
     }

@@ -16,16 +16,17 @@ const LONGEST: u64 = 4096;
 /// # Errors
 /// `Unavailable` when standard input cannot be read.
 pub(super) async fn secret(what: &str) -> Result<Secret> {
-    if !stdin().is_terminal() {
-        return line();
+    let silent = if stdin().is_terminal() { Some(Silent::input().map_err(unreadable)?) } else { None };
+    if silent.is_some() {
+        // Whoever closed standard error knows what to type.
+        let _ = write!(stderr(), "{what}: ");
     }
-    let _silent = Silent::input().map_err(unreadable)?;
-    // Whoever closed standard error knows what to type.
-    let _ = write!(stderr(), "{what}: ");
     let (tell, told) = oneshot::channel();
     // One of the runtime's threads would hold up the end of the program until the line comes.
     std::thread::spawn(move || tell.send(line()));
-    told.await.map_err(Error::internal)?
+    let line = told.await.map_err(Error::internal)?;
+    drop(silent);
+    line
 }
 
 fn line() -> Result<Secret> {

@@ -30,7 +30,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::{Arc, LazyLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use actix_web::http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, IF_MATCH};
 use actix_web::http::{Method, StatusCode};
@@ -182,10 +182,18 @@ async fn steps(
     let asked = Request { query, document, if_match, ..asked(state, request, found) };
     let call = Arc::new(Call { caller, request: Arc::new(asked) });
     trail.intent().await?;
-    let answer = guarded(deadline, in_session(state, route, call, asker)).await?;
+    let (answer, buried) = guarded(deadline, in_session(state, route, call, asker)).await?;
+    if let Some(organization) = buried {
+        // What is done is done: the answer does not wait for all of it.
+        let until = deadline.min(Instant::now() + CLEARING);
+        let _ = tokio::time::timeout_at(until.into(), state.projects.clear(organization, Access::Write(asker))).await;
+    }
     times.turn().await;
     guarded(deadline, written(state, asker, answer)).await
 }
+
+/// How long the rest of something large that a request deleted is removed before that is answered.
+const CLEARING: Duration = Duration::from_secs(1);
 
 /// Rows that an answer is rendered from on the worker; the rendering of more is done beside the workers, in turns.
 const ON_A_WORKER: usize = 500;
@@ -363,9 +371,14 @@ fn if_match(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
     Ok(Some(text.to_owned()).filter(|text| text != "*"))
 }
 
-/// A request of a caller who was known before its body came, and is still, in one transaction. What is left of something
-/// large that it deleted goes after that.
-async fn in_session(state: &State, route: &'static Route, call: Arc<Call>, asker: Asker) -> Result<Answer, Refusal> {
+/// A request of a caller who was known before its body came, and is still, in one transaction; with the ended
+/// organization of what is left of something large that it deleted.
+async fn in_session(
+    state: &State,
+    route: &'static Route,
+    call: Arc<Call>,
+    asker: Asker,
+) -> Result<(Answer, Option<i64>), Refusal> {
     let access = if *route.method == Method::GET { Access::Read(asker) } else { Access::Write(asker) };
     let answered = state.projects.run(route.name, access, move |mut tx| {
         let call = Arc::clone(&call);
@@ -377,11 +390,7 @@ async fn in_session(state: &State, route: &'static Route, call: Arc<Call>, asker
         }
         .boxed_local()
     });
-    let (answer, buried) = answered.await?;
-    if let Some(organization) = buried {
-        state.projects.clear(organization, access).await;
-    }
-    Ok(answer)
+    answered.await
 }
 
 /// `If-Match` on a change: held against the document that a read would show right now (RFC 9110, 13.1.1).

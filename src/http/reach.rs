@@ -3,10 +3,10 @@
 //!
 //! Owns the last probe of the store: an empty write, which takes the way of every write, and a read; and of a store in
 //! which nobody had a root token, whether somebody has by now. An empty write says nothing of a disk that is full: once a
-//! write has failed each probe tries one that is not empty, until that is stored. Reads go on meanwhile, and so the store
-//! is within reach. A verdict holds for a second and one probe runs at a time,
-//! so busy probers cost the store nothing, and a store that hangs holds one probe and not one for each of them. Called by
-//! the pages of health.
+//! write has failed each probe lets one be tried that is not empty, until that is stored, and does not wait for it. Reads
+//! go on meanwhile, and so the store is within reach. A verdict holds for a second and one probe runs at a time, so busy
+//! probers cost the store nothing, and a store that hangs holds one probe and not one for each of them. Called by the
+//! pages of health.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,6 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub struct Reach {
     store: Arc<dyn AuthStore>,
     begun: Arc<Begun>,
+    /// A trial write is under way, which may take longer than anybody waits.
+    trying: Arc<AtomicBool>,
     last: Mutex<Option<Probe>>,
 }
 
@@ -39,10 +41,10 @@ struct Probe {
 }
 
 impl Reach {
-    /// Knows nothing yet: the first question probes.
-    pub fn new(store: Arc<dyn AuthStore>, auth: Arc<Auth>) -> Self {
-        let begun = Arc::new(Begun { auth, is_known: AtomicBool::new(false) });
-        Self { store, begun, last: Mutex::default() }
+    /// Of a store of which it is known whether a root token was ever made in it; the first question probes.
+    pub fn new(store: Arc<dyn AuthStore>, auth: Arc<Auth>, is_begun: bool) -> Self {
+        let begun = Arc::new(Begun { auth, is_known: AtomicBool::new(is_begun) });
+        Self { store, begun, trying: Arc::default(), last: Mutex::default() }
     }
 
     /// Whether the store answers. Waits for the probe under way, but no longer than until that is two
@@ -77,7 +79,18 @@ impl Reach {
             None => true,
         };
         // A task of its own: it goes on when the request that started it ends.
-        let task = tokio::spawn(ask(Arc::clone(&self.store), Arc::clone(&self.begun), before));
+        let (store, begun, trying) = (Arc::clone(&self.store), Arc::clone(&self.begun), Arc::clone(&self.trying));
+        let task = tokio::spawn(async move {
+            let verdict = ask(&*store, &begun, before).await;
+            // Behind the empty write: in one commit with it, this would fail that one too.
+            if store.writes_fail() && !trying.swap(true, Ordering::Relaxed) {
+                tokio::spawn(async move {
+                    write_again(&*store).await;
+                    trying.store(false, Ordering::Relaxed);
+                });
+            }
+            verdict
+        });
         let verdict = async move { task.await.unwrap_or(false) }.boxed().shared();
         last.insert(Probe { started: Instant::now(), verdict }).clone()
     }
@@ -100,7 +113,7 @@ impl Begun {
 
 /// Writes nothing and reads a token that nobody has. A full queue tells nothing: the store may be busy
 /// or hang, so the verdict `before` stands. Why the store does not answer goes to the log.
-async fn ask(store: Arc<dyn AuthStore>, begun: Arc<Begun>, before: bool) -> bool {
+async fn ask(store: &dyn AuthStore, begun: &Begun, before: bool) -> bool {
     let answers = |failure: Option<Error>| match failure {
         None => true,
         Some(error) if error.kind() == Kind::Busy => before,
@@ -111,16 +124,12 @@ async fn ask(store: Arc<dyn AuthStore>, begun: Arc<Begun>, before: bool) -> bool
     };
     let (empty, read) = (store.commit(Vec::new()), store.token(TokenHash::default()));
     let (wrote, read, looked) = join3(empty, read, begun.look()).await;
-    let reached = [wrote.err(), read.err(), looked.err()].map(answers) == [true; 3];
-    // Behind the empty write: in one commit with it, this would fail that one too.
-    write_again(&*store).await;
-    reached
+    [wrote.err(), read.err(), looked.err()].map(answers) == [true; 3]
 }
 
 /// Where a write has failed, another one. While that fails, too, it is told as every failure of the store.
 async fn write_again(store: &dyn AuthStore) {
-    if store.writes_fail()
-        && let Err(error) = store.try_writing().await
+    if let Err(error) = store.try_writing().await
         && error.kind() != Kind::Busy
     {
         not_done("the store takes no writes", &error);

@@ -47,7 +47,8 @@ pub async fn covered(tx: &mut Tx<'_>, member: &Member, teams: &[Team]) -> Outcom
         return Ok(covered);
     }
     let sql = "SELECT a.team_id, a.project_id, p.is_default, a.access, a.custom FROM team_project_access a
-        JOIN projects p ON p.id = a.project_id WHERE a.team_id = ANY($1) ORDER BY a.team_id, a.project_id LIMIT $2";
+        JOIN teams t ON t.id = a.team_id JOIN projects p ON p.id = a.project_id AND p.org_id = t.org_id
+        WHERE a.team_id = ANY($1) ORDER BY a.team_id, a.project_id LIMIT $2";
     let mut given = Vec::new();
     for mut row in tx.rows(sql, &[unknown.clone().into(), (MOST + 1).into()]).await? {
         let (team, project, is_default): (i64, i64, bool) = (row.get()?, row.get()?, row.get()?);

@@ -38,7 +38,8 @@ pub struct Login {
     pub terms: TokenTerms,
     /// Where they are.
     pub address: Option<IpAddr>,
-    /// A use that the token takes, of what they have shown. A login that is refused takes none.
+    /// A use that the token takes, of what they have shown. A login that is refused takes none; one whose token the store
+    /// did not take may have.
     pub spends: Option<SecretIdWrite>,
 }
 

@@ -28,6 +28,19 @@ pub(in crate::cli) struct FolderLock {
 }
 
 impl FolderLock {
+    /// Takes the folder of a file, however long another command has it: for who has what must not be lost.
+    ///
+    /// # Errors
+    /// `Unavailable` when it cannot be written to.
+    pub(in crate::cli) async fn awaited(file: &Path) -> Result<Self> {
+        loop {
+            match Self::at_once(file)? {
+                Some(lock) => return Ok(lock),
+                None => tokio::time::sleep(TICK).await,
+            }
+        }
+    }
+
     /// Takes the folder of a file; for a while it is waited for.
     ///
     /// # Errors
@@ -40,7 +53,10 @@ impl FolderLock {
             }
             if begun.elapsed() > WAIT {
                 let folder = folder_of(file).display();
-                let text = format!("{folder}: another signet command replaces files there at this moment");
+                let text = format!(
+                    "{folder}: another signet command replaces files there at this moment, or left {NAME} there that is \
+                     another user's"
+                );
                 return Err(Error::new(Kind::Conflict, text));
             }
             tokio::time::sleep(TICK).await;
@@ -50,7 +66,7 @@ impl FolderLock {
     /// Takes it if nobody has it.
     fn at_once(file: &Path) -> Result<Option<Self>> {
         let spot = Spot::of(file, true)?;
-        let lock = open(&spot, file)?;
+        let Some(lock) = open(&spot, file)? else { return Ok(None) };
         match fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => return Ok(None),
@@ -69,7 +85,10 @@ impl FolderLock {
     /// As [`Staged::new`].
     pub(in crate::cli) fn stage(&self, file: &Path, content: Content, there: There) -> Result<Staged> {
         let staged = Staged::new(file, content, there)?;
-        staged.remove_others();
+        // In other folders what is left may be of a command that works.
+        if staged.is_in(&self.spot) {
+            staged.remove_others();
+        }
         Ok(staged)
     }
 }
@@ -81,7 +100,8 @@ impl Drop for FolderLock {
     }
 }
 
-fn open(spot: &Spot, file: &Path) -> Result<OwnedFd> {
+/// The file to lock; `None` where that of somebody else is there, who alone may open it.
+fn open(spot: &Spot, file: &Path) -> Result<Option<OwnedFd>> {
     let how = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = match fs::openat(&spot.folder, NAME, how | OFlags::CREATE | OFlags::EXCL, Mode::RUSR | Mode::WUSR) {
         Ok(lock) => {
@@ -89,7 +109,7 @@ fn open(spot: &Spot, file: &Path) -> Result<OwnedFd> {
             if let (true, Ok(of)) = (rustix::process::geteuid().is_root(), fs::fstat(&spot.folder)) {
                 let _ = fs::fchown(&lock, Some(Uid::from_raw(of.st_uid)), Some(Gid::from_raw(of.st_gid)));
             }
-            return Ok(lock);
+            return Ok(Some(lock));
         }
         Err(Errno::EXIST) => fs::openat(&spot.folder, NAME, how | OFlags::NONBLOCK, Mode::empty()),
         Err(e) => return Err(unwritable(folder_of(file), e.into())),
@@ -97,7 +117,8 @@ fn open(spot: &Spot, file: &Path) -> Result<OwnedFd> {
     match opened {
         // It was removed in between.
         Err(Errno::NOENT) => open(spot, file),
-        opened => opened.map_err(|e| {
+        Err(Errno::ACCESS) => Ok(None),
+        opened => opened.map(Some).map_err(|e| {
             let (e, lock) = (std::io::Error::from(e), folder_of(file).join(NAME));
             let text = format!(
                 "{}: cannot be opened ({}); remove it when no signet command runs there",

@@ -73,6 +73,7 @@ impl Spot {
                 let to = Path::new(OsStr::from_bytes(to.to_bytes()));
                 if to.is_absolute() {
                     spot.folder = top().map_err(failed)?;
+                    spot.found = Some(fs::fstat(&spot.folder).map_err(failed)?);
                 }
                 steps.extend(steps_of(to));
                 continue;

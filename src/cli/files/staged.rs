@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
-use signet::error::{Error, Kind, Result};
+use signet::error::{Error, Kind, Result, io_words};
 use signet::random;
 
 use super::spot::{Spot, kind, unwritable};
@@ -59,7 +59,9 @@ pub(in crate::cli) fn exists(file: &Path) -> Error {
 /// # Errors
 /// `Conflict` when it is, `Unavailable` when it cannot be written.
 pub(in crate::cli) fn write_new(file: &Path, parts: &[&[u8]], content: Content) -> Result<()> {
-    Staged::new(file, content, There::StaysUnlessEmpty)?.filled(parts)?.place()
+    let staged = Staged::new(file, content, There::StaysUnlessEmpty)?;
+    staged.remove_others();
+    staged.filled(parts)?.place()
 }
 
 /// A file beside its place, which it takes when it is told to; it goes when it is not.
@@ -150,6 +152,31 @@ impl Staged {
             e => unwritable(&self.file, e.into()),
         })?;
         self.spot.sync().map_err(|e| unwritable(&self.file, e))
+    }
+
+    /// What it is to replace, opened: that which was looked at, whatever has its name by now.
+    ///
+    /// # Errors
+    /// `Conflict` when another file has its name by now, `Unavailable` when it cannot be opened.
+    pub(in crate::cli) fn before(&self) -> Result<File> {
+        let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let opened = fs::openat(&self.spot.folder, &self.spot.name, how, Mode::empty());
+        let opened = opened.and_then(|opened| Ok((fs::fstat(&opened)?, opened)));
+        let (stat, opened) = opened.map_err(|e| {
+            let e = std::io::Error::from(e);
+            Error::unavailable(format!("{}: cannot be read ({})", self.file.display(), io_words(e.kind())), e)
+        })?;
+        if self.spot.found.is_none_or(|found| (found.st_dev, found.st_ino) != (stat.st_dev, stat.st_ino)) {
+            let text = format!("{}: another file has its name by now", self.file.display());
+            return Err(Error::new(Kind::Conflict, text));
+        }
+        Ok(opened.into())
+    }
+
+    /// Whether it is in the folder of a spot.
+    pub(super) fn is_in(&self, spot: &Spot) -> bool {
+        let of = |spot: &Spot| fs::fstat(&spot.folder).map(|found| (found.st_dev, found.st_ino)).ok();
+        of(&self.spot).is_some() && of(&self.spot) == of(spot)
     }
 
     /// Removes what commands that were killed have left beside the place; a key may be in it.
@@ -265,7 +292,12 @@ mod tests {
         link("nowhere.pem", "none.pem", 1234);
         link("folder", "way", 1234);
         link("theirs.pem", "of-another.pem", 1235);
-        for name in ["bad.pem", "none.pem", "way/a.pem", "of-another.pem"] {
+        // The top belongs to nobody but root, whose folder the link stands in does not count.
+        std::fs::create_dir(at("own")).unwrap();
+        chown(at("own"), Some(1234), Some(1234)).unwrap();
+        link("/", "own/top", 1234);
+        let names = ["bad.pem", "none.pem", "way/a.pem", "of-another.pem", "own/top/a-link-led-here.pem"];
+        for name in names {
             let refused = replace(&at(name), "new", Content::Secret).unwrap_err();
             assert_eq!(refused.kind(), Kind::Forbidden, "{name}");
             assert!(refused.text().contains("a symbolic link of user 123"), "{}", refused.text());

@@ -12,7 +12,7 @@ use crate::pki::check::request::{
 };
 use crate::pki::check::validity::Limits;
 use crate::templates::Identity;
-use crate::turns::Asker;
+use crate::turns::{Asker, asker_of};
 use crate::x509::certificate::Certificate;
 use crate::x509::csr::Csr;
 use crate::x509::extension::NameConstraints;
@@ -40,9 +40,9 @@ impl Requester {
         self.identity.as_ref().map(|filler| &*filler.0)
     }
 
-    /// What tells who asks from others, where they take turns; all without a token are one.
+    /// What tells who asks from others, where they take turns.
     pub(crate) fn asker(&self) -> Asker {
-        self.token.map_or(0, |hash| Asker::from_le_bytes(std::array::from_fn(|at| hash[at])))
+        asker_of(&self.recorded_as)
     }
 }
 

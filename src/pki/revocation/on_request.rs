@@ -180,13 +180,15 @@ pub struct WordedEntries {
     is_delta: bool,
     /// Where the first one stands that is of another issuer.
     of_another: Option<String>,
+    /// The first entry that names none.
+    of_nobody: Option<String>,
 }
 
 impl WordedEntries {
     /// None yet, for a list on these terms.
     pub fn of(terms: &ListTerms) -> Self {
         let is_delta = terms.base.is_some();
-        Self { batch: Batch::default(), seen: HashSet::new(), is_delta, of_another: None }
+        Self { batch: Batch::default(), seen: HashSet::new(), is_delta, of_another: None, of_nobody: None }
     }
 
     /// One more.
@@ -205,9 +207,9 @@ impl WordedEntries {
             return Err(Error::invalid(format!("{path}: the entry is above 16 KiB")));
         }
         self.batch.push(*serial, &encoded, i64::MAX);
-        if extensions.value_of(oid::CERTIFICATE_ISSUER).is_some() {
-            self.of_another.get_or_insert(path);
-        }
+        let names_issuer = extensions.value_of(oid::CERTIFICATE_ISSUER).is_some();
+        let first = if names_issuer { &mut self.of_another } else { &mut self.of_nobody };
+        first.get_or_insert(path);
         Ok(())
     }
 
@@ -217,10 +219,16 @@ impl WordedEntries {
     /// `Invalid` for entries of other issuers where the list does not say that it has such.
     pub fn into_list(self, terms: ListTerms, extensions: WordedExtensions) -> Result<WordedList> {
         let is_indirect = extensions.value_of(oid::ISSUING_DISTRIBUTION_POINT).is_some_and(is_indirect);
-        if let Some(path) = self.of_another.filter(|_| !is_indirect) {
+        if let Some(path) = self.of_another.as_ref().filter(|_| !is_indirect) {
             return Err(Error::invalid(format!(
                 "{path}: extensions: certificateIssuer stands in indirect CRLs alone (RFC 5280 5.3.3): give the list an \
                  issuingDistributionPoint with indirectCRL TRUE in extensions"
+            )));
+        }
+        // Entries are sorted by number, and one without an issuer has that of the entry before it.
+        if let (Some(_), Some(path)) = (&self.of_another, self.of_nobody) {
+            return Err(Error::invalid(format!(
+                "{path}: extensions: must have a certificateIssuer, because others of the list have one (RFC 5280 5.3.3)"
             )));
         }
         Ok(WordedList { terms, entries: self.batch, extensions })

@@ -6,7 +6,6 @@
 //! record, and beside the certificates' in the same commit, so that deleting the issuer takes it from no
 //! CRL.
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use super::imported::SKEW;
@@ -22,6 +21,7 @@ use crate::pki::store::{
     CertificateRow, Grounds, PkiOutcome, PkiWrite, RevocationRow, StoredCertificate, StoredRevocation,
 };
 use crate::telemetry;
+use crate::turns::asker_of;
 use crate::x509::certificate::Certificate;
 use crate::x509::serial::Serial;
 use crate::x509::time::FIRST_UTC;
@@ -370,9 +370,7 @@ async fn in_turn<T: Send + 'static>(
     requester: &str,
     check: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T> {
-    let mut asker = DefaultHasher::new();
-    requester.hash(&mut asker);
-    let place = authority.tools().checks.enter(asker.finish()).await;
+    let place = authority.tools().checks.enter(asker_of(requester)).await;
     let work = move || {
         let _place = place;
         check()

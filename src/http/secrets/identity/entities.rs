@@ -10,6 +10,7 @@ use super::rendering;
 use crate::auth::Auth;
 use crate::auth::identity::EntityChange;
 use crate::auth::mounts::MountTable;
+use crate::auth::policy::lower;
 use crate::auth::store::{EntityBy, EntityEntry, EntityPage};
 use crate::error::{Error, Result};
 use crate::http::secrets::answer::Answer;
@@ -69,7 +70,7 @@ pub(super) async fn lookup(call: Call) -> Result<Answer> {
         _ => return Err(Error::invalid("both 'alias_name' and 'alias_mount_accessor' must be set")),
     };
     // As it is kept.
-    let name = given(&call, "name")?.map(|name| name.trim().to_lowercase());
+    let name = given(&call, "name")?.map(|name| lower(name.trim()).into_owned());
     let all = [
         given(&call, "id")?.map(EntityBy::Id),
         name.map(EntityBy::Name),

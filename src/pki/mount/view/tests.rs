@@ -170,7 +170,7 @@ fn what_records_say_of_signatures_is_not_checked_again() {
     }
     // What a record says shows where it is not what a check would say.
     let (_, of_d) = stored.iter_mut().find(|(document, _)| document.key.name == "4-d").unwrap();
-    assert_eq!(of_d["signatures"], serde_json::json!({ "by": { "2-c": true } }));
+    assert_eq!(of_d["signatures"], serde_json::json!({ "checks": 1, "by": { "2-c": true } }));
     of_d["signatures"]["by"]["2-c"] = false.into();
     let told = View::load(MountId(1), written(stored)).unwrap();
     assert_eq!((told.parents("4-d"), told.parents("2-c").len()), (&[][..], 3));

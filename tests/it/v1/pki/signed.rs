@@ -441,6 +441,13 @@ async fn what_rfc_5280_forbids_of_a_list_is_refused_when_a_caller_words_it() {
         let made = pki.post(path, good).await;
         assert_eq!(made.warnings(), "", "{}", made.text);
     }
+    // Entries are sorted: one that names no issuer would have that of another.
+    let issuer = json!([{ "id": "2.5.29.29", "critical": true, "value": STANDARD.encode([0x30, 3, 0x82, 1, b'a']) }]);
+    let mixed = json!({ "revoked_certs": [
+        { "serial_number": "05", "revocation_time": 1 },
+        { "serial_number": "02", "revocation_time": 1, "extensions": issuer },
+    ], "extensions": list("2.5.29.28", true, &[0x30, 3, 0x84, 1, 0xff])["extensions"] });
+    pki.refused(path, with(&body, mixed), "revoked_certs[0]: extensions: must have a certificateIssuer").await;
     // Others' certificates may have numbers that are too long: they can be listed, and the caller is told.
     let long = json!({ "revoked_certs": [{ "serial_number": (["ff"; 20].join(":")), "revocation_time": 1 }] });
     let made = pki.post(path, with(&body, long)).await;

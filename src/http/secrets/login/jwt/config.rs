@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use crate::auth::login::jwt::{Jwt, JwtConfig, KeySource};
+use crate::auth::policy::lower;
 use crate::error::{Error, Kind, Result, Warnings};
 use crate::fields::Fields;
 use crate::http::secrets::answer::Answer;
@@ -78,7 +79,7 @@ fn merged(fields: &Fields, standing: Option<&JwtConfig>) -> Result<JwtConfig> {
         config.bound_issuer = issuer;
     }
     if let Some(role) = fields.text_within("default_role", 128)? {
-        config.default_role = role.to_lowercase();
+        config.default_role = lower(&role).into_owned();
     }
     if let Some(names) = fields.list("jwt_supported_algs")? {
         config.set_algorithms(&names)?;

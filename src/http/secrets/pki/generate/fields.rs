@@ -1,5 +1,6 @@
 //! The fields of generated roots, requests of intermediates and keys, and what is read of them.
 
+use crate::auth::policy::lower;
 use crate::error::{Error, Result};
 use crate::fields::{Fields, MAX_NAME};
 use crate::http::secrets::pki::asked::{self, flag, joined};
@@ -95,7 +96,7 @@ pub(super) fn managed_key(fields: &Fields) -> Result<ManagedKeyRef> {
         Ok(fields.text_within(name, MAX_NAME)?.filter(|text| !text.is_empty()))
     };
     match (given("managed_key_name")?, given("managed_key_id")?) {
-        (Some(name), None) => Ok(ManagedKeyRef::Name(name.to_lowercase())),
+        (Some(name), None) => Ok(ManagedKeyRef::Name(lower(&name).into_owned())),
         (None, Some(uuid)) => Ok(ManagedKeyRef::Uuid(uuid)),
         (None, None) => Err(Error::invalid("missing argument managed_key_name or managed_key_id")),
         (Some(_), Some(_)) => {
