@@ -33,7 +33,6 @@ pub use create::CreatePath;
 pub use ended::MOST_SWEPT;
 pub use given::Given;
 pub use login::Login;
-pub(crate) use login::not_right;
 pub(super) use make::{Ties, token_row};
 pub use network::Network;
 pub use record::LoggedIn;

@@ -29,8 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub struct Reach {
     store: Arc<dyn AuthStore>,
     begun: Arc<Begun>,
-    /// A trial write is under way, which may take longer than anybody waits.
-    trying: Arc<AtomicBool>,
+    /// Held by a trial write, which may take longer than anybody waits.
+    trying: Arc<tokio::sync::Mutex<()>>,
     last: Mutex<Option<Probe>>,
 }
 
@@ -83,10 +83,10 @@ impl Reach {
         let task = tokio::spawn(async move {
             let verdict = ask(&*store, &begun, before).await;
             // Behind the empty write: in one commit with it, this would fail that one too.
-            if store.writes_fail() && !trying.swap(true, Ordering::Relaxed) {
+            if let (true, Ok(turn)) = (store.writes_fail(), trying.try_lock_owned()) {
                 tokio::spawn(async move {
+                    let _turn = turn;
                     write_again(&*store).await;
-                    trying.store(false, Ordering::Relaxed);
                 });
             }
             verdict

@@ -17,7 +17,7 @@ use crate::auth::identity::LoginAlias;
 use crate::auth::mounts::Mount;
 use crate::auth::names::{add, contains, sanitised};
 use crate::auth::policies::DEFAULT;
-use crate::auth::store::{AuthOutcome, AuthWrite, SecretIdWrite};
+use crate::auth::store::SecretIdWrite;
 use crate::auth::{Auth, ROOT};
 use crate::clock::Time;
 use crate::error::{Error, Kind, Result, Warnings};
@@ -100,19 +100,6 @@ impl Auth {
         let identity_policies = entity.as_ref().map_or(&[][..], |entity| &entity.policies);
         Ok((given.with_identity(identity_policies), grant.warnings))
     }
-
-    /// Takes a use of a secret id.
-    async fn take_use(&self, spends: SecretIdWrite) -> Result<()> {
-        match self.store.commit(vec![AuthWrite::SecretId(spends)]).await?.as_slice() {
-            [AuthOutcome::UsesLeft(_)] => Ok(()),
-            _ => Err(not_right()),
-        }
-    }
-}
-
-/// The one error for every role id and every secret id that is not right.
-pub(crate) fn not_right() -> Error {
-    Error::invalid("invalid role or secret ID")
 }
 
 /// The bounds of a life by the terms of a login's role, counted from `start`.

@@ -1,8 +1,9 @@
 //! What is known of the signatures between the issuers of a mount.
 //!
 //! A signature is checked once: what came of it stands in the record of an issuer, so that neither a start nor another
-//! node's change checks it again. It stays true: the certificate behind an id never changes, and no id is used twice. A
-//! record that lacks some, because a version wrote it that knows nothing of them, costs their checks.
+//! node's change checks it again. It stays true for as long as the checks are the same ([`CHECKS`]): the certificate behind
+//! an id never changes, and no id is used twice. A record that lacks some, because a version wrote it that knows nothing of
+//! them or checks otherwise, costs their checks.
 
 use std::collections::BTreeMap;
 

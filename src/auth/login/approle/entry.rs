@@ -7,13 +7,32 @@ use super::method::AppRoles;
 use super::role::AppRole;
 use super::secret_id::{MAX_TEXT, SecretId};
 use super::secret_ids::Named;
+use crate::auth::Auth;
 use crate::auth::login::open::Open;
 use crate::auth::mounts::Mount;
-use crate::auth::store::SecretIdWrite;
-use crate::auth::token::{Alias, Login, Network, not_right as invalid};
+use crate::auth::store::{AuthOutcome, AuthWrite, SecretIdWrite};
+use crate::auth::token::{Alias, Login, Network};
 use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::secret::Secret;
+
+/// The one error for every role id and every secret id that is not right.
+fn invalid() -> Error {
+    Error::invalid("invalid role or secret ID")
+}
+
+impl Auth {
+    /// Takes a use of a secret id.
+    ///
+    /// # Errors
+    /// `Invalid` when none is left, or it is gone; those of the store.
+    pub(in crate::auth) async fn take_use(&self, spends: SecretIdWrite) -> Result<()> {
+        match self.store.commit(vec![AuthWrite::SecretId(spends)]).await?.as_slice() {
+            [AuthOutcome::UsesLeft(_)] => Ok(()),
+            _ => Err(invalid()),
+        }
+    }
+}
 
 impl Open<AppRoles> {
     /// Who has logged in: the role with this id, if it lets in who shows `secret_id` from there. Of a secret id

@@ -14,11 +14,12 @@ const VERSION: &str = "1.15.0";
 /// What this program is, and its own version.
 const PRODUCT: (&str, &str) = ("signet", env!("CARGO_PKG_VERSION"));
 
-/// `GET sys/health`: 200, or what `activecode` says; 501, or what `uninitcode` says, as long as nobody ever had a root token
-/// of this store: it may be another one than was meant, such as an empty folder where a volume is missing. 503 while the server stops, its store is out of
-/// reach, no audit device takes entries, its clock is too far from that of a shared store, or it does not follow the other
-/// nodes. A store that is reached and takes no writes (`writes_fail`, a full disk) leaves the status as it is: a balancer
-/// that took out the node would end CRLs, OCSP and reads, too, and another node has the same store.
+/// `GET sys/health`: 200, or what `activecode` says; 501, or what `uninitcode` says, as long as nobody ever had a root
+/// token of this store: it may be another one than was meant, such as an empty folder where a volume is missing. 503 while
+/// the server stops, its store is out of reach, no audit device takes entries, its clock is too far from that of a shared
+/// store, or it does not follow the other nodes. A store that is reached and takes no writes (`writes_fail`, a full disk)
+/// leaves the status as it is: a balancer that took out the node would end CRLs, OCSP and reads, too, and another node has
+/// the same store.
 pub(super) async fn health(call: Call) -> Result<Answer> {
     for flag in ["standbyok", "perfstandbyok"] {
         call.fields.bool(flag)?;
