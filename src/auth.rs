@@ -10,9 +10,10 @@
 //! The parts: `policy` (texts, rules, decisions), `policies` (keeping them), `token` (making, showing,
 //! renewing and ending tokens), `identity` (who is behind them), `mounts` (the table), `login` (the authentication
 //! methods), `wrapping` (answers put away behind a token), `cubbyhole` (what tokens keep), `quotas` (how often somebody
-//! may ask), `explain` (why somebody may or may not). What is not offered is refused by name: namespaces.
+//! may ask), `cors` (which pages in browsers may), `explain` (why somebody may or may not). What is not offered is refused by name: namespaces.
 
 mod cache;
+pub mod cors;
 mod cubbyhole;
 pub mod explain;
 pub mod identity;
@@ -45,6 +46,7 @@ use crate::derived::Derived;
 use crate::error::{Error, Kind, Result};
 use crate::templates::Identity;
 use cache::TokenCache;
+use cors::Cors;
 use identity::{Entities, EntityRef};
 pub use login::LoginSettings;
 use login::Logins;
@@ -224,6 +226,7 @@ pub struct Auth {
     mounts: ArcSwap<MountTable>,
     token_roles: ArcSwap<RoleTable>,
     quotas: ArcSwap<Quotas>,
+    cors: ArcSwap<Cors>,
     tokens: TokenCache,
     /// Shared by those who end tokens in several commits; a sweep begins alone, for it would take some of them away.
     ending: tokio::sync::RwLock<()>,
@@ -259,6 +262,7 @@ impl Auth {
         mounts::name_all(&mounts);
         let token_roles = RoleTable::load(&*store).await?;
         let quotas = quotas::load(&*store, None).await?;
+        let cors = cors::load(&*store).await?;
         Ok(Arc::new(Self {
             logins: Logins::new(Arc::clone(&store), logins, clock.clone())?,
             store,
@@ -271,6 +275,7 @@ impl Auth {
             ending: tokio::sync::RwLock::new(()),
             tidying: Arc::default(),
             quotas: ArcSwap::from_pointee(quotas),
+            cors: ArcSwap::from_pointee(cors),
             tokens: TokenCache::default(),
             entities: Entities::default(),
             writing: tokio::sync::Mutex::new(()),
@@ -328,6 +333,7 @@ impl Auth {
         self.reload_mounts().await?;
         self.reload_token_roles().await?;
         self.reload_quotas().await?;
+        self.reload_cors().await?;
         self.behind.store(false, Ordering::Relaxed);
         Ok(())
     }

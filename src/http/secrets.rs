@@ -12,6 +12,7 @@
 
 pub mod answer;
 mod audit;
+mod cors;
 pub mod cubbyhole;
 pub mod dialect;
 mod hints;
@@ -30,6 +31,7 @@ pub mod sudo;
 pub mod sys;
 mod target;
 pub mod token;
+mod trail;
 mod wrapped;
 
 use std::net::IpAddr;
@@ -55,7 +57,6 @@ use super::request_id::RequestId;
 use super::sender::Sender;
 use super::settings::Settings;
 use super::state::{Shared, State};
-use crate::audit::Record;
 use crate::auth::Caller;
 use crate::auth::mounts::{MountKind, MountTable};
 use crate::auth::policy::{Parameters, Place};
@@ -63,13 +64,13 @@ use crate::error::{Error, Kind, Result, Warnings};
 use crate::fields::Fields;
 use crate::telemetry::{self, RouteMeter, outage};
 use answer::Answer;
-use audit::Seen;
 use dialect::Dialect;
 use index::Index;
-use quota::{Gate, Standing};
+use quota::Gate;
 use request::{Asked, Token};
 use route::{Access, BodyKind, Call, Params, Route};
 use target::{Sent, Target, below_mount};
+use trail::Trail;
 use wrapped::Wanted;
 
 /// What is said on the public listener of everything that is not served there.
@@ -151,108 +152,9 @@ async fn answered(
     if let Some(standing) = &trail.standing {
         standing.show(&mut response);
     }
+    std::mem::take(&mut trail.page).show(&mut response);
     trail.line.end(response.status().as_u16());
     response
-}
-
-/// What is learnt on the way and needed for the answer, whatever the outcome.
-struct Trail<'a> {
-    entrance: Entrance,
-    method: &'a str,
-    raw_path: &'a str,
-    line: Line,
-    courtesies: Warnings,
-    /// Largest body, bytes.
-    limit: usize,
-    compressible: bool,
-    /// How the caller stands with the quota that holds for the request.
-    standing: Option<Standing>,
-    /// The methods of a path that does not take the one of the request.
-    methods: Option<String>,
-    record: Record<'a>,
-    /// What the record is told; `None` when nobody listens.
-    seen: Option<Box<Seen>>,
-    /// When the request has taken too long.
-    deadline: Instant,
-}
-
-impl<'a> Trail<'a> {
-    fn new(entrance: Entrance, state: &'a State, request: &'a HttpRequest, raw_path: &'a str, line: Line) -> Self {
-        let record = state.audit.record();
-        let seen = record.is_kept().then(|| {
-            let address = caller_address(request, &state.settings.trusted_proxies);
-            Box::new(Seen::from(address.ok().flatten()))
-        });
-        Self {
-            entrance,
-            line,
-            method: request.method().as_str(),
-            raw_path,
-            courtesies: Warnings::default(),
-            limit: state.settings.max_body,
-            compressible: false,
-            standing: None,
-            methods: None,
-            seen,
-            record,
-            deadline: Instant::now() + state.settings.max_duration,
-        }
-    }
-
-    /// Why a request gets nothing that came in where it may not. Nobody hears of it: whoever reaches the public
-    /// listener could fill the audit.
-    fn turned_away(&mut self) -> Error {
-        self.record.skip();
-        self.seen = None;
-        Error::new(Kind::NotFound, ELSEWHERE)
-    }
-
-    /// Takes note of where the request leads.
-    fn led_to(&mut self, target: &Target, asked: &Asked) {
-        self.line.mount.clone_from(&target.mount);
-        if let Some(route) = target.meter(asked.operation) {
-            self.line.route = route;
-        }
-        if !target.is_audited() {
-            self.record.skip();
-            self.seen = None;
-        }
-        if let Some(seen) = &mut self.seen {
-            seen.asked = Some((asked.operation, asked.path.clone()));
-        }
-    }
-
-    /// Takes note of how the caller stands with a quota, and whether the request may go on.
-    fn counted(&mut self, standing: Option<Standing>, asked: &Asked) -> Result<()> {
-        let Some(standing) = standing else { return Ok(()) };
-        if standing.is_quiet() {
-            self.record.skip();
-            self.seen = None;
-        }
-        self.standing.insert(standing).check(&asked.path)
-    }
-
-    /// Before a handler runs.
-    async fn intent(&mut self) -> Result<()> {
-        let Self { line, method, raw_path, seen, record, deadline, .. } = self;
-        record.intent(|| seen.as_ref().map(|seen| seen.request(line, method, raw_path)), *deadline).await
-    }
-
-    /// The outcome, once it is recorded; else why it cannot be.
-    async fn recorded(&mut self, outcome: Result<Answer>, conditions: Option<&HeaderMap>) -> Result<Answer> {
-        let Some(seen) = &self.seen else { return outcome };
-        let request = seen.request(&self.line, self.method, self.raw_path);
-        let told = self.record.outcome(&request, &audit::outcome(&outcome, conditions), self.deadline).await;
-        match (&told, &outcome) {
-            (Err(_), Err(error)) => log(error, &self.line.id),
-            (Err(_), Ok(answer)) if seen.changes_something() => {
-                let (request, serial_number) = (&self.line.id, audit::serial_number(answer).unwrap_or_default());
-                tracing::error!(%request, serial_number, "what was done stands and nobody is told of it");
-            }
-            _ => {}
-        }
-        told.and(outcome)
-    }
 }
 
 async fn steps(
@@ -262,6 +164,9 @@ async fn steps(
     (trail, times): (&mut Trail<'_>, &Times),
 ) -> Result<Answer> {
     let (settings, headers) = (&state.settings, request.headers());
+    if trail.asks_beforehand(state, request)? {
+        return Ok(Answer::empty());
+    }
     let (asked, target) = match (led(state, request, trail.raw_path), trail.entrance) {
         (led, Entrance::Main) => led?,
         (Ok((asked, target)), Entrance::Public) if target.is_public() && !asked.help => (asked, target),

@@ -1,6 +1,7 @@
 pub mod bodies;
 mod caps;
 mod clients;
+mod cors;
 mod cubbyhole;
 mod dialects;
 mod explain;

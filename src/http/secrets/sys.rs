@@ -1,7 +1,8 @@
-//! The server about itself (`sys/`): health, mounts, policies, capabilities, quotas, leases, wrapped answers, managed
+//! The server about itself (`sys/`): health, mounts, policies, capabilities, quotas, CORS, leases, wrapped answers, managed
 //! keys.
 
 mod audit;
+mod cors;
 mod explain;
 mod health;
 mod leases;
@@ -132,6 +133,9 @@ pub static ROUTES: &[Route] = &[
     Route::token(Delete, "quotas/rate-limit/:name", &[], |call| Box::pin(quotas::delete(call))),
     Route::token(Read, "quotas/config", &[], |call| Box::pin(quotas::config(call))),
     Route::token(Update, "quotas/config", quotas::CONFIG, |call| Box::pin(quotas::configure(call))),
+    Route::sudo(Read, "config/cors", &[], |call| Box::pin(cors::read(call))),
+    Route::sudo(Update, "config/cors", cors::FIELDS, |call| Box::pin(cors::write(call))),
+    Route::sudo(Delete, "config/cors", &[], |call| Box::pin(cors::delete(call))),
     Route::token(Update, "leases/lookup", LEASE, |call| Box::pin(leases::lookup(call))),
     Route::sudo(List, "leases/lookup", PAGE, |call| Box::pin(leases::list(call))),
     Route::sudo(List, "leases/lookup/*prefix", PAGE, |call| Box::pin(leases::list(call))),

@@ -166,6 +166,15 @@ async fn system(stage: &Stage, operation: Operation, pattern: &str) -> Option<As
             stage.post("gone/roles/web", json!({ "key_type": "ec" })).await;
             Ask::read("sys/mounts/gone")
         }
+        (Read, "config/cors") => Ask::read(path),
+        (Update, "config/cors") => {
+            stage.app.client.delete(&path).await;
+            Ask::new(path, json!({ "allowed_origins": "https://console.test" }))
+        }
+        (Delete, "config/cors") => {
+            stage.post(&path, json!({ "allowed_origins": "https://console.test" })).await;
+            Ask::read(path)
+        }
         (Read, "mounts/*path/tune") => Ask::read("sys/mounts/pki/tune"),
         (Update, "mounts/*path/tune") => {
             stage.post("sys/mounts/pki/tune", json!({ "description": "before" })).await;

@@ -6,7 +6,7 @@ use signet::error::Kind;
 use signet::keys::signing::{ManagedKeyRef, Signers as _};
 
 use super::{issue, nodes, ok, stop, until};
-use crate::support::{App, NO_MODULE};
+use crate::support::{App, Client, NO_MODULE, send};
 
 const READ: &str = "path \"pki/roles/*\" { capabilities = [\"read\"] }";
 const NOTHING: &str = "path \"pki/none\" { capabilities = [\"read\"] }";
@@ -97,6 +97,17 @@ async fn p16_policies_follow() {
     until("the policy as it was", async || there.get("pki/roles/web").await.status == 200).await;
     ok(b.client.delete("sys/policies/acl/reader").await);
     until("a deleted policy", async || reader.get("pki/roles/web").await.status == 403).await;
+    stop(a, [b]).await;
+}
+
+#[actix_web::test]
+async fn origins_of_pages_follow() {
+    let (a, [b]) = nodes().await;
+    let page = |client: &Client| client.request("GET", "sys/health").header("Origin", "https://other.test");
+    ok(a.client.post("sys/config/cors", json!({ "allowed_origins": "https://console.test" })).await);
+    until("origins that are named", async || send(page(&b.client)).await.status == 403).await;
+    ok(b.client.delete("sys/config/cors").await);
+    until("none that is", async || send(page(&a.client)).await.status == 200).await;
     stop(a, [b]).await;
 }
 

@@ -1,4 +1,4 @@
-//! Bounds that hold for everyone (H12-H15, H17, H19, H24, H25).
+//! Bounds that hold for everyone (H12-H15, H17, H19, H25).
 
 use std::time::{Duration, Instant};
 
@@ -121,20 +121,6 @@ async fn h19_nothing_that_is_sent_chooses_another_operation() {
         let request = client.request("POST", "pki/roles/none").json(&json!({ "operation": "read" }));
         send(request.header("X-HTTP-Method-Override", "GET")).await.assert_denied();
     }
-    app.stop().await;
-}
-
-#[actix_web::test]
-async fn h24_other_origins_are_not_served_and_their_settings_not_offered() {
-    let app = App::start().await;
-    let origin = |method: &str| app.client.request(method, "sys/mounts").header("Origin", "https://other.test");
-    let preflight = send(origin("OPTIONS").header("Access-Control-Request-Method", "GET")).await;
-    assert_eq!(preflight.status, 405);
-    for answer in [preflight, send(origin("GET")).await] {
-        assert_eq!(answer.header("access-control-allow-origin"), "", "a browser keeps the answer to itself");
-    }
-    let config = app.client.post("sys/config/cors", json!({ "allowed_origins": "*" })).await;
-    assert_eq!((config.status, config.error()), (404, "unsupported path"));
     app.stop().await;
 }
 

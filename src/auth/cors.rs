@@ -1,0 +1,233 @@
+//! Which pages a browser lets ask the secrets service: those of the origins that `sys/config/cors` names.
+//!
+//! An origin is what a browser sends in `Origin` (RFC 6454, 6.2; the Fetch standard): scheme, host, and the port where
+//! it is not the scheme's own, in lower case and without a path. What is configured is compared as it stands, so what no
+//! browser would send is refused. There is one document, published as one view ([`Cors`]), off until it is written.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use super::Auth;
+use super::store::{AuthStore, AuthWrite};
+use crate::documents::{DocumentKey, DocumentWrite, SYSTEM, repeated};
+use crate::error::{Error, Result};
+
+/// Where the document is.
+const KIND: &str = "config";
+const NAME: &str = "cors";
+/// Stands for every origin.
+const ANY: &str = "*";
+
+/// What pages of other origins may do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cors {
+    stored: Option<Allowed>,
+    version: u64,
+}
+
+/// As it is stored while it is on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Allowed {
+    /// The origins, or `*` alone.
+    pub origins: Vec<String>,
+    /// Names of headers beside those that this server reads itself.
+    pub headers: Vec<String>,
+}
+
+impl Allowed {
+    /// Whether pages of an origin may ask.
+    pub fn takes(&self, origin: &str) -> bool {
+        self.origins.iter().any(|allowed| allowed == ANY || allowed == origin)
+    }
+}
+
+impl Cors {
+    /// What is allowed, while any of it is.
+    pub fn allowed(&self) -> Option<&Allowed> {
+        self.stored.as_ref()
+    }
+}
+
+pub(super) async fn load(store: &dyn AuthStore) -> Result<Cors> {
+    let document = store.documents(KIND).await?.into_iter().find(|document| document.key.name == NAME);
+    let Some(document) = document else { return Ok(Cors::default()) };
+    let stored = serde_json::from_slice(&document.body).map_err(Error::internal)?;
+    Ok(Cors { stored: Some(stored), version: document.version })
+}
+
+impl Auth {
+    /// What pages of other origins may do.
+    pub fn cors(&self) -> arc_swap::Guard<Arc<Cors>> {
+        self.cors.load()
+    }
+
+    /// Allows these origins and no others, and these headers, or those of before.
+    ///
+    /// # Errors
+    /// `Invalid` for what is no origin and no name of a header, for no origin, and for `*` beside others.
+    pub async fn cors_write(&self, origins: Vec<String>, headers: Option<Vec<String>>) -> Result<()> {
+        let origins = checked_origins(origins)?;
+        let headers = headers.map(checked_headers).transpose()?;
+        self.cors_change(|before| {
+            let headers = headers.clone().or_else(|| Some(before?.headers.clone())).unwrap_or_default();
+            Some(Allowed { origins: origins.clone(), headers })
+        })
+        .await
+    }
+
+    /// Allows no origin.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn cors_delete(&self) -> Result<()> {
+        self.cors_change(|_| None).await
+    }
+
+    /// Reads it again and publishes it.
+    pub(super) async fn reload_cors(&self) -> Result<()> {
+        self.cors.store(Arc::new(load(&*self.store).await?));
+        Ok(())
+    }
+
+    async fn cors_change(&self, change: impl Fn(Option<&Allowed>) -> Option<Allowed>) -> Result<()> {
+        let _one_writer = self.writing.lock().await;
+        let attempt = async || {
+            self.reload_cors().await?;
+            let before = self.cors.load_full();
+            let stored = change(before.allowed());
+            if stored == before.stored {
+                return Ok(());
+            }
+            let body = stored.as_ref().map(serde_json::to_vec).transpose().map_err(Error::internal)?;
+            let key = DocumentKey { mount: SYSTEM, kind: KIND, name: NAME.to_owned() };
+            let version = if body.is_some() { before.version + 1 } else { 0 };
+            let write = DocumentWrite { key, expected: before.version, body };
+            if let Err(error) = self.store.commit(vec![AuthWrite::Document(write)]).await {
+                self.recheck(&error).await;
+                return Err(error);
+            }
+            self.cors.store(Arc::new(Cors { stored, version }));
+            Ok(())
+        };
+        repeated("cors", attempt).await
+    }
+}
+
+fn checked_origins(origins: Vec<String>) -> Result<Vec<String>> {
+    if origins.is_empty() {
+        return Err(Error::invalid("allowed_origins: at least one origin, or '*', must be named"));
+    }
+    if origins.len() > 1 && origins.iter().any(|origin| origin == ANY) {
+        return Err(Error::invalid("allowed_origins: '*' is for all origins, and stands alone"));
+    }
+    for origin in &origins {
+        check_origin(origin)?;
+    }
+    Ok(origins)
+}
+
+fn check_origin(origin: &str) -> Result<()> {
+    if origin == ANY {
+        return Ok(());
+    }
+    let says = |why: &str| Error::invalid(format!("allowed_origins: {origin:?} is no origin{why}"));
+    if origin.contains(ANY) {
+        return Err(says(": '*' is no part of one"));
+    }
+    let url = Url::parse(origin).map_err(|_| says(", such as https://console.example:8443"))?;
+    let sent = match url.origin() {
+        known @ url::Origin::Tuple(..) => known.ascii_serialization(),
+        // Schemes of extensions of browsers have origins like others, which only browsers know.
+        url::Origin::Opaque(_) => match url.host_str() {
+            Some(host) => format!("{}://{}", url.scheme(), host.to_ascii_lowercase()),
+            None => return Err(says(": it has no host")),
+        },
+    };
+    if sent == origin { Ok(()) } else { Err(says(&format!(": what a browser sends for it is {sent:?}"))) }
+}
+
+fn checked_headers(headers: Vec<String>) -> Result<Vec<String>> {
+    let is_token = |c: u8| c.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&c);
+    for header in &headers {
+        // To browsers `*` is every name but `Authorization`; nobody who names headers means that.
+        if header.is_empty() || header == ANY || !header.bytes().all(is_token) {
+            return Err(Error::invalid(format!("allowed_headers: {header:?} is no name of a header")));
+        }
+    }
+    Ok(headers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::memory::Memory;
+    use crate::clock::Clock;
+    use time::macros::datetime;
+
+    fn texts(texts: &[&str]) -> Vec<String> {
+        texts.iter().map(|text| (*text).to_owned()).collect()
+    }
+
+    #[tokio::test]
+    async fn it_is_off_until_it_is_written_and_again_when_it_is_deleted() {
+        let clock = Clock::manual(datetime!(2030-01-01 00:00 UTC));
+        let auth = Auth::open(Arc::new(Memory::default()), clock).await.unwrap();
+        assert_eq!(auth.cors().allowed(), None);
+        auth.cors_delete().await.unwrap();
+        let origin = "https://console.example";
+        for round in 1..3 {
+            auth.cors_write(texts(&[origin]), Some(texts(&["X-Mine"]))).await.unwrap();
+            auth.cors_write(texts(&["http://localhost:3000", origin]), None).await.unwrap();
+            let shown = auth.cors().allowed().cloned().unwrap();
+            assert_eq!(shown.headers, ["X-Mine"], "{round}: a write without headers keeps them");
+            assert!(shown.takes(origin) && !shown.takes("https://console.example:8443") && !shown.takes("null"));
+            // A node that starts on it knows the same, and its version.
+            assert_eq!(load(&*auth.store).await.unwrap(), **auth.cors());
+            auth.cors_delete().await.unwrap();
+            assert_eq!((auth.cors().allowed(), load(&*auth.store).await.unwrap()), (None, Cors::default()));
+        }
+        auth.cors_write(texts(&["*"]), None).await.unwrap();
+        let any = auth.cors().allowed().cloned().unwrap();
+        assert!(any.headers.is_empty() && any.takes("null") && any.takes(origin));
+    }
+
+    #[test]
+    fn what_no_browser_would_send_is_refused_by_its_rule() {
+        for origin in [
+            "https://a.example",
+            "https://a.example:8443",
+            "http://localhost",
+            "http://[::1]:3000",
+            "https://xn--bcher-kva.example",
+            "moz-extension://0f8fad5b-d9cb-469f-a165-70867728950e",
+            "*",
+        ] {
+            assert!(checked_origins(texts(&[origin])).is_ok(), "{origin}");
+        }
+        for (origin, why) in [
+            ("https://a.example/", ": what a browser sends for it is \"https://a.example\""),
+            ("https://A.example", ": what a browser sends for it is \"https://a.example\""),
+            ("https://a.example:443", ": what a browser sends for it is \"https://a.example\""),
+            ("https://bücher.example", ": what a browser sends for it is \"https://xn--bcher-kva.example\""),
+            ("https://u:p@a.example", ": what a browser sends for it is \"https://a.example\""),
+            ("a.example", ", such as https://console.example:8443"),
+            ("null", ", such as https://console.example:8443"),
+            ("", ", such as https://console.example:8443"),
+            ("https://*.example", ": '*' is no part of one"),
+            ("data:text/html,x", ": it has no host"),
+        ] {
+            let refused = checked_origins(texts(&[origin])).unwrap_err();
+            assert_eq!(refused.text(), format!("allowed_origins: {origin:?} is no origin{why}"));
+        }
+        let beside = checked_origins(texts(&["*", "https://a.example"])).unwrap_err();
+        assert_eq!(beside.text(), "allowed_origins: '*' is for all origins, and stands alone");
+        let none = checked_origins(Vec::new()).unwrap_err();
+        assert_eq!(none.text(), "allowed_origins: at least one origin, or '*', must be named");
+        for header in ["", "X Mine", "X-Mine:", "X-Mine\r\nSet-Cookie", "*", "X-Ä"] {
+            let refused = checked_headers(texts(&["X-Fine", header])).unwrap_err();
+            assert_eq!(refused.text(), format!("allowed_headers: {header:?} is no name of a header"));
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! What is learnt of a request on its way: for its answer, its access line and the audit.
+
+use std::time::Instant;
+
+use actix_web::HttpRequest;
+use actix_web::http::header::HeaderMap;
+
+use super::answer::Answer;
+use super::audit::{self, Seen};
+use super::cors::Page;
+use super::quota::Standing;
+use super::request::Asked;
+use super::target::Target;
+use super::{ELSEWHERE, Entrance, log};
+use crate::audit::Record;
+use crate::error::{Error, Kind, Result, Warnings};
+use crate::http::access::Line;
+use crate::http::address::caller_address;
+use crate::http::state::State;
+
+/// What is learnt on the way and needed for the answer, whatever the outcome.
+pub(super) struct Trail<'a> {
+    pub(super) entrance: Entrance,
+    pub(super) method: &'a str,
+    pub(super) raw_path: &'a str,
+    pub(super) line: Line,
+    pub(super) courtesies: Warnings,
+    /// Largest body, bytes.
+    pub(super) limit: usize,
+    pub(super) compressible: bool,
+    /// The page in a browser that asks.
+    pub(super) page: Page,
+    /// How the caller stands with the quota that holds for the request.
+    pub(super) standing: Option<Standing>,
+    /// The methods of a path that does not take the one of the request.
+    pub(super) methods: Option<String>,
+    record: Record<'a>,
+    /// What the record is told; `None` when nobody listens.
+    pub(super) seen: Option<Box<Seen>>,
+    /// When the request has taken too long.
+    pub(super) deadline: Instant,
+}
+
+impl<'a> Trail<'a> {
+    pub(super) fn new(
+        entrance: Entrance,
+        state: &'a State,
+        request: &'a HttpRequest,
+        raw_path: &'a str,
+        line: Line,
+    ) -> Self {
+        let record = state.audit.record();
+        let seen = record.is_kept().then(|| {
+            let address = caller_address(request, &state.settings.trusted_proxies);
+            Box::new(Seen::from(address.ok().flatten()))
+        });
+        Self {
+            entrance,
+            line,
+            method: request.method().as_str(),
+            raw_path,
+            courtesies: Warnings::default(),
+            limit: state.settings.max_body,
+            compressible: false,
+            page: Page::None,
+            standing: None,
+            methods: None,
+            seen,
+            record,
+            deadline: Instant::now() + state.settings.max_duration,
+        }
+    }
+
+    /// Nobody hears of the request.
+    fn unrecorded(&mut self) {
+        self.record.skip();
+        self.seen = None;
+    }
+
+    /// Why a request gets nothing that came in where it may not. It is not recorded: whoever reaches the
+    /// public listener could fill the audit.
+    pub(super) fn turned_away(&mut self) -> Error {
+        self.unrecorded();
+        Error::new(Kind::NotFound, ELSEWHERE)
+    }
+
+    /// Takes note of the page in a browser that asks, and tells whether its browser asks beforehand, which is all then.
+    /// It is not recorded: it changes nothing, and anybody may ask.
+    pub(super) fn asks_beforehand(&mut self, state: &State, request: &HttpRequest) -> Result<bool> {
+        if self.entrance == Entrance::Public {
+            return Ok(false);
+        }
+        let (page, may) = Page::of(request, &state.auth.cors());
+        self.page = page;
+        if self.page.is_preflight() {
+            self.unrecorded();
+        }
+        may.map(|()| self.page.is_preflight())
+    }
+
+    /// Takes note of where the request leads.
+    pub(super) fn led_to(&mut self, target: &Target, asked: &Asked) {
+        self.line.mount.clone_from(&target.mount);
+        if let Some(route) = target.meter(asked.operation) {
+            self.line.route = route;
+        }
+        if !target.is_audited() {
+            self.unrecorded();
+        }
+        if let Some(seen) = &mut self.seen {
+            seen.asked = Some((asked.operation, asked.path.clone()));
+        }
+    }
+
+    /// Takes note of how the caller stands with a quota, and whether the request may go on.
+    pub(super) fn counted(&mut self, standing: Option<Standing>, asked: &Asked) -> Result<()> {
+        let Some(standing) = standing else { return Ok(()) };
+        if standing.is_quiet() {
+            self.unrecorded();
+        }
+        self.standing.insert(standing).check(&asked.path)
+    }
+
+    /// Before a handler runs.
+    pub(super) async fn intent(&mut self) -> Result<()> {
+        let Self { line, method, raw_path, seen, record, deadline, .. } = self;
+        record.intent(|| seen.as_ref().map(|seen| seen.request(line, method, raw_path)), *deadline).await
+    }
+
+    /// The outcome, once it is recorded; else why it cannot be.
+    pub(super) async fn recorded(&mut self, outcome: Result<Answer>, conditions: Option<&HeaderMap>) -> Result<Answer> {
+        let Some(seen) = &self.seen else { return outcome };
+        let request = seen.request(&self.line, self.method, self.raw_path);
+        let told = self.record.outcome(&request, &audit::outcome(&outcome, conditions), self.deadline).await;
+        match (&told, &outcome) {
+            (Err(_), Err(error)) => log(error, &self.line.id),
+            (Err(_), Ok(answer)) if seen.changes_something() => {
+                let (request, serial_number) = (&self.line.id, audit::serial_number(answer).unwrap_or_default());
+                tracing::error!(%request, serial_number, "what was done stands and nobody is told of it");
+            }
+            _ => {}
+        }
+        told.and(outcome)
+    }
+}

@@ -1,0 +1,159 @@
+//! Pages of other origins (H24): what their browsers are told, and by whom it is configured.
+
+use serde_json::{Value, json};
+
+use super::rights::{granted, only};
+use crate::support::{Answer, App, Client, send};
+
+const CONFIG: &str = "sys/config/cors";
+const PAGE: &str = "https://console.test:8443";
+
+/// As a browser asks for a page of `origin`.
+async fn ask(client: &Client, method: &str, path: &str, origin: &str) -> Answer {
+    send(client.request(method, path).header("Origin", origin)).await
+}
+
+/// As a browser asks beforehand, which sends no token.
+async fn preflight(client: &Client, path: &str, origin: &str, method: &str) -> Answer {
+    let request = client.with_token("").request("OPTIONS", path).header("Origin", origin);
+    let request = request.header("Access-Control-Request-Headers", "x-service-token");
+    send(request.header("Access-Control-Request-Method", method)).await
+}
+
+fn told(answer: &Answer) -> [&str; 4] {
+    let named = |name: &str| answer.header(name);
+    [
+        named("access-control-allow-origin"),
+        named("access-control-allow-methods"),
+        named("access-control-max-age"),
+        named("access-control-allow-credentials"),
+    ]
+}
+
+#[actix_web::test]
+async fn h24_other_origins_are_told_nothing_until_they_are_configured() {
+    let app = App::start().await;
+    let off = app.client.get(CONFIG).await;
+    assert_eq!((off.status, &off.body["data"]), (200, &json!({ "enabled": false })), "{}", off.text);
+    for (answer, status) in [
+        (preflight(&app.client, "sys/mounts", PAGE, "GET").await, 405),
+        (ask(&app.client, "GET", "sys/mounts", PAGE).await, 200),
+    ] {
+        assert_eq!((answer.status, told(&answer)), (status, ["", "", "", ""]));
+        assert!(answer.headers.get_all("vary").iter().all(|vary| vary != "origin"));
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn h24_configured_origins_are_served_and_others_refused() {
+    let app = App::start().await;
+    let body = json!({ "allowed_origins": format!("{PAGE},http://localhost"), "allowed_headers": ["X-Mine", "x-vault-token"] });
+    assert_eq!(app.client.post(CONFIG, body).await.status, 204);
+    let shown = app.client.get(CONFIG).await;
+    let data = &shown.body["data"];
+    assert_eq!((&data["enabled"], &data["allowed_origins"]), (&json!(true), &json!([PAGE, "http://localhost"])));
+    assert_eq!(shown.body["allowed_origins"], data["allowed_origins"], "at the top level, too");
+    let headers: Vec<&str> = data["allowed_headers"].as_array().unwrap().iter().map(|h| h.as_str().unwrap()).collect();
+    for header in ["Content-Type", "Authorization", "X-Vault-Token", "X-Service-Token", "X-Vault-Wrap-TTL", "X-Mine"] {
+        assert_eq!(headers.iter().filter(|h| h.eq_ignore_ascii_case(header)).count(), 1, "{header}");
+    }
+
+    let methods = "DELETE, GET, OPTIONS, POST, PUT, LIST, PATCH";
+    for method in methods.split(", ") {
+        let answer = preflight(&app.client, "pki/issue/web", PAGE, method).await;
+        assert_eq!((answer.status, answer.text.as_str()), (204, ""), "{method}");
+        assert_eq!((told(&answer), answer.header("vary")), ([PAGE, methods, "300", ""], "origin"));
+        assert_eq!(answer.header("access-control-allow-headers"), headers.join(", "));
+    }
+    for answer in [
+        preflight(&app.client, "sys/mounts", PAGE, "BREW").await,
+        ask(&app.client, "OPTIONS", "sys/mounts", PAGE).await,
+        // Without an origin it is no browser's.
+        send(app.client.request("OPTIONS", "sys/mounts").header("Access-Control-Request-Method", "GET")).await,
+    ] {
+        assert_eq!((answer.status, answer.error()), (405, "unsupported operation"));
+    }
+
+    // Whatever the answer is, the page may read it; clients that are no browser are told of nothing.
+    for (path, status) in [("sys/mounts", 200), ("pki/roles/none", 404), ("pki/../x", 404), ("sys/health", 200)] {
+        let answer = ask(&app.client, "GET", path, PAGE).await;
+        assert_eq!((answer.status, told(&answer)), (status, [PAGE, "", "", ""]), "{path}: {}", answer.text);
+        assert!(answer.headers.get_all("vary").iter().any(|vary| vary == "origin"), "{path}");
+    }
+    let denied = ask(&app.client.with_token("s.none"), "GET", "sys/mounts", PAGE).await;
+    assert_eq!((denied.status, denied.header("access-control-allow-origin")), (403, PAGE));
+    let plain = app.client.get("sys/mounts").await;
+    assert_eq!((plain.status, told(&plain)), (200, ["", "", "", ""]));
+
+    for origin in ["https://other.test", "https://console.test", "http://console.test:8443", "null", ""] {
+        for answer in [
+            ask(&app.client, "GET", "sys/mounts", origin).await,
+            ask(&app.client, "POST", "pki/root/generate/internal", origin).await,
+            ask(&app.client, "GET", "sys/health", origin).await,
+            preflight(&app.client, "sys/mounts", origin, "GET").await,
+        ] {
+            assert_eq!((answer.status, answer.error()), (403, "origin not allowed"), "{origin}");
+            assert_eq!((told(&answer), answer.header("vary")), (["", "", "", ""], "origin"));
+        }
+    }
+    let twice = app.client.request("GET", "sys/mounts").header("Origin", PAGE).header("Origin", "https://other.test");
+    assert_eq!(send(twice).await.status, 403);
+
+    assert_eq!(app.client.delete(CONFIG).await.status, 204);
+    assert_eq!(app.client.delete(CONFIG).await.status, 204);
+    assert_eq!(ask(&app.client, "GET", "sys/mounts", "https://other.test").await.status, 200);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn h24_what_is_no_origin_is_refused_and_changes_nothing() {
+    let app = App::start().await;
+    assert_eq!(app.client.post(CONFIG, json!({ "allowed_origins": [PAGE] })).await.status, 204);
+    let before = app.client.get(CONFIG).await.body["data"].clone();
+    let many: Vec<String> = (0..65).map(|n| format!("https://a{n}.test")).collect();
+    for (body, text) in [
+        (json!({}), "allowed_origins: at least one origin, or '*', must be named"),
+        (json!({ "allowed_origins": "" }), "allowed_origins: at least one origin, or '*', must be named"),
+        (json!({ "allowed_origins": ["*", PAGE] }), "allowed_origins: '*' is for all origins, and stands alone"),
+        (
+            json!({ "allowed_origins": [PAGE, "a.test"] }),
+            "allowed_origins: \"a.test\" is no origin, such as https://console.example:8443",
+        ),
+        (json!({ "allowed_origins": many }), "allowed_origins: at most 64 entries are taken"),
+        (
+            json!({ "allowed_origins": PAGE, "allowed_headers": "X Y" }),
+            "allowed_headers: \"X Y\" is no name of a header",
+        ),
+        (
+            json!({ "allowed_origins": PAGE, "allowed_headers": ["x".repeat(129)] }),
+            "allowed_headers: an entry is longer than 128 bytes",
+        ),
+    ] {
+        let refused = app.client.post(CONFIG, body).await;
+        assert_eq!((refused.status, refused.error()), (400, text));
+    }
+    assert_eq!(app.client.get(CONFIG).await.body["data"], before);
+    let any = app.client.post(CONFIG, json!({ "allowed_origins": "*" })).await;
+    assert_eq!(any.status, 204);
+    assert_eq!(told(&ask(&app.client, "GET", "sys/mounts", "null").await)[0], "null");
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn origins_are_configured_by_whoever_has_the_right_with_sudo_alone() {
+    let app = App::start().await;
+    let body = || json!({ "allowed_origins": PAGE });
+    for (method, capability, body) in
+        [("GET", "read", Value::Null), ("POST", "update", body()), ("DELETE", "delete", Value::Null)]
+    {
+        let by = async |words: &[&str]| {
+            let client = only(&app, "one", &granted(CONFIG, words)).await;
+            send(client.request(method, CONFIG).json(&body)).await
+        };
+        by(&[capability]).await.assert_denied();
+        by(&["create", "list", "sudo"]).await.assert_denied();
+        assert!(by(&[capability, "sudo"]).await.status < 300, "{method}");
+    }
+    app.stop().await;
+}
