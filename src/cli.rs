@@ -33,6 +33,7 @@ mod setup;
 mod status;
 mod terminal;
 mod token;
+mod user_token;
 mod verify_backup;
 mod who;
 

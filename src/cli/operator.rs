@@ -19,7 +19,7 @@ use signet::storage::seal::SealKey;
 use signet::storage::{self, Absent, Storage};
 
 use super::installation::{prepared, storage_options};
-use super::{backup, copy_store, owner, root_token, seal, verify_backup};
+use super::{backup, copy_store, owner, root_token, seal, user_token, verify_backup};
 
 /// What to do with the first root token.
 const AFTERWARDS: &str = "\
@@ -39,6 +39,9 @@ pub(crate) enum Word {
     Init(Arguments),
     /// Make another root token and print it, for who has the seal key. A server may run or not.
     NewRootToken(root_token::Arguments),
+    /// Make a token of the projects API for a user, such as one who was invited, and print it, for who has the seal key.
+    /// A server may run or not.
+    NewUserToken(user_token::Arguments),
     /// Say by what the store is sealed, and how much its data keys are in use. The server of an embedded store must
     /// not run.
     SealStatus(seal::Status),
@@ -75,6 +78,7 @@ pub(crate) fn run(word: &Word) -> Result<()> {
             actix_rt::System::new().block_on(init(&config))
         }
         Word::NewRootToken(arguments) => root_token::run(arguments),
+        Word::NewUserToken(arguments) => user_token::run(arguments),
         Word::SealStatus(arguments) => seal::status(arguments),
         Word::RotateSealKey(arguments) => seal::rotate(arguments),
         Word::Backup(arguments) => backup::backup(arguments),

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use serde_json::json;
+use serde_json::{Value, json};
 use signet::auth::Auth;
 use signet::clock::Clock;
 use signet::config::{Config, Store};
@@ -38,7 +38,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
     };
     actix_rt::System::new().block_on(async {
         match server {
-            Some(server) => beside(server, &config).await,
+            Some(server) => beside(server, &config, &json!({ "command": "new-root-token" }), show).await,
             None => alone(&config).await,
         }
     })
@@ -54,14 +54,20 @@ fn show(token: &str) -> Result<()> {
 pub(super) fn print(text: &str) -> Result<()> {
     let mut out = std::io::stdout();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|e| {
-        let (error, more) =
-            (unwritten(e), "the token is revoked again, and signet operator new-root-token makes another");
-        Error::new(error.kind(), format!("{error}: {more}"))
+        let error = unwritten(e);
+        Error::new(error.kind(), format!("{error}: the token is revoked again, and the command makes another"))
     })
 }
 
-async fn beside(mut server: Client, config: &Config) -> Result<()> {
-    let mut asked = server.ask(&json!({ "command": "new-root-token" }))?;
+/// Asks the server that runs for a token, which needs the seal, and shows it; the server revokes it again where it cannot
+/// be shown.
+pub(super) async fn beside(
+    mut server: Client,
+    config: &Config,
+    command: &Value,
+    show: impl FnOnce(&str) -> Result<()>,
+) -> Result<()> {
+    let mut asked = server.ask(command)?;
     let question = serde_json::from_value(asked["question"].take()).map_err(Error::internal)?;
     // Who cannot answer says so all the same: the server records that somebody tried.
     let (proof, failed) = match seal_key(config)?.answer(&question).await {

@@ -110,7 +110,7 @@ impl ApiTokenRequest {
     pub fn read(attributes: &mut Attributes<'_>, now: Time) -> Self {
         let description = attributes.short_text("description", DESCRIPTION).value();
         let expired_at = match attributes.time("expired-at") {
-            Given::Absent => Some(two_years_after(now)),
+            Given::Absent => Some(token::two_years_after(now)),
             Given::Null => None,
             Given::Value(end) => {
                 if end <= now {
@@ -121,16 +121,6 @@ impl ApiTokenRequest {
         };
         Self { description, expired_at }
     }
-}
-
-/// The same time of the calendar two years later, 1 March for 29 February; to the millisecond, as documents
-/// show when a token was made.
-fn two_years_after(now: Time) -> Time {
-    let now = now.replace_millisecond(now.millisecond()).unwrap_or(now);
-    let year = now.year() + 2;
-    let later = now.replace_year(year).ok();
-    let march = || now.replace_day(28).ok()?.replace_year(year).ok()?.checked_add(time::Duration::DAY);
-    later.or_else(march).unwrap_or(now)
 }
 
 /// Makes a token: what is stored and the secret.
@@ -259,21 +249,4 @@ pub async fn list(tx: &mut Tx<'_>, holder: Holder, page: Page) -> Outcome<Listed
 pub async fn delete(tx: &mut Tx<'_>, token: &Token) -> Outcome<()> {
     tx.execute("DELETE FROM api_tokens WHERE id = $1", &[token.id.into()]).await?;
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use time::macros::datetime;
-
-    #[test]
-    fn two_calendar_years() {
-        for (now, end) in [
-            (datetime!(2026-01-02 03:04:05.678901 UTC), datetime!(2028-01-02 03:04:05.678 UTC)),
-            (datetime!(2028-02-29 23:59:59 UTC), datetime!(2030-03-01 23:59:59 UTC)),
-            (datetime!(2026-02-28 00:00 UTC), datetime!(2028-02-28 00:00 UTC)),
-        ] {
-            assert_eq!(two_years_after(now), end);
-        }
-    }
 }

@@ -31,5 +31,5 @@ pub async fn organization(tx: &mut Tx<'_>, name: &str, email: &str, token: &NewT
     }
     let before = "DELETE FROM api_tokens WHERE user_id = $1 AND description = $2";
     tx.execute(before, &[user.into(), name.into()]).await?;
-    user::give(tx, user, Some(name), token).await
+    user::give(tx, user, Some(name), token, None).await
 }

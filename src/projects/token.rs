@@ -10,6 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::id::base58;
+use crate::clock::Time;
 use crate::secret::Secret;
 
 /// Between the parts of a token.
@@ -66,6 +67,16 @@ fn hash(secret: &[u8]) -> Vec<u8> {
     digest(&SHA256, secret).as_ref().to_vec()
 }
 
+/// When a token ends whose maker does not say otherwise: at the same time of the calendar two years later, 1 March for 29 February; to the millisecond, as documents
+/// show when a token was made.
+pub fn two_years_after(now: Time) -> Time {
+    let now = now.replace_millisecond(now.millisecond()).unwrap_or(now);
+    let year = now.year() + 2;
+    let later = now.replace_year(year).ok();
+    let march = || now.replace_day(28).ok()?.replace_year(year).ok()?.checked_add(time::Duration::DAY);
+    later.or_else(march).unwrap_or(now)
+}
+
 /// Compares hashes in constant time.
 pub fn same(one: &[u8], other: &[u8]) -> bool {
     aws_lc_rs::constant_time::verify_slices_are_equal(one, other).is_ok()
@@ -75,6 +86,18 @@ pub fn same(one: &[u8], other: &[u8]) -> bool {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use time::macros::datetime;
+
+    #[test]
+    fn two_calendar_years() {
+        for (now, end) in [
+            (datetime!(2026-01-02 03:04:05.678901 UTC), datetime!(2028-01-02 03:04:05.678 UTC)),
+            (datetime!(2028-02-29 23:59:59 UTC), datetime!(2030-03-01 23:59:59 UTC)),
+            (datetime!(2026-02-28 00:00 UTC), datetime!(2028-02-28 00:00 UTC)),
+        ] {
+            assert_eq!(two_years_after(now), end);
+        }
+    }
 
     proptest! {
         #[test]

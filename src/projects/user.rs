@@ -1,10 +1,12 @@
-//! People: their names and addresses, and the first one of an installation.
+//! People: their names and addresses, the first one of an installation, and the tokens that an installation gives.
 
 use super::id;
 use super::page;
 use super::refusal::{Outcome, Refusal};
-use super::token::NewToken;
+use super::token::{NewToken, two_years_after};
 use super::tx::Tx;
+use crate::clock::Time;
+use crate::error::Kind;
 use crate::sql::{Row, Value};
 
 /// A user as stored.
@@ -101,18 +103,47 @@ pub async fn bootstrap(tx: &mut Tx<'_>, username: &str, email: &str, token: &New
         return Err(Refusal::conflict("there are users already: the first one can add others").into());
     }
     let user = create(tx, username, email).await?;
-    give(tx, user, None, token).await
+    give(tx, user, None, token, None).await
 }
 
-/// Gives a user a token that ends at no time, made by the installation itself.
+/// Gives the user of that name or address a token, made by the installation itself, that ends after the usual time.
+///
+/// # Errors
+/// `NotFound` when there is no such user.
+pub async fn give_another(tx: &mut Tx<'_>, name: &str, token: &NewToken) -> Outcome<()> {
+    let named = "SELECT id FROM users WHERE username_lc = $1 OR email_lc = $1 ORDER BY (username_lc = $1) DESC LIMIT 1";
+    let Some(mut row) = tx.row(named, &[name.to_lowercase().into()]).await? else {
+        let text = format!("user: nobody in the projects API has the name or the address {name:?}");
+        return Err(Refusal::new(Kind::NotFound, text).into());
+    };
+    let ends = two_years_after(tx.now);
+    give(tx, row.get()?, None, token, Some(ends)).await
+}
+
+/// Takes a token back that nobody has; `lookup` is its public part.
 ///
 /// # Errors
 /// Those of the store.
-pub async fn give(tx: &mut Tx<'_>, user: i64, description: Option<&str>, token: &NewToken) -> Outcome<()> {
+pub async fn take_back(tx: &mut Tx<'_>, lookup: &str) -> Outcome<()> {
+    tx.execute("DELETE FROM api_tokens WHERE lookup = $1 AND user_id IS NOT NULL", &[lookup.into()]).await?;
+    Ok(())
+}
+
+/// Gives a user a token, made by the installation itself; without an end it ends at no time.
+///
+/// # Errors
+/// Those of the store.
+pub async fn give(
+    tx: &mut Tx<'_>,
+    user: i64,
+    description: Option<&str>,
+    token: &NewToken,
+    ends: Option<Time>,
+) -> Outcome<()> {
     let maker: String = tx.one("SELECT ext_id FROM users WHERE id = $1", &[user.into()]).await?.get()?;
-    let insert = "INSERT INTO api_tokens (ext_id, lookup, secret_sha256, user_id, description, created_by, created_at)
-        VALUES ($1, $2, $3, $4, $5, $6, $7)";
-    let values: [Value; 7] = [
+    let insert = "INSERT INTO api_tokens (ext_id, lookup, secret_sha256, user_id, description, created_by, created_at,
+        expired_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+    let values: [Value; 8] = [
         id::new("at").into(),
         token.lookup[..].into(),
         token.hash.clone().into(),
@@ -120,6 +151,7 @@ pub async fn give(tx: &mut Tx<'_>, user: i64, description: Option<&str>, token: 
         description.into(),
         format!("users/{maker}").into(),
         tx.now.into(),
+        ends.into(),
     ];
     tx.execute(insert, &values).await?;
     Ok(())

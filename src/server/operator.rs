@@ -14,8 +14,10 @@
 mod backup;
 mod client;
 mod context;
+mod handover;
 mod place;
 mod root_token;
+mod user_token;
 mod wire;
 
 use std::path::{Path, PathBuf};
@@ -34,7 +36,9 @@ use crate::storage::Storage;
 use crate::telemetry::outage::OTHERS;
 pub use client::Client;
 use context::Context;
-pub use root_token::{ANOTHER, FIRST, ROOT_NAME, audit, new_root_token};
+pub use handover::audit;
+pub use root_token::{ANOTHER, FIRST, ROOT_NAME, new_root_token};
+pub use user_token::{end_user_token, new_user_token};
 use wire::Conversation;
 
 /// Connections at a time; more are told to come again.
@@ -51,7 +55,8 @@ type Command = for<'a> fn(&'a Context, &'a Value, &'a mut Conversation) -> Local
 const COMMANDS: &[(&str, Duration, Command)] = &[
     ("backup", backup::LONGEST, backup::run),
     ("backup-made", backup::LONGEST_WORD, backup::made),
-    ("new-root-token", root_token::LONGEST, root_token::run),
+    ("new-root-token", handover::LONGEST, root_token::run),
+    ("new-user-token", handover::LONGEST, user_token::run),
 ];
 
 /// The socket of a server that runs. Nobody is heard any more once this has [ended](Self::end).

@@ -10,11 +10,12 @@ use crate::process::refused;
 use crate::serve::Site;
 
 /// What works on a store that somebody has.
-const WORDS: [&[&str]; 5] = [
+const WORDS: [&[&str]; 6] = [
     &["operator", "rotate-seal-key"],
     &["operator", "seal-status"],
     &["operator", "after-restore"],
     &["operator", "new-root-token"],
+    &["operator", "new-user-token", "--user", "ada"],
     &["bootstrap", "--username", "ada", "--email", "ada@example.test"],
 ];
 

@@ -86,7 +86,7 @@ impl World {
             async move {
                 let user = user::create(&mut tx, name, &format!("{name}@acme.test")).await?;
                 let drawn = token::draw();
-                user::give(&mut tx, user, None, &drawn).await?;
+                user::give(&mut tx, user, None, &drawn, None).await?;
                 let token = text(&drawn.text);
                 let Some(rights) = rights else { return Ok((token, String::new())) };
                 let org: i64 = tx.one("SELECT id FROM organizations WHERE name_lc = 'acme'", &[]).await?.get()?;
@@ -137,7 +137,7 @@ impl World {
             async move {
                 let user = tx.one("SELECT id FROM users WHERE username_lc = $1", &[username.into()]).await?.get()?;
                 let drawn = token::draw();
-                user::give(&mut tx, user, None, &drawn).await?;
+                user::give(&mut tx, user, None, &drawn, None).await?;
                 Ok(text(&drawn.text))
             }
             .boxed_local()

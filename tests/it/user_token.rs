@@ -1,0 +1,139 @@
+//! `signet operator new-user-token`: how somebody who was invited to the projects API gets the first token. With the real
+//! program, on a server that runs and on one that does not, on a database; for who has the seal key and for nobody else; in
+//! the audit.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::cluster;
+use crate::process::refused;
+use crate::serve::{Served, Site};
+
+const FIRST: [&str; 5] = ["bootstrap", "--username", "ada", "--email", "ada@example.test"];
+const MIA: [&str; 4] = ["operator", "new-user-token", "--user", "Mia@Example.test"];
+
+fn token_of(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    assert!(output.status.success(), "{err}");
+    out.lines().find_map(|line| line.strip_prefix("token: ")).unwrap().to_owned()
+}
+
+/// Status and body of what is asked with a token; a read without a body.
+async fn ask(served: &Served, token: &str, path: &str, body: Value) -> (u16, Value) {
+    let url = served.url(&format!("api/v2/{path}"));
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let request = if body.is_null() { client.get(url) } else { client.post(url).body(body.to_string()) };
+    let request = request.bearer_auth(token).header("Content-Type", "application/vnd.api+json");
+    let response = request.send().await.unwrap();
+    (response.status().as_u16(), response.json().await.unwrap_or_default())
+}
+
+/// The name of the user behind a token, the statuses of their memberships, and when the token ends.
+async fn who(served: &Served, token: &str) -> Option<(Value, Value)> {
+    let (status, account) = ask(served, token, "account/details", Value::Null).await;
+    let id = account["data"]["id"].as_str().filter(|_| status == 200)?;
+    let (_, tokens) = ask(served, token, &format!("users/{id}/authentication-tokens"), Value::Null).await;
+    let last = tokens["data"].as_array().unwrap().last().unwrap();
+    Some((account["data"]["attributes"]["username"].clone(), last["attributes"]["expired-at"].clone()))
+}
+
+/// The membership of Mia, as Ada sees it.
+async fn membership(served: &Served, ada: &str) -> Value {
+    let (_, list) = ask(served, ada, "organizations/acme/organization-memberships?q=mia", Value::Null).await;
+    list["data"][0]["attributes"]["status"].clone()
+}
+
+async fn invite(served: &Served, ada: &str) {
+    let acme = json!({ "data": { "type": "organizations", "attributes": { "name": "acme", "email": "o@acme.test" } } });
+    assert_eq!(ask(served, ada, "organizations", acme).await.0, 201);
+    let mia = json!({ "data": { "type": "organization-memberships", "attributes": { "email": "mia@example.test" } } });
+    let (status, made) = ask(served, ada, "organizations/acme/organization-memberships", mia).await;
+    assert_eq!((status, &made["data"]["attributes"]["status"]), (201, &json!("invited")), "{made}");
+}
+
+/// Type, status and error of what the audit has of the command.
+fn told(site: &Site) -> Vec<(String, Value, Value)> {
+    let text = std::fs::read_to_string(site.path("audit.log")).unwrap_or_default();
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let own =
+        lines.filter(|line| line["request"]["path"].as_str().unwrap().starts_with("sys/operator/new-user-token/"));
+    own.map(|line| {
+        assert_eq!(line["auth"]["display_name"], "operator");
+        (line["type"].as_str().unwrap().to_owned(), line["response"]["status"].clone(), line["error"].clone())
+    })
+    .collect()
+}
+
+#[actix_web::test]
+async fn somebody_who_was_invited_gets_a_token_on_a_server_that_runs_and_on_one_that_does_not() {
+    let site = Site::new();
+    let file = site.path("audit.log");
+    site.configure(&format!("[[audit]]\ntype = \"file\"\nfile_path = \"{}\"\n", file.display()));
+    site.init();
+    let ada = token_of(&mut site.command(&FIRST));
+    let none = refused(&mut site.command(&MIA));
+    assert!(
+        none.contains("user: nobody in the projects API has the name or the address \"Mia@Example.test\""),
+        "{none}"
+    );
+    let served = site.serve();
+    assert_eq!(refused(&mut site.command(&MIA)), none, "the same beside a server");
+    let refusals: Vec<Value> = told(&site).into_iter().filter(|line| line.0 == "response").map(|line| line.1).collect();
+    assert_eq!(refusals, [json!(404), json!(404)]);
+
+    invite(&served, &ada).await;
+    let mia = token_of(&mut site.command(&MIA));
+    assert_eq!(membership(&served, &ada).await, "invited", "until the first request");
+    let (name, ends) = who(&served, &mia).await.unwrap();
+    assert_eq!(name, "mia@example.test");
+    let year = ends.as_str().unwrap()[..4].parse::<i32>().unwrap();
+    assert_eq!(year, time::OffsetDateTime::now_utc().year() + 2, "{ends}");
+    assert_eq!(membership(&served, &ada).await, "active");
+    assert_eq!(told(&site)[4..].iter().map(|line| &line.1).collect::<Vec<_>>(), [&Value::Null, &json!(200)]);
+
+    // Who cannot prove to have the seal key gets none.
+    let wrong = refused(site.command(&MIA).env("SIGNET_SEAL_KEY", "77".repeat(32)));
+    assert!(!wrong.contains(&"77".repeat(32)), "{wrong}");
+    // One that cannot be shown is taken back.
+    let count = async || {
+        let (_, account) = ask(&served, &mia, "account/details", Value::Null).await;
+        let path = format!("users/{}/authentication-tokens", account["data"]["id"].as_str().unwrap());
+        ask(&served, &mia, &path, Value::Null).await.1["data"].as_array().unwrap().len()
+    };
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    assert!(refused(site.command(&MIA).stdout(full)).contains("the token is revoked again"));
+    assert_eq!(count().await, 1);
+    let again = token_of(&mut site.command(&["operator", "new-user-token", "--user", "ADA"]));
+    assert_eq!(who(&served, &again).await.unwrap().0, "ada");
+    served.terminate();
+
+    let other = token_of(&mut site.command(&MIA));
+    let served = site.serve();
+    for token in [&mia, &other] {
+        assert_eq!(who(&served, token).await.unwrap().0, "mia@example.test");
+    }
+    served.terminate();
+    let kept = std::fs::read_to_string(&file).unwrap() + &std::fs::read_to_string(site.path("log")).unwrap();
+    assert!([ada, mia, again, other].iter().all(|token| !kept.contains(&token[..])), "no token is written anywhere");
+}
+
+#[actix_web::test]
+async fn a_database_gives_one_beside_its_nodes() {
+    let site = Site::new();
+    let database = cluster::shared().database();
+    let text = format!(
+        "listen = \"127.0.0.1:0\"\nworkers = 1\ndatabase_url = \"{}\"\nseal_key_file = \"{}\"\n",
+        database.url(),
+        site.path("key").display(),
+    );
+    std::fs::write(site.path("signet.toml"), text).unwrap();
+    site.init();
+    let ada = token_of(&mut site.command(&FIRST));
+    let served = site.serve();
+    invite(&served, &ada).await;
+    let mia = token_of(&mut site.command(&MIA));
+    assert_eq!(who(&served, &mia).await.unwrap().0, "mia@example.test");
+    served.terminate();
+}
