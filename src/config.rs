@@ -20,7 +20,7 @@ mod settings;
 mod tls;
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read as _};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -38,6 +38,9 @@ use crate::keys::pkcs11::Pkcs11SealSettings;
 use crate::keys::{CloudSettings, StockSizes};
 use crate::secret::Secret;
 use crate::telemetry::LogSettings;
+
+/// Octets of the largest file that is read.
+const LARGEST: u64 = 1 << 20;
 
 /// A checked configuration.
 #[derive(Clone, PartialEq, Eq)]
@@ -145,9 +148,19 @@ pub fn load(file: &Path) -> Result<Config> {
 
 /// With the variables that `named` gives for the settings' own.
 fn load_with(file: &Path, named: impl Fn(&str) -> String) -> Result<Config> {
-    let text = std::fs::read_to_string(file).map_err(|e| unreadable(file, e.kind()))?;
+    let text = read(file).map_err(|e| unreadable(file, e.kind()))?;
+    if text.len() as u64 > LARGEST {
+        return Err(Error::invalid(format!("{}: is larger than 1 MiB, which no configuration is", file.display())));
+    }
     parse_with(&text, |name| std::env::var(named(name)).ok(), &named)
         .map_err(|error| Error::invalid(format!("{}:\n{}", file.display(), error.text())))
+}
+
+/// A file, as far as it may be one: a device has no end.
+fn read(file: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    std::fs::File::open(file)?.take(LARGEST + 1).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 fn unreadable(file: &Path, why: ErrorKind) -> Error {
@@ -179,6 +192,7 @@ fn parse_with(text: &str, env: impl Fn(&str) -> Option<String>, named: impl Fn(&
     let mut problems = Vec::new();
     for name in file.keys() {
         match SETTINGS.iter().find(|s| s.name == name.as_str()) {
+            None if is_table(name) => problems.push(format!("{name}: must be a table, [{name}]")),
             None => problems.push(format!("{name}: unknown setting")),
             Some(s) if s.env_only => {
                 problems.push(format!("{name}: is taken from the environment only, as {}", s.env));
@@ -274,15 +288,27 @@ fn given(file: &Map<String, Value>, env: impl Fn(&str) -> Option<String>) -> Fie
 fn flat(file: Map<String, Value>) -> Map<String, Value> {
     let mut all = Map::new();
     for (name, value) in file {
-        let prefix = format!("{name}.");
         match value {
-            Value::Object(members) if SETTINGS.iter().any(|s| s.name.starts_with(&prefix)) => {
-                all.extend(members.into_iter().map(|(member, value)| (format!("{prefix}{member}"), value)));
+            Value::Object(members) if is_table(&name) => {
+                all.extend(members.into_iter().map(|(member, value)| (format!("{name}.{member}"), value)));
             }
             value => drop(all.insert(name, value)),
         }
     }
     all
+}
+
+/// Whether settings are members of a table of this name.
+fn is_table(name: &str) -> bool {
+    SETTINGS.iter().any(|s| s.name.split_once('.').is_some_and(|(table, _)| table == name))
+}
+
+/// Whether two listeners cannot be had beside each other: they have one port, and one of them is at every address that
+/// the other may be reached by.
+pub fn clash(one: SocketAddr, other: SocketAddr) -> bool {
+    let is_over = |one: IpAddr, other: IpAddr| one.is_unspecified() && (one.is_ipv6() || other.is_ipv4());
+    let (a, b) = (one.ip(), other.ip());
+    one.port() == other.port() && one.port() != 0 && (a == b || is_over(a, b) || is_over(b, a))
 }
 
 #[cfg(test)]
@@ -446,7 +472,14 @@ mod tests {
             ("public_listen = \"[::1]:1\"\nmetrics_listen = \"[::1]:1\"", "public_listen: must be another address"),
             ("public_url = \"https://pki.example\"", "public_url: must be http and an authority"),
             ("public_url = \"http://pki.example/v1\"", "public_url: must be http and an authority"),
+            (
+                "metrics_listen = \"0.0.0.0:9\"\npublic_listen = \"127.0.0.1:9\"",
+                "public_listen: must be another address",
+            ),
+            ("metrics_listen = \"[::]:8200\"", "metrics_listen: must be another address than listen"),
+            ("rsa_key_stock = 5", "rsa_key_stock: must be a table, [rsa_key_stock]"),
             ("log = \"a=b=c\"", "log: must be"),
+            ("log = \"warning\"", "log: must be off, error, warn, info, debug or trace, or target=level"),
             ("pkcs11_libraries = { \"a/b\" = \"/x\" }", "pkcs11_libraries: must be"),
             ("pkcs11_libraries = { a = \"x\" }", "pkcs11_libraries: must be"),
             ("pkcs11_libraries = { A = \"/x\" }", "pkcs11_libraries: must be"),
@@ -465,7 +498,7 @@ mod tests {
             ("[cloudb]\nimds_url = \"http://10.0.0.1\"", "cloudb.imds_url: must be an absolute https URL"),
             ("[cloudb]\nca_file = \"ca.pem\"", "cloudb.ca_file: must be"),
             ("[cloudb]\nother = 1", "cloudb.other: unknown setting"),
-            ("cloudb = 1", "cloudb: unknown setting"),
+            ("cloudb = 1", "cloudb: must be a table, [cloudb]"),
             ("commit_queue = 0", "commit_queue: must be"),
             ("rsa_key_stock.2048 = 4097", "rsa_key_stock.2048: must be a number between 0 and 4096"),
             ("rsa_key_stock.3072 = -1", "rsa_key_stock.3072: must be a number between 0 and 4096"),
@@ -514,6 +547,14 @@ mod tests {
         ] {
             assert!(refusal(&renewed(more)).starts_with(problem), "{more}: {}", refusal(&renewed(more)));
         }
+        let whole = renewed("role = \"r\"\nnames = \"a.test\"");
+        for (good, bad, problem) in [
+            ("\"k\"", "\"c\"", "tls_key_file: must be another file than tls_certificate_file"),
+            ("\"pki/\"", "\"../sys\"", "tls_renew.mount: must be the path of a mount"),
+            ("\"pki/\"", "\"sys\"", "tls_renew.mount: must be the path of a mount"),
+        ] {
+            assert!(refusal(&whole.replace(good, bad)).starts_with(problem), "{bad}");
+        }
         let config = parse(&renewed("role = \"r\"\nnames = [\"a.test\", \"192.0.2.1\", \"::1\"]"), none).ok().unwrap();
         let renewal = config.tls_renewal.unwrap();
         assert_eq!(
@@ -529,6 +570,25 @@ mod tests {
             let sealed = |name: &str| (name == "SIGNET_SEAL_KEY").then(|| "hunter2".to_owned());
             assert!(parse(&format!("database_url = \"{url}\""), sealed).is_ok(), "{url}");
         }
+    }
+
+    #[test]
+    fn listeners_clash_that_one_address_is_of() {
+        let clash = |one: &str, other: &str| clash(one.parse().unwrap(), other.parse().unwrap());
+        for (one, other) in [("127.0.0.1:1", "127.0.0.1:1"), ("0.0.0.0:1", "127.0.0.1:1"), ("[::]:1", "192.0.2.1:1")] {
+            assert!(clash(one, other) && clash(other, one), "{one} {other}");
+        }
+        for (one, other) in
+            [("127.0.0.1:1", "127.0.0.1:2"), ("127.0.0.1:1", "[::1]:1"), ("0.0.0.0:1", "[::1]:1"), ("[::]:0", "[::]:0")]
+        {
+            assert!(!clash(one, other) && !clash(other, one), "{one} {other}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_read_without_an_end() {
+        let error = load(Path::new("/dev/zero")).err().unwrap();
+        assert_eq!(error.text(), "/dev/zero: is larger than 1 MiB, which no configuration is");
     }
 
     #[test]

@@ -13,7 +13,7 @@ mod tls;
 use std::path::{Path, PathBuf};
 
 use signet::audit::{Target, appending, why_not};
-use signet::config::{self, Config};
+use signet::config::{self, Config, SealKeySource};
 use signet::error::{Error, Kind, Result, io_words};
 
 use super::installation;
@@ -36,10 +36,13 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, commands: &clap::Command) -> Result<()> {
     let config = config::load(&arguments.config)?;
     let database = installation::database(&config)?;
+    if let SealKeySource::Text(_) = &config.seal_key {
+        installation::seal_key(&config)?;
+    }
     if !arguments.file_only {
         let mut report = Report::default();
         environment::look(&mut report, commands);
-        tls::look(&mut report, config.tls.as_ref());
+        tls::look(&mut report, &config);
         files(&mut report, &config);
         actix_rt::System::new().block_on(async {
             store::look(&mut report, &config, database).await;

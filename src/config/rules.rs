@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use url::Url;
 
 use super::reader::Reader;
-use super::{Config, Store, audit, cloud, cloudb, seal, tls};
+use super::{Config, Store, audit, clash, cloud, cloudb, seal, tls};
 use crate::auth::LoginSettings;
 use crate::fields::Fields;
 use crate::http::settings::Settings;
@@ -28,7 +28,7 @@ pub(super) fn checked(fields: &Fields, problems: &mut Vec<String>) -> Config {
     let reach = Reach { loopback: read.one("outbound_loopback", Fields::bool, "true or false").unwrap_or_default() };
     Config {
         listen,
-        tls_renewal: tls::renewal(&mut read, tls.is_some()),
+        tls_renewal: tls::renewal(&mut read, tls.as_ref()),
         tls,
         metrics_listen: read.metrics_listen(listen),
         public_listen: read.public_listen(listen),
@@ -137,7 +137,7 @@ impl Reader<'_> {
 
     fn metrics_listen(&mut self, listen: SocketAddr) -> Option<SocketAddr> {
         let address = self.address("metrics_listen")?;
-        if address == listen && address.port() != 0 {
+        if clash(address, listen) {
             self.problem("metrics_listen", "must be another address than listen");
         }
         Some(address)
@@ -146,7 +146,7 @@ impl Reader<'_> {
     fn public_listen(&mut self, listen: SocketAddr) -> Option<SocketAddr> {
         let address = self.address("public_listen")?;
         let metrics = self.fields.text("metrics_listen").ok().flatten().and_then(|text| text.parse().ok());
-        if address.port() != 0 && (address == listen || Some(address) == metrics) {
+        if clash(address, listen) || metrics.is_some_and(|metrics| clash(address, metrics)) {
             self.problem("public_listen", "must be another address than listen and metrics_listen");
         }
         Some(address)
@@ -174,7 +174,7 @@ impl Reader<'_> {
     }
 
     fn log_filter(&mut self) -> String {
-        let rule = "a level such as info, or target=level, joined by commas";
+        let rule = "off, error, warn, info, debug or trace, or target=level, joined by commas";
         let text = self.one("log", Fields::text, rule).unwrap_or_default();
         if !is_log_filter(&text) {
             self.problem("log", &format!("must be {rule}"));

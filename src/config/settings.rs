@@ -189,7 +189,12 @@ pub const SETTINGS: &[Setting] = &[
         "",
         "Devices that are told of every request and answer: tables, or the path of one file.",
     ),
-    setting("log", "SIGNET_LOG", "info", "Log filter: a level, or target=level pairs joined by commas."),
+    setting(
+        "log",
+        "SIGNET_LOG",
+        "info",
+        "Log filter: a level (off, error, warn, info, debug, trace), or target=level pairs joined by commas.",
+    ),
     setting(
         "log_access",
         "SIGNET_LOG_ACCESS",

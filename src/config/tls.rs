@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::reader::Reader;
 use super::{TlsFiles, TlsRenewal};
+use crate::auth::mounts::engine_path;
 use crate::fields::Fields;
 
 /// Most names in a certificate that a server renews.
@@ -29,16 +30,19 @@ pub(super) fn files(read: &mut Reader<'_>, listen: SocketAddr) -> Option<TlsFile
 }
 
 /// Who renews it: all of the table's members are given, or none.
-pub(super) fn renewal(read: &mut Reader<'_>, has_files: bool) -> Option<TlsRenewal> {
+pub(super) fn renewal(read: &mut Reader<'_>, files: Option<&TlsFiles>) -> Option<TlsRenewal> {
     let texts = ["tls_renew.mount", "tls_renew.role"];
     let [mount, role] = texts.map(|name| read.one(name, Fields::text, "a text"));
     let names = read.one("tls_renew.names", Fields::list, "a list of names");
     if mount.is_none() && role.is_none() && names.is_none() {
         return None;
     }
-    if !has_files {
+    let Some(files) = files else {
         read.problem(texts[0], "must be given with tls_certificate_file and tls_key_file, which it writes anew");
         return None;
+    };
+    if files.certificate == files.key {
+        read.problem("tls_key_file", "must be another file than tls_certificate_file, as tls_renew writes each anew");
     }
     let given = [("tls_renew.mount", mount.is_some()), ("tls_renew.role", role.is_some())];
     for (name, _) in given.into_iter().chain([("tls_renew.names", names.is_some())]).filter(|(_, given)| !given) {
@@ -46,10 +50,13 @@ pub(super) fn renewal(read: &mut Reader<'_>, has_files: bool) -> Option<TlsRenew
         read.problem(name, &format!("must be given with {other}"));
     }
     let (mount, role, names) = (mount?, role?, names?);
-    let mount = mount.trim_matches('/').to_owned();
-    if mount.is_empty() {
-        read.problem("tls_renew.mount", "must be the path of a mount");
-    }
+    let mount = engine_path(mount.trim_matches('/')).map_or_else(
+        |_| {
+            read.problem("tls_renew.mount", "must be the path of a mount");
+            String::new()
+        },
+        |path| path,
+    );
     if role.is_empty() || role.contains('/') {
         read.problem("tls_renew.role", "must be the name of a role");
     }

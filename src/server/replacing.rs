@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use crate::config::TlsFiles;
@@ -24,13 +24,31 @@ pub(super) struct Pair<'p> {
 /// Replaces both. The key is for its owner only; the certificate is for all.
 ///
 /// # Errors
-/// `Unavailable` naming setting and file; what stood there stands.
+/// As [`require_two`]; `Unavailable` naming setting and file. What stood there stands.
 pub(super) fn replace(files: &TlsFiles, pair: Pair<'_>) -> Result<()> {
+    require_two(files)?;
     write(&beside(&files.key), pair.key, 0o600).map_err(|e| failed("tls_key_file", &files.key, e))?;
     write(&beside(&files.certificate), pair.certificate, 0o644)
         .map_err(|e| failed("tls_certificate_file", &files.certificate, e))?;
     rename(&files.key).map_err(|e| failed("tls_key_file", &files.key, e))?;
     rename(&files.certificate).map_err(|e| failed("tls_certificate_file", &files.certificate, e))
+}
+
+/// That key and certificate are in files of their own: of two that are written to one place, the second is all that is
+/// left.
+///
+/// # Errors
+/// `Invalid` naming the setting.
+pub(super) fn require_two(files: &TlsFiles) -> Result<()> {
+    let of = |file: &Path| std::fs::metadata(file).map(|found| (found.dev(), found.ino())).ok();
+    let place = |file: &Path| (of(folder_of(file)), file.file_name().map(OsString::from));
+    let [key, certificate] = [&files.key, &files.certificate].map(|file| [place(file), place(&beside(file))]);
+    let is_one = of(&files.key).is_some() && of(&files.key) == of(&files.certificate);
+    if is_one || key.iter().any(|place| certificate.contains(place)) {
+        let text = "must be another file than that of the certificate, which is written beside it";
+        return Err(Error::invalid(format!("tls_key_file: {}: {text}", files.key.display())));
+    }
+    Ok(())
 }
 
 /// Writes both where there are none.
@@ -91,14 +109,16 @@ fn write(file: &Path, bytes: &[u8], mode: u32) -> std::io::Result<()> {
 
 fn rename(file: &Path) -> std::io::Result<()> {
     std::fs::rename(beside(file), file)?;
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder)?.sync_all()
+    File::open(folder_of(file))?.sync_all()
+}
+
+fn folder_of(file: &Path) -> &Path {
+    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::MetadataExt as _;
 
     #[test]
     fn both_are_replaced_whole_and_what_ended_half_way_is_finished() {
@@ -130,5 +150,30 @@ mod tests {
         let nowhere = TlsFiles { certificate: folder.path().join("no/c.pem"), key: folder.path().join("no/k.pem") };
         let error = replace(&nowhere, pair("c", "k")).unwrap_err();
         assert!(error.text().starts_with("tls_key_file: "), "{error}");
+    }
+    #[test]
+    fn a_key_is_never_lost_to_a_certificate_that_has_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::create_dir(at("real")).unwrap();
+        std::os::unix::fs::symlink("real", at("way")).unwrap();
+        std::fs::write(at("real/both.pem"), "both").unwrap();
+        std::fs::hard_link(at("real/both.pem"), at("second.pem")).unwrap();
+        let pair = Pair { certificate: b"certificate", key: b"key" };
+        for [certificate, key] in [
+            ["real/both.pem", "real/both.pem"],
+            ["real/both.pem", "way/both.pem"],
+            ["real/both.pem", "second.pem"],
+            ["real/new.pem", "way/new.pem"],
+            ["a.pem", "a.pem.new"],
+            ["a.pem.new", "a.pem"],
+        ] {
+            let refused = replace(&TlsFiles { certificate: at(certificate), key: at(key) }, pair).unwrap_err();
+            assert_eq!(refused.kind(), Kind::Invalid, "{certificate} {key}: {refused}");
+            assert!(refused.text().starts_with("tls_key_file: "), "{refused}");
+        }
+        assert_eq!(std::fs::read(at("real/both.pem")).unwrap(), b"both");
+        assert_eq!(std::fs::read_dir(at("real")).unwrap().count(), 1);
+        replace(&TlsFiles { certificate: at("real/a.pem"), key: at("a.pem") }, pair).unwrap();
     }
 }

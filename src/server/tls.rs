@@ -33,6 +33,14 @@ use crate::x509;
 pub(super) const HTTP2: &[u8] = b"h2";
 const HTTP1: &[u8] = b"http/1.1";
 
+/// That a server can renew what is in these files: key and certificate are not in one.
+///
+/// # Errors
+/// `Invalid` naming the setting.
+pub fn require_two(files: &TlsFiles) -> Result<()> {
+    replacing::require_two(files)
+}
+
 /// The certificate that new connections get. Clones are the same one.
 #[derive(Clone)]
 pub struct Certificate(Arc<Inner>);
@@ -65,8 +73,11 @@ impl Certificate {
     /// brought together again.
     ///
     /// # Errors
-    /// As [`Certificate::load`].
+    /// As [`Certificate::load`]; `Invalid` when the server is to renew what is in one file.
     pub fn load_renewed(files: TlsFiles, renewal: Option<TlsRenewal>, clock: Clock) -> Result<Self> {
+        if renewal.is_some() {
+            require_two(&files)?;
+        }
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let first = match read(&files, &provider, &clock) {
             Err(error) if renewal.is_some() && replacing::finish(&files)? => {

@@ -103,7 +103,14 @@ fn wants_colours() -> bool {
 
 /// Whether [`install_logs`] takes the filter.
 pub fn is_log_filter(filter: &str) -> bool {
-    EnvFilter::builder().parse(filter).is_ok()
+    read(filter).is_some()
+}
+
+/// The filter of a text. A word alone is a level: one that is mistyped would be a target for the filter, and let nothing
+/// else through.
+fn read(filter: &str) -> Option<EnvFilter> {
+    let is_part = |part: &str| part.is_empty() || part.contains('=') || part.parse::<LevelFilter>().is_ok();
+    filter.split(',').all(is_part).then(|| EnvFilter::builder().parse(filter).ok()).flatten()
 }
 
 /// What is logged, and how.
@@ -124,8 +131,8 @@ pub struct LogSettings {
 /// `Invalid` for a filter that cannot be read or a second call.
 pub fn install_logs(settings: &LogSettings) -> Result<()> {
     let LogSettings { filter, format, access } = settings;
-    let unreadable = |_| Error::invalid("log filter: must be levels such as info, or target=level, joined by commas");
-    let filter = EnvFilter::builder().parse(filter).map_err(unreadable)?;
+    let unreadable = || Error::invalid("log filter: must be levels such as info, or target=level, joined by commas");
+    let filter = read(filter).ok_or_else(unreadable)?;
     let debugging = filter.max_level_hint().is_some_and(|level| level >= LevelFilter::DEBUG);
     let lines = tracing_subscriber::fmt::layer().with_writer(|| Events).with_ansi(wants_colours());
     let registry = tracing_subscriber::registry().with(filter).with(filter_fn(move |line| is_kept(line, debugging)));
@@ -168,6 +175,16 @@ mod tests {
             ("actix_server", Level::ERROR, false, false),
         ] {
             assert_eq!(is_quiet(library, level, debugging), quiet, "{library} {level} {debugging}");
+        }
+    }
+    #[test]
+    fn a_word_alone_is_a_level_and_what_is_mistyped_is_refused() {
+        for filter in ["info", "WARN", "off", "signet=debug,warn", "error,signet::http=trace,hyper=off", "", "info,"] {
+            assert!(is_log_filter(filter), "{filter}");
+        }
+        for filter in ["warning", "errro", "signet", "info,warning", "signet=warning", "warning,signet=debug", "[span]"]
+        {
+            assert!(!is_log_filter(filter), "{filter}");
         }
     }
 }

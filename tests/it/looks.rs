@@ -216,6 +216,9 @@ fn check_names_variables_that_nothing_reads_and_addresses_that_are_taken() {
     // Of the file alone nothing else is looked at.
     let output = check(&site).arg("--file-only").env("SIGNET_LISTEN", &address).output().unwrap();
     assert_eq!((output.status.success(), lines(&output).len()), (true, 1));
+    // The key is in no file.
+    let error = refused(check(&site).arg("--file-only").env("SIGNET_SEAL_KEY", "zz"));
+    assert!(error.contains("seal key: must be 64 hexadecimal digits"), "{error}");
 }
 
 #[actix_web::test]

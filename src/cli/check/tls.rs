@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use signet::clock::Clock;
-use signet::config::TlsFiles;
+use signet::config::Config;
 use signet::server::tls;
 use signet::x509::certificate::Certificate;
 use signet::x509::pem;
@@ -16,14 +16,19 @@ use crate::cli::issue::{day, read_text};
 const CERTIFICATE: &str = "tls_certificate";
 const KEY: &str = "tls_key";
 
-pub(super) fn look(report: &mut Report, files: Option<&TlsFiles>) {
-    let Some(files) = files else { return report.note(CERTIFICATE, "none: plain HTTP, on the loopback") };
+pub(super) fn look(report: &mut Report, config: &Config) {
+    let Some(files) = &config.tls else { return report.note(CERTIFICATE, "none: plain HTTP, on the loopback") };
     // That both can be read and belong together.
     let loaded = tls::Certificate::load(files.clone(), Clock::system());
     let is_told = loaded.as_ref().is_err_and(|error| error.text().starts_with("tls_certificate_file"));
     match loaded {
         Ok(_) => report.ok(KEY, format!("{}: belongs to the certificate", files.key.display())),
         Err(error) => report.wrong(if is_told { CERTIFICATE } else { KEY }, error.text()),
+    }
+    if config.tls_renewal.is_some()
+        && let Err(error) = tls::require_two(files)
+    {
+        report.wrong(KEY, error.text());
     }
     let open = std::fs::metadata(&files.key).is_ok_and(|key| key.mode() & 0o077 != 0);
     if open {
