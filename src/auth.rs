@@ -10,7 +10,8 @@
 //! The parts: `policy` (texts, rules, decisions), `policies` (keeping them), `token` (making, showing,
 //! renewing and ending tokens), `identity` (who is behind them), `mounts` (the table), `login` (the authentication
 //! methods), `wrapping` (answers put away behind a token), `cubbyhole` (what tokens keep), `quotas` (how often somebody
-//! may ask), `cors` (which pages in browsers may), `explain` (why somebody may or may not). What is not offered is refused by name: namespaces.
+//! may ask), `cors` (which pages in browsers may), `explain` (why somebody may or may not). What is not offered is refused by
+//! name: namespaces.
 
 mod cache;
 pub mod cors;

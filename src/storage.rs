@@ -61,6 +61,7 @@ mod pki;
 mod postgres;
 mod reseal;
 mod restored;
+pub mod room;
 mod scan;
 pub mod seal;
 mod sealed;

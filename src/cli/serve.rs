@@ -13,13 +13,13 @@ use signet::config::{self, Config};
 use signet::error::{Error, Kind, Result};
 use signet::keys::Libraries;
 use signet::server::tls::Certificate;
-use signet::server::{Reread, Server, Signals};
-use signet::storage::{self, Database};
+use signet::server::{Options, Reread, Server, Signals};
+use signet::storage::{self, Database, room};
 
 use super::installation::{prepared, server_options};
 use super::output;
 
-/// Between two looks for the database, at first and at most.
+/// Between two looks for the database, or for room on the disk, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         config.audit.push(DeviceSettings::file("file", path));
     }
     if let Some(address) = arguments.public_listen {
-        if address.port() != 0 && (address == config.listen || Some(address) == config.metrics_listen) {
+        if config::clash(address, config.listen) || config.metrics_listen.is_some_and(|at| config::clash(address, at)) {
             return Err(Error::invalid("--public-listen: must be another address than listen and metrics_listen"));
         }
         config.public_listen = Some(address);
@@ -76,7 +76,7 @@ async fn serve(config: Config, libraries: Reread<Libraries>) -> Result<()> {
     let load = |files| Certificate::load_renewed(files, renewal, Clock::system());
     let tls = config.tls.clone().map(load).transpose()?;
     let scheme = if tls.is_some() { "https" } else { "http" };
-    let options = server_options(&config, tls)?;
+    let options = server_options(&config, tls.clone())?;
     tokio::select! {
         reached = reached(&options.storage.database) => reached?,
         () = signals.stop() => {
@@ -84,7 +84,10 @@ async fn serve(config: Config, libraries: Reread<Libraries>) -> Result<()> {
             return Ok(());
         }
     }
-    let server = Server::open(options).await?;
+    let Some(server) = opened(options, || server_options(&config, tls.clone()), &mut signals).await? else {
+        tracing::info!("stopping: the disk of the data folder had no room yet");
+        return Ok(());
+    };
     hint_at_init(&server).await;
     let running = server.start().await?;
     let mut out = std::io::stdout();
@@ -109,25 +112,65 @@ async fn serve(config: Config, libraries: Reread<Libraries>) -> Result<()> {
 /// Waits until the database is there: when everything starts at once it may be the last. What would not change by
 /// itself ends the wait.
 async fn reached(database: &Database) -> Result<()> {
-    let (mut pause, mut told) = (FIRST_PAUSE, None);
+    let mut wait = Wait::default();
     loop {
         match storage::reach(database).await {
             Ok(()) => {
-                if told.is_some() {
+                if wait.told.is_some() {
                     tracing::warn!("the database is there");
                 }
                 return Ok(());
             }
             Err(error) if error.kind() != Kind::Unavailable => return Err(error),
-            // Once for each reason.
-            Err(error) if told.as_deref() != Some(error.text()) => {
-                tracing::warn!("waiting for the database: {error}");
-                told = Some(error.text().to_owned());
-            }
-            Err(_) => {}
+            Err(error) => wait.on(&format!("the database: {error}")).await,
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Opens the server. Where that fails and the disk of its data folder is full, room is waited for; `None` when a signal
+/// comes meanwhile.
+async fn opened(first: Options, again: impl Fn() -> Result<Options>, signals: &mut Signals) -> Result<Option<Server>> {
+    let (mut options, mut wait) = (first, Wait::default());
+    loop {
+        let database = options.storage.database.clone();
+        let error = match (Server::open(options).await, &database) {
+            (Ok(server), _) => return Ok(Some(server)),
+            (Err(error), Database::Embedded(folder))
+                if error.kind() == Kind::Unavailable && room::lacking(folder).is_some() =>
+            {
+                format!("room on the disk of the data folder {}: {error}", folder.display())
+            }
+            (Err(error), _) => return Err(error),
+        };
+        tokio::select! {
+            () = wait.on(&error) => {}
+            () = signals.stop() => return Ok(None),
+        }
+        options = again()?;
+    }
+}
+
+/// Longer and longer pauses, until something is there.
+struct Wait {
+    pause: Duration,
+    told: Option<String>,
+}
+
+impl Default for Wait {
+    fn default() -> Self {
+        Self { pause: FIRST_PAUSE, told: None }
+    }
+}
+
+impl Wait {
+    /// Says what is waited for, once for each reason, and lets a pause pass.
+    async fn on(&mut self, what: &str) {
+        if self.told.as_deref() != Some(what) {
+            tracing::warn!("waiting for {what}");
+            self.told = Some(what.to_owned());
+        }
+        tokio::time::sleep(self.pause).await;
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
     }
 }
 

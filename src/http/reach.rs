@@ -60,6 +60,17 @@ impl Reach {
         self.store.writes_fail()
     }
 
+    /// Has a write tried that is not empty, without waiting for it: what was opened on a disk that is full knows nothing
+    /// of that yet.
+    pub fn try_writing(&self) {
+        try_once(&self.store, &self.trying);
+    }
+
+    /// Notes that a root token was made a moment ago.
+    pub fn begin(&self) {
+        self.begun.is_known.store(true, Ordering::Relaxed);
+    }
+
     /// Whether a root token was made in the store, ever; as far as the last probe saw.
     pub async fn is_begun(&self) -> bool {
         self.begun.is_known.load(Ordering::Relaxed) || {
@@ -83,11 +94,8 @@ impl Reach {
         let task = tokio::spawn(async move {
             let verdict = ask(&*store, &begun, before).await;
             // Behind the empty write: in one commit with it, this would fail that one too.
-            if let (true, Ok(turn)) = (store.writes_fail(), trying.try_lock_owned()) {
-                tokio::spawn(async move {
-                    let _turn = turn;
-                    write_again(&*store).await;
-                });
+            if store.writes_fail() {
+                try_once(&store, &trying);
             }
             verdict
         });
@@ -127,11 +135,16 @@ async fn ask(store: &dyn AuthStore, begun: &Begun, before: bool) -> bool {
     [wrote.err(), read.err(), looked.err()].map(answers) == [true; 3]
 }
 
-/// Where a write has failed, another one. While that fails, too, it is told as every failure of the store.
-async fn write_again(store: &dyn AuthStore) {
-    if let Err(error) = store.try_writing().await
-        && error.kind() != Kind::Busy
-    {
-        not_done("the store takes no writes", &error);
-    }
+/// Lets a write be tried, unless one is on its way. Its failure is told as every failure of the store.
+fn try_once(store: &Arc<dyn AuthStore>, trying: &Arc<tokio::sync::Mutex<()>>) {
+    let Ok(turn) = Arc::clone(trying).try_lock_owned() else { return };
+    let store = Arc::clone(store);
+    tokio::spawn(async move {
+        let _turn = turn;
+        if let Err(error) = store.try_writing().await
+            && error.kind() != Kind::Busy
+        {
+            not_done("the store takes no writes", &error);
+        }
+    });
 }

@@ -12,8 +12,9 @@ const FAILING: u32 = 5;
 
 /// Looks for as long as it is polled, in the `usual` intervals while nothing fails.
 pub(super) async fn store(shared: Arc<Shared>, usual: Duration) {
-    // It was opened a moment ago.
+    // It was opened a moment ago; whether it takes writes has not shown yet.
     let mut answers = true;
+    shared.reach.try_writing();
     loop {
         metrics::gauge!(STORE_UP).set(if answers { 1.0 } else { 0.0 });
         let failing = STORE.is_on() || !answers;

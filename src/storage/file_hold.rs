@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::room;
 use crate::error::{Error, Kind, Result};
 
 /// The least room that must be left on the disk while the log only grows.
@@ -52,8 +53,8 @@ impl Held {
     /// # Errors
     /// `Unavailable` when it has not, or does not tell.
     pub(crate) fn require_room(&self) -> Result<()> {
-        let disk = rustix::fs::statvfs(&self.0.folder).map_err(|e| Error::unavailable("the disk does not tell", e))?;
-        if disk.f_bavail.saturating_mul(disk.f_frsize) >= ROOM {
+        let free = room::free(&self.0.folder).map_err(|e| Error::unavailable("the disk does not tell", e))?;
+        if free >= ROOM {
             return Ok(());
         }
         Err(Error::new(Kind::Unavailable, "backup: less than 512 MiB are left on the disk of the data folder"))

@@ -8,7 +8,7 @@ use signet::error::{Error, Kind};
 use signet::keys::managed;
 use signet::storage::look::{Found, look as look_at};
 use signet::storage::seal::SealKey;
-use signet::storage::{Database, said};
+use signet::storage::{Database, room, said};
 
 use super::report::Report;
 use crate::cli::installation::seal_key;
@@ -18,10 +18,17 @@ const STORE: &str = "store";
 const SEAL: &str = "seal";
 
 pub(super) async fn look(report: &mut Report, config: &Config, database: Database) {
+    let mut has_room = true;
     let name = match &config.store {
         Store::Embedded(folder) => {
             if std::fs::metadata(folder).is_ok_and(|found| found.mode() & 0o077 != 0) {
                 report.note(STORE, format!("{}: is open to group or others; 0700 is enough", folder.display()));
+            }
+            if let Some(free) = room::lacking(folder) {
+                has_room = false;
+                let (free, least) = (free >> 10, room::LEAST >> 10);
+                let text = format!("{free} KiB are free on its disk, where a store that works needs more than {least}");
+                report.wrong(STORE, format!("{}: {text}", folder.display()));
             }
             folder.display().to_string()
         }
@@ -55,7 +62,8 @@ pub(super) async fn look(report: &mut Report, config: &Config, database: Databas
         }
         (Ok(Found::Opened { seal, schema, newest, managed_keys }), None) => {
             report.ok(SEAL, format!("{seal}: opens the store"));
-            report.ok(STORE, format!("{name}: can be read and written; {}", version(schema, newest)));
+            let done = if has_room { "can be read and written" } else { "can be read" };
+            report.ok(STORE, format!("{name}: {done}; {}", version(schema, newest)));
             look_at_keys(report, config, managed_keys);
         }
         (Ok(Found::InUse | Found::Opened { .. }), Some(file)) => {

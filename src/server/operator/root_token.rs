@@ -35,7 +35,11 @@ pub(super) fn run<'a>(
         let token = new_root_token(auth, &context.shared.audit, ANOTHER, proved).await?;
         tracing::warn!("a new root token was made for somebody who has the seal key");
         let token = token.expose_text().unwrap_or_default();
-        given(conversation, token, async || auth.revoke(token).await.map(|_| ())).await
+        let answer = given(conversation, token, async || auth.revoke(token).await.map(|_| ())).await?;
+        if answer["taken"] == true {
+            context.shared.reach.begin();
+        }
+        Ok(answer)
     }
     .boxed_local()
 }

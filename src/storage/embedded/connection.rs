@@ -7,10 +7,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 use rustix::fs::FlockOperation;
 
 use crate::error::{Error, Kind, Result, io_words};
+use crate::storage::room;
 
 /// Longest wait of a write for the end of a checkpoint that needs the writer's place.
 const WRITER_WAIT: Duration = Duration::from_secs(30);
@@ -43,7 +44,9 @@ pub(super) fn lock(folder: &Path) -> Result<File> {
 
 /// The connection that writes.
 pub(super) fn writer(path: &Path) -> Result<Connection> {
-    let failed = |e: rusqlite::Error| Error::unavailable(format!("{}: cannot be opened ({e})", path.display()), e);
+    let failed = |e: rusqlite::Error| {
+        Error::unavailable(format!("{}: cannot be opened ({})", path.display(), why_not(path, &e)), e)
+    };
     let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)
         .map_err(failed)?;
     keep_statements(&db).map_err(failed)?;
@@ -59,6 +62,16 @@ pub(super) fn writer(path: &Path) -> Result<Connection> {
     keep_log_on_close(&db, true).map_err(failed)?;
     require_durable(&db, path)?;
     Ok(db)
+}
+
+/// Why something is not done with a database: SQLite calls a disk that is full one that fails, where it makes or grows
+/// the index of a log.
+fn why_not(path: &Path, e: &rusqlite::Error) -> String {
+    let is_of_disk = matches!(e.sqlite_error_code(), Some(ErrorCode::SystemIoFailure | ErrorCode::DiskFull));
+    match path.parent().and_then(room::lacking) {
+        Some(_) if is_of_disk => io_words(std::io::ErrorKind::StorageFull),
+        _ => e.to_string(),
+    }
 }
 
 /// A connection that reads.

@@ -203,3 +203,80 @@ async fn a_full_disk_is_told_until_there_is_room_though_nobody_writes() {
     assert!(status(&dev, &token).1.contains("nothing is wrong"));
     dev.terminate();
 }
+
+/// A server of a configuration on the small file system. Killed when dropped.
+struct Serving {
+    child: Child,
+    folder: tempfile::TempDir,
+}
+
+impl Serving {
+    fn start(place: &Place, config: &Path) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| std::fs::File::create(folder.path().join(name)).unwrap();
+        let mut command = place.command();
+        command.args(["serve", "--config"]).arg(config).stdout(file("out")).stderr(file("log"));
+        Self { child: command.spawn().unwrap(), folder }
+    }
+
+    /// What it wrote to an output, once that has `text`.
+    async fn says(&self, name: &str, text: &str) -> String {
+        for _ in 0..600 {
+            let said = std::fs::read_to_string(self.folder.path().join(name)).unwrap();
+            if said.contains(text) {
+                return said;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap();
+        panic!("{name} has no {text:?}: {log}");
+    }
+
+    async fn client(&self) -> Client {
+        let said = self.says("out", "listening on ").await;
+        Client::new(said.lines().find_map(|line| line.strip_prefix("listening on http://")?.parse().ok()).unwrap(), "")
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[actix_web::test]
+async fn a_start_on_a_full_disk_waits_for_room_and_knows_that_nothing_can_be_written() {
+    let Some(small) = Small::mount() else { return };
+    let (place, outside) = (small.place(), tempfile::tempdir().unwrap());
+    let (config, key) = (outside.path().join("signet.toml"), outside.path().join("seal.key"));
+    let settings = format!(
+        "listen = \"127.0.0.1:0\"\ndata_dir = \"{}\"\nseal_key_file = \"{}\"\n",
+        small.told().display(),
+        key.display()
+    );
+    std::fs::write(&config, settings).unwrap();
+    let operator = |words: &[&str]| {
+        let output = place.command().args(words).arg("--config").arg(&config).output().unwrap();
+        let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+        (output.status.success(), text)
+    };
+    let (well, text) = operator(&["operator", "init"]);
+    assert!(well, "{text}");
+    let filler = small.seen("filler");
+    fill(&filler, 0);
+    let (well, text) = operator(&["check"]);
+    assert!(!well && text.contains(" KiB are free on its disk"), "{text}");
+    let (well, text) = operator(&["operator", "seal-status"]);
+    assert!(!well && text.contains("cannot be opened (no storage space)"), "{text}");
+    let serving = Serving::start(&place, &config);
+    let log = serving.says("log", "waiting for room on the disk of the data folder").await;
+    assert!(log.contains("(no storage space)"), "{log}");
+    std::fs::remove_file(&filler).unwrap();
+    health_says(&serving.client().await, false).await;
+    // With its log and its index there, a server starts in no room at all.
+    drop(serving);
+    fill(&filler, 0);
+    let serving = Serving::start(&place, &config);
+    health_says(&serving.client().await, true).await;
+}
