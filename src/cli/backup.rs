@@ -14,6 +14,7 @@ use signet::error::{Error, Kind, Result};
 use signet::server::operator::Client;
 use signet::storage::Database;
 use signet::storage::backup::{self, Pace, Partial};
+use signet::storage::verify::{self, Findings};
 
 use super::output::line;
 use super::owner;
@@ -51,6 +52,7 @@ pub(crate) struct AfterRestore {
 /// Copies the store.
 pub(super) fn backup(arguments: &Backup) -> Result<()> {
     let folder = embedded(&arguments.place, "copy it with pg_dump or pg_basebackup")?;
+    owner::require_of_folder(&folder)?;
     // Without the right to lower its priority it works at the usual one.
     let _ = rustix::process::setpriority_process(None, NICE);
     let server = Client::connect(&folder)?;
@@ -106,11 +108,22 @@ pub(super) fn restore(arguments: &Restore) -> Result<()> {
         return Err(of_database("restore it with its own tools and run signet operator after-restore"));
     };
     owner::require_of_folder(&folder)?;
-    let opened = actix_rt::System::new().block_on(backup::require_opened(file, &options.seal_key));
-    opened.map_err(|error| unopened(file, error))?;
+    actix_rt::System::new().block_on(async {
+        backup::require_opened(file, &options.seal_key).await.map_err(|error| unopened(file, error))?;
+        require_whole(file).await
+    })?;
     let octets = backup::restore(file, &folder, clock.now())?;
     line(format!("{}: restored, {octets} octets; the next start goes on from there", folder.display()));
     Ok(())
+}
+
+/// That a copy is whole: a server may start on one that is not, and find out when it reads what is damaged.
+async fn require_whole(copy: &Path) -> Result<()> {
+    let mut findings = Findings::default();
+    if verify::known_file(copy, &mut findings).await? {
+        return Ok(());
+    }
+    super::verify_backup::tell(&copy.display().to_string(), &findings)
 }
 
 /// What to do when the seal key is the reason.
@@ -129,6 +142,9 @@ fn unopened(copy: &Path, error: Error) -> Error {
 /// Tells a store that it was restored.
 pub(super) fn after_restore(arguments: &AfterRestore) -> Result<()> {
     let options = arguments.place.options(Clock::system())?;
+    if let Database::Embedded(folder) = &options.database {
+        owner::require_of_folder(folder)?;
+    }
     actix_rt::System::new().block_on(backup::note_restore(options))?;
     line("CRL numbers go on above all that were published before");
     Ok(())

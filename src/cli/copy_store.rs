@@ -13,6 +13,7 @@ use signet::storage::verify::{self, Findings, Subject};
 use signet::storage::{self, Database, Options, PostgresUrl, backup, transfer};
 
 use super::output::line;
+use super::owner;
 use super::place::Place;
 use super::verify_backup::tell;
 
@@ -38,6 +39,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
     let Database::Embedded(folder) = options.database.clone() else {
         return Err(Error::invalid("the store is a PostgreSQL database already: copy it with pg_dump"));
     };
+    if arguments.from.is_none() {
+        owner::require_of_folder(&folder)?;
+    }
     actix_rt::System::new().block_on(copy(options, &folder, arguments.from.as_deref(), to, clock))
 }
 

@@ -10,8 +10,10 @@ use signet::nodes::SKEW_LIMIT;
 use signet::server::tls::Certificate;
 use signet::server::{ConnectionLimits, Options, STORE_WATCH, forbid_core_dumps};
 use signet::storage::seal::SealKey;
-use signet::storage::{Absent, Database, PostgresUrl};
+use signet::storage::{Absent, Database, PostgresUrl, Storage};
 use signet::{storage, telemetry};
+
+use super::issue::warn;
 
 /// What the root token of a setup is called, which ends with it.
 pub(super) const ROOT_OF_SETUP: &str = "setup";
@@ -54,6 +56,15 @@ pub(super) fn seal_key(config: &Config) -> Result<SealKey> {
         }
         SealKeySource::CloudAkms(settings) => cloudakms::seal_device(settings).map(SealKey::in_device),
     }
+}
+
+/// Closes a store behind some work. What came of the work is what the command says; that the store did not close is told
+/// beside it, and costs nothing that was answered as written.
+pub(super) async fn closed<T>(storage: &Storage, done: Result<T>) -> Result<T> {
+    if let Err(error) = storage.shutdown().await {
+        warn(&[format!("the store did not close: {error}")]);
+    }
+    done
 }
 
 /// What the server of a configuration is made of, with this certificate.

@@ -18,7 +18,7 @@ use signet::server::operator::{FIRST, ROOT_NAME};
 use signet::storage::seal::SealKey;
 use signet::storage::{self, Absent, Storage};
 
-use super::installation::{prepared, storage_options};
+use super::installation::{closed, prepared, storage_options};
 use super::{backup, copy_store, owner, root_token, seal, user_token, verify_backup};
 
 /// What to do with the first root token.
@@ -102,8 +102,7 @@ async fn init(config: &Config) -> Result<()> {
         }
     };
     let shown = first_token(&storage, config, |token| show(token, new_key.as_deref())).await;
-    storage.shutdown().await?;
-    shown
+    closed(&storage, shown).await
 }
 
 /// Prints the first token, which nobody has when this fails, and where the new seal key is.

@@ -16,7 +16,7 @@ use signet::error::{Error, Kind, Result};
 use signet::server::operator::{self, Client};
 use signet::storage::{self, Absent, Storage};
 
-use super::installation::{prepared, seal_key, storage_options};
+use super::installation::{closed, prepared, seal_key, storage_options};
 use super::output::unwritten;
 use super::owner;
 
@@ -95,9 +95,7 @@ async fn alone(config: &Config) -> Result<()> {
         let auth = Auth::open(storage.auth(), Clock::system()).await?;
         hand_out(&storage, &auth, config, operator::ANOTHER, show).await
     };
-    let made = made.await;
-    storage.shutdown().await?;
-    made
+    closed(&storage, made.await).await
 }
 
 /// Makes a root token, of which the audit hears on `path`, and shows it; revokes it again where it cannot be shown.

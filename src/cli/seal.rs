@@ -12,8 +12,8 @@ use signet::error::{Error, Kind, Result};
 use signet::storage::seal::{About, Replacement, SealKey};
 use signet::storage::{self, Absent, Storage};
 
-use super::installation::{prepared, seal_key, storage_options};
-use super::output;
+use super::installation::{closed, prepared, seal_key, storage_options};
+use super::{output, owner};
 
 /// The arguments of `signet operator seal-status`.
 #[derive(clap::Args)]
@@ -39,11 +39,10 @@ pub(crate) struct Rotate {
 /// Prints the seal, the data key, and what is left of earlier ones.
 pub(crate) fn status(arguments: &Status) -> Result<()> {
     let config = prepared(&arguments.config)?;
+    owner::require(&config)?;
     actix_rt::System::new().block_on(async {
         let storage = storage::open(storage_options(&config, Clock::system(), Absent::Missed)?).await?;
-        let told = tell(&storage).await;
-        storage.shutdown().await?;
-        told
+        closed(&storage, tell(&storage).await).await
     })
 }
 
@@ -69,6 +68,7 @@ async fn tell(storage: &Storage) -> Result<()> {
 /// Gives the store another seal.
 pub(crate) fn rotate(arguments: &Rotate) -> Result<()> {
     let config = prepared(&arguments.config)?;
+    owner::require(&config)?;
     let new = arguments.to.as_deref().map(config::load_new).transpose()?;
     if new.as_ref().is_some_and(|new| new.store != config.store) {
         return Err(Error::invalid("--to: names another store than --config: only the seal may differ"));
@@ -88,14 +88,8 @@ pub(crate) fn rotate(arguments: &Rotate) -> Result<()> {
 
 async fn moved(config: &Config, seal: &SealKey) -> Result<()> {
     let storage = storage::open(storage_options(config, Clock::system(), Absent::Missed)?).await?;
-    let changed = change(storage, seal).await?;
+    let changed = closed(&storage, storage.change_seal(seal).await).await?;
     say(&changed, "Start every node with this seal from now on; those that run go on until then.")
-}
-
-async fn change(storage: Storage, seal: &SealKey) -> Result<About> {
-    let changed = storage.change_seal(seal).await;
-    storage.shutdown().await?;
-    changed
 }
 
 /// Another key in the place of the one in a file. Both are there until the store has taken the new one, whatever ends
@@ -103,16 +97,14 @@ async fn change(storage: Storage, seal: &SealKey) -> Result<About> {
 async fn in_place(config: &Config, file: &Path) -> Result<()> {
     let options = || storage_options(config, Clock::system(), Absent::Missed);
     let (replacement, changed) = match storage::open(options()?).await {
-        Ok(storage) => match Replacement::prepare(file) {
-            Ok(replacement) => {
-                let changed = change(storage, replacement.key()).await?;
-                (replacement, changed)
-            }
-            Err(error) => {
-                storage.shutdown().await?;
-                return Err(error);
-            }
-        },
+        Ok(storage) => {
+            let changed = async {
+                let replacement = Replacement::prepare(file)?;
+                let about = storage.change_seal(replacement.key()).await?;
+                Ok((replacement, about))
+            };
+            closed(&storage, changed.await).await?
+        }
         // The store has taken the new key before.
         Err(error) if error.kind() == Kind::Invalid => {
             let Some(replacement) = Replacement::left(file)? else { return Err(error) };
@@ -120,9 +112,7 @@ async fn in_place(config: &Config, file: &Path) -> Result<()> {
             let Ok(storage) = storage::open(storage::Options { seal_key, ..options()? }).await else {
                 return Err(error);
             };
-            let about = storage.seal_status().await;
-            storage.shutdown().await?;
-            (replacement, about?)
+            (replacement, closed(&storage, storage.seal_status().await).await?)
         }
         Err(error) => return Err(error),
     };

@@ -13,7 +13,7 @@ use signet::projects::Projects;
 use signet::server::operator::{self, Client};
 use signet::storage::{self, Absent, Storage};
 
-use super::installation::{prepared, storage_options};
+use super::installation::{closed, prepared, storage_options};
 use super::owner;
 use super::root_token::{beside, print};
 
@@ -52,9 +52,7 @@ fn show(token: &str) -> Result<()> {
 
 async fn alone(config: &Config, user: &str) -> Result<()> {
     let storage = storage::open(storage_options(config, Clock::system(), Absent::Missed)?).await?;
-    let made = hand_out(&storage, config, user).await;
-    storage.shutdown().await?;
-    made
+    closed(&storage, hand_out(&storage, config, user).await).await
 }
 
 async fn hand_out(storage: &Storage, config: &Config, user: &str) -> Result<()> {

@@ -9,7 +9,7 @@ mod read_only;
 mod records;
 mod seals;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::store::Store;
 use super::{Options, PostgresUrl, Storage, embedded, postgres, scan};
@@ -36,8 +36,20 @@ pub enum Subject {
 /// `Unavailable` when the file cannot be read for a reason that is not in it.
 pub async fn file(subject: &Subject, findings: &mut Findings) -> Result<bool> {
     let Subject::File(file) = subject else { return Ok(true) };
-    let path = file.clone();
-    let found = tokio::task::spawn_blocking(move || embedded::whole::look(&path)).await.map_err(Error::internal)??;
+    look(file, embedded::whole::look, findings).await
+}
+
+/// The same of a copy that is to be put back, which may be of an older version than this program.
+///
+/// # Errors
+/// As [`file`].
+pub async fn known_file(copy: &Path, findings: &mut Findings) -> Result<bool> {
+    look(copy, embedded::whole::look_known, findings).await
+}
+
+async fn look(file: &Path, look: fn(&Path) -> Result<Vec<String>>, findings: &mut Findings) -> Result<bool> {
+    let path = file.to_owned();
+    let found = tokio::task::spawn_blocking(move || look(&path)).await.map_err(Error::internal)??;
     let sound = found.is_empty();
     found.into_iter().for_each(|text| findings.add(text));
     Ok(sound)

@@ -221,6 +221,15 @@ fn root_makes_no_file_that_the_servers_user_cannot_open() {
     let error = refused(&mut site.command(&NEW));
     assert!(error.contains("signet.db: belongs to another user") && error.contains("runuser -u nobody --"), "{error}");
     assert!(!site.path("audit.log").exists(), "nothing is made");
+    let copy = site.path("copy.db");
+    let to = ["operator", "backup", "--to", copy.to_str().unwrap()];
+    let elsewhere = ["operator", "copy-store", "--to", "postgres://user@127.0.0.1/none"];
+    let words = [&["operator", "seal-status"][..], &["operator", "rotate-seal-key"], &["operator", "after-restore"]];
+    for words in words.into_iter().chain([&to[..], &elsewhere]) {
+        let error = refused(&mut site.command(words));
+        assert!(error.contains("signet.db: belongs to another user"), "{words:?}: {error}");
+    }
+    assert!(!copy.exists());
     // An empty folder that was made for the server.
     let site = Site::new();
     std::fs::create_dir(site.path("data")).unwrap();
@@ -312,4 +321,17 @@ async fn a_database_gives_one_beside_its_nodes() {
     configure("key");
     served.terminate();
     token_of(&mut site.command(&NEW));
+}
+
+#[actix_web::test]
+async fn health_knows_of_the_first_root_token_at_once() {
+    let site = Site::new();
+    std::fs::create_dir(site.path("data")).unwrap();
+    SealKey::create_file(&site.path("data/seal.key")).unwrap();
+    let served = site.serve();
+    let health = async || served.client("").get("sys/health").await.status;
+    assert_eq!(health().await, 501);
+    token_of(&mut site.command(&NEW));
+    assert_eq!(health().await, 200);
+    served.terminate();
 }

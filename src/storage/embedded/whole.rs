@@ -18,9 +18,21 @@ const FAULTS: usize = 50;
 /// # Errors
 /// `Unavailable` when there is no such file, or no right to it.
 pub(crate) fn look(file: &Path) -> Result<Vec<String>> {
+    look_with(file, schema::require_equal)
+}
+
+/// As [`look`], of one that may be of an older version than this program.
+///
+/// # Errors
+/// As [`look`].
+pub(crate) fn look_known(file: &Path) -> Result<Vec<String>> {
+    look_with(file, schema::require_known)
+}
+
+fn look_with(file: &Path, require: impl Fn(&Connection) -> Result<()>) -> Result<Vec<String>> {
     // What cannot be opened here is no finding about its content.
     File::open(file).map_err(|e| unreadable(file, e))?;
-    let found = connect(file).and_then(|db| Ok((faults(&db)?, schema::require_equal(&db))));
+    let found = connect(file).and_then(|db| Ok((faults(&db)?, require(&db))));
     Ok(match found {
         Err(error) => vec![format!("file: cannot be read as a database ({error})")],
         Ok((faults, Ok(()))) => faults,

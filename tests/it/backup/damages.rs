@@ -332,3 +332,20 @@ async fn fill_again(dev: &Dev) {
         assert_eq!(answer.status, 201, "{}", answer.text);
     }
 }
+
+#[actix_web::test]
+async fn a_copy_that_is_damaged_is_not_put_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let [old, new, copy] = ["old", "new", "copy.db"].map(|name| folder.path().join(name));
+    let dev = crate::process::dev(&["--data-dir", old.to_str().unwrap()]);
+    fill(&dev).await;
+    backup(&old, &copy).unwrap();
+    dev.terminate();
+    let sound = std::fs::read(&copy).unwrap();
+    overwrite_page(&copy);
+    let refused = super::restore(&old, &copy, &new).unwrap_err();
+    assert!(refused.contains("copy.db: ") && refused.contains("findings"), "{refused}");
+    assert!(!new.join("signet.db").exists());
+    std::fs::write(&copy, sound).unwrap();
+    super::restore(&old, &copy, &new).unwrap();
+}
