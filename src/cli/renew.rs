@@ -13,7 +13,8 @@
 //!
 //! A service tries again by itself, later each time and when the server wants to be asked, and yet several times before
 //! the certificate ends. A signal ends whatever it waits for. Files are replaced without waiting, so that no signal comes
-//! between them; a command that runs is given [`GRACE`], and is otherwise ended and run again by the next `renew`.
+//! between them; a command that runs is given [`GRACE`], and is otherwise ended and run again by the next `renew`; so
+//! is that of a `renew` without a service.
 
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
@@ -360,7 +361,14 @@ async fn once(arguments: &Arguments, pairs: &mut [Pair]) -> Result<()> {
             problems.push(if is_named { text.to_owned() } else { format!("{file}: {text}") });
         }
     }
-    if let Err(error) = execute(arguments, pairs).await {
+    // From here on a signal ends the command as well, which has a process group of its own.
+    let mut signals = Signals::watch()?;
+    let mut running = pin!(execute(arguments, pairs));
+    let executed = match until(&mut signals, &mut running).await {
+        Some(executed) => executed,
+        None => tokio::time::timeout(GRACE, running).await.unwrap_or_else(|_| Err(unfinished("was ended by a signal"))),
+    };
+    if let Err(error) = executed {
         problems.push(error.text().to_owned());
     }
     match problems.is_empty() {
@@ -406,12 +414,7 @@ async fn execute(arguments: &Arguments, pairs: &[Pair]) -> Result<()> {
     if notes.is_empty() {
         return Ok(());
     }
-    let failed = |text: String| {
-        Error::new(
-            Kind::Unavailable,
-            format!("--exec: {text}; the certificates are in place, and it is run again by the next renew"),
-        )
-    };
+    let failed = |text: String| unfinished(&text);
     let mut shell = Command::new("sh");
     shell.args(["-c", command]).env_remove("SIGNET_TOKEN").env_remove("SIGNET_TOKEN_FILE").process_group(0);
     shell.stdout(std::io::stderr());
@@ -424,6 +427,12 @@ async fn execute(arguments: &Arguments, pairs: &[Pair]) -> Result<()> {
         std::fs::remove_file(&note).map_err(|e| Error::unavailable(format!("{}: stays", note.display()), e))?;
     }
     Ok(())
+}
+
+/// That the command of `--exec` has not done its work.
+fn unfinished(why: &str) -> Error {
+    let text = format!("--exec: {why}; the certificates are in place, and it is run again by the next renew");
+    Error::new(Kind::Unavailable, text)
 }
 
 /// A command that runs. One that is dropped before its end is ended, with all that it started.

@@ -454,6 +454,25 @@ async fn an_authority_that_is_new_is_added_to_the_file_of_those_that_are_trusted
     desk.dev.terminate();
 }
 
+#[test]
+fn a_command_that_a_signal_comes_upon_does_not_go_on_by_itself() {
+    let desk = Desk::new();
+    desk.run(&["issue", "web.example.test"]);
+    let exec = "echo $$ > begun; sleep 60; echo done > over";
+    for signal in [Signal::TERM, Signal::HUP] {
+        let _ = std::fs::remove_file(desk.path("begun"));
+        let mut renew = desk.command(&["renew", "web.example.test.pem", "--force", "--exec", exec]);
+        let mut renew = renew.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        wait_until("the command", || desk.path("begun").metadata().is_ok_and(|found| found.len() > 0));
+        let shell: i32 = desk.text("begun").trim().parse().unwrap();
+        kill_process(Pid::from_child(&renew), signal).unwrap();
+        assert_eq!(renew.wait().unwrap().code(), Some(1), "{signal:?}");
+        wait_until("its end", || !Path::new(&format!("/proc/{shell}")).exists());
+        assert!(desk.path(".web.example.test.pem.exec").exists(), "it is run again");
+    }
+    assert!(!desk.path("over").exists());
+}
+
 /// `signet renew --service`. Killed when dropped.
 struct Service(Child);
 

@@ -84,11 +84,6 @@ impl Spot {
         Ok(spot)
     }
 
-    /// Brings what was done in the folder to the disk.
-    pub(super) fn sync(&self) -> std::io::Result<()> {
-        self.opened()?.sync_all()
-    }
-
     /// The names in the folder.
     pub(super) fn names(&self) -> std::io::Result<Vec<OsString>> {
         let entries = fs::Dir::read_from(self.opened()?)?;
@@ -97,8 +92,8 @@ impl Spot {
             .collect()
     }
 
-    /// What stands there is held open without any right; this may be read.
-    fn opened(&self) -> std::io::Result<File> {
+    /// The folder, which is held open without any right; this may be read, and synced.
+    pub(super) fn opened(&self) -> std::io::Result<File> {
         Ok(fs::openat(&self.folder, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?.into())
     }
 }

@@ -68,6 +68,8 @@ pub(in crate::cli) fn write_new(file: &Path, parts: &[&[u8]], content: Content) 
 pub(in crate::cli) struct Staged {
     file: PathBuf,
     spot: Spot,
+    /// Its folder, to be synced: whoever may write there need not be able to read.
+    folder: File,
     out: File,
     /// What it is called until it has its place.
     temporary: OsString,
@@ -80,7 +82,7 @@ impl Staged {
     ///
     /// # Errors
     /// `Conflict` when one is there that stays, `Forbidden` behind a link of somebody else, `Unavailable` when it cannot
-    /// be made, or not be given to the owner of the one before.
+    /// be made, its folder not be read, or it not be given to the owner of the one before.
     pub(super) fn new(file: &Path, content: Content, there: There) -> Result<Self> {
         let spot = Spot::of(file, matches!(there, There::StaysUnlessEmpty | There::IsReplaced))?;
         match (there, &spot.found) {
@@ -91,13 +93,21 @@ impl Staged {
             }
             _ => {}
         }
+        let folder = spot.opened().map_err(|e| {
+            let text = format!(
+                "{}: its folder cannot be read, which writing it takes ({})",
+                file.display(),
+                io_words(e.kind())
+            );
+            Error::unavailable(text, e)
+        })?;
         let old = spot.found.filter(|_| there != There::Goes);
         let mode = if old.is_some() { Mode::RUSR | Mode::WUSR } else { content.mode_of_new() };
         let temporary = [&beginning(&spot.name), OsStr::new(&random::base62(TAIL))].into_iter().collect::<OsString>();
         let how = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let out = fs::openat(&spot.folder, &temporary, how, mode).map_err(|e| unwritable(file, e.into()))?;
         let is_over = old.is_some() || matches!(there, There::IsReplaced | There::Goes);
-        let staged = Self { file: file.to_owned(), spot, out: out.into(), temporary, is_over };
+        let staged = Self { file: file.to_owned(), spot, folder, out: out.into(), temporary, is_over };
         old.map_or(Ok(()), |old| staged.like(&old, content))?;
         Ok(staged)
     }
@@ -151,7 +161,7 @@ impl Staged {
             Errno::EXIST => exists(&self.file),
             e => unwritable(&self.file, e.into()),
         })?;
-        self.spot.sync().map_err(|e| unwritable(&self.file, e))
+        self.folder.sync_all().map_err(|e| unwritable(&self.file, e))
     }
 
     /// What it is to replace, opened: that which was looked at, whatever has its name by now.
@@ -326,5 +336,25 @@ mod tests {
         assert_eq!(std::fs::read(&late).unwrap(), b"3");
         assert!(Staged::new(&late, Content::Public, There::StaysUnlessEmpty).is_err());
         assert_eq!(count(folder.path()), 2);
+    }
+    #[test]
+    fn a_folder_that_cannot_be_read_is_told_before_anything_is_made() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let user = 65534;
+        chown(folder.path(), Some(user), Some(user)).unwrap();
+        std::fs::set_permissions(folder.path(), Permissions::from_mode(0o300)).unwrap();
+        let file = folder.path().join("key.pem");
+        let refused = std::thread::spawn(move || {
+            let user = fs::Uid::from_raw(user);
+            // Of this thread alone.
+            rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+            Staged::new(&file, Content::Secret, There::Stays).err().map(|error| error.text().to_owned())
+        });
+        let refused = refused.join().unwrap().unwrap();
+        assert!(refused.contains("its folder cannot be read"), "{refused}");
+        assert_eq!(count(folder.path()), 0);
     }
 }
