@@ -20,6 +20,8 @@ pub struct Cap {
     pub entries: usize,
     /// Bytes of one entry; of a map's, name and value together.
     pub bytes: usize,
+    /// Whether entries that are all empty are refused, see [`Cap::limiting`].
+    pub limits: bool,
 }
 
 impl Cap {
@@ -31,7 +33,13 @@ impl Cap {
 
     /// A cap.
     pub const fn new(entries: usize, bytes: usize) -> Self {
-        Self { entries, bytes }
+        Self { entries, bytes, limits: false }
+    }
+
+    /// Of a list that limits something, and that limits nothing when it is empty. In such a list entries that are all
+    /// empty, which is what a variable without a value leaves behind, are refused: to drop them would lift the limit.
+    pub const fn limiting(self) -> Self {
+        Self { limits: true, ..self }
     }
 }
 
@@ -40,6 +48,7 @@ pub(super) enum Problem {
     Kind,
     Many,
     Long,
+    Blank,
 }
 
 impl Problem {
@@ -49,6 +58,7 @@ impl Problem {
             Self::Kind => wrong(name, wanted),
             Self::Many => Error::invalid(format!("{name}: at most {} entries are taken", cap.entries)),
             Self::Long => Error::invalid(format!("{name}: an entry is longer than {} bytes", cap.bytes)),
+            Self::Blank => Error::invalid(format!("{name}: has empty entries only; an empty list is sent as []")),
         }
     }
 }
@@ -58,6 +68,7 @@ impl Problem {
 pub(super) fn list(value: &Value, split: bool, cap: Cap) -> Result<Vec<String>, Problem> {
     match value {
         Value::Array(items) => scalars(items, cap),
+        Value::String(text) if text.is_empty() => Ok(Vec::new()),
         Value::String(text) => match embedded(text, '[', cap)? {
             Some(Value::Array(items)) => scalars(&items, cap),
             _ if split => tidied(parts(text, cap)?.map(str::to_owned), cap),
@@ -114,14 +125,17 @@ fn scalars(items: &[Value], cap: Cap) -> Result<Vec<String>, Problem> {
 }
 
 fn tidied(items: impl IntoIterator<Item = String>, cap: Cap) -> Result<Vec<String>, Problem> {
-    let mut tidied = Vec::new();
+    let (mut tidied, mut blanks) = (Vec::new(), false);
     for item in items {
         match item.trim() {
-            "" => {}
+            "" => blanks = true,
             text if text.len() > cap.bytes => return Err(Problem::Long),
             text if text.len() == item.len() => tidied.push(item),
             text => tidied.push(text.to_owned()),
         }
+    }
+    if cap.limits && blanks && tidied.is_empty() {
+        return Err(Problem::Blank);
     }
     Ok(tidied)
 }
@@ -203,6 +217,21 @@ mod tests {
             let refusal = one(long.clone()).map_within("f", FEW).unwrap_err();
             assert_eq!(refusal.text(), "f: an entry is longer than 5 bytes", "{long}");
         }
+    }
+
+    #[test]
+    fn entries_that_are_all_empty_are_no_empty_list_where_that_would_limit_nothing() {
+        let limited = |value| one(value).list_within("f", FEW.limiting());
+        for empty in [json!([]), json!(""), json!("[]"), json!(" [ ] ")] {
+            assert_eq!(limited(empty.clone()).unwrap(), Some(Vec::new()), "{empty}");
+        }
+        for blank in [json!([""]), json!([" ", ""]), json!(" "), json!(","), json!("[\"\"]")] {
+            let refusal = limited(blank.clone()).unwrap_err();
+            assert_eq!(refusal.text(), "f: has empty entries only; an empty list is sent as []", "{blank}");
+            assert_eq!(one(blank).list_within("f", FEW).unwrap(), Some(Vec::new()));
+        }
+        assert_eq!(limited(json!(["", "a"])).unwrap().unwrap(), ["a"]);
+        assert!(one(json!([""])).map_within("f", FEW.limiting()).is_err());
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl TokenRequest {
         let time = |name| Ok::<_, Error>(fields.duration(name)?.unwrap_or_default());
         let (ttl, lease) = (time("ttl")?, time("lease")?);
         Ok(Self {
-            policies: sanitised("policies", fields.list("policies")?.unwrap_or_default())?,
+            policies: sanitised("policies", fields.list_within("policies", Cap::LIST.limiting())?.unwrap_or_default())?,
             no_parent: fields.bool("no_parent")?.unwrap_or(false),
             no_default_policy: fields.bool("no_default_policy")?.unwrap_or(false),
             renewable: fields.bool("renewable")?.unwrap_or(true),

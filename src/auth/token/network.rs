@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::fields::{Cap, Fields};
 
 /// The most networks in one list, and the longest text of one.
-const NETWORKS: Cap = Cap::new(256, 64);
+const NETWORKS: Cap = Cap::new(256, 64).limiting();
 
 /// A network such as `192.0.2.0/24` or `2001:db8::/32`, or one address. It is written as it was given; an IPv4
 /// address in IPv6 clothes is the IPv4 address.

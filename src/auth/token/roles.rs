@@ -9,7 +9,7 @@ use crate::auth::mounts::Mount;
 use crate::auth::names::{any_matches, contains, kept};
 use crate::auth::policy::lower;
 use crate::error::{Error, Result, Warnings};
-use crate::fields::Fields;
+use crate::fields::{Cap, Fields};
 
 /// Longest end of a path.
 const MAX_SUFFIX: usize = 128;
@@ -94,7 +94,7 @@ impl TokenRole {
             role.terms.kind = TokenKind::DefaultService;
         }
         for (name, of) in LISTS {
-            if let Some(names) = fields.list(name)? {
+            if let Some(names) = fields.list_within(name, Cap::LIST.limiting())? {
                 *of(&mut role) = kept(name, names)?;
             }
         }

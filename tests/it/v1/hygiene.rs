@@ -117,3 +117,77 @@ async fn the_refusal_of_a_mount_type_repeats_its_begin_only() {
     }
     app.stop().await;
 }
+
+#[actix_web::test]
+async fn a_variable_without_a_value_lifts_no_limit() {
+    let app = App::start().await;
+    for method in ["approle", "jwt", "cloudb"] {
+        assert_eq!(app.client.post(&format!("sys/auth/{method}"), json!({ "type": method })).await.status, 204);
+    }
+    assert_eq!(app.client.post("auth/approle/role/web", json!({})).await.status, 204);
+    app.client.post("auth/token/roles/web", json!({})).await;
+    let key = json!({ "kms_key": "alias/x", "key_type": "RSA", "key_bits": "2048", "region": "eu-central-1" });
+    let key_set = json!({ "jwks_url": "https://a.test/keys" });
+    let subject = json!({ "bound_subject": "s", "user_claim": "sub" });
+    let root = json!({ "common_name": "Root" });
+    for (path, body, fields) in [
+        ("auth/token/create", json!({}), &["policies"][..]),
+        ("auth/token/create/web", json!({}), &["policies"]),
+        ("auth/token/create-orphan", json!({}), &["policies"]),
+        (
+            "auth/token/roles/web",
+            json!({}),
+            &[
+                "allowed_policies",
+                "allowed_policies_glob",
+                "disallowed_policies",
+                "disallowed_policies_glob",
+                "token_bound_cidrs",
+                "bound_cidrs",
+            ],
+        ),
+        (
+            "auth/approle/role/web",
+            json!({}),
+            &["token_bound_cidrs", "bound_cidrs", "secret_id_bound_cidrs", "bound_cidr_list"],
+        ),
+        ("auth/approle/role/web/secret-id", json!({}), &["cidr_list", "token_bound_cidrs"]),
+        ("auth/jwt/role/web", subject, &["bound_audiences", "bound_claims", "token_bound_cidrs"]),
+        ("auth/jwt/config", key_set, &["jwt_supported_algs"]),
+        (
+            "auth/cloudb/role/web",
+            json!({ "bound_subscription_ids": ["11111111-2222-3333-4444-555555555555"] }),
+            &[
+                "bound_service_principal_ids",
+                "bound_group_ids",
+                "bound_resource_groups",
+                "bound_locations",
+                "bound_scale_sets",
+            ],
+        ),
+        ("sys/managed-keys/cloudakms/web", key, &["usages"]),
+        ("pki/roles/web", json!({ "allow_any_name": true }), &["allowed_ip_sans_cidr"]),
+        ("pki/root/generate/internal", root, &["permitted_dns_domains", "excluded_uri_domains", "permitted_ip_ranges"]),
+    ] {
+        for field in fields {
+            for blank in [json!([""]), json!([" ", ""])] {
+                let mut body = body.clone();
+                body[field] = blank;
+                let refused = app.client.post(path, body).await;
+                let text = format!("{field}: has empty entries only; an empty list is sent as []");
+                assert_eq!((refused.status, refused.error()), (400, &text[..]), "{path}: {}", refused.text);
+            }
+        }
+    }
+    // Where nothing is what is meant, it is said so, and in the lists that allow nothing when they are empty.
+    for (path, body) in [
+        ("auth/token/create", json!({ "policies": "" })),
+        ("auth/token/create", json!({ "policies": [] })),
+        ("auth/approle/role/web", json!({ "token_policies": [""], "token_bound_cidrs": "" })),
+        ("pki/roles/web", json!({ "key_usage": [""], "allowed_domains": [""] })),
+    ] {
+        let taken = app.client.post(path, body).await;
+        assert!(matches!(taken.status, 200 | 204), "{path}: {}", taken.text);
+    }
+    app.stop().await;
+}

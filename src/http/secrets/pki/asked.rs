@@ -41,7 +41,7 @@ const USAGES: Cap = Cap::new(100, 128);
 /// What an attribute of a subject may hold, a role's or a request's.
 const VALUES: Cap = Cap::new(SUBJECT_VALUES.entries, SUBJECT_VALUES.bytes);
 /// What a list of name constraints may hold.
-const SUBTREES: Cap = Cap { entries: MAX_SUBTREES, ..Cap::LIST };
+const SUBTREES: Cap = Cap { entries: MAX_SUBTREES, ..Cap::LIST }.limiting();
 
 /// One list of fields out of several; `N` is their number.
 pub(super) const fn joined<const N: usize>(lists: &[&[&'static str]]) -> [&'static str; N] {

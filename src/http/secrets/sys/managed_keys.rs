@@ -71,7 +71,7 @@ pub(super) const TEST: &[&str] = &["use_pss", "hash_algorithm"];
 const SHARED: usize = 7;
 
 /// The most usages of a list.
-const USAGES: Cap = Cap::new(16, 64);
+const USAGES: Cap = Cap::new(16, 64).limiting();
 
 /// LIST `sys/managed-keys/:type`.
 pub(super) async fn list(call: Call) -> Result<Answer> {

@@ -7,7 +7,7 @@ use crate::auth::login::role::Role as _;
 use crate::auth::mounts::Mount;
 use crate::auth::token::TokenTerms;
 use crate::error::{Result, Warnings};
-use crate::fields::Fields;
+use crate::fields::{Cap, Fields};
 use crate::http::secrets::login::roles::joined;
 
 /// The fields of a role beside those of its tokens. Some clients repeat the name of the path.
@@ -27,13 +27,14 @@ pub(super) const SYNONYMS: &[(&str, &str)] = TokenTerms::SYNONYMS;
 
 /// A role with what the fields say; `stored` is the one that stands.
 pub(super) fn merged(fields: &Fields, stored: Option<&CloudbRole>, mount: &Mount) -> Result<(CloudbRole, Warnings)> {
+    let bound = |name| fields.list_within(name, Cap::LIST.limiting());
     let change = BoundsChange {
-        principals: fields.list("bound_service_principal_ids")?,
-        groups: fields.list("bound_group_ids")?,
-        subscriptions: fields.list("bound_subscription_ids")?,
-        resource_groups: fields.list("bound_resource_groups")?,
-        locations: fields.list("bound_locations")?,
-        scale_sets: fields.list("bound_scale_sets")?,
+        principals: bound("bound_service_principal_ids")?,
+        groups: bound("bound_group_ids")?,
+        subscriptions: bound("bound_subscription_ids")?,
+        resource_groups: bound("bound_resource_groups")?,
+        locations: bound("bound_locations")?,
+        scale_sets: bound("bound_scale_sets")?,
     };
     let terms = stored.map(|role| role.terms().clone()).unwrap_or_default().merged(fields)?;
     let role = CloudbRole::changed(stored, &change, terms)?;

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::auth::login::jwt::{Jwt, JwtConfig, KeySource};
 use crate::auth::policy::lower;
 use crate::error::{Error, Kind, Result, Warnings};
-use crate::fields::Fields;
+use crate::fields::{Cap, Fields};
 use crate::http::secrets::answer::Answer;
 use crate::http::secrets::route::Call;
 use crate::http::secrets::sys::to_the_end;
@@ -81,7 +81,7 @@ fn merged(fields: &Fields, standing: Option<&JwtConfig>) -> Result<JwtConfig> {
     if let Some(role) = fields.text_within("default_role", 128)? {
         config.default_role = lower(&role).into_owned();
     }
-    if let Some(names) = fields.list("jwt_supported_algs")? {
+    if let Some(names) = fields.list_within("jwt_supported_algs", Cap::LIST.limiting())? {
         config.set_algorithms(&names)?;
     }
     if let Some(given) = fields.bool("namespace_in_state")? {

@@ -7,7 +7,7 @@ use crate::auth::login::jwt::{BoundClaims, JwtRole};
 use crate::auth::mounts::Mount;
 use crate::auth::token::TokenTerms;
 use crate::error::{Error, Result, Warnings};
-use crate::fields::{Fields, MAX_VALUES, json_in};
+use crate::fields::{Cap, Fields, MAX_VALUES, json_in};
 use crate::http::secrets::login::roles::joined;
 
 /// The fields of a role beside those of its tokens.
@@ -70,7 +70,7 @@ pub(super) fn merged(fields: &Fields, stored: Option<&JwtRole>, mount: &Mount) -
             *text = given;
         }
     }
-    if let Some(audiences) = fields.list("bound_audiences")? {
+    if let Some(audiences) = fields.list_within("bound_audiences", Cap::LIST.limiting())? {
         role.bound_audiences = audiences;
     }
     if let Some(given) = fields.bool("user_claim_json_pointer")? {
@@ -132,7 +132,7 @@ fn bound_claims(fields: &Fields) -> Result<Option<Map<String, Value>>> {
             _ => Err(Error::invalid("bound_claims: must be a JSON object")),
         },
         _ => {
-            let pairs = fields.map(NAME)?;
+            let pairs = fields.map_within(NAME, Cap::LIST.limiting())?;
             Ok(pairs.map(|pairs| pairs.into_iter().map(|(name, value)| (name, value.into())).collect()))
         }
     }

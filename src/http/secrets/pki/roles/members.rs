@@ -74,6 +74,9 @@ pub(crate) const FIELDS: &[&str] = &[
     "serial_number_source",
 ];
 
+/// The list that allows everything when it is empty.
+const LIMITING: &str = "allowed_ip_sans_cidr";
+
 type Slots<T> = &'static [(&'static str, fn(&mut Role) -> &mut T)];
 
 const FLAGS: Slots<bool> = &[
@@ -148,6 +151,7 @@ pub(crate) fn read(fields: &Fields, base: Option<&Role>) -> Result<Role> {
     reader.read(FLAGS, |name| fields.bool(name))?;
     for list in LISTS {
         let cap = Cap::new(list.most.entries, list.most.bytes);
+        let cap = if list.field == LIMITING { cap.limiting() } else { cap };
         reader.take(list.field, list.of_mut, fields.list_within(list.field, cap)?);
     }
     let mut words = Words::read(fields)?;
