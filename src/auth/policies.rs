@@ -263,8 +263,8 @@ impl Auth {
     /// The name is put into canonical spelling. Returns warnings.
     ///
     /// # Errors
-    /// `Invalid` for a name that cannot be written, a text that cannot be read, or a `cas` that is
-    /// missing though required, or not the stored version.
+    /// `Invalid` for a name that cannot be written, a text that cannot be read, an end that is over or that `default`
+    /// would get, or a `cas` that is missing though required, or not the stored version.
     pub async fn policy_write(&self, name: &str, fields: &Fields) -> Result<Warnings> {
         let (given, name) = (name, writable(name)?);
         let mut warnings = Warnings::default();
@@ -280,7 +280,7 @@ impl Auth {
             warnings.add("'rules' is deprecated, please use 'policy' instead".to_owned());
         }
         let (text, policy) = parsed(text, &self.looks).await?;
-        let expiration = self.expiration_of(fields)?;
+        let expiration = self.expiration_of(&name, fields)?;
         let cas = fields.int("cas")?;
         let cas_required = fields.bool("cas_required")?;
         let _one_writer = self.writing.lock().await;
@@ -288,9 +288,11 @@ impl Auth {
             self.reload_policies().await?;
             let policies = self.policies.load_full();
             let known = policies.entry(&name);
-            check_cas(known, cas)?;
+            // One that has expired is there for nobody, though its document stands until it is swept away.
+            let live = policies.live(&name, self.clock.now());
+            check_cas(live, cas)?;
             policies.check_room(&name, &text)?;
-            let cas_required = cas_required.unwrap_or(known.is_some_and(|entry| entry.stored.cas_required));
+            let cas_required = cas_required.unwrap_or(live.is_some_and(|entry| entry.stored.cas_required));
             let stored = Stored { text: text.clone(), modified: self.clock.now(), cas_required, expiration };
             let version = known.map_or(0, |entry| entry.version);
             let unit = vec![write(&name, version, Some(&stored))?];
@@ -368,7 +370,21 @@ impl Auth {
         Ok(())
     }
 
-    fn expiration_of(&self, fields: &Fields) -> Result<Option<Time>> {
+    /// When a policy of this name ends. One that has ended already would only take the living one away, and `default`
+    /// is never deleted.
+    fn expiration_of(&self, name: &str, fields: &Fields) -> Result<Option<Time>> {
+        match self.given_expiration(fields)? {
+            Some(_) if name == DEFAULT => {
+                Err(Error::invalid("ttl, expiration: the policy \"default\" cannot be deleted and does not expire"))
+            }
+            Some(end) if end <= self.clock.now() => {
+                Err(Error::invalid("refusing to update policy as expiration time has already elapsed"))
+            }
+            end => Ok(end),
+        }
+    }
+
+    fn given_expiration(&self, fields: &Fields) -> Result<Option<Time>> {
         let ttl = fields.duration("ttl")?.filter(|ttl| *ttl > Duration::ZERO);
         let at = fields.text("expiration")?.filter(|text| !text.is_empty());
         match (ttl, at) {
@@ -475,6 +491,43 @@ mod tests {
         assert!(refused(&auth, "x", json!({ "policy": negative })).await.contains("min_wrapping_ttl"));
         auth.policy_delete("TEAM/app").await.unwrap();
         assert!(auth.policy_read("team/app").is_none());
+    }
+
+    #[tokio::test]
+    async fn a_policy_does_not_end_before_it_begins_and_default_never() {
+        let auth = auth().await;
+        for name in ["web", "default"] {
+            auth.policy_write(name, &body(json!({ "policy": TEXT }))).await.unwrap();
+        }
+        for end in ["2001-01-01T00:00:00Z", "2030-01-01T00:00:00Z"] {
+            let text = refused(&auth, "web", json!({ "policy": "path \"b\" {}", "expiration": end })).await;
+            assert_eq!(text, "refusing to update policy as expiration time has already elapsed");
+        }
+        for end in [json!({ "ttl": "1h" }), json!({ "expiration": "2031-01-01T00:00:00Z" })] {
+            let mut sent = body(end);
+            sent.set("policy", "path \"b\" {}");
+            let text = auth.policy_write("Default", &sent).await.unwrap_err().text().to_owned();
+            assert!(text.starts_with("ttl, expiration: the policy \"default\""), "{text}");
+        }
+        auth.policy_write("default", &body(json!({ "policy": TEXT, "ttl": 0, "expiration": "" }))).await.unwrap();
+        for name in ["web", "default"] {
+            assert_eq!(auth.policy_read(name).unwrap()["policy"], TEXT);
+        }
+    }
+
+    #[tokio::test]
+    async fn one_that_has_expired_is_made_anew_whatever_it_was() {
+        let auth = auth().await;
+        for cas in [json!(0), json!(-1), Value::Null] {
+            let first = json!({ "policy": TEXT, "ttl": "1h", "cas_required": true, "cas": 0 });
+            auth.policy_write("web", &body(first)).await.unwrap();
+            auth.clock.advance(Duration::from_secs(3600));
+            assert!(auth.policy_read("web").is_none());
+            assert!(refused(&auth, "web", json!({ "policy": TEXT, "cas": 1 })).await.contains("cas"));
+            auth.policy_write("web", &body(json!({ "policy": TEXT, "cas": cas }))).await.unwrap();
+            assert_eq!(auth.policy_read("web").unwrap()["cas_required"], false);
+            auth.policy_delete("web").await.unwrap();
+        }
     }
 
     #[tokio::test]

@@ -1,11 +1,14 @@
 //! Policies as a client meets them: what is refused, what is kept, what a right is worth through its route (P1, P6,
 //! P7, P9, P11, P14, P15, P18, P19, P20; the rules themselves are tried where they are decided).
 
+use std::time::Duration;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::json;
+use serde_json::{Value, json};
 use signet::http::secrets::route::{Access, Operation, Route};
 use signet::http::secrets::{all_routes, sudo};
+use time::macros::datetime;
 
 use super::rights::{granted, only, rule};
 use crate::support::App;
@@ -268,5 +271,34 @@ async fn a_policy_that_has_expired_counts_as_absent() {
     app.clock.advance(std::time::Duration::from_secs(60));
     client.get("pki/roles/none").await.assert_denied();
     assert_eq!(app.client.get(&format!("{ACL}/short")).await.status, 404);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_policy_that_would_be_over_takes_no_living_one_away() {
+    let app = App::builder().manual_clock(datetime!(2031-01-01 00:00 UTC)).start().await;
+    app.policy("web", &granted("pki/roles/*", &["read"])).await;
+    let client = app.with_policies(&["web", "default"]).await;
+    let over = json!({ "policy": granted("x", &["read"]), "expiration": "2001-01-01T00:00:00Z" });
+    for path in [format!("{ACL}/web"), "sys/policy/web".to_owned()] {
+        let refused = app.client.post(&path, over.clone()).await;
+        let text = "refusing to update policy as expiration time has already elapsed";
+        assert_eq!((refused.status, refused.error()), (400, text), "{path}");
+    }
+    for field in ["ttl", "expiration"] {
+        let mut body = over.clone();
+        body[field] = if field == "ttl" { "1h".into() } else { "2032-01-01T00:00:00Z".into() };
+        body["expiration"] = if field == "ttl" { Value::Null } else { body["expiration"].clone() };
+        let refused = app.client.post(&format!("{ACL}/default"), body).await;
+        assert!(refused.status == 400 && refused.error().contains("\"default\" cannot be deleted"), "{}", refused.text);
+    }
+    assert_eq!(client.get("pki/roles/none").await.status, 404);
+    assert_eq!(client.get("auth/token/lookup-self").await.status, 200);
+    let short = json!({ "policy": granted("x", &["read"]), "ttl": "1h", "cas_required": true });
+    assert_eq!(app.client.post(&format!("{ACL}/short"), short).await.status, 204);
+    app.clock.advance(Duration::from_secs(3600));
+    assert_eq!(app.client.get(&format!("{ACL}/short")).await.status, 404);
+    let anew = json!({ "policy": granted("y", &["read"]), "cas": 0 });
+    assert_eq!(app.client.post(&format!("{ACL}/short"), anew).await.status, 204);
     app.stop().await;
 }
