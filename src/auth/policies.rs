@@ -120,11 +120,9 @@ impl Policies {
     }
 
     fn compile(&self, names: &[String], filler: Option<&(dyn Filler + Send + Sync)>, now: Time) -> Acl {
-        let found = names.iter().filter_map(|name| self.live(name, now));
-        let ends = found.clone().filter_map(|entry| entry.stored.expiration).min();
-        let wrapping = names.iter().filter(|name| *name == WRAPPING).map(|_| &*WRAPPING_POLICY);
+        let ends = names.iter().filter_map(|name| self.live(name, now)?.stored.expiration).min();
         let identity = filler.map(|filler| filler as &dyn Identity);
-        Acl::compile(found.map(|entry| &entry.policy).chain(wrapping), identity, now).until(ends)
+        Acl::compile(self.named(names, now).map(|(_, policy)| policy), identity, now).until(ends)
     }
 
     /// Whether the named policies are the same in another view.
@@ -158,9 +156,13 @@ impl Policies {
         Ok(())
     }
 
-    /// The named policies that there are, with their names.
+    /// The named policies that there are, the built-in one of wrapped answers too, with their names.
     pub(super) fn named<'p>(&'p self, names: &'p [String], now: Time) -> impl Iterator<Item = (&'p str, &'p Policy)> {
-        names.iter().filter_map(move |name| Some((&name[..], &self.live(name, now)?.policy)))
+        let policy = move |name: &str| match name {
+            WRAPPING => Some(&*WRAPPING_POLICY),
+            name => self.live(name, now).map(|entry| &entry.policy),
+        };
+        names.iter().filter_map(move |name| Some((&name[..], policy(name)?)))
     }
 
     fn live(&self, name: &str, now: Time) -> Option<&Entry> {

@@ -102,7 +102,12 @@ fn worded(data: &Value, method: &str) -> String {
         let words = value.as_array().into_iter().flatten().filter_map(Value::as_str);
         words.collect::<Vec<_>>().join(", ")
     };
-    let (verdict, token) = (if data["allowed"] == true { "allowed" } else { "denied" }, &data["token"]);
+    let verdict = match data["allowed"].as_bool() {
+        Some(true) => "allowed",
+        Some(false) => "denied",
+        None => "it depends",
+    };
+    let token = &data["token"];
     let mut out = format!("{verdict}: {}\n", text(&data["reason"]));
     let mut line = |name: &str, words: String| out.push_str(&format!("  {name:<9}{words}\n"));
     line("request", format!("{method} {} ({})", text(&data["path"]), text(&data["operation"])));

@@ -133,14 +133,20 @@ impl Target {
         let (Some(mount), Found::Route(_, route, params)) = (&self.mount, &self.found) else {
             return Ok(asked.operation);
         };
-        let Some(exists) = route.exists else { return Ok(asked.operation) };
-        let may = |operation| state.auth.decide(caller, operation, self.place(asked), None).allowed;
-        if may(Operation::Create) == may(asked.operation) {
+        let Some(exists) = route.exists.filter(|_| self.depends(state, caller, asked)) else {
             return Ok(asked.operation);
-        }
+        };
         let below = asked.path.get(self.below.clone()).unwrap_or_default();
         let named = Named { state, mount, caller, below, params: *params };
         Ok(if exists(named).await? { asked.operation } else { Operation::Create })
+    }
+
+    /// Whether the right that a caller needs depends on what is there: its route can tell, and of the rights to make and to
+    /// change one is granted.
+    pub(super) fn depends(&self, state: &State, caller: &Caller, asked: &Asked) -> bool {
+        let may = |operation| state.auth.decide(caller, operation, self.place(asked), None).allowed;
+        matches!(&self.found, Found::Route(_, route, _) if route.exists.is_some())
+            && may(Operation::Create) != may(asked.operation)
     }
 
     /// The path as policies see it.

@@ -12,7 +12,7 @@ use time::macros::datetime;
 use super::identity::{entity_id, login, method};
 use super::rights::{granted, only, rule};
 use crate::process::{dev, signet};
-use crate::support::{Answer, App, Client};
+use crate::support::{Answer, App, Client, send};
 
 async fn own(client: &Client, method: &str, path: &str) -> Value {
     let answer = client.post("sys/internal/explain-self", json!({ "method": method, "path": path })).await;
@@ -328,4 +328,88 @@ fn a_token_that_is_typed_on_a_terminal_is_asked_for_and_not_shown() {
     assert!(!child.wait_with_output().unwrap().status.success());
     assert!(shows());
     dev.terminate();
+}
+
+#[actix_web::test]
+async fn of_a_right_to_make_and_a_right_to_change_the_one_is_told_that_is_needed() {
+    let app = App::start().await;
+    assert_eq!(app.client.post("sys/auth/approle", json!({ "type": "approle" })).await.status, 204);
+    assert_eq!(app.client.post("auth/approle/role/there", json!({})).await.status, 204);
+    assert_eq!(app.client.post("auth/token/roles/there", json!({ "orphan": true })).await.status, 204);
+    let asks = granted("sys/internal/explain", &["update"]);
+    let blind = only(&app, "blind", &asks).await;
+    let reader =
+        only(&app, "reader", &(asks + &granted("auth/*", &["read"]) + &granted("cubbyhole/*", &["read"]))).await;
+    for (n, granted_only) in ["create", "update"].into_iter().enumerate() {
+        let paths =
+            ["auth/approle/role/+", "auth/token/roles/+", "cubbyhole/a"].map(|path| granted(path, &[granted_only]));
+        let client = only(&app, &format!("some-{n}"), &paths.concat()).await;
+        let subject = json!({ "token": client.token });
+        for (path, is_there) in [
+            ("auth/approle/role/there", true),
+            ("auth/approle/role/absent", false),
+            ("auth/token/roles/there", true),
+            ("auth/token/roles/absent", false),
+        ] {
+            let needed = if is_there { "update" } else { "create" };
+            for told in [
+                own(&client, "POST", path).await,
+                about(&reader, subject.clone(), "POST", path).await.body["data"].clone(),
+            ] {
+                let allowed = needed == granted_only;
+                assert_eq!((&told["allowed"], &told["needs"]), (&json!(allowed), &json!([needed])), "{path}: {told}");
+                assert_eq!(
+                    (&told["operation"], told.get("route").is_some()),
+                    (&json!(needed), allowed),
+                    "{path}: {told}"
+                );
+            }
+            let told = about(&blind, subject.clone(), "POST", path).await.body["data"].clone();
+            assert_eq!(
+                (&told["allowed"], &told["needs"]),
+                (&Value::Null, &json!(["create", "update"])),
+                "{path}: {told}"
+            );
+            assert!(
+                told["reason"].as_str().unwrap().contains(&format!("the rule grants {granted_only}, and")),
+                "{told}"
+            );
+        }
+        // What a token keeps for itself is told to itself.
+        for is_there in [false, granted_only == "create"] {
+            let told = own(&client, "POST", "cubbyhole/a").await;
+            let needed = if is_there { "update" } else { "create" };
+            assert_eq!(
+                (&told["allowed"], &told["needs"]),
+                (&json!(needed == granted_only), &json!([needed])),
+                "{told}"
+            );
+            for asker in [&reader, &app.client] {
+                let told = about(asker, subject.clone(), "POST", "cubbyhole/a").await.body["data"].clone();
+                assert_eq!(told["allowed"], Value::Null, "{told}");
+            }
+            let status = client.post("cubbyhole/a", json!({ "b": "c" })).await.status;
+            assert_eq!(status == 204, needed == granted_only);
+        }
+        // Who has neither right, or both, needs what is asked for.
+        assert_eq!(own(&client, "POST", "auth/approle/role/there/policies").await["needs"], json!(["update"]));
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn what_a_token_behind_a_wrapped_answer_may_do_is_explained() {
+    let app = App::start().await;
+    let wrapped = send(app.client.request("GET", "sys/mounts").header("X-Service-Wrap-TTL", "60s")).await;
+    let token = &wrapped.body["wrap_info"]["token"];
+    for (method, path, allowed) in
+        [("GET", "cubbyhole/response", true), ("POST", "sys/wrapping/unwrap", true), ("GET", "cubbyhole/other", false)]
+    {
+        let told = about(&app.client, json!({ "token": token }), method, path).await.body["data"].clone();
+        assert_eq!(told["allowed"], allowed, "{path}: {told}");
+        if allowed && path.starts_with("cubbyhole") {
+            assert_eq!(told["decided_by"]["written"][0]["policy"], "response-wrapping", "{told}");
+        }
+    }
+    app.stop().await;
 }

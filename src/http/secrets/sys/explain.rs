@@ -3,9 +3,14 @@
 //!
 //! Whoever has a token may ask about it; to ask about others is a right. Which mount and route a path leads to is told
 //! only where the rules of the token grant the path: nobody learns here what a refusal would not tell.
+//!
+//! A write that makes what is not there, and changes what is, needs one right or the other. Where the token has one of
+//! them, whether something is there is told about the caller's own token, and to whoever may read the path; others hear
+//! what holds in either case, and `allowed` is null.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
@@ -15,6 +20,7 @@ use super::super::request::Asked;
 use super::super::route::{Access, Call, Operation, operation_word};
 use super::super::target::Target;
 use crate::auth::explain::{Subject, TokenState};
+use crate::auth::mounts::MountKind;
 use crate::auth::policy::explain::{Explanation, Merged, Written};
 use crate::auth::policy::{Capabilities, MAX_RULES, MAX_SEGMENTS};
 use crate::clock::rfc3339;
@@ -114,11 +120,12 @@ async fn explained(call: &Call, subject: &Subject, address: Option<IpAddr>) -> R
     let target = Target::of(&auth.mounts(), &mut asked);
     let list = asked.operation == Operation::List;
     let explanation = auth.explain(&subject.caller, target.place(&asked), list).await?;
-    let verdict = Verdict::new(subject, address, &explanation, target.access(), asked.operation);
+    let needed = needed(call, subject, &target, &asked).await?;
+    let verdict = Verdict::new(subject, address, &explanation, target.access(), needed);
     let mut data = json!({
         "allowed": verdict.allowed,
         "reason": verdict.reason,
-        "operation": operation_word(asked.operation),
+        "operation": operation_word(needed.unwrap_or(asked.operation)),
         "path": as_asked,
         "token": token(subject),
         "needs": verdict.needs,
@@ -137,6 +144,19 @@ async fn explained(call: &Call, subject: &Subject, address: Option<IpAddr>) -> R
         data["expired"] = explanation.expired.iter().take(MOST_OTHERS).map(place).collect();
     }
     Ok(Answer::data(data))
+}
+
+/// The right that the token needs; `None` where it depends on what is there, which is not told. What somebody keeps in a
+/// cubbyhole is told to nobody else.
+async fn needed(call: &Call, subject: &Subject, target: &Target, asked: &Asked) -> Result<Option<Operation>> {
+    let (state, asker) = (&call.state, call.caller()?);
+    let is_own = Arc::ptr_eq(asker, &subject.caller);
+    let is_kept_by_token = target.mount.as_ref().is_some_and(|mount| mount.kind == MountKind::Cubbyhole);
+    let may_read = || state.auth.decide(asker, Operation::Read, target.place(asked), None).allowed;
+    if is_own || !is_kept_by_token && may_read() {
+        return target.needs(state, &subject.caller, asked).await.map(Some);
+    }
+    Ok((!target.depends(state, &subject.caller, asked)).then_some(asked.operation))
 }
 
 /// The state of a token, and nothing that could be used.
@@ -173,7 +193,8 @@ fn place(written: &Written) -> Value {
 
 /// What becomes of a request.
 struct Verdict {
-    allowed: bool,
+    /// `None` where it depends on what is there.
+    allowed: Option<bool>,
     reason: String,
     /// The capabilities that are needed; none where no rule is asked.
     needs: Vec<&'static str>,
@@ -189,10 +210,10 @@ impl Verdict {
         address: Option<IpAddr>,
         explanation: &Explanation,
         access: Access,
-        operation: Operation,
+        needed: Option<Operation>,
     ) -> Self {
         let open = |reason: &str| Self {
-            allowed: true,
+            allowed: Some(true),
             reason: reason.to_owned(),
             needs: Vec::new(),
             asks_rules: false,
@@ -204,7 +225,10 @@ impl Verdict {
         let by_policies = match access {
             _ if subject.caller.is_root() => open("the token holds the policy root, which grants everything"),
             Access::Caller => open("whoever has a token may ask this; what is answered depends on its rights"),
-            access => Self::of_rules(explanation, access == Access::Sudo, operation),
+            access => match needed {
+                Some(operation) => Self::of_rules(explanation, access == Access::Sudo, operation),
+                None => Self::of_what_is_there(explanation),
+            },
         };
         let unusable = match subject.state {
             TokenState::Live if address.is_none() || subject.caller.may_be_at(address) => return by_policies,
@@ -212,7 +236,23 @@ impl Verdict {
             TokenState::EntityDisabled => "the token cannot be used: its entity is disabled".to_owned(),
             state => format!("the token cannot be used any more: it is {}", state.word()),
         };
-        Self { allowed: false, reason: unusable, ..by_policies }
+        Self { allowed: Some(false), reason: unusable, ..by_policies }
+    }
+
+    /// Of a write for which the rule grants one of the two rights that it may need.
+    fn of_what_is_there(explanation: &Explanation) -> Self {
+        let makes = explanation.decides.as_ref().is_some_and(|rule| rule.terms.capabilities.has(Capabilities::CREATE));
+        let (granted, other) = if makes { ("create", "update") } else { ("update", "create") };
+        Self {
+            allowed: None,
+            reason: format!(
+                "create is needed where nothing is there yet, update where something is: the rule grants {granted}, and \
+                 does not grant {other}"
+            ),
+            needs: vec!["create", "update"],
+            asks_rules: true,
+            passes_policies: true,
+        }
     }
 
     fn of_rules(explanation: &Explanation, sudo: bool, operation: Operation) -> Self {
@@ -246,6 +286,6 @@ impl Verdict {
             }
             Some(_) => (true, format!("the rule grants {word}")),
         };
-        Self { allowed, reason, needs, asks_rules: true, passes_policies: passes }
+        Self { allowed: Some(allowed), reason, needs, asks_rules: true, passes_policies: passes }
     }
 }
