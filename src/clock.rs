@@ -156,28 +156,54 @@ const MAX_SECONDS: f64 = 315_576_000_000.0;
 /// `ns us µs ms s m h d` (`"1h30m"`, `"1.5h"`, `"1d"`). `None` when it is negative, has no or an
 /// unknown unit, or is too long.
 pub fn parse_duration(text: &str) -> Option<Duration> {
+    read_duration(text).ok()
+}
+
+/// Why a text that [`parse_duration`] does not read is none; `form` is what the caller takes.
+pub fn no_duration<'a>(text: &str, form: &'a str) -> &'a str {
+    if read_duration(text) == Err(NoDuration::TooLong) { "at most 10000 years (87660000h)" } else { form }
+}
+
+/// Why a text is no duration that is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NoDuration {
+    Malformed,
+    TooLong,
+}
+
+fn read_duration(text: &str) -> std::result::Result<Duration, NoDuration> {
     let text = text.trim();
     if text.is_empty() {
-        return Some(Duration::ZERO);
+        return Ok(Duration::ZERO);
     }
     if text.bytes().all(|b| b.is_ascii_digit()) {
-        let seconds: u64 = text.parse().ok()?;
-        return (seconds as f64 <= MAX_SECONDS).then(|| Duration::from_secs(seconds));
+        let seconds: u64 = text.parse().map_err(|_| NoDuration::TooLong)?;
+        return within_range(Duration::from_secs(seconds));
     }
     let mut rest = text;
     let mut total = Duration::ZERO;
+    let mut too_long = false;
     while !rest.is_empty() {
-        let number_end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let number_end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or(NoDuration::Malformed)?;
         let (number, tail) = rest.split_at(number_end);
         let unit_end = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(unit_end);
-        total = total.checked_add(one_term(number, unit)?)?;
+        // What follows may still be malformed.
+        match one_term(number, unit) {
+            Ok(term) => total = total.saturating_add(term),
+            Err(NoDuration::TooLong) => too_long = true,
+            Err(NoDuration::Malformed) => return Err(NoDuration::Malformed),
+        }
         rest = tail;
     }
-    (total.as_secs_f64() <= MAX_SECONDS).then_some(total)
+    if too_long { Err(NoDuration::TooLong) } else { within_range(total) }
 }
 
-fn one_term(number: &str, unit: &str) -> Option<Duration> {
+fn within_range(duration: Duration) -> std::result::Result<Duration, NoDuration> {
+    if duration.as_secs_f64() <= MAX_SECONDS { Ok(duration) } else { Err(NoDuration::TooLong) }
+}
+
+fn one_term(number: &str, unit: &str) -> std::result::Result<Duration, NoDuration> {
     let unit_nanos: u64 = match unit {
         "ns" => 1,
         "us" | "µs" | "μs" => 1_000,
@@ -186,24 +212,26 @@ fn one_term(number: &str, unit: &str) -> Option<Duration> {
         "m" => 60_000_000_000,
         "h" => 3_600_000_000_000,
         "d" => 86_400_000_000_000,
-        _ => return None,
+        _ => return Err(NoDuration::Malformed),
     };
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
-        return None;
+        return Err(NoDuration::Malformed);
     }
-    let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    // Digits alone: what is no number of 64 bits is a larger one.
+    let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| NoDuration::TooLong)? };
     let nanos = u128::from(whole) * u128::from(unit_nanos);
     // Nine digits resolve to a nanosecond of a second; more cannot matter.
     let digits: String = fraction.chars().take(9).collect();
     let part = if digits.is_empty() {
         0
     } else {
-        digits.parse::<u128>().ok()? * u128::from(unit_nanos) / 10u128.pow(digits.len() as u32)
+        digits.parse::<u128>().map_err(|_| NoDuration::Malformed)? * u128::from(unit_nanos)
+            / 10u128.pow(digits.len() as u32)
     };
     let nanos = nanos + part;
-    let seconds = u64::try_from(nanos / 1_000_000_000).ok()?;
-    Some(Duration::new(seconds, (nanos % 1_000_000_000) as u32))
+    let seconds = u64::try_from(nanos / 1_000_000_000).map_err(|_| NoDuration::TooLong)?;
+    Ok(Duration::new(seconds, (nanos % 1_000_000_000) as u32))
 }
 
 /// The compact text of whole seconds, in the largest unit that divides them: `6h`, `90m`, `45s`, `0s`.
@@ -243,6 +271,19 @@ mod tests {
         for text in ["-1s", "1x", "1.5", "h", "1h2", ".s", "1..5s", "1h-2m", "99999999999999999999h", "1 h"] {
             assert_eq!(parse_duration(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn what_is_too_long_is_not_called_malformed() {
+        for text in ["99999999h", "315576000001", "99999999999999999999", "99999999999999999999h1s", "87660000h1s"] {
+            assert_eq!(parse_duration(text), None, "{text}");
+            assert_eq!(no_duration(text, "form"), "at most 10000 years (87660000h)", "{text}");
+        }
+        for text in ["99999999999999999999x", "99999999999999999999h1x", "99999999h-1s", "99999999999999999999h5", "-1"]
+        {
+            assert_eq!(no_duration(text, "form"), "form", "{text}");
+        }
+        assert_eq!(parse_duration("87660000h"), Some(Duration::from_secs(315_576_000_000)));
     }
 
     #[test]

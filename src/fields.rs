@@ -18,7 +18,7 @@ use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use crate::clock::parse_duration;
+use crate::clock::{no_duration, parse_duration};
 use crate::error::{Error, Result};
 use crate::secret::Secret;
 pub use list::Cap;
@@ -165,14 +165,15 @@ impl Fields {
     /// A duration: whole seconds, or a text for [`parse_duration`]. `Some(ZERO)` for an explicit `""` or `0`.
     pub fn duration(&self, name: &str) -> Result<Option<Duration>> {
         let Some(value) = self.value(name) else { return Ok(None) };
-        let read = match value {
-            Value::String(s) => parse_duration(s),
-            Value::Number(_) => {
-                whole(value).and_then(|n| u64::try_from(n).ok()).and_then(|n| parse_duration(&n.to_string()))
-            }
+        let text = match value {
+            Value::String(text) => Some(text.clone()),
+            Value::Number(_) => whole(value).map(|n| n.to_string()),
             _ => None,
         };
-        read.map(Some).ok_or_else(|| wrong(name, "a duration, such as 90, \"90s\" or \"1h30m\", and not negative"))
+        let form = "a duration, such as 90, \"90s\" or \"1h30m\", and not negative";
+        let text = text.as_deref();
+        let rule = || wrong(name, text.map_or(form, |text| no_duration(text, form)));
+        text.and_then(parse_duration).map(Some).ok_or_else(rule)
     }
 
     /// A text of at most so many bytes.
@@ -464,7 +465,10 @@ mod tests {
             assert_eq!(one(v).duration("f").unwrap(), Some(Duration::from_secs(5400)));
         }
         for v in [json!("-1s"), json!("1x"), json!(1.5), json!(-1)] {
-            assert!(one(v).duration("f").is_err());
+            assert!(one(v).duration("f").unwrap_err().text().ends_with("and not negative"));
+        }
+        for v in [json!("99999999h"), json!(315_576_000_001_i64)] {
+            assert!(one(v).duration("f").unwrap_err().text().ends_with("must be at most 10000 years (87660000h)"));
         }
     }
 

@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use self::groups::Layout;
 use crate::error::Warnings;
-use crate::pki::store::StoredRevocation;
+use crate::pki::store::{Listed, StoredRevocation};
 
 pub use self::builder::verify::Unmade;
 pub use self::builder::{Builder, Built, WantedCrls};
@@ -59,6 +59,8 @@ pub struct Crls {
     pub by_issuer: HashMap<String, Lists>,
     /// Every revocation up to this sequence is on them.
     pub covers: u64,
+    /// What may leave them when its time has come.
+    pub listed: Listed,
     /// Every revocation up to this sequence is on those that could be made.
     looked: u64,
     lacking: Option<Lacking>,

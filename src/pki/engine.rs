@@ -21,7 +21,7 @@ use super::crl::{self, Builder, Crls, Lists, Summary, WantedCrls};
 use super::mount::signer::Signer;
 use super::mount::view::View;
 use super::serials::Serials;
-use super::store::{PkiStore, StoredRevocation};
+use super::store::{Listed, PkiStore, StoredRevocation};
 use super::tools::Tools;
 use crate::clock::{Clock, Time};
 use crate::documents::MountId;
@@ -344,6 +344,11 @@ impl Authority {
         let config = &view.crl_config.value;
         let by_timer = config.auto_rebuild || config.disable;
         by_timer || self.crls.load().as_ref().is_some_and(|crls| crls.covers >= sequence)
+    }
+
+    /// The revocations that the published complete CRLs have held since their certificates ended (RFC 5280 3.3).
+    pub fn listed(&self) -> Listed {
+        self.crls.load().as_ref().map_or(Listed::NONE, |crls| crls.listed)
     }
 
     /// To be called when revocations were removed from storage, because their certificates have ended:

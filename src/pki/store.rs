@@ -213,11 +213,8 @@ pub enum Removal {
         /// The last one that was looked at: its end and its serial.
         after: Option<(i64, Serial)>,
     },
-    /// Revocations of certificates that ended before this, with the certificates.
-    Revocations {
-        /// End of the certificates.
-        before: i64,
-    },
+    /// These revocations, with the certificates.
+    Revocations(Listed),
     /// What is attached to certificates that ended before this.
     Metadata {
         /// End of the certificates.
@@ -231,6 +228,39 @@ pub enum Removal {
         /// End of those that go although they are revoked.
         revoked_before: i64,
     },
+}
+
+/// Revocations that complete CRLs hold which were issued after the end of the certificates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Those of certificates that ended before this, epoch seconds, …
+    pub before: i64,
+    /// … up to this number of their sequence.
+    pub up_to: u64,
+}
+
+impl Default for Listed {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+impl Listed {
+    /// Where no list is kept.
+    pub const ALL: Self = Self { before: i64::MAX, up_to: u64::MAX };
+    /// Where one is to be kept and is not there.
+    pub const NONE: Self = Self { before: i64::MIN, up_to: 0 };
+
+    /// What is in both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self { before: self.before.min(other.before), up_to: self.up_to.min(other.up_to) }
+    }
+
+    /// The last number as stores have it.
+    pub(crate) fn last(self) -> i64 {
+        i64::try_from(self.up_to).unwrap_or(i64::MAX)
+    }
 }
 
 /// What a step of tidy came to.
@@ -478,6 +508,9 @@ pub trait PkiStore: Send + Sync {
 
     /// At most `limit` certificates that end at `from` (epoch seconds) or later, the next to end first: serials and DER.
     fn ending(&self, mount: MountId, from: i64, limit: u32) -> BoxFuture<'static, Result<Vec<SerialAndDer>>>;
+
+    /// Whether there is a revocation of a certificate that ended before `before` and has not been `listed` since.
+    fn unlisted(&self, mount: MountId, before: i64, listed: Listed) -> BoxFuture<'static, Result<bool>>;
 
     /// The run of tidy that is under way, or the last one.
     fn tidy(&self, mount: MountId) -> BoxFuture<'static, Result<Option<TidyRow>>>;

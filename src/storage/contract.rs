@@ -187,6 +187,7 @@ macro_rules! contract {
             answered::answered_requests_are_swept_by_their_end,
             tidy::tidy_removes_expired_certificates_in_steps,
             tidy::tidy_removes_expired_revocations_with_their_certificates,
+            tidy::tidy_finds_revocations_that_are_to_be_listed_first,
             tidy::tidy_removes_attachments_and_what_is_named,
             tidy::certificates_are_found_in_the_order_of_their_ends,
             tidy::tidy_is_one_run_at_a_time,

@@ -206,7 +206,9 @@ impl<'a> Parts<'a> {
                 continue;
             }
             let extensions = values.sequence()?;
-            values.done()?;
+            if !values.is_empty() {
+                return Err(DerError("the extensionRequest attribute has more than one value (RFC 2985 5.4.2)"));
+            }
             if found.replace(extensions).is_some() {
                 return Err(DerError("the extensionRequest attribute appears twice"));
             }

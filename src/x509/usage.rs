@@ -42,6 +42,11 @@ impl KeyUsage {
     /// decipherOnly.
     pub const DECIPHER_ONLY: Self = Self(1 << 8);
 
+    /// keyEncipherment and dataEncipherment.
+    pub const ENCIPHERMENT: Self = Self::KEY_ENCIPHERMENT.union(Self::DATA_ENCIPHERMENT);
+    /// keyAgreement, and the two that say what is agreed on.
+    pub const AGREEMENT: Self = Self::KEY_AGREEMENT.union(Self::ENCIPHER_ONLY).union(Self::DECIPHER_ONLY);
+
     /// The usages named; unknown names, which [`KeyUsage::unknown`] finds, are ignored.
     pub fn from_names(names: &[String]) -> Self {
         names.iter().filter_map(|name| Self::named(name)).fold(Self::default(), Self::union)

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Mount, SYSTEM_TTL};
 use crate::auth::policy::lower;
-use crate::clock::{compact, parse_duration};
+use crate::clock::{compact, no_duration, parse_duration};
 use crate::error::{Error, Result};
 use crate::fields::{Cap, Fields, MAX_NAME};
 
@@ -107,15 +107,17 @@ fn read_ttl(to: &mut u64, fields: &Fields, name: &str) -> Result<()> {
         Some(Value::String(text)) => match text.trim() {
             "" => return Ok(()),
             "system" => 0,
-            other => parse_duration(other).ok_or_else(|| wrong_ttl(name))?.as_secs(),
+            other => parse_duration(other).ok_or_else(|| wrong_ttl(name, other))?.as_secs(),
         },
-        Some(_) => fields.duration(name).map_err(|_| wrong_ttl(name))?.unwrap_or(SYSTEM_TTL).as_secs(),
+        Some(other) => {
+            let duration = fields.duration(name).map_err(|_| wrong_ttl(name, &other.to_string()))?;
+            duration.unwrap_or(SYSTEM_TTL).as_secs()
+        }
     };
     Ok(())
 }
 
-fn wrong_ttl(name: &str) -> Error {
-    Error::invalid(format!(
-        "{name}: must be a duration, such as 90, \"90s\" or \"1h30m\", and not negative, or \"system\""
-    ))
+fn wrong_ttl(name: &str, text: &str) -> Error {
+    let form = "a duration, such as 90, \"90s\" or \"1h30m\", and not negative, or \"system\"";
+    Error::invalid(format!("{name}: must be {}", no_duration(text, form)))
 }

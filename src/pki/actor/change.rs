@@ -97,7 +97,7 @@ mod tests {
     use super::*;
     use crate::documents::{Document, MountId};
     use crate::pki::store::{
-        AnsweredRow, CrlRow, KnownSerial, LeaseRow, MetadataRow, PkiWrite, SerialAndDer, SerialStatus,
+        AnsweredRow, CrlRow, KnownSerial, LeaseRow, Listed, MetadataRow, PkiWrite, SerialAndDer, SerialStatus,
         StoredCertificate, StoredRevocation, TidyRow,
     };
     use crate::x509::serial::Serial;
@@ -126,6 +126,10 @@ mod tests {
         }
 
         fn ending(&self, _: MountId, _: i64, _: u32) -> BoxFuture<'static, Result<Vec<SerialAndDer>>> {
+            unreachable!("nothing is read")
+        }
+
+        fn unlisted(&self, _: MountId, _: i64, _: Listed) -> BoxFuture<'static, Result<bool>> {
             unreachable!("nothing is read")
         }
 

@@ -33,7 +33,7 @@ pub async fn write_role(
     name: &str,
     merge: impl Fn(Option<&Role>) -> Result<Role> + Send + 'static,
 ) -> Result<(Role, Warnings)> {
-    let name = name.to_owned();
+    let (name, now) = (name.to_owned(), authority.tools().clock.now());
     authority
         .change(move |view| {
             let stands = view.role(&name).map(|entry| &**entry.role);
@@ -44,7 +44,7 @@ pub async fn write_role(
             let mut next = view.clone();
             let writes = vec![next.put_role(&name, role.clone())?];
             // It may be there for `sign-verbatim`, where less of it counts.
-            let useless = next.role(&name).and_then(|entry| trial::role(entry).err());
+            let useless = next.role(&name).and_then(|entry| trial::role(entry, now).err());
             warnings.extend(useless.map(|error| error.text().to_owned()));
             Ok((planned(next, writes), (role, warnings)))
         })

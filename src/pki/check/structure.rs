@@ -212,10 +212,23 @@ impl<'a> Candidate<'a> {
         matches!(self.shape, Shape::Authority | Shape::TemplateAuthority)
     }
 
+    /// Whether the key is one for signatures alone, of what is not only signed again.
+    fn signs_only(&self) -> bool {
+        let of_ed25519 = |spki| {
+            Reader::only(spki, SEQUENCE)
+                .and_then(|spki| Ok(spki.reader().expect(SEQUENCE)?.reader().oid()? == oid::ED25519))
+        };
+        self.shape != Shape::Kept && of_ed25519(self.fields.spki).unwrap_or(false)
+    }
+
     fn is_ca(&self) -> bool {
         !matches!(self.shape, Shape::Leaf | Shape::TemplateLeaf)
     }
 }
+
+/// What a key that only signs can be used for.
+const SIGNING: [KeyUsage; 4] =
+    [KeyUsage::DIGITAL_SIGNATURE, KeyUsage::CONTENT_COMMITMENT, KeyUsage::CERT_SIGN, KeyUsage::CRL_SIGN];
 
 type Check = fn(&Candidate<'_>) -> Read<()>;
 
@@ -341,6 +354,12 @@ fn rfc5280_4_2_1_3_key_usage(c: &Candidate<'_>) -> Read<()> {
     };
     let cert_sign = usage.contains(KeyUsage::CERT_SIGN);
     rule(!cert_sign || c.is_ca(), "keyCertSign needs cA TRUE (RFC 5280 4.2.1.3)")?;
+    // The rule of RFC 9295 3 that a certificate without any use breaks. Usages beside one that the key has do no harm,
+    // and lists for keys of any kind hold some.
+    rule(
+        !c.signs_only() || usage.is_empty() || SIGNING.iter().any(|one| usage.contains(*one)),
+        "an Ed25519 key signs: it needs digitalSignature, contentCommitment or cRLSign (RFC 9295 3)",
+    )?;
     rule(cert_sign || !c.is_ca(), "keyUsage of an authority must have keyCertSign (RFC 5280 4.2.1.3)")
 }
 

@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use super::prepared;
 use super::structure::{Expected, Shape, Sources};
+use super::{prepared, validity};
 use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::pki::mount::profile::RoleEntry;
@@ -23,12 +23,13 @@ use crate::x509::tbs::CertificateTbs;
 ///
 /// # Errors
 /// `Invalid` naming the rule that every certificate of the role would break.
-pub(crate) fn role(entry: &RoleEntry) -> Result<()> {
+pub(crate) fn role(entry: &RoleEntry, now: Time) -> Result<()> {
     let kind = match entry.role.keys {
         RoleKeys::Only(spec) => spec.kind(),
         RoleKeys::Any => KeyKind::Ed25519,
     };
-    least(entry, kind)
+    validity::of_some(&entry.role, now)
+        .and_then(|()| least(entry, kind))
         .map_err(|e| Error::invalid(format!("role: no certificate could have what this role says: {}", e.text())))
 }
 
@@ -64,12 +65,15 @@ fn least(entry: &RoleEntry, kind: KeyKind) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pki::mount::role::{LISTS, Role};
+    use time::macros::datetime;
+
+    use crate::pki::mount::role::{LISTS, NotAfterBound, Role};
+    use crate::pki::values::written::WrittenTime;
 
     fn tried(change: impl FnOnce(&mut Role)) -> Result<()> {
         let mut written = Role::default();
         change(&mut written);
-        role(&RoleEntry::new(written.checked().unwrap().0, 1).unwrap())
+        role(&RoleEntry::new(written.checked().unwrap().0, 1).unwrap(), datetime!(2030-06-01 12:00 UTC))
     }
 
     fn texts(list: &[&str]) -> Vec<String> {
@@ -90,6 +94,47 @@ mod tests {
         let error = tried(|role| role.ou = many.clone()).unwrap_err();
         assert!(error.text().contains("46 KiB"), "{error}");
         tried(|role| role.ou = many[..40].to_vec()).unwrap();
+    }
+
+    #[test]
+    fn a_role_whose_dates_fit_no_certificate_is_told_by_the_rule() {
+        let at = |text: &str| Some(WrittenTime::new("at", text).unwrap());
+        let until = |text: &str| NotAfterBound::parse(text).unwrap();
+        let (past, near, far) = ("2030-01-01T00:00:00Z", "2031-01-01T00:00:00Z", "2032-01-01T00:00:00Z");
+        for (start, end, bound, rule) in [
+            (None, at(past), "permit", Some("not_after: lies in the past")),
+            (None, None, past, Some("not_after: later than the role allows")),
+            (None, at(far), near, Some("not_after: later than the role allows")),
+            (at(far), at(near), "permit", Some("not_before: must be before not_after")),
+            (at(far), None, near, Some("not_after: later than the role allows")),
+            (at(past), at(near), "permit", None),
+            (at(near), at(far), far, None),
+            (None, None, near, None),
+            (at(near), None, "ttl-limited", None),
+            (None, at(near), "forbid", None),
+        ] {
+            let tried = tried(|role| {
+                (role.not_before, role.not_after, role.not_after_bound) = (start, end, until(bound));
+            });
+            let text = tried.err().map(|error| error.text().to_owned());
+            assert_eq!(text.is_some(), rule.is_some(), "{text:?}");
+            assert!(rule.is_none_or(|rule| text.unwrap().contains(rule)), "{rule:?}");
+        }
+        let short = |role: &mut Role| (role.not_before, role.max_ttl) = (at(far), 3600);
+        assert!(tried(short).unwrap_err().text().ends_with("not_before: must be before not_after"));
+    }
+
+    #[test]
+    fn a_key_that_only_signs_needs_a_usage_of_that() {
+        let of = |usages: &[&str]| {
+            tried(|role| (role.keys, role.key_usage) = (RoleKeys::new("ed25519", 0).unwrap(), texts(usages)))
+        };
+        for useless in [&["KeyAgreement"][..], &["KeyEncipherment", "DataEncipherment"]] {
+            assert!(of(useless).unwrap_err().text().contains("(RFC 9295 3)"), "{useless:?}");
+        }
+        for usages in [&[][..], &["DigitalSignature", "KeyAgreement"], &["NonRepudiation"], &["CRLSign"]] {
+            of(usages).unwrap();
+        }
     }
 
     #[test]

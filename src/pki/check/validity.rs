@@ -99,8 +99,11 @@ pub fn for_leaf(
         return Err(Error::invalid("not_after: lies in the past"));
     }
     let (end, by) = end;
-    let not_after = within_issuer(end, issuer_not_after, behaviour, by, &mut leaf.warnings)?;
     let not_before = leaf.not_before()?;
+    if not_before >= end {
+        return Err(no_span());
+    }
+    let not_after = within_issuer(end, issuer_not_after, behaviour, by, &mut leaf.warnings)?;
     Ok((validity(not_before, not_after)?, leaf.warnings))
 }
 
@@ -313,6 +316,29 @@ fn before(now: i64, seconds: u64) -> i64 {
     now.saturating_sub_unsigned(seconds)
 }
 
+/// That some request could have dates by a role: the shortest lifetime, the longest, or none named, under a mount and
+/// an issuer that allow everything.
+///
+/// # Errors
+/// `Invalid` naming the rule that every certificate of the role would break.
+pub(crate) fn of_some(role: &Role, now: Time) -> Result<()> {
+    let forever = Duration::from_secs(u64::from(u32::MAX));
+    let limits = Limits { mount_default: forever, mount_max: forever, authority_default: forever };
+    let longest = if role.max_ttl > 0 { Duration::from_secs(role.max_ttl) } else { forever };
+    let tried = |ttl| {
+        let asked = RequestedValidity { ttl, ..RequestedValidity::default() };
+        for_leaf(role, &asked, limits, i64::MAX, LeafNotAfter::Err, now).map(drop)
+    };
+    tried(None).or_else(|broken| {
+        let lifetimes = [Duration::from_secs(1), longest];
+        if lifetimes.into_iter().any(|ttl| tried(Some(ttl)).is_ok()) { Ok(()) } else { Err(broken) }
+    })
+}
+
+fn no_span() -> Error {
+    Error::invalid("not_before: must be before not_after")
+}
+
 /// The refusal of two ends of validity.
 pub(crate) fn both_ends() -> Error {
     Error::invalid("ttl: give either ttl or not_after")
@@ -332,7 +358,7 @@ pub(crate) fn validity(start: i64, end: i64) -> Result<Validity> {
         return Err(Error::invalid("not_before: lies before 1970"));
     }
     if start >= end {
-        return Err(Error::invalid("not_before: must be before not_after"));
+        return Err(no_span());
     }
     let time = |field: &str, seconds| {
         Time::from_unix_timestamp(seconds).map_err(|_| Error::invalid(format!("{field}: lies beyond the year 9999")))

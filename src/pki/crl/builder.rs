@@ -3,6 +3,7 @@
 //! Owned by one build at a time, off every worker. A build that fails leaves the published lists as they
 //! are, and the next one tries again.
 
+mod listed;
 pub(super) mod verify;
 
 use std::collections::HashMap;
@@ -202,7 +203,7 @@ impl Builder {
             built.crls.looked = self.loaded;
             self.covers = if lacking.is_empty() { self.loaded } else { self.covers };
         }
-        built.crls.covers = self.covers;
+        (built.crls.covers, built.crls.listed) = (self.covers, self.listed(view, &groups));
         built.crls.lacking =
             (!lacking.is_empty()).then(|| Lacking { layout: Arc::clone(&self.layout), groups: lacking });
         Ok(built)

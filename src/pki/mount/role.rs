@@ -216,10 +216,19 @@ impl Default for Role {
     }
 }
 
+/// The key usages of a certificate for a key of this kind, where nobody named any. No keyEncipherment for EC
+/// (RFC 8813 3), neither it nor keyAgreement for Ed25519 (RFC 9295 3), no keyAgreement for RSA (RFC 3279 2.3.1).
+pub(crate) fn default_key_usage(kind: KeyKind) -> KeyUsage {
+    match kind {
+        KeyKind::Rsa { .. } => KeyUsage::DIGITAL_SIGNATURE.union(KeyUsage::KEY_ENCIPHERMENT),
+        KeyKind::Ec(_) => KeyUsage::DIGITAL_SIGNATURE.union(KeyUsage::KEY_AGREEMENT),
+        KeyKind::Ed25519 => KeyUsage::DIGITAL_SIGNATURE,
+    }
+}
+
 impl Role {
     /// The key usages of a certificate for a key of this kind: those that were named, else what of the
-    /// default suits the key. No keyEncipherment for EC (RFC 8813 3), neither it nor keyAgreement for Ed25519
-    /// (RFC 9295 3), no keyAgreement for RSA (RFC 3279 2.3.1).
+    /// default suits the key.
     ///
     /// A role that was stored before the difference was known has named its usages when they are not the
     /// default. Unknown names of such a role count for nothing.
@@ -227,11 +236,7 @@ impl Role {
         if self.key_usage_is_named || self.key_usage != DEFAULT_KEY_USAGE {
             return KeyUsage::from_names(&self.key_usage);
         }
-        match kind {
-            KeyKind::Rsa { .. } => KeyUsage::DIGITAL_SIGNATURE.union(KeyUsage::KEY_ENCIPHERMENT),
-            KeyKind::Ec(_) => KeyUsage::DIGITAL_SIGNATURE.union(KeyUsage::KEY_AGREEMENT),
-            KeyKind::Ed25519 => KeyUsage::DIGITAL_SIGNATURE,
-        }
+        default_key_usage(kind)
     }
 
     /// What of this role holds for `sign-verbatim`: lifetimes, issuer, storage, `strict_subject` and

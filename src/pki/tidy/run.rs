@@ -14,12 +14,14 @@ use tokio::time::{sleep, timeout};
 use super::report::{Counts, Report, State};
 use crate::error::{Error, Kind, Result};
 use crate::pki::actor::Planned;
+use crate::pki::crl::WantedCrls;
 use crate::pki::engine::Authority;
 use crate::pki::engine::tidying::{Signals, micros};
+use crate::pki::mount::issuer::Issuer;
 use crate::pki::mount::profile::certificate_pem;
 use crate::pki::mount::settings::tidy::Task;
 use crate::pki::mount::view::View;
-use crate::pki::store::{PkiOutcome, PkiWrite, Removal, Removed, StoredRevocation};
+use crate::pki::store::{Listed, PkiOutcome, PkiWrite, Removal, Removed, StoredRevocation};
 use crate::telemetry;
 use crate::x509::certificate::Certificate;
 use crate::x509::serial::Serial;
@@ -70,8 +72,9 @@ impl Run {
     pub(super) async fn carry_out(mut self) {
         let started = Instant::now();
         metrics::gauge!(telemetry::PKI_TIDY_RUNNING).increment(1);
-        let done = AssertUnwindSafe(self.all()).catch_unwind().await;
-        let done = done.unwrap_or_else(|_| Err(Ended::Failed(Error::internal("a panic was caught in tidy"))));
+        let done = caught(self.all()).await;
+        // However far the run came: what is gone from the store is on the lists until they are made of what is left.
+        let done = done.and(caught(self.publish()).await);
         let now = self.authority.tools().clock.now();
         self.report.message = None;
         self.report.finished = Some(micros(now));
@@ -134,7 +137,7 @@ impl Run {
         }
         if has(Task::Revocations) {
             self.says("removing expired revocations");
-            self.repeat(|_| Removal::Revocations { before: revoked_before }).await?;
+            self.revocations(revoked_before).await?;
         }
         if has(Task::Associations) {
             self.says("looking for the issuers of revocations");
@@ -148,12 +151,45 @@ impl Run {
             self.says("removing expired issuers");
             self.issuers(self.ended_before(config.issuer_safety_buffer)).await?;
         }
-        if self.revocations_changed {
-            self.says("building CRLs");
-            self.step(Vec::new).await?;
-            self.authority.reload_revocations(self.revocations_moved).await?;
-        }
         Ok(())
+    }
+
+    /// Makes lists of what is left, where something went. A server that stops reads everything again when it starts.
+    async fn publish(&mut self) -> Step<()> {
+        if !self.revocations_changed || self.signals.stopping() {
+            return Ok(());
+        }
+        self.says("building CRLs");
+        // Whoever cancelled the run is told of the lists as well.
+        let kept = self.step(Vec::new).await.map(drop);
+        self.authority.reload_revocations(self.revocations_moved).await?;
+        kept
+    }
+
+    /// Removes revocations that ended before this. Each stays on the CRL until it was on one that was issued after its
+    /// end (RFC 5280 3.3).
+    async fn revocations(&mut self, before: i64) -> Step<()> {
+        let (store, mount) = (Arc::clone(&self.authority.tools().store), self.authority.mount());
+        let made = match store.unlisted(mount, before, self.authority.listed()).await? {
+            true => {
+                self.step(Vec::new).await?;
+                self.list().await
+            }
+            false => Ok(()),
+        };
+        let listed = self.authority.listed();
+        let listed = Listed { before: before.min(listed.before), ..listed };
+        let removed = self.repeat(|_| Removal::Revocations(listed)).await;
+        // What the store did not answer for may be gone.
+        self.revocations_changed |= matches!(removed, Err(Ended::Failed(_)));
+        removed?;
+        // Where lists could not be made, what was on the last ones is gone; the rest goes with a later run.
+        Ok(made?)
+    }
+
+    /// Makes complete CRLs of everything that is revoked.
+    async fn list(&mut self) -> Result<()> {
+        self.authority.build_crls(WantedCrls { complete: true, ..WantedCrls::DUE }).await.map(drop)
     }
 
     fn says(&mut self, what: &str) {
@@ -343,16 +379,25 @@ impl Run {
         tokio::task::spawn_blocking(find).await.map_err(Error::internal)
     }
 
-    /// Removes the issuers that ended before this, but for the default one.
+    /// Removes the issuers that ended before this, but for the default one. Of those that are revoked an entry on a CRL
+    /// goes, too.
     async fn issuers(&mut self, before: i64) -> Step<()> {
         self.step(Vec::new).await?;
-        let now = self.authority.tools().clock.now().unix_timestamp();
+        let goes = move |view: &View, issuer: &Issuer, listed: i64| {
+            let (record, end) = (&issuer.record, issuer.certificate.not_after());
+            let kept = record.revoked_at.is_some() && end >= listed;
+            end < before && !kept && !view.is_default_issuer(&record.id)
+        };
+        let (view, listed) = (self.authority.view(), self.authority.listed().before);
+        if view.signers().any(|s| goes(&view, &s.issuer, i64::MAX) && !goes(&view, &s.issuer, listed)) {
+            self.list().await?;
+        }
+        let (now, listed) = (self.authority.tools().clock.now().unix_timestamp(), self.authority.listed().before);
         let plan = move |view: &View| {
-            let expired = |id: &str, not_after: i64| not_after < before && !view.is_default_issuer(id);
             let (mut next, mut ended) = (view.clone(), Vec::new());
             for signer in view.signers() {
                 let record = &signer.issuer.record;
-                if expired(&record.id, signer.issuer.certificate.not_after()) {
+                if goes(view, &signer.issuer, listed) {
                     let pem = certificate_pem(&signer.issuer);
                     tracing::info!(issuer = %record.id, name = %record.name, %pem, "an expired issuer is removed");
                     ended.push(record.id.clone());
@@ -381,6 +426,12 @@ impl Run {
             }
         }
     }
+}
+
+/// What a part of the run came to; a panic is a failure like others.
+async fn caught(part: impl Future<Output = Step<()>>) -> Step<()> {
+    let done = AssertUnwindSafe(part).catch_unwind().await;
+    done.unwrap_or_else(|_| Err(Ended::Failed(Error::internal("a panic was caught in tidy"))))
 }
 
 fn tidied(kind: &'static str, count: u64) {

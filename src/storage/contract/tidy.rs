@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures_util::future::join_all;
 
 use super::*;
-use crate::pki::store::{MetadataRow, PkiOutcome, Removal, Removed, TidyRow};
+use crate::pki::store::{Listed, MetadataRow, PkiOutcome, Removal, Removed, TidyRow};
 
 /// The rows of serial `n`, ending at `not_after`.
 fn ending(mount: MountId, n: u32, not_after: i64) -> (CertificateRow, RevocationRow, MetadataRow) {
@@ -14,6 +14,11 @@ fn ending(mount: MountId, n: u32, not_after: i64) -> (CertificateRow, Revocation
         RevocationRow { not_after, ..revocation(mount, n) },
         MetadataRow { mount, serial: serial(n), not_after, body: b"attached".to_vec() },
     )
+}
+
+/// Every revocation of what ended before this.
+fn ended_before(before: i64) -> Listed {
+    Listed { before, ..Listed::ALL }
 }
 
 /// One step of at most `limit` rows.
@@ -94,13 +99,13 @@ pub(super) async fn tidy_removes_expired_revocations_with_their_certificates(fix
         w.put(vec![PkiWrite::Revocation(revocation)]).await;
     }
     let before = NOW + 20;
-    assert_eq!(steps(&w, 8, |_| Removal::Revocations { before }).await, ([13, 20, 0], 3));
+    assert_eq!(steps(&w, 8, |_| Removal::Revocations(ended_before(before))).await, ([13, 20, 0], 3));
     assert_eq!(w.pki.counts(m).await.unwrap(), (7, 10));
     assert_counted(&w, fixture).await;
     let left: Vec<u64> = w.pki.revocations(m, 0, 100).await.unwrap().iter().map(|r| r.sequence).collect();
     assert_eq!(left, (21..=30).collect::<Vec<_>>());
     // The sequence goes on where it was, even when its end went.
-    steps(&w, 500, |_| Removal::Revocations { before: NOW + 999 }).await;
+    steps(&w, 500, |_| Removal::Revocations(ended_before(NOW + 999))).await;
     let outcomes = w.pki.commit(vec![PkiWrite::Revocation(revocation(m, 99))]).await.unwrap();
     assert!(matches!(&outcomes[0], PkiOutcome::Revoked { stored, fresh: true } if stored.sequence == 31));
     // A CRL that covers them all is taken.
@@ -108,6 +113,33 @@ pub(super) async fn tidy_removes_expired_revocations_with_their_certificates(fix
     w.put(vec![covering(1, 30)]).await;
     w.put(vec![covering(2, 31)]).await;
     assert_eq!(w.refusal(vec![covering(3, 20)]).await, Kind::Conflict);
+}
+
+pub(super) async fn tidy_finds_revocations_that_are_to_be_listed_first(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let m = w.mount;
+    // The later ones of the sequence end first.
+    for n in 0..10 {
+        w.put(vec![PkiWrite::Revocation(ending(m, n, NOW + 10 - i64::from(n)).1)]).await;
+    }
+    for (before, listed, unlisted) in [
+        (NOW + 99, (NOW + 11, 10), false),
+        (NOW + 99, (NOW + 10, 10), true),
+        (NOW + 10, (NOW + 10, 10), false),
+        (NOW + 6, (NOW + 99, 9), true),
+        (NOW + 1, (NOW + 99, 9), false),
+        (NOW + 2, (NOW + 99, 9), true),
+        (NOW + 1, (i64::MIN, 0), false),
+        (NOW + 99, (i64::MIN, 0), true),
+    ] {
+        let listed = Listed { before: listed.0, up_to: listed.1 };
+        assert_eq!(w.pki.unlisted(m, before, listed).await.unwrap(), unlisted, "{before} {listed:?}");
+    }
+    assert!(!w.pki.unlisted(MountId::random(), NOW + 99, Listed::NONE).await.unwrap(), "of another mount");
+    let listed = Listed { before: NOW + 9, up_to: 7 };
+    assert_eq!(steps(&w, 3, |_| Removal::Revocations(listed)).await, ([0, 5, 0], 2));
+    let left: Vec<u64> = w.pki.revocations(m, 0, 100).await.unwrap().iter().map(|r| r.sequence).collect();
+    assert_eq!(left, [1, 2, 8, 9, 10]);
 }
 
 pub(super) async fn tidy_removes_attachments_and_what_is_named(fixture: &impl Fixture) {
@@ -271,7 +303,7 @@ pub(super) async fn tidy_agrees_with_a_plain_model(fixture: &impl Fixture) {
                 model.certificates_end(before, revoked_before);
             }
             1 => {
-                steps(&w, limit, |_| Removal::Revocations { before: revoked_before }).await;
+                steps(&w, limit, |_| Removal::Revocations(ended_before(revoked_before))).await;
                 model.revocations_end(revoked_before);
             }
             _ => {
@@ -299,7 +331,7 @@ pub(super) async fn tidy_and_issuing_at_the_same_time_count_exactly(fixture: &im
     let tidier = async {
         for _ in 0..40 {
             step(&w, Removal::Certificates { before: NOW, revoked_before: NOW, after: None }, 10).await;
-            step(&w, Removal::Revocations { before: NOW }, 10).await;
+            step(&w, Removal::Revocations(ended_before(NOW)), 10).await;
         }
     };
     let issuers = join_all((0..8u32).map(|task| {
@@ -318,7 +350,7 @@ pub(super) async fn tidy_and_issuing_at_the_same_time_count_exactly(fixture: &im
     futures_util::future::join(tidier, issuers).await;
     assert_counted(&w, fixture).await;
     steps(&w, 500, |after| Removal::Certificates { before: NOW, revoked_before: NOW, after }).await;
-    steps(&w, 500, |_| Removal::Revocations { before: NOW }).await;
+    steps(&w, 500, |_| Removal::Revocations(ended_before(NOW))).await;
     assert_counted(&w, fixture).await;
     let kept: Vec<Serial> =
         (0..8).flat_map(|task| task * 100..task * 100 + 40).filter(|n| n % 2 == 1).map(serial).collect();

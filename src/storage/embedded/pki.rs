@@ -11,7 +11,7 @@ use super::{answered, certificates, crls, documents, leases, metadata, revocatio
 use crate::documents::{Document, MountId};
 use crate::error::Result;
 use crate::pki::store::{
-    AnsweredRow, CrlRow, KnownSerial, LeaseRow, MetadataRow, PkiOutcome, PkiStore, PkiWrite, SerialAndDer,
+    AnsweredRow, CrlRow, KnownSerial, LeaseRow, Listed, MetadataRow, PkiOutcome, PkiStore, PkiWrite, SerialAndDer,
     SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
 };
 use crate::storage::store::Store;
@@ -164,6 +164,10 @@ impl PkiStore for Store<Pool> {
 
     fn ending(&self, mount: MountId, from: i64, limit: u32) -> BoxFuture<'static, Result<Vec<SerialAndDer>>> {
         self.reader.read(move |db| certificates::ending(db, mount, from, limit))
+    }
+
+    fn unlisted(&self, mount: MountId, before: i64, listed: Listed) -> BoxFuture<'static, Result<bool>> {
+        self.reader.read(move |db| tidy::unlisted(db, mount, before, listed))
     }
 
     fn tidy(&self, mount: MountId) -> BoxFuture<'static, Result<Option<TidyRow>>> {

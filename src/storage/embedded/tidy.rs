@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::query::{Failure, count, prepared, serial};
 use crate::documents::MountId;
-use crate::pki::store::{Removal, Removed, TidyRow};
+use crate::pki::store::{Listed, Removal, Removed, TidyRow};
 use crate::storage::statements::{conflict, tidy as sql};
 use crate::x509::serial::Serial;
 
@@ -59,7 +59,7 @@ pub(super) fn remove(db: &Connection, mount: MountId, what: &Removal, limit: u32
         Removal::Certificates { before, revoked_before, after } => {
             certificates(db, mount, *before, *revoked_before, *after, limit)
         }
-        Removal::Revocations { before } => revocations(db, mount, *before, limit),
+        Removal::Revocations(listed) => revocations(db, mount, *listed, limit),
         Removal::Metadata { before } => {
             let metadata = count(prepared(db, sql::METADATA)?.execute(params![mount.0, before, limit])?);
             Ok(Removed { metadata, looked: metadata, ..Removed::default() })
@@ -90,11 +90,16 @@ fn certificates(
     Ok(Removed { certificates, looked: count(page.len()), last, ..Removed::default() })
 }
 
-fn revocations(db: &Connection, mount: MountId, before: i64, limit: u32) -> rusqlite::Result<Removed> {
+/// Whether a revocation of what ended before `before` has not been listed since.
+pub(super) fn unlisted(db: &Connection, mount: MountId, before: i64, listed: Listed) -> rusqlite::Result<bool> {
+    prepared(db, sql::TO_LIST)?.exists(params![mount.0, before, listed.before, listed.last()])
+}
+
+fn revocations(db: &Connection, mount: MountId, listed: Listed, limit: u32) -> rusqlite::Result<Removed> {
     let serials: Vec<Serial> = prepared(db, sql::REVOCATIONS)?
-        .query_map(params![mount.0, before, limit], |row| serial(row, 0))?
+        .query_map(params![mount.0, listed.before, listed.last(), limit], |row| serial(row, 0))?
         .collect::<rusqlite::Result<_>>()?;
-    let certificates = each(db, CERTIFICATE, mount, &serials, before)?;
+    let certificates = each(db, CERTIFICATE, mount, &serials, listed.before)?;
     let mut statement = prepared(db, REVOCATION)?;
     let mut revocations = 0;
     for serial in &serials {
@@ -125,6 +130,8 @@ mod tests {
         for (sql, index) in [
             (sql::CERTIFICATES, "certificate_end (mount=? AND (not_after,serial)>(?,?) AND not_after<?)"),
             (sql::REVOCATIONS, "revocation_end (mount=? AND not_after<?)"),
+            (sql::TO_LIST, "revocation_end (mount=? AND not_after>? AND not_after<?)"),
+            (sql::TO_LIST, "revocation_seq (mount=? AND seq>?)"),
             (sql::METADATA, "certificate_metadata_end (mount=? AND not_after<?)"),
             (crate::storage::statements::certificates::ENDING, "certificate_end (mount=? AND not_after>?)"),
         ] {

@@ -2,9 +2,9 @@
 //!
 //! Every statement goes by an index: rows are found in the order of their end, and go by their key.
 
-use super::query::{Failure, Session, count, execute, row, rows, serial};
+use super::query::{Failure, Session, count, execute, exists, row, rows, serial};
 use crate::documents::MountId;
-use crate::pki::store::{Removal, Removed, TidyRow};
+use crate::pki::store::{Listed, Removal, Removed, TidyRow};
 use crate::storage::statements::{conflict, tidy as sql};
 use crate::x509::serial::Serial;
 
@@ -47,7 +47,7 @@ pub(super) async fn remove(db: &Session, mount: MountId, what: &Removal, limit: 
         Removal::Certificates { before, revoked_before, after } => {
             certificates(db, mount, *before, *revoked_before, *after, limit).await
         }
-        Removal::Revocations { before } => revocations(db, mount, *before, limit).await,
+        Removal::Revocations(listed) => revocations(db, mount, *listed, limit).await,
         Removal::Metadata { before } => {
             let metadata = count(execute(db, sql::METADATA, &[&mount.0, before, &i64::from(limit)]).await?);
             Ok(Removed { metadata, looked: metadata, ..Removed::default() })
@@ -82,10 +82,15 @@ async fn certificates(
     Ok(Removed { certificates, looked: count(page.len() as u64), last, ..Removed::default() })
 }
 
-async fn revocations(db: &Session, mount: MountId, before: i64, limit: u32) -> Result<Removed, Failure> {
-    let page = rows(db, sql::REVOCATIONS, &[&mount.0, &before, &i64::from(limit)]).await?;
+/// Whether a revocation of what ended before `before` has not been listed since.
+pub(super) async fn unlisted(db: &Session, mount: MountId, before: i64, listed: Listed) -> Result<bool, Failure> {
+    exists(db, sql::TO_LIST, &[&mount.0, &before, &listed.before, &listed.last()]).await
+}
+
+async fn revocations(db: &Session, mount: MountId, listed: Listed, limit: u32) -> Result<Removed, Failure> {
+    let page = rows(db, sql::REVOCATIONS, &[&mount.0, &listed.before, &listed.last(), &i64::from(limit)]).await?;
     let going = page.iter().map(|found| found.try_get(0)).collect::<Result<Vec<&[u8]>, _>>()?;
-    let certificates = count(execute(db, CERTIFICATES, &[&mount.0, &going, &before]).await?);
+    let certificates = count(execute(db, CERTIFICATES, &[&mount.0, &going, &listed.before]).await?);
     let revocations = count(execute(db, REVOCATIONS, &[&mount.0, &going]).await?);
     Ok(Removed { certificates, revocations, looked: count(page.len() as u64), ..Removed::default() })
 }

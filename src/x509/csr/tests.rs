@@ -173,6 +173,14 @@ fn duplicates_and_texts_outside_of_their_type_are_refused() {
         extension::extension(oid::SUBJECT_ALT_NAME, false, &value)
     };
     let with = |extensions: &[Extensions]| own(&empty, |w| w.nest(0xa0, |w| extension_request(w, extensions)));
+    let values = own(&empty, |w| {
+        w.nest(0xa0, |w| {
+            w.nest(SEQUENCE, |w| {
+                w.oid(oid::EXTENSION_REQUEST);
+                w.nest(SET, |w| (0..2).for_each(|_| w.tlv(SEQUENCE, san(b"a").as_der())));
+            });
+        });
+    });
     let twice = own(&empty, |w| {
         w.nest(0xa0, |w| {
             extension_request(w, &[san(b"a")]);
@@ -182,6 +190,11 @@ fn duplicates_and_texts_outside_of_their_type_are_refused() {
     let control = name::name(&[&name::rdn(Attribute::CommonName, &["a\0b".into()])]);
     let cases = [
         ("duplicate extension", with(&[san(b"a"), san(b"b")]), "twice"),
+        (
+            "two values of extensionRequest",
+            values,
+            "extensionRequest attribute has more than one value (RFC 2985 5.4.2)",
+        ),
         ("duplicate extensionRequest", twice, "extensionRequest attribute appears twice"),
         ("IA5String above 0x7F", with(&[san(b"b\xc3\xbccher")]), "0x7F"),
         ("NUL in a name", with(&[san(b"a\0b")]), "control characters"),

@@ -37,6 +37,9 @@ pub(crate) fn name(der: &[u8]) -> Read<()> {
             if value.content.is_empty() && has_character(oid) {
                 return Err(DerError("the value of an attribute is empty (RFC 5280 A.1)"));
             }
+            if matches!(value.tag, IA5_STRING | NUMERIC_STRING) && is_directory_string(oid) {
+                return Err(DerError("an attribute has a string type that is not its own (RFC 5280 A.1)"));
+            }
         }
     }
     Ok(())
@@ -47,6 +50,14 @@ fn has_character(oid: &[u8]) -> bool {
     const ATTRIBUTES_OF_X520: &[u8] = &[0x55, 4];
     let others = [Attribute::EmailAddress, Attribute::UserId];
     oid.starts_with(ATTRIBUTES_OF_X520) || others.iter().any(|other| other.oid() == oid)
+}
+
+/// Whether an attribute of X.520 is a DirectoryString, or the PrintableString that is one of its choices (RFC 5280 A.1).
+/// Nobody decodes an IA5String or NumericString there.
+fn is_directory_string(oid: &[u8]) -> bool {
+    // commonName to countryName, localityName to description, businessCategory, postalCode, name to
+    // generationQualifier, dnQualifier, pseudonym, organizationIdentifier.
+    matches!(oid, [0x55, 4, 3..=13 | 15 | 17 | 41..=44 | 46 | 65 | 97])
 }
 
 /// A character string of the types that every reader takes (X.680 41): not UniversalString or VisibleString,

@@ -65,9 +65,7 @@ fn names_are_der_and_of_strings_that_others_read() {
     for (tag, value) in [
         (0x0c, "bücher".as_bytes()),
         (0x13, b"Example (Test), Inc. 1/2:'+-=?"),
-        (0x12, b"0 9"),
         (0x14, b"a@b"),
-        (0x16, b"a@b"),
         (0x1e, &[0, b'a', 0, 0xfc]),
     ] {
         assert_eq!(name(&common_name(tag, value)), Ok(()), "{tag:#x} {value:02x?}");
@@ -99,6 +97,8 @@ fn names_are_der_and_of_strings_that_others_read() {
         (0x14, b"", "is empty"),
         (0x16, b"", "is empty"),
         (0x1e, b"", "is empty"),
+        (0x12, b"0 9", "not its own"),
+        (0x16, b"a@b", "not its own"),
     ] {
         let found = name(&common_name(tag, value)).unwrap_err().0;
         assert!(found.contains(rule), "{tag:#x} {value:02x?}: {found}");
@@ -110,6 +110,21 @@ fn names_are_der_and_of_strings_that_others_read() {
     assert!(of(&[&a, &a]).unwrap_err().0.contains("there twice"));
     assert!(of(&[]).is_err());
     assert!(of(&[&tlv(SEQUENCE, &[LARGE, &[0x0c, 1, b'a']])]).unwrap_err().0.contains("2^28"));
+    for (oid, tag, fits) in [
+        (Attribute::EmailAddress.oid(), 0x16, true),
+        (Attribute::DomainComponent.oid(), 0x16, true),
+        (&[0x2a, 3], 0x16, true),
+        (&[0x2a, 3], 0x12, true),
+        // x121Address is a NumericString.
+        (&[0x55, 4, 24], 0x12, true),
+        (Attribute::SerialNumber.oid(), 0x12, false),
+        (Attribute::Country.oid(), 0x16, false),
+        (&[0x55, 4, 97], 0x16, false),
+        (Attribute::SerialNumber.oid(), 0x13, true),
+    ] {
+        let found = of(&[&tlv(SEQUENCE, &[&tlv(6, &[oid]), &tlv(tag, &[b"12"])])]);
+        assert_eq!(found.is_ok(), fits, "{oid:02x?} {tag:#x}: {found:?}");
+    }
     // What a type that nobody knows may hold is not known either, and RFC 4519 2.4 gives no least length.
     for free in [SOME, &tlv(6, &[Attribute::DomainComponent.oid()])] {
         assert_eq!(of(&[&tlv(SEQUENCE, &[free, &[0x16, 0]])]), Ok(()));

@@ -15,7 +15,7 @@ use signet::documents::{Document, DocumentWrite, MountId};
 use signet::error::{Error, Kind, Result};
 use signet::keys::store::KeyStore;
 use signet::pki::store::{
-    AnsweredRow, CrlRow, KnownSerial, LeaseRow, MetadataRow, PkiOutcome, PkiStore, PkiWrite, SerialAndDer,
+    AnsweredRow, CrlRow, KnownSerial, LeaseRow, Listed, MetadataRow, PkiOutcome, PkiStore, PkiWrite, SerialAndDer,
     SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
 };
 use signet::storage::Stores;
@@ -413,6 +413,10 @@ impl PkiStore for Double {
 
     fn ending(&self, mount: MountId, from: i64, limit: u32) -> BoxFuture<'static, Result<Vec<SerialAndDer>>> {
         self.call("ending", |s| s.pki.ending(mount, from, limit))
+    }
+
+    fn unlisted(&self, mount: MountId, before: i64, listed: Listed) -> BoxFuture<'static, Result<bool>> {
+        self.call("unlisted", |s| s.pki.unlisted(mount, before, listed))
     }
 
     fn tidy(&self, mount: MountId) -> BoxFuture<'static, Result<Option<TidyRow>>> {

@@ -2,9 +2,11 @@
 
 use super::Role;
 use crate::error::{Error, Result, Warnings};
-use crate::pki::mount::role::SignatureBits;
+use crate::pki::mount::role::{RoleKeys, SignatureBits, default_key_usage};
 use crate::pki::values::oid::{check_size, is_dotted_oid};
 use crate::pki::values::{Most, check_ext_key_usage, check_key_usage, parse_network, parse_other, subject_bounds};
+use crate::x509::algorithm::KeyKind;
+use crate::x509::usage::KeyUsage;
 
 /// A list of texts of a role.
 pub struct RoleList {
@@ -66,6 +68,7 @@ impl Role {
             check_ext_key_usage(&self.ext_key_usage)?;
         }
         let mut warnings = self.settle_leases();
+        warnings.extend(self.unfit_usages());
         self.check_limits()?;
         if self.issuer_ref.is_empty() {
             self.issuer_ref = "default".to_owned();
@@ -78,6 +81,27 @@ impl Role {
         let broken = subject_bounds::of_role(subject.map(Vec::as_slice));
         warnings.extend(subject_bounds::settle(self.strict_subject, broken)?);
         Ok((self, warnings))
+    }
+
+    /// The usages that were named and that no certificate for the role's keys may have. They are issued all the same:
+    /// there are clients that name one list for every kind of key.
+    fn unfit_usages(&self) -> Option<String> {
+        let RoleKeys::Only(spec) = self.keys else { return None };
+        let (unfit, rule) = match spec.kind() {
+            KeyKind::Rsa { .. } => return None,
+            KeyKind::Ec(_) => (KeyUsage::ENCIPHERMENT, "RFC 8813 3"),
+            KeyKind::Ed25519 => (KeyUsage::ENCIPHERMENT.union(KeyUsage::AGREEMENT), "RFC 9295 3"),
+        };
+        let is_unfit = |name: &&String| {
+            let usage = KeyUsage::from_names(std::slice::from_ref(*name));
+            !usage.is_empty() && unfit.contains(usage)
+        };
+        let named: Vec<&str> = match self.key_usage_for(spec.kind()) == default_key_usage(spec.kind()) {
+            true => Vec::new(),
+            false => self.key_usage.iter().filter(is_unfit).map(String::as_str).collect(),
+        };
+        let (named, kind) = (named.join(", "), spec.kind().name());
+        (!named.is_empty()).then(|| format!("key_usage: {named} must not be in certificates of {kind} keys ({rule})"))
     }
 
     fn settle_leases(&mut self) -> Warnings {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock::parse_duration;
+use crate::clock::{no_duration, parse_duration};
 use crate::error::{Error, Result};
 use crate::pki::values::written::WrittenDuration;
 
@@ -179,7 +179,7 @@ impl CrlConfig {
 /// # Errors
 /// `Invalid` naming `field`.
 pub fn lifetime(field: &str, text: &str) -> Result<Duration> {
-    let duration = parse_duration(text).ok_or_else(|| no_duration(field))?;
+    let duration = parse_duration(text).ok_or_else(|| not_taken(field, text))?;
     within_a_century(field, duration)?;
     Ok(duration)
 }
@@ -190,11 +190,12 @@ pub fn lifetime(field: &str, text: &str) -> Result<Duration> {
 /// As [`lifetime`].
 pub fn written_lifetime(field: &str, text: String) -> Result<WrittenDuration> {
     lifetime(field, &text)?;
-    WrittenDuration::new(text).ok_or_else(|| no_duration(field))
+    WrittenDuration::new(text.clone()).ok_or_else(|| not_taken(field, &text))
 }
 
-fn no_duration(field: &str) -> Error {
-    Error::invalid(format!("{field}: must be a duration such as 72h, 15m or a number of seconds"))
+fn not_taken(field: &str, text: &str) -> Error {
+    let form = "a duration such as 72h, 15m or a number of seconds";
+    Error::invalid(format!("{field}: must be {}", no_duration(text, form)))
 }
 
 fn within_a_century(field: &str, duration: Duration) -> Result<()> {

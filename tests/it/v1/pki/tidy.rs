@@ -152,7 +152,8 @@ async fn keeps_revocations(pki: &Pki) {
     assert_eq!((&late["cert_store_deleted_count"], &late["revoked_cert_deleted_count"]), (&json!(1), &json!(1)));
     assert_eq!(late["tidy_revoked_certs"], true);
     let crl = pki.crl("default").await;
-    assert_eq!((crl.serials(), crl.number()), (vec![other.serial()], before.number() + 1), "rebuilt once");
+    let numbers = (before.number(), crl.number());
+    assert_eq!((crl.serials(), numbers.1), (vec![other.serial()], numbers.0 + 2), "one list has it after its end");
     assert_eq!(pki.list("certs/revoked").await, [other.serial()]);
     // What covered the removed one goes on.
     let third = super::tidy::leaf(pki, 3600).await;
@@ -185,6 +186,89 @@ async fn vector_16_7_h23_a_revocation_lives_until_its_own_buffer() {
 async fn vector_16_7_h23_on_postgresql() {
     let pki = Pki::on(builder().postgres().start().await).await;
     keeps_revocations(&pki).await;
+    pki.stop().await;
+}
+
+/// The stored list of the mount's one group: its number, and when it was issued.
+fn stored_list(pki: &Pki) -> (i64, i64) {
+    let db = rusqlite::Connection::open(pki.app.folder().join("signet.db")).unwrap();
+    let sql = "SELECT number, this_update FROM crl WHERE grp NOT LIKE '%/delta'";
+    db.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap()
+}
+
+/// RFC 5280 3.3.
+#[actix_web::test]
+async fn a_revocation_goes_when_it_was_on_a_list_that_was_issued_after_its_end() {
+    let all = json!({ "tidy_revoked_certs": true, "safety_buffer": 1 });
+    for settings in [json!({}), json!({ "auto_rebuild": true })] {
+        let pki = start().await;
+        pki.post("config/crl", with(&settings, json!({ "allow_expired_cert_revocation": true }))).await;
+        let [first, second, third] = [leaf(&pki, 60).await, leaf(&pki, 60).await, leaf(&pki, 60).await];
+        revoke(&pki, &first).await;
+        assert_eq!(pki.get("crl/rotate").await["success"], true);
+        let before = pki.crl("default").await;
+        pki.app.clock.advance(Duration::from_secs(600));
+        assert_eq!(run(&pki, all.clone()).await["revoked_cert_deleted_count"], 1);
+        let after = pki.crl("default").await;
+        assert_eq!((after.serials(), after.number()), (vec![], before.number() + 2), "{settings}");
+        // What is on such a list already goes at once.
+        revoke(&pki, &second).await;
+        pki.app.clock.advance(Duration::from_secs(1));
+        assert_eq!(pki.get("crl/rotate").await["success"], true);
+        let listed = pki.crl("default").await;
+        assert_eq!(listed.serials(), [second.serial()]);
+        pki.app.clock.advance(Duration::from_secs(600));
+        assert_eq!(run(&pki, all.clone()).await["revoked_cert_deleted_count"], 1);
+        assert_eq!(pki.crl("default").await.number(), listed.number() + 1, "{settings}");
+        // One that was revoked after its end is on none yet, where lists have their times.
+        revoke(&pki, &third).await;
+        let number = pki.crl("default").await.number();
+        assert_eq!(run(&pki, all.clone()).await["revoked_cert_deleted_count"], 1);
+        let more = if settings["auto_rebuild"] == true { 2 } else { 1 };
+        let last = pki.crl("default").await;
+        assert_eq!((last.serials(), last.number()), (vec![], number + more), "{settings}");
+        // Where nothing is due no list is made.
+        run(&pki, all.clone()).await;
+        assert_eq!(stored_list(&pki).0 as u64, last.number());
+        pki.stop().await;
+    }
+}
+
+#[actix_web::test]
+async fn a_mount_without_lists_has_none_to_wait_for() {
+    let pki = start().await;
+    pki.post("config/crl", json!({ "disable": true })).await;
+    let leaf = leaf(&pki, 60).await;
+    revoke(&pki, &leaf).await;
+    let before = stored_list(&pki);
+    pki.app.clock.advance(Duration::from_secs(600));
+    let done = run(&pki, json!({ "tidy_revoked_certs": true, "safety_buffer": 1 })).await;
+    assert_eq!((&done["revoked_cert_deleted_count"], &done["error"]), (&json!(1), &Value::Null));
+    // The one that is made of what is left.
+    assert!(stored_list(&pki).0 <= before.0 + 1);
+    pki.stop().await;
+}
+
+/// What cannot be listed stays, what was on the last list goes.
+#[actix_web::test]
+async fn where_no_list_can_be_made_what_was_on_the_last_one_goes() {
+    let pki = start().await;
+    let leaves = [leaf(&pki, 60).await, leaf(&pki, 3600).await, leaf(&pki, 3601).await];
+    for leaf in &leaves {
+        revoke(&pki, leaf).await;
+    }
+    pki.app.clock.advance(Duration::from_secs(600));
+    assert_eq!(pki.get("crl/rotate").await["success"], true);
+    pki.post("config/crl", json!({ "max_crl_entries": 1 })).await;
+    pki.app.clock.advance(Duration::from_secs(3600));
+    let body = json!({ "tidy_revoked_certs": true, "safety_buffer": 1 });
+    assert_eq!(tidy(&pki, body.clone()).await.status, 202);
+    let ended = until(&pki, "Error").await;
+    assert_eq!(ended["revoked_cert_deleted_count"], 1);
+    assert!(ended["error"].as_str().unwrap().contains("max_crl_entries"), "{ended:#}");
+    pki.post("config/crl", json!({ "max_crl_entries": 100 })).await;
+    assert_eq!(run(&pki, body).await["revoked_cert_deleted_count"], 2);
+    assert_eq!(pki.crl("default").await.serials(), [""; 0]);
     pki.stop().await;
 }
 
@@ -397,6 +481,33 @@ async fn a_run_that_was_cut_short_is_carried_on_by_the_next() {
     let done = run(&pki, json!({ "tidy_revoked_certs": true, "safety_buffer": "1s" })).await;
     assert_eq!((&done["revoked_cert_deleted_count"], &done["error"]), (&json!(11), &Value::Null));
     assert_eq!(pki.crl("default").await.serials(), [""; 0]);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn a_run_that_is_cancelled_leaves_lists_of_what_is_left() {
+    let pki = start().await;
+    pki.role(&json!({})).await;
+    for _ in 0..12 {
+        let leaf = pki.ask("issue/r", json!({ "common_name": "localhost", "ttl": 60 })).await;
+        revoke(&pki, &leaf).await;
+    }
+    pki.app.clock.advance(Duration::from_secs(3600));
+    let slow = json!({ "tidy_revoked_certs": true, "safety_buffer": "1s", "page_size": 5, "pause_duration": "1h" });
+    assert_eq!(tidy(&pki, slow).await.status, 202);
+    let started = Instant::now();
+    while pki.list("certs/revoked").await.len() != 11 {
+        assert!(started.elapsed() < Duration::from_secs(20));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    pki.post("tidy-cancel", json!({})).await;
+    let ended = until(&pki, "Cancelled").await;
+    assert_eq!(ended["revoked_cert_deleted_count"], 1);
+    let mut left = pki.crl("default").await.serials();
+    left.sort();
+    let mut revoked = pki.list("certs/revoked").await;
+    revoked.sort();
+    assert_eq!(left, revoked);
     pki.stop().await;
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::pki::mount::role::role_of;
-use crate::x509::algorithm::{Curve, KeyKind};
+use crate::x509::algorithm::Curve;
 use serde_json::json;
 
 fn refusal(role: Role) -> String {
@@ -82,6 +82,26 @@ fn lists_have_an_end_but_for_those_that_are_there() {
     let older = Role { allowed_domains: vec!["a".to_owned(); 1_001], key_usage: texts(&["Bogus"]), ..Role::default() };
     let later = Role { ttl: 60, ..older.clone() };
     assert_eq!(later.clone().checked_after(Some(&older)).unwrap().0, later);
+}
+
+#[test]
+fn usages_that_a_key_does_not_have_are_told() {
+    for (kind, named, told) in [
+        ("ed25519", &["DigitalSignature", "KeyAgreement"][..], "key_usage: KeyAgreement must not be"),
+        ("ed25519", &["CRLSign", "keyEncipherment", "EncipherOnly"], "key_usage: keyEncipherment, EncipherOnly must"),
+        ("ec", &["DigitalSignature", "KeyEncipherment"], "key_usage: KeyEncipherment must not be"),
+        ("ec", &["DigitalSignature", "KeyAgreement"], ""),
+        ("ed25519", &["DigitalSignature"], ""),
+        ("rsa", &["KeyAgreement"], ""),
+        ("any", &["KeyAgreement"], ""),
+    ] {
+        let keys = RoleKeys::new(kind, 0).unwrap();
+        let (_, warnings) = Role { keys, key_usage: texts(named), ..Role::default() }.checked().unwrap();
+        let found = warnings.first().map_or("", String::as_str);
+        assert!(found.starts_with(told) && found.is_empty() == told.is_empty(), "{kind} {named:?}: {found}");
+    }
+    let (_, warnings) = Role { keys: RoleKeys::new("ed25519", 0).unwrap(), ..Role::default() }.checked().unwrap();
+    assert!(warnings.is_empty(), "what nobody named fits the key");
 }
 
 #[test]
