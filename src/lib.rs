@@ -25,7 +25,7 @@
 //! telemetry       the metric catalogue, the exporter, the logs
 //! sql             sessions of a relational store, for domains that speak SQL themselves
 //! outbound        HTTP to elsewhere, bounded
-//! error clock fields documents secret random templates derived turns     what all of them share
+//! error clock fields documents secret random templates derived turns budget     what all of them share
 //! ```
 //!
 //! `foo.rs` is the front door of a module, `foo/` its parts. Directions: `http` → `mounts` → domains (`pki`, `auth`,
@@ -151,6 +151,7 @@
 
 pub mod audit;
 pub mod auth;
+pub mod budget;
 pub mod clock;
 pub mod config;
 pub mod derived;

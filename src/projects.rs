@@ -75,6 +75,14 @@ pub struct Projects {
     noted: Noted,
 }
 
+impl Access {
+    /// Whose turn it is.
+    fn asker(self) -> Asker {
+        let (Self::Read(asker) | Self::Write(asker)) = self;
+        asker
+    }
+}
+
 impl Projects {
     /// The API on a store.
     pub fn start(store: Arc<dyn ProjectStore>, clock: Clock) -> Self {
@@ -138,8 +146,8 @@ impl Projects {
     /// metrics call it. It may run more than once, so it changes nothing but its session.
     ///
     /// # Errors
-    /// What the work refuses; what the store refuses, by the constraint that would be violated; `Busy` and
-    /// `Unavailable` from the store.
+    /// What the work refuses; what the store refuses, by the constraint that would be violated; `Busy`, `Quota` and
+    /// `Unavailable` on the way there.
     pub async fn run<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -168,7 +176,7 @@ impl Projects {
             }
             .boxed_local()
         });
-        let ran = self.admission.run(move |store| match access {
+        let ran = self.admission.run(access.asker(), move |store| match access {
             Access::Read(asker) => store.read(name, asker, in_session),
             Access::Write(asker) => store.write(name, asker, in_session),
         });

@@ -55,6 +55,7 @@ use crate::http::lists::Lists;
 use crate::http::put_away::PutAway;
 use crate::http::rate::Limits;
 use crate::http::reach::Reach;
+use crate::http::sender::Senders;
 use crate::http::settings::Settings;
 use crate::http::state::{Identity, Shared, State, Stopping};
 use crate::keyring::Keyring;
@@ -390,6 +391,7 @@ async fn domains(stores: Stores, keys: Keys, given: Given, kinds: StoreKinds) ->
         projects,
         rendering: crate::turns::Entrance::beside_workers(),
         limits,
+        senders: Senders::default(),
         address,
         public_address,
         nodes,

@@ -1,7 +1,7 @@
 //! A line in which askers take turns: so many at once, and of one asker fewer, so that nobody keeps all others waiting.
 
 use std::collections::VecDeque;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
@@ -9,10 +9,10 @@ use tokio::sync::oneshot;
 /// Who waits: a number that tells one caller from others, as a rule.
 pub type Asker = u64;
 
-/// The number of a caller by how records name them.
-pub fn asker_of(name: &str) -> Asker {
+/// The number of a caller by what tells them from others, such as how records name them.
+pub fn asker_of(caller: &(impl Hash + ?Sized)) -> Asker {
     let mut hasher = DefaultHasher::new();
-    name.hash(&mut hasher);
+    caller.hash(&mut hasher);
     hasher.finish()
 }
 

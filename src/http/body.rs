@@ -1,14 +1,12 @@
 //! The bodies of requests: how much is kept of one, and of all of them at once.
 //!
 //! What is kept counts against a budget of the whole process until its request is answered; a request whose body finds
-//! no room there is answered 503. A sender of several bodies has no more of it than a quarter of what is left to others,
-//! and is answered 429 beyond that: one leaves four fifths of it, ten of them leave a tenth. A small body counts
+//! no room there is answered 503. A sender of several bodies has no more of it than a share ([`crate::budget`]),
+//! and is answered 429 beyond that. A small body counts
 //! nothing: there are only so many connections and requests. What is refused anyway is read without being kept, so that
 //! its sender sees the answer: a connection that is closed on a sender in full flow resets. That too has an end, in
 //! octets and in time. A sender that waits to be told to go on is not told to send what nobody keeps.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use actix_web::error::PayloadError;
@@ -20,63 +18,18 @@ use futures_util::{Stream, StreamExt as _};
 
 use super::sender::Sender;
 use super::settings::Settings;
+use crate::budget::{Budget, Lack, Part};
 use crate::error::{Error, Kind, Result};
 
 /// How much of a refused body is still read.
 const DISCARD: usize = 64 << 20;
 /// How long the body of somebody without a right is still read.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// A sender of several bodies has no more room than what is left divided by this.
-const SHARE: usize = 4;
 /// Longest body that counts nothing.
 const FREE: usize = 16 << 10;
 
-/// The budget of a process for bodies.
-pub struct Bodies {
-    budget: Arc<Mutex<Budget>>,
-}
-
-/// Bytes that are left, and those that each sender has.
-struct Budget {
-    left: usize,
-    taken: HashMap<Sender, usize>,
-}
-
-impl Bodies {
-    /// Room for `most` bytes.
-    pub fn new(most: usize) -> Self {
-        Self { budget: Arc::new(Mutex::new(Budget { left: most, taken: HashMap::new() })) }
-    }
-}
-
-impl Budget {
-    /// Takes `more` bytes for a body that has `own`.
-    fn take(&mut self, sender: &Sender, own: usize, more: usize) -> Result<()> {
-        let before = self.taken.get(sender).copied().unwrap_or_default();
-        let left =
-            self.left.checked_sub(more).ok_or_else(|| Error::new(Kind::Busy, "too many request bodies at once"))?;
-        if before > own && before + more > left / SHARE {
-            return Err(Error::new(Kind::Quota, "too many large request bodies of one sender at once"));
-        }
-        self.left = left;
-        self.taken.insert(sender.clone(), before + more);
-        Ok(())
-    }
-
-    fn give_back(&mut self, sender: &Sender, bytes: usize) {
-        self.left += bytes;
-        if let Some(taken) = self.taken.get_mut(sender) {
-            *taken -= bytes;
-            if *taken == 0 {
-                self.taken.remove(sender);
-            }
-        }
-    }
-}
-
-fn lock(budget: &Mutex<Budget>) -> MutexGuard<'_, Budget> {
-    budget.lock().unwrap_or_else(PoisonError::into_inner)
-}
+/// The budget of a process for bodies, in bytes.
+pub type Bodies = Budget<Sender>;
 
 /// What a body takes its room of, and who sends it.
 #[derive(Clone, Copy)]
@@ -89,30 +42,21 @@ pub struct Share<'a> {
 
 /// The part of the budget that one body has taken. It is given back when this is dropped.
 #[derive(Default)]
-pub struct Room {
-    of: Option<(Arc<Mutex<Budget>>, Sender)>,
-    bytes: usize,
-}
+pub struct Room(Option<Part<Sender>>);
 
 impl Room {
+    /// How many bytes it has.
+    fn bytes(&self) -> usize {
+        self.0.as_ref().map_or(0, Part::amount)
+    }
+
     /// Takes as much as it lacks of `bytes`.
     fn cover(&mut self, share: Share<'_>, bytes: usize) -> Result<()> {
-        let lacking = bytes.saturating_sub(self.bytes);
-        if lacking == 0 {
-            return Ok(());
-        }
-        let (budget, sender) = self.of.get_or_insert_with(|| (Arc::clone(&share.bodies.budget), (share.sender)()));
-        lock(budget).take(sender, self.bytes, lacking)?;
-        self.bytes = bytes;
-        Ok(())
-    }
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        if let Some((budget, sender)) = &self.of {
-            lock(budget).give_back(sender, self.bytes);
-        }
+        let part = self.0.get_or_insert_with(|| share.bodies.part((share.sender)()));
+        part.cover(bytes).map_err(|lack| match lack {
+            Lack::Room => Error::new(Kind::Busy, "too many request bodies at once"),
+            Lack::Share => Error::new(Kind::Quota, "too many large request bodies of one sender at once"),
+        })
     }
 }
 
@@ -177,7 +121,7 @@ pub async fn raw(
                 if bytes.len() > limit {
                     skipped(payload, DISCARD).await?;
                 }
-                Ok(if room.of.is_some() { Bytes::from_owner(Held { bytes, _room: room }) } else { bytes })
+                Ok(if room.0.is_some() { Bytes::from_owner(Held { bytes, _room: room }) } else { bytes })
             }
             Err(error) if is_for_room(&error) => Err(discarded(payload, error).await),
             Err(error) => Err(error),
@@ -280,7 +224,7 @@ async fn collected(
     loop {
         let taken = chunk.len().min(limit + 1 - body.len());
         let wanted = body.len() + taken;
-        if wanted > room.bytes.max(FREE) {
+        if wanted > room.bytes().max(FREE) {
             let grown = wanted.max((2 * body.len()).min(most).min(limit + 1));
             room.cover(share, grown)?;
             body.reserve(grown - body.len());
@@ -333,7 +277,7 @@ mod tests {
     #[actix_web::test]
     async fn room_is_taken_for_what_is_kept_and_given_back() {
         let bodies = Bodies::new(100_000);
-        let left = || lock(&bodies.budget).left;
+        let left = || bodies.left();
         let settings = Settings::default();
         let none = HeaderMap::new();
         let small = kept(&none, payload(vec![1; FREE]).await, 1 << 20, one(&bodies), &settings).await.unwrap();
@@ -370,8 +314,7 @@ mod tests {
         let others = [keep(other, 17_000).await.unwrap(), keep(other, 17_000).await.unwrap()];
         assert!(keep(other, 20_000).await.is_err(), "each");
         drop((some, others));
-        let budget = lock(&bodies.budget);
-        assert_eq!((budget.left, budget.taken.len()), (240_000, 0));
+        assert_eq!(bodies.left(), 240_000);
     }
 
     #[actix_web::test]

@@ -26,7 +26,6 @@ mod resources;
 pub mod route;
 pub mod table;
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::{Arc, LazyLock};
@@ -48,15 +47,15 @@ use super::passes::Times;
 use super::pause;
 use super::rate::Left;
 use super::request_id::RequestId;
-use super::sender::Sender;
+use super::sender::{Sender, Senders};
 use super::state::State;
 use crate::error::{Error, Kind};
 use crate::projects::caller::Caller;
 use crate::projects::refusal::{Fault, Outcome, Refusal, Stop};
-use crate::projects::store::Asker;
 use crate::projects::{Access, Tx};
 use crate::secret::Secret;
 use crate::telemetry::{self, RouteMeter};
+use crate::turns::asker_of;
 use audit::Trail;
 use body::Document;
 use query::Query;
@@ -134,28 +133,26 @@ async fn steps(
     state.clock.require_agreed()?;
     let token = bearer(request.headers());
     trail.shown(token.as_ref().ok());
-    match &token {
-        Ok(token) => times.are_of(&asker(token)),
-        Err(_) => times.are_of(&Sender::Address(address)),
-    }
+    let sender = state.senders.of(token.as_ref().ok(), address);
+    times.are_of(&sender);
     times.turn().await;
     let reads = *found.route.method == Method::GET;
-    let asker = token.as_ref().map(asker).unwrap_or_default();
     if reads
         && !trail.is_kept()
         && let Ok(token) = token
     {
-        let read = guarded(deadline, read(state, request, address, found, token)).await;
+        let read = guarded(deadline, read(state, request, (&sender, address), found, token)).await;
         let Read { caller, left, answer } = read?;
         line.subject(caller.as_ref());
         *rate = left;
-        times.are_of(&Sender::of_subject(caller.as_ref(), address));
+        let sender = Sender::of_subject(caller.as_ref(), address);
+        times.are_of(&sender);
         let answer = answer?;
         times.turn().await;
-        return guarded(deadline, written(state, asker, answer)).await;
+        return guarded(deadline, written(state, &sender, answer)).await;
     }
     let caller = match token {
-        Ok(token) => guarded(deadline, identify(state, token)).await,
+        Ok(token) => guarded(deadline, identify(state, &sender, token)).await,
         Err(refusal) => Err(refusal),
     };
     trail.known(caller.as_ref().ok());
@@ -170,7 +167,8 @@ async fn steps(
     let caller = caller?;
     state.projects.note_use(&caller);
     let headers = request.headers();
-    times.are_of(&Sender::of_subject(Some(&caller), address));
+    let sender = Sender::of_subject(Some(&caller), address);
+    times.are_of(&sender);
     let body = if reads { Bytes::new() } else { body(state, found.route, headers, payload, &caller).await? };
     times.turn().await;
     trail.sent(&body);
@@ -182,14 +180,15 @@ async fn steps(
     let asked = Request { query, document, if_match, ..asked(state, request, found) };
     let call = Arc::new(Call { caller, request: Arc::new(asked) });
     trail.intent().await?;
-    let (answer, buried) = guarded(deadline, in_session(state, route, call, asker)).await?;
+    let (answer, buried) = guarded(deadline, in_session(state, route, call, &sender)).await?;
     if let Some(organization) = buried {
         // What is done is done: the answer does not wait for all of it.
         let until = deadline.min(Instant::now() + CLEARING);
-        let _ = tokio::time::timeout_at(until.into(), state.projects.clear(organization, Access::Write(asker))).await;
+        let access = Access::Write(asker_of(&sender));
+        let _ = tokio::time::timeout_at(until.into(), state.projects.clear(organization, access)).await;
     }
     times.turn().await;
-    guarded(deadline, written(state, asker, answer)).await
+    guarded(deadline, written(state, &sender, answer)).await
 }
 
 /// How long the rest of something large that a request deleted is removed before that is answered.
@@ -199,11 +198,11 @@ const CLEARING: Duration = Duration::from_secs(1);
 const ON_A_WORKER: usize = 500;
 
 /// What is sent of an answer.
-async fn written(state: &State, asker: Asker, answer: Answer) -> Result<Written, Refusal> {
+async fn written(state: &State, sender: &Sender, answer: Answer) -> Result<Written, Refusal> {
     if answer.rows() <= ON_A_WORKER {
         return Ok(Written::of(answer.render()));
     }
-    let place = state.rendering.enter(asker).await;
+    let place = state.rendering.enter(asker_of(sender)).await;
     let render = move || {
         // Whether or not anybody waits for it still.
         let _place = place;
@@ -243,7 +242,7 @@ struct Read {
 async fn read(
     state: &State,
     request: &HttpRequest,
-    address: Option<IpAddr>,
+    (sender, address): (&Sender, Option<IpAddr>),
     found: Found,
     token: Secret,
 ) -> Result<Read, Refusal> {
@@ -251,10 +250,10 @@ async fn read(
     let query = Query::parse(request.query_string());
     let asked = asked(state, request, found);
     let asked = query.map(|query| Arc::new(Request { query, ..asked }));
-    let found = state.projects.run(route.name, Access::Read(asker(&token)), move |mut tx| {
+    let found = state.projects.run(route.name, Access::Read(asker_of(sender)), move |mut tx| {
         let (shared, asked, token) = (Arc::clone(&shared), asked.clone(), token.clone());
         async move {
-            let caller = refused(identified(&mut tx, &token).await)?;
+            let caller = refused(identified(&mut tx, &shared.senders, &token).await)?;
             let left = match shared.limits.take(caller.as_ref().ok(), address) {
                 Ok(left) => left,
                 Err((refusal, left)) => return Ok(Read { caller: None, left: Some(left), answer: Err(refusal) }),
@@ -300,24 +299,22 @@ fn bearer(headers: &HeaderMap) -> Result<Secret, Refusal> {
     Ok(Secret::new(token.trim()))
 }
 
-/// Whose turn it is to read, before it is known who that is.
-fn asker(token: &Secret) -> Asker {
-    let mut hasher = DefaultHasher::new();
-    token.expose().hash(&mut hasher);
-    hasher.finish()
-}
-
 /// The caller behind the token, in a session of its own: a write is not begun for a stranger.
-async fn identify(state: &State, token: Secret) -> Result<Caller, Refusal> {
-    let caller = state.projects.run("projects_identify", Access::Read(asker(&token)), move |mut tx| {
-        let token = token.clone();
-        async move { identified(&mut tx, &token).await }.boxed_local()
+async fn identify(state: &State, sender: &Sender, token: Secret) -> Result<Caller, Refusal> {
+    let shared = Arc::clone(state.shared());
+    let caller = state.projects.run("projects_identify", Access::Read(asker_of(sender)), move |mut tx| {
+        let (shared, token) = (Arc::clone(&shared), token.clone());
+        async move { identified(&mut tx, &shared.senders, &token).await }.boxed_local()
     });
     caller.await
 }
 
-async fn identified(tx: &mut Tx<'_>, token: &Secret) -> Outcome<Caller> {
-    Caller::identify(tx, std::str::from_utf8(token.expose()).unwrap_or_default()).await
+async fn identified(tx: &mut Tx<'_>, senders: &Senders, token: &Secret) -> Outcome<Caller> {
+    let caller = Caller::identify(tx, std::str::from_utf8(token.expose()).unwrap_or_default()).await;
+    if !matches!(caller, Err(Stop::Store(_))) {
+        senders.note(token, caller.as_ref().ok());
+    }
+    caller
 }
 
 /// The body, when the route takes one and its media type is right.
@@ -377,8 +374,9 @@ async fn in_session(
     state: &State,
     route: &'static Route,
     call: Arc<Call>,
-    asker: Asker,
+    sender: &Sender,
 ) -> Result<(Answer, Option<i64>), Refusal> {
+    let asker = asker_of(sender);
     let access = if *route.method == Method::GET { Access::Read(asker) } else { Access::Write(asker) };
     let answered = state.projects.run(route.name, access, move |mut tx| {
         let call = Arc::clone(&call);

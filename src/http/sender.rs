@@ -1,9 +1,13 @@
 //! Whose a request is, where what one sender may have is bounded: requests a second, bytes of bodies at once.
 
+use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
 use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::auth;
 use crate::projects::caller::{self, Subject};
+use crate::secret::Secret;
 
 /// A sender. All tokens of an entity, a user, a team or an organization are one, and so are the tokens that one token
 /// has made ([`auth::Caller::counts_as`]); whoever has no token that stands is told by the address.
@@ -38,5 +42,85 @@ impl Sender {
             Some(Subject::Organization { id, .. }) => Self::Organization(*id),
             None => Self::Address(address),
         }
+    }
+}
+
+/// Most tokens whose sender is remembered.
+const REMEMBERED: usize = 50_000;
+
+/// Whose the tokens of the projects API are that this server has seen. Only the store knows whether one stands, and asking
+/// it is what senders take turns for: until it has answered, a request is that of whoever had the token before.
+#[derive(Default)]
+pub struct Senders {
+    tokens: RandomState,
+    known: Mutex<HashMap<u64, Sender>>,
+}
+
+impl Senders {
+    /// Whose a request is, as far as it is known before the store is asked: whoever asks from there, with a token that is
+    /// new here.
+    pub fn of(&self, token: Option<&Secret>, address: Option<IpAddr>) -> Sender {
+        let known = token.and_then(|token| self.known().get(&self.key(token)).cloned());
+        known.unwrap_or(Sender::Address(address))
+    }
+
+    /// Notes whose a token is, or that it does not stand.
+    pub fn note(&self, token: &Secret, caller: Option<&caller::Caller>) {
+        let (key, mut known) = (self.key(token), self.known());
+        match caller {
+            None => drop(known.remove(&key)),
+            Some(_) if known.contains_key(&key) => {}
+            Some(caller) => {
+                // All are seen again soon, and each costs one request that counts for its address.
+                if known.len() >= REMEMBERED {
+                    known.clear();
+                }
+                known.insert(key, Sender::of_subject(Some(caller), None));
+            }
+        }
+    }
+
+    fn key(&self, token: &Secret) -> u64 {
+        self.tokens.hash_one(token.expose())
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<u64, Sender>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_tokens_of_a_user_are_one_sender_from_the_second_request_on() {
+        let (senders, here) = (Senders::default(), "192.0.2.1".parse().ok());
+        let (one, other, unknown) = (Secret::new("one"), Secret::new("other"), Secret::new("unknown"));
+        let subject = Subject::User { id: 7, ext_id: "user-7".to_owned(), username: "mia".to_owned() };
+        let caller = caller::Caller { token: 1, subject, last_used: None };
+        assert_eq!(senders.of(Some(&one), here), Sender::Address(here), "as a stranger at first");
+        senders.note(&one, Some(&caller));
+        senders.note(&other, Some(&caller::Caller { token: 2, ..caller }));
+        let of = |token| senders.of(Some(token), here);
+        assert_eq!([of(&one), of(&other)], [Sender::User(7), Sender::User(7)]);
+        assert_eq!([of(&unknown), senders.of(None, here)], [Sender::Address(here), Sender::Address(here)]);
+        senders.note(&one, None);
+        assert_eq!(
+            [of(&one), of(&other)],
+            [Sender::Address(here), Sender::User(7)],
+            "a token that was deleted is nobody's"
+        );
+    }
+
+    #[test]
+    fn what_is_remembered_has_an_end() {
+        let senders = Senders::default();
+        let subject = Subject::User { id: 7, ext_id: "user-7".to_owned(), username: "mia".to_owned() };
+        let caller = caller::Caller { token: 1, subject, last_used: None };
+        for n in 0..=REMEMBERED {
+            senders.note(&Secret::new(format!("{n}")), Some(&caller));
+        }
+        assert_eq!(senders.known().len(), 1);
     }
 }

@@ -13,6 +13,7 @@ use super::passes::Passes;
 use super::put_away::PutAway;
 use super::rate::Limits;
 use super::reach::Reach;
+use super::sender::Senders;
 use super::settings::Settings;
 use crate::audit::Audit;
 use crate::auth::Auth;
@@ -46,6 +47,8 @@ pub struct Shared {
     pub rendering: Entrance,
     /// How often callers of the projects API may ask.
     pub limits: Limits,
+    /// Whose tokens of the projects API are.
+    pub senders: Senders,
     /// Scheme and authority of absolute links; set when the server listens.
     pub address: OnceLock<String>,
     /// Scheme and authority of the public listener; set when it listens, unless its address is that of all interfaces.

@@ -1,5 +1,8 @@
 //! The way of requests to the store: how many may be there, waiting ones included, and where their work runs.
 //!
+//! Who asks for much at once is refused before others are: nobody has more places than a quarter of those that are left to
+//! the others ([`crate::budget`]).
+//!
 //! A request's part at the store is a task of the thread that asks for it, which is the worker that took the
 //! request: with PostgreSQL rules run and rows are read on every worker, and only the number of sessions is
 //! shared. The embedded engine, whose connections block, runs the work beside its connections instead: reads on
@@ -13,9 +16,9 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::store::ProjectStore;
+use super::store::{Asker, ProjectStore};
+use crate::budget::{Budget, Lack, Part};
 use crate::error::{Error, Kind, Result};
 use crate::telemetry;
 
@@ -26,12 +29,12 @@ const ADMITTED: usize = 512;
 #[derive(Clone)]
 pub struct Admission {
     store: Arc<dyn ProjectStore>,
-    places: Arc<Semaphore>,
+    places: Budget<Asker>,
 }
 
 /// One request's place at the store, given back when this is dropped.
 struct Place {
-    _permit: OwnedSemaphorePermit,
+    _part: Part<Asker>,
     queue: metrics::Gauge,
 }
 
@@ -44,19 +47,20 @@ impl Drop for Place {
 impl Admission {
     /// To this store.
     pub fn new(store: Arc<dyn ProjectStore>) -> Self {
-        Self { store, places: Arc::new(Semaphore::new(ADMITTED)) }
+        Self { store, places: Budget::new(ADMITTED) }
     }
 
-    /// Runs `job` with the store and gives what it gives. It is a task of this thread, whose runtime must be
+    /// Runs `job` of `asker` with the store and gives what it gives. It is a task of this thread, whose runtime must be
     /// one with local tasks, such as that of every HTTP worker.
     ///
     /// # Errors
-    /// `Busy` at once when too many requests are at the store; `Internal` when the job panics.
+    /// At once `Quota` when too many requests of the asker are at the store, `Busy` when too many are; `Internal` when the job panics.
     pub async fn run<T: 'static>(
         &self,
+        asker: Asker,
         job: impl FnOnce(&dyn ProjectStore) -> LocalBoxFuture<'static, T>,
     ) -> Result<T> {
-        let place = self.place()?;
+        let place = self.place(asker)?;
         let job = job(&*self.store);
         let task = tokio::task::spawn_local(async move {
             let _place = place;
@@ -72,12 +76,15 @@ impl Admission {
         }
     }
 
-    fn place(&self) -> Result<Place> {
-        let permit = Arc::clone(&self.places).try_acquire_owned();
-        let permit = permit.map_err(|_| Error::new(Kind::Busy, "too many requests at the project store, try again"))?;
+    fn place(&self, asker: Asker) -> Result<Place> {
+        let mut part = self.places.part(asker);
+        part.cover(1).map_err(|lack| match lack {
+            Lack::Room => Error::new(Kind::Busy, "too many requests at the project store, try again"),
+            Lack::Share => Error::new(Kind::Quota, "too many requests of one caller at the project store, try again"),
+        })?;
         let queue = metrics::gauge!(telemetry::PROJECTS_QUEUE);
         queue.increment(1);
-        Ok(Place { _permit: permit, queue })
+        Ok(Place { _part: part, queue })
     }
 }
 
@@ -91,7 +98,6 @@ mod tests {
     use tokio::task::LocalSet;
 
     use super::*;
-    use crate::projects::store::Asker;
     use crate::sql::{Failure, Work};
 
     /// A store that nobody asks.
@@ -118,7 +124,7 @@ mod tests {
         let asker = || {
             let admission = admission.clone();
             move || {
-                let ran_on = admission.run(|_| async { std::thread::current().id() }.boxed_local());
+                let ran_on = admission.run(1, |_| async { std::thread::current().id() }.boxed_local());
                 (on_this_thread(ran_on).unwrap(), std::thread::current().id())
             }
         };
@@ -138,14 +144,14 @@ mod tests {
                     ended.set(true);
                 }
             };
-            let asked = admission.run(|_| job.boxed_local());
+            let asked = admission.run(1, |_| job.boxed_local());
             assert!(tokio::time::timeout(Duration::from_millis(1), asked).await.is_err());
-            assert_eq!((ended.get(), admission.places.available_permits()), (false, ADMITTED - 1));
+            assert_eq!((ended.get(), admission.places.left()), (false, ADMITTED - 1));
             go_on.notify_one();
             for _ in 0..10 {
                 tokio::task::yield_now().await;
             }
-            assert_eq!((ended.get(), admission.places.available_permits()), (true, ADMITTED));
+            assert_eq!((ended.get(), admission.places.left()), (true, ADMITTED));
         });
     }
 
@@ -153,13 +159,16 @@ mod tests {
     fn who_finds_no_place_is_told_at_once_and_a_panic_costs_its_own_request() {
         on_this_thread(async {
             let admission = Admission::new(Arc::new(Unasked));
-            let panicked = admission.run(|_| async { panic!("a defect") }.boxed_local()).await;
+            let panicked = admission.run(1, |_| async { panic!("a defect") }.boxed_local()).await;
             assert_eq!(panicked.map(|()| "done").unwrap_err().kind(), Kind::Internal);
-            let full = Arc::clone(&admission.places).acquire_many_owned(ADMITTED as u32).await.unwrap();
-            let refused = admission.run(|_| async { "done" }.boxed_local()).await;
-            assert_eq!(refused.unwrap_err().kind(), Kind::Busy);
-            drop(full);
-            assert_eq!(admission.run(|_| async { "done" }.boxed_local()).await.unwrap(), "done");
+            let many: Vec<Place> = std::iter::from_fn(|| admission.place(1).ok()).collect();
+            let asked = |asker| admission.run(asker, |_| async { "done" }.boxed_local());
+            assert_eq!((many.len(), asked(1).await.unwrap_err().kind()), (102, Kind::Quota));
+            assert_eq!(asked(2).await.unwrap(), "done", "others find a place");
+            let full: Vec<Place> = (2..).map_while(|asker| admission.place(asker).ok()).collect();
+            assert_eq!(asked(1).await.unwrap_err().kind(), Kind::Busy);
+            drop((many, full));
+            assert_eq!(admission.run(1, |_| async { "done" }.boxed_local()).await.unwrap(), "done");
         });
     }
 }

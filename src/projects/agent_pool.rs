@@ -24,6 +24,10 @@ use crate::sql::{Row, Value};
 const LONGEST_NAME: usize = 90;
 /// Most workspaces that are shown of one pool, and most that are included in one answer.
 const MOST_SHOWN: i64 = 100;
+/// Longest list of what a pool is for or not for, whoever has named its parts.
+pub const LONGEST_LIST: usize = 1000;
+/// Most resources that the lists of several pools in one answer name, added up: each is looked up, with the rights to it.
+const MOST_NAMED: usize = 20_000;
 
 /// An agent pool as stored.
 #[derive(Clone, Debug)]
@@ -140,8 +144,13 @@ impl Fields {
         ] {
             if let Some(elements) = given {
                 let mut named = read_list(tx, member, attributes, name, kind, elements).await?;
+                let most = list.len().max(LONGEST_LIST);
                 // What the member does not see is not theirs to take away.
                 named.extend(kind.hidden(tx, member, std::mem::take(list)).await?);
+                if named.len() > most {
+                    let rule = format!("{name} may have at most {LONGEST_LIST} elements, those of others included");
+                    attributes.push(Fault::at(format!("/data/relationships/{name}/data"), rule));
+                }
                 *list = named;
             }
         }
@@ -196,10 +205,13 @@ impl Kind {
 
     /// Those of `ids` that are in the organization and that the member sees, looked up by id and not among all of its
     /// own.
-    async fn seen(self, tx: &mut Tx<'_>, member: &Member, ids: Vec<String>) -> Outcome<HashSet<String>> {
+    async fn seen(self, tx: &mut Tx<'_>, member: &Member, mut ids: Vec<String>) -> Outcome<HashSet<String>> {
         if ids.is_empty() {
             return Ok(HashSet::new());
         }
+        // Pools of one organization name the same ones.
+        ids.sort_unstable();
+        ids.dedup();
         self.seen_where(tx, member, "+org_id = $1 AND ext_id = ANY($2)", ids.into()).await
     }
 
@@ -342,9 +354,16 @@ fn read(row: &mut Row) -> Outcome<Pool> {
 }
 
 /// The pools of rows, in the order of the rows, naming only what is still there and the member sees.
+///
+/// # Errors
+/// `Malformed` for several pools that name more than `MOST_NAMED` resources, added up.
 async fn these(tx: &mut Tx<'_>, member: &Member, rows: Vec<i64>) -> Outcome<Vec<Pool>> {
     if rows.is_empty() {
         return Ok(Vec::new());
+    }
+    if rows.len() > 1 && named_in_all(tx, &rows).await? > MOST_NAMED {
+        let named = "workspaces and projects, added up: ask for fewer pools";
+        return Err(Refusal::parameter("page[size]", format!("the pools name more than {MOST_NAMED} {named}")).into());
     }
     let sql = "SELECT id, ext_id, name, organization_scoped, scope, created_at FROM agent_pools WHERE id = ANY($1)";
     let mut found = page::these(tx, sql, &rows, read, |pool| pool.id).await?;
@@ -359,6 +378,16 @@ async fn these(tx: &mut Tx<'_>, member: &Member, rows: Vec<i64>) -> Outcome<Vec<
         pool.workspaces = naming.remove(&pool.id).unwrap_or_default();
     }
     Ok(found)
+}
+
+/// How many resources the lists of pools name, added up, counted where they are stored: each is in quotes, and so are the
+/// names of the three lists.
+async fn named_in_all(tx: &mut Tx<'_>, rows: &[i64]) -> Outcome<usize> {
+    let sql = r#"SELECT CAST(sum(length(scope) - length(replace(scope, '"', ''))) AS bigint) FROM agent_pools
+        WHERE id = ANY($1)"#;
+    let quotes: Option<i64> = tx.one(sql, &[rows.to_vec().into()]).await?.get()?;
+    let texts = usize::try_from(quotes.unwrap_or_default()).unwrap_or_default() / 2;
+    Ok(texts.saturating_sub(3 * rows.len()))
 }
 
 /// The workspaces that name these pools, as far as the member sees them.
@@ -425,7 +454,7 @@ impl Default for By {
 /// A page of the organization's pools.
 ///
 /// # Errors
-/// Those of the store.
+/// `Malformed` for pools that name too many resources.
 pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &PoolFilter, page: Page) -> Outcome<Listed<Pool>> {
     let mut filter = Filter::new("a.org_id = {}", member.organization.id);
     if let Some(q) = &wanted.q {

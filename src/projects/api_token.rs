@@ -71,10 +71,11 @@ pub struct Token {
 }
 
 /// The columns that [`Token::read`] takes. The maker is named as of now where that is an organization,
-/// whose id in documents is its name.
-const COLUMNS: &str = "t.id, t.ext_id, t.user_id, t.team_id, t.org_id, t.kind, m.ext_id, t.description, t.created_by,
+/// whose id in documents is its name; it is looked up by the id that follows `organizations/`.
+pub const COLUMNS: &str =
+    "t.id, t.ext_id, t.user_id, t.team_id, t.org_id, t.kind, m.ext_id, t.description, t.created_by,
     o.name, t.created_at, t.last_used_at, t.expired_at FROM api_tokens t LEFT JOIN teams m ON m.id = t.team_id
-    LEFT JOIN organizations o ON 'organizations/' || o.ext_id = t.created_by";
+    LEFT JOIN organizations o ON o.ext_id = substr(t.created_by, 15) AND t.created_by LIKE 'organizations/%'";
 
 impl Token {
     fn read(row: &mut Row) -> Outcome<Self> {

@@ -59,7 +59,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ),
     ("mounts", &["auth", "documents", "error", "fields", "keys", "pki", "telemetry"]),
     ("nodes", &["clock", "documents", "error", "mounts", "telemetry"]),
-    ("projects", &["clock", "error", "random", "secret", "sql", "telemetry", "turns"]),
+    ("projects", &["budget", "clock", "error", "random", "secret", "sql", "telemetry", "turns"]),
     (
         "storage",
         &[
@@ -85,6 +85,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
         &[
             "audit",
             "auth",
+            "budget",
             "clock",
             "documents",
             "error",

@@ -21,4 +21,5 @@ mod teams;
 mod terraform;
 mod tokens;
 mod transport;
+mod turns;
 mod workspaces;

@@ -28,13 +28,14 @@ pub async fn of_teams(tx: &mut Tx<'_>, teams: &[i64]) -> Outcome<HashMap<i64, Ve
 }
 
 /// Rows of the members of an organization that have these names. They stay members until the end of the
-/// transaction.
+/// transaction. The memberships alone are locked: users are members of other organizations too, whose requests would
+/// wait, and each lock them in an order of its own.
 ///
 /// # Errors
 /// `Malformed`, with a fault for everyone who is not a member.
 pub async fn named(tx: &mut Tx<'_>, org_id: i64, names: &[String]) -> Outcome<Vec<i64>> {
     let sql = "SELECT u.username_lc, u.id FROM users u JOIN organization_memberships m ON m.user_id = u.id
-        WHERE u.username_lc = ANY($1) AND +m.org_id = $2 ORDER BY m.id FOR UPDATE";
+        WHERE u.username_lc = ANY($1) AND +m.org_id = $2 ORDER BY m.id FOR UPDATE OF m";
     let lowered = names.iter().map(|name| name.to_lowercase()).collect();
     found(tx, sql, lowered, org_id, names).await
 }

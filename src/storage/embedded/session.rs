@@ -92,7 +92,7 @@ impl ToSql for Value {
 /// A shared text as SQLite reads it: a list is one JSON parameter, and there is nobody to lock out.
 fn own(sql: &str) -> Cow<'_, str> {
     const ANY: &str = "= ANY(";
-    let sql = sql.strip_suffix(" FOR UPDATE").unwrap_or(sql);
+    let sql = sql.split_once(" FOR UPDATE").map_or(sql, |(sql, _)| sql);
     if !sql.contains(ANY) {
         return Cow::Borrowed(sql);
     }
@@ -144,6 +144,10 @@ mod tests {
         let read = "SELECT id FROM t WHERE a IN (SELECT value FROM json_each($1)) AND b = $2 AND c IN \
                     (SELECT value FROM json_each($3)) ORDER BY id";
         assert_eq!(own(sql), read);
+        assert_eq!(
+            own("SELECT t.id FROM t JOIN u ON u.id = t.u FOR UPDATE OF t"),
+            "SELECT t.id FROM t JOIN u ON u.id = t.u"
+        );
         assert_eq!(own("SELECT 1"), "SELECT 1");
     }
 

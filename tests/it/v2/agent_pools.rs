@@ -1,12 +1,20 @@
 //! Agent pools.
 
+use futures_util::FutureExt as _;
 use serde_json::{Value, json};
+use signet::projects::id::new as new_id;
 use signet::projects::rights::{Flag, OrganizationRights, ProjectRights};
 
 use super::fixture::{World, assert_refused, attribute, on_both_stores, resource};
 use crate::support::Answer;
 
-on_both_stores!(vector_143_pools, lists_of_pools, who_sees_a_pool_sees_no_more_of_others);
+on_both_stores!(
+    vector_143_pools,
+    lists_of_pools,
+    who_sees_a_pool_sees_no_more_of_others,
+    pools_that_name_more_than_an_answer_tells_are_asked_for_in_smaller_pages,
+    a_list_is_no_longer_for_what_others_have_named,
+);
 
 const PATH: &str = "organizations/acme/agent-pools";
 
@@ -173,5 +181,83 @@ async fn who_sees_a_pool_sees_no_more_of_others(world: World) {
     }
     world.grant(&manager.team, &project, ProjectRights::READ).await;
     sees(1).await;
+    world.app.stop().await;
+}
+
+/// Puts pools into the store, each of which is for so many projects that are gone.
+async fn pools_for_projects(world: &World, pools: &'static [(&'static str, usize)]) {
+    let run = world.run(move |mut tx| {
+        async move {
+            for (name, projects) in pools {
+                let ids: Vec<String> = (0..*projects).map(|_| new_id("prj")).collect();
+                let scope = json!({ "excluded-workspaces": [], "allowed-projects": ids, "allowed-workspaces": [] });
+                let pool =
+                    "INSERT INTO agent_pools (ext_id, org_id, name, name_lc, organization_scoped, scope, created_at)
+                    SELECT $1, id, $2, $2, FALSE, $3, $4 FROM organizations WHERE name_lc = 'acme'";
+                let values = [new_id("apool").into(), (*name).into(), scope.to_string().into(), tx.now.into()];
+                tx.execute(pool, &values).await?;
+            }
+            Ok(())
+        }
+        .boxed_local()
+    });
+    run.await;
+}
+
+async fn pools_that_name_more_than_an_answer_tells_are_asked_for_in_smaller_pages(world: World) {
+    pools_for_projects(&world, &[("a", 10_000), ("b", 10_000), ("c", 1)]).await;
+    let list = async |query: &str| world.owner.get(&format!("{PATH}?sort=name&{query}")).await;
+    let refused = list("page[size]=3").await;
+    let detail = "the pools name more than 20000 workspaces and projects, added up: ask for fewer pools";
+    assert_refused(&refused, 400, &[("page[size]", detail)]);
+    assert_refused(&list("").await, 400, &[("page[size]", detail)]);
+    for query in ["page[size]=2", "page[size]=2&page[number]=2", "q=c"] {
+        assert_eq!(list(query).await.status, 200, "{query}");
+    }
+    world.app.stop().await;
+}
+
+/// What others have named stays, and the list is as long as one may be all the same.
+async fn a_list_is_no_longer_for_what_others_have_named(world: World) {
+    let owner = &world.owner;
+    let (hidden, own) = (world.project("Hidden").await, world.project("Own").await);
+    let name = "allowed-projects";
+    let path = format!("agent-pools/{}", id(&owner.post(PATH, pool(json!({ "name": "p" }), &[])).await));
+    world
+        .run(|mut tx| {
+            async move {
+                let org: i64 = tx.one("SELECT id FROM organizations WHERE name_lc = 'acme'", &[]).await?.get()?;
+                for n in 0..999 {
+                    let project = "INSERT INTO projects (ext_id, org_id, name, name_lc, created_at)
+                        VALUES ($1, $2, $3, $3, $4)";
+                    let name = format!("more {n}");
+                    tx.execute(project, &[new_id("prj").into(), org.into(), name.into(), tx.now.into()]).await?;
+                }
+                Ok(())
+            }
+            .boxed_local()
+        })
+        .await;
+    let mut others = vec![hidden];
+    for page in 1..=10 {
+        let list = owner.get(&format!("organizations/acme/projects?q=more&page[size]=100&page[number]={page}")).await;
+        others.extend(list.body["data"].as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap().to_owned()));
+    }
+    let named = |ids: &[String]| {
+        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+        pool(json!({}), &[(name, "projects", &ids)])
+    };
+    assert_eq!(owner.patch(&path, named(&others[1..])).await.status, 200);
+    let manager = world.member("mara", OrganizationRights::NONE.with(Flag::ManageAgentPools, true)).await;
+    world.grant(&manager.team, &own, ProjectRights::READ).await;
+    let with_own = named(std::slice::from_ref(&own));
+    assert_eq!(related(&manager.api.patch(&path, with_own.clone()).await, name), [own]);
+    assert_eq!(related(&owner.get(&path).await, name).len(), 1000);
+    assert_eq!(owner.patch(&path, named(&others)).await.status, 200);
+    let refused = manager.api.patch(&path, with_own).await;
+    let rule = "allowed-projects may have at most 1000 elements, those of others included";
+    assert_refused(&refused, 422, &[("/data/relationships/allowed-projects/data", rule)]);
+    assert_eq!(manager.api.patch(&path, named(&[])).await.status, 200);
+    assert_eq!(related(&owner.get(&path).await, name).len(), 1000);
     world.app.stop().await;
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use reqwest::Method;
 use serde_json::json;
+use signet::projects::rights::OrganizationRights;
 
 use super::fixture::{Store, World, assert_refused, on_both_stores, resource};
 use super::moves::{count, move_into, place, workspace};
@@ -137,6 +138,35 @@ async fn two_organizations_invite_the_same_stranger(world: World) {
         let user = |answer: &crate::support::Answer| answer.body["data"]["relationships"]["user"]["data"]["id"].clone();
         assert_eq!(user(&one), user(&other));
     }
+    world.app.stop().await;
+}
+
+/// Other organizations change who is in their teams at the same time: what they lock of a person is what a new place in
+/// a team needs of it, and no more.
+#[actix_web::test]
+async fn people_who_come_into_a_team_are_not_locked_for_other_organizations() {
+    let world = World::start(Store::Postgres).await;
+    let team = world.member("mia", OrganizationRights::NONE).await.team;
+    let path = format!("teams/{team}/relationships/users");
+    let people = json!({ "data": [{ "type": "users", "id": "mia" }, { "type": "users", "id": "olga" }] }).to_string();
+    let database = world.app.database();
+    let holder = Arc::clone(database);
+    let held = std::thread::spawn(move || {
+        holder.psql("BEGIN; SELECT FROM users FOR KEY SHARE; SELECT pg_sleep(60)");
+    });
+    let is_held = "SELECT count(*) FROM pg_locks WHERE relation = 'users'::regclass AND mode = 'RowShareLock'";
+    while database.psql(is_held).trim() == "0" {
+        tokio::task::yield_now().await;
+    }
+    for method in [Method::POST, Method::DELETE] {
+        let changed = world.owner.send_text(method.clone(), &path, people.clone()).await;
+        assert_eq!(changed.status, 204, "{method}: {}", changed.text);
+    }
+    database.psql(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+         WHERE datname = current_database() AND query LIKE 'BEGIN; SELECT FROM users%'",
+    );
+    assert!(held.join().is_err(), "its connection was ended");
     world.app.stop().await;
 }
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use serde_json::{Value, json};
+use signet::projects::api_token::COLUMNS;
 use signet::projects::rights::OrganizationRights;
 use time::macros::datetime;
 
@@ -20,6 +22,7 @@ on_both_stores!(
     who_may_manage_tokens,
     a_token_that_ends_while_a_body_comes_is_refused_behind_it,
     account_details,
+    whose_maker_is_an_organization_is_told_by_its_name,
 );
 
 const ORGANIZATION: &str = "organizations/acme/authentication-token";
@@ -384,4 +387,40 @@ async fn beyond(apis: &[&Api]) -> Answer {
         }
     }
     panic!("nothing was refused");
+}
+
+/// The maker is found by an index, among however many organizations.
+async fn whose_maker_is_an_organization_is_told_by_its_name(world: World) {
+    let organization = world.owner.post(ORGANIZATION, empty()).await;
+    let its = world.owner.with_token(secret(&organization));
+    let made = its.post(&format!("teams/{}/authentication-token", team(&world, "builders").await), empty()).await;
+    let maker = &made.body["data"]["relationships"]["created-by"]["data"];
+    assert_eq!(maker, &json!({ "id": "acme", "type": "organizations" }), "{}", made.text);
+    let postgres = world.app.is_postgres();
+    let plan: Vec<String> = world
+        .run(move |mut tx| {
+            async move {
+                let sql = format!("SELECT {COLUMNS} WHERE t.id = ANY($1)");
+                let one = || vec![vec![1_i64].into()];
+                if postgres {
+                    // An empty table is read whole, unless that is forbidden.
+                    tx.execute("SET LOCAL enable_seqscan = off", &[]).await?;
+                    return tx.column(&format!("EXPLAIN {sql}"), &one()).await;
+                }
+                let mut steps = Vec::new();
+                for mut row in tx.rows(&format!("EXPLAIN QUERY PLAN {sql}"), &one()).await? {
+                    let _: (i64, i64, i64) = (row.get()?, row.get()?, row.get()?);
+                    steps.push(row.get()?);
+                }
+                Ok(steps)
+            }
+            .boxed_local()
+        })
+        .await;
+    let by_index = [
+        "Index Cond: (ext_id = substr(t.created_by, 15))",
+        "SEARCH o USING INDEX sqlite_autoindex_organizations_1 (ext_id=?)",
+    ];
+    assert!(plan.iter().any(|step| by_index.iter().any(|by| step.contains(by))), "{plan:#?}");
+    world.app.stop().await;
 }

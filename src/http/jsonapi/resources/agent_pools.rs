@@ -1,6 +1,6 @@
 //! Agent pools: create, update, list, show, delete.
 
-use super::super::body::{MOST_NAMED, Resource, TypeRule};
+use super::super::body::{Resource, TypeRule};
 use super::super::documents::agent_pools::{TYPE, document};
 use super::super::documents::workspaces;
 use super::super::list::ListRequest;
@@ -8,7 +8,7 @@ use super::super::reply::{Rendered, Reply, empty};
 use super::super::request::Call;
 use super::super::route::{Route, route};
 use crate::projects::Tx;
-use crate::projects::agent_pool::{self, By, Fields, Lists, Pool, PoolFilter};
+use crate::projects::agent_pool::{self, By, Fields, LONGEST_LIST, Lists, Pool, PoolFilter};
 use crate::projects::attributes::Attributes;
 use crate::projects::member::{self, Member};
 use crate::projects::page::Listed;
@@ -64,9 +64,9 @@ async fn read(tx: &mut Tx<'_>, call: &Call, member: &Member, stored: Option<&Poo
     let resource = Resource::read(&call.document, TypeRule::Exact(TYPE), stored.map(|pool| &pool.ext_id[..]))?;
     let mut attributes = Attributes::new(resource.attributes());
     let lists = Lists {
-        excluded_workspaces: resource.to_many("excluded-workspaces", MOST_NAMED)?,
-        allowed_projects: resource.to_many("allowed-projects", MOST_NAMED)?,
-        allowed_workspaces: resource.to_many("allowed-workspaces", MOST_NAMED)?,
+        excluded_workspaces: resource.to_many("excluded-workspaces", LONGEST_LIST)?,
+        allowed_projects: resource.to_many("allowed-projects", LONGEST_LIST)?,
+        allowed_workspaces: resource.to_many("allowed-workspaces", LONGEST_LIST)?,
     };
     let given = Fields::read(tx, member, &mut attributes, lists, stored).await?;
     attributes.finish()?;
