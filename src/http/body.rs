@@ -5,26 +5,32 @@
 //! and is answered 429 beyond that. A small body counts
 //! nothing: there are only so many connections and requests. What is refused anyway is read without being kept, so that
 //! its sender sees the answer: a connection that is closed on a sender in full flow resets. That too has an end, in
-//! octets and in time. A sender that waits to be told to go on is not told to send what nobody keeps.
+//! octets and in time: whoever needs no right to a path has less of it, and nobody waits long for the body of a request
+//! that has no use for one. A sender that waits to be told to go on is not told to send what nobody keeps.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use actix_web::error::PayloadError;
 use actix_web::http::header::{CONTENT_LENGTH, EXPECT, HeaderMap};
 use actix_web::web::Payload;
-use actix_web::{FromRequest as _, HttpRequest, dev};
+use actix_web::{FromRequest as _, HttpMessage as _, HttpRequest, dev};
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt as _};
 
 use super::sender::Sender;
-use super::settings::Settings;
 use crate::budget::{Budget, Lack, Part};
 use crate::error::{Error, Kind, Result};
 
 /// How much of a refused body is still read.
 const DISCARD: usize = 64 << 20;
 /// How long the body of somebody without a right is still read.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the body of somebody may take who needs no right.
+pub const OPEN: Duration = Duration::from_secs(10);
+/// How long it is waited for the body of a request that has no use for one.
+pub const USELESS: Duration = Duration::from_secs(1);
 /// Longest body that counts nothing.
 const FREE: usize = 16 << 10;
 
@@ -72,7 +78,18 @@ impl AsRef<[u8]> for Held {
     }
 }
 
-/// Reads a body of at most `limit` octets. Its room is to be kept as long as what is made of it.
+/// What a request carries for its connection to learn that it is known who asks: whoever is known sends a body in peace
+/// where others have to leave.
+pub struct Known(pub Arc<AtomicBool>);
+
+/// It is known who sends this request.
+pub fn known(request: &HttpRequest) {
+    if let Some(Known(known)) = request.extensions().get() {
+        known.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Reads a body of at most `limit` octets within a time. Its room is to be kept as long as what is made of it.
 ///
 /// # Errors
 /// `TooLarge` above the limit, `Busy` when there is no room, `Quota` when the sender has a full share of it,
@@ -82,7 +99,7 @@ pub async fn kept(
     mut payload: Payload,
     limit: usize,
     share: Share<'_>,
-    settings: &Settings,
+    time: Duration,
 ) -> Result<(Bytes, Room)> {
     let read = async {
         if is_too_long_to_begin(headers, limit) {
@@ -100,7 +117,7 @@ pub async fn kept(
             other => other,
         }
     };
-    in_time(settings.body_timeout, read).await
+    in_time(time, read).await
 }
 
 /// As [`kept`], of bytes that nobody reads beyond `limit`: of a longer body one octet more is kept. The
@@ -113,7 +130,7 @@ pub async fn raw(
     mut payload: Payload,
     limit: usize,
     share: Share<'_>,
-    settings: &Settings,
+    time: Duration,
 ) -> Result<Bytes> {
     let read = async {
         match collected(headers, &mut payload, limit, share).await {
@@ -127,22 +144,14 @@ pub async fn raw(
             Err(error) => Err(error),
         }
     };
-    in_time(settings.body_timeout, read).await
+    in_time(time, read).await
 }
 
-/// Reads a body that nobody wants, keeping nothing. `welcome` is whether its sender may still get something
-/// done: nobody waits long for others.
+/// Reads a body that nobody wants within a time, keeping nothing.
 ///
 /// # Errors
 /// `TooLarge` above the limit, `Malformed` when it ends early or takes too long.
-pub async fn passed_over(
-    headers: &HeaderMap,
-    payload: Payload,
-    limit: usize,
-    settings: &Settings,
-    welcome: bool,
-) -> Result<()> {
-    let time = if welcome { settings.body_timeout } else { settings.body_timeout.min(PATIENCE) };
+pub async fn passed_over(headers: &HeaderMap, payload: Payload, limit: usize, time: Duration) -> Result<()> {
     let large = declared(headers).is_some_and(|length| length > limit as u64);
     if waits(headers) {
         return if large { Err(too_large()) } else { Ok(()) };
@@ -264,6 +273,9 @@ mod tests {
     use super::*;
     use actix_web::test::TestRequest;
 
+    /// Longer than any of these takes.
+    const TIME: Duration = Duration::from_secs(30);
+
     /// The share of one sender.
     fn one(bodies: &Bodies) -> Share<'_> {
         Share { bodies, sender: &|| Sender::User(1) }
@@ -278,19 +290,18 @@ mod tests {
     async fn room_is_taken_for_what_is_kept_and_given_back() {
         let bodies = Bodies::new(100_000);
         let left = || bodies.left();
-        let settings = Settings::default();
         let none = HeaderMap::new();
-        let small = kept(&none, payload(vec![1; FREE]).await, 1 << 20, one(&bodies), &settings).await.unwrap();
+        let small = kept(&none, payload(vec![1; FREE]).await, 1 << 20, one(&bodies), TIME).await.unwrap();
         assert_eq!((small.0.len(), left()), (FREE, 100_000));
-        let large = raw(&none, payload(vec![2; 60_000]).await, 1 << 20, one(&bodies), &settings).await.unwrap();
+        let large = raw(&none, payload(vec![2; 60_000]).await, 1 << 20, one(&bodies), TIME).await.unwrap();
         assert_eq!((large.len(), left()), (60_000, 40_000));
-        let busy = kept(&none, payload(vec![3; 40_001]).await, 1 << 20, one(&bodies), &settings).await;
+        let busy = kept(&none, payload(vec![3; 40_001]).await, 1 << 20, one(&bodies), TIME).await;
         assert_eq!((busy.err().unwrap().kind(), left()), (Kind::Busy, 40_000));
         let part = large.slice(..1);
         drop(large);
         assert_eq!(left(), 40_000);
         drop(part);
-        let (body, room) = kept(&none, payload(vec![4; 40_001]).await, 1 << 20, one(&bodies), &settings).await.unwrap();
+        let (body, room) = kept(&none, payload(vec![4; 40_001]).await, 1 << 20, one(&bodies), TIME).await.unwrap();
         assert_eq!((body.len(), left()), (40_001, 59_999));
         drop((body, room));
         assert_eq!(left(), 100_000);
@@ -298,11 +309,11 @@ mod tests {
 
     #[actix_web::test]
     async fn a_sender_of_several_bodies_has_a_quarter_of_what_is_left() {
-        let (bodies, settings, none) = (Bodies::new(240_000), Settings::default(), HeaderMap::new());
+        let (bodies, none) = (Bodies::new(240_000), HeaderMap::new());
         let other = Share { bodies: &bodies, sender: &|| Sender::User(2) };
         let keep = |share, octets| {
-            let (none, settings) = (&none, &settings);
-            async move { kept(none, payload(vec![6; octets]).await, 1 << 20, share, settings).await }
+            let none = &none;
+            async move { kept(none, payload(vec![6; octets]).await, 1 << 20, share, TIME).await }
         };
         let text = |refused: Result<(Bytes, Room)>| refused.err().unwrap().text().to_owned();
         let single = keep(one(&bodies), 150_000).await.unwrap();
@@ -319,30 +330,28 @@ mod tests {
 
     #[actix_web::test]
     async fn a_small_body_takes_no_room_in_however_many_pieces_it_comes() {
-        let (bodies, settings, none) = (Bodies::new(0), Settings::default(), HeaderMap::new());
+        let (bodies, none) = (Bodies::new(0), HeaderMap::new());
         let pieces = |octets: usize| {
             let pieces = (0..octets / 1024).map(|_| Ok(Bytes::from_static(&[5; 1024])));
             let pieces = futures_util::stream::iter(pieces.collect::<Vec<Result<_, PayloadError>>>());
             let mut inner = actix_web::dev::Payload::from(pieces.boxed_local());
             async move { Payload::from_request(&TestRequest::default().to_http_request(), &mut inner).await.unwrap() }
         };
-        let small = kept(&none, pieces(FREE).await, 1 << 20, one(&bodies), &settings).await.unwrap();
+        let small = kept(&none, pieces(FREE).await, 1 << 20, one(&bodies), TIME).await.unwrap();
         assert_eq!(small.0.len(), FREE);
-        let larger = kept(&none, pieces(FREE + 1024).await, 1 << 20, one(&bodies), &settings).await;
+        let larger = kept(&none, pieces(FREE + 1024).await, 1 << 20, one(&bodies), TIME).await;
         assert_eq!(larger.err().unwrap().kind(), Kind::Busy);
     }
 
     #[actix_web::test]
     async fn what_is_longer_than_its_limit_is_refused_or_cut() {
-        let (bodies, settings, none) = (Bodies::new(1 << 20), Settings::default(), HeaderMap::new());
+        let (bodies, none) = (Bodies::new(1 << 20), HeaderMap::new());
         let long = || payload(vec![0; 101]);
-        assert_eq!(kept(&none, long().await, 100, one(&bodies), &settings).await.err().unwrap().kind(), Kind::TooLarge);
-        assert_eq!(kept(&none, long().await, 101, one(&bodies), &settings).await.unwrap().0.len(), 101);
-        assert_eq!(raw(&none, long().await, 50, one(&bodies), &settings).await.unwrap().len(), 51);
-        for welcome in [true, false] {
-            let over = passed_over(&none, long().await, 100, &settings, welcome).await;
-            assert_eq!(over.unwrap_err().kind(), Kind::TooLarge);
-            passed_over(&none, long().await, 101, &settings, welcome).await.unwrap();
-        }
+        assert_eq!(kept(&none, long().await, 100, one(&bodies), TIME).await.err().unwrap().kind(), Kind::TooLarge);
+        assert_eq!(kept(&none, long().await, 101, one(&bodies), TIME).await.unwrap().0.len(), 101);
+        assert_eq!(raw(&none, long().await, 50, one(&bodies), TIME).await.unwrap().len(), 51);
+        let over = passed_over(&none, long().await, 100, TIME).await;
+        assert_eq!(over.unwrap_err().kind(), Kind::TooLarge);
+        passed_over(&none, long().await, 101, TIME).await.unwrap();
     }
 }

@@ -41,7 +41,7 @@ use tokio::task::JoinError;
 
 use super::access::Line;
 use super::address::caller_address;
-use super::body::{Share, is_too_long_to_begin, passed_over, raw};
+use super::body::{self as bodies, Share, is_too_long_to_begin, passed_over, raw};
 use super::encoding::{self, ENCODED, is_encoded};
 use super::passes::Times;
 use super::pause;
@@ -169,6 +169,7 @@ async fn steps(
     let headers = request.headers();
     let sender = Sender::of_subject(Some(&caller), address);
     times.are_of(&sender);
+    bodies::known(request);
     let body = if reads { Bytes::new() } else { body(state, found.route, headers, payload, &caller).await? };
     times.turn().await;
     trail.sent(&body);
@@ -335,11 +336,11 @@ async fn body(
         return Err(too_large());
     }
     if is_encoded(headers) {
-        passed_over(headers, payload, limit, &state.settings, true).await?;
+        passed_over(headers, payload, limit, state.settings.body_timeout).await?;
         return Err(Refusal::new(Kind::UnsupportedMedia, ENCODED));
     }
     let share = Share { bodies: &state.bodies, sender: &|| Sender::of_subject(Some(caller), None) };
-    let body = raw(headers, payload, limit, share, &state.settings).await?;
+    let body = raw(headers, payload, limit, share, state.settings.body_timeout).await?;
     if body.len() > limit {
         return Err(too_large());
     }

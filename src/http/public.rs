@@ -7,9 +7,7 @@
 //! and whoever asks: no token is looked at, no body read, nothing recorded.
 //!
 //! A body is a question about certificates, of a few hundred octets: one that is longer than [`MAX_BODY`] or takes
-//! longer than [`BODY_TIME`] ends its request.
-
-use std::time::Duration;
+//! longer than [`body::OPEN`] ends its request.
 
 use actix_web::error::PayloadError;
 use actix_web::http::header::CONTENT_TYPE;
@@ -24,8 +22,6 @@ use super::state::State;
 
 /// Most octets of a body, with what is thrown away of it.
 pub const MAX_BODY: usize = 16 << 10;
-/// How long a body may take.
-pub const BODY_TIME: Duration = Duration::from_secs(10);
 
 /// The services of one worker of the listener.
 pub fn configure(app: &mut ServiceConfig, state: State) {
@@ -52,7 +48,7 @@ fn error(mut response: actix_web::HttpResponseBuilder, text: &str) -> HttpRespon
 
 /// A body that ends with an error where it gets too long, or too late.
 fn bounded(request: &HttpRequest, payload: web::Payload) -> web::Payload {
-    let until = Instant::now() + BODY_TIME;
+    let until = Instant::now() + body::OPEN;
     let chunks = stream::unfold(Some((payload, 0)), move |reading| async move {
         let (mut payload, before) = reading?;
         match tokio::time::timeout_at(until, payload.next()).await {

@@ -50,6 +50,7 @@ use tracing::Instrument;
 
 use super::access::{Line, Who};
 use super::address::caller_address;
+use super::body;
 use super::encoding;
 use super::passes::Times;
 use super::pause;
@@ -187,6 +188,7 @@ async fn steps(
     let caller = known.as_ref().ok().and_then(|known| known.caller.as_ref());
     if let Some((caller, _)) = caller {
         trail.line.who = Who::Token(Arc::clone(caller));
+        body::known(request);
     }
     if let Some(seen) = &mut trail.seen {
         seen.token = caller.map_or_else(|| target.token(headers, settings.compat), |(_, token)| Some(token.clone()));

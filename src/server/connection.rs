@@ -1,17 +1,22 @@
 //! What one connection is doing, and whether it is to leave.
 //!
-//! A connection is *opening* (TLS, or the head of a request, is on its way), *idle* or *busy* with a request, or
-//! with several over HTTP/2. The word that says so is stored a few times for each request and read when places
-//! are short. What it means to leave is its stream's business.
+//! A connection is *opening* (TLS, or the head of a request, is on its way), *idle*, *busy* with a request, or
+//! with several over HTTP/2, or *receiving*: its handlers wait for octets of bodies, and the server does nothing for it.
+//! The word that says so is stored a few times for each request and read when places are short. What it means to leave
+//! is its stream's business.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::task::AtomicWaker;
 
+use crate::http::body::Known;
+
+/// How long the head of a request may take to arrive, TLS included.
+pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the octets of a connection that leaves may be stuck, milliseconds.
 pub(super) const GRACE: u64 = 2000;
 /// How long a connection that leaves may still send, milliseconds, however its octets move: its place counts as
@@ -27,6 +32,8 @@ pub(super) enum Phase {
     Idle,
     /// A request is with its handler.
     Busy,
+    /// The same, and the handler waits for more of its body.
+    Receiving,
 }
 
 /// A connection, for its stream, its requests and the table. Times are milliseconds since `began`.
@@ -40,6 +47,10 @@ pub(super) struct Connection {
     state: AtomicU64,
     /// When it was told to leave, or answered a request since; 0 when it was not told.
     left: AtomicU64,
+    /// Whether it is to leave without what its handlers still wait for.
+    given_up: AtomicBool,
+    /// Whether it is known who asked for something on it.
+    known: Arc<AtomicBool>,
     /// Whether HTTP/1.1 has not got all of an answer's body yet.
     sending: AtomicBool,
     /// Octets that may be read for the body of the request under way.
@@ -54,7 +65,8 @@ impl Connection {
     pub(super) fn new(id: u64, source: IpAddr, began: Instant, now: u64) -> Self {
         let (left, sending, waker) = (AtomicU64::new(0), AtomicBool::new(false), AtomicWaker::new());
         let (state, body, again) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
-        let connection = Self { id, source, began, state, left, sending, body, again, waker };
+        let (given_up, known) = (AtomicBool::new(false), Arc::default());
+        let connection = Self { id, source, began, state, left, given_up, known, sending, body, again, waker };
         connection.set(Phase::Opening, now);
         connection
     }
@@ -75,14 +87,63 @@ impl Connection {
         let phase = match state & 3 {
             0 => Phase::Opening,
             1 => Phase::Idle,
-            _ => Phase::Busy,
+            2 => Phase::Busy,
+            _ => Phase::Receiving,
         };
         (phase, state >> 2)
     }
 
-    /// Since when it waits for its client; nothing when a request is under way.
+    /// Since when it waits for its client; nothing when the server is at work on a request.
     pub(super) fn waiting(&self) -> Option<(Phase, u64)> {
         Some(self.state()).filter(|(phase, _)| *phase != Phase::Busy)
+    }
+
+    /// Since when nothing keeps it from leaving. What a handler waits for does, until it is given up.
+    fn resting(&self) -> Option<u64> {
+        let (phase, since) = self.waiting()?;
+        (phase != Phase::Receiving || self.is_given_up()).then_some(since)
+    }
+
+    /// A handler waits for more of a body: from now on, unless it does already.
+    pub(super) fn receives(&self) {
+        if self.state().0 == Phase::Busy {
+            self.set(Phase::Receiving, self.now());
+        }
+    }
+
+    /// What a handler waited for is there, or not waited for any more.
+    pub(super) fn goes_on(&self) {
+        if self.state().0 == Phase::Receiving {
+            self.set(Phase::Busy, 0);
+        }
+    }
+
+    /// What its handlers wait for is not worth its place any more.
+    pub(super) fn give_up(&self) {
+        self.given_up.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether what its handlers wait for was given up.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.given_up.load(Ordering::Relaxed)
+    }
+
+    /// What says that it is known who asks on it, for who finds out.
+    pub(super) fn known(&self) -> Known {
+        Known(Arc::clone(&self.known))
+    }
+
+    /// In which order those that wait leave: the longest wait first, and last who sends a body and is known.
+    pub(super) fn rank(&self, phase: Phase, since: u64) -> (bool, u64, u64) {
+        (phase == Phase::Receiving && self.known.load(Ordering::Relaxed), since, self.id)
+    }
+
+    /// Whether its client had its time for the head of a request, as the clock of HTTP goes: it may have begun half a
+    /// second before. Not where it was told to leave.
+    pub(super) fn is_late_head(&self) -> bool {
+        let (phase, since) = self.state();
+        let most = (HEAD_TIMEOUT - Duration::from_millis(700)).as_millis() as u64;
+        phase == Phase::Opening && self.left().is_none() && since + most <= self.now()
     }
 
     /// Octets came.
@@ -94,7 +155,7 @@ impl Connection {
 
     /// Whether its last answer may still be on its way.
     pub(super) fn is_recent(&self) -> bool {
-        self.waiting().is_none_or(|(_, since)| since + GRACE > self.now())
+        self.resting().is_none_or(|since| since + GRACE > self.now())
     }
 
     /// From now on so many octets may be read for the body of the request under way.
@@ -106,7 +167,7 @@ impl Connection {
 
     /// Whether a request is with its handler; then how many octets may be read for its body.
     pub(super) fn body(&self) -> Option<u64> {
-        (self.state().0 == Phase::Busy).then(|| self.body.load(Ordering::Relaxed))
+        matches!(self.state().0, Phase::Busy | Phase::Receiving).then(|| self.body.load(Ordering::Relaxed))
     }
 
     /// So many octets came while a request is with its handler; how many of them do not belong to it.
@@ -176,19 +237,19 @@ impl Connection {
     /// Whether its stream ends now. HTTP would not ask for the rest of a body any more.
     pub(super) fn ends(&self) -> bool {
         let sends = self.sending.load(Ordering::Relaxed);
-        self.left().is_some() && self.waiting().is_some() && (!sends || self.is_late())
+        self.left().is_some() && self.resting().is_some() && (!sends || self.is_late())
     }
 
     /// Whether it was told to leave so long ago that nothing is waited for but requests with their handlers.
     pub(super) fn is_late(&self) -> bool {
-        self.left().is_some_and(|left| left + FAREWELL <= self.now()) && self.waiting().is_some()
+        self.left().is_some_and(|left| left + FAREWELL <= self.now()) && self.resting().is_some()
     }
 
     /// Whether it was told to leave and still has octets that nobody takes.
     pub(super) fn is_stuck(&self) -> bool {
         let now = self.now();
         let long = |since: u64| since + GRACE <= now;
-        self.left().is_some_and(long) && self.waiting().is_some_and(|(_, since)| long(since))
+        self.left().is_some_and(long) && self.resting().is_some_and(long)
     }
 }
 

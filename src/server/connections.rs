@@ -2,8 +2,9 @@
 //!
 //! Every connection has a place here from its acceptance to its end; there are so many places, and so many
 //! for one address. When a new connection finds none, those that have waited longest for their clients are
-//! told to leave and it takes the place of one. One with a request under way never has to; where all are busy
-//! the new one is refused. Who was told has some seconds for what is still sent. The fewer places are free, the
+//! told to leave and it takes the place of one. One whose handler waits for the body of a request waits for its client
+//! like any other; of those the ones whose callers are known leave last. One that the server is at work for never has to;
+//! where all are busy the new one is refused. Who was told has some seconds for what is still sent. The fewer places are free, the
 //! shorter a connection may wait for its next request ([`patience`]), so that there is room before it is needed.
 //!
 //! The lock is taken when a connection comes or goes, and once a second; requests never take it.
@@ -17,10 +18,8 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::capacity::{Caps, Room};
 use super::connection::{Connection, GRACE, Phase, elapsed};
-use crate::telemetry::{CONNECTIONS_CLOSED, CONNECTIONS_LIMIT, CONNECTIONS_OPEN, CONNECTIONS_REFUSED};
+use crate::telemetry::{CONNECTIONS_CLOSED, CONNECTIONS_LIMIT, CONNECTIONS_OPEN, CONNECTIONS_REFUSED, HTTP_REQUESTS};
 
-/// How long the head of a request may take to arrive, TLS included.
-pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// HTTP tells the client of a late first head before this does, milliseconds.
 const HEAD_MOST: u64 = 11_000;
 /// How long a connection may wait for its next request while places are free, milliseconds.
@@ -158,7 +157,10 @@ impl Connections {
         let mut woken = table.overdue(now);
         let patience_of = |count: Count| patience(count.open - count.leaving, self.caps.total);
         let mut due = table.waiting(None);
-        due.retain(|(phase, since, _)| since + limit(*phase, patience_of(table.count)) <= now);
+        // Bodies have times of their own.
+        due.retain(|(phase, since, _)| {
+            *phase != Phase::Receiving && since + limit(*phase, patience_of(table.count)) <= now
+        });
         due.sort_unstable_by_key(|(_, since, connection)| (*since, connection.id));
         let due: Vec<_> =
             due.into_iter().map(|(phase, since, connection)| (phase, since, connection.clone())).collect();
@@ -243,9 +245,12 @@ impl Table {
             return false;
         }
         let share = waiting.len().div_ceil(SHARE);
-        waiting.select_nth_unstable_by_key(share - 1, |(_, since, connection)| (*since, connection.id));
+        waiting.select_nth_unstable_by_key(share - 1, |(phase, since, connection)| connection.rank(*phase, *since));
         let longest: Vec<_> = waiting.into_iter().take(share).map(|(.., connection)| connection.clone()).collect();
-        longest.iter().for_each(|connection| self.mark(connection, now));
+        for connection in &longest {
+            connection.give_up();
+            self.mark(connection, now);
+        }
         self.events.closed += share;
         closed(reason, share);
         leaving.extend(longest);
@@ -373,6 +378,12 @@ pub(super) fn closed(reason: &'static str, count: usize) {
 /// Counts a connection, or a request beside the first one of its connection, for which there was no place.
 pub(super) fn refused(reason: &'static str) {
     metrics::counter!(CONNECTIONS_REFUSED, "reason" => reason).increment(1);
+}
+
+/// Counts a request that was refused with this status before the app heard of it.
+pub(super) fn unreadable(status: &'static str) {
+    let labels = [("service", "none"), ("operation", "none"), ("route", "none"), ("status", status)];
+    metrics::counter!(HTTP_REQUESTS, &labels).increment(1);
 }
 
 #[cfg(test)]

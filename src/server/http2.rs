@@ -4,11 +4,12 @@
 //! A connection is one task (`dispatch`) with its requests in it: nothing of a request outlives its stream, its
 //! connection or a stop. The app is the one of HTTP/1.1, with the same limits for heads, bodies and time; what a
 //! connection is doing is told as there, so that the same ones end when places are short. It is *busy* while a
-//! request is with its handler, *idle* while answers are on their way or nothing is, and *opening* while a frame
-//! has begun that does not end.
+//! request is with its handler, *receiving* while all handlers wait for more of their bodies, *idle* while answers are on
+//! their way or nothing is, and *opening* while a frame has begun that does not end.
 //!
 //! What a client may do, and how much of it, is in `bounds`.
 
+mod allowance;
 mod answer;
 mod body;
 mod bounds;
@@ -21,14 +22,17 @@ mod wire;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use actix_http::body::{BoxBody, MessageBody};
-use actix_http::error::DispatchError;
+use actix_http::error::{DispatchError, ParseError};
 use actix_http::{Protocol, Request, Response};
 use actix_service::{Service, ServiceFactory, fn_factory, forward_ready};
 use futures_util::FutureExt as _;
-use futures_util::future::{Either, LocalBoxFuture};
+use futures_util::future::LocalBoxFuture;
 
+use super::connection::Connection;
+use super::connections;
 use super::expect::Shared;
 use super::stream::Stream;
 use answer::Date;
@@ -72,6 +76,7 @@ struct Protocols<H, S, B> {
 impl<H, S, B> Service<Accepted> for Protocols<H, S, B>
 where
     H: Service<Accepted, Response = (), Error = DispatchError>,
+    H::Future: 'static,
     S: Service<Request> + 'static,
     S::Response: Into<Response<B>>,
     S::Error: Into<Response<BoxBody>>,
@@ -79,7 +84,7 @@ where
 {
     type Response = ();
     type Error = DispatchError;
-    type Future = Either<H::Future, LocalBoxFuture<'static, Result<(), DispatchError>>>;
+    type Future = LocalBoxFuture<'static, Result<(), DispatchError>>;
 
     forward_ready!(http1);
 
@@ -87,10 +92,24 @@ where
         match (protocol, peer) {
             (Protocol::Http2, Some(peer)) => {
                 let served = serve(stream, peer, Rc::clone(&self.app), Rc::clone(&self.date));
-                Either::Right(served.map(Ok).boxed_local())
+                served.map(Ok).boxed_local()
             }
-            _ => Either::Left(self.http1.call((stream, protocol, peer))),
+            _ => {
+                let connection = Arc::clone(stream.connection());
+                let served = self.http1.call((stream, protocol, peer));
+                served.inspect(move |ended| count(&connection, ended)).boxed_local()
+            }
         }
+    }
+}
+
+/// Counts what HTTP/1.1 itself refused, and told its client: of that the app has not heard.
+fn count(connection: &Connection, ended: &Result<(), DispatchError>) {
+    match ended {
+        Err(DispatchError::Parse(ParseError::TooLarge)) => connections::unreadable("431"),
+        Err(DispatchError::Parse(_)) => connections::unreadable("400"),
+        _ if connection.is_late_head() => connections::closed("head", 1),
+        _ => {}
     }
 }
 
@@ -121,7 +140,6 @@ where
 mod tests {
     use std::cell::Cell;
     use std::future::{pending, poll_fn};
-    use std::sync::Arc;
     use std::time::{Duration, Instant};
 
     use actix_web::body::SizedStream;

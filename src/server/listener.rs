@@ -4,6 +4,8 @@
 //! here, because it has to know every connection: [`Connections`] says which may come and which must go, and
 //! [`Stream`] ends when it is told to. So a stop is a farewell to all connections at once.
 
+mod awaited;
+
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -17,7 +19,7 @@ use actix_http::error::DispatchError;
 use actix_http::{HttpServiceBuilder, KeepAlive, Protocol, Request, Response};
 use actix_service::{IntoServiceFactory, ServiceFactoryExt as _, map_config};
 use actix_web::dev::{
-    AppConfig, Payload, Server, ServerHandle, Service, ServiceFactory, ServiceRequest, ServiceResponse, fn_service,
+    AppConfig, Server, ServerHandle, Service, ServiceFactory, ServiceRequest, ServiceResponse, fn_service,
 };
 use actix_web::error::InternalError;
 use actix_web::http::ConnectionType;
@@ -25,20 +27,20 @@ use actix_web::http::header::{self, HeaderMap};
 use actix_web::{HttpMessage as _, HttpResponse};
 use bytes::Bytes;
 use futures_util::future::{Either, ready};
-use futures_util::{StreamExt as _, stream};
 use rustls::ServerConfig;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-use super::connection::{Connection, Exchange, Phase, Sending};
-use super::connections::{Connections, HEAD_TIMEOUT, Place};
+use super::connection::{Connection, Exchange, HEAD_TIMEOUT, Phase, Sending};
+use super::connections::{self, Connections, Place};
 use super::expect::Shared;
 use super::http2;
 use super::mismatch;
 use super::stream::{Stream, Transport};
 use super::tls::HTTP2;
 use crate::error::{Error, Result};
+use awaited::{CHUNKED, awaited};
 
 /// How long requests may still run once the listener stops, seconds.
 const DRAIN_SECONDS: u64 = 7;
@@ -189,7 +191,7 @@ async fn agreed(acceptor: &TlsAcceptor, stream: TcpStream, place: &Place) -> io:
         }
     };
     let stream = tokio::select! {
-        agreed = tokio::time::timeout(HEAD_TIMEOUT, handshake) => agreed??,
+        agreed = tokio::time::timeout(HEAD_TIMEOUT, handshake) => agreed.inspect_err(|_| connections::closed("head", 1))??,
         () = place.connection().told() => return Err(io::ErrorKind::ConnectionAborted.into()),
     };
     let wants_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP2);
@@ -211,9 +213,10 @@ where
     let is_chunked = request.headers().contains_key(header::TRANSFER_ENCODING);
     let body = if is_chunked { CHUNKED } else { length(request.headers()) };
     let exchange = request.conn_data::<Arc<Connection>>().map(|connection| Exchange::begin(connection, body));
-    if let Some(exchange) = exchange.as_ref().filter(|_| is_chunked) {
-        let body = measured(request.take_payload(), Arc::clone(exchange.connection()));
-        request.set_payload(body);
+    if let Some(exchange) = exchange.as_ref().filter(|_| body > 0) {
+        request.extensions_mut().insert(exchange.connection().known());
+        let payload = awaited(request.take_payload(), exchange.connection(), is_chunked);
+        request.set_payload(payload);
     }
     let answered = if asks_for_websocket(&request) {
         Either::Left(ready(Err(no_websocket())))
@@ -229,22 +232,9 @@ where
     }
 }
 
-/// Octets of a chunked body that are read before the handler takes some.
-const CHUNKED: u64 = 64 << 10;
-
 /// How long the body of a request is that is not chunked.
 fn length(headers: &HeaderMap) -> u64 {
     headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok()).unwrap_or(0)
-}
-
-/// A chunked body: how long it is shows at its end.
-fn measured(body: Payload, connection: Arc<Connection>) -> Payload {
-    let pieces = stream::unfold((body, connection), |(mut body, connection)| async {
-        let piece = body.next().await;
-        connection.expect_body(if matches!(piece, Some(Ok(_))) { CHUNKED } else { 0 });
-        Some((piece?, (body, connection)))
-    });
-    Payload::Stream { payload: Box::pin(pieces) }
 }
 
 fn asks_for_websocket(request: &ServiceRequest) -> bool {

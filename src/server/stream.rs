@@ -10,7 +10,7 @@
 //! what is answered: each of them would be kept.
 
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -28,6 +28,12 @@ const AT_ONCE: usize = 4 << 10;
 const BODY_AT_ONCE: usize = 64 << 10;
 /// Octets behind a request that is not answered yet.
 const AHEAD: usize = 8 << 10;
+
+/// Wakes a task when those that are ready have had their turn and the sockets were looked at. Who wakes itself stands in
+/// the line again at once, and the runtime goes through the line some tens of times before it looks.
+pub(super) fn yielding(cx: &Context<'_>) {
+    let _ = pin!(tokio::task::yield_now()).poll(&mut Context::from_waker(cx.waker()));
+}
 
 /// What a stream runs on.
 pub(super) enum Transport {
@@ -155,7 +161,7 @@ impl Stream {
             }
         };
         if room > 0 && self.given >= most {
-            cx.waker().wake_by_ref();
+            yielding(cx);
             return 0;
         }
         room.min(most.saturating_sub(self.given))

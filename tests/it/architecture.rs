@@ -154,7 +154,7 @@ const FLOORS: &[(&str, &[&str])] = &[
 /// Libraries, and the places (begins of paths) that may name them.
 const LIBRARIES: &[(&str, &[&str])] = &[
     ("actix_web", &["http", "server.rs", "server/expect.rs", "server/listener.rs"]),
-    ("actix_http", &["server/expect.rs", "server/listener.rs", "server/http2"]),
+    ("actix_http", &["server/expect.rs", "server/listener", "server/http2"]),
     ("actix_service", &["server/expect.rs", "server/listener.rs", "server/http2"]),
     ("h2", &["server/http2"]),
     ("http_types", &["server/http2"]),

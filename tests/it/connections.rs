@@ -184,30 +184,93 @@ fn a_request_under_way_and_the_latest_connections_outlive_a_flood_and_the_longes
 }
 
 #[actix_web::test]
-async fn connections_that_hold_their_requests_are_refused_company_when_they_are_all_there_is() {
+async fn bodies_that_never_come_keep_nobody_out_and_those_of_known_callers_leave_last() {
     let site = Site::new();
-    site.configure("max_connections = 16\nbody_timeout = \"4s\"\n");
+    site.configure("max_connections = 16\n");
     let token = site.init();
     let served = site.serve();
     let address: SocketAddr = served.socket().parse().unwrap();
     let setup = served.client(&token);
     assert_eq!(setup.post("sys/mounts/pki", json!({ "type": "pki" })).await.status, 204);
-    drop(setup);
-    let (head, _) = issue(&token);
-    let mut busy: Vec<_> = (0..16).map(|_| Wire::open(address)).collect();
-    busy.iter_mut().for_each(|wire| wire.send(&head));
-    std::thread::sleep(Duration::from_millis(500));
-    assert!(Wire::open(address).until_closed(SOON) < Duration::from_secs(2));
-    served.wait_for_log("connections are at their limit");
-    // They have four seconds for their bodies.
-    assert!(busy[0].answer().starts_with("http/1.1 400"));
+    let mut known = Wire::open(address);
+    let policy = json!({ "policy": "path \"x\" {}" }).to_string();
+    known.send(&format!(
+        "POST /v1/sys/policies/acl/x HTTP/1.1\r\nHost: t\r\nX-Service-Token: {token}\r\nContent-Length: {}\r\n\r\n{}",
+        policy.len(),
+        &policy[..5],
+    ));
+    std::thread::sleep(Duration::from_millis(300));
+    let mut held = Vec::new();
+    for (method, path) in [("POST", "sys/wrapping/unwrap"), ("PUT", "auth/token/create"), ("GET", "sys/health")] {
+        for body in ["Content-Length: 10", "Transfer-Encoding: chunked"] {
+            for _ in 0..16 {
+                let mut wire = Wire::open(address);
+                wire.send(&format!("{method} /v1/{path} HTTP/1.1\r\nHost: t\r\n{body}\r\n\r\n"));
+                held.push(wire);
+            }
+            std::thread::sleep(Duration::from_millis(100));
+            let started = Instant::now();
+            assert_eq!(served.client("").get("sys/health").await.status, 200, "{method} {path}");
+            assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+        }
+    }
+    // Who left for others was not left without its connection's end.
+    assert!(held[0].until_closed(SOON) < Duration::from_secs(2));
+    known.send(&policy[5..]);
+    let mut status = [0; 12];
+    known.0.read_exact(&mut status).unwrap();
+    assert_eq!(&status, b"HTTP/1.1 204");
+    drop(held);
     let page = served.client(&token).get("sys/metrics?format=prometheus").await.text;
-    assert!(value(&page, "signet_connections_refused_total{reason=\"full\"}") >= 1);
+    assert_eq!(value(&page, "signet_connections_refused_total{reason=\"full\"}"), 0);
+    // Known callers are not kept for ever, either.
+    let head = issue(&token).0;
+    let mut uploads: Vec<_> = (0..16).map(|_| Wire::open(address)).collect();
+    uploads.iter_mut().for_each(|wire| wire.send(&head));
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(served.client("").get("sys/health").await.status, 200);
     served.terminate();
 }
 
 #[test]
-fn a_connection_that_never_ends_a_head_is_ended_whether_it_is_its_first_or_not() {
+fn a_body_that_has_no_use_is_not_waited_for_and_one_of_an_open_route_not_for_long() {
+    let (dev, ..) = limited("1024:1024");
+    let started = Instant::now();
+    let mut open = Wire::open(dev.socket());
+    open.send("POST /v1/auth/none/login HTTP/1.1\r\nHost: t\r\nContent-Length: 10\r\n\r\n");
+    let mut unwrap = Wire::open(dev.socket());
+    unwrap.send("POST /v1/pki/ocsp HTTP/1.1\r\nHost: t\r\nContent-Length: 10\r\n\r\n");
+    for (method, token) in [("GET", ""), ("HEAD", ""), ("DELETE", &dev.token[..]), ("LIST", &dev.token)] {
+        let path = match method {
+            "DELETE" => "pki/roles/none",
+            "LIST" => "sys/policies/acl",
+            _ => "sys/health",
+        };
+        let mut wire = Wire::open(dev.socket());
+        let begun = Instant::now();
+        wire.send(&format!(
+            "{method} /v1/{path} HTTP/1.1\r\nHost: t\r\nX-Service-Token: {token}\r\nContent-Length: 10\r\n\r\n12345"
+        ));
+        let mut text = Vec::new();
+        wire.0.read_to_end(&mut text).unwrap();
+        assert!(text.starts_with(b"HTTP/1.1 20"), "{method}: {}", String::from_utf8_lossy(&text));
+        assert!(begun.elapsed() < SOON, "{method}: {:?}", begun.elapsed());
+    }
+    // One that is there in time leaves the connection to the next request.
+    let mut wire = Wire::open(dev.socket());
+    let whole = "GET /v1/sys/health HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n\r\n12345";
+    for _ in 0..2 {
+        assert!(wire.ask(whole).starts_with("http/1.1 200"));
+    }
+    for mut wire in [open, unwrap] {
+        wire.until_closed(HEAD);
+        assert!(started.elapsed() < HEAD, "{:?}", started.elapsed());
+    }
+    dev.terminate();
+}
+
+#[actix_web::test]
+async fn a_connection_that_never_ends_a_head_is_ended_whether_it_is_its_first_or_not() {
     let (dev, ..) = limited("1024:1024");
     let [mut silent, mut half] = [(); 2].map(|()| Wire::open(dev.socket()));
     half.send("GET /v1/sys/health HTTP/1.1\r\n");
@@ -229,13 +292,38 @@ fn a_connection_that_never_ends_a_head_is_ended_whether_it_is_its_first_or_not()
         assert!(started.elapsed() < HEAD && started.elapsed() > SOON, "{:?}", started.elapsed());
     }
     dribbling.join().unwrap();
+    let page = dev.client().page("/metrics").await.text;
+    assert_eq!(value(&page, "signet_connections_closed_total{reason=\"head\"}"), 3);
+    dev.terminate();
+}
+
+#[actix_web::test]
+async fn what_http_itself_refuses_is_counted() {
+    let (dev, ..) = limited("1024:1024");
+    let large = format!("X-Large: {}\r\n", "x".repeat(200_000));
+    for (more, status) in [
+        ("Host: t\r\nContent-Length: 1\r\nContent-Length: 2\r\n", "400"),
+        ("Host: t\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n", "400"),
+        ("Host: t\r\nno field\r\n", "400"),
+        (&large, "431"),
+    ] {
+        let mut wire = Wire::open(dev.socket());
+        let _ = wire.0.write_all(format!("GET /v1/sys/health HTTP/1.1\r\n{more}\r\n").as_bytes());
+        let mut text = vec![0; 12];
+        wire.0.read_exact(&mut text).unwrap();
+        assert_eq!(&text[9..], status.as_bytes(), "{}", more.len());
+    }
+    let page = dev.client().page("/metrics").await.text;
+    let none = "signet_http_requests_total{service=\"none\",operation=\"none\",route=\"none\"";
+    let counted = |status| value(&page, &format!("{none},status=\"{status}\"}}"));
+    assert_eq!((counted(400), counted(431)), (3, 1));
     dev.terminate();
 }
 
 #[test]
 fn neither_a_handshake_nor_a_head_after_it_may_take_for_ever_over_tls() {
     let site = Site::new().with_tls("0x1001");
-    site.init();
+    let token = site.init();
     let served = site.serve();
     let mut silent = Wire::open(served.socket().parse().unwrap());
     let mut agreed = Held::open(&site, &served);
@@ -246,6 +334,9 @@ fn neither_a_handshake_nor_a_head_after_it_may_take_for_ever_over_tls() {
         assert!(started.elapsed() < HEAD, "still there");
         std::thread::sleep(Duration::from_millis(50));
     }
+    let page =
+        site.curl(&["-H", &format!("X-Service-Token: {token}"), &served.url("v1/sys/metrics?format=prometheus")]);
+    assert!(page.contains("signet_connections_closed_total{reason=\"head\"} 2"), "{page}");
     served.terminate();
 }
 

@@ -12,8 +12,8 @@ use h2::Reason;
 use serde_json::json;
 
 use self::client::{
-    CALM, CONTINUATION, Client, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RESET, SETTINGS, WINDOW_UPDATE,
-    Wire, agree, field, fields, frame,
+    CALM, CONTINUATION, Client, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, PRIORITY, RESET, SETTINGS,
+    WINDOW_UPDATE, Wire, agree, field, fields, frame,
 };
 use crate::serve::{Served, Site};
 
@@ -199,7 +199,7 @@ async fn oversized_fields_are_refused_and_others_on_the_connection_go_on() {
         let (beside, mut body) = client.begin(client.request("POST", ISSUE)).await.unwrap();
         let answer = client.send(with(lines, value), "").await.unwrap();
         assert_eq!(answer.status, status, "{lines}: {}", answer.text);
-        assert_eq!(answer.text.is_empty(), status == 431, "nobody has looked at it: {}", answer.text);
+        assert_eq!(answer.text.is_empty(), value.len() > 1 && status == 431, "nobody has looked: {}", answer.text);
         body.send_data(name().into(), true).unwrap();
         assert_eq!(beside.await.unwrap().status(), 200);
     }
@@ -387,20 +387,89 @@ async fn fields_that_go_on_and_on_and_empty_pieces_of_bodies_end_their_connectio
 }
 
 #[actix_web::test]
-async fn pings_and_settings_without_end_keep_nobody_from_being_served() {
+async fn frames_that_carry_nothing_end_their_connection_and_keep_nobody_from_being_served() {
     let (site, served, token) = site("").await;
-    let mut wire = Wire::open(&site, &served).await;
-    let flood = [frame(PING, 0, 0, &[1; 8]), frame(SETTINGS, 0, 0, &[])].concat().repeat(20_000);
+    let kinds = [
+        frame(PING, 0, 0, &[1; 8]),
+        frame(SETTINGS, 0, 0, &[]),
+        frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]),
+        frame(99, 0, 0, &[]),
+        frame(PRIORITY, 0, 1, &[0, 0, 0, 0, 16]),
+    ];
     // Nobody takes the answers: nor may they pile up.
     let before = resident(&served);
-    let flooding = async { drop(tokio::time::timeout(SOON, wire.try_send(&flood)).await) };
-    let others = async {
-        for _ in 0..10 {
-            assert_served(&site, &served, &token).await;
-        }
-    };
-    futures_util::future::join(flooding, others).await;
+    for one in &kinds {
+        let mut wire = Wire::open(&site, &served).await;
+        let flood = one.repeat(40_000);
+        let flooding = async { drop(tokio::time::timeout(SOON, wire.try_send(&flood)).await) };
+        futures_util::future::join(flooding, assert_served(&site, &served, &token)).await;
+        let reasons = wire.until_closed(SOON).await;
+        assert!(reasons.is_empty() || reasons == [CALM], "{one:?}: {reasons:?}");
+    }
     assert!(resident(&served) - before < 32 << 10, "{} KB", resident(&served) - before);
+    // A client that does much gets far with as much beside it.
+    let mut busy = Wire::open(&site, &served).await;
+    for n in 0..1000 {
+        let id = 2 * n + 1;
+        let health = frame(HEADERS, END_HEADERS | END_STREAM, id, &fields("GET", "/v1/sys/health", &[]));
+        let ping = frame(PING, 0, 0, &[1; 8]).repeat(3);
+        let window = [frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 9]), frame(WINDOW_UPDATE, 0, id, &[0, 0, 0, 9])].concat();
+        busy.send(&[health, ping, window].concat()).await;
+        assert_eq!(busy.next_of(HEADERS).await.unwrap().0, id);
+    }
+    let page = Client::open(&site, &served, &token).await.get("v1/sys/metrics?format=prometheus").await.text;
+    assert_eq!(value(&page, "signet_connections_closed_total{reason=\"flood\"}"), kinds.len());
+    served.terminate();
+}
+
+#[actix_web::test]
+async fn a_request_that_no_handler_hears_of_has_an_answer_in_json_and_is_counted() {
+    let (site, served, token) = site("").await;
+    let many: Vec<_> = (0..100).map(|n| format!("x-{n}")).collect();
+    let many: Vec<_> = many.iter().map(|name| (&name[..], "x")).collect();
+    for (more, status, text) in [
+        (&[("host", "other.test")][..], "400", "host: another one than :authority"),
+        (&many, "431", "more than 96 fields"),
+    ] {
+        let mut wire = Wire::open(&site, &served).await;
+        let head = fields("GET", "/v1/sys/health", more);
+        wire.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &head)).await;
+        let (_, answer) = wire.next_of(DATA).await.unwrap();
+        assert_eq!(answer, json!({ "errors": [text] }).to_string().as_bytes(), "{status}");
+    }
+    let mut same = Wire::open(&site, &served).await;
+    let head = fields("GET", "/v1/sys/health", &[("host", "127.0.0.1")]);
+    same.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &head)).await;
+    assert!(String::from_utf8(same.next_of(DATA).await.unwrap().1).unwrap().contains("initialized"));
+    let page = Client::open(&site, &served, &token).await.get("v1/sys/metrics?format=prometheus").await.text;
+    let none = "signet_http_requests_total{service=\"none\",operation=\"none\",route=\"none\"";
+    let counted = |status| value(&page, &format!("{none},status=\"{status}\"}}"));
+    assert_eq!((counted(400), counted(431)), (1, 1));
+    served.terminate();
+}
+
+#[actix_web::test]
+async fn bodies_that_never_come_keep_nobody_out_and_those_of_known_callers_leave_last() {
+    let (site, served, token) = site("max_connections = 20\n").await;
+    let mut known = Wire::open(&site, &served).await;
+    known.send(&frame(HEADERS, END_HEADERS, 1, &issue(&token))).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let mut held = Vec::new();
+    for _ in 0..40 {
+        let mut wire = Wire::open(&site, &served).await;
+        let [unwrap, health] = ["POST /v1/sys/wrapping/unwrap", "GET /v1/sys/health"].map(|line| {
+            let (method, path) = line.split_once(' ').unwrap();
+            fields(method, path, &[])
+        });
+        wire.send(&[frame(HEADERS, END_HEADERS, 1, &unwrap), frame(HEADERS, END_HEADERS, 3, &health)].concat()).await;
+        held.push(wire);
+    }
+    assert_served(&site, &served, &token).await;
+    known.send(&frame(DATA, END_STREAM, 1, name().as_bytes())).await;
+    tokio::time::timeout(SOON, known.next_of(HEADERS)).await.unwrap().unwrap();
+    let page = Client::open(&site, &served, &token).await.get("v1/sys/metrics?format=prometheus").await.text;
+    assert!(value(&page, "signet_connections_closed_total{reason=\"full\"}") >= 20, "{page}");
+    assert_eq!(value(&page, "signet_connections_refused_total{reason=\"full\"}"), 0);
     served.terminate();
 }
 

@@ -57,7 +57,7 @@ pub fn metric_of(name: &str) -> Option<&'static Metric> {
 pub fn closed_set(label: &str) -> BTreeSet<String> {
     let operations = [Operation::Read, Operation::List, Operation::Update, Operation::Patch, Operation::Delete];
     let words: Vec<String> = match label {
-        "service" => ["secrets", "projects"].map(str::to_owned).to_vec(),
+        "service" => ["secrets", "projects", "none"].map(str::to_owned).to_vec(),
         "operation" => {
             let signing = ["none", "issue", "sign", "sign_verbatim", "sign_intermediate", "sign_self_issued"];
             let signing = signing.into_iter().chain(["external_policy"]);

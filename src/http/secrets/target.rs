@@ -220,25 +220,34 @@ impl Target {
         };
         let (raw, limit) = (route.is_some_and(|route| route.body == BodyKind::Raw), self.body_limit(settings));
         let writes = matches!(asked.operation, Operation::Create | Operation::Update | Operation::Patch);
+        let time = match self.access() {
+            _ if !welcome => settings.body_timeout.min(body::PATIENCE),
+            Access::Open => settings.body_timeout.min(body::OPEN),
+            _ => settings.body_timeout,
+        };
         if welcome && writes && encoding::is_encoded(headers) {
-            body::passed_over(headers, payload, limit, settings, welcome).await?;
+            body::passed_over(headers, payload, limit, time).await?;
             return Err(Error::new(Kind::UnsupportedMedia, encoding::ENCODED));
         }
         if raw && welcome {
             let body = match &asked.tail {
                 Some(tail) => tail.slice(..tail.len().min(limit + 1)),
-                None => body::raw(headers, payload, limit, share, settings).await?,
+                None => body::raw(headers, payload, limit, share, time).await?,
             };
             return Ok(Sent { body, media_type: request::media_type(headers), ..Sent::default() });
         }
         if !welcome || !writes || route.is_none() {
-            let passed = body::passed_over(headers, payload, limit, settings, welcome).await;
-            // Who is refused anyway hears that, but for what holds before anybody is known.
-            passed.or_else(|error| if welcome || error.kind() == Kind::TooLarge { Err(error) } else { Ok(()) })?;
+            let time = if writes { time } else { time.min(body::USELESS) };
+            let passed = body::passed_over(headers, payload, limit, time).await;
+            // Who is refused anyway hears that, but for what holds before anybody is known. Nor does it matter what becomes
+            // of a body that has no use.
+            passed.or_else(
+                |error| if welcome && writes || error.kind() == Kind::TooLarge { Err(error) } else { Ok(()) },
+            )?;
             let query = asked.query.iter().filter(|_| !writes).cloned();
             return Ok(Sent { fields: Fields::from_pairs(query), ..Sent::default() });
         }
-        let kept = body::kept(headers, payload, limit, share, settings).await;
+        let kept = body::kept(headers, payload, limit, share, time).await;
         let (body, room) = kept.map_err(|error| match route.and_then(|route| route.long_member) {
             Some(member) if error.kind() == Kind::TooLarge => Error::invalid(format!("{member}: too long")),
             _ => error,

@@ -20,6 +20,7 @@ use http_types::header::CONTENT_LENGTH;
 use tokio::time::timeout;
 
 use super::bounds::{PATIENCE, REST};
+use super::wire::{Activity, Receiving};
 
 /// Where a reader leaves what it did not read.
 type Left = Rc<Cell<Option<RecvStream>>>;
@@ -27,6 +28,9 @@ type Left = Rc<Cell<Option<RecvStream>>>;
 /// A body for its reader. Its sender may send more when some of it is read, not before.
 pub(super) struct Body {
     stream: Option<RecvStream>,
+    activity: Rc<Activity>,
+    /// While its reader waits for more.
+    receiving: Option<Receiving>,
     /// Nowhere when the body is known to be long.
     left: Option<Left>,
 }
@@ -40,7 +44,7 @@ pub(super) struct Rest {
 }
 
 /// The body of a request with these fields, if it has one, and what will be left of it.
-pub(super) fn parted(fields: &HeaderMap, stream: RecvStream) -> (Option<Body>, Rest) {
+pub(super) fn parted(fields: &HeaderMap, stream: RecvStream, activity: &Rc<Activity>) -> (Option<Body>, Rest) {
     let rest = Rest { left: Left::default(), stream: None, most: REST };
     if stream.is_end_stream() {
         return (None, rest);
@@ -48,7 +52,7 @@ pub(super) fn parted(fields: &HeaderMap, stream: RecvStream) -> (Option<Body>, R
     let declared = fields.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     let is_long = declared.is_some_and(|length| length > REST as u64);
     let left = (!is_long).then(|| Rc::clone(&rest.left));
-    (Some(Body { stream: Some(stream), left }), rest)
+    (Some(Body { stream: Some(stream), activity: Rc::clone(activity), receiving: None, left }), rest)
 }
 
 impl Stream for Body {
@@ -56,8 +60,13 @@ impl Stream for Body {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
-            let Some(stream) = &mut self.stream else { return Poll::Ready(None) };
-            match ready!(next(stream, cx)) {
+            let Self { stream: Some(stream), activity, receiving, .. } = &mut *self else { return Poll::Ready(None) };
+            let Poll::Ready(read) = next(stream, cx) else {
+                receiving.get_or_insert_with(|| Receiving::begin(activity));
+                return Poll::Pending;
+            };
+            *receiving = None;
+            match read {
                 // The last frame is often an empty one.
                 Some(Ok(chunk)) if chunk.is_empty() => {}
                 Some(Ok(chunk)) => return Poll::Ready(Some(Ok(chunk))),

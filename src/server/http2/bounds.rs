@@ -11,9 +11,10 @@
 //! | answer that waits to be written, a request | [`PIECE`] | a body is asked for more when the client took it |
 //! | requests taken back | [`RESETS`] more than were answered | a gateway that gives up may take all of its own back at once |
 //! | requests refused, or malformed | [`ERRORS`] | a client that takes no notice of its bounds |
+//! | frames that carry nothing, or begin a request | `allowance`: 2000 at once, 200 a second, and what requests and answers earn | each is work, whether or not there is a request in it |
 //! | continued fields, small or empty frames of a body | the library's, by the bounds above | |
 //!
-//! Who goes beyond the last three is told `ENHANCE_YOUR_CALM`, and its connection ends.
+//! Who goes beyond the last four is told `ENHANCE_YOUR_CALM`, and its connection ends.
 
 use std::time::Duration;
 

@@ -13,12 +13,14 @@ use h2::server::{Connection as Http2, SendResponse};
 use h2::{Reason, RecvStream};
 use tokio::time::{Sleep, sleep};
 
+use super::allowance::REQUEST;
 use super::bounds::{LINGER, RESETS};
 use super::exchange::{End, Incoming};
 use super::wire::{Activity, Handled, Wire};
 use crate::server::capacity::Room;
 use crate::server::connection::Phase;
 use crate::server::connections;
+use crate::server::stream::yielding;
 
 /// How many requests begin or end before others have their turn.
 const ROUND: usize = 16;
@@ -70,6 +72,10 @@ where
                 Poll::Ready(None) => return Poll::Ready(()),
                 Poll::Pending => false,
             };
+            if self.activity.allowance.is_spent() {
+                self.calm();
+                continue;
+            }
             let ended = match self.requests.poll_next_unpin(cx) {
                 Poll::Ready(Some(end)) => {
                     self.count(end);
@@ -81,7 +87,7 @@ where
                 return Poll::Pending;
             }
         }
-        cx.waker().wake_by_ref();
+        yielding(cx);
         Poll::Pending
     }
 
@@ -98,6 +104,8 @@ where
             return respond.send_reset(Reason::REFUSED_STREAM);
         }
         self.idle.get_or_insert(0);
+        self.activity.moves();
+        self.activity.allowance.earn(REQUEST);
         let handled = Handled::begin(&self.activity);
         self.requests.push((self.begin)(Incoming { request, respond, handled, taken }));
     }
@@ -108,7 +116,14 @@ where
             End::Answered => self.resets = self.resets.saturating_sub(1),
             End::Reset => self.resets += 1,
         }
-        if self.resets > RESETS && self.closing.is_none() {
+        if self.resets > RESETS {
+            self.calm();
+        }
+    }
+
+    /// Ends a connection that asks for more than it may.
+    fn calm(&mut self) {
+        if self.closing.is_none() {
             connections::closed("flood", 1);
             self.farewell(Reason::ENHANCE_YOUR_CALM);
         }
@@ -120,7 +135,10 @@ where
             return false;
         }
         let done = self.requests.is_empty() && !self.http2.has_streams();
-        if done || self.activity.connection.is_late() && !self.activity.is_busy() {
+        let connection = &self.activity.connection;
+        let receiving = self.activity.receiving();
+        let is_given_up = connection.is_given_up() && receiving > 0 && receiving == self.requests.len();
+        if done || is_given_up || connection.is_late() && !self.activity.is_busy() {
             self.farewell(Reason::NO_ERROR);
             return true;
         }
@@ -155,11 +173,11 @@ where
         if activity.has_moved() {
             *idle = activity.connection.now();
         }
-        let (phase, since) = match activity.partial() {
-            _ if activity.is_busy() => (Phase::Busy, 0),
+        let (phase, since) = match (activity.phase(), activity.partial()) {
+            (Some(phase), _) => (phase, *idle),
             // What ended meanwhile has its time, too.
-            Some(since) => (Phase::Opening, since.max(*idle)),
-            None => (Phase::Idle, *idle),
+            (None, Some(since)) => (Phase::Opening, since.max(*idle)),
+            (None, None) => (Phase::Idle, *idle),
         };
         activity.connection.set(phase, since);
     }

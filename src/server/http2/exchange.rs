@@ -10,7 +10,7 @@ use std::task::Poll;
 
 use actix_http::body::{BoxBody, MessageBody};
 use actix_http::header::EXPECT;
-use actix_http::{Method, Request, Response};
+use actix_http::{HttpMessage as _, Method, Request, Response};
 use actix_service::Service;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
@@ -58,14 +58,15 @@ where
 {
     let Incoming { request, mut respond, handled, taken: _taken } = incoming;
     let (parts, body) = request.into_parts();
-    let (body, mut rest) = body::parted(&parts.headers, body);
+    let (body, mut rest) = body::parted(&parts.headers, body, &activity);
     let mut request = match request::request(parts, body, peer) {
         Ok(request) => request,
-        Err(status) => {
-            let refusal = Response::new(status);
+        Err(refused) => {
+            let refusal = refused.answer();
             return ended(answer::sent(refusal, false, &mut respond, &date, &activity), rest).await;
         }
     };
+    request.extensions_mut().insert(activity.connection.known());
     let only_head = request.method() == Method::HEAD;
     let wanted = waits(&request).then(|| {
         let (payload, wanted) = watched(request.take_payload());

@@ -1,14 +1,26 @@
 //! Where in a client's frames (RFC 9113, 4.1) what was read ends: between two of them, or in the middle of one.
 //!
-//! That is all this looks at. A client that begins something and never ends it looks like an idle one to
+//! That, and how many there are, is all this looks at. A client that begins something and never ends it looks like an idle one to
 //! everything else.
 
 /// What a client sends before its first frame, octets (RFC 9113, 3.4).
 const PREFACE: usize = 24;
 const HEAD: usize = 9;
+const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const CONTINUATION: u8 = 9;
 const END_HEADERS: u8 = 4;
+
+/// What was read.
+#[derive(Default)]
+pub(super) struct Read {
+    /// Whether something came to its end.
+    pub(super) any_ended: bool,
+    /// How many frames began.
+    pub(super) frames: usize,
+    /// Those of them that are neither a piece of a body nor the rest of some fields: both have bounds of their own.
+    pub(super) charged: usize,
+}
 
 /// A place in what a client sends.
 pub(super) struct Frames {
@@ -32,9 +44,9 @@ impl Frames {
         self.left > 0 || self.filled > 0 || self.goes_on
     }
 
-    /// Reads on; whether something came to its end.
-    pub(super) fn read(&mut self, mut octets: &[u8]) -> bool {
-        let mut any_ended = false;
+    /// Reads on.
+    pub(super) fn read(&mut self, mut octets: &[u8]) -> Read {
+        let mut read = Read::default();
         while !octets.is_empty() {
             if self.left > 0 {
                 let taken = self.left.min(octets.len());
@@ -50,13 +62,17 @@ impl Frames {
                 self.filled = 0;
                 let [a, b, c, kind, flags, ..] = self.head;
                 self.left = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
+                read.frames += 1;
+                if kind != CONTINUATION && (kind != DATA || self.left == 0) {
+                    read.charged += 1;
+                }
                 if matches!(kind, HEADERS | CONTINUATION) {
                     self.goes_on = flags & END_HEADERS == 0;
                 }
             }
-            any_ended |= !self.is_partial();
+            read.any_ended |= !self.is_partial();
         }
-        any_ended
+        read
     }
 }
 
@@ -78,7 +94,7 @@ mod tests {
             assert!(frames.is_partial(), "the preface is yet to come");
             let mut at = 0;
             for piece in whole.chunks(step) {
-                let ended = frames.read(piece);
+                let ended = frames.read(piece).any_ended;
                 assert_eq!(ended, ends.iter().any(|end| (at + 1..=at + piece.len()).contains(end)), "{step} {at}");
                 at += piece.len();
                 assert_eq!(frames.is_partial(), !ends.contains(&at), "{step} {at}");
@@ -89,10 +105,20 @@ mod tests {
     #[test]
     fn fields_that_go_on_in_further_frames_are_one_with_them() {
         let mut frames = Frames::new();
-        assert!(frames.read(&[0; PREFACE]) && !frames.is_partial());
+        assert!(frames.read(&[0; PREFACE]).any_ended && !frames.is_partial());
         for (kind, flags, ended) in [(1, 0, false), (9, 0, false), (9, 4, true), (1, 4, true), (1, 5, true)] {
-            assert_eq!(frames.read(&frame(kind, flags, 10)), ended, "{kind} {flags}");
+            assert_eq!(frames.read(&frame(kind, flags, 10)).any_ended, ended, "{kind} {flags}");
             assert_eq!(frames.is_partial(), !ended);
         }
+    }
+
+    #[test]
+    fn frames_are_counted_and_those_that_carry_nothing_apart() {
+        let mut frames = Frames::new();
+        frames.read(&[0; PREFACE]);
+        let sent = [(0, 5), (0, 0), (1, 5), (9, 5), (2, 5), (3, 4), (4, 0), (6, 8), (8, 4), (99, 0)];
+        let octets = sent.map(|(kind, length)| frame(kind, END_HEADERS, length)).concat();
+        let read = frames.read(&octets);
+        assert_eq!((read.frames, read.charged), (10, 8));
     }
 }

@@ -2,23 +2,26 @@
 
 use std::net::SocketAddr;
 
-use actix_http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
-use actix_http::{Method, Payload, Request, StatusCode, Uri, Version};
+use actix_http::body::BoxBody;
+use actix_http::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue};
+use actix_http::{Method, Payload, Request, Response, StatusCode, Uri, Version};
 use http_types::request::Parts;
 
 use super::body::Body;
+use crate::server::connections;
 
 /// Most fields of a request, as over HTTP/1.1.
 const MOST_FIELDS: usize = 96;
+const MALFORMED_METHOD: Refused = Refused::Malformed(":method: does not read");
+const MALFORMED_PATH: Refused = Refused::Malformed(":path: does not read");
 
 /// The request of a stream.
 ///
 /// # Errors
-/// The status to refuse it with.
-pub(super) fn request(parts: Parts, body: Option<Body>, peer: SocketAddr) -> Result<Request, StatusCode> {
-    let malformed = |_| StatusCode::BAD_REQUEST;
+/// What makes it none that the app would understand.
+pub(super) fn request(parts: Parts, body: Option<Body>, peer: SocketAddr) -> Result<Request, Refused> {
     if parts.headers.len() > MOST_FIELDS {
-        return Err(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+        return Err(Refused::TooLarge);
     }
     let mut request = Request::new();
     if let Some(body) = body {
@@ -27,24 +30,52 @@ pub(super) fn request(parts: Parts, body: Option<Body>, peer: SocketAddr) -> Res
     let head = request.head_mut();
     head.version = Version::HTTP_2;
     head.peer_addr = Some(peer);
-    head.method = Method::from_bytes(parts.method.as_str().as_bytes()).map_err(|_| StatusCode::BAD_REQUEST)?;
+    head.method = Method::from_bytes(parts.method.as_str().as_bytes()).map_err(|_| MALFORMED_METHOD)?;
     head.uri = match (parts.uri.path_and_query(), parts.uri.authority()) {
-        (Some(path), _) => Uri::try_from(path.as_str()).map_err(malformed)?,
-        (None, Some(authority)) => Uri::try_from(authority.as_str()).map_err(malformed)?,
-        (None, None) => return Err(StatusCode::BAD_REQUEST),
+        (Some(path), _) => Uri::try_from(path.as_str()).map_err(|_| MALFORMED_PATH)?,
+        (None, Some(authority)) => Uri::try_from(authority.as_str()).map_err(|_| MALFORMED_PATH)?,
+        (None, None) => return Err(MALFORMED_PATH),
     };
-    fields(&parts, &mut head.headers).ok_or(StatusCode::BAD_REQUEST)?;
+    fields(&parts, &mut head.headers).ok_or(Refused::Malformed("a field does not read"))?;
+    if let Some(authority) = parts.uri.authority() {
+        let authority = authority.as_str();
+        // Who asks for one authority in two ways must mean the same one.
+        if head.headers.get_all(HOST).any(|host| !host.as_bytes().eq_ignore_ascii_case(authority.as_bytes())) {
+            return Err(Refused::Malformed("host: another one than :authority"));
+        }
+        head.headers.insert(HOST, HeaderValue::from_str(authority).map_err(|_| MALFORMED_PATH)?);
+    }
     Ok(request)
 }
 
-/// The fields; the authority is the host (RFC 9113, 8.3.1).
 fn fields(parts: &Parts, headers: &mut HeaderMap) -> Option<()> {
     for (name, value) in &parts.headers {
         let name = HeaderName::from_bytes(name.as_str().as_bytes()).ok()?;
         headers.append(name, HeaderValue::from_bytes(value.as_bytes()).ok()?);
     }
-    if let Some(authority) = parts.uri.authority() {
-        headers.insert(HOST, HeaderValue::from_str(authority.as_str()).ok()?);
-    }
     Some(())
+}
+
+/// Why a request does not get to the app.
+pub(super) enum Refused {
+    /// It has too many fields.
+    TooLarge,
+    /// This is wrong with it.
+    Malformed(&'static str),
+}
+
+impl Refused {
+    /// The answer, which is counted: the app does not hear of it.
+    pub(super) fn answer(self) -> Response<BoxBody> {
+        let (word, status, text) = match self {
+            Self::TooLarge => {
+                let text = format!("more than {MOST_FIELDS} fields");
+                ("431", StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, text)
+            }
+            Self::Malformed(text) => ("400", StatusCode::BAD_REQUEST, text.to_owned()),
+        };
+        connections::unreadable(word);
+        let body = serde_json::json!({ "errors": [text] }).to_string();
+        Response::build(status).insert_header((CONTENT_TYPE, "application/json")).body(body).map_into_boxed_body()
+    }
 }

@@ -15,13 +15,16 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::frames::Frames;
-use crate::server::connection::Connection;
+use super::allowance::Allowance;
+use super::frames::{Frames, Read};
+use crate::server::connection::{Connection, Phase};
 use crate::server::connections::Place;
-use crate::server::stream::Transport;
+use crate::server::stream::{Transport, yielding};
 
 /// How much is read before others have their turn, octets.
 const SHARE: usize = 64 << 10;
+/// What a frame counts there beside its octets: the shortest are work, too.
+const FRAME: usize = 256;
 
 /// What happens on a connection, for its task. Times are the connection's.
 pub(super) struct Activity {
@@ -29,19 +32,25 @@ pub(super) struct Activity {
     pub(super) connection: Arc<Connection>,
     /// Requests with their handlers.
     handled: Cell<usize>,
+    /// Those of them that wait for more of their bodies.
+    receiving: Cell<usize>,
     /// Whether an answer went on, or a request ended, since the task looked.
     moved: Cell<bool>,
     /// Since when something that the client began is not there whole.
     partial: Cell<Option<u64>>,
     /// What may still be read in this turn.
     share: Cell<usize>,
+    /// Frames that it may still send.
+    pub(super) allowance: Allowance,
 }
 
 impl Activity {
     /// Of a connection on which nothing has happened.
     pub(super) fn new(connection: Arc<Connection>) -> Rc<Self> {
-        let (handled, moved, partial, share) = (Cell::new(0), Cell::new(false), Cell::new(None), Cell::new(SHARE));
-        Rc::new(Self { connection, handled, moved, partial, share })
+        let (handled, receiving) = (Cell::new(0), Cell::new(0));
+        let (moved, partial, share) = (Cell::new(false), Cell::new(None), Cell::new(SHARE));
+        let allowance = Allowance::new(connection.now());
+        Rc::new(Self { connection, handled, receiving, moved, partial, share, allowance })
     }
 
     /// Begins a turn of the task.
@@ -49,9 +58,26 @@ impl Activity {
         self.share.set(SHARE);
     }
 
-    /// Whether a request is with its handler.
+    /// What the requests with their handlers make of the connection.
+    pub(super) fn phase(&self) -> Option<Phase> {
+        match (self.handled.get(), self.receiving.get()) {
+            (0, _) => None,
+            (handled, receiving) if handled > receiving => Some(Phase::Busy),
+            _ => Some(Phase::Receiving),
+        }
+    }
+
+    /// Whether a request is with its handler. What was given up is no reason to stay.
     pub(super) fn is_busy(&self) -> bool {
-        self.handled.get() > 0
+        match self.phase() {
+            Some(Phase::Receiving) => !self.connection.is_given_up(),
+            phase => phase.is_some(),
+        }
+    }
+
+    /// How many requests wait for more of their bodies.
+    pub(super) fn receiving(&self) -> usize {
+        self.receiving.get()
     }
 
     /// Since when the client has not ended what it began.
@@ -88,6 +114,24 @@ impl Drop for Handled {
     }
 }
 
+/// A handler that waits for more of a body.
+pub(super) struct Receiving(Rc<Activity>);
+
+impl Receiving {
+    /// Begins when nothing of it is there.
+    pub(super) fn begin(activity: &Rc<Activity>) -> Self {
+        activity.receiving.set(activity.receiving.get() + 1);
+        Self(Rc::clone(activity))
+    }
+}
+
+impl Drop for Receiving {
+    fn drop(&mut self) {
+        self.0.receiving.set(self.0.receiving.get() - 1);
+        self.0.moves();
+    }
+}
+
 /// The octets of a connection. The socket closes before the place is free.
 pub(super) struct Wire {
     transport: Transport,
@@ -108,9 +152,12 @@ impl Wire {
     }
 
     fn heard(&mut self, octets: &[u8]) {
-        let Activity { connection, partial, share, .. } = &*self.activity;
-        share.set(share.get().saturating_sub(octets.len()));
-        let any_ended = self.frames.read(octets);
+        let Activity { connection, partial, share, allowance, .. } = &*self.activity;
+        let Read { any_ended, frames, charged } = self.frames.read(octets);
+        share.set(share.get().saturating_sub(octets.len() + FRAME * frames));
+        if charged > 0 {
+            allowance.spend(charged, connection.now());
+        }
         if !self.frames.is_partial() {
             partial.set(None);
         } else if any_ended || partial.get().is_none() {
@@ -131,6 +178,14 @@ impl Wire {
         }
     }
 
+    /// Notes how many octets left.
+    fn written(&mut self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(octets)) = polled {
+            self.activity.allowance.earn(octets as u64);
+        }
+        self.noted(polled)
+    }
+
     /// Notes whether octets move.
     fn noted<T>(&mut self, polled: Poll<T>) -> Poll<T> {
         if polled.is_pending() {
@@ -145,8 +200,11 @@ impl Wire {
 impl AsyncRead for Wire {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if this.activity.allowance.is_spent() {
+            return Poll::Pending;
+        }
         if this.activity.share.get() == 0 {
-            cx.waker().wake_by_ref();
+            yielding(cx);
             return Poll::Pending;
         }
         let before = buffer.filled().len();
@@ -160,7 +218,7 @@ impl AsyncWrite for Wire {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.transport).poll_write(cx, octets);
-        this.noted(polled)
+        this.written(polled)
     }
 
     fn poll_write_vectored(
@@ -170,7 +228,7 @@ impl AsyncWrite for Wire {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.transport).poll_write_vectored(cx, pieces);
-        this.noted(polled)
+        this.written(polled)
     }
 
     fn is_write_vectored(&self) -> bool {

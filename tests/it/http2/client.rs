@@ -127,6 +127,7 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 pub const DATA: u8 = 0;
 pub const HEADERS: u8 = 1;
 pub const RESET: u8 = 3;
+pub const PRIORITY: u8 = 2;
 pub const SETTINGS: u8 = 4;
 pub const PING: u8 = 6;
 pub const GOAWAY: u8 = 7;

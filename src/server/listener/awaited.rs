@@ -1,0 +1,53 @@
+//! The body of a request of HTTP/1.1: while its reader waits for more of it, its connection waits for its client.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use actix_http::Payload;
+use actix_http::error::PayloadError;
+use bytes::Bytes;
+use futures_util::Stream;
+
+use crate::server::connection::Connection;
+
+/// Octets of a chunked body that are read before the handler takes some.
+pub(super) const CHUNKED: u64 = 64 << 10;
+
+/// The body of the request that is under way on a connection.
+pub(super) fn awaited(payload: Payload, connection: &Arc<Connection>, is_chunked: bool) -> Payload {
+    let awaited = Awaited { payload, connection: Arc::clone(connection), is_chunked };
+    Payload::Stream { payload: Box::pin(awaited) }
+}
+
+/// A body that says when it is waited for.
+struct Awaited {
+    payload: Payload,
+    connection: Arc<Connection>,
+    /// How long a chunked one is shows at its end.
+    is_chunked: bool,
+}
+
+impl Stream for Awaited {
+    type Item = Result<Bytes, PayloadError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let polled = Pin::new(&mut self.payload).poll_next(cx);
+        match &polled {
+            Poll::Pending => self.connection.receives(),
+            Poll::Ready(piece) => {
+                self.connection.goes_on();
+                if self.is_chunked {
+                    self.connection.expect_body(if matches!(piece, Some(Ok(_))) { CHUNKED } else { 0 });
+                }
+            }
+        }
+        polled
+    }
+}
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        self.connection.goes_on();
+    }
+}
