@@ -1,11 +1,13 @@
 //! A budget: so much of something for all at once, and no more of it for one than a share of what is left to the others.
 //!
-//! A share is a quarter of what is left: whoever has taken theirs leaves four fifths of all, ten of them leave a tenth. The first
-//! thing of somebody is not held against the share: it may be large, and takes what is left if need be.
+//! A share is a quarter of what is left: whoever has taken theirs leaves four fifths of all, ten of them leave a tenth. The
+//! first thing of somebody is not held against the share: it may be large, and takes what is left if need be.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
 
 /// One has no more, of several things, than what is left divided by this.
 const SHARE: usize = 4;
@@ -15,11 +17,12 @@ pub struct Budget<K>(Arc<Mutex<State<K>>>);
 
 /// What is left, and what each has taken.
 struct State<K> {
-    left: usize,
+    /// Below nothing when more was taken than there was.
+    left: isize,
     taken: HashMap<K, usize>,
 }
 
-/// What a budget lacks.
+/// Why there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
     /// So much is not left, for anybody.
@@ -37,66 +40,148 @@ impl<K> Clone for Budget<K> {
 impl<K: Clone + Eq + Hash> Budget<K> {
     /// `most` for all.
     pub fn new(most: usize) -> Self {
-        Self(Arc::new(Mutex::new(State { left: most, taken: HashMap::new() })))
+        let left = isize::try_from(most).unwrap_or(isize::MAX);
+        Self(Arc::new(Mutex::new(State { left, taken: HashMap::new() })))
     }
 
-    /// A part for one thing of somebody, with nothing in it yet.
-    pub fn part(&self, of: K) -> Part<K> {
-        Part { budget: self.clone(), of, amount: 0 }
+    /// Whether somebody, who is asked for when anybody has anything, has less than a full share.
+    pub fn has_share(&self, of: impl FnOnce() -> K) -> bool {
+        let state = self.lock();
+        state.taken.is_empty() || state.of(&of()) <= state.share()
     }
 
     /// How much is left.
-    pub fn left(&self) -> usize {
-        self.state().left
+    pub fn left(&self) -> isize {
+        self.lock().left
     }
 
-    fn state(&self) -> MutexGuard<'_, State<K>> {
+    fn lock(&self) -> MutexGuard<'_, State<K>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What one thing has taken of a budget. It is given back when this is dropped.
-pub struct Part<K: Clone + Eq + Hash> {
-    budget: Budget<K>,
-    of: K,
-    amount: usize,
-}
-
-impl<K: Clone + Eq + Hash> Part<K> {
-    /// How much it has.
-    pub fn amount(&self) -> usize {
-        self.amount
+impl<K: Clone + Eq + Hash> State<K> {
+    fn of(&self, of: &K) -> usize {
+        self.taken.get(of).copied().unwrap_or_default()
     }
 
-    /// Takes as much as it lacks of `amount`.
+    fn share(&self) -> usize {
+        usize::try_from(self.left).unwrap_or_default() / SHARE
+    }
+
+    /// Takes `more` for something that has `own`, where `least` of them are there.
+    fn take(&mut self, of: &K, own: usize, more: usize, least: usize) -> Result<(), Lack> {
+        let before = self.of(of);
+        let wanted = isize::try_from(more).unwrap_or(isize::MAX);
+        let left = self.left.saturating_sub(wanted);
+        if self.left < isize::try_from(least).unwrap_or(isize::MAX) {
+            return Err(Lack::Room);
+        }
+        if before > own && before + more > usize::try_from(left).unwrap_or_default() / SHARE {
+            return Err(Lack::Share);
+        }
+        self.add(of, more);
+        Ok(())
+    }
+
+    fn add(&mut self, of: &K, more: usize) {
+        self.left = self.left.saturating_sub_unsigned(more);
+        *self.taken.entry(of.clone()).or_default() += more;
+    }
+
+    fn give_back(&mut self, of: &K, octets: usize) {
+        self.left = self.left.saturating_add_unsigned(octets);
+        if let Some(taken) = self.taken.get_mut(of) {
+            *taken -= octets;
+            if *taken == 0 {
+                self.taken.remove(of);
+            }
+        }
+    }
+}
+
+/// What one thing has taken of a budget. It is given back when this is dropped.
+pub struct Room<K: Clone + Eq + Hash> {
+    of: Option<(Budget<K>, K)>,
+    octets: usize,
+}
+
+impl<K: Clone + Eq + Hash> Default for Room<K> {
+    fn default() -> Self {
+        Self { of: None, octets: 0 }
+    }
+}
+
+impl<K: Clone + Eq + Hash> Room<K> {
+    /// How much it is.
+    pub fn octets(&self) -> usize {
+        self.octets
+    }
+
+    /// Takes as much as it lacks of so many octets, or whatever the budget counts.
     ///
     /// # Errors
     /// What the budget lacks; nothing is taken then.
-    pub fn cover(&mut self, amount: usize) -> Result<(), Lack> {
-        let more = amount.saturating_sub(self.amount);
-        let mut state = self.budget.state();
-        let before = state.taken.get(&self.of).copied().unwrap_or_default();
-        let left = state.left.checked_sub(more).ok_or(Lack::Room)?;
-        if before > self.amount && before + more > left / SHARE {
-            return Err(Lack::Share);
+    pub fn cover(&mut self, budget: &Budget<K>, of: impl FnOnce() -> K, octets: usize) -> Result<(), Lack> {
+        let lacking = octets.saturating_sub(self.octets);
+        if lacking == 0 {
+            return Ok(());
         }
-        state.left = left;
-        state.taken.insert(self.of.clone(), before + more);
-        self.amount += more;
+        let (budget, of) = self.of.get_or_insert_with(|| (budget.clone(), of()));
+        budget.lock().take(of, self.octets, lacking, lacking)?;
+        self.octets = octets;
         Ok(())
+    }
+
+    /// Takes so many octets where any are left: of what is there already the last one may be larger than what is left.
+    ///
+    /// # Errors
+    /// As [`Room::cover`].
+    pub fn last(budget: &Budget<K>, of: K, octets: usize) -> Result<Self, Lack> {
+        budget.lock().take(&of, 0, octets, 1)?;
+        Ok(Self { of: Some((budget.clone(), of)), octets })
+    }
+
+    /// Takes so many octets, whether they are left or not.
+    pub fn anyhow(budget: &Budget<K>, of: K, octets: usize) -> Self {
+        budget.lock().add(&of, octets);
+        Self { of: Some((budget.clone(), of)), octets }
+    }
+
+    /// Bytes that hold this room themselves, until the last part of them is dropped.
+    pub fn held_by(self, bytes: Bytes) -> Bytes
+    where
+        K: Send + 'static,
+    {
+        if self.of.is_some() { Bytes::from_owner(Held { bytes, _room: self }) } else { bytes }
     }
 }
 
-impl<K: Clone + Eq + Hash> Drop for Part<K> {
+impl<K: Clone + Eq + Hash> Drop for Room<K> {
     fn drop(&mut self) {
-        let mut state = self.budget.state();
-        state.left += self.amount;
-        if let Some(taken) = state.taken.get_mut(&self.of) {
-            *taken -= self.amount;
-            if *taken == 0 {
-                state.taken.remove(&self.of);
-            }
+        if let Some((budget, of)) = &self.of {
+            budget.lock().give_back(of, self.octets);
         }
+    }
+}
+
+/// Bytes, and the room they take.
+struct Held<K: Clone + Eq + Hash> {
+    bytes: Bytes,
+    _room: Room<K>,
+}
+
+impl<K: Clone + Eq + Hash> AsRef<[u8]> for Held<K> {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+#[cfg(test)]
+impl<K: Clone + Eq + Hash> Budget<K> {
+    /// How many have some of it.
+    pub fn senders(&self) -> usize {
+        self.lock().taken.len()
     }
 }
 
@@ -108,8 +193,8 @@ mod tests {
     fn whoever_has_several_things_has_a_quarter_of_what_is_left() {
         let budget = Budget::new(512);
         let take = |of: u64| {
-            let mut part = budget.part(of);
-            part.cover(1).map(|()| part)
+            let mut room = Room::default();
+            room.cover(&budget, || of, 1).map(|()| room)
         };
         let all_of = |of| std::iter::from_fn(|| take(of).ok()).collect::<Vec<_>>();
         let mut first = all_of(1);
@@ -122,15 +207,16 @@ mod tests {
         first.pop();
         assert!(take(99).is_ok() && take(1).is_err());
         drop((first, others, singles));
-        assert_eq!((budget.left(), budget.state().taken.len()), (512, 0));
+        assert_eq!((budget.left(), budget.senders()), (512, 0));
     }
 
     #[test]
     fn one_large_thing_may_take_all_there_is() {
         let budget = Budget::new(100);
-        let (mut large, mut second, mut other) = (budget.part("a"), budget.part("a"), budget.part("b"));
-        assert_eq!((large.cover(60), large.cover(101), large.amount()), (Ok(()), Err(Lack::Room), 60));
-        assert_eq!((second.cover(1), other.cover(1)), (Err(Lack::Share), Ok(())));
-        assert_eq!((large.cover(50), large.amount(), budget.left()), (Ok(()), 60, 39));
+        let [mut large, mut second, mut other] = [Room::default(), Room::default(), Room::default()];
+        let mut cover = |octets| large.cover(&budget, || "a", octets);
+        assert_eq!((cover(60), cover(101)), (Ok(()), Err(Lack::Room)));
+        assert_eq!((second.cover(&budget, || "a", 1), other.cover(&budget, || "b", 1)), (Err(Lack::Share), Ok(())));
+        assert_eq!((cover(50), large.octets(), budget.left()), (Ok(()), 60, 39));
     }
 }

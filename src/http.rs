@@ -7,8 +7,10 @@
 
 pub mod access;
 pub mod address;
+pub mod answers;
 pub mod body;
 mod buckets;
+pub mod budget;
 pub mod encoding;
 pub mod figures;
 pub mod jsonapi;
@@ -28,12 +30,15 @@ pub mod state;
 use std::sync::LazyLock;
 
 use actix_web::dev::Payload;
-use actix_web::http::header::{ALLOW, CONTENT_TYPE};
+use actix_web::http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use actix_web::http::{Method, StatusCode};
 use actix_web::web::{self, ServiceConfig};
 use actix_web::{FromRequest, Handler, HttpRequest, HttpResponse, Resource};
 
+use crate::error::{Error, Kind};
 use crate::telemetry::{self, RouteMeter};
+use request_id::RequestId;
+use secrets::Entrance;
 use state::State;
 
 /// What access lines call the paths that belong to no wire.
@@ -71,10 +76,9 @@ where
 }
 
 async fn only_reads(request: HttpRequest) -> HttpResponse {
-    access::beside_the_wires(&request, &NONE, StatusCode::METHOD_NOT_ALLOWED);
-    let mut refused = HttpResponse::MethodNotAllowed();
-    refused.insert_header((ALLOW, "GET, HEAD")).insert_header((CONTENT_TYPE, secrets::render::JSON));
-    refused.body("{\"errors\":[\"unsupported operation\"]}")
+    let mut refused = refused(&request, &Error::new(Kind::UnsupportedMethod, "unsupported operation"));
+    refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+    refused
 }
 
 /// The worker's state, as a handler's argument.
@@ -105,7 +109,7 @@ async fn projects_api(state: State, request: HttpRequest, payload: web::Payload)
 
 /// Where clients find the projects API. They send their token along; it is not looked at.
 async fn discovery(request: HttpRequest) -> HttpResponse {
-    access::beside_the_wires(&request, &DISCOVERY, StatusCode::OK);
+    access::beside_the_wires(&request, &RequestId::of(request.headers()), &DISCOVERY, StatusCode::OK);
     HttpResponse::Ok().insert_header((CONTENT_TYPE, secrets::render::JSON)).body("{\"tfe.v2\":\"/api/v2/\"}")
 }
 
@@ -115,26 +119,26 @@ async fn metrics_page(state: State, request: HttpRequest, payload: web::Payload)
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
         return if reads { open_metrics(state, request).await } else { only_reads(request).await };
     }
-    let answer = secrets::answer(state.clone(), &request, "sys/metrics", payload).await;
-    // Without a query it is neither help nor another form that was asked for: this page is always text.
-    let granted = answer.status() == StatusCode::OK && request.query_string().is_empty();
-    if granted { metrics_text(&state, request).await } else { answer }
+    secrets::answer_at(Entrance::Metrics, state, &request, "sys/metrics", payload).await
 }
 
 /// The metrics page where it is open.
 async fn open_metrics(state: State, request: HttpRequest) -> HttpResponse {
-    access::in_passing(&request, &METRICS, StatusCode::OK);
-    metrics_text(&state, request).await
-}
-
-async fn metrics_text(state: &State, request: HttpRequest) -> HttpResponse {
-    let text = telemetry::rendered_metrics(&figures::of(state));
+    access::in_passing(&request, &RequestId::of(request.headers()), &METRICS, StatusCode::OK);
+    let text = telemetry::rendered_metrics(&figures::of(&state));
     let response = HttpResponse::Ok().insert_header((CONTENT_TYPE, telemetry::METRICS_TYPE)).body(text);
     encoding::offered(response, request.headers()).await
 }
 
 async fn nothing(request: HttpRequest) -> HttpResponse {
-    access::beside_the_wires(&request, &NONE, StatusCode::NOT_FOUND);
-    let text = "{\"errors\":[\"no such path: the secrets service is below /v1/, the projects API below /api/v2/\"]}";
-    HttpResponse::NotFound().insert_header((CONTENT_TYPE, secrets::render::JSON)).body(text)
+    let text = "no such path: the secrets service is below /v1/, the projects API below /api/v2/";
+    refused(&request, &Error::new(Kind::NotFound, text))
+}
+
+/// The refusal of what belongs to no wire.
+fn refused(request: &HttpRequest, error: &Error) -> HttpResponse {
+    let id = RequestId::of(request.headers());
+    let response = secrets::render::error(error, &id, &[]);
+    access::beside_the_wires(request, &id, &NONE, response.status());
+    response
 }

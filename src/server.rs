@@ -50,7 +50,8 @@ use crate::clock::Clock;
 use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM};
 use crate::error::{Error, Kind, Result};
 use crate::http;
-use crate::http::body::Bodies;
+use crate::http::answers::Answers;
+use crate::http::budget::Budget;
 use crate::http::lists::Lists;
 use crate::http::put_away::PutAway;
 use crate::http::rate::Limits;
@@ -379,8 +380,6 @@ async fn domains(stores: Stores, keys: Keys, given: Given, kinds: StoreKinds) ->
     let stopping = Stopping::default();
     let nodes = Nodes::new(baseline, mounts.clone());
     let projects = Projects::start(stores.projects, clock.clone());
-    let limits = Limits::new(settings.projects_rate_limit);
-    let bodies = Bodies::new(settings.max_bodies_in_flight);
     let (address, public_address) = (OnceLock::new(), OnceLock::new());
     Ok(Shared {
         auth,
@@ -396,8 +395,9 @@ async fn domains(stores: Stores, keys: Keys, given: Given, kinds: StoreKinds) ->
         public_address,
         nodes,
         clock,
+        bodies: Budget::new(settings.max_bodies_in_flight),
+        answers: Answers::new(settings.max_bodies_in_flight),
         settings,
-        bodies,
         put_away: PutAway::default(),
         lists: Lists::default(),
         identity,

@@ -49,7 +49,7 @@ pub(crate) async fn fill(admin: &Place<'_>, wanted: Stock, role: Option<&str>, q
         return Err("--revoked: must not be more than --preload, the certificates there are".to_owned());
     }
     let mut client = admin.connect().await?;
-    let there = count(&mut client, admin.mount, "certs").await?;
+    let there = leaves(&mut client, admin.mount).await?;
     if there < wanted.certificates {
         issue(admin, &mut client, wanted.certificates - there, role, quiet).await?;
     }
@@ -57,7 +57,7 @@ pub(crate) async fn fill(admin: &Place<'_>, wanted: Stock, role: Option<&str>, q
     if revoked < wanted.revoked {
         revoke(admin, &mut client, wanted.revoked - revoked, quiet).await?;
     }
-    let certificates = count(&mut client, admin.mount, "certs").await?;
+    let certificates = leaves(&mut client, admin.mount).await?;
     let stock = Stock { certificates, revoked: count(&mut client, admin.mount, "certs/revoked").await? };
     // All requests succeeded; a server, or a role, that stores nothing shows only here.
     if stock.certificates < wanted.certificates || stock.revoked < wanted.revoked {
@@ -203,6 +203,17 @@ pub(crate) async fn count(client: &mut Client, mount: &str, path: &str) -> Resul
     Ok(count)
 }
 
+/// How many certificates there are that are not those of issuers, which cannot be revoked.
+async fn leaves(client: &mut Client, mount: &str) -> Result<u64, String> {
+    let (issuers, mut count) = (issuers(client, mount).await?, 0);
+    let visitor = |serial: &str| {
+        count += u64::from(!issuers.contains(serial));
+        true
+    };
+    visit(client, mount, "certs", visitor).await?;
+    Ok(count)
+}
+
 /// Shows every serial of a list, as long as `more` says that it wants more. A server that knows no pages gives the whole
 /// list at once, and again when it is asked for more.
 pub(crate) async fn visit(
@@ -277,6 +288,16 @@ mod tests {
         whole.hold("pki", PAGE, 0);
         let mut client = self::open(&whole).await.place().connect().await.unwrap();
         assert_eq!(count(&mut client, "pki", "certs").await, Ok(PAGE as u64));
+    }
+
+    #[tokio::test]
+    async fn all_certificates_of_a_store_may_be_revoked_but_for_those_of_its_issuers() {
+        let double = Double::start(Shape { issuer: true, ..Shape::default() });
+        double.hold("pki", 1, 0);
+        let open = open(&double).await;
+        let wanted = Stock { certificates: 30, revoked: 30 };
+        assert_eq!(fill(&open.place(), wanted, None, true).await, Ok(wanted));
+        assert_eq!(double.stock("pki"), (31, 30));
     }
 
     #[tokio::test]

@@ -24,6 +24,13 @@ pub enum Who {
     Subject(String),
 }
 
+impl Who {
+    /// The holder of a token of the secrets service.
+    pub fn token(&self) -> Option<&Caller> {
+        if let Self::Token(caller) = self { Some(caller) } else { None }
+    }
+}
+
 /// The line of one request. Of a request whose client has left it is written too, when the request is dropped.
 pub struct Line {
     /// When the request began.
@@ -87,16 +94,16 @@ impl Drop for Line {
 }
 
 /// The line of a request that belongs to no wire, and is answered at once: it is not measured.
-pub fn beside_the_wires(request: &HttpRequest, route: &'static RouteMeter, status: StatusCode) {
+pub fn beside_the_wires(request: &HttpRequest, id: &RequestId, route: &'static RouteMeter, status: StatusCode) {
     traffic::note(Instant::now());
-    in_passing(request, route, status);
+    in_passing(request, id, route, status);
 }
 
 /// The line of a request that keeps nobody from anything: whoever collects metrics comes every few seconds, and is no
 /// traffic.
-pub fn in_passing(request: &HttpRequest, route: &'static RouteMeter, status: StatusCode) {
+pub fn in_passing(request: &HttpRequest, id: &RequestId, route: &'static RouteMeter, status: StatusCode) {
     if access::is_on() {
-        let (started, id) = (Instant::now(), RequestId::of(request.headers()));
+        let started = Instant::now();
         let from = request.peer_addr().map(|peer| peer.ip().to_canonical());
         let (id, status) = (id.as_str(), status.as_u16());
         Access { id, route, mount: "", caller: "", from, status, took: started.elapsed() }.log();
@@ -118,7 +125,7 @@ mod tests {
         let route = Box::leak(Box::new(RouteMeter::new("server", "read", "none".to_owned())));
         std::thread::sleep(Duration::from_millis(50));
         let before = Instant::now();
-        beside_the_wires(&request, route, StatusCode::NOT_FOUND);
+        beside_the_wires(&request, &RequestId::random(), route, StatusCode::NOT_FOUND);
         assert!(traffic::quiet_for() < Duration::from_millis(20) + before.elapsed());
     }
 }

@@ -1,12 +1,11 @@
 //! The bodies of requests: how much is kept of one, and of all of them at once.
 //!
 //! What is kept counts against a budget of the whole process until its request is answered; a request whose body finds
-//! no room there is answered 503. A sender of several bodies has no more of it than a share ([`crate::budget`]),
-//! and is answered 429 beyond that. A small body counts
-//! nothing: there are only so many connections and requests. What is refused anyway is read without being kept, so that
-//! its sender sees the answer: a connection that is closed on a sender in full flow resets. That too has an end, in
-//! octets and in time: whoever needs no right to a path has less of it, and nobody waits long for the body of a request
-//! that has no use for one. A sender that waits to be told to go on is not told to send what nobody keeps.
+//! no room there is answered 503, and 429 where its sender has a full share of it ([`budget`](super::budget)). A small
+//! body counts nothing: there are only so many connections and requests. What is refused anyway is read without being
+//! kept, so that its sender sees the answer: a connection that is closed on a sender in full flow resets. That too has
+//! an end, in octets and in time: whoever needs no right to a path has less of it, and nobody waits long for the body of
+//! a request that has no use for one. A sender that waits to be told to go on is not told to send what nobody keeps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,8 +18,8 @@ use actix_web::{FromRequest as _, HttpMessage as _, HttpRequest, dev};
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt as _};
 
+use super::budget::{Budget, Lack, Room};
 use super::sender::Sender;
-use crate::budget::{Budget, Lack, Part};
 use crate::error::{Error, Kind, Result};
 
 /// How much of a refused body is still read.
@@ -34,47 +33,22 @@ pub const USELESS: Duration = Duration::from_secs(1);
 /// Longest body that counts nothing.
 const FREE: usize = 16 << 10;
 
-/// The budget of a process for bodies, in bytes.
-pub type Bodies = Budget<Sender>;
-
 /// What a body takes its room of, and who sends it.
 #[derive(Clone, Copy)]
 pub struct Share<'a> {
     /// The budget.
-    pub bodies: &'a Bodies,
+    pub bodies: &'a Budget,
     /// Tells the sender, when there is a large body.
     pub sender: &'a dyn Fn() -> Sender,
 }
 
-/// The part of the budget that one body has taken. It is given back when this is dropped.
-#[derive(Default)]
-pub struct Room(Option<Part<Sender>>);
-
-impl Room {
-    /// How many bytes it has.
-    fn bytes(&self) -> usize {
-        self.0.as_ref().map_or(0, Part::amount)
-    }
-
-    /// Takes as much as it lacks of `bytes`.
-    fn cover(&mut self, share: Share<'_>, bytes: usize) -> Result<()> {
-        let part = self.0.get_or_insert_with(|| share.bodies.part((share.sender)()));
-        part.cover(bytes).map_err(|lack| match lack {
+impl Share<'_> {
+    /// Makes the room of a body as large as so many octets.
+    fn cover(self, room: &mut Room, octets: usize) -> Result<()> {
+        room.cover(self.bodies, self.sender, octets).map_err(|lack| match lack {
             Lack::Room => Error::new(Kind::Busy, "too many request bodies at once"),
             Lack::Share => Error::new(Kind::Quota, "too many large request bodies of one sender at once"),
         })
-    }
-}
-
-/// A body, and the room it takes.
-struct Held {
-    bytes: Bytes,
-    _room: Room,
-}
-
-impl AsRef<[u8]> for Held {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
     }
 }
 
@@ -138,7 +112,7 @@ pub async fn raw(
                 if bytes.len() > limit {
                     skipped(payload, DISCARD).await?;
                 }
-                Ok(if room.0.is_some() { Bytes::from_owner(Held { bytes, _room: room }) } else { bytes })
+                Ok(room.held_by(bytes))
             }
             Err(error) if is_for_room(&error) => Err(discarded(payload, error).await),
             Err(error) => Err(error),
@@ -225,7 +199,7 @@ async fn collected(
         return Ok((first.slice(..=limit), room));
     }
     if first.len() > FREE {
-        room.cover(share, first.len())?;
+        share.cover(&mut room, first.len())?;
     }
     let Some(mut chunk) = next(payload).await? else { return Ok((first, room)) };
     let most = declared(headers).and_then(|length| usize::try_from(length).ok()).unwrap_or(limit + 1);
@@ -233,9 +207,9 @@ async fn collected(
     loop {
         let taken = chunk.len().min(limit + 1 - body.len());
         let wanted = body.len() + taken;
-        if wanted > room.bytes().max(FREE) {
+        if wanted > room.octets().max(FREE) {
             let grown = wanted.max((2 * body.len()).min(most).min(limit + 1));
-            room.cover(share, grown)?;
+            share.cover(&mut room, grown)?;
             body.reserve(grown - body.len());
         }
         body.extend_from_slice(&chunk[..taken]);
@@ -277,7 +251,7 @@ mod tests {
     const TIME: Duration = Duration::from_secs(30);
 
     /// The share of one sender.
-    fn one(bodies: &Bodies) -> Share<'_> {
+    fn one(bodies: &Budget) -> Share<'_> {
         Share { bodies, sender: &|| Sender::User(1) }
     }
 
@@ -288,7 +262,7 @@ mod tests {
 
     #[actix_web::test]
     async fn room_is_taken_for_what_is_kept_and_given_back() {
-        let bodies = Bodies::new(100_000);
+        let bodies = Budget::new(100_000);
         let left = || bodies.left();
         let none = HeaderMap::new();
         let small = kept(&none, payload(vec![1; FREE]).await, 1 << 20, one(&bodies), TIME).await.unwrap();
@@ -309,7 +283,7 @@ mod tests {
 
     #[actix_web::test]
     async fn a_sender_of_several_bodies_has_a_quarter_of_what_is_left() {
-        let (bodies, none) = (Bodies::new(240_000), HeaderMap::new());
+        let (bodies, none) = (Budget::new(240_000), HeaderMap::new());
         let other = Share { bodies: &bodies, sender: &|| Sender::User(2) };
         let keep = |share, octets| {
             let none = &none;
@@ -325,12 +299,12 @@ mod tests {
         let others = [keep(other, 17_000).await.unwrap(), keep(other, 17_000).await.unwrap()];
         assert!(keep(other, 20_000).await.is_err(), "each");
         drop((some, others));
-        assert_eq!(bodies.left(), 240_000);
+        assert_eq!((bodies.left(), bodies.senders()), (240_000, 0));
     }
 
     #[actix_web::test]
     async fn a_small_body_takes_no_room_in_however_many_pieces_it_comes() {
-        let (bodies, none) = (Bodies::new(0), HeaderMap::new());
+        let (bodies, none) = (Budget::new(0), HeaderMap::new());
         let pieces = |octets: usize| {
             let pieces = (0..octets / 1024).map(|_| Ok(Bytes::from_static(&[5; 1024])));
             let pieces = futures_util::stream::iter(pieces.collect::<Vec<Result<_, PayloadError>>>());
@@ -345,7 +319,7 @@ mod tests {
 
     #[actix_web::test]
     async fn what_is_longer_than_its_limit_is_refused_or_cut() {
-        let (bodies, none) = (Bodies::new(1 << 20), HeaderMap::new());
+        let (bodies, none) = (Budget::new(1 << 20), HeaderMap::new());
         let long = || payload(vec![0; 101]);
         assert_eq!(kept(&none, long().await, 100, one(&bodies), TIME).await.err().unwrap().kind(), Kind::TooLarge);
         assert_eq!(kept(&none, long().await, 101, one(&bodies), TIME).await.unwrap().0.len(), 101);

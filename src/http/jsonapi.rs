@@ -41,6 +41,7 @@ use tokio::task::JoinError;
 
 use super::access::Line;
 use super::address::caller_address;
+use super::answers;
 use super::body::{self as bodies, Share, is_too_long_to_begin, passed_over, raw};
 use super::encoding::{self, ENCODED, is_encoded};
 use super::passes::Times;
@@ -92,7 +93,9 @@ async fn answered(
         Ok(found) => steps(state, request, found, payload, &mut rate, (&mut trail, &mut line, &times)).await,
         Err(refusal) => Err(refusal),
     };
-    let response = match trail.recorded(outcome).await {
+    let mut recorded = trail.recorded(outcome).await;
+    let room = recorded.as_mut().map(|written| std::mem::take(&mut written.room)).unwrap_or_default();
+    let response = match recorded {
         // Tokens are shown where they are made, and nothing that is read holds one.
         Ok(written) if written.status == StatusCode::OK && matches!(*request.method(), Method::GET | Method::HEAD) => {
             encoding::offered(render::response(written, &id, rate), request.headers()).await
@@ -110,7 +113,7 @@ async fn answered(
         }
     };
     line.end(response.status().as_u16());
-    response
+    answers::sent(response, room, &times)
 }
 
 async fn steps(
@@ -128,7 +131,7 @@ async fn steps(
     let address = caller_address(request, &state.settings.trusted_proxies)?;
     line.from = address;
     if found.route.open {
-        return Ok(Written::EMPTY);
+        return Ok(Written::empty());
     }
     state.clock.require_agreed()?;
     let token = bearer(request.headers());
@@ -148,8 +151,11 @@ async fn steps(
         let sender = Sender::of_subject(caller.as_ref(), address);
         times.are_of(&sender);
         let answer = answer?;
+        state.answers.check(|| sender.clone())?;
         times.turn().await;
-        return guarded(deadline, written(state, &sender, answer)).await;
+        let mut written = guarded(deadline, written(state, &sender, answer)).await?;
+        written.room = state.answers.take(written.octets(), reads, || sender)?;
+        return Ok(written);
     }
     let caller = match token {
         Ok(token) => guarded(deadline, identify(state, &sender, token)).await,
@@ -180,6 +186,7 @@ async fn steps(
     let route = found.route;
     let asked = Request { query, document, if_match, ..asked(state, request, found) };
     let call = Arc::new(Call { caller, request: Arc::new(asked) });
+    state.answers.check(|| sender.clone())?;
     trail.intent().await?;
     let (answer, buried) = guarded(deadline, in_session(state, route, call, &sender)).await?;
     if let Some(organization) = buried {
@@ -189,7 +196,9 @@ async fn steps(
         let _ = tokio::time::timeout_at(until.into(), state.projects.clear(organization, access)).await;
     }
     times.turn().await;
-    guarded(deadline, written(state, &sender, answer)).await
+    let mut written = guarded(deadline, written(state, &sender, answer)).await?;
+    written.room = state.answers.take(written.octets(), reads, || sender)?;
+    Ok(written)
 }
 
 /// How long the rest of something large that a request deleted is removed before that is answered.

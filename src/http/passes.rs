@@ -33,8 +33,8 @@ const SHARE: Duration = Duration::from_millis(2);
 /// After so much time a pass is over whether anybody waits or not: accounts are kept of those who ask just now.
 const LONGEST: Duration = Duration::from_millis(20);
 
-/// What an octet of a body costs before anybody reads it, about: it is copied twice, and the kernel copies it, too.
-const OCTET: Duration = Duration::from_nanos(1);
+/// What an octet of a body costs beside what is done with it, about: it is copied twice, and the kernel copies it, too.
+pub(super) const OCTET: Duration = Duration::from_nanos(1);
 /// Longest path and query that are read without a turn.
 const LONG: usize = 2 << 10;
 /// Longest body that is read without a turn.
@@ -113,9 +113,20 @@ impl Times {
 
     /// Waits until the sender may begin something that takes time. Whoever is not known yet does not wait.
     pub async fn turn(&self) {
-        let Some(key) = self.sender.get() else { return };
-        if let Some(waiting) = Pass::join(&self.pass, key) {
+        if let Some(waiting) = self.place() {
             waiting.await;
+        }
+    }
+
+    /// A place among those who wait for a turn, for who has to.
+    pub(super) fn place(&self) -> Option<Waiting> {
+        Pass::join(&self.pass, self.sender.get()?)
+    }
+
+    /// So much time was spent on the sender, beside the request's own work.
+    pub(super) fn spent(&self, time: Duration) {
+        if let Some(key) = self.sender.get() {
+            Pass::spent(&self.pass, key, time);
         }
     }
 
@@ -129,9 +140,8 @@ impl Times {
         let pieces = stream::unfold((self.clone(), body), |(times, mut body)| async {
             times.turn().await;
             let piece = body.next().await?;
-            if let (Some(key), Ok(piece)) = (times.sender.get(), &piece) {
-                let time = OCTET * u32::try_from(piece.len()).unwrap_or(u32::MAX);
-                Pass::spent(&times.pass, key, time);
+            if let Ok(piece) = &piece {
+                times.spent(OCTET * u32::try_from(piece.len()).unwrap_or(u32::MAX));
             }
             Some((piece, (times, body)))
         });
@@ -141,9 +151,7 @@ impl Times {
     fn timed<W: Future>(&self, work: Pin<&mut W>, context: &mut Context<'_>) -> Poll<W::Output> {
         let begun = Instant::now();
         let outcome = work.poll(context);
-        if let Some(key) = self.sender.get() {
-            Pass::spent(&self.pass, key, begun.elapsed());
-        }
+        self.spent(begun.elapsed());
         outcome
     }
 }
@@ -204,7 +212,7 @@ impl Pass {
 }
 
 /// A place among those who wait for a share of the same sender.
-struct Waiting {
+pub(super) struct Waiting {
     pass: Rc<Pass>,
     key: Key,
     call: oneshot::Receiver<()>,

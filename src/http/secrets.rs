@@ -13,6 +13,7 @@
 pub mod answer;
 mod audit;
 mod cors;
+mod courtesies;
 pub mod cubbyhole;
 pub mod dialect;
 mod hints;
@@ -50,6 +51,7 @@ use tracing::Instrument;
 
 use super::access::{Line, Who};
 use super::address::caller_address;
+use super::answers;
 use super::body;
 use super::encoding;
 use super::passes::Times;
@@ -62,14 +64,13 @@ use crate::auth::Caller;
 use crate::auth::mounts::{MountKind, MountTable};
 use crate::auth::policy::{Parameters, Place};
 use crate::error::{Error, Kind, Result, Warnings};
-use crate::fields::Fields;
 use crate::telemetry::{self, RouteMeter, outage};
 use answer::Answer;
 use dialect::Dialect;
 use index::Index;
 use quota::Gate;
 use request::{Asked, Token};
-use route::{Access, BodyKind, Call, Params, Route};
+use route::{Access, Call, Operation, Route};
 use target::{Sent, Target, below_mount};
 use trail::Trail;
 use wrapped::Wanted;
@@ -82,6 +83,8 @@ pub const ELSEWHERE: &str = "not found: this address serves CRLs, OCSP and the c
 pub enum Entrance {
     /// All of them.
     Main,
+    /// The page of the metrics: a read of them as text, unless another form is asked for.
+    Metrics,
     /// Those that [anybody may ask](Route::public) and no others: what else there is nobody is told.
     Public,
 }
@@ -126,19 +129,25 @@ async fn answered(
     });
     let outcome = work.instrument(span).await;
     let mut response = match outcome {
-        Ok(answer) => {
+        Ok(mut answer) => {
+            let room = std::mem::take(&mut answer.room);
             let mount_type = trail.line.mount.as_ref().map_or("", |m| m.kind.word());
             let head = request.method() == Method::HEAD;
             let courtesies = trail.courtesies;
-            let context = render::Context { mount_type, courtesies, headers: conditions, head };
+            let now = state.clock.now().unix_timestamp();
+            let context = render::Context { mount_type, courtesies, headers: conditions, head, now };
             let response = render::answer(answer, &id, context);
-            if trail.compressible { encoding::offered(response, request.headers()).await } else { response }
+            let response = match trail.compressible {
+                true => encoding::offered(response, request.headers()).await,
+                false => response,
+            };
+            answers::sent(response, room, &times)
         }
         Err(error) => {
             log(&error, &id);
             pause::before(error.kind()).await;
             let mount = trail.line.mount.as_ref().map_or("", |mount| &mount.path);
-            let hint = hints::beside(&error, mount, trail.limit);
+            let hint = hints::beside(&error, mount, trail.limit, state.settings.max_body);
             trail.courtesies.extend(hint);
             let mut response = render::error(&error, &id, &trail.courtesies);
             if error.kind() == Kind::UnsupportedMethod {
@@ -170,6 +179,13 @@ async fn steps(
     }
     let (asked, target) = match (led(state, request, trail.raw_path), trail.entrance) {
         (led, Entrance::Main) => led?,
+        (led, Entrance::Metrics) => {
+            let (mut asked, target) = led?;
+            if asked.query.is_empty() {
+                asked.query.push(("format".to_owned(), "prometheus".to_owned()));
+            }
+            (asked, target)
+        }
         (Ok((asked, target)), Entrance::Public) if target.is_public() && !asked.help => (asked, target),
         (_, Entrance::Public) => return Err(trail.turned_away()),
     };
@@ -209,7 +225,7 @@ async fn steps(
     trail.counted(standing, &asked)?;
     request::root_namespace(headers, settings.compat)?;
     let wrap_ttl = match trail.entrance {
-        Entrance::Main => request::wrap_ttl(headers, settings.compat)?,
+        Entrance::Main | Entrance::Metrics => request::wrap_ttl(headers, settings.compat)?,
         // A token would come of it.
         Entrance::Public => None,
     };
@@ -228,11 +244,14 @@ async fn steps(
         trail.methods = target.methods(&asked, settings.compat);
     }
     let (mount, route, params) = found?;
+    if let Some(caller) = &admitted.caller {
+        state.answers.check(|| Sender::of_token(Some(caller), address))?;
+    }
     let repeat_key = if route.repeatable { request::repeat_key(headers)? } else { None };
     trail.intent().await?;
     trail.compressible = route.compressible;
     let Sent { mut fields, body, media_type, room } = sent;
-    trail.courtesies = courtesies(route, &params, &mut fields, &asked.path[target.below.clone()]);
+    trail.courtesies = courtesies::of(route, &params, &mut fields, &asked.path[target.below.clone()]);
     let token = match route.names_token {
         true => request::token(headers, settings.compat)?,
         false => admitted.token,
@@ -242,6 +261,7 @@ async fn steps(
     let wrap_ttl = wrap_ttl.filter(|_| !is_open && request.method() != Method::HEAD);
     let wanted = wrap_ttl.map(|ttl| Wanted::of(state, ttl, &asked.path, admitted.caller.as_deref(), address));
     let wanted = wanted.transpose()?;
+    let reads = matches!(asked.operation, Operation::Read | Operation::List);
     let call = Call {
         state: state.clone(),
         mount,
@@ -263,10 +283,15 @@ async fn steps(
         address,
         request_id: trail.line.id,
     };
-    let answer = guarded(trail.deadline, || (route.handler)(call)).await?;
+    let mut answer = guarded(trail.deadline, || (route.handler)(call)).await?;
     let Some(wanted) = wanted.filter(|_| wrapped::can_be(&answer)) else {
         let knows_chunks = request.version() >= Version::HTTP_11 || request.method() == Method::HEAD;
-        return if knows_chunks { Ok(answer) } else { guarded(trail.deadline, || listing::in_one(answer)).await };
+        if !knows_chunks {
+            answer = guarded(trail.deadline, || listing::in_one(answer)).await?;
+        }
+        let sender = || Sender::of_token(trail.line.who.token(), address);
+        answer.room = state.answers.take(answer.body.octets(), reads, sender)?;
+        return Ok(answer);
     };
     // What stands in its place has a token in it.
     trail.compressible = false;
@@ -425,41 +450,6 @@ fn one_refusal(error: Error) -> Error {
     if error.kind() == Kind::Unauthenticated { Error::forbidden() } else { error }
 }
 
-/// Lets path parameters win over fields of the same name, and says so; names fields nobody reads.
-fn courtesies(route: &Route, params: &Params, fields: &mut Fields, below: &str) -> Warnings {
-    if fields.is_empty() || route.body == BodyKind::Verbatim {
-        return Warnings::default();
-    }
-    let mut replaced = Vec::new();
-    for (name, value) in params.iter(below).filter(|(name, _)| fields.has(name)).collect::<Vec<_>>() {
-        fields.set(name, value);
-        replaced.push(name);
-    }
-    let unknown = fields.unknown(route.fields).filter(|name| params.iter(below).all(|(n, _)| n != *name));
-    let mut warnings: Warnings = unrecognised(unknown).into_iter().collect();
-    if !replaced.is_empty() {
-        warnings.add(format!(
-            "Endpoint replaced the value of these parameters with the values captured from the endpoint's path: [{}]",
-            replaced.join(" ")
-        ));
-    }
-    warnings
-}
-
-/// The warning about fields that nobody reads. Their names are the caller's: it repeats so many, and so many
-/// characters of each.
-fn unrecognised<'a>(mut names: impl Iterator<Item = &'a str>) -> Option<String> {
-    const MOST: usize = 20;
-    const LONGEST: usize = 64;
-    let begin = |name: &'a str| name.char_indices().nth(LONGEST).map_or(name, |(end, _)| &name[..end]);
-    let first: Vec<_> = names.by_ref().take(MOST).map(begin).collect();
-    let more = match names.count() {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    (!first.is_empty()).then(|| format!("Endpoint ignored these unrecognized parameters: [{}]{more}", first.join(" ")))
-}
-
 /// Causes go to the log, where an operator can act on them.
 fn log(error: &Error, id: &RequestId) {
     match error.kind() {
@@ -505,7 +495,6 @@ pub fn all_routes() -> impl Iterator<Item = (&'static str, &'static Route)> {
 
 #[cfg(test)]
 mod tests {
-    use super::route::Operation;
     use super::*;
 
     #[actix_web::test]

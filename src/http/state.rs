@@ -7,7 +7,8 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::body::Bodies;
+use super::answers::Answers;
+use super::budget::Budget;
 use super::lists::Lists;
 use super::passes::Passes;
 use super::put_away::PutAway;
@@ -60,7 +61,9 @@ pub struct Shared {
     /// Settings of the wire.
     pub settings: Settings,
     /// Room for the bodies of requests.
-    pub bodies: Bodies,
+    pub bodies: Budget,
+    /// Room for answers that their clients have not taken.
+    pub answers: Answers,
     /// What senders have had wrapped.
     pub put_away: PutAway,
     /// Long lists under way.

@@ -18,7 +18,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 
 use super::store::{Asker, ProjectStore};
-use crate::budget::{Budget, Lack, Part};
+use crate::budget::{Budget, Lack, Room};
 use crate::error::{Error, Kind, Result};
 use crate::telemetry;
 
@@ -34,7 +34,7 @@ pub struct Admission {
 
 /// One request's place at the store, given back when this is dropped.
 struct Place {
-    _part: Part<Asker>,
+    _room: Room<Asker>,
     queue: metrics::Gauge,
 }
 
@@ -77,14 +77,14 @@ impl Admission {
     }
 
     fn place(&self, asker: Asker) -> Result<Place> {
-        let mut part = self.places.part(asker);
-        part.cover(1).map_err(|lack| match lack {
+        let mut room = Room::default();
+        room.cover(&self.places, || asker, 1).map_err(|lack| match lack {
             Lack::Room => Error::new(Kind::Busy, "too many requests at the project store, try again"),
             Lack::Share => Error::new(Kind::Quota, "too many requests of one caller at the project store, try again"),
         })?;
         let queue = metrics::gauge!(telemetry::PROJECTS_QUEUE);
         queue.increment(1);
-        Ok(Place { _part: part, queue })
+        Ok(Place { _room: room, queue })
     }
 }
 
@@ -146,12 +146,12 @@ mod tests {
             };
             let asked = admission.run(1, |_| job.boxed_local());
             assert!(tokio::time::timeout(Duration::from_millis(1), asked).await.is_err());
-            assert_eq!((ended.get(), admission.places.left()), (false, ADMITTED - 1));
+            assert_eq!((ended.get(), admission.places.left()), (false, ADMITTED as isize - 1));
             go_on.notify_one();
             for _ in 0..10 {
                 tokio::task::yield_now().await;
             }
-            assert_eq!((ended.get(), admission.places.left()), (true, ADMITTED));
+            assert_eq!((ended.get(), admission.places.left()), (true, ADMITTED as isize));
         });
     }
 

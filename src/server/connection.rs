@@ -191,10 +191,11 @@ impl Connection {
         }
     }
 
-    /// Octets left that could not leave before.
-    pub(super) fn sent(&self) {
-        if self.state().0 == Phase::Idle {
-            self.set(Phase::Idle, self.now());
+    /// So many octets left, some of which could not leave before: its client has time for the others, a millisecond for
+    /// each one that it took, so that a few of them from time to time keep no answer.
+    pub(super) fn sent(&self, octets: u64) {
+        if let (Phase::Idle, since) = self.state() {
+            self.set(Phase::Idle, since.saturating_add(octets).min(self.now()));
         }
     }
 
@@ -311,5 +312,27 @@ impl Drop for Exchange {
         self.0.set(Phase::Idle, self.0.now());
         self.0.answered();
         self.0.over();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn who_takes_a_little_of_an_answer_has_little_time_for_the_rest() {
+        let began = Instant::now().checked_sub(Duration::from_secs(100)).unwrap();
+        let connection = Connection::new(1, Ipv4Addr::LOCALHOST.into(), began, 0);
+        connection.set(Phase::Idle, 0);
+        connection.sent(1);
+        assert_eq!(connection.waiting(), Some((Phase::Idle, 1)));
+        connection.sent(64 << 10);
+        assert_eq!(connection.waiting(), Some((Phase::Idle, 1 + (64 << 10))));
+        connection.sent(64 << 10);
+        let (_, since) = connection.waiting().unwrap();
+        assert!((100_000..101_000).contains(&since), "it waits from now on: {since}");
     }
 }

@@ -98,6 +98,8 @@ pub(super) struct Stream {
     transport: Transport,
     /// Whether octets wait for the client to take some.
     blocked: bool,
+    /// Octets that left since some could not.
+    written: u64,
     /// Whether anything was read.
     begun: bool,
     /// Whether HTTP has got something that it has not looked at.
@@ -119,6 +121,7 @@ impl Stream {
         Self {
             transport,
             blocked: false,
+            written: 0,
             begun: false,
             unseen: false,
             given: 0,
@@ -190,7 +193,7 @@ impl Stream {
             }
         } else if self.blocked {
             self.blocked = false;
-            connection.sent();
+            connection.sent(std::mem::take(&mut self.written));
             if std::mem::take(&mut self.held) {
                 cx.waker().wake_by_ref();
             }
@@ -244,6 +247,9 @@ impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.transport).poll_write(cx, octets);
+        if let Poll::Ready(Ok(written)) = &polled {
+            this.written += *written as u64;
+        }
         this.noted(cx, polled)
     }
 

@@ -357,3 +357,18 @@ fn a_request_that_does_not_read_is_no_error_in_the_log() {
     assert!(!log.contains("ERROR") && !log.contains("stream error"), "{log}");
     served.terminate();
 }
+
+#[actix_web::test]
+async fn what_belongs_to_no_wire_is_refused_like_everything_else() {
+    let app = App::start().await;
+    let id = "6f1e9c1e-53d1-4a0e-9a3b-0d5b1a1d6c11";
+    for (method, path, status) in
+        [(Method::GET, "/favicon.ico", 404), (Method::POST, "/.well-known/terraform.json", 405)]
+    {
+        let answer = send(outside(&app, method, path).header("x-request-id", id)).await;
+        assert_eq!((answer.status, answer.header("x-request-id")), (status, id), "{path}");
+        assert_eq!((answer.header("cache-control"), answer.header("content-type")), ("no-store", "application/json"));
+        assert!(answer.body["errors"].is_array(), "{}", answer.text);
+    }
+    app.stop().await;
+}

@@ -2,6 +2,7 @@
 
 mod client;
 mod unread;
+mod untaken;
 
 use std::process::Command;
 use std::time::{Duration, Instant};

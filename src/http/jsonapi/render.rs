@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
-use actix_web::http::header::{CACHE_CONTROL, ETAG, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER};
+use actix_web::http::header::{
+    CACHE_CONTROL, ETAG, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE,
+};
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -12,6 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::reply::Reply;
 use crate::error::Kind;
+use crate::http::budget::Room;
 use crate::http::rate::Left;
 use crate::http::request_id::RequestId;
 use crate::projects::refusal::{Fault, Refusal, Source};
@@ -32,20 +35,29 @@ pub(super) struct Written {
     /// Its entity tag.
     pub(super) tag: Option<String>,
     location: Option<String>,
+    /// What it takes of the memory until its client has it.
+    pub(super) room: Room,
 }
 
 impl Written {
     /// Nothing but its status.
-    pub(super) const EMPTY: Self = Self { status: StatusCode::NO_CONTENT, body: None, tag: None, location: None };
+    pub(super) fn empty() -> Self {
+        Self { status: StatusCode::NO_CONTENT, body: None, tag: None, location: None, room: Room::default() }
+    }
 
     pub(super) fn of(reply: Reply) -> Self {
         let (status, document, location) = match reply {
-            Reply::Empty => return Self::EMPTY,
+            Reply::Empty => return Self::empty(),
             Reply::Document(document) => (StatusCode::OK, document, None),
             Reply::Created { document, location } => (StatusCode::CREATED, document, location),
         };
         let body = document.value().to_string();
-        Self { status, tag: Some(tag(body.as_bytes())), body: Some(body), location }
+        Self { status, tag: Some(tag(body.as_bytes())), body: Some(body), location, room: Room::default() }
+    }
+
+    /// Octets of its document.
+    pub(super) fn octets(&self) -> usize {
+        self.body.as_ref().map_or(0, String::len)
     }
 }
 
@@ -55,7 +67,7 @@ fn tag(body: &[u8]) -> String {
 
 /// The response of an answer.
 pub(super) fn response(written: Written, id: &RequestId, rate: Option<Left>) -> HttpResponse {
-    let Written { status, body, tag, location } = written;
+    let Written { status, body, tag, location, .. } = written;
     let mut response = match body {
         Some(body) => HttpResponse::build(status).content_type(MEDIA_TYPE).body(body),
         None => HttpResponse::build(status).finish(),
@@ -80,6 +92,10 @@ pub(super) fn refusal(refusal: &Refusal, id: &RequestId, rate: Option<Left>) -> 
     let code = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = HttpResponse::build(code).content_type(MEDIA_TYPE).body(json!({ "errors": errors }).to_string());
     let headers = response.headers_mut();
+    if status == 401 {
+        // RFC 9110, 15.5.2, and RFC 6750, 3.
+        set(headers, WWW_AUTHENTICATE, "Bearer");
+    }
     if matches!(status, 429 | 503) {
         set(headers, RETRY_AFTER, &AGAIN_AFTER.as_secs().to_string());
     }

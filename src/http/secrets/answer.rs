@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::auth::token::Given;
 use crate::auth::wrapping::{Wrapped, Wrapping};
 use crate::error::Warnings;
+use crate::http::budget::Room;
 use crate::secret::PartlySecret;
 
 /// Seconds for which certificates and lists may be kept without asking again: others may come at any time,
@@ -30,6 +31,8 @@ pub struct Answer {
     pub lease: Option<Lease>,
     /// What a conditional request is held against (RFC 9110 13).
     pub validators: Option<Validators>,
+    /// What it takes of the memory until its client has it.
+    pub room: Room,
 }
 
 /// What tells one state of a resource from another.
@@ -88,6 +91,35 @@ pub enum Body {
     Wrapped(Box<Wrapping>),
     /// An answer that was put away, as it would have been sent then.
     Unwrapped(Wrapped),
+}
+
+impl Body {
+    /// Octets of it that are in the memory while it is sent, about.
+    pub fn octets(&self) -> usize {
+        match self {
+            Self::Empty | Self::Auth(_) | Self::Wrapped(_) => 0,
+            Self::Data(value) | Self::Plain(value) => octets(value),
+            Self::DataAndTop(value) => 2 * octets(value),
+            Self::Rendered(text) => text.len(),
+            Self::Raw(_, bytes) => bytes.len(),
+            Self::Unwrapped(kept) => kept.body.expose().len(),
+            // Whoever makes them while they are sent bounds them.
+            Self::RawPieces(..) | Self::RenderedPieces(..) | Self::Listed(_) => 0,
+        }
+    }
+}
+
+/// About how long the text of a value is.
+fn octets(value: &Value) -> usize {
+    /// Of quotes, a comma or a colon.
+    const BESIDE: usize = 4;
+    let within = match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        Value::String(text) => text.len(),
+        Value::Array(values) => values.iter().map(octets).sum(),
+        Value::Object(members) => members.iter().map(|(name, value)| name.len() + BESIDE + octets(value)).sum(),
+    };
+    within + BESIDE
 }
 
 /// Bytes that are made, or taken from where they are shared, while they are sent.

@@ -5,10 +5,12 @@
 
 use crate::error::{Error, Kind};
 
-/// What to do about a refusal below the mount at `mount`, whose body could have `limit` bytes.
-pub(super) fn beside(error: &Error, mount: &str, limit: usize) -> Option<String> {
+/// What to do about a refusal below the mount at `mount`, whose body could have `limit` bytes where the configuration
+/// allows `most`.
+pub(super) fn beside(error: &Error, mount: &str, limit: usize, most: usize) -> Option<String> {
     let text = error.text();
     match error.kind() {
+        Kind::TooLarge if limit < most => Some(format!("the limit is {limit} bytes here, whatever is configured")),
         Kind::TooLarge => Some(format!("the limit is {limit} bytes here (max_request_size of the configuration)")),
         Kind::NotFound if text.starts_with("no handler for route ") => Some(
             "nothing is mounted at that path: GET /v1/sys/mounts lists what is, and POST /v1/sys/mounts/PATH with \

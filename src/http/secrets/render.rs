@@ -58,6 +58,8 @@ pub struct Context<'a> {
     pub headers: Option<&'a HeaderMap>,
     /// Whether only the head was asked for.
     pub head: bool,
+    /// Epoch seconds.
+    pub now: i64,
 }
 
 /// An answer as a response.
@@ -65,7 +67,7 @@ pub fn answer(answer: Answer, id: &RequestId, context: Context<'_>) -> HttpRespo
     let status = status_of(&answer, context.headers);
     let Answer { body, warnings, headers, lease, validators, .. } = answer;
     let bodiless = matches!(status, 204 | 304);
-    let head = context.head;
+    let (head, now) = (context.head, context.now);
     let (media_type, parts) = match body {
         _ if status == 304 => (JSON.into(), None),
         Body::Raw(media_type, bytes) => (media_type.into(), Some(Parts::Whole(bytes))),
@@ -88,7 +90,7 @@ pub fn answer(answer: Answer, id: &RequestId, context: Context<'_>) -> HttpRespo
     }
     common_headers(&mut response, id);
     if let Some(validators) = &validators {
-        conditional::write(&mut response, validators);
+        conditional::write(&mut response, validators, now);
     }
     for (name, value) in headers {
         set_text(&mut response, HeaderName::from_static(name), &value);

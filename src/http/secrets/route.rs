@@ -16,7 +16,7 @@ use crate::auth::mounts::Mount;
 pub use crate::auth::policy::Operation;
 use crate::error::{Error, Result};
 use crate::fields::{Fields, MAX_TEXT};
-use crate::http::body::Room;
+use crate::http::budget::Room;
 use crate::http::request_id::RequestId;
 use crate::http::state::State;
 

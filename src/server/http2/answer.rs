@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use actix_http::body::{BodySize, MessageBody};
 use actix_http::header::{self, HttpDate};
@@ -15,8 +15,9 @@ use h2::server::SendResponse;
 use h2::{Reason, SendStream};
 use http_types::HeaderMap;
 use http_types::header::{CONTENT_LENGTH, DATE, HeaderName, HeaderValue};
+use tokio::time::timeout;
 
-use super::bounds::PIECE;
+use super::bounds::{PIECE, TAKING};
 use super::wire::{Activity, Handled};
 use crate::clock::Clock;
 
@@ -59,6 +60,7 @@ pub(super) async fn sent<B: MessageBody>(
         _ => None,
     };
     let mut body = pin!(body);
+    let mut patience = Patience(TAKING);
     while left != Some(0) {
         // While the server reads what it sends, it is not the client that is waited for.
         let mut handled = None;
@@ -88,8 +90,14 @@ pub(super) async fn sent<B: MessageBody>(
             *left -= chunk.len() as u64;
         }
         while !chunk.is_empty() {
-            let room = room(&mut stream, chunk.len()).await?;
-            let piece = chunk.split_to(room.min(chunk.len()));
+            let asked = Instant::now();
+            let Ok(room) = timeout(patience.0, room(&mut stream, chunk.len())).await else {
+                // What is not taken is not kept for ever.
+                stream.send_reset(Reason::CANCEL);
+                return Ok(());
+            };
+            let piece = chunk.split_to(room?.min(chunk.len()));
+            patience.took(piece.len(), asked.elapsed());
             stream.send_data(piece, left == Some(0) && chunk.is_empty())?;
             activity.moves();
         }
@@ -101,6 +109,16 @@ pub(super) async fn sent<B: MessageBody>(
         Some(_) => stream.send_reset(Reason::INTERNAL_ERROR),
     }
     Ok(())
+}
+
+/// How long an answer may still wait for its client.
+struct Patience(Duration);
+
+impl Patience {
+    /// Its client has made room for so many octets after so long.
+    fn took(&mut self, octets: usize, waited: Duration) {
+        self.0 = self.0.saturating_sub(waited) + Duration::from_millis(octets as u64);
+    }
 }
 
 /// Waits until some of so much may be sent; how much.
@@ -184,6 +202,18 @@ mod tests {
             lines.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
         *response.headers_mut() = headers;
         head(response.head(), size_of(status, size), &Date::default())
+    }
+
+    #[test]
+    fn who_takes_a_little_from_time_to_time_has_no_more_time_than_who_takes_nothing() {
+        let left = |octets, waited| {
+            let mut patience = Patience(TAKING);
+            (0..100).for_each(|_| patience.took(octets, waited));
+            patience.0
+        };
+        assert!(left(1, Duration::from_secs(1)) < Duration::from_millis(2));
+        assert_eq!(left(1000, Duration::from_secs(1)), TAKING);
+        assert!(left(64 << 10, Duration::from_millis(1)) > TAKING);
     }
 
     #[test]

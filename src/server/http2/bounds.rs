@@ -9,6 +9,7 @@
 //! | the same, a connection | [`CONNECTION_WINDOW`] | four such bodies |
 //! | rest of a body that is thrown away | [`REST`], [`PATIENCE`] after the answer | who nearly has sent all is not reset |
 //! | answer that waits to be written, a request | [`PIECE`] | a body is asked for more when the client took it |
+//! | time that an answer waits for its client | [`TAKING`], and a millisecond for each octet that was taken | one octet from time to time keeps no answer |
 //! | requests taken back | [`RESETS`] more than were answered | a gateway that gives up may take all of its own back at once |
 //! | requests refused, or malformed | [`ERRORS`] | a client that takes no notice of its bounds |
 //! | frames that carry nothing, or begin a request | `allowance`: 2000 at once, 200 a second, and what requests and answers earn | each is work, whether or not there is a request in it |
@@ -34,6 +35,8 @@ pub(super) const RESETS: usize = 100;
 pub(super) const ERRORS: usize = 1000;
 /// Most of a body that waits beside its answer's head to be written, octets.
 pub(super) const PIECE: usize = 64 << 10;
+/// How long an answer may wait for its client in all, besides a millisecond for each octet that was taken.
+pub(super) const TAKING: Duration = Duration::from_secs(60);
 /// Most of a body that is thrown away when nobody reads it, octets: what may be sent before the answer is known.
 pub(super) const REST: usize = WINDOW as usize;
 /// How long it is waited for the end of such a body once there is an answer.

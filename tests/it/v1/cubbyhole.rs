@@ -30,6 +30,9 @@ async fn a_token_keeps_reads_lists_and_removes_what_is_its_own() {
     assert_eq!(one.get("cubbyhole/note").await.status, 404);
     let empty = one.post("cubbyhole/note", json!({})).await;
     assert_eq!((empty.status, empty.error()), (400, "missing data fields"));
+    let large = one.post("cubbyhole/note", json!({ "text": "x".repeat(64 << 10) })).await;
+    let hint = "the limit is 65536 bytes here, whatever is configured";
+    assert_eq!((large.status, &large.body["warnings"][0]), (413, &json!(hint)));
     app.client.with_token("").get("cubbyhole/note").await.assert_denied();
     app.stop().await;
 }

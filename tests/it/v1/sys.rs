@@ -115,6 +115,10 @@ async fn capabilities_are_told_per_path() {
     let two = app.client.post("sys/capabilities-self", json!({ "paths": "a,b" })).await;
     assert_eq!(two.body["data"], json!({ "a": ["root"], "b": ["root"] }));
     assert_eq!(app.client.post("sys/capabilities-self", json!({})).await.error(), "paths must be supplied");
+    let long = vec!["x".repeat(1000); 263];
+    let refused = app.client.post("sys/capabilities-self", json!({ "paths": long })).await;
+    assert_eq!((refused.status, refused.error()), (400, "paths: longer than 262144 bytes together"));
+    assert_eq!(app.client.post("sys/capabilities-self", json!({ "paths": long[1..] })).await.status, 200);
     app.stop().await;
 }
 
@@ -149,6 +153,9 @@ async fn m13_closed_metrics_want_a_token() {
     let url = page.url().as_str().replace("/v1/sys/metrics", "/metrics");
     let page = |url: String| send(reqwest::Client::new().get(url).header("X-Service-Token", &app.client.token));
     assert_eq!(page(url.clone()).await.header("content-type"), "text/plain; version=0.0.4");
+    let json = page(format!("{url}?format=json")).await;
+    assert_eq!((json.status, json.header("content-type")), (200, "application/json"));
+    assert_eq!(page(format!("{url}?format=xml")).await.status, 400);
     let nobody = crate::v1::rights::only(&app, "none", "path \"x\" { capabilities = [\"read\"] }").await;
     let help = reqwest::Client::new().get(format!("{url}?help=1")).header("X-Service-Token", &nobody.token);
     let help = send(help).await;

@@ -16,6 +16,7 @@ async fn vectors_1_to_6_tokens_paths_and_headers(world: World) {
         let answer = send(none.request(route.method.as_str().parse().unwrap(), &path)).await;
         assert_eq!(answer.status, 401, "{} {}", route.method, route.pattern);
         assert_eq!(answer.body["errors"][0]["status"], "401");
+        assert_eq!(answer.header("www-authenticate"), "Bearer");
     }
     let other = none.request(Method::GET, "organizations/acme/projects").header("Authorization", "Token x");
     assert_eq!(send(other).await.status, 401);

@@ -9,9 +9,8 @@ use actix_web::http::header::{
 
 use crate::http::secrets::answer::Validators;
 
-/// Whether the caller has this state. A tag decides where one was sent; else a date, which must lie after
-/// the second of the last change: in that second there may have been two states. A date that cannot be
-/// read is ignored.
+/// Whether the caller has this state. A tag decides where one was sent; else a date, which must not lie before the
+/// [end of the second](settled) of the last change. A date that cannot be read is ignored.
 pub(super) fn holds(validators: &Validators, headers: &HeaderMap) -> bool {
     if let (Some(tag), true) = (&validators.tag, headers.contains_key(IF_NONE_MATCH)) {
         let sent = headers.get_all(IF_NONE_MATCH).filter_map(|value| value.to_str().ok());
@@ -20,7 +19,13 @@ pub(super) fn holds(validators: &Validators, headers: &HeaderMap) -> bool {
     let since = headers.get(IF_MODIFIED_SINCE).and_then(|value| value.to_str().ok()?.parse::<HttpDate>().ok());
     let since = since.and_then(|date| std::time::SystemTime::from(date).duration_since(UNIX_EPOCH).ok());
     let since = since.and_then(|since| i64::try_from(since.as_secs()).ok());
-    validators.modified.zip(since).is_some_and(|(modified, since)| modified < since)
+    validators.modified.zip(since).is_some_and(|(modified, since)| settled(modified) <= since)
+}
+
+/// When nothing else can come of the second of the last change any more. In that second there may have been two states,
+/// which no date tells apart; so a date of a state is rounded up, and said when it has come (RFC 9110, 8.8.2).
+fn settled(modified: i64) -> i64 {
+    modified.saturating_add(1)
 }
 
 /// The weak comparison of RFC 9110 8.8.3.2.
@@ -34,10 +39,10 @@ pub(in crate::http::secrets) fn date(at: i64) -> String {
     HttpDate::from(UNIX_EPOCH + Duration::from_secs(u64::try_from(at).unwrap_or(0))).to_string()
 }
 
-/// Adds the headers by which the next request can ask.
-pub(super) fn write(response: &mut HttpResponse, validators: &Validators) {
+/// Adds the headers by which the next request can ask; `now` in epoch seconds.
+pub(super) fn write(response: &mut HttpResponse, validators: &Validators, now: i64) {
     let tag = validators.tag.as_ref().map(|tag| (ETAG, format!("\"{tag}\"")));
-    let modified = validators.modified.map(|modified| (LAST_MODIFIED, date(modified)));
+    let modified = validators.modified.map(settled).filter(|at| *at <= now).map(|at| (LAST_MODIFIED, date(at)));
     let kept = (CACHE_CONTROL, format!("public, max-age={}", validators.max_age));
     for (name, value) in [kept].into_iter().chain(modified).chain(tag) {
         if let Ok(value) = HeaderValue::from_str(&value) {

@@ -14,9 +14,9 @@ use serde_json::{Map, Value, json};
 
 use self::sent::Sent;
 use super::super::answer::{Answer, Body};
+use super::super::courtesies::unrecognised;
 use super::super::page::Page;
 use super::super::route::{Call, Named};
-use super::super::unrecognised;
 use super::to_the_end;
 use crate::error::{Error, Result};
 use crate::fields::{Cap, Fields};

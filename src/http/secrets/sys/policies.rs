@@ -14,6 +14,9 @@ use crate::fields::{Cap, Fields};
 /// The most paths of one question. Of any length: what no path can be has no rights either.
 const PATHS: Cap = Cap { bytes: usize::MAX, ..Cap::LIST };
 
+/// Most bytes of all paths of one question.
+const ALL_PATHS: usize = 256 << 10;
+
 /// LIST `sys/policies/acl`.
 pub(super) async fn names(call: Call) -> Result<Answer> {
     Answer::keys(page(&call.fields, call.state.auth.policy_names())?, None)
@@ -102,6 +105,10 @@ async fn granted(call: &Call, holder: &Caller) -> Result<Answer> {
     paths.extend(call.fields.list_within("path", PATHS)?.unwrap_or_default());
     if paths.is_empty() {
         return Err(Error::invalid("paths must be supplied"));
+    }
+    if paths.iter().map(String::len).sum::<usize>() > ALL_PATHS {
+        // Each of them stands in the answer twice.
+        return Err(Error::invalid(format!("paths: longer than {ALL_PATHS} bytes together")));
     }
     let words = |path: &str| json!(granted_on(&call.state, holder, path.trim_start_matches('/')));
     let mut data = Map::new();

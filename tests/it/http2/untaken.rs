@@ -1,0 +1,73 @@
+//! Answers that their clients do not take.
+
+use bytes::Bytes;
+use h2::RecvStream;
+use h2::client::SendRequest;
+use http_types::Response;
+use serde_json::{Value, json};
+
+use super::client::{Client, agree};
+use super::{HEALTH, site};
+use crate::serve::{Served, Site};
+
+/// A connection whose client takes no octet of any answer's body.
+async fn closed_window(site: &Site, served: &Served) -> SendRequest<Bytes> {
+    let stream = agree(site, served, &["h2"]).await.unwrap();
+    let (requests, connection) =
+        h2::client::Builder::new().initial_window_size(0).handshake::<_, Bytes>(stream).await.unwrap();
+    actix_web::rt::spawn(connection);
+    requests
+}
+
+/// The head of the answer to a request, whose body waits.
+async fn begun(
+    requests: &SendRequest<Bytes>,
+    client: &Client,
+    method: &str,
+    path: &str,
+    body: &str,
+) -> Response<RecvStream> {
+    let request = client.request(method, path).body(()).unwrap();
+    let (answer, mut sending) = requests.clone().ready().await.unwrap().send_request(request, false).unwrap();
+    sending.send_data(body.to_owned().into(), true).unwrap();
+    answer.await.unwrap()
+}
+
+#[actix_web::test]
+async fn who_takes_no_answers_has_no_more_of_them_than_a_share_and_keeps_nobody_from_his() {
+    const KEPT: &str = "v1/cubbyhole/kept";
+    const ASK: &str = "v1/sys/capabilities-self";
+    let (site, served, token) = site("max_request_size = 1048576\nmax_bodies_in_flight = 1048576\n").await;
+    let client = Client::open(&site, &served, &token).await;
+    let kept = json!({ "value": "x".repeat(60_000) }).to_string();
+    assert_eq!(client.post(KEPT, &kept).await.status, 204);
+    let made = client.post("v1/auth/token/create", "{\"policies\":[\"default\"]}").await;
+    let other: Value = serde_json::from_str(&made.text).unwrap();
+    let greedy = closed_window(&site, &served).await;
+    let mut answers = Vec::new();
+    for _ in 0..20 {
+        answers.push(begun(&greedy, &client, "GET", KEPT, "").await);
+    }
+    let statuses: Vec<u16> = answers.iter().map(|answer| answer.status().as_u16()).collect();
+    assert_eq!((&statuses[..3], &statuses[3..]), (&[200; 3][..], &[429; 17][..]));
+    assert_eq!(answers[3].headers()["retry-after"], "1");
+    // What is small goes on, and so does what changes something, until there is too much of it.
+    assert_eq!(client.get("v1/auth/token/lookup-self").await.status, 200);
+    let asked = json!({ "path": "x".repeat(100_000) }).to_string();
+    for status in [200, 429] {
+        answers.push(begun(&greedy, &client, "POST", ASK, &asked).await);
+        assert_eq!(answers.last().unwrap().status(), status);
+    }
+    let refused = client.get("v1/auth/token/lookup-self").await;
+    assert_eq!(refused.status, 429);
+    assert!(refused.text.contains("too many large answers of one sender wait to be taken"), "{}", refused.text);
+    // Nobody else hears of it.
+    assert_eq!(client.get(HEALTH).await.status, 200);
+    let other = Client::open(&site, &served, other["auth"]["client_token"].as_str().unwrap()).await;
+    assert_eq!(other.post(KEPT, &kept).await.status, 204);
+    assert_eq!(other.get(KEPT).await.status, 200);
+    // Who lets go of them has room again.
+    drop(answers);
+    assert_eq!(client.get(KEPT).await.status, 200);
+    served.terminate();
+}
