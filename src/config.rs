@@ -504,7 +504,7 @@ mod tests {
             ("rsa_key_stock.3072 = -1", "rsa_key_stock.3072: must be a number between 0 and 4096"),
             ("[rsa_key_stock]\n4096 = \"many\"", "rsa_key_stock.4096: must be a number between 0 and 4096"),
             ("rsa_key_stock.8192 = 1", "rsa_key_stock.8192: unknown setting"),
-            ("rsa_key_stock = 512", "rsa_key_stock: unknown setting"),
+            ("rsa_key_stock = 512", "rsa_key_stock: must be a table, [rsa_key_stock]"),
             ("serial_numbers = \"uuid\"", "serial_numbers: must be time or random"),
             ("max_connections = -1", "max_connections: must be"),
             ("max_connections_per_address = 2000000", "max_connections_per_address: must be"),

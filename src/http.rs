@@ -12,6 +12,7 @@ pub mod body;
 mod buckets;
 pub mod budget;
 pub mod encoding;
+pub mod entity_tag;
 pub mod figures;
 pub mod jsonapi;
 pub mod lists;

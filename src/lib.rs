@@ -53,11 +53,10 @@
 //!
 //! [`http::secrets`] runs one pipeline: limits (path, headers) → route, the path in canonical spelling → quota →
 //! recognise (token, policy of the path) → body, JSON → decide (token, policy) → audit intent → handler →
-//! audit outcome → render. On both wires the [`audit`] hears of refusals too. Nobody's body is kept who has no
-//! right to the path, those that are kept share one budget ([`http::body`]), answers another one until their clients
-//! have them ([`http::answers`]), and senders a worker's time ([`http::passes`]). What can be asked stands in route
-//! tables, which dispatch, metrics and tests that visit every route share. Errors are one type ([`error::Error`]): kind,
-//! text for the caller, cause for the log, and a status.
+//! audit outcome → render. On both wires the [`audit`] hears of refusals too. Nobody's body is kept who has no right to
+//! the path, those that are kept share a budget ([`http::body`]), answers on their way another ([`http::answers`]), senders
+//! a worker's time ([`http::passes`]). What can be asked stands in route tables, which dispatch, metrics and tests that
+//! visit every route share. Errors are one type ([`error::Error`]): kind, text for the caller, cause for the log, status.
 //!
 //! # Three requests
 //!

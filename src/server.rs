@@ -50,13 +50,11 @@ use crate::clock::Clock;
 use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM};
 use crate::error::{Error, Kind, Result};
 use crate::http;
-use crate::http::answers::Answers;
 use crate::http::budget::Budget;
 use crate::http::lists::Lists;
 use crate::http::put_away::PutAway;
 use crate::http::rate::Limits;
 use crate::http::reach::Reach;
-use crate::http::sender::Senders;
 use crate::http::settings::Settings;
 use crate::http::state::{Identity, Shared, State, Stopping};
 use crate::keyring::Keyring;
@@ -389,14 +387,14 @@ async fn domains(stores: Stores, keys: Keys, given: Given, kinds: StoreKinds) ->
         keyring,
         projects,
         rendering: crate::turns::Entrance::beside_workers(),
-        limits,
-        senders: Senders::default(),
+        limits: Limits::new(settings.projects_rate_limit),
+        senders: http::sender::Senders::default(),
         address,
         public_address,
         nodes,
         clock,
         bodies: Budget::new(settings.max_bodies_in_flight),
-        answers: Answers::new(settings.max_bodies_in_flight),
+        answers: http::answers::Answers::new(settings.max_bodies_in_flight),
         settings,
         put_away: PutAway::default(),
         lists: Lists::default(),

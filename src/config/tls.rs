@@ -50,13 +50,10 @@ pub(super) fn renewal(read: &mut Reader<'_>, files: Option<&TlsFiles>) -> Option
         read.problem(name, &format!("must be given with {other}"));
     }
     let (mount, role, names) = (mount?, role?, names?);
-    let mount = engine_path(mount.trim_matches('/')).map_or_else(
-        |_| {
-            read.problem("tls_renew.mount", "must be the path of a mount");
-            String::new()
-        },
-        |path| path,
-    );
+    let mount = engine_path(mount.trim_matches('/')).unwrap_or_else(|_| {
+        read.problem("tls_renew.mount", "must be the path of a mount");
+        String::new()
+    });
     if role.is_empty() || role.contains('/') {
         read.problem("tls_renew.role", "must be the name of a role");
     }

@@ -72,13 +72,15 @@ fn refused(lack: Lack) -> Error {
 /// An answer as it is sent: whole in the memory it holds its room; a long one goes in turns.
 pub fn sent(response: HttpResponse, room: Room, times: &Times) -> HttpResponse {
     response.map_body(|_, body| {
+        if body.size() == BodySize::None {
+            return body;
+        }
         let body = match (room.octets(), body.try_into_bytes()) {
             (1.., Ok(bytes)) => BoxBody::new(room.held_by(bytes)),
             (_, Ok(bytes)) => BoxBody::new(bytes),
             (_, Err(body)) => body,
         };
         match body.size() {
-            BodySize::None => body,
             BodySize::Sized(length) if length <= SMALL => body,
             _ => BoxBody::new(InTurns { body, ready: Bytes::new(), given: 0, times: times.clone(), waiting: None }),
         }

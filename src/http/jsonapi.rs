@@ -44,6 +44,7 @@ use super::address::caller_address;
 use super::answers;
 use super::body::{self as bodies, Share, is_too_long_to_begin, passed_over, raw};
 use super::encoding::{self, ENCODED, is_encoded};
+use super::entity_tag::EntityTags;
 use super::passes::Times;
 use super::pause;
 use super::rate::Left;
@@ -98,7 +99,9 @@ async fn answered(
     let response = match recorded {
         // Tokens are shown where they are made, and nothing that is read holds one.
         Ok(written) if written.status == StatusCode::OK && matches!(*request.method(), Method::GET | Method::HEAD) => {
-            encoding::offered(render::response(written, &id, rate), request.headers()).await
+            let kept = render::not_modified(&written, request.headers(), &id, rate);
+            let response = kept.unwrap_or_else(|| render::response(written, &id, rate));
+            encoding::offered(response, request.headers()).await
         }
         Ok(written) => render::response(written, &id, rate),
         Err(refusal) => {
@@ -182,7 +185,7 @@ async fn steps(
     let document = Document::parse(&body);
     drop(body);
     let query = Query::parse(request.query_string()).map_err(malformed)?;
-    let if_match = if reads { None } else { if_match(headers)? };
+    let if_match = EntityTags::of(headers, IF_MATCH).filter(|_| !reads);
     let route = found.route;
     let asked = Request { query, document, if_match, ..asked(state, request, found) };
     let call = Arc::new(Call { caller, request: Arc::new(asked) });
@@ -359,23 +362,16 @@ async fn body(
     Ok(body)
 }
 
-/// JSON:API's media type, without parameters but `charset=utf-8`.
+/// JSON:API's media type, without parameters but `charset=utf-8`, whose value may be in quotes (RFC 9110, 5.6.6).
 fn media_type(headers: &HeaderMap) -> Result<(), Refusal> {
     let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let mut parts = given.split(';').map(str::trim);
     let right = parts.next().is_some_and(|name| name.eq_ignore_ascii_case(MEDIA_TYPE))
-        && parts.all(|parameter| parameter.eq_ignore_ascii_case("charset=utf-8"));
+        && parts.all(|one| ["charset=utf-8", "charset=\"utf-8\""].iter().any(|utf8| one.eq_ignore_ascii_case(utf8)));
     if right {
         return Ok(());
     }
     Err(Refusal::new(Kind::UnsupportedMedia, format!("Content-Type must be {MEDIA_TYPE}, without parameters")))
-}
-
-/// The entity tag that a change demands, as it was sent; `*` demands nothing more than the resource.
-fn if_match(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
-    let Some(value) = headers.get(IF_MATCH) else { return Ok(None) };
-    let text = value.to_str().map_err(|_| Refusal::new(Kind::Malformed, "If-Match: does not read"))?.trim();
-    Ok(Some(text.to_owned()).filter(|text| text != "*"))
 }
 
 /// A request of a caller who was known before its body came, and is still, in one transaction; with the ended
@@ -405,14 +401,36 @@ async fn in_session(
 /// The resource is locked first, so that of two changes under the same condition one is refused. What the tag is of
 /// must be rendered before the change: nothing else is while a session is held.
 async fn precondition(tx: &mut Tx<'_>, route: &Route, call: &Call) -> Outcome<()> {
-    let (Some(demanded), Some(show)) = (&call.if_match, table::show_of(route)) else { return Ok(()) };
-    tx.hold();
-    let current = (show.handler)(tx, &call.before_the_change()).await?.render();
-    let tag = Written::of(current).tag;
-    if demanded.split(',').any(|one| Some(encoding::plain_tag(one.trim())) == tag) {
-        return Ok(());
+    let Some(demanded) = &call.if_match else { return Ok(()) };
+    let unmet = |detail| Err(Refusal::new(Kind::Precondition, detail).into());
+    let current = match table::show_of(route) {
+        Some(show) => match current(tx, show, call).await {
+            // What is made where it is read is not there yet.
+            Err(Stop::Refused(refusal)) if refusal.kind == Kind::NotFound && makes_it(route, show) => None,
+            current => Some(current?),
+        },
+        None => None,
+    };
+    match current {
+        None => unmet("If-Match: there is nothing here that has an entity tag"),
+        Some(tag) if demanded.name(&tag) => Ok(()),
+        Some(_) => unmet("If-Match: the resource has changed since"),
     }
-    Err(Refusal::new(Kind::Precondition, "If-Match: the resource has changed since").into())
+}
+
+/// Whether a route makes what is read at its own path.
+fn makes_it(route: &Route, show: &Route) -> bool {
+    *route.method == Method::POST && route.pattern == show.pattern
+}
+
+/// The entity tag of what is to be changed, which is held from here on.
+async fn current(tx: &mut Tx<'_>, show: &Route, call: &Call) -> Outcome<String> {
+    let read = call.before_the_change();
+    // Whoever may not see it is refused before anything is held.
+    (show.handler)(tx, &read).await?;
+    tx.hold_with_organization();
+    let shown = (show.handler)(tx, &read).await?.render();
+    Ok(Written::of(shown).tag.unwrap_or_default())
 }
 
 /// Ends work that panics or takes too long, so that neither costs more than its own request.

@@ -63,7 +63,7 @@ use super::state::{Shared, State};
 use crate::auth::Caller;
 use crate::auth::mounts::{MountKind, MountTable};
 use crate::auth::policy::{Parameters, Place};
-use crate::error::{Error, Kind, Result, Warnings};
+use crate::error::{Error, Kind, Result};
 use crate::telemetry::{self, RouteMeter, outage};
 use answer::Answer;
 use dialect::Dialect;
@@ -513,7 +513,7 @@ mod tests {
         for (kind, route) in all_routes() {
             let pattern = route.pattern;
             let params = pattern.split('/').filter(|s| s.starts_with([':', '*'])).count();
-            assert!(params <= Params::MAX, "{kind} {pattern}");
+            assert!(params <= route::Params::MAX, "{kind} {pattern}");
             let (rests, tails) = (pattern.matches('*').count(), pattern.matches("**").count());
             assert!(rests <= 1 + tails && tails <= 1 && !pattern.ends_with('/'), "{kind} {pattern}");
             let tail = pattern.split_once("**").map_or("", |(literals, _)| literals);

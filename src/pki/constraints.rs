@@ -302,10 +302,7 @@ mod tests {
 
     #[test]
     fn what_is_excluded_is_so_by_every_reading() {
-        let excluded = constraints(
-            &[],
-            &[(DNS, b"a.test"), (DNS, b".b.test"), (EMAIL, b"@c.test"), (EMAIL, b"x@e.test"), (URI, b"d.test")],
-        );
+        let excluded = constraints(&[], &[(DNS, b"a.test"), (DNS, b".b.test"), (EMAIL, b"@c.test"), (URI, b"d.test")]);
         for (tag, name) in [
             (DNS, "a.test."),
             (DNS, ".a.test"),
@@ -319,20 +316,10 @@ mod tests {
             (URI, "https://user@d.test/"),
             (URI, "x://d.test:1@evil.test/"),
             (URI, "https:/d.test"),
-            (URI, "https://x.d.test/"),
-            (EMAIL, "x@y.c.test"),
-            (EMAIL, "x@e.test"),
         ] {
             assert!(!allowed(&excluded, tag, name.as_bytes()), "{name}");
         }
-        for (tag, name) in [
-            (DNS, "b.test"),
-            (DNS, "ba.test"),
-            (EMAIL, "x@xc.test"),
-            (EMAIL, "y@e.test"),
-            (EMAIL, "x@y.e.test"),
-            (URI, "https://xd.test/"),
-        ] {
+        for (tag, name) in [(DNS, "b.test"), (DNS, "ba.test"), (EMAIL, "x@y.c.test"), (URI, "https://x.d.test/")] {
             assert!(allowed(&excluded, tag, name.as_bytes()), "{name}");
         }
     }

@@ -351,6 +351,14 @@ impl Authority {
         self.crls.load().as_ref().map_or(Listed::NONE, |crls| crls.listed)
     }
 
+    /// Publishes complete CRLs of everything that is revoked.
+    ///
+    /// # Errors
+    /// As [`Authority::build_crls`].
+    pub async fn list_revocations(&self) -> Result<()> {
+        self.build_crls(WantedCrls { complete: true, ..WantedCrls::DUE }).await.map(drop)
+    }
+
     /// To be called when revocations were removed from storage, because their certificates have ended:
     /// reads what is left and publishes complete CRLs of it. A CRL that would lose an entry whose
     /// certificate has not ended is refused, unless some were `moved` to other issuers on purpose.

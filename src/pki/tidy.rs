@@ -4,7 +4,9 @@
 //! `config/auto-tidy` says). A mount has one run at a time, whatever the number of nodes: its turn is a
 //! row that counts for a limited time and that every step of the run renews, together with what the step
 //! removes (`run`). A certificate that is revoked and has not expired is never removed, nor is its
-//! revocation: only rows whose end of validity is past by a buffer of at least a second are looked at.
+//! revocation: only rows whose end of validity is past by a buffer of at least a second are looked at. A revocation stays
+//! until it was on a complete CRL that was issued after that end (RFC 5280 3.3); a run that finds some that were on none
+//! makes one first. However a run ends, the lists are made of what it has left.
 //! Whether a certificate has expired is read from its row, not from its DER.
 //!
 //! What it is to do is in the [settings](crate::pki::mount::settings::tidy), what a run reports in [`report`].

@@ -54,7 +54,8 @@ impl Admission {
     /// one with local tasks, such as that of every HTTP worker.
     ///
     /// # Errors
-    /// At once `Quota` when too many requests of the asker are at the store, `Busy` when too many are; `Internal` when the job panics.
+    /// At once `Quota` when too many requests of the asker are at the store, `Busy` when too many are; `Internal` when
+    /// the job panics.
     pub async fn run<T: 'static>(
         &self,
         asker: Asker,

@@ -171,6 +171,15 @@ pub async fn replace(
     holder: Holder,
     wanted: ApiTokenRequest,
 ) -> Outcome<(Token, Secret)> {
+    lock(tx, holder).await?;
+    if let Some(before) = in_slot(tx, holder).await? {
+        remove(tx, &before).await?;
+    }
+    create(tx, caller, holder, wanted).await
+}
+
+/// Takes the row of a holder until the end of the transaction: what changes its slot begins with it.
+async fn lock(tx: &mut Tx<'_>, holder: Holder) -> Outcome<()> {
     let (lock, row) = match holder {
         Holder::User(user) => ("SELECT id FROM users WHERE id = $1 FOR UPDATE", user),
         Holder::Team(team) => ("SELECT id FROM teams WHERE id = $1 FOR UPDATE", team),
@@ -178,18 +187,38 @@ pub async fn replace(
             ("SELECT id FROM organizations WHERE id = $1 AND ended_at IS NULL FOR UPDATE", org)
         }
     };
-    tx.row(lock, &[row.into()]).await?.ok_or_else(Refusal::not_found)?;
-    if let Some(before) = of_slot(tx, holder).await? {
-        delete(tx, &before).await?;
-    }
-    create(tx, caller, holder, wanted).await
+    tx.row(lock, &[row.into()]).await?.map(drop).ok_or_else(|| Refusal::not_found().into())
 }
 
-/// The token of a slot, if there is one.
+/// The token of a slot. Held until the end of the session when [`Tx::hold`] was called.
 ///
 /// # Errors
-/// Those of the store.
-pub async fn of_slot(tx: &mut Tx<'_>, holder: Holder) -> Outcome<Option<Token>> {
+/// `NotFound` when there is none.
+pub async fn of_slot(tx: &mut Tx<'_>, holder: Holder) -> Outcome<Token> {
+    let token = in_slot(tx, holder).await?.ok_or_else(Refusal::not_found)?;
+    held(tx, token).await
+}
+
+/// Revokes the token of a slot.
+///
+/// # Errors
+/// `NotFound` when there is none.
+pub async fn delete_of_slot(tx: &mut Tx<'_>, holder: Holder) -> Outcome<()> {
+    lock(tx, holder).await?;
+    let token = in_slot(tx, holder).await?.ok_or_else(Refusal::not_found)?;
+    delete(tx, &token).await
+}
+
+/// The token as it is once it is held, where [`Tx::hold`] was called. Its holder is held before it.
+async fn held(tx: &mut Tx<'_>, token: Token) -> Outcome<Token> {
+    if !tx.holds() {
+        return Ok(token);
+    }
+    tx.take("api_tokens", token.id).await?;
+    Ok(where_is(tx, "t.id = $1", &[token.id.into()]).await?.ok_or_else(Refusal::not_found)?)
+}
+
+async fn in_slot(tx: &mut Tx<'_>, holder: Holder) -> Outcome<Option<Token>> {
     match holder {
         // A user has no slot.
         Holder::User(_) => Ok(None),
@@ -207,7 +236,8 @@ async fn where_is(tx: &mut Tx<'_>, condition: &str, values: &[Value]) -> Outcome
     }
 }
 
-/// A token of any kind that the caller may manage: a user's own, a team's, an organization's.
+/// A token of any kind that the caller may manage: a user's own, a team's, an organization's. Held until the end of the
+/// session when [`Tx::hold`] was called.
 ///
 /// # Errors
 /// `NotFound` when it is absent or not the caller's to manage.
@@ -222,7 +252,7 @@ pub async fn manageable(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outco
         Holder::Organization(org, _) => member::at(tx, caller, org).await?.owner,
     };
     Refusal::hidden_unless(may)?;
-    Ok(token)
+    held(tx, token).await
 }
 
 /// A page of the tokens of a user or a team, newest first.
@@ -246,8 +276,12 @@ pub async fn list(tx: &mut Tx<'_>, holder: Holder, page: Page) -> Outcome<Listed
 /// Revokes a token.
 ///
 /// # Errors
-/// Those of the store.
+/// `NotFound` when it has gone meanwhile.
 pub async fn delete(tx: &mut Tx<'_>, token: &Token) -> Outcome<()> {
-    tx.execute("DELETE FROM api_tokens WHERE id = $1", &[token.id.into()]).await?;
-    Ok(())
+    Refusal::hidden_unless(remove(tx, token).await?)
+}
+
+/// Removes a token that may be gone; whether it was there.
+async fn remove(tx: &mut Tx<'_>, token: &Token) -> Outcome<bool> {
+    Ok(tx.execute("DELETE FROM api_tokens WHERE id = $1", &[token.id.into()]).await? > 0)
 }

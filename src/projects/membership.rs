@@ -172,7 +172,8 @@ pub async fn list(
     Ok(Listed { items: these(tx, member, &ids, Some("page[size]")).await?, matching })
 }
 
-/// A membership by its external id, with its organization as the caller's.
+/// A membership by its external id, with its organization as the caller's. Held until the end of the session when
+/// [`Tx::hold`] was called.
 ///
 /// # Errors
 /// `NotFound` when it is absent or the caller is an outsider.
@@ -181,6 +182,9 @@ pub async fn visible(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<
     let mut found = found.ok_or_else(Refusal::not_found)?;
     let (row, org) = (found.get()?, found.get()?);
     let member = member::at(tx, caller, org).await?;
+    if tx.holds() {
+        tx.take("organization_memberships", row).await?;
+    }
     let membership = one(tx, &member, row).await?;
     Ok((member, membership))
 }
@@ -236,8 +240,8 @@ async fn joinable(tx: &mut Tx<'_>, member: &Member, teams: &[String]) -> Outcome
 /// Ends a membership, and with it the user's place in the organization's teams.
 ///
 /// # Errors
-/// `Forbidden` for owners who remove themselves; `NotFound` for an owner whom the member may not remove;
-/// `Conflict` when the owners team would be empty.
+/// `Forbidden` for owners who remove themselves; `NotFound` for an owner whom the member may not remove, and when it has
+/// gone meanwhile; `Conflict` when the owners team would be empty.
 pub async fn delete(tx: &mut Tx<'_>, caller: &Caller, member: &Member, membership: &Membership) -> Outcome<()> {
     let user = membership.user.id;
     let owners = "SELECT 1 FROM teams t JOIN team_memberships x ON x.team_id = t.id
@@ -250,6 +254,8 @@ pub async fn delete(tx: &mut Tx<'_>, caller: &Caller, member: &Member, membershi
     if is_owner && !member.owner {
         return Err(Refusal::not_found().into());
     }
-    tx.execute("DELETE FROM organization_memberships WHERE id = $1", &[membership.id.into()]).await?;
+    let gone = tx.execute("DELETE FROM organization_memberships WHERE id = $1", &[membership.id.into()]).await?;
+    // They may be a member anew, by another row.
+    Refusal::hidden_unless(gone > 0)?;
     people::remove_everywhere(tx, member.organization.id, user).await
 }

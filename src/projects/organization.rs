@@ -68,11 +68,15 @@ impl Organization {
         })
     }
 
-    /// The organization whose `column` has this value, whoever asks.
+    /// The organization whose `column` has this value, whoever asks. Held until the end of the session when
+    /// [`Tx::hold_with_organization`] was called.
     ///
     /// # Errors
     /// `NotFound` when it is absent.
     pub(super) async fn stored(tx: &mut Tx<'_>, column: &str, value: Value) -> Outcome<Self> {
+        if tx.holds_organization() {
+            lock_where(tx, column, value.clone()).await?;
+        }
         let sql = format!("SELECT {COLUMNS} WHERE {column} = $1 AND {STANDING}");
         let mut row = tx.row(&sql, &[value]).await?.ok_or_else(Refusal::not_found)?;
         Self::read(&mut row)
@@ -128,10 +132,12 @@ pub async fn create(tx: &mut Tx<'_>, owner: i64, name: &str, email: &str, settin
 /// # Errors
 /// `NotFound` when it is gone.
 pub async fn lock(tx: &mut Tx<'_>, id: i64) -> Outcome<()> {
-    let locked = tx
-        .row(&format!("SELECT o.id FROM organizations o WHERE o.id = $1 AND {STANDING} FOR UPDATE"), &[id.into()])
-        .await?;
-    locked.map(drop).ok_or_else(|| Refusal::not_found().into())
+    lock_where(tx, "o.id", id.into()).await
+}
+
+async fn lock_where(tx: &mut Tx<'_>, column: &str, value: Value) -> Outcome<()> {
+    let sql = format!("SELECT o.id FROM organizations o WHERE {column} = $1 AND {STANDING} FOR UPDATE");
+    tx.row(&sql, &[value]).await?.map(drop).ok_or_else(|| Refusal::not_found().into())
 }
 
 /// External id of the default project of an organization.

@@ -167,7 +167,7 @@ pub async fn visible(
         return Ok((member, project));
     }
     // Who may not act on it never gets here, and holds up nobody.
-    tx.row("SELECT id FROM projects WHERE id = $1 FOR UPDATE", &[project.id.into()]).await?;
+    tx.take("projects", project.id).await?;
     let held = granted(at(tx, &member, project.id).await?, needed)?;
     Ok((member, held))
 }

@@ -196,9 +196,7 @@ pub async fn add_flat(tx: &mut Tx<'_>, holder: Holder, row: i64, tags: &[Tag]) -
 
 /// Changes of one resource's tags come one after the other, so that their number is what was counted.
 async fn lock(tx: &mut Tx<'_>, holder: Holder, row: i64) -> Outcome<()> {
-    let table = holder.table();
-    tx.row(&format!("SELECT id FROM {table} WHERE id = $1 FOR UPDATE"), &[row.into()]).await?;
-    Ok(())
+    tx.take(holder.table(), row).await
 }
 
 async fn put_all(tx: &mut Tx<'_>, holder: Holder, row: i64, tags: &[Tag], on_conflict: &str) -> Outcome<()> {

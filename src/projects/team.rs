@@ -120,7 +120,8 @@ pub fn may_manage_tokens(caller: &Caller, member: &Member, team: &Team) -> bool 
     may_manage(member, team) || (of_it && team.member_tokens)
 }
 
-/// A team by its external id, with its organization as the caller's.
+/// A team by its external id, with its organization as the caller's. Held until the end of the session when
+/// [`Tx::hold`] was called.
 ///
 /// # Errors
 /// `NotFound` when it is absent or hidden from the caller.
@@ -135,6 +136,16 @@ pub async fn visible(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<
 /// # Errors
 /// As [`visible`].
 pub async fn at(tx: &mut Tx<'_>, caller: &Caller, row: i64) -> Outcome<(Member, Team)> {
+    let found = known(tx, caller, row).await?;
+    if !tx.holds() {
+        return Ok(found);
+    }
+    // Who does not know of it holds up nobody.
+    tx.take("teams", row).await?;
+    known(tx, caller, row).await
+}
+
+async fn known(tx: &mut Tx<'_>, caller: &Caller, row: i64) -> Outcome<(Member, Team)> {
     let team = these(tx, &[row]).await?.pop().ok_or_else(Refusal::not_found)?;
     let member = member::at(tx, caller, team.org_id).await?;
     Refusal::hidden_unless(sees(&member, &team))?;

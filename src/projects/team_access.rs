@@ -60,7 +60,8 @@ async fn these(tx: &mut Tx<'_>, ids: &[i64]) -> Outcome<Vec<Access>> {
     page::these(tx, &sql, ids, Access::read, |access| access.id).await
 }
 
-/// A row of access that the caller may see, with the project it is for.
+/// A row of access that the caller may see, with the project it is for; both are held until the end of the session when
+/// [`Tx::hold`] was called, the project first, as everywhere.
 ///
 /// # Errors
 /// `NotFound` when it is absent or hidden, or `needed` on the project is not granted.
@@ -75,6 +76,11 @@ pub async fn visible(
     let access = these(tx, &[row]).await?.pop().ok_or_else(Refusal::not_found)?;
     let (member, project) = project::visible(tx, caller, &access.project, needed).await?;
     Refusal::hidden_unless(member.teams.contains(&access.team_id) || sees_all(tx, &member, &project).await?)?;
+    if !tx.holds() {
+        return Ok((member, project, access));
+    }
+    tx.take("team_project_access", row).await?;
+    let access = these(tx, &[row]).await?.pop().ok_or_else(Refusal::not_found)?;
     Ok((member, project, access))
 }
 
@@ -203,13 +209,14 @@ pub async fn update(
 /// Takes a team's access away.
 ///
 /// # Errors
-/// Those of the store.
+/// `NotFound` when it has gone meanwhile.
 pub async fn delete(tx: &mut Tx<'_>, project: &Project, access: &Access) -> Outcome<()> {
     let lock = "SELECT id FROM projects WHERE id = $1 FOR UPDATE";
     tx.row(lock, &[project.id.into()]).await?.ok_or_else(Refusal::not_found)?;
-    let gone = tx.execute("DELETE FROM team_project_access WHERE id = $1", &[access.id.into()]).await? as i64;
-    let count = "UPDATE projects SET team_count = team_count - $1 WHERE id = $2";
-    tx.execute(count, &[gone.into(), project.id.into()]).await?;
+    let gone = tx.execute("DELETE FROM team_project_access WHERE id = $1", &[access.id.into()]).await?;
+    Refusal::hidden_unless(gone > 0)?;
+    let count = "UPDATE projects SET team_count = team_count - 1 WHERE id = $1";
+    tx.execute(count, &[project.id.into()]).await?;
     Ok(())
 }
 

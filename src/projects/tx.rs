@@ -14,6 +14,7 @@ pub struct Tx<'s> {
     /// The time that everything in this session happens at.
     pub now: Time,
     holds: bool,
+    holds_organization: bool,
     read: usize,
     buried: Option<i64>,
 }
@@ -21,7 +22,7 @@ pub struct Tx<'s> {
 impl<'s> Tx<'s> {
     /// Work in `session` at `now`.
     pub(super) fn new(session: &'s mut dyn Session, now: Time) -> Self {
-        Self { session, now, holds: false, read: 0, buried: None }
+        Self { session, now, holds: false, holds_organization: false, read: 0, buried: None }
     }
 }
 
@@ -32,9 +33,30 @@ impl Tx<'_> {
         self.holds = true;
     }
 
+    /// As [`Tx::hold`], and the row of the organization before that of the resource: who takes both takes them in this
+    /// order, and whatever is changed under a condition in one organization is changed one after the other.
+    pub fn hold_with_organization(&mut self) {
+        self.holds = true;
+        self.holds_organization = true;
+    }
+
     /// Whether what is looked up is to be locked.
     pub fn holds(&self) -> bool {
         self.holds
+    }
+
+    /// Whether the organization of what is looked up is to be locked before it.
+    pub(super) fn holds_organization(&self) -> bool {
+        self.holds_organization
+    }
+
+    /// Takes a row until the end of the session: whoever else would take or change it waits. What was read of it before
+    /// is to be read again.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(super) async fn take(&mut self, table: &str, row: i64) -> Outcome<()> {
+        self.row(&format!("SELECT id FROM {table} WHERE id = $1 FOR UPDATE"), &[row.into()]).await.map(drop)
     }
 
     /// Has the texts that follow planned for their values, as lists need it ([`Session::fit`]).

@@ -166,7 +166,7 @@ pub async fn visible(
 /// # Errors
 /// `NotFound` when it is gone, or `needed` is not granted any more.
 pub async fn held(tx: &mut Tx<'_>, member: &Member, row: i64, needed: WorkspaceRights) -> Outcome<Workspace> {
-    tx.row("SELECT id FROM workspaces WHERE id = $1 FOR UPDATE", &[row.into()]).await?;
+    tx.take("workspaces", row).await?;
     at(tx, member, row, needed).await
 }
 

@@ -4,8 +4,8 @@
 //! for one address. When a new connection finds none, those that have waited longest for their clients are
 //! told to leave and it takes the place of one. One whose handler waits for the body of a request waits for its client
 //! like any other; of those the ones whose callers are known leave last. One that the server is at work for never has to;
-//! where all are busy the new one is refused. Who was told has some seconds for what is still sent. The fewer places are free, the
-//! shorter a connection may wait for its next request ([`patience`]), so that there is room before it is needed.
+//! where all are busy the new one is refused. Who was told has some seconds for what is still sent. The fewer places are
+//! free, the shorter a connection may wait for its next request ([`patience`]), so that there is room before it is needed.
 //!
 //! The lock is taken when a connection comes or goes, and once a second; requests never take it.
 

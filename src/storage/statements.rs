@@ -116,9 +116,8 @@ pub(super) mod tidy {
     pub(crate) const REVOCATIONS: &str = "SELECT serial FROM revocation
         WHERE mount = $1 AND not_after < $2 AND +seq <= $3 ORDER BY not_after LIMIT $4";
     /// That one of those that ended is on no list that was issued since, or on none at all.
-    pub(crate) const TO_LIST: &str = "SELECT 1 WHERE
-        EXISTS (SELECT 1 FROM revocation WHERE mount = $1 AND not_after < $2 AND not_after >= $3)
-        OR EXISTS (SELECT 1 FROM revocation WHERE mount = $1 AND seq > $4 AND +not_after < $2)";
+    pub(crate) const TO_LIST: &str = "SELECT 1 FROM revocation WHERE mount = $1 AND not_after < $2 AND not_after >= $3
+        UNION ALL SELECT 1 FROM revocation WHERE mount = $1 AND seq > $4 AND +not_after < $2 LIMIT 1";
     pub(crate) const METADATA: &str = "DELETE FROM certificate_metadata WHERE mount = $1 AND serial IN
         (SELECT serial FROM certificate_metadata WHERE mount = $1 AND not_after < $2 ORDER BY not_after LIMIT $3)";
     pub(crate) const OF_MOUNT: &str = "DELETE FROM tidy WHERE mount = $1";

@@ -13,6 +13,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("derived", &[]),
     ("random", &[]),
     ("turns", &[]),
+    ("budget", &[]),
     ("clock", &["error"]),
     ("documents", &["error", "random"]),
     ("telemetry", &["error"]),

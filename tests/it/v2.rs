@@ -2,6 +2,7 @@
 
 mod agent_pools;
 mod bodies;
+mod conditions;
 mod deletions;
 mod escalation;
 pub mod fixture;

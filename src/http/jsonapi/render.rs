@@ -5,7 +5,7 @@ use std::time::Duration;
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{
-    CACHE_CONTROL, ETAG, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE,
+    CACHE_CONTROL, ETAG, HeaderMap, HeaderName, HeaderValue, IF_NONE_MATCH, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE,
 };
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 use super::reply::Reply;
 use crate::error::Kind;
 use crate::http::budget::Room;
+use crate::http::entity_tag::EntityTags;
 use crate::http::rate::Left;
 use crate::http::request_id::RequestId;
 use crate::projects::refusal::{Fault, Refusal, Source};
@@ -81,6 +82,23 @@ pub(super) fn response(written: Written, id: &RequestId, rate: Option<Left>) -> 
     }
     common_headers(headers, id, rate);
     response
+}
+
+/// The response to a caller who has the answer already (RFC 9110, 13.1.2 and 15.4.5): the headers by which what they
+/// keep is found, and no document.
+pub(super) fn not_modified(
+    written: &Written,
+    asked: &HeaderMap,
+    id: &RequestId,
+    rate: Option<Left>,
+) -> Option<HttpResponse> {
+    let sent = EntityTags::of(asked, IF_NONE_MATCH)?;
+    let known = sent.known(written.tag.as_deref()?)?;
+    let mut response = HttpResponse::NotModified().finish();
+    let headers = response.headers_mut();
+    set(headers, ETAG, known);
+    common_headers(headers, id, rate);
+    Some(response)
 }
 
 /// Renders a refusal.

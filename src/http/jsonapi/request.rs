@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::body::Document;
 use super::query::Query;
+use crate::http::entity_tag::EntityTags;
 use crate::projects::caller::Caller;
 use crate::projects::workspace::Key;
 
@@ -19,8 +20,8 @@ pub struct Request {
     pub query: Query,
     /// The body.
     pub document: Document,
-    /// The entity tag that must match, if one was demanded.
-    pub if_match: Option<String>,
+    /// The entity tags of which one must be that of what is changed, if any were demanded.
+    pub if_match: Option<EntityTags>,
     /// Whether the client is one that plans and applies (`X-Terraform-Integration`): where an operation runs is
     /// for it alone to know.
     pub plans: bool,

@@ -133,10 +133,20 @@ fn decoded(segment: &str) -> Option<String> {
     query::decoded(segment, false)
 }
 
-/// The read of the resource that a route changes: the same path by GET.
+/// The read of the resource that a route changes: the same path by GET, or that in front of a relationship or an
+/// action. `None` where there is nothing yet that is changed: in a list something new is made.
 pub fn show_of(route: &Route) -> Option<&'static Route> {
-    let changes = matches!(*route.method, Method::PATCH | Method::DELETE);
-    all_routes().find(|other| changes && other.pattern == route.pattern && *other.method == Method::GET)
+    let of = |pattern: &str, methods: &[Method]| {
+        all_routes().find(|other| other.pattern == pattern && methods.contains(other.method))
+    };
+    // What can be changed or deleted at its path is one resource, and no list.
+    if let (Some(_), Some(show)) =
+        (of(route.pattern, &[Method::PATCH, Method::DELETE]), of(route.pattern, &[Method::GET]))
+    {
+        return Some(show);
+    }
+    let in_front = ["/relationships/", "/actions/"].into_iter().find_map(|word| route.pattern.split_once(word));
+    of(in_front?.0, &[Method::GET])
 }
 
 #[cfg(test)]
@@ -149,6 +159,20 @@ mod tests {
         for route in all_routes() {
             assert!(seen.insert(format!("{} {}", route.method, route.pattern)), "{}", route.pattern);
             assert!(seen.insert(route.name.to_owned()), "{}", route.name);
+        }
+    }
+
+    #[test]
+    fn every_change_is_of_something_that_can_be_read_unless_it_makes_something() {
+        let read_of = |route: &Route| show_of(route).map(|show| show.pattern);
+        for route in all_routes().filter(|route| *route.method != Method::GET) {
+            let expected = match (route.method, route.pattern.rsplit('/').nth(1)) {
+                (_, Some("relationships" | "actions")) => route.pattern.rsplitn(3, '/').nth(2),
+                (&Method::POST, _) if route.pattern.ends_with("/authentication-token") => Some(route.pattern),
+                (&Method::POST, _) => None,
+                _ => Some(route.pattern),
+            };
+            assert_eq!(read_of(route), expected, "{} {}", route.method, route.pattern);
         }
     }
 

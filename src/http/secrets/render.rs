@@ -67,7 +67,7 @@ pub fn answer(answer: Answer, id: &RequestId, context: Context<'_>) -> HttpRespo
     let status = status_of(&answer, context.headers);
     let Answer { body, warnings, headers, lease, validators, .. } = answer;
     let bodiless = matches!(status, 204 | 304);
-    let (head, now) = (context.head, context.now);
+    let (head, now, asked) = (context.head, context.now, context.headers);
     let (media_type, parts) = match body {
         _ if status == 304 => (JSON.into(), None),
         Body::Raw(media_type, bytes) => (media_type.into(), Some(Parts::Whole(bytes))),
@@ -90,7 +90,7 @@ pub fn answer(answer: Answer, id: &RequestId, context: Context<'_>) -> HttpRespo
     }
     common_headers(&mut response, id);
     if let Some(validators) = &validators {
-        conditional::write(&mut response, validators, now);
+        conditional::write(&mut response, validators, now, asked);
     }
     for (name, value) in headers {
         set_text(&mut response, HeaderName::from_static(name), &value);

@@ -19,9 +19,12 @@ use crate::keys::local::PrivateKey;
 use crate::keys::signing::{Signers, SigningKey};
 use crate::pki::actor::Planned;
 use crate::pki::engine::Authority;
-use crate::pki::mount::issuer::{IssuerRecord, Key, LeafNotAfter, Usage, authority_id, check_name, may_sign_crls};
+use crate::pki::mount::issuer::{
+    Issuer, IssuerRecord, Key, LeafNotAfter, Usage, authority_id, check_name, may_sign_crls,
+};
+use crate::pki::mount::profile::issuer_key_id;
 use crate::pki::mount::signatures::Signatures;
-use crate::pki::mount::signer::unchosen_revocation_algorithm;
+use crate::pki::mount::signer::{Signer, unchosen_revocation_algorithm};
 use crate::pki::mount::urls::NO_URLS;
 use crate::pki::mount::view::View;
 use crate::pki::store::PkiWrite;
@@ -339,6 +342,7 @@ impl<'a> Import<'a> {
         if let Some(published) = published {
             self.warn_of_numbers(before, published);
         }
+        self.warn_of_twins();
         let issuers = self.imported_issuers.iter().chain(&self.existing_issuers);
         let mapping =
             issuers.filter_map(|id| Some((id.clone(), self.next.signer(id)?.issuer.record.key_id.clone()))).collect();
@@ -387,6 +391,26 @@ impl<'a> Import<'a> {
                 self.warnings.add(format!(
                     "the CRLs of issuer {id} begin with number 1 and without entries: if it published CRLs elsewhere, \
                      import the last one (issuers/import/crl) before anybody fetches one from here"
+                ));
+            }
+        }
+    }
+
+    /// Says of new issuers that share a CRL with one whose key identifier is another: the list can name one of them.
+    fn warn_of_twins(&mut self) {
+        for id in &self.imported_issuers {
+            let Some(Signer { issuer: new, .. }) = self.next.signer(id).map(|signer| &**signer) else { continue };
+            let is_twin = |other: &&Arc<Issuer>| {
+                other.certificate.key() == new.certificate.key()
+                    && other.certificate.subject() == new.certificate.subject()
+                    && issuer_key_id(other) != issuer_key_id(new)
+            };
+            if let Some(twin) = self.next.issuers().find(is_twin) {
+                self.warnings.add(format!(
+                    "issuer {id} has subject and key of issuer {} and another subjectKeyIdentifier: they share one CRL, \
+                     which names that of the issuer that signs it, and verifiers may not take it for the other's \
+                     certificates",
+                    twin.record.id
                 ));
             }
         }

@@ -12,7 +12,7 @@ use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::pki::mount::profile::RoleEntry;
 use crate::pki::mount::role::RoleKeys;
-use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
+use crate::x509::algorithm::{Curve, KeyKind, SignatureAlgorithm};
 use crate::x509::extension::{self, SubjectAltNames};
 use crate::x509::name::{self, Attribute, rdn};
 use crate::x509::public_key::PublicKey;
@@ -26,7 +26,8 @@ use crate::x509::tbs::CertificateTbs;
 pub(crate) fn role(entry: &RoleEntry, now: Time) -> Result<()> {
     let kind = match entry.role.keys {
         RoleKeys::Only(spec) => spec.kind(),
-        RoleKeys::Any => KeyKind::Ed25519,
+        // The kind that may have most usages of the two whose keys are small.
+        RoleKeys::Any => KeyKind::Ec(Curve::P256),
     };
     validity::of_some(&entry.role, now)
         .and_then(|()| least(entry, kind))
@@ -135,6 +136,7 @@ mod tests {
         for usages in [&[][..], &["DigitalSignature", "KeyAgreement"], &["NonRepudiation"], &["CRLSign"]] {
             of(usages).unwrap();
         }
+        tried(|role| (role.keys, role.key_usage) = (RoleKeys::Any, texts(&["KeyAgreement"]))).unwrap();
     }
 
     #[test]

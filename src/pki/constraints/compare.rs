@@ -183,16 +183,10 @@ impl Host {
         Self { trimmed: text.trim_matches('.').to_owned(), text }
     }
 
-    /// Whether it is the base or lies below it, by any reading of dots at the ends. By the letter of RFC 5280 4.2.1.10 a
-    /// base without a leading dot is one host; there are relying parties that count the hosts below it, as those of
-    /// host names are.
+    /// As [`host_within`], by any reading of dots at the ends.
     fn touches(&self, base: &str) -> bool {
-        in_domain(&self.trimmed, without_root(base)) || may_end_in(&self.text, base)
-    }
-
-    /// As [`Host::touches`], where the base is one host whoever reads it.
-    fn may_be(&self, base: &str) -> bool {
-        self.trimmed == without_root(base) || may_end_in(&self.text, base)
+        let base_host = without_root(base);
+        base_host.is_empty() || host_within(&self.trimmed, base_host) || may_end_in(&self.text, base)
     }
 }
 
@@ -226,10 +220,7 @@ impl Mailbox {
 
     /// As [`Mailbox::is_within`]; a base without a local part before its `@` may stand for the host.
     fn touches(&self, local: Option<&str>, host: &str) -> bool {
-        match local.filter(|local| !local.is_empty()) {
-            Some(local) => local == self.local && self.host.may_be(host),
-            None => self.host.touches(host),
-        }
+        local.is_none_or(|local| local.is_empty() || local == self.local) && self.host.touches(host)
     }
 }
 

@@ -20,7 +20,7 @@ use crate::pki::check::names::{MAX_ALL_BYTES, check_text};
 use crate::pki::check::structure::{Shape, Sources};
 use crate::pki::check::validity;
 use crate::pki::mount::profile::Locations;
-use crate::pki::mount::role::{Role, default_key_usage};
+use crate::pki::mount::role::Role;
 use crate::pki::mount::view::View;
 use crate::pki::tools::Tools;
 use crate::pki::values::subject_bounds;
@@ -29,6 +29,10 @@ use crate::x509::extension::{self, KeyUsage};
 use crate::x509::name::{self, Attribute};
 use crate::x509::oid;
 use crate::x509::pieces::{Extensions, Name};
+
+/// keyUsage where neither CSR nor request names one.
+const DEFAULT_KEY_USAGE: KeyUsage =
+    KeyUsage::DIGITAL_SIGNATURE.union(KeyUsage::KEY_AGREEMENT).union(KeyUsage::KEY_ENCIPHERMENT);
 
 /// Certifies a CSR verbatim.
 ///
@@ -126,7 +130,7 @@ pub(super) fn sources(csr: &Csr) -> Sources {
 
 /// keyUsage, extKeyUsage and basicConstraints as the request wants them, each where the CSR has none.
 fn leading(request: &VerbatimRequest, role: &Role) -> Result<Extensions> {
-    let usage = request.usages.key_usage.unwrap_or_else(|| default_key_usage(request.csr.key.kind()));
+    let usage = request.usages.key_usage.unwrap_or(DEFAULT_KEY_USAGE);
     if usage.contains(KeyUsage::CERT_SIGN) {
         return Err(Error::invalid("key_usage: CertSign belongs to CA certificates (RFC 5280 4.2.1.3)"));
     }

@@ -14,7 +14,6 @@ use tokio::time::{sleep, timeout};
 use super::report::{Counts, Report, State};
 use crate::error::{Error, Kind, Result};
 use crate::pki::actor::Planned;
-use crate::pki::crl::WantedCrls;
 use crate::pki::engine::Authority;
 use crate::pki::engine::tidying::{Signals, micros};
 use crate::pki::mount::issuer::Issuer;
@@ -151,19 +150,20 @@ impl Run {
             self.says("removing expired issuers");
             self.issuers(self.ended_before(config.issuer_safety_buffer)).await?;
         }
+        if self.revocations_changed {
+            self.says("building CRLs");
+            self.step(Vec::new).await?;
+        }
         Ok(())
     }
 
     /// Makes lists of what is left, where something went. A server that stops reads everything again when it starts.
-    async fn publish(&mut self) -> Step<()> {
+    async fn publish(&self) -> Step<()> {
         if !self.revocations_changed || self.signals.stopping() {
             return Ok(());
         }
-        self.says("building CRLs");
-        // Whoever cancelled the run is told of the lists as well.
-        let kept = self.step(Vec::new).await.map(drop);
         self.authority.reload_revocations(self.revocations_moved).await?;
-        kept
+        Ok(())
     }
 
     /// Removes revocations that ended before this. Each stays on the CRL until it was on one that was issued after its
@@ -173,7 +173,7 @@ impl Run {
         let made = match store.unlisted(mount, before, self.authority.listed()).await? {
             true => {
                 self.step(Vec::new).await?;
-                self.list().await
+                self.authority.list_revocations().await
             }
             false => Ok(()),
         };
@@ -184,12 +184,7 @@ impl Run {
         self.revocations_changed |= matches!(removed, Err(Ended::Failed(_)));
         removed?;
         // Where lists could not be made, what was on the last ones is gone; the rest goes with a later run.
-        Ok(made?)
-    }
-
-    /// Makes complete CRLs of everything that is revoked.
-    async fn list(&mut self) -> Result<()> {
-        self.authority.build_crls(WantedCrls { complete: true, ..WantedCrls::DUE }).await.map(drop)
+        made.map_err(Ended::from)
     }
 
     fn says(&mut self, what: &str) {
@@ -389,9 +384,8 @@ impl Run {
             end < before && !kept && !view.is_default_issuer(&record.id)
         };
         let (view, listed) = (self.authority.view(), self.authority.listed().before);
-        if view.signers().any(|s| goes(&view, &s.issuer, i64::MAX) && !goes(&view, &s.issuer, listed)) {
-            self.list().await?;
-        }
+        let unlisted = view.signers().any(|s| goes(&view, &s.issuer, i64::MAX) && !goes(&view, &s.issuer, listed));
+        let made = if unlisted { self.authority.list_revocations().await } else { Ok(()) };
         let (now, listed) = (self.authority.tools().clock.now().unix_timestamp(), self.authority.listed().before);
         let plan = move |view: &View| {
             let (mut next, mut ended) = (view.clone(), Vec::new());
@@ -411,7 +405,7 @@ impl Run {
         self.report.counts.issuers += gone;
         self.revocations_changed |= gone > 0;
         tidied("issuer", gone);
-        Ok(())
+        made.map_err(Ended::from)
     }
 
     /// Gives up the turn. When even that cannot be stored, it lapses by itself.

@@ -149,6 +149,8 @@ async fn granted(
     let default = default.filter(|(_, rights)| rights.has(right));
     let mut filter = Filter::new("a.team_id = ANY({})", member.teams.clone());
     filter.and("a.perm_bits & {} <> 0", right.bits());
+    let organization = filter.parameter(member.organization.id);
+    filter.join(&grants::on_standing(&organization));
     if let Some((project, _)) = default {
         filter.and("a.project_id <> {}", project);
     }

@@ -1,7 +1,7 @@
 //! Where in a client's frames (RFC 9113, 4.1) what was read ends: between two of them, or in the middle of one.
 //!
-//! That, and how many there are, is all this looks at. A client that begins something and never ends it looks like an idle one to
-//! everything else.
+//! That, and how many there are, is all this looks at. A client that begins something and never ends it looks like an
+//! idle one to everything else.
 
 /// What a client sends before its first frame, octets (RFC 9113, 3.4).
 const PREFACE: usize = 24;

@@ -28,6 +28,8 @@ const FIT: &str = "SET LOCAL plan_cache_mode = force_custom_plan";
 /// A connection as a session.
 struct Remote<'c> {
     db: &'c Connection,
+    /// Its work writes.
+    writes: bool,
     /// It ended, or its server takes no writes any more.
     gone: bool,
     /// Statements are to be planned for their values, which the database is told with the next one.
@@ -50,7 +52,7 @@ impl Remote<'_> {
     }
 
     fn failed(&mut self, error: tokio_postgres::Error) -> Failure {
-        let (gone, failure) = failure(error);
+        let (gone, failure) = failure(error, self.writes);
         self.gone |= gone;
         failure
     }
@@ -132,8 +134,8 @@ impl ToSql for Value {
     to_sql_checked!();
 }
 
-/// Whether the connection is of no use any more, and what the engine says, as the work sees it.
-fn failure(error: tokio_postgres::Error) -> (bool, Failure) {
+/// Whether the connection is of no use any more, and what the engine says, as work sees it that `writes` or reads.
+fn failure(error: tokio_postgres::Error, writes: bool) -> (bool, Failure) {
     let answer = error.as_db_error();
     let constraint = answer.and_then(|answer| answer.constraint()).map(str::to_owned);
     let said = match (error.code(), constraint) {
@@ -147,7 +149,8 @@ fn failure(error: tokio_postgres::Error) -> (bool, Failure) {
         (Some(code), Some(name)) if code.code().starts_with("23") => Failure::Constraint(name),
         _ => {
             let failure = query::Failure::from(error);
-            return (failure.is_gone(), Failure::Engine(failure.of_write()));
+            let gone = failure.is_gone();
+            return (gone, Failure::Engine(if writes { failure.of_write() } else { failure.of_read() }));
         }
     };
     (false, said)
@@ -191,7 +194,7 @@ impl Pool {
 
 async fn attempt(loan: Loan, work: &Work, writes: bool) -> Attempt {
     let Some(db) = &loan.db else { return Attempt::Ended(Err(Failure::Engine(Error::internal("no connection")))) };
-    let mut remote = Remote { db, gone: false, fit: false };
+    let mut remote = Remote { db, writes, gone: false, fit: false };
     let (begun, outcome) = if writes {
         // Nothing follows before it has begun: a statement without a transaction would be one by itself.
         match db.batch_execute("BEGIN").await {
@@ -207,7 +210,7 @@ async fn attempt(loan: Loan, work: &Work, writes: bool) -> Attempt {
     match (begun, outcome) {
         (Err(error), _) => {
             loan.close();
-            Attempt::Dead(failure(error).1)
+            Attempt::Dead(failure(error, writes).1)
         }
         (Ok(()), Err(failure)) if gone => {
             loan.close();
@@ -228,7 +231,7 @@ async fn end(loan: Loan, outcome: Result<(), Failure>, writes: bool) -> Attempt 
         }
         Err(error) => {
             loan.close();
-            Attempt::Ended(outcome.and(Err(failure(error).1)))
+            Attempt::Ended(outcome.and(Err(failure(error, writes).1)))
         }
     }
 }

@@ -261,6 +261,20 @@ async fn connections_that_died_idle_are_replaced_unnoticed() {
 }
 
 #[tokio::test]
+async fn work_whose_connections_are_ended_is_told_whether_it_read_or_wrote() {
+    let (_fixture, storage, _) = node().await;
+    let projects = storage.projects();
+    let work: Work = Arc::new(|session| {
+        async move { session.query("SELECT pg_terminate_backend(pg_backend_pid())", &[]).await.map(drop) }.boxed_local()
+    });
+    let (read, written) = (projects.read("test", ITSELF, work.clone()), projects.write("test", ITSELF, work));
+    for (outcome, text) in [(read.await, "storage: the read failed"), (written.await, "storage: the write failed")] {
+        let Err(crate::sql::Failure::Engine(error)) = outcome else { panic!("not the engine") };
+        assert_eq!((error.kind(), error.text()), (Kind::Unavailable, text));
+    }
+}
+
+#[tokio::test]
 async fn a_server_that_hangs_is_unavailable_within_the_deadline() {
     let fixture = Postgres::new();
     let (writer, _reader) = open(fixture.url()).await.unwrap();
@@ -822,12 +836,13 @@ async fn a_database_that_may_lose_commits_is_refused_with_a_clear_text() {
 #[tokio::test]
 async fn what_has_expired_is_found_by_an_index_and_in_its_order() {
     let (fixture, storage, _) = node().await;
-    for (sql, index) in [
-        (sql::tidy::CERTIFICATES, "certificate_end"),
-        (sql::tidy::REVOCATIONS, "revocation_end"),
-        (sql::tidy::METADATA, "certificate_metadata_end"),
+    for (sql, fourth, index) in [
+        (sql::tidy::CERTIFICATES, "''::BYTEA", "certificate_end"),
+        (sql::tidy::REVOCATIONS, "250", "revocation_end"),
+        (sql::tidy::TO_LIST, "1", "revocation_end"),
+        (sql::tidy::METADATA, "", "certificate_metadata_end"),
     ] {
-        let values = [("$1", "7"), ("$2", "9"), ("$3", "1"), ("$4", "''::BYTEA"), ("$5", "250")];
+        let values = [("$1", "7"), ("$2", "9"), ("$3", "1"), ("$4", fourth), ("$5", "250")];
         let sql = values.iter().fold(sql.to_owned(), |sql, (name, value)| sql.replace(name, value));
         // An empty table is read whole, unless that is forbidden.
         let plan =

@@ -69,8 +69,12 @@ async fn entries_move_to_another_default_issuer_after_a_read_that_failed() {
     };
     let orphan = revoked("third", 360_000).await;
     assert_eq!(pki.app.client.delete("pki/issuer/third").await.status, 200);
-    for n in 1..20 {
-        revoked("other", 60).await;
+    let stored = async || {
+        let listed = pki.app.client.list("pki/certs/revoked").await.body["data"]["keys"].clone();
+        serde_json::from_value::<Vec<String>>(listed).unwrap()
+    };
+    for n in 1..40 {
+        let ended = revoked("other", 60).await;
         pki.app.clock.advance(Duration::from_secs(600));
         faults.arm(n, Fault::Before);
         pki.app.client.post("pki/tidy", json!({ "tidy_revoked_certs": true, "safety_buffer": 1 })).await;
@@ -78,16 +82,19 @@ async fn entries_move_to_another_default_issuer_after_a_read_that_failed() {
         while !faults.has_met() && started.elapsed() < Duration::from_millis(200) {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        if faults.disarm().is_some_and(|met| met.call == "revocations") {
+        // What ends is put on a list once more before it goes: that read is an earlier one.
+        if faults.disarm().is_some_and(|met| met.call == "revocations") && !stored().await.contains(&ended) {
             break;
         }
-        assert!(n < 19, "no read of revocations");
+        assert!(n < 39, "no read of revocations");
         pki.app.clock.advance(Duration::from_secs(61));
     }
     pki.post("config/issuers", json!({ "default": "other" })).await;
+    let left = stored().await;
+    assert!(left.contains(&orphan));
     let late = revoked("root", 360_000).await;
     assert_eq!(pki.crl("root").await.serials(), [late]);
-    assert_eq!(pki.crl("other").await.serials(), [orphan]);
+    assert_eq!(pki.crl("other").await.serials(), left);
     pki.stop().await;
 }
 

@@ -118,12 +118,12 @@ async fn h24_what_is_no_origin_is_refused_and_changes_nothing() {
         (json!({ "allowed_origins": ["*", PAGE] }), "allowed_origins: '*' is for all origins, and stands alone"),
         (
             json!({ "allowed_origins": [PAGE, "a.test"] }),
-            "allowed_origins: \"a.test\" is no origin, such as https://console.example:8443",
+            "allowed_origins: entry 2: must be an origin as browsers send it, such as https://console.example:8443: in lower case, without a path, and without the port that is the scheme's own",
         ),
         (json!({ "allowed_origins": many }), "allowed_origins: at most 64 entries are taken"),
         (
             json!({ "allowed_origins": PAGE, "allowed_headers": "X Y" }),
-            "allowed_headers: \"X Y\" is no name of a header",
+            "allowed_headers: entry 1: must be the name of a header",
         ),
         (
             json!({ "allowed_origins": PAGE, "allowed_headers": ["x".repeat(129)] }),

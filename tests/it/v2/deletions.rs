@@ -56,6 +56,35 @@ async fn give(tx: &mut signet::projects::Tx<'_>, team: i64, project: i64) -> sig
     tx.execute(access, &[ids::new("tprj").into(), team.into(), project.into()]).await.map(drop)
 }
 
+/// Gives a team more projects to read than are read one by one; how many.
+async fn grant_many(world: &World, team: &str) -> i64 {
+    const MORE: i64 = 10_001;
+    let team = team.to_owned();
+    let run = world.run(move |mut tx| {
+        let team = team.clone();
+        async move {
+            let org: i64 = tx.one("SELECT org_id FROM teams WHERE ext_id = $1", &[team[..].into()]).await?.get()?;
+            let projects = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10001)
+                INSERT INTO projects (ext_id, org_id, name, name_lc, team_count, created_at)
+                SELECT 'prj-many-' || i, $1, 'many-' || i, 'many-' || i, 1, 0 FROM n";
+            tx.execute(projects, &[org.into()]).await?;
+            let access = "INSERT INTO team_project_access (ext_id, team_id, project_id, access, perm_bits)
+                SELECT 'tprj-' || p.ext_id, t.id, p.id, 'read', $1 FROM teams t, projects p
+                WHERE t.ext_id = $2 AND p.ext_id LIKE 'prj-many-%'";
+            tx.execute(access, &[ProjectRights::READ.bits().into(), team[..].into()]).await?;
+            Ok(MORE)
+        }
+        .boxed_local()
+    });
+    run.await
+}
+
+/// Undoes [`grant_many`].
+async fn remove_many(world: &World) {
+    let gone = "DELETE FROM projects WHERE ext_id LIKE 'prj-many-%'";
+    world.run(move |mut tx| async move { tx.execute(gone, &[]).await }.boxed_local()).await;
+}
+
 /// As many new teams with access to a project.
 async fn open_to_many(world: &World, project: &str) {
     let named = project.to_owned();
@@ -168,13 +197,15 @@ async fn what_nobody_waits_for_is_gone_and_is_swept(world: World) {
     let wide = world.project("Wide").await;
     open_to_many(&world, &wide).await;
     world.grant(&mia.team, &wide, ProjectRights::READ).await;
+    let noah = world.member("noah", OrganizationRights::NONE).await;
+    world.grant(&noah.team, &wide, ProjectRights::READ).await;
     let (team, project) = (format!("teams/{}", mia.team), format!("projects/{wide}"));
     cut_off(&world, &team).await;
     assert_eq!((owner.get(&team).await.status, owner.delete(&team).await.status), (404, 404));
     assert_eq!(of_team.get("organizations").await.status, 401);
     assert_eq!(mia.api.get("organizations/acme/projects").await.body["meta"]["status-counts"]["total"], 0);
     let access = owner.get(&format!("team-projects?filter[project][id]={wide}")).await;
-    assert_eq!(access.body["meta"]["pagination"]["total-count"], MANY);
+    assert_eq!(access.body["meta"]["pagination"]["total-count"], MANY + 1);
     let named = resource("teams", json!({ "name": "team-mia" }));
     assert_eq!(owner.post("organizations/acme/teams", named).await.status, 201, "the name is free");
 
@@ -182,6 +213,17 @@ async fn what_nobody_waits_for_is_gone_and_is_swept(world: World) {
     assert_eq!((owner.get(&project).await.status, owner.delete(&project).await.status), (404, 404));
     let list = owner.get("organizations/acme/projects").await;
     assert_eq!(list.body["meta"]["status-counts"], json!({ "total": MANY + 1, "matching": MANY + 1 }));
+    // Nor is it counted for whoever had access to it, with few such projects and with many.
+    let counts = async |query: &str| {
+        let list = noah.api.get(&format!("organizations/acme/projects{query}")).await;
+        (list.body["meta"]["status-counts"].clone(), list.body["data"].as_array().unwrap().len())
+    };
+    assert_eq!(counts("").await, (json!({ "total": 0, "matching": 0 }), 0));
+    assert_eq!(counts("?filter[names]=Wide").await, (json!({ "total": 0, "matching": 0 }), 0));
+    let more = grant_many(&world, &noah.team).await;
+    assert_eq!(counts("?page[size]=1").await, (json!({ "total": more, "matching": more }), 1));
+    assert_eq!(counts("?filter[names]=Wide").await, (json!({ "total": more, "matching": 0 }), 0));
+    remove_many(&world).await;
     world.project("Wide").await;
     let mut workspace = resource("workspaces", json!({ "name": "w1" }));
     workspace["data"]["relationships"] = json!({ "project": { "data": { "id": wide, "type": "projects" } } });
@@ -191,7 +233,7 @@ async fn what_nobody_waits_for_is_gone_and_is_swept(world: World) {
 
     world.app.shared().projects.sweep().await.unwrap();
     assert_eq!(count(&world, "SELECT count(*) FROM team_project_access").await, 0);
-    assert_eq!(count(&world, "SELECT count(*) FROM team_memberships").await, 1, "the owner's");
+    assert_eq!(count(&world, "SELECT count(*) FROM team_memberships").await, 2, "the owner's and noah's");
     assert_eq!(count(&world, "SELECT count(*) FROM projects WHERE team_count <> 0").await, 0);
     assert_eq!(count(&world, "SELECT count(*) FROM projects").await, MANY + 2);
     assert_eq!(count(&world, "SELECT count(*) FROM organizations").await, 1);

@@ -140,18 +140,20 @@ fn row(name: &str) -> Option<&'static (&'static str, Needs)> {
 }
 
 /// Resources of each kind, made for one route.
-struct Scene {
-    number: usize,
-    project: String,
-    workspace: String,
-    team: String,
+pub struct Scene {
+    pub number: usize,
+    pub project: String,
+    pub workspace: String,
+    /// A workspace of the default project.
+    pub stray: String,
+    pub team: String,
     pool: String,
     access: String,
-    membership: String,
+    pub membership: String,
 }
 
 impl Scene {
-    async fn new(world: &World, number: usize) -> Self {
+    pub async fn new(world: &World, number: usize) -> Self {
         let owner = &world.owner;
         let made = async |path: &str, body: Value| {
             let made = owner.post(path, body).await;
@@ -163,6 +165,8 @@ impl Scene {
         let mut workspace = resource("workspaces", json!({ "name": format!("w{number}") }));
         workspace["data"]["relationships"] = json!({ "project": { "data": { "type": "projects", "id": project } } });
         let workspace = made(&acme("workspaces"), workspace).await;
+        let stray = resource("workspaces", json!({ "name": format!("s{number}") }));
+        let stray = made(&acme("workspaces"), stray).await;
         let named = |name: String| resource("teams", json!({ "name": name, "visibility": "organization" }));
         let team = made(&acme("teams"), named(format!("t{number}"))).await;
         // Another one: who adds people to a team gives away what it may do.
@@ -174,11 +178,11 @@ impl Scene {
         for path in [format!("teams/{team}/authentication-token"), acme("authentication-token")] {
             made(&path, resource("authentication-tokens", json!({}))).await;
         }
-        Self { number, project, workspace, team, pool, access, membership }
+        Self { number, project, workspace, stray, team, pool, access, membership }
     }
 
     /// The path of a route, for a caller with this id and a token with that one.
-    fn path(&self, route: &Route, user: &str, token: &str) -> String {
+    pub fn path(&self, route: &Route, user: &str, token: &str) -> String {
         let segment = |segment: &str| match segment {
             ":organization_name" => "acme".to_owned(),
             ":project_id" => self.project.clone(),
@@ -217,7 +221,7 @@ impl Scene {
     }
 }
 
-fn access_of(team: &str, project: &str) -> Value {
+pub fn access_of(team: &str, project: &str) -> Value {
     let mut body = resource("team-projects", json!({ "access": "read" }));
     body["data"]["relationships"] = json!({
         "team": { "data": { "id": team, "type": "teams" } },

@@ -54,6 +54,7 @@ async fn vectors_29_to_35_media_types_and_documents(world: World) {
         assert_refused(&typed(kind, body("abc")).await, 415, &[("", "Content-Type must be")]);
     }
     assert_eq!(typed(Some("application/vnd.api+json; charset=utf-8"), body("abc")).await.status, 201);
+    assert_eq!(typed(Some("application/vnd.api+json;charset=\"UTF-8\""), body("quoted")).await.status, 201);
     let api = Some("application/vnd.api+json");
     assert_refused(&typed(api, "{".to_owned()).await, 400, &[("", "request body: not valid JSON")]);
     for text in ["{}", "[]", "{\"data\":[]}"] {

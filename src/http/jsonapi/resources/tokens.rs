@@ -76,12 +76,12 @@ async fn create_of_organization(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Token,
 
 async fn show_of_organization(tx: &mut Tx<'_>, call: &Call) -> Outcome<Token> {
     let slot = organization_slot(tx, call).await?;
-    show_slot(tx, slot).await
+    api_token::of_slot(tx, slot).await
 }
 
 async fn delete_of_organization(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
     let slot = organization_slot(tx, call).await?;
-    delete_slot(tx, slot).await
+    api_token::delete_of_slot(tx, slot).await
 }
 
 /// The slot that `?token=` names, of an organization whose owner the caller is.
@@ -108,12 +108,12 @@ async fn replace_of_team(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Token, Secret
 
 async fn show_of_team(tx: &mut Tx<'_>, call: &Call) -> Outcome<Token> {
     let team = team_of(tx, call).await?;
-    show_slot(tx, Holder::Team(team.id)).await
+    api_token::of_slot(tx, Holder::Team(team.id)).await
 }
 
 async fn delete_of_team(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
     let team = team_of(tx, call).await?;
-    delete_slot(tx, Holder::Team(team.id)).await
+    api_token::delete_of_slot(tx, Holder::Team(team.id)).await
 }
 
 /// One more token of a team, by its description; without one it is the one of the team's slot.
@@ -149,15 +149,6 @@ async fn managed(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Member, Team)> {
     let (member, team) = team::visible(tx, &call.caller, call.param("team_id")).await?;
     Refusal::hidden_unless(team::may_manage_tokens(&call.caller, &member, &team))?;
     Ok((member, team))
-}
-
-async fn show_slot(tx: &mut Tx<'_>, slot: Holder) -> Outcome<Token> {
-    Ok(api_token::of_slot(tx, slot).await?.ok_or_else(Refusal::not_found)?)
-}
-
-async fn delete_slot(tx: &mut Tx<'_>, slot: Holder) -> Outcome<()> {
-    let token = show_slot(tx, slot).await?;
-    api_token::delete(tx, &token).await
 }
 
 /// What a create asks for. Known clients send an empty type, or nothing at all.

@@ -3,18 +3,19 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use actix_web::HttpResponse;
+use actix_web::http::StatusCode;
 use actix_web::http::header::{
     CACHE_CONTROL, ETAG, HeaderMap, HeaderValue, HttpDate, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED,
 };
 
+use crate::http::entity_tag::EntityTags;
 use crate::http::secrets::answer::Validators;
 
 /// Whether the caller has this state. A tag decides where one was sent; else a date, which must not lie before the
 /// [end of the second](settled) of the last change. A date that cannot be read is ignored.
 pub(super) fn holds(validators: &Validators, headers: &HeaderMap) -> bool {
-    if let (Some(tag), true) = (&validators.tag, headers.contains_key(IF_NONE_MATCH)) {
-        let sent = headers.get_all(IF_NONE_MATCH).filter_map(|value| value.to_str().ok());
-        return sent.flat_map(|value| value.split(',')).any(|one| matches(one.trim(), tag));
+    if let Some((tag, sent)) = validators.tag.as_ref().zip(EntityTags::of(headers, IF_NONE_MATCH)) {
+        return sent.known(&quoted(tag)).is_some();
     }
     let since = headers.get(IF_MODIFIED_SINCE).and_then(|value| value.to_str().ok()?.parse::<HttpDate>().ok());
     let since = since.and_then(|date| std::time::SystemTime::from(date).duration_since(UNIX_EPOCH).ok());
@@ -28,10 +29,8 @@ fn settled(modified: i64) -> i64 {
     modified.saturating_add(1)
 }
 
-/// The weak comparison of RFC 9110 8.8.3.2.
-fn matches(sent: &str, tag: &str) -> bool {
-    let opaque = sent.strip_prefix("W/").unwrap_or(sent);
-    sent == "*" || opaque.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) == Some(tag)
+fn quoted(tag: &str) -> String {
+    format!("\"{tag}\"")
 }
 
 /// A time in epoch seconds as headers have it.
@@ -39,9 +38,13 @@ pub(in crate::http::secrets) fn date(at: i64) -> String {
     HttpDate::from(UNIX_EPOCH + Duration::from_secs(u64::try_from(at).unwrap_or(0))).to_string()
 }
 
-/// Adds the headers by which the next request can ask; `now` in epoch seconds.
-pub(super) fn write(response: &mut HttpResponse, validators: &Validators, now: i64) {
-    let tag = validators.tag.as_ref().map(|tag| (ETAG, format!("\"{tag}\"")));
+/// Adds the headers by which the next request can ask; `now` in epoch seconds. A caller who has the answer already is told the tag of the form
+/// in which they have it.
+pub(super) fn write(response: &mut HttpResponse, validators: &Validators, now: i64, asked: Option<&HeaderMap>) {
+    let known = asked.filter(|_| response.status() == StatusCode::NOT_MODIFIED);
+    let known = known.and_then(|asked| EntityTags::of(asked, IF_NONE_MATCH));
+    let tag = validators.tag.as_deref().map(quoted);
+    let tag = tag.map(|tag| (ETAG, known.as_ref().and_then(|known| known.known(&tag)).unwrap_or(&tag).to_owned()));
     let modified = validators.modified.map(settled).filter(|at| *at <= now).map(|at| (LAST_MODIFIED, date(at)));
     let kept = (CACHE_CONTROL, format!("public, max-age={}", validators.max_age));
     for (name, value) in [kept].into_iter().chain(modified).chain(tag) {

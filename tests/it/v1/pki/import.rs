@@ -283,6 +283,27 @@ async fn an_authority_that_others_cannot_read_is_for_chains_alone() {
 }
 
 #[actix_web::test]
+async fn an_issuer_with_another_key_identifier_for_a_key_that_is_here_is_told() {
+    let pki = Pki::empty().await;
+    let basic = "basicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign,cRLSign";
+    let with_id = |subject: &str, id: &str| {
+        Ca::root_with(foreign::key("ec-256"), subject, &format!("{basic}\nsubjectKeyIdentifier={id}"), &[]).bundle()
+    };
+    for (subject, id, told) in [
+        ("/CN=Twin", "hash", false),
+        // Renewed under its key identifier, under another name, and under another identifier.
+        ("/CN=Twin", "hash", false),
+        ("/CN=No twin", "01:02", false),
+        ("/CN=Twin", "01:02:03", true),
+    ] {
+        let answer = pki.post("issuers/import/bundle", json!({ "pem_bundle": with_id(subject, id) })).await;
+        let told_of = answer.warnings().contains("and another subjectKeyIdentifier: they share one CRL");
+        assert_eq!(told_of, told, "{subject} {id}: {}", answer.text);
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
 async fn vector_16_7_h14_who_may_ask() {
     let pki = Pki::start().await;
     let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;

@@ -1,0 +1,89 @@
+//! Entity tags in conditions of requests (RFC 9110, 8.8.3, 13.1.1 and 13.1.2).
+//!
+//! A tag is that of a resource; the compressed form of an answer has one of its own ([`encoding`]) that stands for
+//! the same state.
+
+use actix_web::http::header::{HeaderMap, HeaderName};
+
+use super::encoding;
+
+/// The tags that a condition names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EntityTags {
+    /// `*`: that of whatever there is.
+    Any,
+    /// These, as they were sent. What is no tag is that of nothing.
+    Of(Vec<String>),
+}
+
+impl EntityTags {
+    /// Those of a header, whose list may stand in several lines; `None` without the header.
+    pub fn of(headers: &HeaderMap, name: HeaderName) -> Option<Self> {
+        let lines: Vec<_> = headers.get_all(name).map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
+        let tags: Vec<String> =
+            lines.iter().flat_map(|line| line.split(',')).map(|tag| tag.trim().to_owned()).collect();
+        match &tags[..] {
+            [] => None,
+            [all] if all == "*" => Some(Self::Any),
+            _ => Some(Self::Of(tags)),
+        }
+    }
+
+    /// Whether a tag, in its quotes, is named, by the strong comparison: weak ones are equal to none.
+    pub fn name(&self, tag: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Of(tags) => tags.iter().any(|one| encoding::plain_tag(one) == tag),
+        }
+    }
+
+    /// The tag of the form that the caller has, where `tag` is named by the weak comparison.
+    pub fn known<'t>(&'t self, tag: &'t str) -> Option<&'t str> {
+        match self {
+            Self::Any => Some(tag),
+            Self::Of(tags) => {
+                let mut opaque = tags.iter().map(|one| one.strip_prefix("W/").unwrap_or(one));
+                opaque.find(|one| encoding::plain_tag(one) == tag)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::http::header::{HeaderValue, IF_MATCH};
+
+    use super::*;
+
+    fn sent(lines: &[&[u8]]) -> Option<EntityTags> {
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            headers.append(IF_MATCH, HeaderValue::from_bytes(line).unwrap());
+        }
+        EntityTags::of(&headers, IF_MATCH)
+    }
+
+    #[test]
+    fn a_condition_names_tags_in_any_line_and_changes_compare_strongly() {
+        assert_eq!(sent(&[]), None);
+        type Case<'a> = (&'a [&'a [u8]], bool, Option<&'a str>);
+        let cases: [Case<'_>; 12] = [
+            (&[b"*"], true, Some("\"ab\"")),
+            (&[b"\"ab\""], true, Some("\"ab\"")),
+            (&[b"\"x\" , \"ab\""], true, Some("\"ab\"")),
+            (&[b"\"x\"", b"\"ab\""], true, Some("\"ab\"")),
+            (&[b"\"ab-gzip\""], true, Some("\"ab-gzip\"")),
+            (&[b"W/\"ab\""], false, Some("\"ab\"")),
+            (&[b"W/\"ab-gzip\""], false, Some("\"ab-gzip\"")),
+            (&[b"ab"], false, None),
+            (&[b"w/\"ab\""], false, None),
+            (&[b"\"x\"", b"*"], false, None),
+            (&[b"\"\xff\", \"a\""], false, None),
+            (&[b""], false, None),
+        ];
+        for (lines, strongly, weakly) in cases {
+            let tags = sent(lines).unwrap();
+            assert_eq!((tags.name("\"ab\""), tags.known("\"ab\"")), (strongly, weakly), "{lines:?}");
+        }
+    }
+}

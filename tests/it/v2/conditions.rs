@@ -1,0 +1,388 @@
+//! Conditions of requests: a change of a state that the caller has seen, and the answer that the caller has already.
+//!
+//! Every route that changes something is asked here. What it changes stands in [`change`]; a new route without a row
+//! fails.
+
+use std::collections::HashMap;
+
+use futures_util::future::join_all;
+use reqwest::Method;
+use reqwest::header::HeaderMap;
+use serde_json::{Value, json};
+use signet::http::jsonapi::route::Route;
+use signet::http::jsonapi::table::{all_routes, show_of};
+
+use super::fixture::{Api, Store, World, assert_refused, attribute, on_both_stores, resource};
+use super::routes::{Scene, access_of};
+use crate::support::{Answer, send};
+
+on_both_stores!(
+    of_changes_under_one_condition_one_is_done_whatever_they_change,
+    a_change_that_nobody_demanded_anything_of_meets_no_condition_that_held_before_it,
+    nothing_is_made_under_a_condition_that_nothing_can_meet,
+    tags_are_named_in_any_line_and_weak_ones_are_of_no_use_to_a_change,
+    what_the_caller_has_is_not_sent_again,
+    of_deletions_at_once_one_is_done,
+);
+
+/// The routes that change something, the organization's end last.
+fn changes() -> Vec<&'static Route> {
+    let mut changes: Vec<_> = all_routes().filter(|route| *route.method != Method::GET.as_str()).collect();
+    changes.sort_by_key(|route| route.name == "organization_delete");
+    changes
+}
+
+/// What is asked of a route, another change for each `n`.
+fn change(scene: &Scene, route: &Route, n: usize) -> Value {
+    let of = |kind: &str, name: &str| resource(kind, json!({ name: format!("changed-{}-{n}", scene.number) }));
+    let named = |kind: &str, id: &str| json!({ "data": [{ "type": kind, "id": id }] });
+    match route.name {
+        "organization_update" => {
+            resource("organizations", json!({ "email": format!("changed-{}-{n}@acme.test", scene.number) }))
+        }
+        "team_update" => of("teams", "sso-team-id"),
+        "agent_pool_update" => of("agent-pools", "name"),
+        "project_update" => of("projects", "description"),
+        "workspace_update" | "workspace_update_named" => of("workspaces", "description"),
+        "project_tags_merge" | "workspace_tags_merge" => {
+            let tag = json!({ "key": format!("k{}", n % 4), "value": format!("v{n}") });
+            json!({ "data": [{ "type": "tag-bindings", "attributes": tag }] })
+        }
+        "workspace_tags_add" => json!({ "data": [{ "type": "tags", "attributes": { "name": format!("k{n}") } }] }),
+        "team_project_update" => {
+            let bit = |place: usize| n >> place & 1 == 0;
+            let workspace = json!({
+                "create": bit(0), "delete": bit(1), "move": bit(2), "locking": bit(3), "run-tasks": bit(4)
+            });
+            resource("team-projects", json!({ "access": "custom", "workspace-access": workspace }))
+        }
+        "team_users_add" | "team_users_remove" => named("users", "olga"),
+        "team_memberships_add" | "team_memberships_remove" => named("organization-memberships", &scene.membership),
+        "project_move" => named("workspaces", &scene.stray),
+        "team_token_replace" | "organization_token_create" => resource("authentication-tokens", json!({})),
+        "workspace_lock"
+        | "workspace_unlock"
+        | "workspace_force_unlock"
+        | "workspace_safe_delete"
+        | "workspace_safe_delete_named" => resource("workspaces", json!({})),
+        _ => {
+            assert_eq!(*route.method, "DELETE", "{} changes what?", route.name);
+            Value::Null
+        }
+    }
+}
+
+/// What must be so before a route changes anything.
+async fn prepare(world: &World, scene: &Scene, route: &Route) {
+    let owner = &world.owner;
+    let prepared = match route.name {
+        "workspace_unlock" | "workspace_force_unlock" => {
+            owner.post(&format!("workspaces/{}/actions/lock", scene.workspace), resource("workspaces", json!({}))).await
+        }
+        "project_delete" => owner.delete(&format!("workspaces/{}", scene.workspace)).await,
+        "team_users_remove" | "team_memberships_remove" => {
+            owner.send_text(Method::POST, &scene.path(route, "", ""), change(scene, route, 0).to_string()).await
+        }
+        _ => return,
+    };
+    assert!((200..300).contains(&prepared.status), "{}", prepared.text);
+}
+
+/// A resource of a route as its owner changes it.
+struct Target<'w> {
+    owner: &'w Api,
+    scene: Scene,
+    route: &'static Route,
+    token: String,
+}
+
+impl<'w> Target<'w> {
+    async fn new(world: &'w World, number: usize, route: &'static Route) -> Self {
+        let scene = Scene::new(world, number).await;
+        prepare(world, &scene, route).await;
+        let user = world.owner.get("account/details").await.body["data"]["id"].as_str().unwrap().to_owned();
+        let token = resource("authentication-tokens", json!({}));
+        let token = world.owner.post(&format!("users/{user}/authentication-tokens"), token).await;
+        let token = token.body["data"]["id"].as_str().unwrap().to_owned();
+        Self { owner: &world.owner, scene, route, token }
+    }
+
+    fn path(&self, route: &Route) -> String {
+        self.scene.path(route, "", &self.token)
+    }
+
+    /// The entity tag of what the route changes.
+    async fn tag(&self) -> String {
+        let shown = self.owner.get(&self.path(show_of(self.route).unwrap())).await;
+        assert_eq!(shown.status, 200, "{}: {}", self.route.name, shown.text);
+        shown.header("etag").to_owned()
+    }
+
+    async fn ask(&self, n: usize, condition: Option<&str>) -> Answer {
+        self.ask_of(self.route, n, condition).await
+    }
+
+    /// Another change of the same resource.
+    async fn ask_of(&self, route: &Route, n: usize, condition: Option<&str>) -> Answer {
+        let method: Method = route.method.as_str().parse().unwrap();
+        let mut request = self.owner.request(method, &self.path(route));
+        if let Some(condition) = condition {
+            request = request.header("If-Match", condition);
+        }
+        let body = change(&self.scene, route, n);
+        if !body.is_null() {
+            request = request.header("Content-Type", "application/vnd.api+json").body(body.to_string());
+        }
+        send(request).await
+    }
+}
+
+fn done(answer: &Answer) -> bool {
+    (200..300).contains(&answer.status)
+}
+
+/// What was done of what was asked at once; everything else was refused for its condition, or found nothing any more.
+fn one_done(what: &str, answers: &[Answer], faults: &mut Vec<String>) {
+    let statuses: Vec<u16> = answers.iter().map(|answer| answer.status).collect();
+    let refused = answers.iter().filter(|answer| matches!(answer.status, 404 | 412)).count();
+    if answers.iter().filter(|answer| done(answer)).count() != 1 || refused + 1 != answers.len() {
+        faults.push(format!("{what}: {statuses:?}"));
+    }
+}
+
+async fn of_changes_under_one_condition_one_is_done_whatever_they_change(world: World) {
+    let rounds = if world.app.is_postgres() { 3 } else { 1 };
+    let (mut faults, mut number) = (Vec::new(), 0);
+    for route in changes().into_iter().filter(|route| show_of(route).is_some()) {
+        // It can be deleted once.
+        for _ in 0..if route.name == "organization_delete" { 1 } else { rounds } {
+            number += 1;
+            let target = Target::new(&world, number, route).await;
+            let tag = target.tag().await;
+            let stale = target.ask(0, Some("\"other\"")).await;
+            if stale.status != 412 || target.tag().await != tag {
+                faults.push(format!("{}, of another state: {} {}", route.name, stale.status, stale.text));
+            }
+            let asked = (0..6).map(|n| target.ask(n, Some(&tag)));
+            one_done(route.name, &join_all(asked).await, &mut faults);
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    world.app.stop().await;
+
+    // A change and a deletion exclude each other, too.
+    let world = World::start(if rounds > 1 { Store::Postgres } else { Store::Embedded }).await;
+    let updates = changes().into_iter().filter(|route| *route.method == "PATCH");
+    let mut pairs: Vec<_> = updates
+        .filter_map(|update| {
+            let same = |other: &&Route| other.pattern == update.pattern && *other.method == "DELETE";
+            Some((update, changes().into_iter().find(same)?))
+        })
+        .collect();
+    pairs.sort_by_key(|(update, _)| update.name == "organization_update");
+    assert_eq!(pairs.len(), 7);
+    for (update, deletion) in pairs {
+        for round in 0..if update.name == "organization_update" { 1 } else { rounds } {
+            number += 1;
+            let target = Target::new(&world, number, deletion).await;
+            let tag = target.tag().await;
+            let asked = (0..6).map(|n| {
+                let route = if (n + round) % 2 == 0 { update } else { deletion };
+                target.ask_of(route, n, Some(&tag))
+            });
+            one_done(update.pattern, &join_all(asked).await, &mut faults);
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    world.app.stop().await;
+}
+
+/// A change under a condition comes before one that has none, or is refused: what it demanded still holds when it
+/// is done.
+async fn a_change_that_nobody_demanded_anything_of_meets_no_condition_that_held_before_it(world: World) {
+    let rounds = if world.app.is_postgres() { 12 } else { 2 };
+    let (mut faults, mut number) = (Vec::new(), 0);
+    for route in changes().into_iter().filter(|route| *route.method == "PATCH") {
+        number += 1;
+        let target = Target::new(&world, number, route).await;
+        for round in 0..rounds {
+            let tag = target.tag().await;
+            let asked = [target.ask(2 * round, Some(&tag)), target.ask(2 * round + 1, None)];
+            let answers = join_all(asked).await;
+            let (demanding, plain) = (&answers[0], &answers[1]);
+            let last = plain.header("etag") == target.tag().await;
+            if plain.status != 200 || !(demanding.status == 412 || (demanding.status == 200 && last)) {
+                faults.push(format!("{}: {} and {}, {last}", route.name, demanding.status, plain.status));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    world.app.stop().await;
+}
+
+async fn nothing_is_made_under_a_condition_that_nothing_can_meet(world: World) {
+    let scene = Scene::new(&world, 1).await;
+    let olga = world.owner.get("account/details").await.body["data"]["id"].as_str().unwrap().to_owned();
+    let nothing = "If-Match: there is nothing here that has an entity tag";
+    for route in changes().into_iter().filter(|route| show_of(route).is_none()) {
+        assert_eq!(*route.method, "POST", "{}", route.name);
+        let body = match route.name {
+            "team_project_create" => access_of(&scene.team, &scene.project),
+            _ => resource("things", json!({ "name": "new", "email": "new@acme.test" })),
+        };
+        for condition in ["*", "\"other\""] {
+            let request =
+                world.owner.request(Method::POST, &scene.path(route, &olga, "")).header("If-Match", condition);
+            let request = request.header("Content-Type", "application/vnd.api+json").body(body.to_string());
+            assert_refused(&send(request).await, 412, &[("", nothing)]);
+        }
+    }
+    // The token of a slot is there or not.
+    let path = format!("teams/{}/authentication-token", scene.team);
+    let replace = async |condition: &str| {
+        let body = resource("authentication-tokens", json!({})).to_string();
+        let request = world.owner.request(Method::POST, &path).header("If-Match", condition).body(body);
+        send(request.header("Content-Type", "application/vnd.api+json")).await
+    };
+    assert_eq!(replace("*").await.status, 201);
+    assert_eq!(world.owner.delete(&path).await.status, 204);
+    assert_refused(&replace("*").await, 412, &[("", nothing)]);
+    assert_eq!(world.owner.get(&path).await.status, 404);
+    // Of what is not there, a condition says nothing.
+    let lock = world.owner.request(Method::POST, "workspaces/ws-none/actions/lock").header("If-Match", "*");
+    assert_eq!(send(lock.header("Content-Type", "application/vnd.api+json")).await.status, 404);
+    world.app.stop().await;
+}
+
+async fn tags_are_named_in_any_line_and_weak_ones_are_of_no_use_to_a_change(world: World) {
+    let path = format!("projects/{}", world.project("Guarded").await);
+    let change = async |lines: &[&str]| {
+        let body = resource("projects", json!({ "description": format!("{lines:?}") })).to_string();
+        let request =
+            lines.iter().fold(world.owner.request(Method::PATCH, &path), |r, line| r.header("If-Match", *line));
+        send(request.header("Content-Type", "application/vnd.api+json").body(body)).await.status
+    };
+    let tag = async || world.owner.get(&path).await.header("etag").to_owned();
+    let current = tag().await;
+    assert_eq!(change(&["\"other\"", &format!("W/{current}")]).await, 412);
+    assert_eq!(change(&["\"other\"", &current]).await, 200);
+    assert_eq!(change(&["\"one\", \"other\"", &format!("\"more\", {}", tag().await)]).await, 200);
+    assert_eq!(change(&["\"other\"", &current]).await, 412, "it has changed since");
+    world.app.stop().await;
+}
+
+async fn what_the_caller_has_is_not_sent_again(world: World) {
+    for n in 0..30 {
+        world.project(&format!("Project-{n}")).await;
+    }
+    let one = format!("projects/{}", world.project("Kept").await);
+    let ask = async |method: Method, path: &str, headers: &[(&'static str, &str)]| {
+        let request =
+            headers.iter().fold(world.owner.request(method, path), |r, (name, value)| r.header(*name, *value));
+        let response = request.send().await.unwrap();
+        (response.status().as_u16(), response.headers().clone(), response.bytes().await.unwrap().len())
+    };
+    let header = |headers: &HeaderMap, name| headers.get(name).map(|value| value.to_str().unwrap().to_owned());
+    for path in [&one[..], "organizations/acme", "organizations/acme/projects?page[size]=100"] {
+        let (_, headers, _) = ask(Method::GET, path, &[]).await;
+        let tag = header(&headers, "etag").unwrap();
+        for sent in
+            [&[&tag[..]][..], &["*"], &[&format!("W/{tag}")], &[&format!("\"other\", {tag}")], &["\"other\"", &tag]]
+        {
+            let sent: Vec<_> = sent.iter().map(|value| ("If-None-Match", *value)).collect();
+            for method in [Method::GET, Method::HEAD] {
+                let (status, kept, length) = ask(method, path, &sent).await;
+                assert_eq!((status, length), (304, 0), "{path} {sent:?}");
+                for name in ["etag", "cache-control", "vary", "tfp-api-version"] {
+                    assert_eq!(header(&kept, name), header(&headers, name), "{path} {name}");
+                }
+                assert_eq!(header(&kept, "content-type"), None);
+            }
+        }
+        let (status, _, length) = ask(Method::GET, path, &[("If-None-Match", "\"other\"")]).await;
+        assert!(status == 200 && length > 0, "{path}");
+    }
+    // The compressed form is known by its own tag.
+    let (list, packed) = ("organizations/acme/projects?page[size]=100", ("Accept-Encoding", "gzip"));
+    let (_, headers, _) = ask(Method::GET, list, &[packed]).await;
+    let tag = header(&headers, "etag").unwrap();
+    assert!(tag.ends_with("-gzip\""), "{tag}");
+    let (status, kept, _) = ask(Method::GET, list, &[packed, ("If-None-Match", &tag)]).await;
+    assert_eq!((status, header(&kept, "etag")), (304, Some(tag.clone())));
+    // What is refused, or has changed, is answered.
+    assert_eq!(ask(Method::GET, "projects/prj-none", &[("If-None-Match", "*")]).await.0, 404);
+    world.project("Another").await;
+    assert_eq!(ask(Method::GET, list, &[packed, ("If-None-Match", &tag)]).await.0, 200);
+    world.app.stop().await;
+}
+
+async fn of_deletions_at_once_one_is_done(world: World) {
+    let mut outcomes: HashMap<&str, Vec<String>> = HashMap::new();
+    let deletions =
+        changes().into_iter().filter(|route| *route.method == "DELETE" && !route.pattern.contains("relationships"));
+    for (number, route) in deletions.enumerate() {
+        let last = route.name == "organization_delete";
+        for round in 0..if world.app.is_postgres() && !last { 4 } else { 1 } {
+            let target = Target::new(&world, 10 * number + round, route).await;
+            let answers = join_all((0..6).map(|n| target.ask(n, None))).await;
+            let mut statuses: Vec<u16> = answers.iter().map(|answer| answer.status).collect();
+            statuses.sort_unstable();
+            if statuses != [204, 404, 404, 404, 404, 404] {
+                outcomes.entry(route.name).or_default().push(format!("{statuses:?}"));
+            }
+        }
+    }
+    assert!(outcomes.is_empty(), "{outcomes:#?}");
+    world.app.stop().await;
+}
+
+/// Deletions under a condition take rows in the order in which everything else does.
+#[actix_web::test]
+async fn a_deletion_under_a_condition_and_what_needs_the_resource_do_not_lock_each_other_out() {
+    let world = World::start(Store::Postgres).await;
+    let owner = &world.owner;
+    for round in 0..20 {
+        let scene = Scene::new(&world, round).await;
+        let tag = async |path: &str| owner.get(path).await.header("etag").to_owned();
+        let delete =
+            async |path: &str| send(owner.request(Method::DELETE, path).header("If-Match", tag(path).await)).await;
+        let (team, workspace) = (format!("teams/{}", scene.team), format!("workspaces/{}", scene.workspace));
+        let spare = world.project(&format!("Spare {round}")).await;
+        let mut new = resource("workspaces", json!({ "name": format!("new-{round}") }));
+        new["data"]["relationships"] = json!({ "project": { "data": { "type": "projects", "id": spare } } });
+        let project = format!("projects/{spare}");
+        let (left, given, gone, plain, emptied, filled) = tokio::join!(
+            delete(&team),
+            owner.post("team-projects", access_of(&scene.team, &scene.project)),
+            delete(&workspace),
+            owner.delete(&workspace),
+            delete(&project),
+            owner.post("organizations/acme/workspaces", new),
+        );
+        let statuses = [&left, &given, &gone, &plain, &emptied, &filled].map(|answer| answer.status);
+        assert!(matches!((statuses[0], statuses[1]), (204, 201 | 404 | 409) | (412, 201)), "{statuses:?}");
+        assert!(matches!((statuses[2], statuses[3]), (204, 404) | (404 | 412, 204)), "{statuses:?}");
+        assert!(matches!((statuses[4], statuses[5]), (204, 404) | (409 | 412, 201)), "{statuses:?}");
+    }
+    let deadlocks =
+        world.app.database().psql("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()");
+    assert_eq!(deadlocks.trim(), "0");
+    world.app.stop().await;
+}
+
+/// A slot of tokens whose token is replaced meanwhile is emptied all the same.
+#[actix_web::test]
+async fn the_slot_of_a_token_is_empty_when_its_deletion_is_answered() {
+    let world = World::start(Store::Postgres).await;
+    let owner = &world.owner;
+    let team = owner.post("organizations/acme/teams", resource("teams", json!({ "name": "slotted" }))).await;
+    let path = format!("teams/{}/authentication-token", team.body["data"]["id"].as_str().unwrap());
+    assert_eq!(attribute(&team, "name"), "slotted");
+    for round in 0..40 {
+        let empty = resource("authentication-tokens", json!({}));
+        assert_eq!(owner.post(&path, empty.clone()).await.status, 201);
+        let (replaced, deleted) = tokio::join!(owner.post(&path, empty), owner.delete(&path));
+        assert_eq!((replaced.status, deleted.status), (201, 204), "round {round}");
+    }
+    world.app.stop().await;
+}
