@@ -14,6 +14,7 @@ mod copy_store;
 mod dev;
 mod explain;
 mod files;
+mod handover;
 mod health;
 mod import;
 mod installation;

@@ -1,21 +1,20 @@
-//! `signet operator new-user-token`: a token of the projects API for a user, for who has the seal key.
-//!
-//! Whoever is invited has no token to make the first one with. As with a new root token a server on the embedded store
-//! makes it, asked over its socket; in any other case the store is opened here.
+//! `signet operator new-user-token`: a token of the projects API for a user, for who has the seal key. Whoever is invited has
+//! no token to make the first one with.
 
 use std::path::PathBuf;
 
 use serde_json::json;
 use signet::clock::Clock;
-use signet::config::{Config, Store};
+use signet::config::Config;
 use signet::error::Result;
 use signet::projects::Projects;
-use signet::server::operator::{self, Client};
-use signet::storage::{self, Absent, Storage};
+use signet::server::operator;
+use signet::storage::Storage;
 
-use super::installation::{closed, prepared, storage_options};
-use super::owner;
-use super::root_token::{beside, print};
+use super::handover;
+
+/// The name of the command.
+const COMMAND: &str = "new-user-token";
 
 /// The arguments of `signet operator new-user-token`.
 #[derive(clap::Args)]
@@ -30,29 +29,14 @@ pub(crate) struct Arguments {
 
 /// Makes the token and prints it.
 pub(super) fn run(arguments: &Arguments) -> Result<()> {
-    let config = prepared(&arguments.config)?;
-    owner::require(&config)?;
-    let server = match &config.store {
-        Store::Embedded(folder) => Client::connect(folder)?,
-        Store::Database(_) => None,
-    };
-    let command = json!({ "command": "new-user-token", "user": arguments.user });
-    actix_rt::System::new().block_on(async {
-        match server {
-            Some(server) => beside(server, &config, &command, show).await,
-            None => alone(&config, &arguments.user).await,
-        }
-    })
+    let user = &arguments.user;
+    let command = json!({ "command": COMMAND, "user": user });
+    handover::run(&arguments.config, &command, show, async |storage, config| hand_out(storage, config, user).await)
 }
 
 fn show(token: &str) -> Result<()> {
     let advice = "This token is shown once, and ends in two years. With it the user makes others, and ends it.";
-    print(&format!("token: {token}\n{advice}\n"))
-}
-
-async fn alone(config: &Config, user: &str) -> Result<()> {
-    let storage = storage::open(storage_options(config, Clock::system(), Absent::Missed)?).await?;
-    closed(&storage, hand_out(&storage, config, user).await).await
+    handover::print(&format!("token: {token}\n{advice}\n"), COMMAND)
 }
 
 async fn hand_out(storage: &Storage, config: &Config, user: &str) -> Result<()> {

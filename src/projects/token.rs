@@ -67,8 +67,8 @@ fn hash(secret: &[u8]) -> Vec<u8> {
     digest(&SHA256, secret).as_ref().to_vec()
 }
 
-/// When a token ends whose maker does not say otherwise: at the same time of the calendar two years later, 1 March for 29 February; to the millisecond, as documents
-/// show when a token was made.
+/// When a token ends whose maker does not say otherwise: at the same time of the calendar two years later, 1 March for
+/// 29 February; to the millisecond, as documents show when a token was made.
 pub fn two_years_after(now: Time) -> Time {
     let now = now.replace_millisecond(now.millisecond()).unwrap_or(now);
     let year = now.year() + 2;

@@ -111,7 +111,8 @@ pub async fn bootstrap(tx: &mut Tx<'_>, username: &str, email: &str, token: &New
 /// # Errors
 /// `NotFound` when there is no such user.
 pub async fn give_another(tx: &mut Tx<'_>, name: &str, token: &NewToken) -> Outcome<()> {
-    let named = "SELECT id FROM users WHERE username_lc = $1 OR email_lc = $1 ORDER BY (username_lc = $1) DESC LIMIT 1";
+    // No name of a user is the address of another one.
+    let named = "SELECT id FROM users WHERE username_lc = $1 OR email_lc = $1";
     let Some(mut row) = tx.row(named, &[name.to_lowercase().into()]).await? else {
         let text = format!("user: nobody in the projects API has the name or the address {name:?}");
         return Err(Refusal::new(Kind::NotFound, text).into());

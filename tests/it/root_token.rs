@@ -262,7 +262,9 @@ async fn a_token_that_cannot_be_shown_is_revoked_again() {
         let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
         let error = refused(site.command(words).stdout(full));
         assert!(
-            error.contains("standard output: cannot be written (no storage space): the token is revoked"),
+            error.contains(
+                "cannot be written (no storage space): the token is revoked again, and signet operator new-root"
+            ),
             "{error}"
         );
     };

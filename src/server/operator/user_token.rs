@@ -14,8 +14,7 @@ use super::wire::Conversation;
 use crate::audit::{Audit, Response};
 use crate::error::{Error, Result};
 use crate::projects::store::ITSELF;
-use crate::projects::token::{self, NewToken};
-use crate::projects::{Access, Projects, user};
+use crate::projects::{Access, Projects, token, user};
 use crate::secret::Secret;
 
 /// What the audit calls it, before the name of the user.
@@ -73,7 +72,7 @@ async fn make(projects: &Projects, name: &str) -> Result<Secret> {
 /// # Errors
 /// Those of the store.
 pub async fn end_user_token(projects: &Projects, text: &str) -> Result<()> {
-    let Some(NewToken { lookup, .. }) = token::given(text) else { return Ok(()) };
+    let Some((lookup, _)) = token::split(text) else { return Ok(()) };
     let ended = projects.run("new-user-token", Access::Write(ITSELF), move |mut tx| {
         let lookup = lookup.clone();
         async move { user::take_back(&mut tx, &lookup).await }.boxed_local()

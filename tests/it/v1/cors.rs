@@ -1,6 +1,7 @@
 //! Pages of other origins (H24): what their browsers are told, and by whom it is configured.
 
 use serde_json::{Value, json};
+use signet::audit::DeviceSettings;
 
 use super::rights::{granted, only};
 use crate::support::{Answer, App, Client, send};
@@ -120,6 +121,11 @@ async fn h24_what_is_no_origin_is_refused_and_changes_nothing() {
             json!({ "allowed_origins": [PAGE, "a.test"] }),
             "allowed_origins: entry 2: must be an origin as browsers send it, such as https://console.example:8443: in lower case, without a path, and without the port that is the scheme's own",
         ),
+        (json!({ "allowed_origins": "x".repeat(4_000_000) }), "allowed_origins: longer than 1048576 bytes"),
+        (
+            json!({ "allowed_origins": { "a": 1 } }),
+            "field validation failed: error converting input for field \"allowed_origins\": must be a list of strings",
+        ),
         (json!({ "allowed_origins": many }), "allowed_origins: at most 64 entries are taken"),
         (
             json!({ "allowed_origins": PAGE, "allowed_headers": "X Y" }),
@@ -144,6 +150,7 @@ async fn h24_what_is_no_origin_is_refused_and_changes_nothing() {
 async fn origins_are_configured_by_whoever_has_the_right_with_sudo_alone() {
     let app = App::start().await;
     let body = || json!({ "allowed_origins": PAGE });
+    const WORDS: [&str; 7] = ["create", "read", "update", "patch", "delete", "list", "sudo"];
     for (method, capability, body) in
         [("GET", "read", Value::Null), ("POST", "update", body()), ("DELETE", "delete", Value::Null)]
     {
@@ -152,8 +159,26 @@ async fn origins_are_configured_by_whoever_has_the_right_with_sudo_alone() {
             send(client.request(method, CONFIG).json(&body)).await
         };
         by(&[capability]).await.assert_denied();
-        by(&["create", "list", "sudo"]).await.assert_denied();
+        for missing in [capability, "sudo"] {
+            by(&WORDS.map(|word| if word == missing { "list" } else { word })).await.assert_denied();
+        }
         assert!(by(&[capability, "sudo"]).await.status < 300, "{method}");
     }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn the_audit_hears_of_origins_that_are_refused_and_not_of_preflights() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("audit.log");
+    let app = App::builder().audit_devices([DeviceSettings::file("main", &file)]).start().await;
+    assert_eq!(app.client.post(CONFIG, json!({ "allowed_origins": PAGE })).await.status, 204);
+    let lines = || std::fs::read_to_string(&file).unwrap().lines().count();
+    let before = lines();
+    assert_eq!(preflight(&app.client, "sys/mounts", PAGE, "GET").await.status, 204);
+    assert_eq!(lines(), before);
+    assert_eq!(ask(&app.client, "GET", "sys/mounts", "https://other.test").await.status, 403);
+    assert_eq!(lines(), before + 2);
+    assert!(std::fs::read_to_string(&file).unwrap().contains("origin not allowed"));
     app.stop().await;
 }

@@ -1,0 +1,84 @@
+//! How who has the seal key is handed a token.
+//!
+//! Beside a server that runs on the embedded store the server makes it, asked over its socket; it has the caller prove
+//! that they have the seal. In any other case the store is opened here, which needs the seal as well.
+
+use std::io::Write as _;
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::{Value, json};
+use signet::clock::Clock;
+use signet::config::{Config, Store};
+use signet::error::{Error, Kind, Result};
+use signet::server::operator::Client;
+use signet::storage::{self, Absent, Storage};
+
+use super::installation::{closed, prepared, seal_key, storage_options};
+use super::output::unwritten;
+use super::owner;
+
+/// Has a token made and shown: by the server that runs, which is asked with `command`, and where there is none by `alone`
+/// in the store.
+pub(super) fn run(
+    file: &Path,
+    command: &Value,
+    show: impl FnOnce(&str) -> Result<()>,
+    alone: impl AsyncFnOnce(&Storage, &Config) -> Result<()>,
+) -> Result<()> {
+    let config = prepared(file)?;
+    owner::require(&config)?;
+    let server = match &config.store {
+        Store::Embedded(folder) => Client::connect(folder)?,
+        Store::Database(_) => None,
+    };
+    actix_rt::System::new().block_on(async {
+        if let Some(server) = server {
+            return beside(server, &config, command, show).await;
+        }
+        let storage = storage::open(storage_options(&config, Clock::system(), Absent::Missed)?).await?;
+        closed(&storage, alone(&storage, &config).await).await
+    })
+}
+
+/// Prints a text with a token in it, which is revoked when this fails: then nobody has it, and `command` makes another. All
+/// of the text is written at once.
+pub(super) fn print(text: &str, command: &str) -> Result<()> {
+    let mut out = std::io::stdout();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|e| {
+        let error = unwritten(e);
+        let text = format!("{error}: the token is revoked again, and signet operator {command} makes another");
+        Error::new(error.kind(), text)
+    })
+}
+
+/// Asks the server that runs for a token, which needs the seal, and shows it; the server revokes it again where it cannot
+/// be shown.
+async fn beside(
+    mut server: Client,
+    config: &Config,
+    command: &Value,
+    show: impl FnOnce(&str) -> Result<()>,
+) -> Result<()> {
+    let mut asked = server.ask(command)?;
+    let question = serde_json::from_value(asked["question"].take()).map_err(Error::internal)?;
+    // Who cannot answer says so all the same: the server records that somebody tried.
+    let (proof, failed) = match seal_key(config)?.answer(&question).await {
+        Ok(answer) => (BASE64_STANDARD.encode(answer.expose()), None),
+        Err(error) => (String::new(), Some(error)),
+    };
+    let made = match (server.ask(&json!({ "proof": proof })), failed) {
+        (_, Some(error)) | (Err(error), None) => return Err(error),
+        (Ok(made), None) => made,
+    };
+    let token = made["token"].as_str().ok_or_else(|| Error::internal("the server answered something else"))?;
+    let shown = show(token);
+    // The server revokes it unless it hears that somebody has it.
+    let heard = server.ask(&json!({ "taken": shown.is_ok() }));
+    shown?;
+    match heard?["taken"] == true {
+        true => Ok(()),
+        false => Err(Error::new(Kind::Unavailable, "the token was not taken in time, and is revoked again")),
+    }
+}
