@@ -38,8 +38,8 @@ pub(in crate::http::secrets) fn date(at: i64) -> String {
     HttpDate::from(UNIX_EPOCH + Duration::from_secs(u64::try_from(at).unwrap_or(0))).to_string()
 }
 
-/// Adds the headers by which the next request can ask; `now` in epoch seconds. A caller who has the answer already is told the tag of the form
-/// in which they have it.
+/// Adds the headers by which the next request can ask; `now` in epoch seconds. A caller who has the answer already is
+/// told the tag of the form in which they have it.
 pub(super) fn write(response: &mut HttpResponse, validators: &Validators, now: i64, asked: Option<&HeaderMap>) {
     let known = asked.filter(|_| response.status() == StatusCode::NOT_MODIFIED);
     let known = known.and_then(|asked| EntityTags::of(asked, IF_NONE_MATCH));
