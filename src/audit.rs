@@ -149,8 +149,8 @@ async fn took(device: &dyn Device, asked: &[u8], entry: &Entry<'_>, until: Insta
     let why = match taken {
         Ok(Ok(Ok(()))) => return true,
         Ok(Ok(Err(error))) => {
-            let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-            format!("{error} {cause}")
+            let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
+            format!("{error}{cause}")
         }
         Ok(Err(_)) => "it panicked".to_owned(),
         Err(_) => "it took too long".to_owned(),

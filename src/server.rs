@@ -183,16 +183,14 @@ impl Server {
         let taken = public.map_or(0, |(_, caps)| caps.total + caps.spare());
         let caps = capacity::caps(options.connections, files.saturating_sub(taken), workers);
         let kinds = StoreKinds { storage: options.storage.database.engine(), seal: options.storage.seal_key.kind() };
-        let folder = match &options.storage.database {
-            Database::Embedded(folder) => Some(folder.clone()),
-            Database::Postgres(_) => None,
-        };
+        let database = &options.storage.database;
+        let folder = if let Database::Embedded(folder) = database { Some(folder.clone()) } else { None };
         let storage = storage::open(options.storage).await?;
         let stores = between(storage.stores());
         let Options { listen, tls, metrics_listen, rsa_key_stock, store_watch, .. } = options;
         let keys = Keys { libraries: options.pkcs11_libraries, cloud: options.cloud, signers: options.signers };
         let Options { clock, logins, settings, skew_limit, audit, listeners, .. } = options;
-        let given = Given { clock, logins, settings, skew_limit, audit, listeners };
+        let given = Given { clock, logins, settings, skew_limit, audit, workers, listeners };
         match domains(stores, keys, given, kinds).await {
             Ok(shared) => {
                 let shared = Arc::new(shared);
@@ -353,18 +351,19 @@ struct Given {
     settings: Settings,
     skew_limit: Duration,
     audit: Vec<DeviceSettings>,
+    workers: usize,
     listeners: Vec<Arc<dyn Device>>,
 }
 
 async fn domains(stores: Stores, keys: Keys, given: Given, kinds: StoreKinds) -> Result<Shared> {
-    let Given { clock, logins, settings, skew_limit, audit, listeners } = given;
+    let Given { clock, logins, settings, skew_limit, audit, workers, listeners } = given;
     // Before anything is read: what changes from now on is followed.
     let baseline = match stores.changes {
         Some(log) => Some(Baseline::read(log, clock.clone(), skew_limit).await?),
         None => None,
     };
     let identity = identity(&*stores.auth, kinds).await?;
-    let audit = Audit::new(audit::open(&*stores.auth, audit, &clock).await?, listeners, clock.clone());
+    let audit = Audit::new(audit::open(&*stores.auth, audit, workers, &clock).await?, listeners, clock.clone());
     let auth = Auth::open_with(Arc::clone(&stores.auth), clock.clone(), logins).await?;
     let reach = Reach::new(stores.auth, auth.clone(), auth.is_initialized().await?);
     auth.note_version(env!("CARGO_PKG_VERSION")).await?;

@@ -42,13 +42,18 @@ pub trait Device: Send + Sync {
     }
 }
 
-/// What lines are written to, by one thread.
+/// What lines are written to, by one thread at a time.
 pub trait Sink: Send {
     /// Writes whole lines. An error says that nobody may count on any of them.
     ///
     /// # Errors
     /// Those of the system.
     fn write(&mut self, lines: &[u8]) -> io::Result<()>;
+
+    /// Whether a write is a copy into memory and soon done, as far as can be known before: a worker may do it then.
+    fn is_brief(&self) -> bool {
+        false
+    }
 
     /// Opens anew what lines are written to; what fails may be tried again with it.
     ///

@@ -12,13 +12,17 @@ use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FallocateFlags, OFlags, fallocate, fcntl_getfl, fcntl_setfl};
+use rustix::fs::{FallocateFlags, OFlags, fallocate, fcntl_getfl, fcntl_setfl, fstatfs};
 
 use super::device::Sink;
 use crate::error::io_words;
 
 /// So many bytes of the disk are taken ahead.
 const AHEAD: u64 = 4 << 20;
+
+/// File systems of this machine's own disks and memory, where a write waits for nobody else (`statfs(2)`): ext2 to ext4,
+/// XFS, Btrfs, F2FS, tmpfs, and what lies over one of them.
+const LOCAL: &[u64] = &[0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994, 0x794c_7630];
 
 /// How a file is opened that lines are appended to: a pipe without a reader is an error and not waited for.
 pub fn appending() -> OpenOptions {
@@ -48,6 +52,8 @@ pub(super) struct LogFile {
     torn: bool,
     /// Up to where the file has its room on the disk, as far as that could be had.
     reserved: u64,
+    /// It is a file on a disk of this machine.
+    local: bool,
 }
 
 impl LogFile {
@@ -56,7 +62,7 @@ impl LogFile {
     /// # Errors
     /// Those of the system.
     pub(super) fn open(path: PathBuf, mode: u32, fsync: bool) -> io::Result<Self> {
-        let mut log = Self { path, mode, fsync, file: None, torn: false, reserved: 0 };
+        let mut log = Self { path, mode, fsync, file: None, torn: false, reserved: 0, local: false };
         log.reopen()?;
         Ok(log)
     }
@@ -133,6 +139,10 @@ impl Sink for LogFile {
         Ok(())
     }
 
+    fn is_brief(&self) -> bool {
+        self.local && !self.fsync
+    }
+
     fn reopen(&mut self) -> io::Result<()> {
         let file = appending().create(true).mode(self.mode).open(&self.path)?;
         let metadata = file.metadata()?;
@@ -144,6 +154,7 @@ impl Sink for LogFile {
             file.set_permissions(Permissions::from_mode(self.mode))?;
         }
         self.torn = metadata.is_file() && ends_within_a_line(&self.path)?;
+        self.local = metadata.is_file() && fstatfs(&file).is_ok_and(|system| LOCAL.contains(&(system.f_type as u64)));
         (self.file, self.reserved) = (Some(file), 0);
         Ok(())
     }

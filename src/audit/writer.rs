@@ -1,12 +1,13 @@
-//! A device that writes lines: one thread, which alone touches what is written to.
+//! A device that writes lines.
 //!
-//! The thread is called when the turn of the worker that an entry came from is over: before that nobody there could go
-//! on with it, and what else the turn has to write goes along. Whatever arrived during a write leaves with the next one,
-//! so the outcomes of one commit share a write. An entry is taken when the sink has taken every byte of it. Where a
-//! write has lasted longer than [`PATIENCE`] the device counts as hung: whoever waits is told so, and whoever comes is,
-//! until the write ends. What waits is bounded, and whoever does not fit waits for room. After a write that failed the
-//! device is down: whoever comes is told so at once, and the thread tries it by itself, with a line of its own, until it
-//! takes that.
+//! What a worker has to write is written when its turn is over: before that nobody there could go on, and what else the
+//! turn has goes along, so that the outcomes of one commit share a write. Where a write is soon done ([`Sink::is_brief`])
+//! and nobody else writes, the worker does it itself; it calls the device's thread otherwise, and for a while after a
+//! write that took longer than [`BRIEF`], so that what is written to holds up no worker twice. An entry is taken when the
+//! sink has taken every byte of it. Where a write has lasted longer than [`PATIENCE`] the device counts as hung: whoever
+//! waits is told so, and whoever comes is, until the write ends. What waits is bounded, and whoever does not fit waits
+//! for room. After a write that failed the device is down: whoever comes is told so at once, and the thread tries it by
+//! itself, with a line of its own, until it takes that.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use metrics::{Counter, counter, gauge, histogram};
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use tokio::sync::{Notify, oneshot};
 
 use super::device::{Device, PATIENCE, Sink};
@@ -29,19 +30,22 @@ use crate::telemetry;
 
 /// Most bytes that wait to be written; one entry more than that fits.
 const MOST_WAITING: usize = 16 << 20;
+/// What a worker may lose with one write, and how long it writes nothing itself after one that took longer.
+const BRIEF: Duration = Duration::from_millis(10);
+const REST: Duration = Duration::from_secs(5);
 
 /// A device of the configuration.
 pub struct Writer {
     settings: DeviceSettings,
     form: Arc<Form>,
-    queue: Arc<Queue>,
-    failed: Counter,
+    work: Arc<Work>,
 }
 
-/// What stands between requests and the thread.
+/// What stands between requests and whoever writes.
+#[derive(Default)]
 struct Queue {
     state: Mutex<State>,
-    /// There is something to do.
+    /// There is something to do for the thread.
     work: Condvar,
     /// What waited has been taken.
     room: Notify,
@@ -49,16 +53,18 @@ struct Queue {
 
 #[derive(Default)]
 struct State {
-    lines: Vec<u8>,
-    waiting: Vec<Waiting>,
-    /// Threads in whose turn something came, and which are to call for it.
-    calling: Vec<ThreadId>,
-    /// There is something whose turn is over.
-    called: bool,
+    /// What came in turns that are not over, by the thread whose turn it is.
+    turns: Vec<(ThreadId, Batch)>,
+    /// What the thread is to write.
+    called: Batch,
+    /// Empty ones, with their room.
+    spare: Vec<Batch>,
     /// The thread waits for work.
     idle: bool,
-    /// When the write that is under way began.
+    /// When the write that is under way began. Who began it has the sink alone.
     writing: Option<Instant>,
+    /// From when on workers write themselves; `None` where they never do.
+    here: Option<Instant>,
     standing: Standing,
     reopen: bool,
     closed: bool,
@@ -68,6 +74,41 @@ impl State {
     /// Nobody knows when the write will end.
     fn is_hung(&self) -> bool {
         self.writing.is_some_and(|begun| begun.elapsed() > PATIENCE)
+    }
+
+    /// The thread has something to do, or a time to wait for.
+    fn is_due(&self) -> bool {
+        !self.called.lines.is_empty() || self.reopen || self.closed || !self.standing.is_up()
+    }
+
+    /// Bytes that wait for the thread or the end of a turn.
+    fn waiting(&self) -> usize {
+        self.turns.iter().fold(self.called.lines.len(), |all, (_, batch)| all + batch.lines.len())
+    }
+
+    /// What came in the turn of a thread, which is over.
+    fn turn(&mut self, of: ThreadId) -> Option<Batch> {
+        let at = self.turns.iter().position(|(whose, _)| *whose == of)?;
+        Some(self.turns.swap_remove(at).1)
+    }
+}
+
+/// Lines that leave with one write.
+#[derive(Default)]
+struct Batch {
+    lines: Vec<u8>,
+    waiting: Vec<Waiting>,
+}
+
+impl Batch {
+    /// Takes what there is of another one; one of the two that is empty has no need of copies.
+    fn join(&mut self, mut other: Self) -> Self {
+        if self.lines.is_empty() {
+            std::mem::swap(self, &mut other);
+        }
+        self.lines.append(&mut other.lines);
+        self.waiting.append(&mut other.waiting);
+        other
     }
 }
 
@@ -83,7 +124,7 @@ struct Waiting {
 
 /// What the thread is to do.
 enum Task {
-    Write,
+    Write(Batch),
     Reopen,
     /// Whether the device takes something.
     Try,
@@ -92,48 +133,68 @@ enum Task {
     End,
 }
 
-/// The first entry of a turn: when this is dropped the thread is called, once for all of them. Whoever leaves calls too.
-struct Turn<'q> {
-    queue: &'q Queue,
+/// The first entry of a turn. When this is dropped the thread is called for whatever of the turn is not written yet.
+/// Whoever leaves calls too.
+struct Turn<'w> {
+    work: &'w Work,
     of: ThreadId,
+}
+
+impl Turn<'_> {
+    /// It is over: all of it is written here, where that may be.
+    fn end(self) {
+        if let Some(batch) = self.work.queue.begin(self.of) {
+            self.work.write(batch);
+        }
+    }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        let mut state = self.queue.lock();
-        state.calling.retain(|calling| *calling != self.of);
-        state.called = true;
-        self.queue.wake(state);
+        self.work.queue.call(self.of);
     }
 }
 
 impl Writer {
-    /// Starts the thread. `key` is what texts are hashed under.
+    /// Starts the thread. `key` is what texts are hashed under; with fewer than two `workers` none of them writes itself,
+    /// as nobody would be left to answer while it is held up.
     ///
     /// # Errors
     /// `Internal` when the system gives no thread.
-    pub fn start(settings: DeviceSettings, key: &[u8], sink: Box<dyn Sink>, clock: Clock) -> Result<Arc<Self>> {
-        let queue = Arc::new(Queue { state: Mutex::default(), work: Condvar::new(), room: Notify::new() });
+    pub fn start(
+        settings: DeviceSettings,
+        key: &[u8],
+        sink: Box<dyn Sink>,
+        workers: usize,
+        clock: Clock,
+    ) -> Result<Arc<Self>> {
         let form = Arc::new(settings.form(key));
+        let labels = || [("device", settings.name.clone())];
         // At zero from the start, so that an alert sees the first failure.
         let count = |result: &'static str| {
             let counter = counter!(telemetry::AUDIT_ENTRIES, "device" => settings.name.clone(), "result" => result);
             counter.increment(0);
             counter
         };
-        let (written, failed) = (count("written"), count("failed"));
-        let thread = thread::Builder::new().name("signet-audit".to_owned());
-        let work = Work {
-            queue: Arc::clone(&queue),
-            sink,
+        let queue = Queue::default();
+        queue.lock().here = (workers > 1 && sink.is_brief()).then(Instant::now);
+        let work = Arc::new(Work {
+            queue,
+            pen: Mutex::new(Pen { sink, since: clock.now() }),
+            workers,
             name: settings.name.clone(),
             form: Arc::clone(&form),
+            written: count("written"),
+            failed: count("failed"),
+            waited: histogram!(telemetry::AUDIT_WAIT_SECONDS, &labels()),
+            wrote: histogram!(telemetry::AUDIT_WRITE_SECONDS, &labels()),
+            queued: gauge!(telemetry::AUDIT_QUEUE, &labels()),
             clock,
-            written,
-            failed: failed.clone(),
-        };
-        thread.spawn(move || work.run()).map_err(Error::internal)?;
-        Ok(Arc::new(Self { form, settings, queue, failed }))
+        });
+        let thread = thread::Builder::new().name("signet-audit".to_owned());
+        let of_thread = Arc::clone(&work);
+        thread.spawn(move || of_thread.run()).map_err(Error::internal)?;
+        Ok(Arc::new(Self { settings, form, work }))
     }
 
     /// How it was configured.
@@ -148,22 +209,22 @@ impl Writer {
 
     /// Opens what is written to anew before the next write (SIGHUP).
     pub fn reopen(&self) {
-        self.queue.lock().reopen = true;
-        self.queue.work.notify_one();
+        self.work.queue.lock().reopen = true;
+        self.work.queue.work.notify_one();
     }
 
     async fn write(&self, line: &[u8]) -> Result<()> {
         let (reply, turn) = loop {
             // Made before the look, so that no room made meanwhile is missed.
-            let room = self.queue.room.notified();
-            match self.queue.put(line)? {
+            let room = self.work.queue.room.notified();
+            match self.work.put(line)? {
                 Some(put) => break put,
                 None => room.await,
             }
         };
         if let Some(turn) = turn {
             tokio::task::yield_now().await;
-            drop(turn);
+            turn.end();
         }
         match reply.await {
             Ok(written) => written.map_err(|why| Error::unavailable("it cannot be written to", why)),
@@ -174,8 +235,8 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        self.queue.lock().closed = true;
-        self.queue.work.notify_one();
+        self.work.queue.lock().closed = true;
+        self.work.queue.work.notify_one();
     }
 }
 
@@ -193,17 +254,18 @@ impl Device for Writer {
     }
 
     fn missed(&self) -> bool {
-        self.failed.increment(1);
-        !self.queue.lock().standing.is_down()
+        self.work.failed.increment(1);
+        // Until a trial has ended well, the thread has told of it.
+        self.work.queue.lock().standing.is_up()
     }
 
     fn is_down(&self) -> bool {
-        let state = self.queue.lock();
+        let state = self.work.queue.lock();
         state.standing.is_down() || state.is_hung()
     }
 
     fn is_trusted(&self) -> bool {
-        let state = self.queue.lock();
+        let state = self.work.queue.lock();
         state.standing.is_up() && !state.is_hung()
     }
 }
@@ -213,66 +275,76 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets go of the state; the thread, if it waits, looks at it.
+    /// The turn of a thread is over, and the thread of the device is to write what nobody has written of it.
+    fn call(&self, of: ThreadId) {
+        let mut state = self.lock();
+        if let Some(batch) = state.turn(of) {
+            let empty = state.called.join(batch);
+            state.spare.push(empty);
+        }
+        self.wake(state);
+    }
+
+    /// Lets go of the state; the thread, if it waits and has something to do, looks at it.
     fn wake(&self, mut state: MutexGuard<'_, State>) {
-        let wake = std::mem::take(&mut state.idle);
+        let wake = state.idle && state.is_due();
+        state.idle &= !wake;
         drop(state);
         if wake {
             self.work.notify_one();
         }
     }
 
-    /// `None` when there is no room. A turn that begins with this entry is to be ended soon.
-    fn put(&self, line: &[u8]) -> Result<Option<(oneshot::Receiver<Written>, Option<Turn<'_>>)>> {
+    /// What is to be written by the thread whose turn is over, which then has the sink.
+    fn begin(&self, of: ThreadId) -> Option<Batch> {
         let mut state = self.lock();
-        if state.standing.is_down() {
-            return Err(Error::new(Kind::Unavailable, "it is down"));
+        let now = Instant::now();
+        let here = state.here.is_some_and(|from| from <= now);
+        if !here || state.writing.is_some() || state.reopen || !state.standing.is_up() {
+            return None;
         }
-        if state.is_hung() {
-            return Err(Error::new(Kind::Unavailable, "it hangs"));
-        }
-        if state.lines.len() > MOST_WAITING {
-            return Ok(None);
-        }
-        state.lines.extend_from_slice(line);
-        let (reply, told) = oneshot::channel();
-        let trial = !state.standing.is_up();
-        state.waiting.push(Waiting { since: Instant::now(), reply, trial });
-        let of = thread::current().id();
-        let first = !state.calling.contains(&of);
-        if first {
-            state.calling.push(of);
-        }
+        let batch = state.turn(of)?;
+        state.writing = Some(now);
         drop(state);
-        Ok(Some((told, first.then(|| Turn { queue: self, of }))))
+        self.room.notify_waiters();
+        Some(batch)
     }
 
-    /// What is to be done next; what is to be written, into buffers that are empty.
-    fn next(&self, lines: &mut Vec<u8>, waiting: &mut Vec<Waiting>) -> Task {
+    /// What is to be done next by the thread, which then has the sink for it.
+    fn next(&self) -> Task {
         let mut state = self.lock();
-        state.writing = None;
-        let task = loop {
+        loop {
             let now = Instant::now();
-            if std::mem::take(&mut state.reopen) {
-                if !state.standing.is_down() {
-                    break Task::Reopen;
+            let mut left = None;
+            if state.writing.is_none() {
+                if std::mem::take(&mut state.reopen) {
+                    if !state.standing.is_down() {
+                        state.writing = Some(now);
+                        return Task::Reopen;
+                    }
+                    // An attempt opens it, too.
+                    state.standing.hurry(now);
                 }
-                // An attempt opens it, too.
-                state.standing.hurry(now);
-            }
-            let left = match state.standing.due(now) {
-                Due::Back(after) => return Task::Back(after),
-                Due::Attempt if !state.closed => break Task::Try,
-                Due::Attempt => None,
-                Due::Nothing(left) => left,
-            };
-            if std::mem::take(&mut state.called) && !state.waiting.is_empty() {
-                std::mem::swap(&mut state.lines, lines);
-                std::mem::swap(&mut state.waiting, waiting);
-                break Task::Write;
-            }
-            if state.closed {
-                return Task::End;
+                left = match state.standing.due(now) {
+                    Due::Back(after) => return Task::Back(after),
+                    Due::Attempt if !state.closed => {
+                        state.writing = Some(now);
+                        return Task::Try;
+                    }
+                    Due::Attempt => None,
+                    Due::Nothing(left) => left,
+                };
+                if !state.called.lines.is_empty() {
+                    let empty = state.spare.pop().unwrap_or_default();
+                    let batch = std::mem::replace(&mut state.called, empty);
+                    state.writing = Some(now);
+                    drop(state);
+                    self.room.notify_waiters();
+                    return Task::Write(batch);
+                }
+                if state.closed {
+                    return Task::End;
+                }
             }
             state.idle = true;
             state = match left {
@@ -280,85 +352,139 @@ impl Queue {
                 None => self.work.wait(state).unwrap_or_else(PoisonError::into_inner),
             };
             state.idle = false;
-        };
-        // An opening may hang like a write.
-        state.writing = Some(Instant::now());
-        drop(state);
-        if matches!(task, Task::Write) {
-            self.room.notify_waiters();
         }
-        task
+    }
+
+    /// Who had the sink has done with it, after so long; whether its next write will soon be done.
+    fn done(&self, mut batch: Batch, took: Duration, brief: bool) {
+        batch.lines.clear();
+        // A burst of large entries does not keep its room for ever.
+        batch.lines.shrink_to(MOST_WAITING / 16);
+        let mut state = self.lock();
+        let now = Instant::now();
+        let from = if took > BRIEF { now + REST } else { state.here.unwrap_or(now) };
+        state.here = brief.then_some(from);
+        state.writing = None;
+        if batch.lines.capacity() > 0 {
+            state.spare.push(batch);
+        }
+        self.wake(state);
     }
 
     /// After a write that failed, with all who wait. Whether that is news.
     fn fell(&self, waiting: &mut Vec<Waiting>) -> bool {
         let mut state = self.lock();
         let is_news = state.standing.failed(Instant::now());
-        state.lines.clear();
-        waiting.append(&mut state.waiting);
+        let turns = std::mem::take(&mut state.turns);
+        for mut batch in turns.into_iter().map(|(_, batch)| batch).chain([std::mem::take(&mut state.called)]) {
+            waiting.append(&mut batch.waiting);
+        }
         drop(state);
         self.room.notify_waiters();
         is_news
     }
 }
 
-/// The thread, and what it has.
-struct Work {
-    queue: Arc<Queue>,
+/// What only one may have at a time: who began what is under way.
+struct Pen {
     sink: Box<dyn Sink>,
+    /// When the last write failed.
+    since: Time,
+}
+
+/// The queue, what is written to, and what is told of that.
+struct Work {
+    queue: Queue,
+    pen: Mutex<Pen>,
+    workers: usize,
     name: String,
     form: Arc<Form>,
     clock: Clock,
     written: Counter,
     failed: Counter,
+    waited: Histogram,
+    wrote: Histogram,
+    queued: Gauge,
 }
 
 impl Work {
-    fn run(mut self) {
-        let labels = || [("device", self.name.clone())];
-        let wait = histogram!(telemetry::AUDIT_WAIT_SECONDS, &labels());
-        let work = histogram!(telemetry::AUDIT_WRITE_SECONDS, &labels());
-        let queued = gauge!(telemetry::AUDIT_QUEUE, &labels());
-        let (mut lines, mut waiting) = (Vec::new(), Vec::new());
-        let mut since = self.clock.now();
+    /// `None` when there is no room. A turn that begins with this entry is to be ended soon.
+    fn put(&self, line: &[u8]) -> Result<Option<(oneshot::Receiver<Written>, Option<Turn<'_>>)>> {
+        let mut state = self.queue.lock();
+        if state.standing.is_down() {
+            return Err(Error::new(Kind::Unavailable, "it is down"));
+        }
+        if state.is_hung() {
+            return Err(Error::new(Kind::Unavailable, "it hangs"));
+        }
+        if state.waiting() > MOST_WAITING {
+            return Ok(None);
+        }
+        let (reply, told) = oneshot::channel();
+        let waiting = Waiting { since: Instant::now(), reply, trial: !state.standing.is_up() };
+        let of = thread::current().id();
+        let known = state.turns.iter().position(|(whose, _)| *whose == of);
+        let at = known.unwrap_or_else(|| {
+            let batch = state.spare.pop().unwrap_or_default();
+            state.turns.push((of, batch));
+            state.turns.len() - 1
+        });
+        let batch = &mut state.turns[at].1;
+        batch.lines.extend_from_slice(line);
+        batch.waiting.push(waiting);
+        drop(state);
+        Ok(Some((told, known.is_none().then(|| Turn { work: self, of }))))
+    }
+
+    fn run(&self) {
         loop {
-            match self.queue.next(&mut lines, &mut waiting) {
-                Task::End => return,
+            match self.queue.next() {
+                Task::Write(batch) => self.write(batch),
                 Task::Reopen => {
-                    if let Err(error) = self.sink.reopen() {
+                    let begun = Instant::now();
+                    let mut pen = self.pen();
+                    if let Err(error) = pen.sink.reopen() {
                         tracing::error!(device = self.name, "an audit device was not opened again: {error}");
                     }
-                    continue;
+                    self.done(&pen, Batch::default(), begun);
                 }
-                Task::Try => {
-                    self.attempt(since);
-                    continue;
-                }
+                Task::Try => self.attempt(),
                 Task::Back(after) => {
                     let seconds = after.as_secs();
                     tracing::warn!(seconds, "audit device {}: it takes entries again", self.name);
-                    continue;
                 }
-                Task::Write => {}
+                Task::End => return,
             }
-            let begun = Instant::now();
-            queued.set(u32::try_from(waiting.len()).unwrap_or(u32::MAX));
-            let written = self.sink.write(&lines).map_err(Arc::new);
-            work.record(begun.elapsed().as_secs_f64());
-            if let Err(why) = &written {
-                since = self.clock.now();
-                self.fell(why, &mut waiting);
-            }
-            self.count(written.is_ok(), &waiting);
-            for Waiting { since, reply, .. } in waiting.drain(..) {
-                wait.record(begun.saturating_duration_since(since).as_secs_f64());
-                let _ = reply.send(written.clone());
-            }
-            queued.set(0);
-            lines.clear();
-            // A burst of large entries does not keep its room for ever.
-            lines.shrink_to(MOST_WAITING / 16);
         }
+    }
+
+    fn pen(&self) -> MutexGuard<'_, Pen> {
+        self.pen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn done(&self, pen: &Pen, batch: Batch, begun: Instant) {
+        self.queue.done(batch, begun.elapsed(), self.workers > 1 && pen.sink.is_brief());
+    }
+
+    /// Writes a batch, and tells all whose entries are in it.
+    fn write(&self, mut batch: Batch) {
+        let begun = Instant::now();
+        let mut pen = self.pen();
+        let waiting = &mut batch.waiting;
+        self.queued.set(u32::try_from(waiting.len()).unwrap_or(u32::MAX));
+        let written = pen.sink.write(&batch.lines).map_err(Arc::new);
+        self.wrote.record(begun.elapsed().as_secs_f64());
+        if let Err(why) = &written {
+            pen.since = self.clock.now();
+            self.fell(why, waiting);
+        }
+        self.count(written.is_ok(), waiting);
+        for Waiting { since, reply, .. } in waiting.drain(..) {
+            self.waited.record(begun.saturating_duration_since(since).as_secs_f64());
+            let _ = reply.send(written.clone());
+        }
+        self.queued.set(0);
+        self.done(&pen, batch, begun);
     }
 
     /// After a write that failed: of what came meanwhile nothing is written either.
@@ -372,10 +498,12 @@ impl Work {
         }
     }
 
-    /// Tries a device that took no entry since then.
-    fn attempt(&mut self, since: Time) {
-        let line = self.form.test(self.clock.now(), since);
-        match self.sink.reopen().and_then(|()| self.sink.write(&line)) {
+    /// Tries a device that took no entry for a while.
+    fn attempt(&self) {
+        let begun = Instant::now();
+        let mut pen = self.pen();
+        let line = self.form.test(self.clock.now(), pen.since);
+        match pen.sink.reopen().and_then(|()| pen.sink.write(&line)) {
             Ok(()) => self.queue.lock().standing.took(Instant::now()),
             Err(why) => {
                 self.queue.lock().standing.failed(Instant::now());
@@ -384,6 +512,7 @@ impl Work {
                 tracing::debug!("audit device {}: it still takes nothing: {why}", self.name);
             }
         }
+        self.done(&pen, Batch::default(), begun);
     }
 
     /// Before anybody goes on. Whoever left has no use for an entry, but for one that nobody waited for: that counts.
@@ -404,6 +533,9 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc;
 
+    /// So many that one may be held up.
+    const WORKERS: usize = 2;
+
     /// Tells what each write was.
     struct Told(mpsc::Sender<Vec<u8>>);
 
@@ -419,7 +551,7 @@ mod tests {
     }
 
     fn start(sink: Box<dyn Sink>) -> Arc<Writer> {
-        Writer::start(DeviceSettings::file("file", "unused"), &[7; 32], sink, Clock::system()).unwrap()
+        Writer::start(DeviceSettings::file("file", "unused"), &[7; 32], sink, WORKERS, Clock::system()).unwrap()
     }
 
     /// Takes nothing while it is bad, and that slowly.
@@ -472,8 +604,9 @@ mod tests {
             runtime.block_on(elsewhere.write(b"two\n")).is_ok()
         });
         assert!(other.join().unwrap());
-        assert_eq!(writes.recv_timeout(SOON).unwrap(), b"one\ntwo\n");
+        assert_eq!(writes.recv_timeout(SOON).unwrap(), b"two\n");
         assert!(lasting.await.is_ok());
+        assert_eq!(writes.recv_timeout(SOON).unwrap(), b"one\n");
     }
 
     #[tokio::test]
@@ -532,5 +665,108 @@ mod tests {
         writer.reopen();
         writes.recv_timeout(SOON).unwrap();
         assert!(begun.elapsed() < Duration::from_millis(900), "{:?}", begun.elapsed());
+    }
+
+    /// Tells which thread wrote, and takes so long for the next write.
+    struct Brief {
+        told: mpsc::Sender<ThreadId>,
+        takes: Arc<Mutex<Duration>>,
+        brief: bool,
+    }
+
+    impl Sink for Brief {
+        fn write(&mut self, _: &[u8]) -> io::Result<()> {
+            thread::sleep(std::mem::take(&mut *self.takes.lock().unwrap()));
+            self.told.send(thread::current().id()).map_err(io::Error::other)
+        }
+
+        fn is_brief(&self) -> bool {
+            self.brief
+        }
+    }
+
+    fn brief(workers: usize, brief: bool) -> (Arc<Writer>, Arc<Mutex<Duration>>, mpsc::Receiver<ThreadId>) {
+        let ((told, writes), takes) = (mpsc::channel(), Arc::default());
+        let sink = Box::new(Brief { told, takes: Arc::clone(&takes), brief });
+        let settings = DeviceSettings::file("file", "unused");
+        (Writer::start(settings, &[7; 32], sink, workers, Clock::system()).unwrap(), takes, writes)
+    }
+
+    #[tokio::test]
+    async fn what_is_soon_done_is_written_by_the_worker_and_all_else_by_the_thread() {
+        for (workers, is_brief, here) in [(2, true, true), (1, true, false), (2, false, false)] {
+            let (writer, _takes, writes) = brief(workers, is_brief);
+            let (one, two) = tokio::join!(writer.write(b"one\n"), writer.write(b"two\n"));
+            assert!(one.is_ok() && two.is_ok());
+            let by = writes.recv_timeout(SOON).unwrap();
+            assert_eq!(by == thread::current().id(), here, "{workers} workers, brief: {is_brief}");
+            assert!(writes.try_recv().is_err(), "one turn is one write");
+        }
+    }
+
+    #[tokio::test]
+    async fn after_a_write_that_took_long_workers_write_nothing_for_a_while() {
+        let (writer, takes, writes) = brief(WORKERS, true);
+        *takes.lock().unwrap() = 2 * BRIEF;
+        assert!(writer.write(b"one\n").await.is_ok());
+        assert_eq!(writes.recv_timeout(SOON).unwrap(), thread::current().id());
+        assert!(writer.write(b"two\n").await.is_ok());
+        assert_ne!(writes.recv_timeout(SOON).unwrap(), thread::current().id());
+        // The thread tells who waits before it lets go.
+        while writer.work.queue.lock().writing.is_some() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        writer.work.queue.lock().here = Some(Instant::now());
+        assert!(writer.write(b"three\n").await.is_ok());
+        assert_eq!(writes.recv_timeout(SOON).unwrap(), thread::current().id());
+    }
+
+    #[tokio::test]
+    async fn while_a_worker_writes_another_one_is_held_up_by_nothing() {
+        const LONG: Duration = Duration::from_millis(300);
+        let (writer, takes, writes) = brief(WORKERS, true);
+        *takes.lock().unwrap() = LONG;
+        let elsewhere = Arc::clone(&writer);
+        let other = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+            runtime.block_on(elsewhere.write(b"one\n")).is_ok()
+        });
+        while writer.work.queue.lock().writing.is_none() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let begun = Instant::now();
+        let mut waits = Box::pin(writer.write(b"two\n"));
+        while futures_util::poll!(&mut waits).is_pending() && begun.elapsed() < LONG / 3 {
+            tokio::task::yield_now().await;
+        }
+        assert!(begun.elapsed() < LONG / 2, "it was held up: {:?}", begun.elapsed());
+        assert!(waits.await.is_ok() && other.join().unwrap());
+        let (first, second) = (writes.recv_timeout(SOON).unwrap(), writes.recv_timeout(SOON).unwrap());
+        assert!(first != second && second != thread::current().id(), "the thread was called for the second");
+    }
+
+    #[tokio::test]
+    async fn what_a_worker_could_not_write_brings_the_device_down() {
+        struct Broken(Arc<AtomicBool>);
+        impl Sink for Broken {
+            fn write(&mut self, _: &[u8]) -> io::Result<()> {
+                if self.0.load(Ordering::Relaxed) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+            }
+
+            fn is_brief(&self) -> bool {
+                true
+            }
+        }
+        let full = Arc::new(AtomicBool::new(true));
+        let writer = start(Box::new(Broken(Arc::clone(&full))));
+        let (one, two) = tokio::join!(writer.write(b"one\n"), writer.write(b"two\n"));
+        assert!(one.is_err() && two.is_err() && writer.is_down());
+        full.store(false, Ordering::Relaxed);
+        let begun = Instant::now();
+        while writer.is_down() {
+            assert!(begun.elapsed() < SOON, "the thread tries it by itself");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert!(writer.write(b"three\n").await.is_ok());
     }
 }

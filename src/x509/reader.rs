@@ -248,6 +248,13 @@ fn check_universal(value: &Tlv<'_>) -> Read<()> {
         (NULL, [_, ..]) => Err(DerError("NULL has a content")),
         (OID, content) => check_oid(content),
         (BIT_STRING, content) => check_bits(content),
+        // BMPString and UniversalString.
+        (0x1e, content) if content.len() % 2 != 0 => {
+            Err(DerError("a BMPString is cut within a character (X.690 8.23)"))
+        }
+        (0x1c, content) if content.len() % 4 != 0 => {
+            Err(DerError("a UniversalString is cut within a character (X.690 8.23)"))
+        }
         _ => Ok(()),
     }
 }
@@ -286,6 +293,17 @@ mod tests {
             assert!(Reader::new(der).any().is_err(), "{name}");
         }
         assert_eq!(Reader::only(&[0x30, 0, 0], 0x30).unwrap_err().0, "trailing data after the DER structure");
+    }
+
+    #[test]
+    fn strings_of_wide_characters_end_with_one() {
+        for (tag, octets, whole) in [(0x1e, 0, true), (0x1e, 1, false), (0x1e, 2, true), (0x1e, 3, false)]
+            .into_iter()
+            .chain([(0x1c, 0, true), (0x1c, 1, false), (0x1c, 2, false), (0x1c, 3, false), (0x1c, 4, true)])
+        {
+            let value = [&[tag, octets as u8][..], &vec![0x30; octets]].concat();
+            assert_eq!(check_der(&value).is_ok(), whole, "{tag:#x} of {octets}");
+        }
     }
 
     #[test]

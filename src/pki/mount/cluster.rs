@@ -27,6 +27,11 @@ impl Address {
         if !url.is_empty() && !is_absolute_url(&url) {
             return Err(Error::invalid(format!("{field}: must be an absolute URL with a scheme and a host")));
         }
+        if url.contains(['?', '#']) {
+            return Err(Error::invalid(format!(
+                "{field}: paths are added to it, so it has neither a query nor a fragment"
+            )));
+        }
         Ok(Self(url))
     }
 
@@ -93,6 +98,9 @@ mod tests {
         assert_eq!(both.fill("{{cluster_path}}/ca"), "https://ca.test/v1/pki/ca");
         assert_eq!(one.fill("{{cluster_aia_path}}/ca"), "{{cluster_aia_path}}/ca");
         assert!(Address::new("path", "").is_ok());
+        for bad in ["http://ca.test/?q", "http://ca.test/#f"] {
+            assert!(Address::new("path", bad).unwrap_err().text().starts_with("path: paths are added to it"), "{bad}");
+        }
         let long = format!("http://ca.test/{}", "x".repeat(MAX_URL));
         for bad in ["ca.test", "/v1/pki", "http://", "https://ca.test/\u{e9}", "https://ca test", &long] {
             let error = Address::new("path", bad).unwrap_err();

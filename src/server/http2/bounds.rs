@@ -34,7 +34,7 @@ pub(super) const RESETS: usize = 100;
 /// Most streams that are reset because of what the client did wrong.
 pub(super) const ERRORS: usize = 1000;
 /// Most of a body that waits beside its answer's head to be written, octets.
-pub(super) const PIECE: usize = 64 << 10;
+pub(super) const PIECE: usize = 16 << 10;
 /// How long an answer may wait for its client in all, besides a millisecond for each octet that was taken.
 pub(super) const TAKING: Duration = Duration::from_secs(60);
 /// Most of a body that is thrown away when nobody reads it, octets: what may be sent before the answer is known.
