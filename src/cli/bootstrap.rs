@@ -75,10 +75,9 @@ async fn first_user(storage: &Storage, clock: Clock, arguments: &Arguments, give
     Ok(text)
 }
 
-/// The token of the environment, if there is one: an empty variable counts as none.
+/// The token of the environment, if there is one.
 fn given_token() -> Result<Option<String>> {
-    let text = std::env::var(TOKEN).ok().filter(|text| !text.is_empty());
-    let Some(text) = text else { return Ok(None) };
+    let Ok(text) = std::env::var(TOKEN) else { return Ok(None) };
     if text.len() < SHORTEST || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
         let rule = format!("{TOKEN}: must be at least {SHORTEST} printable characters without blanks");
         return Err(Error::invalid(rule));
