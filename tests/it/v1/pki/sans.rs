@@ -92,6 +92,14 @@ async fn other_names_have_the_form_that_their_kind_asks_for() {
             pki.deny_sign(&role, json!({ "csr": csr }), "").await;
         }
     }
+    // 1.2.3.4 with a BMPString, whole and cut within its character: OpenSSL would not read the certificate.
+    for (der, status) in
+        [("30:0d:a0:0b:06:03:2a:03:04:a0:04:1e:02:00:78", 200), ("30:0c:a0:0a:06:03:2a:03:04:a0:03:1e:01:78", 400)]
+    {
+        let csr = csr("ec-256", "/CN=localhost", &format!("subjectAltName = DER:{der}"));
+        let verbatim = pki.app.client.post("pki/sign-verbatim", json!({ "csr": csr })).await;
+        assert_eq!(verbatim.status, status, "{}", verbatim.text);
+    }
     pki.stop().await;
 }
 
