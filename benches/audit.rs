@@ -6,7 +6,9 @@ use std::io;
 
 use futures_util::future::join_all;
 use serde_json::json;
-use signet::audit::{Caller, Data, Device, DeviceSettings, Entry, Outcome, Request, Response, Sink, Step, Writer};
+use signet::audit::{
+    Caller, Data, Device, DeviceSettings, Entry, Outcome, Request, Response, Sink, Step, Writer, begin_worker,
+};
 use signet::auth::mounts::Mount;
 use signet::clock::Clock;
 use signet::derived::Derived;
@@ -43,9 +45,10 @@ fn pem(label: &str, letter: char, lines: usize) -> String {
 
 #[divan::bench]
 fn sign(bencher: divan::Bencher<'_, '_>) {
+    begin_worker(2);
     let clock = Clock::system();
     let settings = DeviceSettings::file("file", "unused");
-    let writer = Writer::start(settings, &[7; 32], Box::new(Nowhere), 2, clock.clone()).expect("a thread");
+    let writer = Writer::start(settings, &[7; 32], Box::new(Nowhere), clock.clone()).expect("a thread");
     let mount: Mount = serde_json::from_value(json!({
         "id": 7, "path": "pki/", "kind": "pki", "accessor": "pki_1a2b3c4d", "uuid": "", "description": "",
         "default_lease_ttl": 0, "max_lease_ttl": 0, "force_no_cache": false, "options": null, "listing_visibility": "",

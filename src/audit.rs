@@ -37,7 +37,7 @@ pub use self::entry::{Caller, Data, Entry, Outcome, Refused, Request, Response, 
 pub use self::file::{appending, why_not};
 pub use self::settings::{DeviceSettings, Target};
 pub use self::socket::Peer;
-pub use self::writer::Writer;
+pub use self::writer::{Writer, begin_worker};
 use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
 use crate::telemetry;

@@ -43,7 +43,7 @@ use ipnet::IpNet;
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use crate::audit::{Audit, Device, DeviceSettings};
+use crate::audit::{Audit, Device, DeviceSettings, begin_worker};
 use crate::auth::store::{AuthStore, AuthWrite};
 use crate::auth::{Auth, LoginSettings};
 use crate::clock::Clock;
@@ -190,7 +190,7 @@ impl Server {
         let Options { listen, tls, metrics_listen, rsa_key_stock, store_watch, .. } = options;
         let keys = Keys { libraries: options.pkcs11_libraries, cloud: options.cloud, signers: options.signers };
         let Options { clock, logins, settings, skew_limit, audit, listeners, .. } = options;
-        let given = Given { clock, logins, settings, skew_limit, audit, workers, listeners };
+        let given = Given { clock, logins, settings, skew_limit, audit, listeners };
         match domains(stores, keys, given, kinds).await {
             Ok(shared) => {
                 let shared = Arc::new(shared);
@@ -273,10 +273,11 @@ impl Server {
 
     /// The listener of the wires.
     fn bind(&self, pulse: &Pulse) -> Result<Bound<impl FnOnce() -> dev::Server + use<>>> {
-        let (shared, pulse) = (self.shared.clone(), pulse.clone());
+        let (shared, pulse, workers) = (self.shared.clone(), pulse.clone(), self.workers);
         let over_tls = self.tls.is_some();
         let app = move || {
             pulse.begin();
+            begin_worker(workers);
             let state = State::new(shared.clone());
             let hsts = DefaultHeaders::new().add((STRICT_TRANSPORT_SECURITY, HSTS));
             let app = App::new().configure(|app| http::configure(app, state));
@@ -351,19 +352,18 @@ struct Given {
     settings: Settings,
     skew_limit: Duration,
     audit: Vec<DeviceSettings>,
-    workers: usize,
     listeners: Vec<Arc<dyn Device>>,
 }
 
 async fn domains(stores: Stores, keys: Keys, given: Given, kinds: StoreKinds) -> Result<Shared> {
-    let Given { clock, logins, settings, skew_limit, audit, workers, listeners } = given;
+    let Given { clock, logins, settings, skew_limit, audit, listeners } = given;
     // Before anything is read: what changes from now on is followed.
     let baseline = match stores.changes {
         Some(log) => Some(Baseline::read(log, clock.clone(), skew_limit).await?),
         None => None,
     };
     let identity = identity(&*stores.auth, kinds).await?;
-    let audit = Audit::new(audit::open(&*stores.auth, audit, workers, &clock).await?, listeners, clock.clone());
+    let audit = Audit::new(audit::open(&*stores.auth, audit, &clock).await?, listeners, clock.clone());
     let auth = Auth::open_with(Arc::clone(&stores.auth), clock.clone(), logins).await?;
     let reach = Reach::new(stores.auth, auth.clone(), auth.is_initialized().await?);
     auth.note_version(env!("CARGO_PKG_VERSION")).await?;

@@ -2,13 +2,14 @@
 //!
 //! What a worker has to write is written when its turn is over: before that nobody there could go on, and what else the
 //! turn has goes along, so that the outcomes of one commit share a write. Where a write is soon done ([`Sink::is_brief`])
-//! and nobody else writes, the worker does it itself; it calls the device's thread otherwise, and for a while after a
-//! write that took longer than [`BRIEF`], so that what is written to holds up no worker twice. An entry is taken when the
-//! sink has taken every byte of it. Where a write has lasted longer than [`PATIENCE`] the device counts as hung: whoever
-//! waits is told so, and whoever comes is, until the write ends. What waits is bounded, and whoever does not fit waits
-//! for room. After a write that failed the device is down: whoever comes is told so at once, and the thread tries it by
-//! itself, with a line of its own, until it takes that.
+//! and nobody else writes, a worker that has others beside it ([`begin_worker`]) does it itself; the device's thread is
+//! called otherwise, and for a while after a write that took longer than [`BRIEF`], so that what is written to holds up no
+//! worker twice. An entry is taken when the sink has taken every byte of it. Where a write has lasted longer than
+//! [`PATIENCE`] the device counts as hung: whoever waits is told so, and whoever comes is, until the write ends. What
+//! waits is bounded, and whoever does not fit waits for room. After a write that failed the device is down: whoever comes
+//! is told so at once, and the thread tries it by itself, with a line of its own, until it takes that.
 
+use std::cell::Cell;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
@@ -33,6 +34,17 @@ const MOST_WAITING: usize = 16 << 20;
 /// What a worker may lose with one write, and how long it writes nothing itself after one that took longer.
 const BRIEF: Duration = Duration::from_millis(10);
 const REST: Duration = Duration::from_secs(5);
+
+thread_local! {
+    /// Whether somebody else goes on with what comes while this thread is held up by a write.
+    static WRITES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// To be called by a worker, one of so many: with others beside it, it writes itself what is soon done. All other threads
+/// leave everything to those of the devices.
+pub fn begin_worker(workers: usize) {
+    WRITES.set(workers > 1);
+}
 
 /// A device of the configuration.
 pub struct Writer {
@@ -63,7 +75,7 @@ struct State {
     idle: bool,
     /// When the write that is under way began. Who began it has the sink alone.
     writing: Option<Instant>,
-    /// From when on workers write themselves; `None` where they never do.
+    /// From when on workers may write themselves; `None` where they never may.
     here: Option<Instant>,
     standing: Standing,
     reopen: bool,
@@ -156,18 +168,11 @@ impl Drop for Turn<'_> {
 }
 
 impl Writer {
-    /// Starts the thread. `key` is what texts are hashed under; with fewer than two `workers` none of them writes itself,
-    /// as nobody would be left to answer while it is held up.
+    /// Starts the thread. `key` is what texts are hashed under.
     ///
     /// # Errors
     /// `Internal` when the system gives no thread.
-    pub fn start(
-        settings: DeviceSettings,
-        key: &[u8],
-        sink: Box<dyn Sink>,
-        workers: usize,
-        clock: Clock,
-    ) -> Result<Arc<Self>> {
+    pub fn start(settings: DeviceSettings, key: &[u8], sink: Box<dyn Sink>, clock: Clock) -> Result<Arc<Self>> {
         let form = Arc::new(settings.form(key));
         let labels = || [("device", settings.name.clone())];
         // At zero from the start, so that an alert sees the first failure.
@@ -177,11 +182,10 @@ impl Writer {
             counter
         };
         let queue = Queue::default();
-        queue.lock().here = (workers > 1 && sink.is_brief()).then(Instant::now);
+        queue.lock().here = sink.is_brief().then(Instant::now);
         let work = Arc::new(Work {
             queue,
             pen: Mutex::new(Pen { sink, since: clock.now() }),
-            workers,
             name: settings.name.clone(),
             form: Arc::clone(&form),
             written: count("written"),
@@ -299,7 +303,7 @@ impl Queue {
     fn begin(&self, of: ThreadId) -> Option<Batch> {
         let mut state = self.lock();
         let now = Instant::now();
-        let here = state.here.is_some_and(|from| from <= now);
+        let here = WRITES.get() && state.here.is_some_and(|from| from <= now);
         if !here || state.writing.is_some() || state.reopen || !state.standing.is_up() {
             return None;
         }
@@ -396,7 +400,6 @@ struct Pen {
 struct Work {
     queue: Queue,
     pen: Mutex<Pen>,
-    workers: usize,
     name: String,
     form: Arc<Form>,
     clock: Clock,
@@ -463,7 +466,7 @@ impl Work {
     }
 
     fn done(&self, pen: &Pen, batch: Batch, begun: Instant) {
-        self.queue.done(batch, begun.elapsed(), self.workers > 1 && pen.sink.is_brief());
+        self.queue.done(batch, begun.elapsed(), pen.sink.is_brief());
     }
 
     /// Writes a batch, and tells all whose entries are in it.
@@ -533,9 +536,6 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc;
 
-    /// So many that one may be held up.
-    const WORKERS: usize = 2;
-
     /// Tells what each write was.
     struct Told(mpsc::Sender<Vec<u8>>);
 
@@ -551,7 +551,7 @@ mod tests {
     }
 
     fn start(sink: Box<dyn Sink>) -> Arc<Writer> {
-        Writer::start(DeviceSettings::file("file", "unused"), &[7; 32], sink, WORKERS, Clock::system()).unwrap()
+        Writer::start(DeviceSettings::file("file", "unused"), &[7; 32], sink, Clock::system()).unwrap()
     }
 
     /// Takes nothing while it is bad, and that slowly.
@@ -685,17 +685,18 @@ mod tests {
         }
     }
 
-    fn brief(workers: usize, brief: bool) -> (Arc<Writer>, Arc<Mutex<Duration>>, mpsc::Receiver<ThreadId>) {
+    fn brief(brief: bool) -> (Arc<Writer>, Arc<Mutex<Duration>>, mpsc::Receiver<ThreadId>) {
         let ((told, writes), takes) = (mpsc::channel(), Arc::default());
         let sink = Box::new(Brief { told, takes: Arc::clone(&takes), brief });
         let settings = DeviceSettings::file("file", "unused");
-        (Writer::start(settings, &[7; 32], sink, workers, Clock::system()).unwrap(), takes, writes)
+        (Writer::start(settings, &[7; 32], sink, Clock::system()).unwrap(), takes, writes)
     }
 
     #[tokio::test]
     async fn what_is_soon_done_is_written_by_the_worker_and_all_else_by_the_thread() {
-        for (workers, is_brief, here) in [(2, true, true), (1, true, false), (2, false, false)] {
-            let (writer, _takes, writes) = brief(workers, is_brief);
+        for (workers, is_brief, here) in [(0, true, false), (2, true, true), (1, true, false), (2, false, false)] {
+            begin_worker(workers);
+            let (writer, _takes, writes) = brief(is_brief);
             let (one, two) = tokio::join!(writer.write(b"one\n"), writer.write(b"two\n"));
             assert!(one.is_ok() && two.is_ok());
             let by = writes.recv_timeout(SOON).unwrap();
@@ -706,7 +707,8 @@ mod tests {
 
     #[tokio::test]
     async fn after_a_write_that_took_long_workers_write_nothing_for_a_while() {
-        let (writer, takes, writes) = brief(WORKERS, true);
+        begin_worker(2);
+        let (writer, takes, writes) = brief(true);
         *takes.lock().unwrap() = 2 * BRIEF;
         assert!(writer.write(b"one\n").await.is_ok());
         assert_eq!(writes.recv_timeout(SOON).unwrap(), thread::current().id());
@@ -724,10 +726,12 @@ mod tests {
     #[tokio::test]
     async fn while_a_worker_writes_another_one_is_held_up_by_nothing() {
         const LONG: Duration = Duration::from_millis(300);
-        let (writer, takes, writes) = brief(WORKERS, true);
+        begin_worker(2);
+        let (writer, takes, writes) = brief(true);
         *takes.lock().unwrap() = LONG;
         let elsewhere = Arc::clone(&writer);
         let other = thread::spawn(move || {
+            begin_worker(2);
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
             runtime.block_on(elsewhere.write(b"one\n")).is_ok()
         });
@@ -757,6 +761,7 @@ mod tests {
                 true
             }
         }
+        begin_worker(2);
         let full = Arc::new(AtomicBool::new(true));
         let writer = start(Box::new(Broken(Arc::clone(&full))));
         let (one, two) = tokio::join!(writer.write(b"one\n"), writer.write(b"two\n"));

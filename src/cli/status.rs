@@ -151,7 +151,7 @@ impl Status {
         let seal: Value = serde_json::from_slice(seal.body.expose()).unwrap_or_default();
         let text = |name: &str| seal[name].as_str().unwrap_or("?").to_owned();
         // As the configuration calls it: "static" is a word for Vault's clients.
-        let sealed_by = text("type").replace("static", "file");
+        let sealed_by = Some(text("type")).filter(|kind| kind != "static").unwrap_or_else(|| "file".to_owned());
         self.fact("store", format!("{}, sealed by a key of type {sealed_by}", text("storage_type")));
         Ok(())
     }

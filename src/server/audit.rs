@@ -18,14 +18,13 @@ use crate::error::{Error, Kind, Result};
 const DOCUMENT: &str = "audit";
 const KEY_LEN: usize = 32;
 
-/// Opens devices, for a server with so many workers.
+/// Opens devices.
 ///
 /// # Errors
 /// `Invalid` when one of them does not open; those of the store.
 pub(super) async fn open(
     store: &dyn AuthStore,
     declared: Vec<DeviceSettings>,
-    workers: usize,
     clock: &Clock,
 ) -> Result<Vec<Arc<Writer>>> {
     if declared.is_empty() {
@@ -39,7 +38,7 @@ pub(super) async fn open(
     let open = |settings: DeviceSettings| {
         let sink = settings.open()?;
         let key = BASE64_STANDARD.decode(&keys[&settings.name]).map_err(Error::internal)?;
-        Writer::start(settings, &key, sink, workers, clock.clone())
+        Writer::start(settings, &key, sink, clock.clone())
     };
     declared.into_iter().map(open).collect()
 }

@@ -100,7 +100,7 @@ async fn refused<T>(record: &mut Record<'_>, request: &Request<'_>, error: Error
 /// # Errors
 /// `Invalid` when one of them does not open; those of the store.
 pub async fn audit(store: &dyn AuthStore, declared: Vec<DeviceSettings>, clock: Clock) -> Result<Audit> {
-    let writers = crate::server::audit::open(store, declared, 1, &clock).await?;
+    let writers = crate::server::audit::open(store, declared, &clock).await?;
     Ok(Audit::new(writers, Vec::new(), clock))
 }
 
