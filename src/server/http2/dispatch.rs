@@ -58,10 +58,8 @@ where
             if self.closing.is_some() {
                 return self.close(cx);
             }
-            let mut is_last = false;
             let accepted = match self.http2.poll_accept(cx) {
                 Poll::Ready(Some(Ok((request, respond)))) => {
-                    is_last = self.activity.ends_turn(size(&request));
                     self.accept(request, respond);
                     true
                 }
@@ -87,9 +85,6 @@ where
             };
             if !(accepted || ended || self.leave()) {
                 return Poll::Pending;
-            }
-            if is_last {
-                break;
             }
         }
         yielding(cx);
@@ -186,12 +181,6 @@ where
         };
         activity.connection.set(phase, since);
     }
-}
-
-/// Octets of a head as it was unpacked, without what each field counts beside them.
-fn size<B>(request: &http_types::Request<B>) -> usize {
-    let fields = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
-    fields.sum()
 }
 
 impl<F, R> Future for Dispatch<F, R>

@@ -58,12 +58,6 @@ impl Activity {
         self.share.set(SHARE);
     }
 
-    /// Whether so many octets more are the last of a turn: what a head is unpacked to may be hundreds of times what came.
-    pub(super) fn ends_turn(&self, octets: usize) -> bool {
-        self.share.set(self.share.get().saturating_sub(octets));
-        self.share.get() == 0
-    }
-
     /// What the requests with their handlers make of the connection.
     pub(super) fn phase(&self) -> Option<Phase> {
         match (self.handled.get(), self.receiving.get()) {
