@@ -96,8 +96,13 @@ where
             }
             _ => {
                 let connection = Arc::clone(stream.connection());
-                let served = self.http1.call((stream, protocol, peer));
-                served.inspect(move |ended| count(&connection, ended)).boxed_local()
+                let mut served = Box::pin(self.http1.call((stream, protocol, peer)));
+                // What it holds, the socket above all, is let go of when its end has been counted.
+                Box::pin(async move {
+                    let ended = served.as_mut().await;
+                    count(&connection, &ended);
+                    ended
+                })
             }
         }
     }
