@@ -17,6 +17,7 @@ mod dispatch;
 mod exchange;
 mod frames;
 mod request;
+mod turn;
 mod wire;
 
 use std::marker::PhantomData;
@@ -482,6 +483,39 @@ mod tests {
         let pair = connected(&connections, late).await;
         assert_eq!(pair.ask("").await.unwrap().1, 5);
         assert!(!pair.server.is_finished(), "nor does it leave afterwards at once");
+    }
+
+    #[actix_web::test]
+    async fn heads_that_unpack_to_much_and_handlers_that_end_at_once_leave_others_their_turn() {
+        let calls = Calls::default();
+        let counted = calls.clone();
+        let app = move |_: HttpRequest, _: web::Payload| {
+            counted.begin();
+            std::future::ready(HttpResponse::Ok().finish())
+        };
+        let mut pair = connected(&table(10), app).await;
+        let started = Instant::now();
+        for (fields, at_most) in [(0, 16), (16, 2)] {
+            let began = calls.counted().0;
+            let mut answers = Vec::new();
+            for _ in 0..24 {
+                let mut request = http_types::Request::get("https://t/").body(()).unwrap();
+                for _ in 0..fields {
+                    request.headers_mut().append("x-long", "x".repeat(2900).parse().unwrap());
+                }
+                answers.push(pair.requests.send_request(request, true).unwrap().0);
+            }
+            let (mut most, mut before) = (0, began);
+            while before < began + 24 {
+                tokio::task::yield_now().await;
+                let now = calls.counted().0;
+                most = most.max(now - before);
+                before = now;
+                assert!(started.elapsed() < Duration::from_secs(8), "never");
+            }
+            assert!((1..=at_most).contains(&most), "{fields}: {most}");
+            join_all(answers).await;
+        }
     }
 
     #[actix_web::test]

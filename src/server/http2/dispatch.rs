@@ -16,11 +16,11 @@ use tokio::time::{Sleep, sleep};
 use super::allowance::REQUEST;
 use super::bounds::{LINGER, RESETS};
 use super::exchange::{End, Incoming};
+use super::turn::SHARE;
 use super::wire::{Activity, Handled, Wire};
 use crate::server::capacity::Room;
 use crate::server::connection::Phase;
 use crate::server::connections;
-use crate::server::stream::yielding;
 
 /// How many requests begin or end before others have their turn.
 const ROUND: usize = 16;
@@ -54,12 +54,14 @@ where
 
     /// Does what there is to do, and not too much of it.
     fn turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut unpacked = 0;
         for _ in 0..ROUND {
             if self.closing.is_some() {
                 return self.close(cx);
             }
             let accepted = match self.http2.poll_accept(cx) {
                 Poll::Ready(Some(Ok((request, respond)))) => {
+                    unpacked += size(&request);
                     self.accept(request, respond);
                     true
                 }
@@ -86,8 +88,11 @@ where
             if !(accepted || ended || self.leave()) {
                 return Poll::Pending;
             }
+            if unpacked >= SHARE {
+                break;
+            }
         }
-        yielding(cx);
+        self.activity.turn.end(cx);
         Poll::Pending
     }
 
@@ -183,6 +188,11 @@ where
     }
 }
 
+/// Octets of a head as it was unpacked.
+fn size<B>(request: &http_types::Request<B>) -> usize {
+    request.headers().iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
+}
+
 impl<F, R> Future for Dispatch<F, R>
 where
     F: Fn(Incoming) -> R + Unpin,
@@ -192,10 +202,12 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
-        this.activity.begin_turn();
         this.activity.connection.watch(cx);
-        let turned = this.turn(cx);
-        this.tell();
+        let mut turned = Poll::Pending;
+        if this.activity.turn.begin(cx) {
+            turned = this.turn(cx);
+            this.tell();
+        }
         if this.activity.connection.is_stuck() { Poll::Ready(()) } else { turned }
     }
 }

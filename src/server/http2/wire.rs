@@ -17,13 +17,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::allowance::Allowance;
 use super::frames::{Frames, Read};
+use super::turn::Turn;
 use crate::server::connection::{Connection, Phase};
 use crate::server::connections::Place;
-use crate::server::stream::{Transport, yielding};
+use crate::server::stream::Transport;
 
-/// How much is read before others have their turn, octets.
-const SHARE: usize = 64 << 10;
-/// What a frame counts there beside its octets: the shortest are work, too.
+/// What a frame counts in a turn beside its octets: the shortest are work, too.
 const FRAME: usize = 256;
 
 /// What happens on a connection, for its task. Times are the connection's.
@@ -38,8 +37,8 @@ pub(super) struct Activity {
     moved: Cell<bool>,
     /// Since when something that the client began is not there whole.
     partial: Cell<Option<u64>>,
-    /// What may still be read in this turn.
-    share: Cell<usize>,
+    /// Its turns among the others of the worker.
+    pub(super) turn: Turn,
     /// Frames that it may still send.
     pub(super) allowance: Allowance,
 }
@@ -48,14 +47,9 @@ impl Activity {
     /// Of a connection on which nothing has happened.
     pub(super) fn new(connection: Arc<Connection>) -> Rc<Self> {
         let (handled, receiving) = (Cell::new(0), Cell::new(0));
-        let (moved, partial, share) = (Cell::new(false), Cell::new(None), Cell::new(SHARE));
+        let (moved, partial, turn) = (Cell::new(false), Cell::new(None), Turn::new());
         let allowance = Allowance::new(connection.now());
-        Rc::new(Self { connection, handled, receiving, moved, partial, share, allowance })
-    }
-
-    /// Begins a turn of the task.
-    pub(super) fn begin_turn(&self) {
-        self.share.set(SHARE);
+        Rc::new(Self { connection, handled, receiving, moved, partial, turn, allowance })
     }
 
     /// What the requests with their handlers make of the connection.
@@ -152,9 +146,9 @@ impl Wire {
     }
 
     fn heard(&mut self, octets: &[u8]) {
-        let Activity { connection, partial, share, allowance, .. } = &*self.activity;
+        let Activity { connection, partial, turn, allowance, .. } = &*self.activity;
         let Read { any_ended, frames, charged } = self.frames.read(octets);
-        share.set(share.get().saturating_sub(octets.len() + FRAME * frames));
+        turn.take(octets.len() + FRAME * frames);
         if charged > 0 {
             allowance.spend(charged, connection.now());
         }
@@ -203,8 +197,8 @@ impl AsyncRead for Wire {
         if this.activity.allowance.is_spent() {
             return Poll::Pending;
         }
-        if this.activity.share.get() == 0 {
-            yielding(cx);
+        if this.activity.turn.is_over() {
+            this.activity.turn.end(cx);
             return Poll::Pending;
         }
         let before = buffer.filled().len();
