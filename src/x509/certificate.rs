@@ -3,6 +3,8 @@
 
 mod fields;
 
+use std::ops::RangeInclusive;
+
 use super::algorithm::SignatureAlgorithm;
 use super::general_name::CsrSans;
 use super::oid;
@@ -133,6 +135,11 @@ impl Certificate {
     /// End of validity, inclusive, epoch seconds.
     pub fn not_after(&self) -> i64 {
         self.not_after
+    }
+
+    /// From start to end, both inclusive, epoch seconds.
+    pub fn span(&self) -> RangeInclusive<i64> {
+        self.not_before()..=self.not_after()
     }
 
     /// The subject key identifier, of whatever length, where the certificate has one.

@@ -60,7 +60,7 @@ def roles(client, mount):
     answer = jwt.create_role(
         "build",
         user_claim="sub",
-        allowed_redirect_uris=[],
+        allowed_redirect_uris=["https://signet.test/callback"],
         bound_audiences=["signet"],
         bound_claims={"project": ["web", "api-*"]},
         bound_claims_type="glob",

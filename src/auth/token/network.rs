@@ -12,11 +12,16 @@ use crate::fields::{Cap, Fields};
 /// The most networks in one list, and the longest text of one.
 const NETWORKS: Cap = Cap::new(256, 64).limiting();
 
-/// A network such as `192.0.2.0/24` or `2001:db8::/32`, or one address. It is written as it was given; an IPv4
-/// address in IPv6 clothes is the IPv4 address.
+/// A network such as `192.0.2.0/24` or `2001:db8::/32`, or one address. It is written as it was given (an address is
+/// not `192.0.2.1/32`, which clients that compare take for another text); an IPv4 address in IPv6 clothes is the IPv4
+/// address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Network(IpNet);
+pub struct Network {
+    net: IpNet,
+    /// Whether it was given without a prefix.
+    bare: bool,
+}
 
 impl Network {
     /// Reads a network or an address; `None` when it is neither.
@@ -29,19 +34,24 @@ impl Network {
             && let Some(v4) = v6.addr().to_ipv4_mapped()
         {
             let prefix = v6.prefix_len().checked_sub(96)?;
-            return Ipv4Net::new(v4, prefix).ok().map(|net| Self(net.into()));
+            return Ipv4Net::new(v4, prefix).ok().map(|net| Self { net: net.into(), bare: false });
         }
-        Some(Self(network))
+        Some(Self { net: network, bare: false })
     }
 
     /// The network of one address.
     pub fn of(address: IpAddr) -> Self {
-        Self(IpNet::from(address.to_canonical()))
+        Self { net: IpNet::from(address.to_canonical()), bare: true }
+    }
+
+    /// The same, written without a prefix where it is one address: so tokens and what they are made by show it.
+    pub fn brief(self) -> Self {
+        Self { bare: self.net.prefix_len() == self.net.max_prefix_len(), ..self }
     }
 
     /// Whether the address is one of the network's.
     pub fn contains(&self, address: IpAddr) -> bool {
-        self.0.contains(&address.to_canonical())
+        self.net.contains(&address.to_canonical())
     }
 
     /// Whether a list of networks lets an address pass; an empty one lets everybody, another nobody without an
@@ -52,7 +62,7 @@ impl Network {
 
     /// Whether each of `inner` lies within one of `outer`; an empty `outer` stands for everywhere.
     pub fn all_within(inner: &[Self], outer: &[Self]) -> bool {
-        outer.is_empty() || inner.iter().all(|inner| outer.iter().any(|outer| outer.0.contains(&inner.0)))
+        outer.is_empty() || inner.iter().all(|inner| outer.iter().any(|outer| outer.net.contains(&inner.net)))
     }
 
     /// The comma list of networks in a field; `None` when it is absent.
@@ -71,7 +81,7 @@ impl Network {
 
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.prefix_len() == self.0.max_prefix_len() { self.0.addr().fmt(f) } else { self.0.fmt(f) }
+        if self.bare { self.net.addr().fmt(f) } else { self.net.fmt(f) }
     }
 }
 
@@ -99,13 +109,16 @@ mod tests {
             ("192.0.2.0/24", "192.0.2.0/24"),
             ("192.0.2.7/24", "192.0.2.7/24"),
             ("192.0.2.1", "192.0.2.1"),
-            ("192.0.2.1/32", "192.0.2.1"),
+            ("192.0.2.1/32", "192.0.2.1/32"),
             ("0.0.0.0/0", "0.0.0.0/0"),
             ("2001:db8::/32", "2001:db8::/32"),
             ("::1", "::1"),
             ("::ffff:192.0.2.0/120", "192.0.2.0/24"),
         ] {
             assert_eq!(Network::parse(text).unwrap().to_string(), written, "{text}");
+        }
+        for (text, written) in [("192.0.2.1/32", "192.0.2.1"), ("::1", "::1"), ("::/0", "::/0")] {
+            assert_eq!(Network::parse(text).unwrap().brief().to_string(), written, "{text}");
         }
         for text in ["", "/", "192.0.2/24", "192.0.2.01", "192.0.2.0/33", "192.0.2.0/+4", "::ffff:192.0.2.0/8", "host"]
         {

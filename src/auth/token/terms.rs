@@ -146,7 +146,8 @@ impl TokenTerms {
             terms.policies = sanitised(name, fields.list(name)?.unwrap_or_default())?;
         }
         if let Some(name) = terms.given(fields, known, "token_bound_cidrs") {
-            terms.bound_cidrs = Network::list(fields, name)?.unwrap_or_default();
+            let networks = Network::list(fields, name)?.unwrap_or_default();
+            terms.bound_cidrs = networks.into_iter().map(Network::brief).collect();
         }
         if let Some(name) = terms.given(fields, known, "token_num_uses") {
             terms.num_uses = uses(fields, name, "token num uses cannot be negative")?;

@@ -6,6 +6,7 @@ use crate::pki::mount::view::View;
 use crate::x509::certificate::Certificate;
 use crate::x509::oid;
 use crate::x509::profile::{self, Known};
+use crate::x509::raw_extension::RawExtension;
 use crate::x509::reader::{Read, Reader, check_der};
 use crate::x509::writer::{SEQUENCE, build};
 
@@ -73,7 +74,22 @@ pub(super) fn check<'a>(
     if certificate.subject().has_empty_value() {
         unusual.push("certificate: subject: an attribute's value is empty (RFC 5280 A.1)".to_owned());
     }
+    unusual.extend(unverifiable(certificate));
     Ok(unusual)
+}
+
+/// What makes readers refuse a path through an authority that they can read.
+fn unverifiable(certificate: &Certificate) -> Vec<String> {
+    let inverted = certificate.span().is_empty().then(|| "certificate: it ends before it begins".to_owned());
+    let unknown = |extension: &&RawExtension| {
+        let is_known = oid::PRECERTIFICATE_POISON != extension.oid && profile::of_certificate(&extension.oid).is_some();
+        extension.critical && !is_known
+    };
+    let unknown = certificate.extensions().iter().filter(unknown).map(|extension| {
+        let oid = oid::oid_text(&extension.oid);
+        format!("certificate: the extension {oid} is critical, which who does not know it must refuse (RFC 5280 4.2)")
+    });
+    inverted.into_iter().chain(unknown).map(|why| format!("{why}: nothing below it may verify")).collect()
 }
 
 /// As [`check`], of issuers that were there for chains and have got their key.

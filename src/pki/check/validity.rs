@@ -9,6 +9,7 @@
 //! with the role that those give), [`for_root`] what signs itself.
 
 use std::cmp::Ordering;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::request::RequestedValidity;
@@ -77,8 +78,8 @@ impl Limits {
     }
 }
 
-/// The validity of a certificate that an issuer signs. `issuer_not_after` is in epoch seconds. The
-/// second part of the answer are warnings for the caller.
+/// The validity of a certificate that an issuer signs, which is valid in `issuer` itself, epoch seconds. The second part
+/// of the answer are warnings for the caller.
 ///
 /// # Errors
 /// `Invalid` naming field and rule.
@@ -86,10 +87,11 @@ pub fn for_leaf(
     role: &Role,
     asked: &RequestedValidity,
     limits: Limits,
-    issuer_not_after: i64,
+    issuer: RangeInclusive<i64>,
     behaviour: LeafNotAfter,
     now: Time,
 ) -> Result<(Validity, Warnings)> {
+    let (issuer_not_before, issuer_not_after) = issuer.into_inner();
     let mut leaf = Leaf { role, asked, limits, now: now.unix_timestamp(), warnings: Warnings::default() };
     if issuer_not_after < leaf.now {
         return Err(Error::invalid("issuer_ref: the CA certificate has expired, it issues no more"));
@@ -104,6 +106,13 @@ pub fn for_leaf(
         return Err(no_span());
     }
     let not_after = within_issuer(end, issuer_not_after, behaviour, by, &mut leaf.warnings)?;
+    if not_after < issuer_not_before {
+        return Err(Error::invalid("not_after: lies before the CA certificate begins: nobody could ever verify this one"));
+    }
+    if leaf.now < issuer_not_before {
+        let begins = shown(issuer_not_before);
+        leaf.warnings.add(format!("issuer_ref: the CA certificate begins at {begins}: nobody verifies this one before"));
+    }
     Ok((validity(not_before, not_after)?, leaf.warnings))
 }
 
@@ -327,7 +336,7 @@ pub(crate) fn of_some(role: &Role, now: Time) -> Result<()> {
     let longest = if role.max_ttl > 0 { Duration::from_secs(role.max_ttl) } else { forever };
     let tried = |ttl| {
         let asked = RequestedValidity { ttl, ..RequestedValidity::default() };
-        for_leaf(role, &asked, limits, i64::MAX, LeafNotAfter::Err, now).map(drop)
+        for_leaf(role, &asked, limits, 0..=i64::MAX, LeafNotAfter::Err, now).map(drop)
     };
     tried(None).or_else(|broken| {
         let lifetimes = [Duration::from_secs(1), longest];
@@ -399,7 +408,7 @@ mod tests {
     /// Seconds from now of start and end, and the warnings.
     fn leaf_under(role: Value, request: Value, issuer: i64, behaviour: LeafNotAfter) -> Result<(i64, i64, Warnings)> {
         let role = role_of(&role);
-        let (validity, warnings) = for_leaf(&role, &asked(&request)?, LIMITS, issuer, behaviour, NOW)?;
+        let (validity, warnings) = for_leaf(&role, &asked(&request)?, LIMITS, 0..=issuer, behaviour, NOW)?;
         for time in [validity.not_before, validity.not_after] {
             assert_eq!(time.nanosecond(), 0);
         }
@@ -503,6 +512,21 @@ mod tests {
     }
 
     #[test]
+    fn an_issuer_that_is_still_to_begin_is_told_of_and_signs_nothing_that_ends_before_it() {
+        let under = |begins: i64| {
+            let issuer = now() + begins..=FAR;
+            let request = RequestedValidity { ttl: Some(Duration::from_secs(3600)), ..Default::default() };
+            for_leaf(&Role::default(), &request, LIMITS, issuer, LeafNotAfter::Permit, NOW).map(|(_, told)| told)
+        };
+        assert!(under(0).unwrap().is_empty());
+        for begins in [1, 3600] {
+            let wanted = format!("issuer_ref: the CA certificate begins at {}: nobody verifies this one before", at(begins));
+            assert_eq!(*under(begins).unwrap(), [wanted]);
+        }
+        refused("ends before", under(3601), "not_after");
+    }
+
+    #[test]
     fn a_certificate_that_would_outlive_its_issuer() {
         use LeafNotAfter::{AlwaysEnforceErr, Err, Permit, Truncate};
         let soon = now() + 10;
@@ -566,7 +590,7 @@ mod tests {
         assert!(warnings[0].contains("none was given, and the default of authorities makes it 87600h"), "{warnings:?}");
         let (own, _) = untuned.for_authority(&none);
         for (issuer, behaviour) in [(FAR, LeafNotAfter::Err), (now() + 90_000 * HOUR, LeafNotAfter::Truncate)] {
-            let (validity, _) = for_leaf(&Role::default(), &none, own, issuer, behaviour, NOW).unwrap();
+            let (validity, _) = for_leaf(&Role::default(), &none, own, 0..=issuer, behaviour, NOW).unwrap();
             assert_eq!(validity.not_after.unix_timestamp() - now(), 87_600 * HOUR);
         }
         let asked = RequestedValidity { ttl: Some(decade), ..RequestedValidity::default() };
@@ -657,7 +681,7 @@ mod tests {
             let now = Time::from_unix_timestamp(1_700_000_000 + offset).unwrap() + time::Duration::nanoseconds(nanos);
             let role = Role { not_before_duration: back, ..Role::default() };
             let request = RequestedValidity { ttl: Some(Duration::from_secs(ttl)), ..Default::default() };
-            let (validity, warnings) = for_leaf(&role, &request, LIMITS, FAR, LeafNotAfter::Err, now).unwrap();
+            let (validity, warnings) = for_leaf(&role, &request, LIMITS, 0..=FAR, LeafNotAfter::Err, now).unwrap();
             prop_assert_eq!(validity.not_after.unix_timestamp() - now.unix_timestamp(), ttl as i64);
             prop_assert_eq!(now.unix_timestamp() - validity.not_before.unix_timestamp(), back as i64);
             prop_assert_eq!(validity.not_after.nanosecond(), 0);
@@ -680,7 +704,7 @@ mod tests {
             let (mount_default, mount_max) = (Duration::from_secs(mount.0), Duration::from_secs(mount.1));
             let limits = Limits { mount_default, mount_max, authority_default: mount_max };
             let behaviour = [LeafNotAfter::Err, LeafNotAfter::Truncate, LeafNotAfter::Permit, LeafNotAfter::AlwaysEnforceErr][usize::from(which)];
-            if let Ok((validity, _)) = for_leaf(&role, &request, limits, issuer, behaviour, NOW) {
+            if let Ok((validity, _)) = for_leaf(&role, &request, limits, 0..=issuer, behaviour, NOW) {
                 prop_assert!(validity.not_before < validity.not_after);
                 prop_assert!(behaviour == LeafNotAfter::Permit || validity.not_after.unix_timestamp() <= issuer);
             }

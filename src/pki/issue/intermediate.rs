@@ -62,11 +62,11 @@ pub async fn sign(
     let enforce = request.enforce_leaf_not_after_behavior;
     let behaviour = issuer.record.leaf_not_after_behavior.truncating_unless(enforce);
     let lifetimes = Role { not_before_duration: request.not_before_duration.as_secs(), ..Role::default() };
-    let end = issuer.certificate.not_after();
+    let span = issuer.certificate.span();
     let (limits, more) = origin.limits.for_authority(&request.validity);
     warnings.extend(more);
     let (validity, more) =
-        validity::for_leaf(&lifetimes, &request.validity, limits, end, behaviour, tools.clock.now())?;
+        validity::for_leaf(&lifetimes, &request.validity, limits, span, behaviour, tools.clock.now())?;
     warnings.extend(more);
     let locations = &pieces.locations;
     if [&locations.authority_info, &locations.distribution_points].iter().all(|l| l.is_empty()) {

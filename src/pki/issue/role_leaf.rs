@@ -182,8 +182,8 @@ fn leaf(
     let pieces = signer.pieces()?;
     let role = &entry.role;
     let behaviour = issuer.record.leaf_not_after_behavior;
-    let end = issuer.certificate.not_after();
-    let (validity, mut warnings) = validity::for_leaf(role, asked, limits, end, behaviour, now)?;
+    let span = issuer.certificate.span();
+    let (validity, mut warnings) = validity::for_leaf(role, asked, limits, span, behaviour, now)?;
     warnings.extend(subject_bounds::settle(
         role.strict_subject,
         subject_bounds::of_names(&names.common_name, &names.serial_number),

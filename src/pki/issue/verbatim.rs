@@ -62,9 +62,9 @@ pub async fn sign(
     let issuer = &signer.issuer;
     let enforce = request.enforce_leaf_not_after_behavior;
     let behaviour = issuer.record.leaf_not_after_behavior.truncating_unless(enforce);
-    let end = issuer.certificate.not_after();
+    let span = issuer.certificate.span();
     let (validity, mut warnings) =
-        validity::for_leaf(&role, &request.validity, origin.limits, end, behaviour, tools.clock.now())?;
+        validity::for_leaf(&role, &request.validity, origin.limits, span, behaviour, tools.clock.now())?;
     let subject = subject(csr, &request.user_ids)?;
     let broken = subject_bounds::of_subject(Some("csr"), &csr.subject);
     warnings.extend(subject_bounds::settle(role.strict_subject, broken)?);

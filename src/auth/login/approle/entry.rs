@@ -91,7 +91,7 @@ fn admitted(
             return Err(Error::invalid("source address unauthorized by CIDR restrictions on the secret ID"));
         }
         if !own.token_bound_cidrs.is_empty() {
-            terms.bound_cidrs.clone_from(&own.token_bound_cidrs);
+            terms.bound_cidrs = own.token_bound_cidrs.iter().copied().map(Network::brief).collect();
         }
         meta.clone_from(&own.metadata);
     }

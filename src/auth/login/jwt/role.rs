@@ -52,6 +52,8 @@ pub(crate) struct JwtRole {
     pub(crate) clock_skew_leeway: i64,
     /// How long ago whoever logs in may have been asked who they are (`auth_time`); zero for however long.
     pub(crate) max_age: Duration,
+    /// Where logins of people with a browser may lead: kept for clients that always send some, and not used.
+    pub(crate) allowed_redirect_uris: Vec<String>,
 }
 
 /// What claims have to be: one of some values each, exactly or by a pattern in which `*` stands for any text.
@@ -108,8 +110,9 @@ impl JwtRole {
         }
         let texts = [&self.user_claim, &self.groups_claim, &self.bound_subject];
         let mapped = self.claim_mappings.iter().flat_map(|(claim, target)| [claim, target]);
-        if texts.into_iter().chain(mapped).chain(&self.bound_audiences).any(|text| text.len() > LONGEST) {
-            return invalid("claims, audiences, the subject and metadata keys: longer than 1024 bytes");
+        let lists = self.bound_audiences.iter().chain(&self.allowed_redirect_uris);
+        if texts.into_iter().chain(mapped).chain(lists).any(|text| text.len() > LONGEST) {
+            return invalid("claims, audiences, redirects, the subject and metadata keys: longer than 1024 bytes");
         }
         self.bound_claims.check()
     }

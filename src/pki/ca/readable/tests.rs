@@ -140,3 +140,34 @@ fn the_signature_of_a_self_issued_certificate_is_its_own_or_that_of_another_here
     assert!(judged(&signed(&before, &after, &id(1))).is_err(), "it names its own key");
     assert!(judged(&signed(&before, &after, &id(2))).is_ok(), "it names another");
 }
+
+#[test]
+fn what_makes_readers_refuse_a_path_is_told() {
+    let key = root("ec", 256).0;
+    // A private extension, 1.3.9.9.9.
+    let private: &[u8] = &[0x2b, 9, 9, 9];
+    let text = |oid: &str| {
+        format!(
+            "certificate: the extension {oid} is critical, which who does not know it must refuse (RFC 5280 4.2): \
+             nothing below it may verify"
+        )
+    };
+    for (oid, critical, wanted) in [
+        (private, true, vec![text("1.3.9.9.9")]),
+        (private, false, vec![]),
+        (oid::PRECERTIFICATE_POISON, true, vec![text("1.3.6.1.4.1.11129.2.4.3")]),
+        (oid::POLICY_CONSTRAINTS, true, vec![]),
+    ] {
+        let value: &[u8] = if oid == oid::POLICY_CONSTRAINTS { &[0x30, 3, 0x80, 1, 0] } else { &[5, 0] };
+        assert_eq!(judged(&with(&key, oid, critical, value)).unwrap(), wanted, "{oid:?}");
+    }
+    // The two times stand in their order; exchanged they are as long.
+    let sound = with(&key, private, false, &[5, 0]);
+    assert!(unverifiable(&sound).is_empty());
+    let der = sound.der();
+    let at = der.windows(2).position(|pair| pair == [0x17, 13]).unwrap();
+    let time = |at: usize| &der[at..at + 15];
+    let inverted = [&der[..at], time(at + 15), time(at), &der[at + 30..]].concat();
+    let told = unverifiable(&Certificate::parse(&inverted).unwrap());
+    assert_eq!(told, ["certificate: it ends before it begins: nothing below it may verify"]);
+}

@@ -81,8 +81,8 @@ async fn a_role_that_breaks_a_rule_is_refused_with_the_field() {
         (json!({"token_policies": "root"}), "auth methods cannot create root tokens"),
         (json!({"oidc_scopes": ["profile"]}), "oidc_scopes: not supported, there are logins with a jwt alone"),
         (
-            json!({"allowed_redirect_uris": "x"}),
-            "allowed_redirect_uris: not supported, there are logins with a jwt alone",
+            json!({"allowed_redirect_uris": "x".repeat(1025)}),
+            "claims, audiences, redirects, the subject and metadata keys: longer than 1024 bytes",
         ),
         (json!({"callback_mode": "device"}), "callback_mode: not supported, there are logins with a jwt alone"),
         (
@@ -108,6 +108,11 @@ async fn a_role_that_breaks_a_rule_is_refused_with_the_field() {
     let neutral = json!({"oidc_scopes": [], "allowed_redirect_uris": "", "callback_mode": "client", "poll_interval": 0,
         "verbose_oidc_logging": false, "oauth2_metadata": null, "bound_claims": "{\"a\":\"b\"}"});
     bed.role("neutral", with(neutral)).await;
+    // So are places where a browser would go: some clients ask for them whatever the role is for.
+    let redirects = json!({"allowed_redirect_uris": "https://a.test/cb,https://b.test/cb"});
+    bed.role("redirects", with(redirects)).await;
+    let read = bed.app.client.get("auth/jwt/role/redirects").await;
+    assert_eq!(read.body["data"]["allowed_redirect_uris"], json!(["https://a.test/cb", "https://b.test/cb"]));
     bed.app.stop().await;
 }
 

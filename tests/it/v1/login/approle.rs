@@ -190,13 +190,13 @@ async fn each_field_of_a_role_has_a_path_of_its_own() {
         ("bound-cidr-list", json!({ "bound_cidr_list": ["::1"] }), json!({ "bound_cidr_list": ["::1"] }), json!([])),
         (
             "secret-id-bound-cidrs",
-            json!({ "secret_id_bound_cidrs": "10.0.0.0/8" }),
-            json!({ "secret_id_bound_cidrs": ["10.0.0.0/8"] }),
+            json!({ "secret_id_bound_cidrs": "10.0.0.0/8,10.0.0.1/32" }),
+            json!({ "secret_id_bound_cidrs": ["10.0.0.0/8", "10.0.0.1/32"] }),
             json!([]),
         ),
         (
             "token-bound-cidrs",
-            json!({ "token_bound_cidrs": "10.0.0.1" }),
+            json!({ "token_bound_cidrs": "10.0.0.1/32" }),
             json!({ "token_bound_cidrs": ["10.0.0.1"] }),
             json!([]),
         ),

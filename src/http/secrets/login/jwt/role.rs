@@ -41,7 +41,6 @@ pub(super) const FIELDS: &[&str] = &joined::<_, { OWN.len() + TokenTerms::FIELDS
 const UNSUPPORTED: &[&str] = &[
     "oauth2_metadata",
     "oidc_scopes",
-    "allowed_redirect_uris",
     "poll_interval",
     "verbose_oidc_logging",
     "token_policies_template_claims",
@@ -72,6 +71,9 @@ pub(super) fn merged(fields: &Fields, stored: Option<&JwtRole>, mount: &Mount) -
     }
     if let Some(audiences) = fields.list_within("bound_audiences", Cap::LIST.limiting())? {
         role.bound_audiences = audiences;
+    }
+    if let Some(redirects) = fields.list_within("allowed_redirect_uris", Cap::LIST.limiting())? {
+        role.allowed_redirect_uris = redirects;
     }
     if let Some(given) = fields.bool("user_claim_json_pointer")? {
         role.user_claim_json_pointer = given;
@@ -157,7 +159,7 @@ pub(super) fn shown(role: &JwtRole) -> Value {
         ("max_age", json!(role.max_age.as_secs())),
         ("oauth2_metadata", json!([])),
         ("oidc_scopes", json!([])),
-        ("allowed_redirect_uris", json!([])),
+        ("allowed_redirect_uris", json!(role.allowed_redirect_uris)),
         ("callback_mode", json!("client")),
         ("verbose_oidc_logging", json!(false)),
         ("token_policies_template_claims", json!(false)),
