@@ -6,6 +6,7 @@
 pub mod blocking;
 pub(crate) mod ca_request;
 pub mod names;
+pub(crate) mod paths;
 pub(crate) mod prepared;
 pub mod request;
 pub(crate) mod structure;

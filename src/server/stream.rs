@@ -24,8 +24,8 @@ use super::mismatch;
 
 /// Octets of requests that HTTP gets before others have a turn: enough for most, and for a hundred of the shortest.
 const AT_ONCE: usize = 4 << 10;
-/// Octets of a body that it gets so.
-const BODY_AT_ONCE: usize = 64 << 10;
+/// Octets of a body that it gets so: what it reads them into stays with the connection.
+const BODY_AT_ONCE: usize = 16 << 10;
 /// Octets behind a request that is not answered yet.
 const AHEAD: usize = 8 << 10;
 

@@ -62,7 +62,7 @@ def secret_ids(approle, mount):
         approle.read_secret_id_accessor("web", accessor, mount_point=mount),
     ):
         data = found["data"]
-        assert (data["secret_id_accessor"], data["metadata"], data["cidr_list"]) == (accessor, {"team": "blue"}, ["127.0.0.1"]), data
+        assert (data["secret_id_accessor"], data["metadata"], data["cidr_list"]) == (accessor, {"team": "blue"}, ["127.0.0.1/32"]), data
     custom = approle.create_custom_secret_id("web", "custom-secret-id", metadata={"a": "b"}, mount_point=mount)["data"]
     assert custom["secret_id"] == "custom-secret-id", custom
     refused(approle.create_custom_secret_id, "web", "custom-secret-id", mount_point=mount)

@@ -2,11 +2,11 @@
 //! with it. Held to the profile of what is signed here, but for what readers take from an authority all the same.
 
 use crate::error::{Error, Result};
+use crate::pki::check::paths;
 use crate::pki::mount::view::View;
 use crate::x509::certificate::Certificate;
 use crate::x509::oid;
 use crate::x509::profile::{self, Known};
-use crate::x509::raw_extension::RawExtension;
 use crate::x509::reader::{Read, Reader, check_der};
 use crate::x509::writer::{SEQUENCE, build};
 
@@ -79,17 +79,11 @@ pub(super) fn check<'a>(
 }
 
 /// What makes readers refuse a path through an authority that they can read.
-fn unverifiable(certificate: &Certificate) -> Vec<String> {
-    let inverted = certificate.span().is_empty().then(|| "certificate: it ends before it begins".to_owned());
-    let unknown = |extension: &&RawExtension| {
-        let is_known = oid::PRECERTIFICATE_POISON != extension.oid && profile::of_certificate(&extension.oid).is_some();
-        extension.critical && !is_known
-    };
-    let unknown = certificate.extensions().iter().filter(unknown).map(|extension| {
-        let oid = oid::oid_text(&extension.oid);
-        format!("certificate: the extension {oid} is critical, which who does not know it must refuse (RFC 5280 4.2)")
-    });
-    inverted.into_iter().chain(unknown).map(|why| format!("{why}: nothing below it may verify")).collect()
+fn unverifiable(certificate: &Certificate) -> impl Iterator<Item = String> {
+    let is_inverted = certificate.span().is_empty();
+    let inverted = is_inverted.then(|| "it ends before it begins: nothing below it may verify".to_owned());
+    let extensions = paths::hindrances(certificate.extensions().iter());
+    inverted.into_iter().chain(extensions).map(|why| format!("certificate: {why}"))
 }
 
 /// As [`check`], of issuers that were there for chains and have got their key.

@@ -107,11 +107,14 @@ pub fn for_leaf(
     }
     let not_after = within_issuer(end, issuer_not_after, behaviour, by, &mut leaf.warnings)?;
     if not_after < issuer_not_before {
-        return Err(Error::invalid("not_after: lies before the CA certificate begins: nobody could ever verify this one"));
+        return Err(Error::invalid(
+            "not_after: lies before the CA certificate begins: nobody could ever verify this one",
+        ));
     }
     if leaf.now < issuer_not_before {
         let begins = shown(issuer_not_before);
-        leaf.warnings.add(format!("issuer_ref: the CA certificate begins at {begins}: nobody verifies this one before"));
+        leaf.warnings
+            .add(format!("issuer_ref: the CA certificate begins at {begins}: nobody verifies this one before"));
     }
     Ok((validity(not_before, not_after)?, leaf.warnings))
 }
@@ -520,7 +523,8 @@ mod tests {
         };
         assert!(under(0).unwrap().is_empty());
         for begins in [1, 3600] {
-            let wanted = format!("issuer_ref: the CA certificate begins at {}: nobody verifies this one before", at(begins));
+            let wanted =
+                format!("issuer_ref: the CA certificate begins at {}: nobody verifies this one before", at(begins));
             assert_eq!(*under(begins).unwrap(), [wanted]);
         }
         refused("ends before", under(3601), "not_after");

@@ -21,7 +21,7 @@ use crate::error::{Error, Result, Warnings};
 use crate::pki::check::names::{self, subject_alt_names};
 use crate::pki::check::request::{RequestedNames, RequestedSubject};
 use crate::pki::check::structure::Shape;
-use crate::pki::check::{ca_request, validity};
+use crate::pki::check::{ca_request, paths, validity};
 use crate::pki::mount::profile::Pieces;
 use crate::pki::mount::role::Role;
 use crate::pki::mount::signer::Signer;
@@ -73,7 +73,7 @@ pub async fn sign(
         warnings.add(NO_URLS.to_owned());
     }
     let constraints = ca_request::name_constraints(&request.constraints)?;
-    let (usages, copies, key_id) = usages_and_copies(&request, pieces, &naming, !constraints.is_empty());
+    let (usages, copies, key_id) = usages_and_copies(&request, pieces, &naming, !constraints.is_empty(), &mut warnings);
     let draft = Draft {
         algorithm: request.signature.algorithm(key.public().kind())?,
         key,
@@ -209,6 +209,7 @@ fn usages_and_copies(
     pieces: &Pieces,
     naming: &Naming,
     constrained: bool,
+    warnings: &mut Warnings,
 ) -> (Extensions, Extensions, SubjectKeyId) {
     let (csr, key_id) = (&request.csr, request.key_id.clone());
     let mut usages = extension::key_usage(ca_request::key_usage(&request.usages));
@@ -232,6 +233,7 @@ fn usages_and_copies(
         .filter(|e| taken(&e.oid) && verbatim::is_copied(e, &pieces.locations))
         .filter(|e| wanting.is_none() || e.oid != oid::KEY_USAGE)
         .collect();
+    warnings.extend(paths::hindrances(copied.iter().copied()).map(|why| format!("csr: {why}")));
     let has = |oid: &[u8]| copied.iter().any(|extension| extension.oid == oid);
     if let Some(usage) = wanting {
         usages = extension::key_usage(usage.union(ca_request::AUTHORITY));

@@ -156,18 +156,24 @@ fn what_makes_readers_refuse_a_path_is_told() {
         (private, true, vec![text("1.3.9.9.9")]),
         (private, false, vec![]),
         (oid::PRECERTIFICATE_POISON, true, vec![text("1.3.6.1.4.1.11129.2.4.3")]),
-        (oid::POLICY_CONSTRAINTS, true, vec![]),
     ] {
-        let value: &[u8] = if oid == oid::POLICY_CONSTRAINTS { &[0x30, 3, 0x80, 1, 0] } else { &[5, 0] };
-        assert_eq!(judged(&with(&key, oid, critical, value)).unwrap(), wanted, "{oid:?}");
+        assert_eq!(judged(&with(&key, oid, critical, &[5, 0])).unwrap(), wanted, "{oid:?}");
+    }
+    // A dNSName, and a directoryName without a name.
+    let (dns, directory): (&[u8], &[u8]) =
+        (&[0x30, 7, 0xa1, 5, 0x30, 3, 0x82, 1, b'a'], &[0x30, 8, 0xa1, 6, 0x30, 4, 0xa4, 2, 0x30, 0]);
+    let unread = "certificate: nameConstraints are critical and bound other names than dNSName, iPAddress, rfc822Name \
+                  and URI, which Go refuses (RFC 5280 4.2.1.10): nothing below it may verify";
+    for (value, wanted) in [(dns, vec![]), (directory, vec![unread.to_owned()])] {
+        assert_eq!(judged(&with(&key, oid::NAME_CONSTRAINTS, true, value)).unwrap(), wanted, "{value:?}");
     }
     // The two times stand in their order; exchanged they are as long.
     let sound = with(&key, private, false, &[5, 0]);
-    assert!(unverifiable(&sound).is_empty());
+    assert_eq!(unverifiable(&sound).count(), 0);
     let der = sound.der();
     let at = der.windows(2).position(|pair| pair == [0x17, 13]).unwrap();
     let time = |at: usize| &der[at..at + 15];
     let inverted = [&der[..at], time(at + 15), time(at), &der[at + 30..]].concat();
-    let told = unverifiable(&Certificate::parse(&inverted).unwrap());
+    let told: Vec<_> = unverifiable(&Certificate::parse(&inverted).unwrap()).collect();
     assert_eq!(told, ["certificate: it ends before it begins: nothing below it may verify"]);
 }

@@ -155,11 +155,14 @@ async fn sys_auth_needs_sudo_and_its_twin_below_sys_mounts_does_not() {
     let twin = only(&app, "twin", &granted("sys/mounts/auth/approle/tune", &["read", "update"])).await;
     assert_eq!(twin.post("sys/mounts/auth/approle/tune", json!({ "description": "x" })).await.status, 204);
     assert_eq!(twin.get("sys/mounts/auth/approle/tune").await.body["data"]["description"], "x");
-    // Whoever may do everything with engines has nothing to do with methods.
+    // Whoever may do everything with engines sees methods, as clients do that have enabled one, and ends none.
     let engines = only(&app, "engines", &granted("sys/mounts/*", &["create", "read", "update", "delete"])).await;
     refused(&engines.delete("sys/mounts/auth/approle").await, "cannot unmount \"auth/approle/\"");
-    refused(&engines.get("sys/mounts/auth/approle").await, "No secret engine mount at auth/approle/");
-    assert_eq!(app.client.get("sys/auth/approle").await.status, 200);
+    let method = app.client.get("sys/auth/approle").await.body["data"].clone();
+    assert_eq!(method["type"], "approle");
+    assert_eq!(engines.get("sys/mounts/auth/approle").await.body["data"], method);
+    refused(&engines.get("sys/mounts/auth/absent").await, "No secret engine mount at auth/absent/");
+    twin.get("sys/mounts/auth/approle").await.assert_denied();
     for (right, done) in [("update", "sys/auth/x"), ("delete", "sys/auth/approle")] {
         let client = only(&app, "sudo", &granted("sys/auth/*", &[right, "sudo"])).await;
         let enabled = client.post("sys/auth/x", json!({ "type": "approle" })).await;

@@ -1,0 +1,45 @@
+//! What makes readers refuse a path through an authority whose certificate they can read. It is told and not refused: who
+//! asks for it may have readers of their own.
+
+use crate::x509::general_name::{DNS, EMAIL, IP, URI};
+use crate::x509::oid;
+use crate::x509::profile;
+use crate::x509::raw_extension::RawExtension;
+use crate::x509::reader::{Read, Reader};
+use crate::x509::writer::SEQUENCE;
+
+/// A text for each of an authority's extensions that is in the way, without what it stands in.
+pub(crate) fn hindrances<'a>(extensions: impl Iterator<Item = &'a RawExtension>) -> impl Iterator<Item = String> {
+    extensions.filter(|extension| extension.critical).filter_map(hindrance)
+}
+
+fn hindrance(critical: &RawExtension) -> Option<String> {
+    let is_known = critical.oid != oid::PRECERTIFICATE_POISON && profile::of_certificate(&critical.oid).is_some();
+    let why = if !is_known {
+        format!(
+            "the extension {} is critical, which who does not know it must refuse (RFC 5280 4.2)",
+            oid::oid_text(&critical.oid)
+        )
+    } else if critical.oid == oid::NAME_CONSTRAINTS && bounds_unread_names(&critical.value).unwrap_or(false) {
+        "nameConstraints are critical and bound other names than dNSName, iPAddress, rfc822Name and URI, which Go refuses \
+         (RFC 5280 4.2.1.10)"
+            .to_owned()
+    } else {
+        return None;
+    };
+    Some(format!("{why}: nothing below it may verify"))
+}
+
+/// Whether name constraints have a subtree of a kind that Go has no reader for.
+fn bounds_unread_names(value: &[u8]) -> Read<bool> {
+    let mut sides = Reader::only(value, SEQUENCE)?.reader();
+    while !sides.is_empty() {
+        let mut side = sides.any()?.reader();
+        while !side.is_empty() {
+            if ![DNS, EMAIL, IP, URI].contains(&side.sequence()?.any()?.tag) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
