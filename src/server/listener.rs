@@ -156,8 +156,8 @@ where
         .keep_alive(KeepAlive::Os)
         .client_request_timeout(HEAD_TIMEOUT)
         .client_disconnect_timeout(LINGER)
-        // Who closes has left: what it waited for must not go on for nobody.
-        .h1_allow_half_closed(false)
+        // What does not parse behind a request must not end that. Who closes has left; that is the stream's to say.
+        .h1_allow_half_closed(true)
         .on_connect_ext(|stream: &Stream, data| drop(data.insert(Arc::clone(stream.connection()))))
         .expect(shared.expect::<B>())
         .finish::<_, B>(factory);

@@ -2,8 +2,8 @@
 //!
 //! When its connection is told to leave, the stream ends as if the client had closed its side, as soon as no
 //! request is under way and HTTP has got all of the last answer: it finishes what it was writing and closes. A client
-//! that takes nothing of that any more is not waited for, nor one that takes too long. What came is looked at before:
-//! HTTP drops a request that it finds together with the end of its stream, also one that is being worked on.
+//! that takes nothing of that any more is not waited for, nor one that takes too long. What came is looked at before. A
+//! client that closes its side while a request is under way has left: the stream fails, and the request ends.
 //!
 //! HTTP reads as much as it can, and answers all that it has read before anybody else has a turn. So it gets little at a
 //! time. Of requests that follow one that is not answered yet it gets a few, and none while the client does not take
@@ -222,6 +222,17 @@ impl AsyncRead for Stream {
             return if connection.ends() { Poll::Ready(Ok(())) } else { Poll::Pending };
         }
         let read = buffer.filled().len() - before;
+        if read == 0 && matches!(polled, Poll::Ready(Ok(()))) {
+            if std::mem::take(&mut this.unseen) {
+                // HTTP looks at what it has got first.
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            if connection.body().is_some() {
+                // Who closes has left: what it waited for must not go on for nobody.
+                return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+            }
+        }
         if read > 0 {
             this.unseen = true;
             this.given += read;

@@ -327,6 +327,25 @@ async fn what_http_itself_refuses_is_counted() {
     dev.terminate();
 }
 
+#[actix_web::test]
+async fn what_does_not_parse_behind_a_request_does_not_take_its_answer_away() {
+    let (dev, ..) = limited("1024:1024");
+    let token = &dev.token;
+    let body = r#"{"common_name":"live.test"}"#;
+    let head = format!("Host: t\r\nX-Service-Token: {token}\r\nContent-Length: {}\r\n\r\n", body.len());
+    let issue = format!("POST /v1/pki/issue/dev HTTP/1.1\r\n{head}{body}");
+    for behind in ["xyz\n", "GARBAGE\0\r\n\r\n"] {
+        let mut wire = Wire::open(dev.socket());
+        wire.send(&format!("{issue}{behind}"));
+        let mut answers = String::new();
+        wire.0.read_to_string(&mut answers).unwrap();
+        let statuses: Vec<_> = answers.match_indices("HTTP/1.1 ").map(|(at, _)| &answers[at + 9..at + 12]).collect();
+        assert_eq!(statuses, ["200", "400"], "{behind:?}: {answers}");
+        assert!(answers.contains("-----BEGIN CERTIFICATE-----"), "{answers}");
+    }
+    dev.terminate();
+}
+
 #[test]
 fn neither_a_handshake_nor_a_head_after_it_may_take_for_ever_over_tls() {
     let site = Site::new().with_tls("0x1001");
