@@ -170,7 +170,7 @@ fn a_mechanism_with_its_own_hash_signs_messages_and_pss_alone_signs_nothing_else
         assert!(signer.wants(SignatureAlgorithm::RsaPkcs1(Hash::Sha256)).is_err());
         pss.test_sign(TestSign::default()).await.unwrap();
         let error = pss.test_sign(TestSign { hash: None, use_pss: Some(false) }).await.unwrap_err();
-        assert!(error.text().contains("does not sign with RSASSA-PKCS1-v1_5"), "{error}");
+        assert!(error.text().contains("does not sign with RSASSA-PKCS1-v1_5: use_pss"), "{error}");
     });
 }
 
