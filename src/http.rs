@@ -108,10 +108,12 @@ async fn projects_api(state: State, request: HttpRequest, payload: web::Payload)
     }
 }
 
-/// Where clients find the projects API. They send their token along; it is not looked at.
+/// Where clients find the projects API, by every name that they have for it: some ask for a later one alone. They send
+/// their token along; it is not looked at.
 async fn discovery(request: HttpRequest) -> HttpResponse {
     access::beside_the_wires(&request, &RequestId::of(request.headers()), &DISCOVERY, StatusCode::OK);
-    HttpResponse::Ok().insert_header((CONTENT_TYPE, secrets::render::JSON)).body("{\"tfe.v2\":\"/api/v2/\"}")
+    const SERVICES: &str = "{\"tfe.v2\":\"/api/v2/\",\"tfe.v2.1\":\"/api/v2/\",\"tfe.v2.2\":\"/api/v2/\"}";
+    HttpResponse::Ok().insert_header((CONTENT_TYPE, secrets::render::JSON)).body(SERVICES)
 }
 
 /// The metrics page: open where the settings say so, else a read of `sys/metrics` like any other.

@@ -1,7 +1,7 @@
 //! What holds for every request: tokens, media types, paths, headers.
 
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::fixture::{World, assert_refused, on_both_stores, resource};
 use crate::support::send;
@@ -30,7 +30,8 @@ async fn vectors_1_to_6_tokens_paths_and_headers(world: World) {
     assert_eq!((ping.status, ping.header("tfp-api-version"), &ping.text[..]), (204, "2.6", ""));
     let discovery = world.app.client.page("/.well-known/terraform.json").await;
     assert_eq!((discovery.status, discovery.header("content-type")), (200, "application/json"));
-    assert_eq!(discovery.body, json!({ "tfe.v2": "/api/v2/" }));
+    let services = ["tfe.v2", "tfe.v2.1", "tfe.v2.2"].map(|service| (service.to_owned(), json!("/api/v2/")));
+    assert_eq!(discovery.body, Value::Object(services.into_iter().collect()));
     let nothing = owner.get("nothing/here").await;
     assert_refused(&nothing, 404, &[("", "there is no such path")]);
     assert_eq!(nothing.header("content-type"), "application/vnd.api+json");
