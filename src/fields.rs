@@ -249,7 +249,8 @@ pub fn is_name(text: &str) -> bool {
 pub fn json_in(text: &str, values: usize) -> Option<Value> {
     let budget = std::cell::Cell::new(values);
     let mut json = serde_json::Deserializer::from_str(text);
-    let value = Bounded { depth: MAX_DEPTH, budget: &budget, longest: MAX_TEXT }.deserialize(&mut json).ok()?;
+    let value =
+        Bounded { depth: MAX_DEPTH, budget: &budget, longest: MAX_TEXT, most: values }.deserialize(&mut json).ok()?;
     json.end().is_ok().then_some(value)
 }
 
@@ -279,19 +280,31 @@ fn whole(value: &Value) -> Option<i64> {
 /// # Errors
 /// `Malformed`, with a text that never quotes the input.
 pub fn bounded(body: &[u8], longest: usize) -> Result<Value> {
+    bounded_with_lists(body, longest, MAX_VALUES)
+}
+
+/// As [`bounded`], where no list that is of use has more than `most` elements. Longer ones are read like others, and
+/// counted by whoever they are for; but where the values run out inside of one, the list is what is too long.
+///
+/// # Errors
+/// As [`bounded`]; `Invalid` for such a list.
+pub fn bounded_with_lists(body: &[u8], longest: usize, most: usize) -> Result<Value> {
     let budget = std::cell::Cell::new(MAX_VALUES);
     let mut json = serde_json::Deserializer::from_slice(body);
-    let bounds = Bounded { depth: MAX_DEPTH, budget: &budget, longest };
-    let value = bounds.deserialize(&mut json).map_err(|e| refused(&e, longest))?;
+    let bounds = Bounded { depth: MAX_DEPTH, budget: &budget, longest, most };
+    let value = bounds.deserialize(&mut json).map_err(|e| refused(&e, longest, most))?;
     json.end().map_err(|_| Error::malformed("request body: something follows the JSON value"))?;
     Ok(value)
 }
 
-fn refused(error: &serde_json::Error, longest: usize) -> Error {
+fn refused(error: &serde_json::Error, longest: usize, most: usize) -> Error {
     let text = error.to_string();
     if let Some(rest) = text.strip_prefix(TOO_LONG) {
         let member = rest.rsplit_once('\n').map_or("a text", |(member, _)| member);
         return Error::malformed(format!("{member}: longer than {longest} bytes"));
+    }
+    if text.starts_with(LONG_LIST) {
+        return Error::invalid(format!("request body: a list may have at most {most} elements"));
     }
     if text.starts_with(TOO_DEEP) || text.starts_with(TOO_MANY) {
         return Error::malformed(format!(
@@ -303,6 +316,7 @@ fn refused(error: &serde_json::Error, longest: usize) -> Error {
 
 const TOO_DEEP: &str = "too deep";
 const TOO_MANY: &str = "too many values";
+const LONG_LIST: &str = "a list with too many values";
 const TOO_LONG: &str = "too long";
 
 /// Builds a [`Value`] while counting depth, values and the bytes of texts.
@@ -311,12 +325,18 @@ struct Bounded<'a> {
     depth: usize,
     budget: &'a std::cell::Cell<usize>,
     longest: usize,
+    most: usize,
 }
 
 impl Bounded<'_> {
     fn deeper<E: serde::de::Error>(self) -> Result<Self, E> {
         let depth = self.depth.checked_sub(1).ok_or_else(|| E::custom(TOO_DEEP))?;
         Ok(Self { depth, ..self })
+    }
+
+    /// An error inside of a list that has so many elements already.
+    fn in_list<E: serde::de::Error>(self, error: E, elements: usize) -> E {
+        if elements > self.most && error.to_string().starts_with(TOO_MANY) { E::custom(LONG_LIST) } else { error }
     }
 
     fn short<E: serde::de::Error>(self, text: &str) -> Result<(), E> {
@@ -374,7 +394,7 @@ impl<'de> Visitor<'de> for Bounded<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let inner = self.deeper()?;
         let mut list = Vec::new();
-        while let Some(item) = items.next_element_seed(inner)? {
+        while let Some(item) = items.next_element_seed(inner).map_err(|error| self.in_list(error, list.len()))? {
             list.push(item);
         }
         Ok(Value::Array(list))
@@ -503,6 +523,23 @@ mod tests {
         assert!(Fields::parse(wide.as_bytes()).unwrap_err().text().contains("too complex"));
         let secret = Fields::parse(b"{\"client_secret\":\"hunter2").unwrap_err();
         assert!(!format!("{secret} {secret:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn where_values_run_out_in_a_list_that_is_too_long_the_list_is_told_of() {
+        let read = |body: &str| bounded_with_lists(body.as_bytes(), MAX_TEXT, 1000).map_err(|e| e.text().to_owned());
+        let ids = |many: usize| format!("{{\"data\":[{}{{}}]}}", "{\"type\":\"x\",\"id\":\"y\"},".repeat(many - 1));
+        assert!(read(&ids(3000)).is_ok(), "whoever it is for counts it");
+        let long = read(&ids(4000)).unwrap_err();
+        assert_eq!(long, "request body: a list may have at most 1000 elements");
+        assert!(read(&format!("[{}0]", "0,".repeat(20_000))).unwrap_err().contains("a list may have"));
+        // Many values in a short list, and in several.
+        let members = (0..20_000).map(|n| format!("\"{n}\":0")).collect::<Vec<_>>().join(",");
+        let short = format!("{}[0]", "[0,0],".repeat(900));
+        for body in [format!("[{{{members}}}]"), vec![format!("[{short}]"); 20].join(","), "[".repeat(100)] {
+            let body = format!("{{\"data\":[{body}]}}");
+            assert!(read(&body).unwrap_err().contains("too complex"), "{body:.100}");
+        }
     }
 
     fn any_value() -> impl Strategy<Value = Value> {

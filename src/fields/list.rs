@@ -100,7 +100,7 @@ fn embedded(text: &str, begin: char, cap: Cap) -> Result<Option<Value>, Problem>
     // The outermost value counts too.
     let budget = Cell::new(cap.entries + 1);
     let mut json = serde_json::Deserializer::from_str(text);
-    match (Bounded { depth: 1, budget: &budget, longest: usize::MAX }).deserialize(&mut json) {
+    match (Bounded { depth: 1, budget: &budget, longest: usize::MAX, most: usize::MAX }).deserialize(&mut json) {
         Ok(value) => Ok(json.end().is_ok().then_some(value)),
         Err(error) => match error.to_string() {
             why if why.starts_with(TOO_MANY) => Err(Problem::Many),

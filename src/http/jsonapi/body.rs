@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
-use crate::error::Kind;
+use crate::error::{Error, Kind};
 use crate::fields;
 use crate::projects::attributes::Attributes;
 use crate::projects::refusal::{Fault, Faults, Outcome, Refusal};
@@ -23,12 +23,14 @@ const LONGEST_ID: usize = 256;
 /// A body as far as it reads. What is wrong with it is told when a handler asks for it: who may not act hears
 /// that first.
 #[derive(Clone, Debug, Default)]
-pub struct Document(Option<Result<Value, Fault>>);
+pub struct Document(Option<Result<Value, (Kind, Fault)>>);
 
 impl Document {
-    /// Parses a body, at most as deep and with as many values as [`fields::bounded`] takes.
+    /// Parses a body, at most as deep and with as many values as [`fields::bounded`] takes. Where there are more of
+    /// them because a list has more than [`MOST_NAMED`] elements, it is the rule of lists that is broken.
     pub fn parse(body: &[u8]) -> Self {
-        let read = || fields::bounded(body, fields::MAX_TEXT).map_err(|error| Fault::whole(error.text().to_owned()));
+        let told = |error: Error| (error.kind(), Fault::whole(error.text().to_owned()));
+        let read = || fields::bounded_with_lists(body, fields::MAX_TEXT, MOST_NAMED).map_err(told);
         Self((!body.is_empty()).then(read))
     }
 
@@ -40,11 +42,12 @@ impl Document {
     /// The member `data`.
     ///
     /// # Errors
-    /// `Malformed` for what is absent, not JSON, or too complex; `Invalid` for another shape.
+    /// `Malformed` for what is absent, not JSON, or too complex; `Invalid` for another shape, or a list that goes on
+    /// for longer than is read.
     pub fn data(&self) -> Outcome<&Value> {
         match &self.0 {
             None => Err(Refusal::new(Kind::Malformed, "request body: is missing").into()),
-            Some(Err(fault)) => Err(Refusal::of(Kind::Malformed, vec![fault.clone()]).into()),
+            Some(Err((kind, fault))) => Err(Refusal::of(*kind, vec![fault.clone()]).into()),
             Some(Ok(Value::Object(document))) => {
                 document.get("data").ok_or_else(|| Refusal::at("/data", "data is missing").into())
             }

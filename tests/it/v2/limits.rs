@@ -13,6 +13,7 @@ use super::moves::{count, move_into, workspace};
 
 on_both_stores!(
     a_body_of_too_many_values_is_refused_while_it_is_parsed,
+    a_list_of_a_body_is_too_long_by_the_same_rule_however_long_it_is,
     who_may_not_act_hears_so_before_the_body_is_judged,
     every_list_of_a_body_is_counted_before_it_is_walked,
     faults_stop_at_one_hundred,
@@ -29,6 +30,7 @@ const PEOPLE: &str = "organizations/acme/organization-memberships";
 const POOLS: &str = "organizations/acme/agent-pools";
 
 const TOO_COMPLEX: &str = "request body: too complex";
+const LONG_LIST: &str = "request body: a list may have at most 1000 elements";
 
 /// One resource of each kind that a path can name.
 struct Setting {
@@ -94,17 +96,47 @@ async fn a_body_of_too_many_values_is_refused_while_it_is_parsed(world: World) {
         }
         let method: Method = route.method.as_str().parse().unwrap();
         let answer = world.owner.send_text(method, &setting.path(route.pattern), numbers(20_000)).await;
-        assert_eq!(answer.status, 400, "{} {}: {:.200}", route.method, route.pattern, answer.text);
-        assert_refused(&answer, 400, &[("", TOO_COMPLEX)]);
+        assert_eq!(answer.status, 422, "{} {}: {:.200}", route.method, route.pattern, answer.text);
+        assert_refused(&answer, 422, &[("", LONG_LIST)]);
         asked += 1;
     }
     assert!(asked > 25, "{asked}");
     // Whatever it is that there is too much of, and as much as a body takes.
     let path = setting.path("projects/:project_id/relationships/workspaces");
     let members = (0..12_000).map(|n| format!("\"{n}\":0")).collect::<Vec<_>>().join(",");
-    for body in [numbers(2_000_000), "[".repeat(100_000), format!("{{\"data\":{{{members}}}}}")] {
+    let lists = format!("{{\"data\":[{}0]}}", format!("{},", json!(vec![0; 900])).repeat(12));
+    for body in ["[".repeat(100_000), format!("{{\"data\":{{{members}}}}}"), lists] {
         assert_refused(&world.owner.send_text(Method::POST, &path, body).await, 400, &[("", TOO_COMPLEX)]);
     }
+    let long = world.owner.send_text(Method::POST, &path, numbers(2_000_000)).await;
+    assert_refused(&long, 422, &[("", LONG_LIST)]);
+    world.app.stop().await;
+}
+
+async fn a_list_of_a_body_is_too_long_by_the_same_rule_however_long_it_is(world: World) {
+    let setting = setting(&world).await;
+    for (pattern, called) in [
+        ("projects/:project_id/relationships/workspaces", "workspaces"),
+        ("teams/:team_id/relationships/users", "resources"),
+    ] {
+        let path = setting.path(pattern);
+        let named = |many: usize| {
+            let ids: Vec<Value> =
+                (0..many).map(|n| json!({ "type": "workspaces", "id": format!("none-{n:05}") })).collect();
+            json!({ "data": ids })
+        };
+        for (many, place, rule) in [
+            (1001, "/data", format!("data may have at most 1000 {called}")),
+            (3300, "/data", format!("data may have at most 1000 {called}")),
+            (4000, "", LONG_LIST.to_owned()),
+            (30_000, "", LONG_LIST.to_owned()),
+        ] {
+            assert_refused(&world.owner.post(&path, named(many)).await, 422, &[(place, &rule)]);
+        }
+    }
+    let mut pool = resource("agent-pools", json!({ "name": "long" }));
+    pool["data"]["relationships"] = json!({ "allowed-projects": { "data": sevens(20_000) } });
+    assert_refused(&world.owner.post(POOLS, pool).await, 422, &[("", LONG_LIST)]);
     world.app.stop().await;
 }
 
@@ -269,7 +301,7 @@ async fn a_tag_bindings_body_of_megabytes_is_refused_at_once(world: World) {
         let path = setting.path(pattern);
         let (large, started) = (body(110_000), Instant::now());
         assert!(large.len() > 3_700_000);
-        assert_refused(&world.owner.send_text(Method::PATCH, &path, large).await, 400, &[("", TOO_COMPLEX)]);
+        assert_refused(&world.owner.send_text(Method::PATCH, &path, large).await, 422, &[("", LONG_LIST)]);
         let many = world.owner.send_text(Method::PATCH, &path, body(3_000)).await;
         assert_refused(&many, 422, &[("/data", "data may have at most 100 ")]);
         assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
