@@ -120,6 +120,34 @@ pub fn read_flat(attributes: &mut Attributes<'_>, elements: &[Json], place: &str
     tags.list
 }
 
+/// Flat tags that are to be taken away, by their ids or their names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Named {
+    ids: Vec<String>,
+    keys: Vec<String>,
+}
+
+/// Reads the elements of a list of tags that are there already, at most [`MOST_SENT`]. Each is named by its id or its
+/// name, of which an empty one is none; known clients send both.
+pub fn read_named(attributes: &mut Attributes<'_>, elements: &[Json], place: &str) -> Named {
+    let mut named = Named::default();
+    for (n, element) in elements.iter().enumerate() {
+        let text = |value: Option<&Json>| {
+            let text = value.and_then(Json::as_str).filter(|text| is_text(text, 1..=LONGEST_KEY));
+            text.map(str::to_owned)
+        };
+        let id = text(element.get("id"));
+        let key = text(element.get("attributes").and_then(|members| members.get("name")));
+        if id.is_none() && key.is_none() {
+            let rule = format!("a tag is named by its id or its name, of 1 to {LONGEST_KEY} characters");
+            attributes.push(Fault::at(format!("{place}/{n}/id"), rule));
+        }
+        named.ids.extend(id);
+        named.keys.extend(key);
+    }
+    named
+}
+
 fn is_text(text: &str, letters: std::ops::RangeInclusive<usize>) -> bool {
     letters.contains(&text.chars().count()) && !text.contains('\0')
 }
@@ -192,6 +220,19 @@ pub async fn add_flat(tx: &mut Tx<'_>, holder: Holder, row: i64, tags: &[Tag]) -
     lock(tx, holder, row).await?;
     put_all(tx, holder, row, tags, "DO NOTHING").await?;
     refuse_more(tx, holder, row, MOST_BOUND).await
+}
+
+/// Takes flat tags away. One that is not there is no error, and what has a value is no flat tag: it stays.
+///
+/// # Errors
+/// Those of the store.
+pub async fn remove_flat(tx: &mut Tx<'_>, holder: Holder, row: i64, named: Named) -> Outcome<()> {
+    lock(tx, holder, row).await?;
+    let column = holder.column();
+    let delete =
+        format!("DELETE FROM tag_bindings WHERE {column} = $1 AND value = '' AND (ext_id = ANY($2) OR key = ANY($3))");
+    tx.execute(&delete, &[row.into(), named.ids.into(), named.keys.into()]).await?;
+    Ok(())
 }
 
 /// Changes of one resource's tags come one after the other, so that their number is what was counted.
@@ -359,6 +400,23 @@ mod tests {
     #[test]
     fn an_own_key_wins_over_an_inherited_one() {
         let binding =
+    #[test]
+    fn tags_that_are_there_are_named_by_id_or_name() {
+        let read = |elements: &Json| {
+            let none = Map::new();
+            let mut attributes = Attributes::new(&none);
+            let named = read_named(&mut attributes, elements.as_array().unwrap(), "/data");
+            attributes.finish().map(|()| (named.ids, named.keys)).map_err(|_| ())
+        };
+        let both = json!([{ "type": "tags", "id": "tag-1" }, { "attributes": { "name": "a" } },
+            { "id": "", "attributes": { "name": "b" } }, { "id": "tb-2", "attributes": { "name": "c" } }]);
+        let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        assert_eq!(read(&both), Ok((texts(&["tag-1", "tb-2"]), texts(&["a", "b", "c"]))));
+        for bad in [json!([{}]), json!([7]), json!([{ "id": 7 }]), json!([{ "id": "a\0" }]), json!([{ "id": "" }])] {
+            assert_eq!(read(&bad), Err(()), "{bad}");
+        }
+    }
+
             |key: &str, value: &str| Binding { ext_id: String::new(), key: key.to_owned(), value: value.to_owned() };
         let own = [binding("a", "1")];
         let project = [binding("z", "2"), binding("a", "9")];

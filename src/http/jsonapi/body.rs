@@ -11,7 +11,7 @@ use crate::error::{Error, Kind};
 use crate::fields;
 use crate::projects::attributes::Attributes;
 use crate::projects::refusal::{Fault, Faults, Outcome, Refusal};
-use crate::projects::tag::{self, Tag};
+use crate::projects::tag::{self, Named, Tag};
 
 /// Most resources that one list of a body names. With it the longest legal document, an agent pool with its
 /// three lists, has 9,012 values of the [`fields::MAX_VALUES`] that a body may have.
@@ -83,7 +83,15 @@ impl Document {
         self.tags(tag::read_flat)
     }
 
-    fn tags(&self, read: impl FnOnce(&mut Attributes<'_>, &[Value], &str) -> Vec<Tag>) -> Outcome<Vec<Tag>> {
+    /// The flat tags that a body names to take them away.
+    ///
+    /// # Errors
+    /// As [`Document::tag_bindings`].
+    pub fn named_tags(&self) -> Outcome<Named> {
+        self.tags(tag::read_named)
+    }
+
+    fn tags<T>(&self, read: impl FnOnce(&mut Attributes<'_>, &[Value], &str) -> T) -> Outcome<T> {
         let elements = self.list(tag::MOST_SENT, "tags")?;
         let mut faults = Attributes::new(&NONE);
         let tags = read(&mut faults, elements, "/data");

@@ -202,8 +202,11 @@ async fn tags(walk: &mut Walk<'_>) {
         walk.get(&format!("{path}/effective-tag-bindings")).await;
     }
     let flat = json!({ "data": [{ "type": "tags", "attributes": { "name": "further" } }] });
-    walk.post(&format!("{workspace}/relationships/tags"), flat).await;
+    walk.post(&format!("{workspace}/relationships/tags"), flat.clone()).await;
     walk.get(&workspace).await;
+    for tags in [flat, json!({ "data": [{ "type": "tags", "id": "tag-none" }] }), json!({ "data": [{}] })] {
+        walk.ask(Method::DELETE, &format!("{workspace}/relationships/tags"), Some(tags)).await;
+    }
 }
 
 async fn teams(walk: &mut Walk<'_>) {

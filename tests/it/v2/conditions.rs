@@ -49,6 +49,7 @@ fn change(scene: &Scene, route: &Route, n: usize) -> Value {
             json!({ "data": [{ "type": "tag-bindings", "attributes": tag }] })
         }
         "workspace_tags_add" => json!({ "data": [{ "type": "tags", "attributes": { "name": format!("k{n}") } }] }),
+        "workspace_tags_remove" => json!({ "data": [{ "type": "tags", "attributes": { "name": "flat" } }] }),
         "team_project_update" => {
             let bit = |place: usize| n >> place & 1 == 0;
             let workspace = json!({
@@ -80,7 +81,7 @@ async fn prepare(world: &World, scene: &Scene, route: &Route) {
             owner.post(&format!("workspaces/{}/actions/lock", scene.workspace), resource("workspaces", json!({}))).await
         }
         "project_delete" => owner.delete(&format!("workspaces/{}", scene.workspace)).await,
-        "team_users_remove" | "team_memberships_remove" => {
+        "team_users_remove" | "team_memberships_remove" | "workspace_tags_remove" => {
             owner.send_text(Method::POST, &scene.path(route, "", ""), change(scene, route, 0).to_string()).await
         }
         _ => return,

@@ -188,6 +188,7 @@ async fn every_list_of_a_body_is_counted_before_it_is_walked(world: World) {
         (Method::PATCH, "projects/:project_id/tag-bindings", 100),
         (Method::PATCH, "workspaces/:workspace_id/tag-bindings", 100),
         (Method::POST, "workspaces/:workspace_id/relationships/tags", 100),
+        (Method::DELETE, "workspaces/:workspace_id/relationships/tags", 100),
     ] {
         let path = setting.path(pattern);
         let answer = owner.send_text(method.clone(), &path, data(most + 1)).await;

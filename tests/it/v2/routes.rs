@@ -110,6 +110,7 @@ const ROWS: &[(&str, Needs)] = &[
     ("workspace_tags_merge", WORKSPACES),
     ("workspace_tags_effective", READS_ALL),
     ("workspace_tags_add", WORKSPACES),
+    ("workspace_tags_remove", WORKSPACES),
     ("workspace_state", READS_ALL),
     ("workspace_run_refuse", READS_ALL),
     ("team_project_create", On(ProjectRights::MANAGE_TEAMS)),

@@ -1,5 +1,6 @@
 //! Tag bindings of projects and workspaces.
 
+use reqwest::Method;
 use serde_json::{Value, json};
 use signet::projects::rights::{Flag, OrganizationRights, ProjectRights};
 
@@ -10,6 +11,8 @@ on_both_stores!(
     vector_122_merging_and_replacing,
     vectors_123_and_124_what_is_inherited,
     flat_tags,
+    flat_tags_are_taken_away,
+    flat_tags_are_taken_away_at_once,
     many_merges_at_once,
 );
 
@@ -134,12 +137,16 @@ async fn vectors_123_and_124_what_is_inherited(world: World) {
     world.app.stop().await;
 }
 
+fn flat(names: &[&str]) -> Value {
+    let tag = |name: &&str| json!({ "type": "tags", "attributes": { "name": name } });
+    json!({ "data": names.iter().map(tag).collect::<Vec<_>>() })
+}
+
+async fn remove(api: &Api, path: &str, tags: Value) -> Answer {
+    api.send_text(Method::DELETE, &format!("{path}/relationships/tags"), tags.to_string()).await
+}
+
 async fn flat_tags(world: World) {
-    let flat = |names: &[&str]| {
-        let tags: Vec<Value> =
-            names.iter().map(|name| json!({ "type": "tags", "attributes": { "name": name } })).collect();
-        json!({ "data": tags })
-    };
     let made = workspace(&world, "flat", json!({ "tags": flat(&["tag1", "tag2"]) })).await;
     assert_eq!(attribute(&made, "tag-names"), &json!(["tag1", "tag2"]));
     let path = format!("workspaces/{}", made.body["data"]["id"].as_str().unwrap());
@@ -157,6 +164,64 @@ async fn flat_tags(world: World) {
     assert_refused(&bad, 422, &[("/data/0/attributes/name", "Name must")]);
     let reader = world.member("rita", OrganizationRights::NONE.with(Flag::ReadWorkspaces, true)).await;
     assert_eq!(reader.api.post(&format!("{path}/relationships/tags"), flat(&["x"])).await.status, 404);
+    world.app.stop().await;
+}
+
+async fn flat_tags_are_taken_away(world: World) {
+    let owner = &world.owner;
+    let made = workspace(&world, "flat", json!({ "tags": flat(&["a", "b", "c", "d", "e"]) })).await;
+    let path = format!("workspaces/{}", made.body["data"]["id"].as_str().unwrap());
+    let other = workspace(&world, "other", json!({ "tags": flat(&["a", "b"]) })).await;
+    merge(owner, &path, &[("paired", "value")]).await;
+    let names = async |path: &str| attribute(&owner.get(path).await, "tag-names").clone();
+    let bindings = owner.get(&format!("{path}/tag-bindings")).await;
+    let id = |key: &str| {
+        let binding = bindings.body["data"].as_array().unwrap().iter().find(|one| one["attributes"]["key"] == key);
+        binding.unwrap()["id"].clone()
+    };
+    let one = remove(owner, &path, flat(&["a"])).await;
+    assert_eq!((one.status, &one.text[..]), (204, ""));
+    assert_eq!(names(&path).await, json!(["b", "c", "d", "e"]));
+    let by_id = json!({ "data": [{ "type": "tags", "id": id("b") }, { "type": "tags", "id": id("c"), "attributes": {} },
+        { "type": "tags", "id": "", "attributes": { "name": "d" } }] });
+    assert_eq!(remove(owner, &path, by_id).await.status, 204);
+    assert_eq!(names(&path).await, json!(["e"]));
+    // What is not there, is elsewhere, or is no flat tag, is no error and stays.
+    let elsewhere = owner.get(&format!("workspaces/{}/tag-bindings", other.body["data"]["id"].as_str().unwrap())).await;
+    let absent = json!({ "data": [{ "type": "tags", "id": "tag-WLSoMYfz3LUu9Rtz" },
+        { "type": "tags", "id": elsewhere.body["data"][0]["id"] }, { "type": "tags", "id": id("paired") },
+        { "type": "tags", "attributes": { "name": "never" } }, { "type": "tags", "attributes": { "name": "paired" } }] });
+    assert_eq!(remove(owner, &path, absent).await.status, 204);
+    assert_eq!(remove(owner, &path, json!({ "data": [] })).await.status, 204);
+    assert_eq!(pairs(&owner.get(&format!("{path}/tag-bindings")).await), owned(&[("e", ""), ("paired", "value")]));
+    assert_eq!(attribute(&owner.get(&format!("{PATH}/other")).await, "tag-names"), &json!(["a", "b"]));
+    let nameless = json!({ "data": [{ "type": "tags" }, { "id": 7 }, { "attributes": { "name": "" } }, 7,
+        { "attributes": { "name": "a\0" } }] });
+    let places = [0, 1, 2, 3, 4].map(|n| format!("/data/{n}/id"));
+    let refused = remove(owner, &path, nameless).await;
+    assert_refused(&refused, 422, &places.each_ref().map(|place| (&place[..], "a tag is named by its id or its name")));
+    assert_eq!(remove(owner, &path, json!({ "data": { "type": "tags" } })).await.status, 422);
+    let reader = world.member("rita", OrganizationRights::NONE.with(Flag::ReadWorkspaces, true)).await;
+    assert_eq!(remove(&reader.api, &path, flat(&["e"])).await.status, 404);
+    assert_eq!(names(&path).await, json!(["e"]));
+    // Whoever may add them may take them away, and nobody else.
+    let tagger = world.member("tara", OrganizationRights::NONE.with(Flag::ManageWorkspaces, true)).await;
+    assert_eq!(remove(&tagger.api, &path, flat(&["e"])).await.status, 204);
+    assert_eq!(names(&path).await, json!([]));
+    world.app.stop().await;
+}
+
+async fn flat_tags_are_taken_away_at_once(world: World) {
+    let tags: Vec<String> = (0..20).map(|n| format!("t{n}")).collect();
+    let all: Vec<&str> = tags.iter().map(String::as_str).collect();
+    let made = workspace(&world, "busy", json!({ "tags": flat(&all) })).await;
+    let path = format!("workspaces/{}", made.body["data"]["id"].as_str().unwrap());
+    // Each of them twice, in either order.
+    let removals = (0..20).map(|n| remove(&world.owner, &path, flat(&[all[n], all[(n + 1) % 20]])));
+    let statuses: Vec<u16> =
+        futures_util::future::join_all(removals).await.iter().map(|answer| answer.status).collect();
+    assert_eq!(statuses, [204; 20]);
+    assert_eq!(attribute(&world.owner.get(&path).await, "tag-names"), &json!([]));
     world.app.stop().await;
 }
 

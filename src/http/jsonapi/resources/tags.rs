@@ -19,6 +19,7 @@ pub(crate) const ROUTES: &[Route] = &[
     route!(GET "workspaces/:workspace_id/effective-tag-bindings", "workspace_tags_effective",
         effective_of_workspace => held_and_inherited),
     route!(POST "workspaces/:workspace_id/relationships/tags", "workspace_tags_add", add_flat => empty),
+    route!(DELETE "workspaces/:workspace_id/relationships/tags", "workspace_tags_remove", remove_flat => empty),
 ];
 
 async fn of_project(tx: &mut Tx<'_>, call: &Call) -> Outcome<Vec<Binding>> {
@@ -79,4 +80,11 @@ async fn add_flat(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
     let (_, workspace) = workspace::visible(tx, &call.caller, call.workspace(), WorkspaceRights::ADMIN).await?;
     let tags = call.document.flat_tags()?;
     tag::add_flat(tx, Holder::Workspace, workspace.id, &tags).await
+}
+
+async fn remove_flat(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
+    tx.hold();
+    let (_, workspace) = workspace::visible(tx, &call.caller, call.workspace(), WorkspaceRights::ADMIN).await?;
+    let named = call.document.named_tags()?;
+    tag::remove_flat(tx, Holder::Workspace, workspace.id, named).await
 }
