@@ -236,6 +236,9 @@ pub async fn remove_flat(tx: &mut Tx<'_>, holder: Holder, row: i64, named: Named
 }
 
 /// Changes of one resource's tags come one after the other, so that their number is what was counted.
+///
+/// # Errors
+/// `NotFound` when the resource is gone.
 async fn lock(tx: &mut Tx<'_>, holder: Holder, row: i64) -> Outcome<()> {
     tx.take(holder.table(), row).await
 }
@@ -398,9 +401,6 @@ mod tests {
     }
 
     #[test]
-    fn an_own_key_wins_over_an_inherited_one() {
-        let binding =
-    #[test]
     fn tags_that_are_there_are_named_by_id_or_name() {
         let read = |elements: &Json| {
             let none = Map::new();
@@ -417,6 +417,9 @@ mod tests {
         }
     }
 
+    #[test]
+    fn an_own_key_wins_over_an_inherited_one() {
+        let binding =
             |key: &str, value: &str| Binding { ext_id: String::new(), key: key.to_owned(), value: value.to_owned() };
         let own = [binding("a", "1")];
         let project = [binding("z", "2"), binding("a", "9")];

@@ -147,7 +147,7 @@ impl TeamAccessChange {
 ///
 /// # Errors
 /// `Invalid` when it has some already, or keys are named beside a level that has its own; `Forbidden` when it goes
-/// further than that of the member.
+/// further than that of the member; `NotFound` when the team or the project has gone meanwhile.
 pub async fn create(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -158,10 +158,13 @@ pub async fn create(
     let level = new.level.unwrap_or(Level::Custom);
     let settings = new.named.over(level, Settings::of(level))?;
     escalation::refuse_access(tx, member, project, Extent::NONE, Extent::of(level, &settings)).await?;
-    // A team is not deleted meanwhile: that takes the organization's row too.
+    // A team is not deleted meanwhile: that takes the organization's row too. Before, it may have been.
+    let org_id: Value = member.organization.id.into();
     organization::lock(tx, member.organization.id).await?;
+    let standing = "SELECT 1 FROM teams WHERE id = $1 AND org_id = $2";
+    tx.row(standing, &[team.id.into(), org_id.clone()]).await?.ok_or_else(Refusal::not_found)?;
     let count = "UPDATE projects SET team_count = team_count + 1 WHERE id = $1 AND org_id = $2";
-    let counted = tx.execute(count, &[project.id.into(), member.organization.id.into()]).await?;
+    let counted = tx.execute(count, &[project.id.into(), org_id]).await?;
     Refusal::hidden_unless(counted > 0)?;
     let insert = "INSERT INTO team_project_access (ext_id, team_id, project_id, access, perm_bits, custom)
         VALUES ($1, $2, $3, $4, $5, $6) RETURNING id";

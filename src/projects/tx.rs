@@ -1,6 +1,6 @@
 //! A session at work: what rules and rows of this API speak to the store through.
 
-use super::refusal::Outcome;
+use super::refusal::{Outcome, Refusal};
 use crate::clock::Time;
 use crate::error::Error;
 use crate::sql::{Column, Failure, Row, Session, Value};
@@ -54,9 +54,10 @@ impl Tx<'_> {
     /// is to be read again.
     ///
     /// # Errors
-    /// Those of the store.
+    /// `NotFound` when it has gone meanwhile.
     pub(super) async fn take(&mut self, table: &str, row: i64) -> Outcome<()> {
-        self.row(&format!("SELECT id FROM {table} WHERE id = $1 FOR UPDATE"), &[row.into()]).await.map(drop)
+        let lock = format!("SELECT id FROM {table} WHERE id = $1 FOR UPDATE");
+        self.row(&lock, &[row.into()]).await?.map(drop).ok_or_else(|| Refusal::not_found().into())
     }
 
     /// Has the texts that follow planned for their values, as lists need it ([`Session::fit`]).

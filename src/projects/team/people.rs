@@ -69,9 +69,9 @@ async fn found(tx: &mut Tx<'_>, sql: &str, keys: Vec<String>, org_id: i64, given
 /// Adds users to a team; who is in it already stays.
 ///
 /// # Errors
-/// Those of the store.
+/// `NotFound` when the team has gone meanwhile.
 pub async fn add(tx: &mut Tx<'_>, team: i64, users: &[i64]) -> Outcome<()> {
-    lock(tx, &[team]).await?;
+    tx.take("teams", team).await?;
     let join = "INSERT INTO team_memberships (team_id, user_id) SELECT $1, id FROM users WHERE id = ANY($2)
         ON CONFLICT DO NOTHING";
     let added = tx.execute(join, &[team.into(), users.to_vec().into()]).await? as i64;
@@ -96,9 +96,9 @@ pub async fn add_to_all(tx: &mut Tx<'_>, teams: &[i64], user: i64) -> Outcome<()
 /// Takes users out of a team; who is not in it does not matter.
 ///
 /// # Errors
-/// `Conflict` when the owners team would be empty.
+/// `Conflict` when the owners team would be empty; `NotFound` when the team has gone meanwhile.
 pub async fn remove(tx: &mut Tx<'_>, team: &Team, users: &[i64]) -> Outcome<()> {
-    lock(tx, &[team.id]).await?;
+    tx.take("teams", team.id).await?;
     let leave = "DELETE FROM team_memberships WHERE team_id = $1 AND user_id = ANY($2)";
     let left = tx.execute(leave, &[team.id.into(), users.to_vec().into()]).await? as i64;
     count_down(tx, team.id, left).await

@@ -7,13 +7,14 @@ use super::{Member, Outcome, Refusal, Tx, Workspace};
 /// Locks a workspace for the caller.
 ///
 /// # Errors
-/// `Conflict` when it is locked, by whomever.
+/// `Conflict` when it is locked, by whomever; `NotFound` when it has gone meanwhile.
 pub async fn lock(tx: &mut Tx<'_>, caller: &Caller, member: &Member, workspace: &Workspace) -> Outcome<()> {
     let holder = holder(tx, caller, member).await?;
     let sql = "UPDATE workspaces SET locked_by = $1 WHERE id = $2 AND locked_by IS NULL";
     if tx.execute(sql, &[holder.into(), workspace.id.into()]).await? == 1 {
         return Ok(());
     }
+    tx.take("workspaces", workspace.id).await?;
     Err(Refusal::conflict("the workspace is already locked").into())
 }
 
@@ -41,12 +42,13 @@ pub async fn unlock(tx: &mut Tx<'_>, caller: &Caller, member: &Member, workspace
 /// Takes the lock away, whoever holds it.
 ///
 /// # Errors
-/// `Conflict` when nobody does.
+/// `Conflict` when nobody does; `NotFound` when it has gone meanwhile.
 pub async fn unlock_by_force(tx: &mut Tx<'_>, workspace: &Workspace) -> Outcome<()> {
     let sql = "UPDATE workspaces SET locked_by = NULL WHERE id = $1 AND locked_by IS NOT NULL";
     if tx.execute(sql, &[workspace.id.into()]).await? == 1 {
         return Ok(());
     }
+    tx.take("workspaces", workspace.id).await?;
     Err(not_locked().into())
 }
 

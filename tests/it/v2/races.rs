@@ -10,7 +10,8 @@ use signet::projects::rights::OrganizationRights;
 
 use super::fixture::{Store, World, assert_refused, on_both_stores, resource};
 use super::moves::{count, move_into, place, workspace};
-use crate::support::send;
+use super::routes::{Scene, access_of};
+use crate::support::{Answer, send};
 
 const PATH: &str = "organizations/acme/projects";
 
@@ -167,6 +168,86 @@ async fn people_who_come_into_a_team_are_not_locked_for_other_organizations() {
          WHERE datname = current_database() AND query LIKE 'BEGIN; SELECT FROM users%'",
     );
     assert!(held.join().is_err(), "its connection was ended");
+    world.app.stop().await;
+}
+
+/// Deletes what a text deletes when a request that it is asked beside waits for it, and not before.
+async fn while_deleting(world: &World, deletion: &str, request: impl Future<Output = Answer>) -> Answer {
+    let database = world.app.database();
+    let (holder, deletion) = (Arc::clone(database), deletion.to_owned());
+    let deleted = std::thread::spawn(move || {
+        holder.psql(&format!(
+            "BEGIN; {deletion}; SELECT pg_advisory_xact_lock(7);
+             DO $$ BEGIN FOR n IN 1..500 LOOP
+                 EXIT WHEN EXISTS (SELECT FROM pg_stat_activity a JOIN pg_locks l USING (pid)
+                     WHERE a.datname = current_database() AND NOT l.granted);
+                 PERFORM pg_sleep(0.01), pg_stat_clear_snapshot();
+             END LOOP; END $$; COMMIT"
+        ))
+    });
+    let is_held = "SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database
+        WHERE locktype = 'advisory' AND objid = 7 AND datname = current_database()";
+    while database.psql(is_held).trim() == "0" {
+        tokio::task::yield_now().await;
+    }
+    let answer = request.await;
+    deleted.join().unwrap();
+    answer
+}
+
+/// As on the embedded store, where one of the two comes first.
+#[actix_web::test]
+async fn what_is_deleted_while_a_request_names_it_is_not_there() {
+    let world = World::start(Store::Postgres).await;
+    let owner = &world.owner;
+    let empty = |kind: &str| resource(kind, json!({}));
+    let tags = json!({ "data": [{ "type": "tags", "attributes": { "name": "flat" } }] });
+    let bound = json!({ "data": [{ "type": "tag-bindings", "attributes": { "key": "k", "value": "v" } }] });
+    let olga = json!({ "data": [{ "type": "users", "id": "olga" }] });
+    let team = |scene: &Scene| {
+        // A deletion of a team begins with its organization.
+        format!("SELECT FROM organizations FOR UPDATE; DELETE FROM teams WHERE ext_id = '{}'", scene.team)
+    };
+    let workspace = |scene: &Scene| format!("DELETE FROM workspaces WHERE ext_id = '{}'", scene.workspace);
+    let project =
+        |scene: &Scene| format!("{}; DELETE FROM projects WHERE ext_id = '{}'", workspace(scene), scene.project);
+    let access = |scene: &Scene| format!("DELETE FROM team_project_access WHERE ext_id = '{}'", scene.access);
+    let of_team = |rest: &'static str| move |scene: &Scene| format!("teams/{}{rest}", scene.team);
+    let of_workspace = |rest: &'static str| move |scene: &Scene| format!("workspaces/{}{rest}", scene.workspace);
+    let of_project = |rest: &'static str| move |scene: &Scene| format!("projects/{}{rest}", scene.project);
+    type Of<'o> = Box<dyn Fn(&Scene) -> String + 'o>;
+    let cases: Vec<(Of<'_>, Method, Of<'_>, serde_json::Value)> = vec![
+        (Box::new(team), Method::POST, Box::new(|_| "team-projects".to_owned()), json!(null)),
+        (Box::new(team), Method::POST, Box::new(of_team("/relationships/users")), olga.clone()),
+        (Box::new(team), Method::DELETE, Box::new(of_team("/relationships/users")), olga),
+        (Box::new(team), Method::POST, Box::new(of_team("/authentication-token")), empty("authentication-tokens")),
+        (Box::new(team), Method::PATCH, Box::new(of_team("")), empty("teams")),
+        (Box::new(workspace), Method::POST, Box::new(of_workspace("/relationships/tags")), tags.clone()),
+        (Box::new(workspace), Method::DELETE, Box::new(of_workspace("/relationships/tags")), tags),
+        (Box::new(workspace), Method::PATCH, Box::new(of_workspace("/tag-bindings")), bound.clone()),
+        (Box::new(workspace), Method::PATCH, Box::new(of_workspace("")), empty("workspaces")),
+        (Box::new(workspace), Method::POST, Box::new(of_workspace("/actions/lock")), empty("workspaces")),
+        (Box::new(project), Method::PATCH, Box::new(of_project("/tag-bindings")), bound),
+        (Box::new(project), Method::PATCH, Box::new(of_project("")), empty("projects")),
+        (
+            Box::new(access),
+            Method::PATCH,
+            Box::new(|scene| format!("team-projects/{}", scene.access)),
+            empty("team-projects"),
+        ),
+    ];
+    let mut faults = Vec::new();
+    for (number, (deletion, method, path, body)) in cases.iter().enumerate() {
+        let scene = Scene::new(&world, number).await;
+        let body = if body.is_null() { access_of(&scene.team, &scene.project) } else { body.clone() };
+        let path = path(&scene);
+        let request = owner.send_text(method.clone(), &path, body.to_string());
+        let answer = while_deleting(&world, &deletion(&scene), request).await;
+        if answer.status != 404 {
+            faults.push(format!("{method} {path}: {} {}", answer.status, answer.text));
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
     world.app.stop().await;
 }
 

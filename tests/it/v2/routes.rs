@@ -149,7 +149,7 @@ pub struct Scene {
     pub stray: String,
     pub team: String,
     pool: String,
-    access: String,
+    pub access: String,
     pub membership: String,
 }
 

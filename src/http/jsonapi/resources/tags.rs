@@ -28,6 +28,7 @@ async fn of_project(tx: &mut Tx<'_>, call: &Call) -> Outcome<Vec<Binding>> {
 }
 
 async fn merge_of_project(tx: &mut Tx<'_>, call: &Call) -> Outcome<Vec<Binding>> {
+    tx.hold();
     let (_, project) = project::visible(tx, &call.caller, call.param("project_id"), ProjectRights::UPDATE).await?;
     merge(tx, call, Holder::Project, project.id).await
 }
@@ -38,6 +39,7 @@ async fn of_workspace(tx: &mut Tx<'_>, call: &Call) -> Outcome<Vec<Binding>> {
 }
 
 async fn merge_of_workspace(tx: &mut Tx<'_>, call: &Call) -> Outcome<Vec<Binding>> {
+    tx.hold();
     let (_, workspace) = workspace::visible(tx, &call.caller, call.workspace(), WorkspaceRights::ADMIN).await?;
     merge(tx, call, Holder::Workspace, workspace.id).await
 }
@@ -77,6 +79,7 @@ fn held_and_inherited(Inherited { own, of_project, project }: Inherited) -> Repl
 }
 
 async fn add_flat(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
+    tx.hold();
     let (_, workspace) = workspace::visible(tx, &call.caller, call.workspace(), WorkspaceRights::ADMIN).await?;
     let tags = call.document.flat_tags()?;
     tag::add_flat(tx, Holder::Workspace, workspace.id, &tags).await
