@@ -87,9 +87,9 @@ async fn of(tx: &mut Tx<'_>, caller: &Caller, organization: Organization) -> Out
         }
         Subject::Team { .. } => return Err(Refusal::not_found().into()),
         Subject::User { id, .. } => {
-            // A row for each team, or one without a team; teams elsewhere are rows without a team, too.
+            // A row for each team, or one without a team; a team that was deleted is a row without one, too.
             let teams = "SELECT t.id, t.is_owners, t.org_access FROM organization_memberships m
-                LEFT JOIN team_memberships x ON x.user_id = m.user_id
+                LEFT JOIN team_memberships x ON x.user_id = m.user_id AND x.org_id = m.org_id
                 LEFT JOIN teams t ON t.id = x.team_id AND t.org_id = m.org_id
                 WHERE m.user_id = $1 AND m.org_id = $2";
             let rows = tx.rows(teams, &[(*id).into(), org_id.into()]).await?;
@@ -126,7 +126,7 @@ pub async fn of_all(tx: &mut Tx<'_>, caller: &Caller, organizations: Vec<Organiz
     let rows: Vec<i64> = organizations.iter().map(|organization| organization.id).collect();
     members.extend(organizations.into_iter().map(Member::outside_teams));
     let teams = "SELECT t.org_id, t.id, t.is_owners, t.org_access FROM team_memberships m
-        JOIN teams t ON t.id = m.team_id WHERE m.user_id = $1 AND t.org_id = ANY($2)";
+        JOIN teams t ON t.id = m.team_id AND t.org_id = m.org_id WHERE m.user_id = $1 AND m.org_id = ANY($2)";
     for mut row in tx.rows(teams, &[(*id).into(), rows.into()]).await? {
         let org: i64 = row.get()?;
         let (team, is_owners, access) = (row.get()?, row.get()?, row.get()?);

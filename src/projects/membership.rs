@@ -101,6 +101,7 @@ async fn teams_of(
     let most = if users.len() > 1 { MOST_PLACES } else { i32::MAX as usize };
     let mut filter = Filter::new("t.org_id = {}", member.organization.id);
     filter.and("x.user_id = ANY({})", users);
+    filter.and("x.org_id = {}", member.organization.id);
     team::seen(member, &mut filter);
     // Counted before they are sorted.
     let (condition, limit) = (filter.text().to_owned(), filter.parameter(most as i64 + 1));

@@ -45,6 +45,16 @@ pub(super) trait Fixture {
     fn files(&self) -> Vec<(String, Vec<u8>)>;
 }
 
+/// Two people and the teams of two organizations, of which the first person is in all, as schema 12 has them.
+pub(super) const TEAM_MEMBERSHIPS: &str =
+    "INSERT INTO users (ext_id, username, username_lc, email, email_lc, created_at) VALUES
+        ('user-1', 'one', 'one', 'one@a.test', 'one@a.test', 0), ('user-2', 'two', 'two', 'two@a.test', 'two@a.test', 0);
+    INSERT INTO organizations (ext_id, name, name_lc, email, created_at) VALUES
+        ('org-1', 'acme', 'acme', 'a@a.test', 0), ('org-2', 'umbrella', 'umbrella', 'u@a.test', 0);
+    INSERT INTO teams (ext_id, org_id, name, name_lc) VALUES
+        ('team-1', 1, 'one', 'one'), ('team-2', 2, 'two', 'two'), ('team-3', 2, 'three', 'three');
+    INSERT INTO team_memberships (team_id, user_id) VALUES (1, 1), (2, 1), (3, 1)";
+
 /// 2026-01-01.
 const NOW: i64 = 1_767_225_600;
 

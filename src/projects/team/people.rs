@@ -109,8 +109,8 @@ pub async fn remove(tx: &mut Tx<'_>, team: &Team, users: &[i64]) -> Outcome<()> 
 /// # Errors
 /// As [`remove`].
 pub async fn remove_everywhere(tx: &mut Tx<'_>, org_id: i64, user: i64) -> Outcome<()> {
-    let sql = "SELECT t.id FROM team_memberships m JOIN teams t ON t.id = m.team_id
-        WHERE m.user_id = $1 AND +t.org_id = $2";
+    let sql = "SELECT t.id FROM team_memberships m JOIN teams t ON t.id = m.team_id AND t.org_id = m.org_id
+        WHERE m.user_id = $1 AND m.org_id = $2";
     let teams: Vec<i64> = tx.column(sql, &[user.into(), org_id.into()]).await?;
     lock(tx, &teams).await?;
     let leave = "DELETE FROM team_memberships WHERE user_id = $1 AND team_id = ANY($2) RETURNING team_id";

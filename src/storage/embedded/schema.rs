@@ -31,6 +31,10 @@ const MIGRATIONS: &[Migration] = &[
         name: "0012_organization_ends",
         sql: include_str!("../../../migrations/sqlite/0012_organization_ends.sql"),
     },
+    Migration {
+        name: "0013_team_membership_organizations",
+        sql: include_str!("../../../migrations/sqlite/0013_team_membership_organizations.sql"),
+    },
 ];
 
 /// That a database is a store, and no newer than this program.
@@ -126,6 +130,22 @@ mod tests {
         migrate(&mut db).unwrap();
         migrate(&mut db).unwrap();
         assert_eq!(version(&db).unwrap(), MIGRATIONS.len());
+    }
+
+    #[test]
+    fn people_who_are_in_teams_already_are_in_the_organizations_of_these() {
+        let mut db = Connection::open_in_memory().unwrap();
+        for (migration, to) in MIGRATIONS[..12].iter().zip(1..) {
+            apply(&mut db, migration, to).unwrap();
+        }
+        db.execute_batch(crate::storage::contract::TEAM_MEMBERSHIPS).unwrap();
+        migrate(&mut db).unwrap();
+        // As the version before puts it in.
+        db.execute_batch("INSERT INTO team_memberships (team_id, user_id) VALUES (3, 2)").unwrap();
+        let text = "SELECT group_concat(team_id || ' ' || user_id || ' ' || org_id) FROM
+            (SELECT * FROM team_memberships ORDER BY team_id, user_id)";
+        let found: String = db.query_row(text, [], |row| row.get(0)).unwrap();
+        assert_eq!(found, "1 1 1,2 1 2,3 1 2,3 2 2");
     }
 
     #[test]

@@ -32,6 +32,10 @@ const MIGRATIONS: &[Migration] = &[
         name: "0012_organization_ends",
         sql: include_str!("../../../migrations/postgres/0012_organization_ends.sql"),
     },
+    Migration {
+        name: "0013_team_membership_organizations",
+        sql: include_str!("../../../migrations/postgres/0013_team_membership_organizations.sql"),
+    },
 ];
 
 /// A migration may take its time, and another node's too. The pair of numbers is another space than
@@ -134,11 +138,29 @@ async fn version(db: &Session) -> Result<usize, Failure> {
 #[cfg(test)]
 mod unit_tests {
     use super::*;
+    use crate::storage::contract::{self, Fixture as _};
+    use crate::storage::postgres::fixture::Postgres;
 
     #[test]
     fn migrations_are_numbered_in_order() {
         for (migration, number) in MIGRATIONS.iter().zip(1..) {
             assert!(migration.name.starts_with(&format!("{number:04}_")), "{}", migration.name);
         }
+    }
+
+    #[test]
+    fn people_who_are_in_teams_already_are_in_the_organizations_of_these() {
+        let fixture = Postgres::new();
+        let database = &fixture.database;
+        for migration in &MIGRATIONS[..12] {
+            database.psql(migration.sql);
+        }
+        database.psql(contract::TEAM_MEMBERSHIPS);
+        database.psql(MIGRATIONS[12].sql);
+        // As the version before puts it in.
+        database.psql("INSERT INTO team_memberships (team_id, user_id) VALUES (3, 2)");
+        let text = "SELECT string_agg(team_id || ' ' || user_id || ' ' || org_id, ',' ORDER BY team_id, user_id)
+            FROM team_memberships";
+        assert_eq!(database.psql(text).trim(), "1 1 1,2 1 2,3 1 2,3 2 2");
     }
 }

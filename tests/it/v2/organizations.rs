@@ -3,8 +3,9 @@
 use futures_util::FutureExt as _;
 use reqwest::Method;
 use serde_json::{Value, json};
-use signet::projects::id;
+use signet::projects::caller::{Caller, Subject};
 use signet::projects::rights::{Flag, OrganizationRights};
+use signet::projects::{id, member};
 
 use super::fixture::{World, assert_refused, attribute, on_both_stores, resource};
 
@@ -19,6 +20,7 @@ on_both_stores!(
     who_may_do_what,
     deleted_with_everything_in_it,
     entitlements_are_those_of_a_store_of_nothing,
+    teams_of_other_organizations_are_not_read,
 );
 
 const ACME: &str = "organizations/acme";
@@ -39,6 +41,43 @@ async fn vector_98_a_new_organization_has_owners_and_a_default_project(world: Wo
     let people = owner.get("organizations/umbrella/organization-memberships?include=user").await;
     assert_eq!(people.body["data"][0]["attributes"]["status"], "active");
     assert_eq!(people.body["included"][0]["attributes"]["username"], "olga");
+    world.app.stop().await;
+}
+
+async fn teams_of_other_organizations_are_not_read(world: World) {
+    assert_eq!(world.owner.post("organizations", organization("Umbrella")).await.status, 201);
+    let run = world.run(|mut tx| {
+        async move {
+            let user: i64 = tx.one("SELECT id FROM users WHERE username_lc = 'olga'", &[]).await?.get()?;
+            let org: i64 = tx.one("SELECT id FROM organizations WHERE name_lc = 'umbrella'", &[]).await?.get()?;
+            for n in 0..300 {
+                let team = "INSERT INTO teams (ext_id, org_id, name, name_lc, user_count) VALUES ($1, $2, $3, $3, 1)";
+                tx.execute(team, &[id::new("team").into(), org.into(), format!("t{n}").into()]).await?;
+            }
+            // As a program does that does not know of the organization there.
+            let places = "INSERT INTO team_memberships (team_id, user_id) SELECT id, $1 FROM teams
+                WHERE org_id = $2 AND is_owners = FALSE";
+            tx.execute(places, &[user.into(), org.into()]).await?;
+            let other = "SELECT count(*) FROM team_memberships m JOIN teams t ON t.id = m.team_id
+                WHERE m.org_id IS NULL OR m.org_id <> t.org_id";
+            let others: i64 = tx.one(other, &[]).await?.get()?;
+            let subject = Subject::User { id: user, ext_id: String::new(), username: String::new() };
+            let caller = Caller { token: 0, subject, last_used: None };
+            let mut read = Vec::new();
+            for (name, teams) in [("acme", 1), ("umbrella", 301)] {
+                let before = tx.read();
+                let member = member::named(&mut tx, &caller, name).await?;
+                assert!(member.owner && member.teams.len() == teams, "{member:?}");
+                read.push(tx.read() - before);
+            }
+            Ok((others, read))
+        }
+        .boxed_local()
+    });
+    // The organization and the teams in it.
+    assert_eq!(run.await, (0, vec![2, 302]));
+    let teams = world.owner.get(&format!("{ACME}/organization-memberships")).await;
+    assert_eq!(teams.body["data"][0]["relationships"]["teams"]["data"].as_array().map(Vec::len), Some(1));
     world.app.stop().await;
 }
 
