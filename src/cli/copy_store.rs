@@ -1,7 +1,8 @@
 //! `signet operator copy-store`: from the embedded store to PostgreSQL.
 //!
 //! The server must not run, or its copy be named in its place: what a server stores after this is not in the database.
-//! The store itself is marked as moved then, so that no server starts on it beside the database.
+//! The store itself is marked as moved then, so that no server starts on it beside the database. The mark is there before
+//! the first row, and goes only where the database is known to be without them.
 
 use std::path::{Path, PathBuf};
 
@@ -9,13 +10,19 @@ use signet::clock::Clock;
 use signet::error::{Error, Kind, Result};
 use signet::server;
 use signet::storage::seal::SealKey;
+use signet::storage::transfer::{self, Outcome};
 use signet::storage::verify::{self, Findings, Subject};
-use signet::storage::{self, Database, Options, PostgresUrl, backup, transfer};
+use signet::storage::{self, Database, Options, PostgresUrl, backup};
 
+use super::installation::closed;
 use super::output::line;
 use super::owner;
 use super::place::Place;
 use super::verify_backup::tell;
+
+/// What becomes of a store of which nobody knows whether it was copied.
+const STAYS: &str = " No server starts on the store from now on; where it is to go on, with nothing on the database: signet \
+                     operator after-restore.";
 
 /// The arguments of `signet operator copy-store`.
 #[derive(clap::Args)]
@@ -49,38 +56,52 @@ async fn copy(options: Options, folder: &Path, from: Option<&Path>, to: Postgres
     let seal_key = options.seal_key.clone();
     let Some(file) = from else { return move_store(options, folder, to, clock).await };
     require_whole(file).await?;
-    carry(file.to_owned(), seal_key.clone(), &to, &clock).await?;
+    require_known(carry(file.to_owned(), seal_key.clone(), &to, &clock).await?, "")?;
     look_through(to, seal_key, clock).await
 }
 
 /// Copies the store itself, on which no server starts any more once it may be in the database.
 async fn move_store(options: Options, folder: &Path, to: PostgresUrl, clock: Clock) -> Result<()> {
     let seal_key = options.seal_key.clone();
-    let was_moved = {
+    let is_again = {
         let _locked = backup::lock(folder)?;
-        backup::take_back(folder)?
+        backup::is_moved(folder)?
     };
-    // Brings the schema up to date and the log into the file.
-    let opened = async { storage::open(options).await?.shutdown().await }.await;
-    if opened.is_err() && !was_moved {
-        return opened;
+    if !is_again {
+        // Brings the schema up to date and the log into the file. A copy that was interrupted has done that; its mark stays.
+        storage::open(options).await?.shutdown().await?;
     }
     let locked = backup::lock(folder)?;
-    // Before the first row: whatever ends this, no server starts beside a database that has it all.
-    backup::note_moved(folder, clock.now())?;
-    opened?;
+    if !is_again {
+        // Before the first row: whatever ends this, no server starts beside a database that has it all.
+        backup::note_moved(folder, clock.now())?;
+    }
     let carried = carry(backup::database(folder), seal_key.clone(), &to, &clock).await;
-    if carried.is_err() && !was_moved {
+    // An error says that the database has nothing of it.
+    if carried.is_err() && !is_again {
         backup::take_back(folder)?;
     }
     drop(locked);
-    carried?;
+    require_known(carried?, STAYS)?;
     look_through(to, seal_key, clock).await
+}
+
+/// That the database has it all: whoever does not know is told how to find out. `more` is said of the store.
+fn require_known(outcome: Outcome, more: &str) -> Result<()> {
+    let Outcome::Unknown(lost) = outcome else { return Ok(()) };
+    let text = format!(
+        "{lost}: the last step was not answered, and the database cannot be asked: it has all of the store or nothing. Run \
+         copy-store again when it is there. Where that says that the database is not empty, the copy is complete: look \
+         through it (signet operator verify-backup --database-url URL) and go on with it. Where that copies, the first one \
+         was lost, and nothing else is to be done.{more}"
+    );
+    Err(Error::unavailable(text, lost))
 }
 
 /// Looks through what came of it.
 async fn look_through(database: PostgresUrl, seal_key: SealKey, clock: Clock) -> Result<()> {
-    let findings = server::verify::verify(Subject::Postgres(database), seal_key, clock).await?;
+    let findings = server::verify::verify(Subject::Postgres(database), seal_key, clock).await;
+    let findings = findings.map_err(|e| e.within("the database has it all, and could not be looked through"))?;
     match (findings.count_certain(), findings.count()) {
         (0, 1..) => {
             // The first start publishes new lists of the revocations, all of which came along.
@@ -101,12 +122,17 @@ async fn require_whole(file: &Path) -> Result<()> {
     tell(&file.display().to_string(), &findings)
 }
 
-async fn carry(file: PathBuf, seal_key: SealKey, to: &PostgresUrl, clock: &Clock) -> Result<()> {
+/// Copies it.
+///
+/// # Errors
+/// Those of opening it, and of [`transfer::copy`]: the database has nothing of it then.
+async fn carry(file: PathBuf, seal_key: SealKey, to: &PostgresUrl, clock: &Clock) -> Result<Outcome> {
     let source =
         verify::open(Subject::File(file), seal_key, clock.clone()).await.map_err(|error| match error.kind() {
             Kind::Invalid => error.within("the store that is copied"),
             _ => error,
         })?;
     let copied = transfer::copy(&source, to, clock.now(), |table, rows| line(format!("{table}: {rows} rows"))).await;
-    source.shutdown().await.and(copied)
+    // It was only read: how it closes says nothing of the copy.
+    closed(&source, copied).await
 }

@@ -121,6 +121,14 @@ pub fn note_moved(folder: &Path, now: Time) -> Result<()> {
     copy::note_moved(folder, now)
 }
 
+/// Whether there is such a note. The folder must be [locked](lock). Blocks.
+///
+/// # Errors
+/// `Unavailable` from the disk.
+pub fn is_moved(folder: &Path) -> Result<bool> {
+    copy::is_moved(folder)
+}
+
 /// Takes such a note away, so that the store opens; whether there was one. The folder must be [locked](lock). Blocks.
 ///
 /// # Errors

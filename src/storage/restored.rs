@@ -16,8 +16,8 @@ use crate::storage::backend::{Fact, micros};
 
 /// The fact that a store is a copy that nobody has worked on yet; its value is when it was made, epoch microseconds.
 pub(super) const COPIED: &str = "copied";
-/// The fact that a store was carried over to a database, which is the one in use since; its value is when, epoch
-/// microseconds.
+/// The fact that a store was carried over to a database, which is the one in use since, or that this was begun and not
+/// undone; its value is when, epoch microseconds.
 pub(super) const MOVED: &str = "moved";
 /// What the facts of restores begin with; then come epoch microseconds.
 const RESTORED: &str = "restored/";
@@ -47,9 +47,10 @@ pub(super) fn require_unmoved(facts: &[Fact]) -> Result<()> {
     }
     Err(Error::new(
         Kind::Conflict,
-        "storage: the store was copied into a database by copy-store: with a server on both there would be two \
-         authorities with one key. Where nothing runs on the database, and this one is to go on: signet operator \
-         after-restore",
+        "storage: the store was copied into a database by copy-store, or such a copy was interrupted: with a server on \
+         both there would be two authorities with one key. Run copy-store again: one that was interrupted is done then, \
+         and of one that was complete it says that the database is not empty. Where nothing runs on the database, and this \
+         store is to go on: signet operator after-restore",
     ))
 }
 

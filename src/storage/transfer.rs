@@ -6,9 +6,10 @@
 //! that went on with the source by mistake.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use super::postgres::PostgresUrl;
-use super::postgres::filling::{Column, Filling};
+use super::postgres::filling::{self, Column, Committed, Filling};
 use super::{Storage, scan};
 use crate::clock::Time;
 use crate::error::{Error, Result};
@@ -28,13 +29,25 @@ const FACTS: &str = "meta";
 const KEY: &str = "SELECT CASE wr WHEN 1 THEN (SELECT name FROM pragma_table_info($1) WHERE pk = 1) ELSE 'rowid' END
     FROM pragma_table_list WHERE schema = 'main' AND name = $1";
 
+/// How often a database is asked what became of a copy, and how long apart: one that starts again takes its time.
+const QUESTIONS: u32 = 5;
+const APART: Duration = Duration::from_secs(1);
+
+/// What became of a copy.
+pub enum Outcome {
+    /// The database has all of it.
+    Whole,
+    /// The database has all of it or nothing: the connection was lost at the last step, and nobody could be asked since.
+    Unknown(Error),
+}
+
 /// Copies all of a store into an empty database, which is up to date afterwards. `told` hears of each table that is
 /// whole, with the number of its rows.
 ///
 /// # Errors
 /// `Conflict` when the database is not empty; `Invalid` when this machine's clock is behind what the source has seen;
 /// `Unavailable` when one of them fails: the database stays empty then.
-pub async fn copy(source: &Storage, to: &PostgresUrl, now: Time, mut told: impl FnMut(&str, i64)) -> Result<()> {
+pub async fn copy(source: &Storage, to: &PostgresUrl, now: Time, mut told: impl FnMut(&str, i64)) -> Result<Outcome> {
     let store = &*source.stores.projects;
     let (name, value) = source.restored(now).await?;
     let target = Filling::begin(to).await?;
@@ -55,8 +68,25 @@ pub async fn copy(source: &Storage, to: &PostgresUrl, now: Time, mut told: impl 
     let columns = target.columns(FACTS).await?;
     let columns: Vec<&Column> =
         ["name", "value"].iter().filter_map(|name| columns.iter().find(|column| column.name == *name)).collect();
-    target.insert(FACTS, &columns, vec![vec![name.into(), value.into()]]).await?;
-    target.commit().await
+    target.insert(FACTS, &columns, vec![vec![name.as_str().into(), value.into()]]).await?;
+    match target.commit().await? {
+        Committed::Yes => Ok(Outcome::Whole),
+        Committed::Unknown(lost) => settled(to, &name, lost).await,
+    }
+}
+
+/// What became of a copy whose last step was not answered: the database, which was empty, has this fact by it, or not.
+async fn settled(to: &PostgresUrl, fact: &str, lost: Error) -> Result<Outcome> {
+    for _ in 0..QUESTIONS {
+        match filling::has(to, fact).await {
+            Ok(true) => return Ok(Outcome::Whole),
+            Ok(false) => {
+                return Err(Error::unavailable(format!("{lost}; the database is as empty as before"), lost));
+            }
+            Err(_) => tokio::time::sleep(APART).await,
+        }
+    }
+    Ok(Outcome::Unknown(lost))
 }
 
 /// Copies the rows of a table; how many there are.

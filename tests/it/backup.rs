@@ -3,6 +3,7 @@
 mod damages;
 mod doubtful;
 mod drill;
+mod moves;
 mod socket;
 
 use std::path::Path;

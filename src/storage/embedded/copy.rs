@@ -246,6 +246,18 @@ pub(crate) fn note_moved(folder: &Path, now: Time) -> Result<()> {
     change_facts(folder, |db| db.execute(sql::INSERT, params![name, value])).map(drop)
 }
 
+/// Whether there is such a note. The folder must be [locked](lock).
+///
+/// # Errors
+/// `Unavailable` from the disk.
+pub(crate) fn is_moved(folder: &Path) -> Result<bool> {
+    let found = change_facts(folder, |db| {
+        let found = db.query_row("SELECT 1 FROM meta WHERE name = $1", [restored::MOVED], |_| Ok(())).optional()?;
+        Ok(usize::from(found.is_some()))
+    })?;
+    Ok(found > 0)
+}
+
 /// Takes such a note away; whether there was one. The folder must be [locked](lock).
 ///
 /// # Errors
@@ -255,7 +267,7 @@ pub(crate) fn take_back(folder: &Path) -> Result<bool> {
     Ok(taken > 0)
 }
 
-/// Changes facts of a store that nobody has open; how many.
+/// Changes facts of a store that nobody has open, or looks at them; how many.
 fn change_facts(folder: &Path, change: impl FnOnce(&Connection) -> rusqlite::Result<usize>) -> Result<usize> {
     let path = folder.join(NAME);
     super::log::write_again(&path).map_err(|e| {

@@ -7,7 +7,7 @@
 use tokio_postgres::types::ToSql;
 
 use super::connect;
-use super::query::{Failure, Session, rows};
+use super::query::{Failure, Session, exists, rows};
 use super::schema;
 use super::url::PostgresUrl;
 use crate::error::{Error, Kind, Result};
@@ -16,14 +16,29 @@ use crate::sql::Value;
 /// The transaction may stand still while the other store is read, and its statements take their time.
 const BEGIN: &str = "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '10s';
     SET LOCAL idle_in_transaction_session_timeout = '10min'";
-const TABLES: &str = "SELECT quote_ident(table_name::text) FROM information_schema.tables
-    WHERE table_schema = current_schema() AND table_type = 'BASE TABLE'";
+/// Every table but the system's, whoever owns it and in whatever schema: how it is written, its name where the store's own
+/// tables are, and whether its rows can be seen. Those of a foreign table are elsewhere.
+const TABLES: &str = "SELECT c.oid::regclass::text, CASE WHEN n.nspname = current_schema() THEN c.relname::text END,
+        c.relkind <> 'f' AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
+            AND NOT row_security_active(c.oid)
+    FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE (c.relkind IN ('r', 'p', 'f') OR c.relkind = 'm' AND c.relispopulated)
+        AND n.nspname <> 'information_schema' AND left(n.nspname::text, 3) <> 'pg_'
+    ORDER BY 1";
 const COLUMNS: &str = "SELECT column_name::text, udt_name::text, is_identity = 'YES' FROM information_schema.columns
     WHERE table_schema = current_schema() AND table_name::text = $1::text";
 const FOREIGN_KEYS: &str = "SELECT conrelid::regclass::text, quote_ident(conname), pg_get_constraintdef(oid)
     FROM pg_constraint WHERE contype = 'f' AND connamespace = current_schema()::regnamespace";
 /// What a database has that was never used.
 const NEW: &[(&str, &str)] = &[("meta", "name = 'schema'"), ("mount", "id = 0")];
+
+/// What became of a database that was filled.
+pub(crate) enum Committed {
+    /// It has all of it.
+    Yes,
+    /// It has all of it or nothing: the connection was lost before the server answered.
+    Unknown(Error),
+}
 
 /// An empty database that is being filled.
 pub(crate) struct Filling {
@@ -128,11 +143,16 @@ impl Filling {
     ///
     /// # Errors
     /// `Unavailable` from the server; nothing is kept then.
-    pub(crate) async fn commit(self) -> Result<()> {
+    pub(crate) async fn commit(self) -> Result<Committed> {
         for [table, name, definition] in &self.foreign_keys {
             self.run(&format!("ALTER TABLE {table} ADD CONSTRAINT {name} {definition}")).await?;
         }
-        self.run("COMMIT").await
+        match self.db.batch_execute("COMMIT").await.map_err(Failure::from) {
+            Ok(()) => Ok(Committed::Yes),
+            // What a server refuses it has not done. One that ends the session, or is gone, says nothing of it.
+            Err(failure) if failure.code().is_some() && !failure.is_gone() => Err(failed(failure)),
+            Err(failure) => Ok(Committed::Unknown(failed(failure))),
+        }
     }
 
     async fn run(&self, text: &str) -> Result<()> {
@@ -150,14 +170,34 @@ impl Column {
     }
 }
 
+/// Whether a database has a fact, as it is when no transaction that has written facts is left.
+///
+/// # Errors
+/// `Unavailable` when it cannot be asked, or such a transaction goes on for longer than a lock is waited for; those of
+/// connecting.
+pub(crate) async fn has(url: &PostgresUrl, fact: &str) -> Result<bool> {
+    let db = connect::session(url).await?;
+    let asked = async {
+        db.batch_execute(BEGIN).await?;
+        // Whatever became of the connection of one: the server may still work on its COMMIT.
+        db.batch_execute("LOCK TABLE meta IN SHARE MODE").await?;
+        exists(&db, "SELECT 1 FROM meta WHERE name = $1", &[&fact]).await
+    };
+    asked.await.map_err(failed)
+}
+
 async fn require_empty(db: &Session) -> Result<()> {
-    for table in rows(db, TABLES, &[]).await.map_err(failed)? {
-        let table: String = table.try_get(0).map_err(|e| failed(e.into()))?;
-        let of_new = NEW.iter().find(|(name, _)| *name == table).map_or("FALSE", |(_, rows)| rows);
+    for found in rows(db, TABLES, &[]).await.map_err(failed)? {
+        let read = || Ok((found.try_get(0)?, found.try_get(1)?, found.try_get(2)?));
+        let (table, own, is_seen): (String, Option<String>, bool) = read().map_err(|e: Failure| failed(e))?;
+        let full = |why: &str| Error::new(Kind::Conflict, format!("the database is not empty: {table} {why}"));
+        if !is_seen {
+            return Err(full("cannot be read and may have rows; copy into a new one"));
+        }
+        let of_new = NEW.iter().find(|(name, _)| own.as_deref() == Some(name)).map_or("FALSE", |(_, rows)| rows);
         let any = format!("SELECT 1 FROM {table} WHERE NOT ({of_new}) LIMIT 1");
         if !rows(db, &any, &[]).await.map_err(failed)?.is_empty() {
-            let text = format!("the database is not empty: {table} has rows; copy into a new one");
-            return Err(Error::new(Kind::Conflict, text));
+            return Err(full("has rows; copy into a new one"));
         }
     }
     Ok(())
@@ -204,5 +244,46 @@ mod tests {
         let error = Filling::begin(&url).await.err().unwrap();
         assert!(error.kind() == Kind::Conflict && error.text().contains("not empty"), "{error}");
         assert_eq!(fixture.octets("SELECT value FROM meta WHERE name = 'schema'"), b"1");
+    }
+
+    #[tokio::test]
+    async fn what_is_of_others_counts_whoever_may_read_it_and_in_whatever_schema() {
+        let fixture = Postgres::new();
+        let (name, psql) = (&fixture.database.name, |sql: &str| fixture.database.psql(sql));
+        let owner = format!("owner_{name}_{}", std::process::id());
+        psql(&format!(
+            "CREATE ROLE {owner} LOGIN; ALTER DATABASE {name} OWNER TO {owner}; GRANT ALL ON SCHEMA public TO {owner}"
+        ));
+        let url = fixture.database.url().replace("user=signet", &format!("user={owner}"));
+        let url = PostgresUrl::parse(&url).unwrap();
+        let mine = format!("SET ROLE {owner}; ");
+        for (make, remove, says) in [
+            ("CREATE TABLE customers AS SELECT 1", "DROP TABLE customers", "customers cannot be read"),
+            (
+                "CREATE SCHEMA theirs; CREATE TABLE theirs.a (a INT)",
+                "DROP SCHEMA theirs CASCADE",
+                "theirs.a cannot be read",
+            ),
+            (
+                &*format!("{mine}CREATE SCHEMA app; CREATE TABLE app.meta AS SELECT 'schema' AS name"),
+                "DROP SCHEMA app CASCADE",
+                "app.meta has rows",
+            ),
+            (
+                &*format!(
+                    "{mine}CREATE SCHEMA app; CREATE TABLE app.parts (a INT) PARTITION BY LIST (a); CREATE TABLE app.one PARTITION OF app.parts FOR VALUES IN (1); INSERT INTO app.parts VALUES (1)"
+                ),
+                "DROP SCHEMA app CASCADE",
+                "has rows",
+            ),
+        ] {
+            psql(make);
+            let error = Filling::begin(&url).await.err().unwrap_or_else(|| panic!("{make} is empty"));
+            assert!(error.kind() == Kind::Conflict && error.text().contains(says), "{make}: {error}");
+            psql(remove);
+        }
+        assert_eq!(fixture.number("SELECT COUNT(*) FROM pg_tables WHERE schemaname = 'public'"), 0, "nothing was made");
+        psql(&format!("{mine}CREATE SCHEMA app; CREATE TABLE app.a (a INT)"));
+        assert!(Filling::begin(&url).await.is_ok(), "it has no rows of anybody's");
     }
 }

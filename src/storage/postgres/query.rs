@@ -33,7 +33,8 @@ impl From<tokio_postgres::Error> for Failure {
 }
 
 impl Failure {
-    fn code(&self) -> Option<&SqlState> {
+    /// What the server calls it, where it is the server that says it.
+    pub(super) fn code(&self) -> Option<&SqlState> {
         if let Self::Engine(error) = self { error.code() } else { None }
     }
 

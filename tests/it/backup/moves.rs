@@ -1,0 +1,135 @@
+//! `copy-store` whose connection is lost at the moment of its COMMIT: never two stores that a server starts on.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::{operator, run};
+use crate::cluster::{Cluster, Database};
+use crate::crash::place::Place;
+
+/// What becomes of the COMMIT.
+#[derive(Clone, Copy, PartialEq)]
+enum Commit {
+    /// It arrives, and its answer is lost.
+    Arrives,
+    /// It is lost itself.
+    IsLost,
+}
+
+/// A way to a database that ends with the COMMIT of a copy; its port. `again` lets later connections through.
+fn way(upstream: u16, commit: Commit, again: bool) -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let over = Arc::new(AtomicBool::new(false));
+    // It ends with the process.
+    std::thread::spawn(move || {
+        for client in listener.incoming().map(Result::unwrap) {
+            if over.load(Ordering::SeqCst) && !again {
+                continue;
+            }
+            let server = TcpStream::connect((Ipv4Addr::LOCALHOST, upstream)).unwrap();
+            let ends = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            let (ended, seen) = (Arc::new(AtomicBool::new(false)), over.clone());
+            let mute = ended.clone();
+            std::thread::spawn(move || ask(client, server, commit, &ended, &seen));
+            std::thread::spawn(move || answer(ends.0, ends.1, &mute));
+        }
+    });
+    port
+}
+
+fn ask(mut client: TcpStream, mut server: TcpStream, commit: Commit, ended: &AtomicBool, over: &AtomicBool) {
+    let (mut buffer, mut fills) = (vec![0; 1 << 16], false);
+    let has = |sent: &[u8], text: &[u8]| sent.windows(text.len()).any(|part| part == text);
+    while let Ok(read @ 1..) = client.read(&mut buffer) {
+        let sent = &buffer[..read];
+        fills |= has(sent, b"DROP CONSTRAINT");
+        if fills && has(sent, b"COMMIT\0") {
+            over.store(true, Ordering::SeqCst);
+            ended.store(true, Ordering::SeqCst);
+            if commit == Commit::IsLost {
+                break;
+            }
+        }
+        if server.write_all(sent).is_err() {
+            break;
+        }
+    }
+    end(&client, &server);
+}
+
+fn answer(mut client: TcpStream, mut server: TcpStream, ended: &AtomicBool) {
+    let mut buffer = vec![0; 1 << 16];
+    while let Ok(read @ 1..) = server.read(&mut buffer) {
+        if ended.load(Ordering::SeqCst) || client.write_all(&buffer[..read]).is_err() {
+            break;
+        }
+    }
+    end(&client, &server);
+}
+
+fn end(client: &TcpStream, server: &TcpStream) {
+    let _ = (client.shutdown(Shutdown::Both), server.shutdown(Shutdown::Both));
+}
+
+fn copy_store(folder: &Path, url: &str) -> Result<String, String> {
+    run(operator(&["copy-store", "--to", url], folder).env("SIGNET_LOG", "error"))
+}
+
+/// Copies a store over such a way: where it was, the database, and what was said.
+fn copied(cluster: &Arc<Cluster>, commit: Commit, again: bool) -> (Place, Database, Result<String, String>) {
+    let (place, database) = (Place::embedded(), cluster.database());
+    place.start().terminate();
+    let url = database.url_through(way(cluster.port(), commit, again));
+    let said = copy_store(&place.file(""), &url);
+    (place, database, said)
+}
+
+fn certificates(database: &Database) -> String {
+    database.psql("SELECT COUNT(*) FROM certificate")
+}
+
+/// What a server says that does not start on the store.
+fn refused(place: &Place) -> String {
+    run(crate::process::signet().args(["dev", "--listen", "127.0.0.1:0", "--data-dir"]).arg(place.file("")))
+        .unwrap_err()
+}
+
+#[test]
+fn a_copy_whose_commit_was_not_answered_leaves_one_store_that_starts() {
+    let cluster = Cluster::over_tcp();
+    // The database is asked, and has it all.
+    let (place, database, said) = copied(&cluster, Commit::Arrives, true);
+    assert_ne!(certificates(&database), "0");
+    assert!(said.unwrap().ends_with("the database: ok\n"));
+    assert!(refused(&place).contains("by copy-store"));
+
+    // Nobody can be asked: it may be there, and is.
+    let (place, database, said) = copied(&cluster, Commit::Arrives, false);
+    assert_ne!(certificates(&database), "0");
+    let said = said.unwrap_err();
+    for part in ["it has all of the store or nothing", "Run copy-store again", "not empty", "after-restore"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(refused(&place).contains("by copy-store"));
+    let again = copy_store(&place.file(""), &database.url()).unwrap_err();
+    assert!(again.contains("the database is not empty"), "{again}");
+    assert!(refused(&place).contains("by copy-store"), "still");
+
+    // The same, and it is not.
+    let (place, database, said) = copied(&cluster, Commit::IsLost, false);
+    assert!(said.unwrap_err().contains("it has all of the store or nothing"));
+    assert_eq!(certificates(&database), "0");
+    let error = refused(&place);
+    assert!(error.contains("interrupted") && error.contains("Run copy-store again"), "{error}");
+    assert!(copy_store(&place.file(""), &database.url()).unwrap().ends_with("the database: ok\n"));
+
+    // The database is asked, and has nothing: the server goes on as if nothing had been.
+    let (place, database, said) = copied(&cluster, Commit::IsLost, true);
+    assert!(said.unwrap_err().contains("the database is as empty as before"));
+    assert_eq!(certificates(&database), "0");
+    place.start().terminate();
+}
