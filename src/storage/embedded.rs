@@ -69,7 +69,8 @@ pub(super) fn said(cause: &(dyn std::error::Error + 'static)) -> Option<String> 
     cause.downcast_ref::<rusqlite::Error>().map(ToString::to_string)
 }
 
-/// Opens the folder's database, brings its schema up to date, makes a store of it at `now` when it is a copy, and returns its writer and its readers.
+/// Opens the folder's database, brings its schema up to date, makes a store of it at `now` when it is a copy, and returns
+/// its writer and its readers. Where there is none it is made, but not in the place of one that is being restored.
 pub(super) fn open(folder: &Path, now: Time) -> Result<(Writer, Pool)> {
     let failed = |e: std::io::Error| {
         Error::unavailable(format!("data folder {}: cannot be used ({})", folder.display(), io_words(e.kind())), e)
@@ -78,6 +79,7 @@ pub(super) fn open(folder: &Path, now: Time) -> Result<(Writer, Pool)> {
     access::require(folder)?;
     let lock = Arc::new(connection::lock(folder)?);
     let path = folder.join("signet.db");
+    look::require_or_new(folder)?;
     // SQLite gives its side files the mode of the main one.
     OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(failed)?;
     File::open(folder).and_then(|f| f.sync_all()).map_err(failed)?;

@@ -15,6 +15,7 @@
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Result as IoResult, Seek as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,6 +34,8 @@ use crate::storage::statements::meta as sql;
 
 /// The database's name in a data folder.
 pub(crate) const NAME: &str = "signet.db";
+/// What comes behind the name of a copy in that of the folder in which it is made.
+const PARTIAL: &str = ".partial-";
 /// What the names of a database's side files end with.
 const SIDES: [&str; 3] = ["-wal", "-shm", "-journal"];
 /// Octets at the begin of a log that change when it starts over.
@@ -109,7 +112,7 @@ impl Partial {
         if to.symlink_metadata().is_ok() {
             return Err(taken(to));
         }
-        let folder = with_end(to, &format!(".partial-{}", crate::random::base62(8)));
+        let folder = with_end(to, &format!("{PARTIAL}{}", crate::random::base62(8)));
         DirBuilder::new().mode(0o700).create(&folder).map_err(|e| unmade(&folder, e))?;
         Ok(Self { part: folder.join(NAME), folder, to: to.to_owned() })
     }
@@ -182,7 +185,32 @@ pub(crate) fn lock(folder: &Path) -> Result<File> {
     connection::lock(folder)
 }
 
-/// Puts a copy into a data folder that has no database: the next start works with it.
+/// What restores that were killed have left in a data folder.
+fn left_by_restores(folder: &Path) -> Vec<PathBuf> {
+    let beginning = format!("{NAME}{PARTIAL}");
+    let is_left =
+        |path: &PathBuf| path.file_name().is_some_and(|name| name.as_bytes().starts_with(beginning.as_bytes()));
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(is_left).collect()
+}
+
+/// That no restore was begun in a folder that has no store. A new one would be taken for the one that was to come back.
+///
+/// # Errors
+/// `Conflict` naming what is left of it.
+pub(super) fn require_not_begun(folder: &Path) -> Result<()> {
+    let Some(left) = left_by_restores(folder).into_iter().next() else { return Ok(()) };
+    let text = format!(
+        "data folder {}: has no store, and {} of a restore that has not come to its end: run signet operator restore \
+         again, which removes it, or remove it, where there is to be a new store",
+        folder.display(),
+        left.display()
+    );
+    Err(Error::new(Kind::Conflict, text))
+}
+
+/// Puts a copy into a data folder that has no database: the next start works with it. What earlier attempts have left
+/// goes then.
 ///
 /// # Errors
 /// `Conflict` when the folder has a database, or what is left of one, or is in use; `Invalid` when the file is no store
@@ -203,7 +231,13 @@ pub(crate) fn restore(copy: &Path, folder: &Path, now: Time) -> Result<u64> {
         );
         return Err(Error::new(Kind::Conflict, text));
     }
-    Partial::of_file(copy, &database)?.finish(now)
+    let octets = Partial::of_file(copy, &database)?.finish(now)?;
+    for left in left_by_restores(folder) {
+        if let Err(error) = std::fs::remove_dir_all(&left) {
+            tracing::warn!(left = %left.display(), %error, "what a restore has left is still there; it can be removed");
+        }
+    }
+    Ok(octets)
 }
 
 /// Makes a store of a copy that is opened for work: from here on CRL numbers are above all that were ever used.
@@ -523,5 +557,32 @@ mod tests {
         adopt(&mut db, at(200)).unwrap();
         let above = |name: &String| name.strip_prefix("restored/").unwrap().parse::<u64>().unwrap();
         assert!(restores(&db).iter().map(above).max() > Some(1_000_000_000_000));
+    }
+
+    #[test]
+    fn where_a_restore_was_interrupted_none_but_a_restore_makes_a_store() {
+        let dir = tempfile::tempdir().unwrap();
+        let [folder, new, file] = ["data", "new", "copy.db"].map(|name| dir.path().join(name));
+        drop(super::super::open(&folder, at(0)).unwrap());
+        partial(&folder, &file).unwrap().finish(at(1)).unwrap();
+        // As a restore leaves it that was killed.
+        let left = new.join("signet.db.partial-0123abcd");
+        std::fs::create_dir_all(&left).unwrap();
+        for name in ["signet.db", "signet.db-wal"] {
+            std::fs::write(left.join(name), "half").unwrap();
+        }
+        let error = super::super::open(&new, at(2)).err().expect("no store is made");
+        assert_eq!(error.kind(), Kind::Conflict);
+        for part in [left.to_str().unwrap(), "signet operator restore", "remove"] {
+            assert!(error.text().contains(part), "{part}: {error}");
+        }
+        assert!(!new.join(NAME).exists());
+        // One that fails leaves it, and one that goes through does not.
+        assert!(restore(&dir.path().join("absent"), &new, at(2)).is_err());
+        assert!(left.exists());
+        restore(&file, &new, at(2)).unwrap();
+        assert!(!left.exists());
+        std::fs::create_dir(&left).unwrap();
+        assert!(super::super::open(&new, at(3)).is_ok(), "a store that is there opens");
     }
 }

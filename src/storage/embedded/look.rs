@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::fs::FlockOperation;
 
 use super::reader::Pool;
-use super::{access, connection, log, schema};
+use super::{access, connection, copy, log, schema};
 use crate::error::{Error, Result, io_words};
 
 /// What a folder has.
@@ -40,14 +40,29 @@ pub(crate) async fn look(folder: PathBuf) -> Result<Found> {
 /// Whether there is a store. An empty file is none: it is what is left where one was about to be made.
 ///
 /// # Errors
-/// `Unavailable` when the folder cannot be read.
+/// `Conflict` when there is none, and what is left of a restore; `Unavailable` when the folder cannot be read.
 pub(crate) fn is_there(folder: &Path) -> Result<bool> {
     let path = folder.join("signet.db");
-    match std::fs::metadata(&path) {
-        Ok(found) => Ok(found.len() > 0),
-        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),
-        Err(e) => Err(Error::unavailable(format!("{}: cannot be read ({})", path.display(), io_words(e.kind())), e)),
+    let is_there = match std::fs::metadata(&path) {
+        Ok(found) => found.len() > 0,
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => false,
+        Err(e) => {
+            let text = format!("{}: cannot be read ({})", path.display(), io_words(e.kind()));
+            return Err(Error::unavailable(text, e));
+        }
+    };
+    if !is_there {
+        copy::require_not_begun(folder)?;
     }
+    Ok(is_there)
+}
+
+/// That there is a store, or that one may be made.
+///
+/// # Errors
+/// Those of [`is_there`].
+pub(super) fn require_or_new(folder: &Path) -> Result<()> {
+    is_there(folder).map(drop)
 }
 
 fn look_into(folder: &Path) -> Result<Found> {
@@ -58,6 +73,7 @@ fn look_into(folder: &Path) -> Result<Found> {
     match File::open(&path) {
         Ok(_) => {}
         Err(e) if e.kind() == ErrorKind::NotFound => {
+            copy::require_not_begun(folder)?;
             access::require_for_new(folder)?;
             return Ok(Found::Nothing);
         }
