@@ -75,7 +75,7 @@ pub(crate) fn rotate(arguments: &Rotate) -> Result<()> {
     }
     actix_rt::System::new().block_on(async {
         match (&new, &config.seal_key) {
-            (Some(new), _) => moved(&config, &seal_key(new)?).await,
+            (Some(new), _) => moved_to(&config, new).await,
             (None, SealKeySource::Pkcs11(_) | SealKeySource::CloudAkms(_)) => moved(&config, &seal_key(&config)?).await,
             (None, SealKeySource::File(file)) => in_place(&config, file).await,
             (None, SealKeySource::Text(_)) => Err(Error::invalid(
@@ -86,10 +86,34 @@ pub(crate) fn rotate(arguments: &Rotate) -> Result<()> {
     })
 }
 
+/// What is to be done when a store has got a seal that is elsewhere than the one before.
+const NEXT: &str = "Start every node with this seal from now on; those that run go on until then.";
+
 async fn moved(config: &Config, seal: &SealKey) -> Result<()> {
-    let storage = storage::open(storage_options(config, Clock::system(), Absent::Missed)?).await?;
-    let changed = closed(&storage, storage.change_seal(seal).await).await?;
-    say(&changed, "Start every node with this seal from now on; those that run go on until then.")
+    give(&opened(config).await?, seal).await
+}
+
+async fn opened(config: &Config) -> Result<Storage> {
+    storage::open(storage_options(config, Clock::system(), Absent::Missed)?).await
+}
+
+async fn give(storage: &Storage, seal: &SealKey) -> Result<()> {
+    let changed = closed(storage, storage.change_seal(seal).await).await?;
+    say(&changed, NEXT)
+}
+
+/// The seal of another configuration. Run again it finds that the store has it: the store takes it in one commit, behind
+/// which nothing is left to be done, whatever ended the command then.
+async fn moved_to(config: &Config, new: &Config) -> Result<()> {
+    let seal = seal_key(new)?;
+    let error = match opened(config).await {
+        Ok(storage) => return give(&storage, &seal).await,
+        Err(error) => error,
+    };
+    let options = storage_options(new, Clock::system(), Absent::Missed)?;
+    let Ok(storage) = storage::open(storage::Options { seal_key: seal, ..options }).await else { return Err(error) };
+    let status = closed(&storage, storage.seal_status().await).await?;
+    say(&status, NEXT)
 }
 
 /// Another key in the place of the one in a file. Both are there until the store has taken the new one, whatever ends

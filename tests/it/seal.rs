@@ -132,7 +132,12 @@ async fn a_key_of_the_environment_is_moved_by_a_new_configuration() {
     let to = site.path("signet.toml");
     let mut moved = site.command(&ROTATE);
     environment(&mut moved);
-    run(moved.arg("--to").arg(&to).env("SIGNET_NEW_SEAL_KEY", &new));
+    let said = run(moved.arg("--to").arg(&to).env("SIGNET_NEW_SEAL_KEY", &new));
+    // Whoever does not know that it went through runs it again.
+    assert_eq!(run(&mut moved), said);
+    let mut strange = site.command(&ROTATE);
+    strange.env("SIGNET_SEAL_KEY", key.trim()).arg("--to").arg(&to).env("SIGNET_NEW_SEAL_KEY", "6b".repeat(32));
+    assert!(refused(&mut strange).contains("seal key: this store is sealed by"));
     let mut before = site.command(&["serve"]);
     environment(&mut before);
     assert!(refused(&mut before).contains("seal key: this store is sealed by"));
@@ -197,6 +202,7 @@ async fn a_store_moves_to_a_token_and_back() {
         assert!(error.contains("rotate-seal-key --to moves it"), "{error}");
         let said = run(tokens.command(&ROTATE, &plain).arg("--to").arg(&sealed));
         assert!(said.starts_with("the store is sealed by the pkcs11 key "), "{said}");
+        assert_eq!(run(tokens.command(&ROTATE, &plain).arg("--to").arg(&sealed)), said, "again");
         assert!(refused(&mut site.command(&["serve"])).contains("seal: this store is sealed by the pkcs11 key"));
         let status = run(&mut tokens.command(&STATUS, &sealed));
         assert!(status.contains("seal type:      pkcs11\n") && status.contains(shown), "{status}");
