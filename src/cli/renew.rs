@@ -254,10 +254,15 @@ impl Pair {
         })
     }
 
-    /// Lets it rest after a failure; how long, and what is said of it.
-    fn rest(&mut self, refusal: &Refusal) -> Duration {
+    /// How many seconds are left of the certificate.
+    fn left(&self) -> i64 {
         let ends = read_leaf(&self.certificate).map_or(i64::MAX, |leaf| leaf.certificate.not_after());
-        let wait = later(pause(self.failures, refusal.retry_after, ends.saturating_sub(now())));
+        ends.saturating_sub(now())
+    }
+
+    /// Lets it rest after a failure, as the server wants and what is left of the certificate allows; how long.
+    fn rest(&mut self, wanted: Option<Duration>, left: i64) -> Duration {
+        let wait = later(pause(self.failures, wanted, left));
         self.failures += 1;
         self.rest_until = Some(Instant::now() + wait);
         wait
@@ -346,6 +351,17 @@ fn holds_key(file: &Path) -> Result<bool> {
     Ok(text.expose_text().is_some_and(|text| text.contains("PRIVATE KEY-----")))
 }
 
+/// What there is to say of a new certificate that has ended already, with its end in epoch seconds.
+fn ended(ends: i64) -> Option<String> {
+    let now = now();
+    (ends <= now).then(|| {
+        let (ends, now) = (day(ends), day(now));
+        format!(
+            "the new certificate ends at {ends}, and by this machine's clock it is {now}: one of the clocks is wrong"
+        )
+    })
+}
+
 fn now() -> i64 {
     Clock::system().now().unix_timestamp()
 }
@@ -383,7 +399,8 @@ async fn look_at(arguments: &Arguments, pair: &mut Pair) -> std::result::Result<
         told(arguments, pair, &standing.leaf, None, Some(standing.due))?;
         return Ok(());
     }
-    let issued = pair.renew(arguments, &standing).await?;
+    let mut issued = pair.renew(arguments, &standing).await?;
+    issued.warnings.extend(ended(issued.leaf.certificate.not_after()));
     let next = pair.standing(arguments.before).map_or(None, |standing| Some(standing.due));
     told(arguments, pair, &issued.leaf, Some(&issued), next)?;
     Ok(())
@@ -501,35 +518,55 @@ async fn turn(arguments: &Arguments, pair: &mut Pair) -> Duration {
     if let Some(left) = pair.rest_until.and_then(|until| until.checked_duration_since(Instant::now())) {
         return left;
     }
-    let looked = async {
-        let standing = pair.standing(arguments.before)?;
-        let left = standing.due.saturating_sub(now());
-        if left > 0 {
-            return Ok((Duration::from_secs(left.unsigned_abs()), 0));
-        }
-        let issued = pair.renew(arguments, &standing).await?;
-        let due = pair.standing(arguments.before)?.due;
-        told(arguments, pair, &issued.leaf, Some(&issued), Some(due))?;
-        // One that is due as soon as it is made must not be renewed without end.
-        let life = issued.leaf.certificate.not_after().saturating_sub(now()).max(0);
-        let least = (life / APART).max(1);
-        Ok::<_, Refusal>((Duration::from_secs(due.saturating_sub(now()).max(least).unsigned_abs()), least))
-    }
-    .await;
-    match looked {
-        Ok((wait, least)) => {
-            pair.failures = 0;
-            pair.rest_until = (least > 0).then(|| Instant::now() + Duration::from_secs(least.unsigned_abs()));
+    match look(arguments, pair).await {
+        Ok(Looked::Early(wait)) => {
+            (pair.failures, pair.rest_until) = (0, None);
             wait
         }
+        Ok(Looked::Renewed { due, ends }) => match ended(ends) {
+            None => {
+                // One that is due as soon as it is made must not be renewed without end.
+                let least = (ends.saturating_sub(now()) / APART).max(1);
+                pair.failures = 0;
+                pair.rest_until = Some(Instant::now() + Duration::from_secs(least.unsigned_abs()));
+                Duration::from_secs(due.saturating_sub(now()).max(least).unsigned_abs())
+            }
+            // Nor one that has ended as soon as it is made: the next one is no better, and nothing is lost by waiting.
+            Some(error) => failed(pair, &error, None, i64::MAX),
+        },
         Err(refusal) => {
-            let wait = pair.rest(&refusal);
-            let file = pair.certificate.display();
-            let error = &refusal.error;
-            tracing::warn!(%file, %error, seconds = wait.as_secs(), "not renewed; it is tried again");
-            wait
+            let left = pair.left();
+            failed(pair, &refusal.error, refusal.retry_after, left)
         }
     }
+}
+
+/// What a service has found or done.
+enum Looked {
+    /// It is not due for so long.
+    Early(Duration),
+    /// It is another certificate now, which is due and ends at these times, epoch seconds.
+    Renewed { due: i64, ends: i64 },
+}
+
+async fn look(arguments: &Arguments, pair: &mut Pair) -> std::result::Result<Looked, Refusal> {
+    let standing = pair.standing(arguments.before)?;
+    let left = standing.due.saturating_sub(now());
+    if left > 0 {
+        return Ok(Looked::Early(Duration::from_secs(left.unsigned_abs())));
+    }
+    let issued = pair.renew(arguments, &standing).await?;
+    let due = pair.standing(arguments.before)?.due;
+    told(arguments, pair, &issued.leaf, Some(&issued), Some(due))?;
+    Ok(Looked::Renewed { due, ends: issued.leaf.certificate.not_after() })
+}
+
+/// Says why a certificate is still to be renewed; how long it rests.
+fn failed(pair: &mut Pair, error: &dyn std::fmt::Display, wanted: Option<Duration>, left: i64) -> Duration {
+    let wait = pair.rest(wanted, left);
+    let file = pair.certificate.display();
+    tracing::warn!(%file, %error, seconds = wait.as_secs(), "not renewed; it is tried again");
+    wait
 }
 
 /// What a service knows of a command that failed.

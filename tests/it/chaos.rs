@@ -13,7 +13,7 @@
 //! rolling upgrade from an older program. That one is built from the history of this repository
 //! (`SIGNET_FAULTS_OLD_COMMIT` names another commit than the usual one), or is the binary `SIGNET_FAULTS_OLD_BINARY`.
 
-mod clocks;
+pub mod clocks;
 mod copies;
 mod databases;
 mod overload;

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
+use crate::chaos::clocks::FakeClock;
 use crate::process::{Dev, assert_same_key, assert_verifies, dev, openssl, signet};
 
 /// A development server, and a folder in which commands are run against it.
@@ -517,6 +518,24 @@ fn a_service_renews_whenever_it_is_time() {
     assert_eq!(serials.len(), desk.text("ran").lines().count(), "each is another one");
     assert_verifies(desk.folder(), "ca.pem", "web.example.test.pem");
     assert_same_key(desk.folder(), "web.example.test-key.pem", "web.example.test.pem");
+    desk.dev.terminate();
+}
+
+#[test]
+fn a_service_whose_clock_is_past_the_end_of_what_it_gets_renews_ever_more_seldom() {
+    let Some(clock) = FakeClock::new() else { return };
+    let desk = Desk::new();
+    desk.run(&["issue", "web.example.test", "--ttl", "1h"]);
+    clock.step("+2d");
+    let log = std::fs::File::create(desk.path("log")).unwrap();
+    let mut command = desk.command(&["renew", "web.example.test.pem", "--service", "--ttl", "1h"]);
+    command.envs(clock.environment()).stdout(Stdio::null()).stderr(log);
+    let service = Service(command.spawn().unwrap());
+    wait_until("the third pause", || desk.text("log").contains("seconds=4"));
+    service.terminate();
+    let log = desk.text("log");
+    assert!(["seconds=1", "seconds=2", "this machine's clock"].iter().all(|part| log.contains(part)), "{log}");
+    assert_eq!(log.lines().filter(|line| line.contains("seconds=")).count(), 3, "{log}");
     desk.dev.terminate();
 }
 
