@@ -74,10 +74,12 @@ impl Kind {
     }
 }
 
-/// What the system says of a file, for people: it calls one that is not there an entity.
+/// What the system says of a file, for people: it calls one that is not there an entity, and a name that is too long
+/// invalid.
 pub fn io_words(kind: std::io::ErrorKind) -> String {
     match kind {
         std::io::ErrorKind::NotFound => "no such file or folder".to_owned(),
+        std::io::ErrorKind::InvalidFilename => "the file's name is too long".to_owned(),
         kind => kind.to_string(),
     }
 }

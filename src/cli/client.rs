@@ -218,9 +218,12 @@ impl Server {
         Self { address, cacert: None }
     }
 
-    /// Its address.
+    /// Its address, without the beginning of the paths of its API, as the addresses of other clients have it.
     pub(super) fn address(&self) -> &str {
-        &self.address
+        let address = self.address.trim_end_matches('/');
+        let server = address.strip_suffix("/v1").map(|server| server.trim_end_matches('/'));
+        // A machine may be called that, too.
+        server.filter(|server| !server.ends_with(':')).unwrap_or(address)
     }
 
     /// GETs a path below `/v1` without a token; the status, and the body as JSON. A `trusting` caller takes any
@@ -229,7 +232,7 @@ impl Server {
     /// # Errors
     /// Those of [`Server::post`].
     pub(super) async fn probe(&self, path: &str, trusting: bool, timeout: Duration) -> Result<(u16, Value)> {
-        let base = self.address.trim_end_matches('/');
+        let base = self.address();
         if !trusting {
             check_address(base)?;
         }
@@ -243,7 +246,7 @@ impl Server {
     }
 
     async fn send(&self, question: Question<'_>, token: &str) -> std::result::Result<Reply, Lost> {
-        let base = self.address.trim_end_matches('/');
+        let base = self.address();
         check_address(base)?;
         let method = reqwest::Method::from_bytes(question.method.as_bytes()).map_err(Error::internal)?;
         let mut request = self.client()?.request(method, format!("{base}/v1/{}", question.path));
@@ -270,7 +273,7 @@ impl Server {
         media_type: &str,
         octets: Vec<u8>,
     ) -> Result<Reply> {
-        let base = self.address.trim_end_matches('/');
+        let base = self.address();
         check_address(base)?;
         let request = self.client()?.post(format!("{base}/v1/{path}")).header("X-Service-Token", header(token)?);
         let request = request.timeout(LONG).header(CONTENT_TYPE, media_type).body(octets);
@@ -453,6 +456,22 @@ mod tests {
         }
         for text in ["", "-1", "+1", "1.5", "soon", "Fri, 31 Dec 1999 23:59:59 GMT"] {
             assert_eq!(seconds(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_that_of_the_server_with_or_without_the_begin_of_its_paths() {
+        for (given, address) in [
+            ("https://a.test", "https://a.test"),
+            ("https://a.test//", "https://a.test"),
+            ("https://a.test/v1", "https://a.test"),
+            ("https://a.test:8200/v1/", "https://a.test:8200"),
+            ("https://a.test/below/v1", "https://a.test/below"),
+            ("https://a.test/v11", "https://a.test/v11"),
+            ("https://v1", "https://v1"),
+            ("https://v1/v1", "https://v1"),
+        ] {
+            assert_eq!(Server::at(given.to_owned()).address(), address, "{given}");
         }
     }
 

@@ -114,6 +114,9 @@ fn again(arguments: Arguments) -> Result<(Config, Plan)> {
         wanted.mount.clone_from(&renewal.mount);
     }
     let plan = Plan::new(wanted, &arguments.config)?;
+    if let (Some(pair), Some(_)) = (&config.tls, &config.tls_renewal) {
+        files::check_pair(pair)?;
+    }
     if !arguments.listener_only {
         files::check_folders(&config, &plan)?;
     }

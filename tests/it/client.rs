@@ -474,6 +474,27 @@ fn a_command_that_a_signal_comes_upon_does_not_go_on_by_itself() {
     assert!(!desk.path("over").exists());
 }
 
+#[test]
+fn an_address_that_ends_as_the_paths_of_the_api_begin_is_the_server_all_the_same() {
+    let desk = Desk::new();
+    for (end, name) in [("/v1", "a.example.test"), ("/v1/", "b.example.test"), ("/", "c.example.test")] {
+        let address = format!("{}{end}", desk.dev.address);
+        desk.run(&["issue", name, "--address", &address]);
+        desk.run(&["status", "--address", &address]);
+    }
+    desk.dev.terminate();
+}
+
+#[test]
+fn a_name_that_no_file_can_have_is_told_as_that() {
+    let desk = Desk::new();
+    let name = format!("{}.example.test", vec!["a".repeat(59); 4].join("."));
+    assert!(name.len() < 254);
+    let error = desk.refused(&["issue", &name]);
+    assert!(error.contains("cannot be written (the file's name is too long)"), "{error}");
+    desk.dev.terminate();
+}
+
 /// `signet renew --service`. Killed when dropped.
 struct Service(Child);
 

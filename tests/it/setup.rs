@@ -239,6 +239,14 @@ fn what_is_there_is_kept_and_never_overwritten() {
     assert_eq!(out.lines().filter(|line| line.starts_with("made: ")).count(), 3, "{out}");
     assert_eq!(place.text("root-ca.pem").as_bytes(), before[&place.path("root-ca.pem")].1);
     assert!(place.text("admin-token").as_bytes() != before[&place.path("admin-token")].1);
+    // One half of a pair is of no use.
+    for (lost, left) in [("data/tls.pem", "data/tls-key.pem"), ("data/tls-key.pem", "data/tls.pem")] {
+        std::fs::rename(place.path(lost), place.path("away")).unwrap();
+        let error = place.refused(&[]);
+        let left = place.path(left).display().to_string();
+        assert!(error.contains(&format!("{left}: is there")) && error.contains("remove it too"), "{error}");
+        std::fs::rename(place.path("away"), place.path(lost)).unwrap();
+    }
     // An empty file holds nothing.
     for name in ["admin-token", "root-ca.pem"] {
         std::fs::write(place.path(name), "").unwrap();

@@ -5,7 +5,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
-use signet::config::{Config, SealKeySource, Store};
+use signet::config::{Config, SealKeySource, Store, TlsFiles};
 use signet::error::{Error, Kind, Result, io_words};
 use signet::storage::backup;
 
@@ -132,6 +132,25 @@ pub(super) fn check_new(config: &Config, plan: &Plan) -> Result<()> {
         return Err(Error::new(Kind::Conflict, text));
     }
     Ok(())
+}
+
+/// That of the listener's pair both are there, or neither.
+///
+/// # Errors
+/// `Conflict` naming the one that is, and what to do with it.
+pub(super) fn check_pair(files: &TlsFiles) -> Result<()> {
+    let (there, lost) = match (files.certificate.exists(), files.key.exists()) {
+        (true, false) => (&files.certificate, &files.key),
+        (false, true) => (&files.key, &files.certificate),
+        _ => return Ok(()),
+    };
+    let text = format!(
+        "{}: is there, and {} is not, without which it is of no use: remove it too, and run the setup again, which makes \
+         both",
+        there.display(),
+        lost.display()
+    );
+    Err(Error::new(Kind::Conflict, text))
 }
 
 /// What an earlier setup has left beside the configuration of what is in its store. An empty file is none of it.
