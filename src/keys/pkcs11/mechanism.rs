@@ -150,11 +150,8 @@ impl Plan {
         let scheme = scheme.unwrap_or(schemes[0]);
         let hash = hash.unwrap_or(TestHash::Sha512);
         if !schemes.contains(&scheme) {
-            let (other, remedy) = match scheme {
-                Pss => ("RSASSA-PSS", ""),
-                _ if schemes.contains(&Pss) => ("RSASSA-PKCS1-v1_5", ": use_pss of the role or request must be true"),
-                _ => ("RSASSA-PKCS1-v1_5", ""),
-            };
+            let other = if scheme == Pss { "RSASSA-PSS" } else { "RSASSA-PKCS1-v1_5" };
+            let remedy = if schemes.contains(&Pss) { ": use_pss of the role or request must be true" } else { "" };
             return Err(Error::invalid(format!("mechanism {mechanism:#06x} does not sign with {other}{remedy}")));
         }
         if own.is_some_and(|own| TestHash::from(own) != hash) {

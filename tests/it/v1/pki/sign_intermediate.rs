@@ -389,18 +389,6 @@ async fn vector_16_5_a56_what_only_operator_and_server_can_say() {
     assert!(text.contains("OCSP - URI:http://evil.test\n"), "{text}");
     assert!(!text.contains("evil.test/crl") && !text.contains("evil.test/delta"), "{text}");
     assert_eq!(leaf.certificate.subject_key_id(), Some(&[1, 2][..]));
-    // What readers refuse is told of, where it is critical.
-    for (section, told) in [
-        ("nameConstraints = critical,permitted;dirName:dn\n[dn]\nO = x", Some("csr: nameConstraints are critical")),
-        ("1.2.3.9 = critical,DER:0500", Some("csr: the extension 1.2.3.9 is critical")),
-        ("1.2.3.9 = DER:0500", None),
-    ] {
-        let signed = pki.post(PATH, with(&of(section), json!({ "use_csr_values": true }))).await;
-        assert_eq!(signed.status, 200, "{section}: {}", signed.text);
-        let warnings = signed.body["warnings"].to_string();
-        assert_eq!(warnings.contains("nothing below it may verify"), told.is_some(), "{section}: {warnings}");
-        assert!(warnings.contains(told.unwrap_or_default()), "{section}: {warnings}");
-    }
     pki.stop().await;
 }
 
