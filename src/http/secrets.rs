@@ -133,7 +133,7 @@ async fn answered(
             let room = std::mem::take(&mut answer.room);
             let mount_type = trail.line.mount.as_ref().map_or("", |m| m.kind.word());
             let head = request.method() == Method::HEAD;
-            let courtesies = trail.courtesies;
+            let courtesies = trail.field_warnings.texts;
             let now = state.clock.now().unix_timestamp();
             let context = render::Context { mount_type, courtesies, headers: conditions, head, now };
             let response = render::answer(answer, &id, context);
@@ -148,8 +148,8 @@ async fn answered(
             pause::before(error.kind()).await;
             let mount = trail.line.mount.as_ref().map_or("", |mount| &mount.path);
             let hint = hints::beside(&error, mount, trail.limit, state.settings.max_body);
-            trail.courtesies.extend(hint);
-            let mut response = render::error(&error, &id, &trail.courtesies);
+            trail.field_warnings.texts.extend(hint);
+            let mut response = render::error(&error, &id, &trail.field_warnings.texts);
             if error.kind() == Kind::UnsupportedMethod {
                 // Before anybody is known no path may say what it is.
                 let methods = trail.methods.unwrap_or_else(|| route::methods(|_| true, state.settings.compat));
@@ -251,7 +251,7 @@ async fn steps(
     trail.intent().await?;
     trail.compressible = route.compressible;
     let Sent { mut fields, body, media_type, room } = sent;
-    trail.courtesies = courtesies::of(route, &params, &mut fields, &asked.path[target.below.clone()]);
+    trail.field_warnings = courtesies::of(route, &params, &mut fields, &asked.path[target.below.clone()]);
     let token = match route.names_token {
         true => request::token(headers, settings.compat)?,
         false => admitted.token,
@@ -284,6 +284,9 @@ async fn steps(
         request_id: trail.line.id,
     };
     let mut answer = guarded(trail.deadline, || (route.handler)(call)).await?;
+    if trail.field_warnings.write_ignored_field {
+        answer.warnings.extend(std::mem::take(&mut trail.field_warnings.texts));
+    }
     let Some(wanted) = wanted.filter(|_| wrapped::can_be(&answer)) else {
         let knows_chunks = request.version() >= Version::HTTP_11 || request.method() == Method::HEAD;
         if !knows_chunks {
@@ -295,7 +298,7 @@ async fn steps(
     };
     // What stands in its place has a token in it.
     trail.compressible = false;
-    let courtesies = std::mem::take(&mut trail.courtesies);
+    let courtesies = std::mem::take(&mut trail.field_warnings.texts);
     let mount_type = trail.line.mount.as_ref().map_or("", |mount| mount.kind.word());
     let context = render::Context { mount_type, courtesies, ..render::Context::default() };
     guarded(trail.deadline, || wrapped::put_away(state, answer, wanted, &trail.line.id, context)).await

@@ -1,13 +1,23 @@
-//! Warnings about the fields of a request, beside its answer.
+//! Warnings about the fields of a request, next to its response.
 
-use super::route::{BodyKind, Params, Route};
+use super::route::{BodyKind, Operation, Params, Route};
 use crate::error::Warnings;
 use crate::fields::Fields;
 
-/// Lets path parameters win over fields of the same name, and says so; names fields nobody reads.
-pub(super) fn of(route: &Route, params: &Params, fields: &mut Fields, below: &str) -> Warnings {
+/// Warnings about the fields of one request.
+#[derive(Default)]
+pub(super) struct FieldWarnings {
+    /// The warnings. They join an error, and a response that has an envelope.
+    pub(super) texts: Warnings,
+    /// Whether a write ignored a field. Its warnings turn a 204 into a 200: the caller asked for something that was not
+    /// done. A field that the path replaces does not, because known clients repeat path parameters in their bodies.
+    pub(super) write_ignored_field: bool,
+}
+
+/// Lets path parameters win over fields of the same name, and warns of them and of fields that the route does not read.
+pub(super) fn of(route: &Route, params: &Params, fields: &mut Fields, below: &str) -> FieldWarnings {
     if fields.is_empty() || route.body == BodyKind::Verbatim {
-        return Warnings::default();
+        return FieldWarnings::default();
     }
     let mut replaced = Vec::new();
     for (name, value) in params.iter(below).filter(|(name, _)| fields.has(name)).collect::<Vec<_>>() {
@@ -15,26 +25,86 @@ pub(super) fn of(route: &Route, params: &Params, fields: &mut Fields, below: &st
         replaced.push(name);
     }
     let unknown = fields.unknown(route.fields).filter(|name| params.iter(below).all(|(n, _)| n != *name));
-    let mut warnings: Warnings = unrecognised(unknown).into_iter().collect();
+    let mut texts = unrecognised(unknown, route.fields);
+    let is_write = matches!(route.operation, Operation::Create | Operation::Update | Operation::Patch);
+    let write_ignored_field = is_write && !texts.is_empty();
     if !replaced.is_empty() {
-        warnings.add(format!(
+        texts.add(format!(
             "Endpoint replaced the value of these parameters with the values captured from the endpoint's path: [{}]",
             replaced.join(" ")
         ));
     }
-    warnings
+    FieldWarnings { texts, write_ignored_field }
 }
 
-/// The warning about fields that nobody reads. Their names are the caller's: it repeats so many, and so many
-/// characters of each.
-pub(super) fn unrecognised<'a>(mut names: impl Iterator<Item = &'a str>) -> Option<String> {
-    const MOST: usize = 20;
-    const LONGEST: usize = 64;
-    let begin = |name: &'a str| name.char_indices().nth(LONGEST).map_or(name, |(end, _)| &name[..end]);
-    let first: Vec<_> = names.by_ref().take(MOST).map(begin).collect();
+/// Warnings about fields that the endpoint ignores: one that names them and, where they resemble fields in `known`, one
+/// that names these. The names come from the caller, so their number and length are bounded.
+///
+/// Handlers call this for the members of a field that is an object.
+pub(super) fn unrecognised<'a>(mut names: impl Iterator<Item = &'a str>, known: &[&str]) -> Warnings {
+    const MAX_NAMES: usize = 20;
+    const MAX_NAME_CHARACTERS: usize = 64;
+    let begin = |name: &'a str| name.char_indices().nth(MAX_NAME_CHARACTERS).map_or(name, |(end, _)| &name[..end]);
+    let first: Vec<_> = names.by_ref().take(MAX_NAMES).map(begin).collect();
+    let mut warnings = Warnings::default();
+    if first.is_empty() {
+        return warnings;
+    }
     let more = match names.count() {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    (!first.is_empty()).then(|| format!("Endpoint ignored these unrecognized parameters: [{}]{more}", first.join(" ")))
+    warnings.add(format!("Endpoint ignored these unrecognized parameters: [{}]{more}", first.join(" ")));
+    let similar = |name: &&str| Some(format!("{} instead of {name}", closest(name, known)?));
+    let similar: Vec<_> = first.iter().filter_map(similar).collect();
+    if !similar.is_empty() {
+        warnings.add(format!("did you mean {}?", similar.join(", ")));
+    }
+    warnings
+}
+
+/// The known field that a misspelt name most likely stands for: one that differs in case and separators only, or in at
+/// most one of four characters.
+fn closest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+    let plain = plain(name);
+    let limit = plain.len() / 4;
+    let similar = known.iter().filter_map(|known| {
+        let other = self::plain(known);
+        // A difference in length is a lower bound that costs nothing.
+        let near = plain.len().abs_diff(other.len()) <= limit;
+        near.then(|| (strsim::osa_distance(&plain, &other), *known)).filter(|(distance, _)| *distance <= limit)
+    });
+    similar.min_by_key(|(distance, _)| *distance).map(|(_, known)| known)
+}
+
+/// A name without case and separators.
+fn plain(name: &str) -> String {
+    name.chars().filter(|c| !matches!(c, '_' | '-' | '.' | ' ')).flat_map(char::to_lowercase).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn misspelt_field_names_the_closest_known_one() {
+        const KNOWN: &[&str] = &["ttl", "max_ttl", "key_type", "allowed_domains", "bound_cidrs"];
+        for (name, meant) in [
+            ("keytype", Some("key_type")),
+            ("keyType", Some("key_type")),
+            ("KEY-TYPE", Some("key_type")),
+            ("key_tyep", Some("key_type")),
+            ("alowed_domain", Some("allowed_domains")),
+            ("maxttl", Some("max_ttl")),
+            ("TTL", Some("ttl")),
+            ("tt", None),
+            ("bogus", None),
+            ("", None),
+            ("\u{1F600}\u{1F600}", None),
+        ] {
+            assert_eq!(closest(name, KNOWN), meant, "{name}");
+        }
+        assert_eq!(closest("ttl_", &[]), None);
+        assert!(unrecognised(std::iter::empty(), KNOWN).is_empty());
+    }
 }

@@ -52,7 +52,8 @@ pub fn status(kind: Kind) -> u16 {
 pub struct Context<'a> {
     /// The kind of the mount that answered.
     pub mount_type: &'a str,
-    /// Warnings about the request's fields; they join an envelope but never make one.
+    /// Warnings about the request's fields; they join an envelope but never make one. (Those of a write that ignored a
+    /// field are warnings of the answer.)
     pub courtesies: Warnings,
     /// The request's headers, for its conditions.
     pub headers: Option<&'a HeaderMap>,

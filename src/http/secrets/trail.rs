@@ -8,12 +8,13 @@ use actix_web::http::header::HeaderMap;
 use super::answer::Answer;
 use super::audit::{self, Seen};
 use super::cors::Page;
+use super::courtesies::FieldWarnings;
 use super::quota::Standing;
 use super::request::Asked;
 use super::target::Target;
 use super::{ELSEWHERE, Entrance, log};
 use crate::audit::Record;
-use crate::error::{Error, Kind, Result, Warnings};
+use crate::error::{Error, Kind, Result};
 use crate::http::access::Line;
 use crate::http::address::caller_address;
 use crate::http::state::State;
@@ -24,7 +25,7 @@ pub(super) struct Trail<'a> {
     pub(super) method: &'a str,
     pub(super) raw_path: &'a str,
     pub(super) line: Line,
-    pub(super) courtesies: Warnings,
+    pub(super) field_warnings: FieldWarnings,
     /// Largest body, bytes.
     pub(super) limit: usize,
     pub(super) compressible: bool,
@@ -59,7 +60,7 @@ impl<'a> Trail<'a> {
             line,
             method: request.method().as_str(),
             raw_path,
-            courtesies: Warnings::default(),
+            field_warnings: FieldWarnings::default(),
             limit: state.settings.max_body,
             compressible: false,
             page: Page::None,

@@ -104,16 +104,16 @@ pub(super) async fn write(mut call: Call) -> Result<Answer> {
     let own = own_fields(kind);
     let foreign = fields.iter().map(|(name, _)| name);
     let foreign = foreign.filter(|name| FIELDS[SHARED..].contains(name) && !own.contains(name));
-    let mut warnings: Vec<String> = unrecognised(foreign).into_iter().collect();
+    let mut warnings = unrecognised(foreign, own);
     if call.respelt {
-        warnings.push(format!("the key name was changed to {:?}: names are in lower case", name(&call)));
+        warnings.add(format!("the key name was changed to {:?}: names are in lower case", name(&call)));
     }
     let sent = Sent::new(fields, secret_fields(kind))?;
     to_the_end(async move {
         let change = |stored: Option<&Record>| changed(kind, &sent, stored);
         let record = call.state.managed_keys.write(kind, name(&call), change).await?;
         if record.terms.allow_generate_key {
-            warnings.push("disable allow_generate_key after initial creation".to_owned());
+            warnings.add("disable allow_generate_key after initial creation".to_owned());
         }
         warnings.extend(match &record.backend {
             BackendConfig::Pkcs11(settings) => pkcs11::warning(settings),
