@@ -25,7 +25,7 @@
 //! telemetry       the metric catalogue, the exporter, the logs
 //! sql             sessions of a relational store, for domains that speak SQL themselves
 //! outbound        HTTP to elsewhere, bounded
-//! error clock fields documents secret random templates derived turns budget     what all of them share
+//! caller_network error clock fields documents secret random templates derived turns budget     what all of them share
 //! ```
 //!
 //! `foo.rs` is the front door of a module, `foo/` its parts. Directions: `http` → `mounts` → domains (`pki`, `auth`,
@@ -131,7 +131,7 @@
 //! | what is asked of a certificate, and of what fields is it read? | [`pki::check::request`], `http/secrets/pki/asked.rs` |
 //! | which types has an answer, for whom? | [`http::secrets::dialect`] |
 //! | who may do what with a project? | [`projects::rights`], [`projects::team_access`] |
-//! | where is the caller, behind which proxies, and how often may they ask? | [`http::address`], [`auth::quotas`] |
+//! | where is the caller, behind which proxies, and how often may they ask? | [`http::address`], [`caller_network`], [`auth::quotas`] |
 //! | how many connections, and which of them end? what renews their certificate? | `server/connections.rs`, [`server::renewal`] |
 //! | when is a client told to send its body (100)? | `server/expect.rs` |
 //! | what may a client do over HTTP/2, how much at once? | `server/http2.rs` |
@@ -152,6 +152,7 @@
 pub mod audit;
 pub mod auth;
 pub mod budget;
+pub mod caller_network;
 pub mod clock;
 pub mod config;
 pub mod derived;

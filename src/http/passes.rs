@@ -106,7 +106,7 @@ impl Times {
     pub async fn begin(&self, request: &HttpRequest) {
         let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
         if target > LONG {
-            self.are_of(&Sender::Address(request.peer_addr().map(|peer| peer.ip())));
+            self.are_of(&Sender::at(request.peer_addr().map(|peer| peer.ip())));
             self.turn().await;
         }
     }

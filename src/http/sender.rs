@@ -6,11 +6,13 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::auth;
+use crate::caller_network::CallerNetwork;
 use crate::projects::caller::{self, Subject};
 use crate::secret::Secret;
 
 /// A sender. All tokens of an entity, a user, a team or an organization are one, and so are the tokens that one token
-/// has made ([`auth::Caller::counts_as`]); whoever has no token that stands is told by the address.
+/// has made ([`auth::Caller::counts_as`]); a caller without a valid token is identified by
+/// network ([`CallerNetwork`]).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Sender {
     /// A caller of the secrets service.
@@ -21,16 +23,21 @@ pub enum Sender {
     Team(i64),
     /// An organization, by the row.
     Organization(i64),
-    /// Whoever asks from there.
-    Address(Option<IpAddr>),
+    /// A caller without a valid token, by network; `None` when the socket has no address.
+    Network(Option<CallerNetwork>),
 }
 
 impl Sender {
+    /// The sender of a request without a valid token.
+    pub fn at(address: Option<IpAddr>) -> Self {
+        Self::Network(address.map(CallerNetwork::of))
+    }
+
     /// The sender of a request of the secrets service.
     pub fn of_token(caller: Option<&auth::Caller>, address: Option<IpAddr>) -> Self {
         match caller {
             Some(caller) => Self::Caller(caller.counts_as().to_owned()),
-            None => Self::Address(address),
+            None => Self::at(address),
         }
     }
 
@@ -40,7 +47,7 @@ impl Sender {
             Some(Subject::User { id, .. }) => Self::User(*id),
             Some(Subject::Team { id, .. }) => Self::Team(*id),
             Some(Subject::Organization { id, .. }) => Self::Organization(*id),
-            None => Self::Address(address),
+            None => Self::at(address),
         }
     }
 }
@@ -61,7 +68,7 @@ impl Senders {
     /// new here.
     pub fn of(&self, token: Option<&Secret>, address: Option<IpAddr>) -> Sender {
         let known = token.and_then(|token| self.known().get(&self.key(token)).cloned());
-        known.unwrap_or(Sender::Address(address))
+        known.unwrap_or_else(|| Sender::at(address))
     }
 
     /// Notes whose a token is, or that it does not stand.
@@ -99,18 +106,14 @@ mod tests {
         let (one, other, unknown) = (Secret::new("one"), Secret::new("other"), Secret::new("unknown"));
         let subject = Subject::User { id: 7, ext_id: "user-7".to_owned(), username: "mia".to_owned() };
         let caller = caller::Caller { token: 1, subject, last_used: None };
-        assert_eq!(senders.of(Some(&one), here), Sender::Address(here), "as a stranger at first");
+        assert_eq!(senders.of(Some(&one), here), Sender::at(here), "as a stranger at first");
         senders.note(&one, Some(&caller));
         senders.note(&other, Some(&caller::Caller { token: 2, ..caller }));
         let of = |token| senders.of(Some(token), here);
         assert_eq!([of(&one), of(&other)], [Sender::User(7), Sender::User(7)]);
-        assert_eq!([of(&unknown), senders.of(None, here)], [Sender::Address(here), Sender::Address(here)]);
+        assert_eq!([of(&unknown), senders.of(None, here)], [Sender::at(here), Sender::at(here)]);
         senders.note(&one, None);
-        assert_eq!(
-            [of(&one), of(&other)],
-            [Sender::Address(here), Sender::User(7)],
-            "a token that was deleted is nobody's"
-        );
+        assert_eq!([of(&one), of(&other)], [Sender::at(here), Sender::User(7)], "a token that was deleted is nobody's");
     }
 
     #[test]

@@ -5,7 +5,6 @@
 //! The word that says so is stored a few times for each request and read when places are short. What it means to leave
 //! is its stream's business.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
@@ -13,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::task::AtomicWaker;
 
+use crate::caller_network::CallerNetwork;
 use crate::http::body::Known;
 
 /// How long the head of a request may take to arrive, TLS included.
@@ -40,8 +40,8 @@ pub(super) enum Phase {
 pub(super) struct Connection {
     /// Grows from one to the next.
     pub(super) id: u64,
-    /// What its address is counted as.
-    pub(super) source: IpAddr,
+    /// The network that its address counts as.
+    pub(super) source: CallerNetwork,
     began: Instant,
     /// The phase in the two lowest bits, above them since when.
     state: AtomicU64,
@@ -62,7 +62,7 @@ pub(super) struct Connection {
 
 impl Connection {
     /// A connection that was just accepted.
-    pub(super) fn new(id: u64, source: IpAddr, began: Instant, now: u64) -> Self {
+    pub(super) fn new(id: u64, source: CallerNetwork, began: Instant, now: u64) -> Self {
         let (left, sending, waker) = (AtomicU64::new(0), AtomicBool::new(false), AtomicWaker::new());
         let (state, body, again) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
         let (given_up, known) = (AtomicBool::new(false), Arc::default());
@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn who_takes_a_little_of_an_answer_has_little_time_for_the_rest() {
         let began = Instant::now().checked_sub(Duration::from_secs(100)).unwrap();
-        let connection = Connection::new(1, Ipv4Addr::LOCALHOST.into(), began, 0);
+        let connection = Connection::new(1, CallerNetwork::of(Ipv4Addr::LOCALHOST.into()), began, 0);
         connection.set(Phase::Idle, 0);
         connection.sent(1);
         assert_eq!(connection.waiting(), Some((Phase::Idle, 1)));

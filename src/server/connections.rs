@@ -18,6 +18,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::capacity::{Caps, Room};
 use super::connection::{Connection, GRACE, Phase, elapsed};
+use crate::caller_network::CallerNetwork;
 use crate::telemetry::{CONNECTIONS_CLOSED, CONNECTIONS_LIMIT, CONNECTIONS_OPEN, CONNECTIONS_REFUSED, HTTP_REQUESTS};
 
 /// HTTP tells the client of a late first head before this does, milliseconds.
@@ -56,7 +57,7 @@ pub(super) struct Connections {
 struct Table {
     last_id: u64,
     count: Count,
-    sources: HashMap<IpAddr, Source>,
+    sources: HashMap<CallerNetwork, Source>,
     closing: bool,
     events: Events,
 }
@@ -82,7 +83,7 @@ struct Events {
     refused: usize,
     /// When the first of them happened: how many were open, and the address with most of them.
     open: usize,
-    most: Option<(IpAddr, usize)>,
+    most: Option<(CallerNetwork, usize)>,
     told: Option<u64>,
 }
 
@@ -114,7 +115,7 @@ impl Connections {
 
     fn admit_at(self: &Arc<Self>, peer: IpAddr, now: u64) -> Option<Place> {
         let peer = peer.to_canonical();
-        let source = counted_as(peer);
+        let source = CallerNetwork::of(peer);
         let exempt = self.exempt.iter().any(|network| network.contains(&peer));
         let mut table = self.lock();
         if table.closing {
@@ -218,7 +219,7 @@ impl Table {
     }
 
     /// Those of an address, or of all, that wait for their clients and were not told to leave.
-    fn waiting(&self, of: Option<IpAddr>) -> Vec<(Phase, u64, &Arc<Connection>)> {
+    fn waiting(&self, of: Option<CallerNetwork>) -> Vec<(Phase, u64, &Arc<Connection>)> {
         let one = of.and_then(|source| self.sources.get(&source));
         let all = of.is_none().then(|| self.sources.values());
         let sources = one.into_iter().chain(all.into_iter().flatten());
@@ -228,7 +229,13 @@ impl Table {
 
     /// Whether there is a place for one more of at most `cap` in all or of an address. Where there was none,
     /// those that waited longest leave; they are added to `leaving`.
-    fn make_room(&mut self, of: Option<IpAddr>, cap: usize, now: u64, leaving: &mut Vec<Arc<Connection>>) -> bool {
+    fn make_room(
+        &mut self,
+        of: Option<CallerNetwork>,
+        cap: usize,
+        now: u64,
+        leaving: &mut Vec<Arc<Connection>>,
+    ) -> bool {
         let count = match of {
             Some(source) => self.sources.get(&source).map_or_else(Count::default, |source| source.count),
             None => self.count,
@@ -257,7 +264,7 @@ impl Table {
         true
     }
 
-    fn enter(&mut self, source: IpAddr, began: Instant, now: u64) -> Arc<Connection> {
+    fn enter(&mut self, source: CallerNetwork, began: Instant, now: u64) -> Arc<Connection> {
         self.last_id += 1;
         let connection = Arc::new(Connection::new(self.last_id, source, began, now));
         self.count.open += 1;
@@ -343,14 +350,6 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.connections.remove(&self.connection);
-    }
-}
-
-/// What an address is counted as: one site has a whole /64 of IPv6 addresses (RFC 6177).
-fn counted_as(peer: IpAddr) -> IpAddr {
-    match peer {
-        IpAddr::V4(_) => peer,
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
     }
 }
 
@@ -493,7 +492,7 @@ mod tests {
         let connections = table(1, 1);
         let _places: Vec<_> = (0..3).map(|_| connections.admit_at(ip("127.0.0.1"), 0).unwrap()).collect();
         let tell = |now| connections.lock().tell(now).map(|told| (told.closed, told.refused, told.open, told.most));
-        let most = |open| Some((ip("127.0.0.1"), open));
+        let most = |open| Some((CallerNetwork::of(ip("127.0.0.1")), open));
         assert_eq!((tell(1000), tell(1001)), (Some((2, 0, 1, most(1))), None), "as it was when places ran out");
         let _more = connections.admit_at(ip("127.0.0.1"), 2000).unwrap();
         assert_eq!((tell(10_999), tell(11_000)), (None, Some((1, 0, 3, most(3)))));

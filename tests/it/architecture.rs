@@ -14,6 +14,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("random", &[]),
     ("turns", &[]),
     ("budget", &[]),
+    ("caller_network", &[]),
     ("clock", &["error"]),
     ("documents", &["error", "random"]),
     ("telemetry", &["error"]),
@@ -27,6 +28,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     (
         "auth",
         &[
+            "caller_network",
             "clock",
             "derived",
             "documents",
@@ -87,6 +89,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "audit",
             "auth",
             "budget",
+            "caller_network",
             "clock",
             "documents",
             "error",
@@ -110,6 +113,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
         &[
             "audit",
             "auth",
+            "caller_network",
             "clock",
             "config",
             "documents",

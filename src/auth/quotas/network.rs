@@ -6,6 +6,8 @@
 
 use std::net::IpAddr;
 
+use crate::caller_network::CallerNetwork;
+
 /// The lengths of networks of IPv4, narrowest first; the last one is all of it.
 const V4: [u8; 4] = [32, 24, 16, 0];
 /// Those of IPv6.
@@ -25,7 +27,7 @@ pub(super) enum Network {
 impl Network {
     /// The client that has an address.
     pub(super) fn of(address: Option<IpAddr>) -> Self {
-        match address.map(|address| address.to_canonical()) {
+        match address.map(|address| CallerNetwork::of(address).first()) {
             Some(IpAddr::V4(address)) => Self::V4 { length: V4[0], bits: address.to_bits() },
             Some(IpAddr::V6(address)) => Self::V6 { length: V6[0], bits: (address.to_bits() >> 64) as u64 },
             None => Self::Nowhere,

@@ -307,7 +307,7 @@ mod tests {
             let may = left.fetch_sub(1, Ordering::Relaxed) > 0;
             ready(if may { Ok(()) } else { Err(Error::forbidden()) }).boxed()
         };
-        Ok(Pass::new(lists.begin([0; 32], Sender::Address(None))?, Box::new(may_read)))
+        Ok(Pass::new(lists.begin([0; 32], Sender::at(None))?, Box::new(may_read)))
     }
 
     /// What is asked of a source, and how it fails.

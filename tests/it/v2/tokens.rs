@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use reqwest::Method;
 use serde_json::{Value, json};
 use signet::projects::api_token::COLUMNS;
 use signet::projects::rights::OrganizationRights;
 use time::macros::datetime;
 
 use super::fixture::{Api, Store, World, assert_refused, attribute, on_both_stores, resource};
-use crate::support::{Answer, App, Builder};
+use crate::support::{Answer, App, Builder, send};
 use crate::v1::bodies::Pending;
 
 on_both_stores!(
@@ -375,6 +376,30 @@ async fn one_bucket(builder: Builder) {
     let stranger = beyond(&[&owner.with_token("x")]).await;
     assert_eq!(stranger.header("x-ratelimit-limit"), "4", "told apart by address");
     world.app.stop().await;
+}
+
+#[actix_web::test]
+async fn rate_limit_counts_an_ipv6_64_as_one_caller() {
+    let builder = App::builder().settings(|settings| {
+        settings.projects_rate_limit = 4;
+        settings.trusted_proxies = vec!["127.0.0.1/32".parse().unwrap()];
+    });
+    let world = World::of(builder).await;
+    let stranger = world.owner.with_token("x");
+    let ask = |network: &'static str, host: usize| {
+        let from = format!("2001:db8:0:{network}::{host:x}");
+        send(stranger.request(Method::GET, "organizations").header("X-Forwarded-For", from))
+    };
+    // Each request comes from another address.
+    for round in 0..50 {
+        let answers = futures_util::future::join_all((1..=10).map(|n| ask("1", 10 * round + n))).await;
+        if answers.iter().any(|answer| answer.status == 429) {
+            let other = ask("2", 1).await;
+            assert_eq!((other.status, other.header("x-ratelimit-remaining")), (401, "3"), "{}", other.text);
+            return world.app.stop().await;
+        }
+    }
+    panic!("nothing was refused");
 }
 
 /// The first refusal when these ask again and again, all at once.
