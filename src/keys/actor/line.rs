@@ -5,7 +5,8 @@
 //! one comes by itself, and calls the next where more waits. Places take the jobs in their order ([`Waiting`]); a job
 //! whose caller has left, or whose time would be up before it is done, is answered here and never begun. Whoever would
 //! wait for more than half of its time is refused at once: a backend that has more to do than it can does so much as it
-//! can, and not everything too late.
+//! can, and not everything too late. Calls that are under way count with the time that they have taken so far, so a
+//! backend that hangs collects few jobs, and none once the calls at all places are stuck.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -151,19 +152,29 @@ impl Line {
 
     /// That a job would be taken in at this moment.
     pub(super) fn require_room(&self) -> Result<()> {
-        let state = self.lock();
-        if self.takes_in(&state, Rank::First) { Ok(()) } else { Err(self.full()) }
+        self.admits(&self.lock(), Rank::First)
+    }
+
+    /// Refuses a job that has no room, or no time left when its turn comes.
+    fn admits(&self, state: &State, rank: Rank) -> Result<()> {
+        if state.is_stuck(rank, Instant::now(), self.limits.call_timeout) {
+            return Err(self.stuck());
+        }
+        if self.takes_in(state, rank) { Ok(()) } else { Err(self.full()) }
     }
 
     /// Whether one more job has room, and a part of its time left when its turn comes.
     fn takes_in(&self, state: &State, rank: Rank) -> bool {
         let has_room = state.waiting.has_room(rank, self.limits.queue) || state.waiting.has_vain(rank, Instant::now());
-        let (running, places) = match rank {
-            Rank::Look => (state.looking_up(), state.most_looks()),
-            Rank::First | Rank::Last => (state.running.len(), state.max_parallel),
-        };
-        let wait = state.waiting.wait(rank, running, places);
+        let (running, places) = (state.calls_of(rank).count(), state.places_of(rank));
+        let least = state.least_elapsed(rank, Instant::now(), self.limits.call_timeout);
+        let wait = state.waiting.wait(rank, running, places, least);
         has_room && state.waiting.is_in_time(wait, self.limits.call_timeout)
+    }
+
+    fn stuck(&self) -> Error {
+        let text = format!("managed key {:?}: its backend hangs in all sessions, try again later", self.name);
+        Error::new(Kind::Unavailable, text)
     }
 
     fn full(&self) -> Error {
@@ -177,9 +188,7 @@ impl Line {
         if state.closed {
             return Err(stopped(&self.name));
         }
-        if !self.takes_in(&state, job.rank) {
-            return Err(self.full());
-        }
+        self.admits(&state, job.rank)?;
         let is_full = !state.waiting.has_room(job.rank, self.limits.queue);
         let void = if is_full || job.rank == Rank::Look { state.waiting.drop_vain(Instant::now()) } else { Vec::new() };
         state.waiting.push(job);
@@ -365,7 +374,7 @@ impl Line {
 
     fn show(&self, state: &State) {
         let (now, most) = (Instant::now(), self.limits.call_timeout);
-        let is_stuck = |call: &&Running| is_stuck(now, call.begun, call.deadline, most);
+        let is_stuck = |call: &&Running| call.is_stuck(now, most);
         self.meter.show(Counts {
             waiting: state.waiting.len(),
             places: state.places,
@@ -384,7 +393,35 @@ impl State {
 
     /// How many are. One by an older configuration holds up no other.
     fn looking_up(&self) -> usize {
-        self.running.iter().filter(|call| call.looks_by == Some(self.version)).count()
+        self.calls_of(Rank::Look).count()
+    }
+
+    /// The calls that hold the places of a rank.
+    fn calls_of(&self, rank: Rank) -> impl Iterator<Item = &Running> {
+        self.running.iter().filter(move |call| rank != Rank::Look || call.looks_by == Some(self.version))
+    }
+
+    fn places_of(&self, rank: Rank) -> usize {
+        if rank == Rank::Look { self.most_looks() } else { self.max_parallel }
+    }
+
+    /// Whether the calls at all places of a rank are stuck.
+    fn is_stuck(&self, rank: Rank, now: Instant, most: Duration) -> bool {
+        let stuck = |rank| self.calls_of(rank).filter(|call| call.is_stuck(now, most)).count() >= self.places_of(rank);
+        stuck(rank) || stuck(Rank::First)
+    }
+
+    /// How long every place of a rank has been busy with its call; zero while one is free. A look-up may make a key,
+    /// which takes long, and counts only when it is stuck.
+    fn least_elapsed(&self, rank: Rank, now: Instant, most: Duration) -> Duration {
+        if self.calls_of(rank).count() < self.places_of(rank) {
+            return Duration::ZERO;
+        }
+        let elapsed = |call: &Running| match call.looks_by {
+            Some(_) if !call.is_stuck(now, most) => Duration::ZERO,
+            _ => now.saturating_duration_since(call.begun),
+        };
+        self.calls_of(rank).map(elapsed).min().unwrap_or_default()
     }
 
     /// How many more may begin.
@@ -427,10 +464,12 @@ impl State {
     }
 }
 
-/// Whether a call hangs: it lasts longer than a job may, or its job's time is up and was not spent in the line.
-fn is_stuck(now: Instant, begun: Instant, deadline: Instant, most: Duration) -> bool {
-    let was_its_own = deadline.saturating_duration_since(begun) >= most / 4;
-    now.duration_since(begun) >= most || (now >= deadline && was_its_own)
+impl Running {
+    /// Whether the call hangs: it lasts longer than a job may, or its job's time is up and was not spent in the line.
+    fn is_stuck(&self, now: Instant, most: Duration) -> bool {
+        let was_its_own = self.deadline.saturating_duration_since(self.begun) >= most / 4;
+        now.saturating_duration_since(self.begun) >= most || (now >= self.deadline && was_its_own)
+    }
 }
 
 /// A place at the backend. Its holder has given back all that it held of the backend when it drops this.

@@ -331,6 +331,34 @@ async fn a_call_that_hangs_is_answered_in_time_and_keeps_its_place() {
 }
 
 #[tokio::test]
+async fn stuck_key_refuses_new_jobs_at_once() {
+    let double = Double::new(Duration::ZERO);
+    double.close(true);
+    let actor = SignerActor::start("stuck", Backend::Blocking(double.clone()), 2, limits(1024, 2_000));
+    let signer = actor.signer(known(double.key.public()));
+    let sign = || tokio::spawn(signer.sign(P256, message()));
+    let hung = [sign(), sign()];
+    eventually(|| double.inside.load(Ordering::SeqCst) == 2).await;
+    // The calls have taken a fifth of their time: four more would wait for more than half of it.
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    let flood: Vec<_> = (0..100).map(|_| sign()).collect();
+    let outcomes = join_all(hung.into_iter().chain(flood)).await;
+    let kinds: Vec<Kind> = outcomes.into_iter().map(|outcome| outcome.unwrap().unwrap_err().kind()).collect();
+    let waited = kinds.iter().filter(|kind| **kind == Kind::Unavailable).count();
+    assert!((2..10).contains(&waited), "{waited} waited, {} in all", kinds.len());
+    // Now both are stuck, for signatures and for look-ups.
+    for refused in [signer.require_room().unwrap_err(), actor.key(false).await.unwrap_err()] {
+        assert_eq!(refused.kind(), Kind::Unavailable);
+        assert!(refused.text().contains("hangs in all sessions"), "{refused}");
+    }
+    assert_eq!(double.calls(), 2);
+    double.close(false);
+    eventually(|| double.inside.load(Ordering::SeqCst) == 0).await;
+    eventually(|| signer.require_room().is_ok()).await;
+    signer.sign(P256, message()).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_configuration_that_is_written_again_is_used_from_the_next_call_on() {
     let (old, new) = (Double::new(Duration::ZERO), Double::new(Duration::ZERO));
     old.close(true);

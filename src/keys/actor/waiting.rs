@@ -96,8 +96,9 @@ impl Waiting {
         }
     }
 
-    /// How long one more job would wait, with so many calls under way at so many places; of look-ups those that are theirs.
-    pub(super) fn wait(&self, rank: Rank, running: usize, places: usize) -> Duration {
+    /// How long one more job would wait, with so many calls under way at so many places; of look-ups those that are
+    /// theirs. A call takes `least` or longer, by what those under way have taken.
+    pub(super) fn wait(&self, rank: Rank, running: usize, places: usize, least: Duration) -> Duration {
         let beside = self.first.len().min(self.look.len() + self.last.len()) / usize::from(BESIDE_ONE);
         let before = match rank {
             Rank::First => self.first.len() + beside,
@@ -110,7 +111,7 @@ impl Waiting {
             return Duration::ZERO;
         }
         let [calls, places] = [before, places.max(1)].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
-        self.pace.saturating_mul(calls) / places
+        self.pace.max(least).saturating_mul(calls) / places
     }
 
     /// Whether a job that waits so long is done within its `time`, and has half of it left for what comes between.
@@ -219,7 +220,7 @@ mod tests {
         waiting.pace = Duration::from_millis(300);
         assert!(waiting.is_vain(&late, Instant::now()) && !waiting.is_vain(&soon, Instant::now()));
         (0..10).for_each(|_| waiting.push(job(First, LONG).0));
-        assert_eq!(waiting.wait(First, 2, 2), Duration::from_millis(1_800));
+        assert_eq!(waiting.wait(First, 2, 2, Duration::ZERO), Duration::from_millis(1_800));
         assert!(waiting.has_vain(First, Instant::now()), "nobody waits for them");
         assert_eq!((waiting.drop_vain(Instant::now()).len(), waiting.len()), (10, 0));
     }
@@ -229,12 +230,12 @@ mod tests {
         let mut waiting = Waiting::default();
         (0..100).for_each(|_| waiting.learn(Duration::from_secs(29), LONG));
         assert_eq!(waiting.pace, LONG / 2);
-        assert_eq!(waiting.wait(First, 3, 4), Duration::ZERO);
+        assert_eq!(waiting.wait(First, 3, 4, LONG), Duration::ZERO);
         assert!(waiting.is_in_time(Duration::ZERO, LONG) && !waiting.is_in_time(LONG / 2 + SOME, LONG));
         let (fresh, _fresh) = job(First, LONG);
         assert!(!waiting.is_vain(&fresh, Instant::now()));
         waiting.forget();
-        assert_eq!(waiting.wait(First, 50, 4), Duration::ZERO);
+        assert_eq!(waiting.wait(First, 50, 4, Duration::ZERO), Duration::ZERO);
     }
 
     #[test]

@@ -128,6 +128,30 @@ async fn with_limits(max_parallel: usize, time: Duration, limits: Limits) -> (Ar
     (backend, actor, pki)
 }
 
+#[actix_web::test]
+async fn stuck_key_answers_503_with_retry_after_at_once() {
+    let limits = Limits { call_timeout: Duration::from_secs(1), ..Limits::default() };
+    let (backend, actor, pki) = with_limits(2, Duration::ZERO, limits).await;
+    let client = &pki.app.client;
+    let issue = || client.post("pki/issue/r", json!({ "common_name": "a.test" }));
+    backend.together.store(usize::MAX, Ordering::SeqCst);
+    for answer in join_all([issue(), issue()]).await {
+        assert_eq!(answer.status, 503);
+        assert!(answer.error().contains("did not answer within 1 s"), "{}", answer.text);
+    }
+    // Both sessions are stuck, so nothing waits.
+    let rotated = client.get("pki/crl/rotate").await;
+    for answer in join_all((0..50).map(|_| issue())).await.into_iter().chain([rotated]) {
+        assert_eq!((answer.status, answer.header("retry-after")), (503, "1"), "{}", answer.text);
+        assert!(answer.error().contains("hangs in all sessions"), "{}", answer.text);
+    }
+    backend.together.store(0, Ordering::SeqCst);
+    until(|| backend.running.load(Ordering::SeqCst) == 0).await;
+    accepted(issue().await);
+    pki.stop().await;
+    actor.stop(Duration::from_secs(5)).await;
+}
+
 /// A certificate request that its key did not sign.
 fn with_wrong_signature() -> String {
     let (label, mut der) = pem::first(&csr("ec-256", "/CN=a.test", "")).unwrap().unwrap();
