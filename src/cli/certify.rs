@@ -1,8 +1,8 @@
 //! Getting a certificate from a server: what `issue` and `renew` have in common.
 //!
 //! The private key is made here and stays here; what goes to the server is a request that the key has signed, under a
-//! key of its own (`Idempotency-Key`), so that it may be sent again when its answer was lost. An answer whose certificate
-//! is for another key is refused.
+//! key of its own (`Idempotency-Key`), so that it may be sent again when its answer was lost. A certificate for another
+//! key, or one that the authority in the response did not sign, is refused.
 
 use std::time::Duration;
 
@@ -115,11 +115,20 @@ pub(super) fn wanted_kind(refusal: &Error, kind: KeyKind) -> Option<(&'static st
 pub(super) struct Refusal {
     pub(super) error: Error,
     pub(super) retry_after: Option<Duration>,
+    /// Whether the server issued a certificate that is of no use: the next one will hardly be better.
+    pub(super) is_useless: bool,
+}
+
+impl Refusal {
+    /// The refusal of a certificate that the server issued.
+    pub(super) fn useless(error: Error) -> Self {
+        Self { error, retry_after: None, is_useless: true }
+    }
 }
 
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
-        Self { error, retry_after: None }
+        Self { error, retry_after: None, is_useless: false }
     }
 }
 
@@ -254,10 +263,10 @@ impl Authority {
         }
         if reply.status != 200 {
             let refused = reply.refusal(&hint(&reply, &answer.errors, &path, &self.caller));
-            return Err(Refusal { error: refused, retry_after: reply.retry_after });
+            return Err(Refusal { error: refused, retry_after: reply.retry_after, is_useless: false });
         }
         let expected = if let Subject::Request(request) = subject { Some(*request) } else { None };
-        let mut issued = issued(answer, expected)?;
+        let mut issued = issued(answer, expected).map_err(Refusal::useless)?;
         if expected.is_some_and(|request| request.names.clone().sorted() == names.clone().sorted()) {
             let said_twice = |text: &String| OF_REQUEST.iter().any(|setting| text.ends_with(setting));
             issued.warnings.retain(|text| !said_twice(text));
@@ -332,7 +341,8 @@ fn hint(reply: &Reply, errors: &[String], path: &str, caller: &Caller) -> String
 /// What an answer holds.
 ///
 /// # Errors
-/// `BadGateway` when something is missing, or the certificate is for another key than the request's.
+/// `BadGateway` when something is missing, or the certificate is for another key than the request's or not signed by
+/// its authority.
 fn issued(answer: Answer, expected: Option<&Request>) -> Result<Issued> {
     let Answer { data, warnings, .. } = answer;
     let missing = |what: &str| Error::new(Kind::BadGateway, format!("the server's answer has no {what}"));
@@ -340,6 +350,10 @@ fn issued(answer: Answer, expected: Option<&Request>) -> Result<Issued> {
     let chain = if data.ca_chain.is_empty() { std::slice::from_ref(&data.issuing_ca) } else { &data.ca_chain };
     let chain = chain.iter().map(|text| Link::read(text)).collect::<Result<Vec<_>>>();
     let chain = chain.map_err(|_| missing("issuing_ca"))?;
+    if !chain.first().is_some_and(|issuer| leaf.certificate.is_signed_by(issuer.certificate.key())) {
+        let text = "the server's answer is a certificate that the authority beside it did not sign";
+        return Err(Error::new(Kind::BadGateway, text));
+    }
     let key = match expected {
         Some(request) if request.key.spki() != leaf.certificate.key().spki() => {
             return Err(Error::new(Kind::BadGateway, "the server's answer is a certificate for another key"));

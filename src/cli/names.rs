@@ -131,6 +131,17 @@ impl Names {
         [lacks(|names| &names.dns), lacks(|names| &names.emails), lacks(|names| &names.uris), ips].concat()
     }
 
+    /// Those of these names that a certificate with `others` is not for. A common name may become an alternative name.
+    pub(super) fn lost_in(&self, others: &Self) -> Vec<String> {
+        let mut lost = self.beyond(others);
+        let name = &self.common_name;
+        let is_san = Self::of([name.as_str()]).is_ok_and(|name| name.beyond(others).is_empty());
+        if !name.is_empty() && *name != others.common_name && !is_san && !lost.contains(name) {
+            lost.push(name.clone());
+        }
+        lost
+    }
+
     /// The subject of a request for them.
     pub(super) fn subject(&self) -> Name {
         name::name(&[&name::rdn(Attribute::CommonName, std::slice::from_ref(&self.common_name))])

@@ -6,6 +6,9 @@
 //! word (`renew_after`) is of the same kind, and counts for the certificates that this process renewed itself. A key that
 //! is not the certificate's, as a crash between two renames leaves it, makes it due at once.
 //!
+//! A new certificate replaces the old one only if it is for the same names, is signed by the authority that came with
+//! it, and is valid now and no shorter than the old one (`Successor`).
+//!
 //! Files are replaced whole. The new ones are made, still empty, before the server is asked: what is in their way costs no
 //! certificate. What `--exec` names is run when they are in place, by the shell and without the token; a
 //! note beside the certificate keeps in mind that it is still to be run, so that one that failed is run again. What it
@@ -15,6 +18,8 @@
 //! the certificate ends. A signal ends whatever it waits for. Files are replaced without waiting, so that no signal comes
 //! between them; a command that runs is given [`GRACE`], and is otherwise ended and run again by the next `renew`; so
 //! is that of a `renew` without a service.
+
+mod successor;
 
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
@@ -37,8 +42,8 @@ use super::certify::{Authority, Chain, Issued, Link, Refusal, Request, Subject, 
 use super::client::later;
 use super::files::{Content, FolderLock, Staged, There, folder_of, is_there};
 use super::issue::{day, read_key, read_leaf, read_text, text_of, warn};
-use super::names::Names;
 use super::output;
+use successor::Successor;
 
 /// The share of a life by which times of renewal are apart at most: one in so many.
 const APART: i64 = 20;
@@ -218,11 +223,15 @@ impl Pair {
         let request = Request::new(key, old.subject(), &sans)?;
         let names = request.names.clone();
         let mut issued = arguments.authority.certify(&Subject::Request(&request), &names).await?;
-        let of = |certificate: &signet::x509::certificate::Certificate| {
-            Ok::<_, Error>(Names::with(certificate.common_name(), certificate.sans()?).sorted())
-        };
-        if of(old)? != of(&issued.leaf.certificate)? {
-            issued.warnings.push(format!("{}: has other names than before", self.certificate.display()));
+        let successor = Successor { old, issued: &issued };
+        successor.require_names().map_err(Refusal::useless)?;
+        successor.require_validity(now()).map_err(Refusal::useless)?;
+        // A certificate without its key is no good one, and whoever asks for a shorter life gets it.
+        if standing.due != i64::MIN && !arguments.force && arguments.authority.ttl.is_none() {
+            successor.require_life().map_err(Refusal::useless)?;
+        }
+        if successor.has_more_names()? {
+            issued.warnings.push(format!("{}: has more names than before", self.certificate.display()));
         }
         places.take(&mut issued, new.as_ref().map(|(_, text)| text), arguments.chain)?;
         self.told = issued.renew_after.map(|at| (issued.leaf.certificate.serial().octets().to_vec(), at));
@@ -351,17 +360,6 @@ fn holds_key(file: &Path) -> Result<bool> {
     Ok(text.expose_text().is_some_and(|text| text.contains("PRIVATE KEY-----")))
 }
 
-/// What there is to say of a new certificate that has ended already, with its end in epoch seconds.
-fn ended(ends: i64) -> Option<String> {
-    let now = now();
-    (ends <= now).then(|| {
-        let (ends, now) = (day(ends), day(now));
-        format!(
-            "the new certificate ends at {ends}, and by this machine's clock it is {now}: one of the clocks is wrong"
-        )
-    })
-}
-
 fn now() -> i64 {
     Clock::system().now().unix_timestamp()
 }
@@ -399,8 +397,7 @@ async fn look_at(arguments: &Arguments, pair: &mut Pair) -> std::result::Result<
         told(arguments, pair, &standing.leaf, None, Some(standing.due))?;
         return Ok(());
     }
-    let mut issued = pair.renew(arguments, &standing).await?;
-    issued.warnings.extend(ended(issued.leaf.certificate.not_after()));
+    let issued = pair.renew(arguments, &standing).await?;
     let next = pair.standing(arguments.before).map_or(None, |standing| Some(standing.due));
     told(arguments, pair, &issued.leaf, Some(&issued), next)?;
     Ok(())
@@ -523,19 +520,16 @@ async fn turn(arguments: &Arguments, pair: &mut Pair) -> Duration {
             (pair.failures, pair.rest_until) = (0, None);
             wait
         }
-        Ok(Looked::Renewed { due, ends }) => match ended(ends) {
-            None => {
-                // One that is due as soon as it is made must not be renewed without end.
-                let least = (ends.saturating_sub(now()) / APART).max(1);
-                pair.failures = 0;
-                pair.rest_until = Some(Instant::now() + Duration::from_secs(least.unsigned_abs()));
-                Duration::from_secs(due.saturating_sub(now()).max(least).unsigned_abs())
-            }
-            // Nor one that has ended as soon as it is made: the next one is no better, and nothing is lost by waiting.
-            Some(error) => failed(pair, &error, None, i64::MAX),
-        },
+        Ok(Looked::Renewed { due, ends }) => {
+            // One that is due as soon as it is made must not be renewed without end.
+            let least = (ends.saturating_sub(now()) / APART).max(1);
+            pair.failures = 0;
+            pair.rest_until = Some(Instant::now() + Duration::from_secs(least.unsigned_abs()));
+            Duration::from_secs(due.saturating_sub(now()).max(least).unsigned_abs())
+        }
         Err(refusal) => {
-            let left = pair.left();
+            // Each try costs the server a certificate.
+            let left = if refusal.is_useless { i64::MAX } else { pair.left() };
             failed(pair, &refusal.error, refusal.retry_after, left)
         }
     }

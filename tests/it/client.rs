@@ -195,6 +195,67 @@ fn an_answer_for_another_key_is_refused_and_nothing_is_written() {
     desk.dev.terminate();
 }
 
+/// A response with a certificate and its authority.
+fn response(certificate: &str, authority: &str) -> String {
+    let body = json!({ "data": { "certificate": certificate, "issuing_ca": authority } }).to_string();
+    format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
+}
+
+#[actix_web::test]
+async fn renew_refuses_useless_certificate_before_files_change() {
+    let desk = Desk::new();
+    desk.run(&["issue", "web.example.test", "10.0.0.7"]);
+    let (file, key) = ("web.example.test.pem", "web.example.test-key.pem");
+    // Certificates for the same key: with other names, too short, ended.
+    let certified = |names: &str, ttl: &str, out: &str| {
+        let subject = ["req", "-new", "-key", key, "-subj", "/CN=x.example.test", "-addext", names, "-out", "x.csr"];
+        openssl(desk.folder(), &subject);
+        std::fs::create_dir(desk.path(out)).unwrap();
+        desk.run(&["issue", "--csr", "x.csr", "--ttl", ttl, "--out", out, "--chain", "none"]);
+        desk.text(&format!("{out}/x.example.test.pem"))
+    };
+    let all = "subjectAltName=DNS:web.example.test,IP:10.0.0.7";
+    let others = certified("subjectAltName=DNS:web.example.test", "72h", "others");
+    let short = certified(all, "1h", "short");
+    let ended = certified(all, "1s", "ended");
+    let good = certified(all, "72h", "good");
+    let root = desk.text("ca.pem");
+    desk.post("pki/root/rotate/internal", json!({ "common_name": "Next root", "key_type": "ec", "ttl": "700h" })).await;
+    let next = desk.post("pki/root/replace", json!({ "default": "next" })).await;
+    assert!(next["default"].is_string(), "{next}");
+    desk.run(&["issue", "next.example.test"]);
+    let stranger = desk.text("next.example.test-ca.pem");
+    wait_until("the end of a certificate", || {
+        Command::new("openssl")
+            .args(["x509", "-checkend", "0", "-noout", "-in", "ended/x.example.test.pem"])
+            .current_dir(desk.folder())
+            .output()
+            .unwrap()
+            .status
+            .code()
+            == Some(1)
+    });
+    let state = || [file, key, "ca.pem"].map(|name| desk.text(name));
+    let before = state();
+    for (certificate, authority, says) in [
+        (&others, &root, "the new certificate is not for 10.0.0.7"),
+        (&short, &root, "before the old one"),
+        (&ended, &root, "one of the clocks is wrong"),
+        (&good, &stranger, "that the authority beside it did not sign"),
+    ] {
+        let double = Double::start(&[&response(certificate, authority)]);
+        let renew = ["renew", file, "--before", "72h", "--reuse-key", "--address", &double.address];
+        let text = desk.refused(&renew);
+        assert!(text.contains(says), "{text}");
+        assert!(state() == before, "{says}: a file changed");
+    }
+    // A shorter life that was asked for is taken.
+    let double = Double::start(&[&response(&short, &root)]);
+    desk.run(&["renew", file, "--ttl", "1h", "--before", "72h", "--reuse-key", "--address", &double.address]);
+    assert_eq!(desk.text(file), short);
+    desk.dev.terminate();
+}
+
 #[actix_web::test]
 async fn names_are_told_apart_and_all_of_them_are_in_the_certificate() {
     let desk = Desk::new();

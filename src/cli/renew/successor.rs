@@ -1,0 +1,90 @@
+//! The check of a new certificate before it replaces an old one.
+
+use signet::error::{Error, Kind, Result};
+use signet::x509::certificate::Certificate;
+
+use crate::cli::certify::Issued;
+use crate::cli::issue::day;
+use crate::cli::names::Names;
+
+/// Longest time that a new certificate may begin after this machine's clock, seconds: clocks differ.
+const MAX_CLOCK_DIFFERENCE: i64 = 300;
+
+/// A new certificate for the place of an old one.
+pub(super) struct Successor<'s> {
+    pub(super) old: &'s Certificate,
+    pub(super) issued: &'s Issued,
+}
+
+impl Successor<'_> {
+    fn new(&self) -> &Certificate {
+        &self.issued.leaf.certificate
+    }
+
+    fn refuse(text: String) -> Result<()> {
+        Err(Error::new(Kind::BadGateway, format!("{text}; the old one stays")))
+    }
+
+    /// That it is for every name of the old one.
+    pub(super) fn require_names(&self) -> Result<()> {
+        let (old, new) = (self.old.sans()?, self.new().sans()?);
+        let keeps_others = old.other.iter().all(|name| new.other.contains(name));
+        let mut lost = names_of(self.old)?.lost_in(&names_of(self.new())?);
+        if !keeps_others {
+            lost.push("an otherName".to_owned());
+        }
+        if lost.is_empty() {
+            return Ok(());
+        }
+        Self::refuse(format!(
+            "the new certificate is not for {} (does the role allow it, and take the names of a request?)",
+            lost.join(", ")
+        ))
+    }
+
+    /// Whether it is for further names.
+    pub(super) fn has_more_names(&self) -> Result<bool> {
+        Ok(names_of(self.old)?.sorted() != names_of(self.new())?.sorted())
+    }
+
+    /// That it and its authority are valid at `now`.
+    pub(super) fn require_validity(&self, now: i64) -> Result<()> {
+        let (begins, ends) = (self.new().not_before(), self.new().not_after());
+        let by_clock = format!("and by this machine's clock it is {}", day(now));
+        if ends <= now {
+            return Self::refuse(format!(
+                "the new certificate ends at {}, {by_clock}: one of the clocks is wrong",
+                day(ends)
+            ));
+        }
+        if begins > now.saturating_add(MAX_CLOCK_DIFFERENCE) {
+            return Self::refuse(format!(
+                "the new certificate begins at {}, {by_clock}: one of the clocks is wrong",
+                day(begins)
+            ));
+        }
+        match self.issued.chain.first().map(|issuer| issuer.certificate.not_after()) {
+            Some(ends) if ends <= now => {
+                Self::refuse(format!("the authority of the new certificate ended at {}, {by_clock}", day(ends)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// That it does not end before the old one.
+    pub(super) fn require_life(&self) -> Result<()> {
+        let (old, new) = (self.old.not_after(), self.new().not_after());
+        if new >= old {
+            return Ok(());
+        }
+        Self::refuse(format!(
+            "the new certificate ends at {}, before the old one ({}): --force or --ttl takes it",
+            day(new),
+            day(old)
+        ))
+    }
+}
+
+fn names_of(certificate: &Certificate) -> Result<Names> {
+    Ok(Names::with(certificate.common_name(), certificate.sans()?))
+}
