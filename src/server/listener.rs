@@ -5,6 +5,7 @@
 //! [`Stream`] ends when it is told to. So a stop is a farewell to all connections at once.
 
 mod awaited;
+mod handshake;
 
 use std::fmt;
 use std::io;
@@ -30,17 +31,15 @@ use futures_util::future::{Either, ready};
 use rustls::ServerConfig;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
-use tokio_rustls::TlsAcceptor;
 
 use super::connection::{Connection, Exchange, HEAD_TIMEOUT, Phase, Sending};
-use super::connections::{self, Connections, Place};
+use super::connections::Connections;
 use super::expect::Shared;
 use super::http2;
-use super::mismatch;
 use super::stream::{Stream, Transport};
-use super::tls::HTTP2;
 use crate::error::{Error, Result};
 use awaited::{CHUNKED, awaited};
+use handshake::Handshakes;
 
 /// How long requests may still run once the listener stops, seconds.
 const DRAIN_SECONDS: u64 = 7;
@@ -96,10 +95,11 @@ where
     };
     let socket = listening(address).map_err(refused)?;
     let address = socket.local_addr().map_err(refused)?;
-    let (admitting, acceptor) = (Arc::clone(&connections), tls.map(|config| TlsAcceptor::from(Arc::new(config))));
+    let admitting = Arc::clone(&connections);
+    let handshakes = tls.map(Handshakes::new);
     let entrance = move || {
-        let (connections, acceptor) = (Arc::clone(&admitting), acceptor.clone());
-        let open = move |stream: TcpStream| opened(stream, Arc::clone(&connections), acceptor.clone());
+        let (connections, handshakes) = (Arc::clone(&admitting), handshakes.clone());
+        let open = move |stream: TcpStream| opened(stream, Arc::clone(&connections), handshakes.clone());
         fn_service(open).and_then(http(app()))
     };
     let server = Server::build()
@@ -168,35 +168,17 @@ where
 async fn opened(
     stream: TcpStream,
     connections: Arc<Connections>,
-    acceptor: Option<TlsAcceptor>,
+    handshakes: Option<Handshakes>,
 ) -> std::result::Result<(Stream, Protocol, Option<SocketAddr>), DispatchError> {
     let peer = stream.peer_addr().map_err(DispatchError::Io)?;
     let place = connections.admit(peer.ip()).ok_or_else(|| DispatchError::Io(io::ErrorKind::ResourceBusy.into()))?;
     // An answer is one small write, which must not wait for a segment to fill.
     let _ = stream.set_nodelay(true);
-    let (transport, protocol) = match acceptor {
+    let (transport, protocol) = match handshakes {
         None => (Transport::Tcp(stream), Protocol::Http1),
-        Some(acceptor) => agreed(&acceptor, stream, &place).await.map_err(DispatchError::Io)?,
+        Some(handshakes) => handshakes.agree(stream, &place).await.map_err(DispatchError::Io)?,
     };
     Ok((Stream::new(transport, place), protocol, Some(peer)))
-}
-
-/// TLS on a connection, unless it takes too long or has to leave; and which HTTP its client wants.
-async fn agreed(acceptor: &TlsAcceptor, stream: TcpStream, place: &Place) -> io::Result<(Transport, Protocol)> {
-    let handshake = async {
-        let mut stream = stream;
-        match mismatch::answered_plain(&mut stream).await? {
-            true => Err(io::ErrorKind::ConnectionAborted.into()),
-            false => acceptor.accept(stream).await,
-        }
-    };
-    let stream = tokio::select! {
-        agreed = tokio::time::timeout(HEAD_TIMEOUT, handshake) => agreed.inspect_err(|_| connections::closed("head", 1))??,
-        () = place.connection().told() => return Err(io::ErrorKind::ConnectionAborted.into()),
-    };
-    let wants_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP2);
-    let protocol = if wants_http2 { Protocol::Http2 } else { Protocol::Http1 };
-    Ok((Transport::Tls(Box::new(stream)), protocol))
 }
 
 /// Around every request of HTTP/1.1: its connection is busy meanwhile, and says so when this was the last one.

@@ -183,16 +183,10 @@ const LIBRARIES: &[(&str, &[&str])] = &[
     ("aws_smithy_types", &["keys/cloudakms"]),
     (
         "rustls",
-        &[
-            "cli/client.rs",
-            "server/tls.rs",
-            "server/listener.rs",
-            "pki/policy_engine/tls.rs",
-            "storage/postgres/tls.rs",
-        ],
+        &["cli/client.rs", "server/tls.rs", "server/listener", "pki/policy_engine/tls.rs", "storage/postgres/tls.rs"],
     ),
     ("rustls_native_certs", &["storage/postgres/tls.rs"]),
-    ("tokio_rustls", &["server/listener.rs", "server/stream.rs", "storage/postgres/tls.rs"]),
+    ("tokio_rustls", &["server/listener/handshake.rs", "server/stream.rs", "storage/postgres/tls.rs"]),
     ("metrics_exporter_prometheus", &["telemetry"]),
     ("tracing_subscriber", &["telemetry"]),
 ];
