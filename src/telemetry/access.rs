@@ -126,6 +126,6 @@ mod tests {
         let mut told = Vec::new();
         left_out(7, &mut told);
         let told = String::from_utf8(told).unwrap();
-        assert!(told.contains("WARN") && told.contains("7 access lines were left out"), "{told}");
+        assert!(told.contains("WARN") && told.contains("7 lines were left out"), "{told}");
     }
 }

@@ -61,7 +61,7 @@ pub(super) fn now() -> SystemTime {
 pub(super) fn left_out(count: u64, to: &mut Vec<u8>) {
     let mut line = String::new();
     let mut put = Line::begin(FORM.load(Ordering::Relaxed) == JSON, now(), "WARN", &mut line);
-    put.message(&format!("{count} access lines were left out: standard error is not read fast enough"));
+    put.message(&format!("{count} lines were left out: standard error is not read fast enough"));
     put.end();
     to.extend_from_slice(line.as_bytes());
 }
