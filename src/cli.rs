@@ -22,7 +22,7 @@ mod issue;
 mod migrate;
 mod names;
 mod operator;
-mod output;
+pub(crate) mod output;
 mod owner;
 mod path;
 mod place;

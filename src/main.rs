@@ -2,7 +2,7 @@
 
 mod cli;
 
-use std::io::Write;
+use std::io::Write as _;
 use std::process::ExitCode;
 
 #[global_allocator]
@@ -16,7 +16,7 @@ fn main() -> ExitCode {
         Err(error) => {
             // Who runs the program may know what no caller is told.
             let cause = signet::storage::said(&error).map(|said| format!(" ({said})")).unwrap_or_default();
-            let _ = writeln!(std::io::stderr(), "signet: {error}{cause}");
+            let _ = writeln!(cli::output::stderr(), "signet: {error}{cause}");
             ExitCode::FAILURE
         }
     }

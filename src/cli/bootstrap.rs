@@ -51,7 +51,7 @@ async fn bootstrap(config: &Config, arguments: &Arguments) -> Result<()> {
     let made = first_user(&storage, clock, arguments, given.clone()).await;
     storage.shutdown().await?;
     let token = made?;
-    let mut out = std::io::stdout();
+    let mut out = crate::cli::output::stdout();
     let told = match given {
         Some(_) => writeln!(out, "the first user's token is the one in {TOKEN}: take it out of there"),
         None => writeln!(out, "token: {token}\nThis token is shown once. Make others with it, then revoke it."),

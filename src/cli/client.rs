@@ -18,6 +18,7 @@ use signet::random;
 use signet::secret::PartlySecret;
 use url::{Host, Url};
 
+use super::output::one_line;
 use super::token;
 
 /// The name of this machine in addresses.
@@ -345,8 +346,8 @@ impl Reply {
     pub(super) fn refusal(&self, hint: &str) -> Error {
         let said = match serde_json::from_slice::<Answer<IgnoredAny>>(self.body.expose()) {
             Ok(Answer { errors, warnings, .. }) => match warnings.unwrap_or_default() {
-                warnings if warnings.is_empty() => errors.join("; "),
-                warnings => format!("{} ({})", errors.join("; "), warnings.join("; ")),
+                warnings if warnings.is_empty() => one_line(&errors.join("; ")).into_owned(),
+                warnings => one_line(&format!("{} ({})", errors.join("; "), warnings.join("; "))).into_owned(),
             },
             Err(_) => beginning(self.body.expose()),
         };

@@ -244,7 +244,7 @@ fn fields(body: serde_json::Value) -> Result<Fields> {
 }
 
 fn greet(address: SocketAddr, public: Option<SocketAddr>, token: &str, place: &str) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::cli::output::stdout();
     writeln!(out, "listening on http://{address}")?;
     if let Some(public) = public {
         writeln!(out, "public listener on http://{public}")?;

@@ -51,7 +51,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     } else {
         worded(&data, &arguments.method.to_uppercase())
     };
-    told(write!(std::io::stdout(), "{text}"))
+    told(write!(crate::cli::output::stdout(), "{text}"))
 }
 
 /// What a server answers.

@@ -45,7 +45,7 @@ pub(super) fn run(
 /// Prints a text with a token in it, which is revoked when this fails: then nobody has it, and `command` makes another. All
 /// of the text is written at once.
 pub(super) fn print(text: &str, command: &str) -> Result<()> {
-    let mut out = std::io::stdout();
+    let mut out = crate::cli::output::stdout();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|e| {
         let error = unwritten(e);
         let text = format!("{error}: the token is revoked again, and signet operator {command} makes another");

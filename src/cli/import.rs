@@ -242,5 +242,5 @@ fn left(path: &Path, why: &str) {
 /// Says something beside the results.
 fn tell(what: &str, text: &str) {
     // Nobody may be there to hear it.
-    let _ = writeln!(std::io::stderr(), "{what}: {text}");
+    let _ = writeln!(crate::cli::output::stderr(), "{what}: {}", crate::cli::output::one_line(text));
 }

@@ -380,10 +380,10 @@ fn lacking(files: &Files, leaf: &Link, names: &Names) -> Result<Vec<String>> {
 
 /// Writes warnings to standard error.
 pub(super) fn warn(warnings: &[String]) {
-    let mut err = std::io::stderr();
+    let mut err = output::stderr();
     for warning in warnings {
         // Whoever closed standard error does not want to know.
-        let _ = writeln!(err, "warning: {warning}");
+        let _ = writeln!(err, "warning: {}", output::one_line(warning));
     }
 }
 
@@ -393,7 +393,7 @@ pub(super) fn day(seconds: i64) -> String {
 }
 
 fn tell(arguments: &Arguments, files: &Files, issued: &Issued, ca: &Path, has_key: bool) -> Result<()> {
-    let mut out = std::io::stdout();
+    let mut out = output::stdout();
     if arguments.json {
         let mut told = issued.told();
         told["certificate"] = json!(files.certificate);
@@ -413,7 +413,7 @@ fn tell(arguments: &Arguments, files: &Files, issued: &Issued, ca: &Path, has_ke
 }
 
 fn tell_kept(files: &Files, leaf: &Link, warnings: &[String], json: bool) -> Result<()> {
-    let mut out = std::io::stdout();
+    let mut out = output::stdout();
     let not_after = day(leaf.certificate.not_after());
     if json {
         let told = json!({

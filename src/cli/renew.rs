@@ -405,7 +405,7 @@ async fn look_at(arguments: &Arguments, pair: &mut Pair) -> std::result::Result<
 
 /// Says how a certificate stands, or what it was replaced by.
 fn told(arguments: &Arguments, pair: &Pair, leaf: &Link, new: Option<&Issued>, due: Option<i64>) -> Result<()> {
-    let (mut out, file) = (std::io::stdout(), pair.certificate.display());
+    let (mut out, file) = (output::stdout(), pair.certificate.display());
     let (not_after, due) = (day(leaf.certificate.not_after()), due.map(day).unwrap_or_default());
     if arguments.json {
         let mut line = new.map_or_else(|| json!({ "not_after": not_after }), Issued::told);

@@ -51,7 +51,7 @@ async fn tell(storage: &Storage) -> Result<()> {
     // What others have noted is known after a note of one's own.
     keyring.note_use().await?;
     let (key, older) = (keyring.status().await?, storage.count_older().await?);
-    let mut out = std::io::stdout();
+    let mut out = crate::cli::output::stdout();
     let told = writeln!(out, "seal type:      {}", seal.kind)
         .and_then(|()| writeln!(out, "seal key:       {} ({})", seal.key, seal.mechanism))
         .and_then(|()| match seal.since {
@@ -151,7 +151,7 @@ async fn in_place(config: &Config, file: &Path) -> Result<()> {
 }
 
 fn say(seal: &About, next: &str) -> Result<()> {
-    let mut out = std::io::stdout();
+    let mut out = crate::cli::output::stdout();
     let told = writeln!(out, "the store is sealed by the {seal}\n{next}");
     output::told(told.and_then(|()| out.flush()))
 }

@@ -90,7 +90,7 @@ async fn serve(config: Config, libraries: Reread<Libraries>) -> Result<()> {
     };
     hint_at_init(&server).await;
     let running = server.start().await?;
-    let mut out = std::io::stdout();
+    let mut out = output::stdout();
     let told = writeln!(out, "listening on {scheme}://{}", running.address());
     let told = told.and_then(|()| match running.metrics_address() {
         Some(address) => writeln!(out, "metrics on http://{address}/metrics"),

@@ -182,7 +182,7 @@ async fn listener(api: &Api, config: &Config, issues: bool) -> Result<()> {
 
 /// What to type next, with a name to issue for.
 fn next(config: &Config, plan: &Plan, name: Option<String>) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::cli::output::stdout();
     writeln!(out)?;
     let Some(name) = name else {
         writeln!(

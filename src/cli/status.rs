@@ -54,7 +54,8 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     status.ends.sort();
     status.sort_leaves();
     status.note_roleless();
-    let printed = if arguments.json { writeln!(std::io::stdout(), "{}", status.json()) } else { status.print() };
+    let printed =
+        if arguments.json { writeln!(crate::cli::output::stdout(), "{}", status.json()) } else { status.print() };
     told(printed)?;
     match status.wrong.len() {
         0 => Ok(()),
@@ -323,7 +324,7 @@ impl Status {
     }
 
     fn print(&self) -> std::io::Result<()> {
-        let mut out = std::io::stdout().lock();
+        let mut out = crate::cli::output::stdout();
         for (name, text) in &self.facts {
             writeln!(out, "{name:<10} {text}")?;
         }

@@ -45,7 +45,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     if found.is_empty() {
         return Err(nowhere(serial, &mounts, &closed));
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::cli::output::stdout();
     for (mount, record) in &mut found {
         let written = if arguments.json {
             record["mount"] = json!(mount);

@@ -201,6 +201,22 @@ fn response(certificate: &str, authority: &str) -> String {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
 }
 
+#[test]
+fn control_characters_of_a_server_do_not_reach_the_terminal() {
+    let desk = Desk::new();
+    desk.run(&["issue", "web.example.test"]);
+    let text = "\u{1b}[2Jno\nsignet: \u{9b}31mall is well\u{202e}";
+    let refusal = json!({ "errors": [text] }).to_string();
+    let refusal = format!("HTTP/1.1 403 No\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{refusal}", refusal.len());
+    let double = Double::start(&[&refusal]);
+    for words in [&["issue", "x.example.test"][..], &["status"], &["renew", "web.example.test.pem", "--force"]] {
+        let shown = desk.refused(&[words, &["--address", &double.address]].concat());
+        assert!(shown.contains("\\u001b[2Jno\\u000asignet: \\u009b31mall is well\\u202e"), "{words:?}: {shown}");
+        assert!(!shown.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{words:?}: {shown}");
+    }
+    desk.dev.terminate();
+}
+
 #[actix_web::test]
 async fn renew_refuses_useless_certificate_before_files_change() {
     let desk = Desk::new();

@@ -36,7 +36,7 @@ impl Report {
 
     /// Prints it.
     pub(super) fn print(&self) -> std::io::Result<()> {
-        let mut out = std::io::stdout().lock();
+        let mut out = crate::cli::output::stdout();
         for (level, what, text) in &self.0 {
             let word = match level {
                 Level::Ok => "ok",

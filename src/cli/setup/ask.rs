@@ -69,11 +69,11 @@ fn choice<const N: usize>(question: &str, words: [&'static str; N]) -> Result<&'
 
 /// Says why a question is asked again, unless it holds.
 fn rule(holds: bool, rule: &str) -> Result<()> {
-    if holds { Ok(()) } else { writeln!(std::io::stdout(), "  {rule}").map_err(Error::internal) }
+    if holds { Ok(()) } else { writeln!(crate::cli::output::stdout(), "  {rule}").map_err(Error::internal) }
 }
 
 fn one(question: &str, default: &str) -> Result<String> {
-    let mut out = std::io::stdout();
+    let mut out = crate::cli::output::stdout();
     let shown = if default.is_empty() { String::new() } else { format!(" [{default}]") };
     write!(out, "{question}{shown}: ").and_then(|()| out.flush()).map_err(Error::internal)?;
     let mut line = String::new();

@@ -8,5 +8,5 @@ use crate::cli::output::told;
 
 /// One line of what was done. A setup goes on when nobody reads it any more.
 pub(super) fn say(what: &str, about: &str) -> Result<()> {
-    told(writeln!(std::io::stdout(), "{what}: {about}"))
+    told(writeln!(crate::cli::output::stdout(), "{what}: {about}"))
 }
