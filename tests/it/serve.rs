@@ -1,12 +1,14 @@
 //! `signet serve`, `operator init` and `migrate` as an operator meets them: the real program, a
 //! configuration file, certificates made by openssl, curl as the client.
 
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -296,6 +298,57 @@ fn sigterm_does_not_wait_for_idle_tls_connections() {
     let started = Instant::now();
     served.terminate();
     assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+}
+
+/// A pipe that takes nothing more, with the end that nobody reads.
+fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let flags = fcntl_getfl(&writer).unwrap();
+    fcntl_setfl(&writer, flags | OFlags::NONBLOCK).unwrap();
+    for piece in [&[b'x'; 4096][..], b"x"] {
+        while writer.write_all(piece).is_ok() {}
+    }
+    fcntl_setfl(&writer, flags).unwrap();
+    (reader, writer)
+}
+
+#[test]
+fn sigterm_ends_server_whose_stderr_is_a_full_pipe() {
+    let site = Site::new();
+    site.init();
+    let (_reader, writer) = full_pipe();
+    let mut command = site.command(&["serve"]);
+    command.env("SIGNET_LOG", "info").stdout(Stdio::piped()).stderr(writer);
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    let mut first = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut first).unwrap();
+    assert!(first.starts_with("listening on "), "{first}");
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let started = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if started.elapsed() > Duration::from_secs(10) {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            panic!("the server does not end");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn data_folder_writable_by_every_user_is_refused() {
+    let site = Site::new();
+    site.init();
+    for (name, path) in [("data", site.path("data")), ("signet.db", site.path("data/signet.db"))] {
+        let own = std::fs::metadata(&path).unwrap().permissions();
+        std::fs::set_permissions(&path, Permissions::from_mode(own.mode() | 0o002)).unwrap();
+        let error = refused(&mut site.command(&["serve"]));
+        assert!(error.contains(&format!("{name}: every user may write to it")), "{error}");
+        std::fs::set_permissions(&path, own).unwrap();
+    }
+    site.serve().terminate();
 }
 
 #[test]

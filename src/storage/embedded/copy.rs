@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
+use super::access;
 use super::connection;
 use super::schema;
 use crate::clock::Time;
@@ -220,6 +221,7 @@ pub(crate) fn restore(copy: &Path, folder: &Path, now: Time) -> Result<u64> {
         Error::unavailable(format!("data folder {}: cannot be used ({})", folder.display(), io_words(e.kind())), e)
     };
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
+    access::require_own(folder)?;
     let _lock = connection::lock(folder)?;
     let database = folder.join(NAME);
     // The log of another database would be read into this one.
