@@ -6,6 +6,7 @@
 mod issuer;
 
 pub use self::issuer::{IssuerSettings, ManualChain, Standing, write_issuer};
+use crate::clock::{Time, rfc3339};
 use crate::error::{Error, Result, Warnings};
 use crate::pki::actor::Planned;
 use crate::pki::check::trial;
@@ -38,8 +39,20 @@ pub async fn write_role(
         .change(move |view| {
             let stands = view.role(&name).map(|entry| &**entry.role);
             let (role, mut warnings) = merge(stands)?.checked_after(stands)?;
-            if view.signer(&role.issuer_ref).is_none() {
-                warnings.add(format!("issuer_ref: {} names no issuer of this mount at present", role.issuer_ref));
+            match view.signer(&role.issuer_ref) {
+                Some(signer) => {
+                    let begins = signer.issuer.certificate.not_before();
+                    if let Some(problem) = begins_before_issuer(&role, begins) {
+                        // A role that stands may have got another issuer since it was written.
+                        if stands.is_none() {
+                            return Err(Error::invalid(problem));
+                        }
+                        warnings.add(problem);
+                    }
+                }
+                None => {
+                    warnings.add(format!("issuer_ref: {} names no issuer of this mount at present", role.issuer_ref));
+                }
             }
             let mut next = view.clone();
             let writes = vec![next.put_role(&name, role.clone())?];
@@ -49,6 +62,16 @@ pub async fn write_role(
             Ok((planned(next, writes), (role, warnings)))
         })
         .await
+}
+
+/// The problem of a role whose fixed `not_before` lies before its issuer begins.
+fn begins_before_issuer(role: &Role, begins: i64) -> Option<String> {
+    let fixed = role.not_before.as_ref().filter(|fixed| fixed.at() < begins)?;
+    let begins = Time::from_unix_timestamp(begins).map(rfc3339).unwrap_or_default();
+    Some(format!(
+        "not_before: {} is before the issuer's not_before ({begins}): certificates must not be older than their CA",
+        fixed.as_str()
+    ))
 }
 
 /// Deletes a role; nothing happens when there is none.

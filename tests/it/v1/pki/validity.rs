@@ -178,6 +178,31 @@ async fn vector_16_4_t11_to_t13_t22_t24_the_start() {
 }
 
 #[actix_web::test]
+async fn new_role_with_not_before_older_than_its_issuer_is_refused() {
+    let pki = Pki { app: App::builder().manual_clock(time(NOW)).start().await };
+    let client = &pki.app.client;
+    let old = json!({ "allow_any_name": true, "not_before": at(-5 * HOUR) });
+    assert_eq!(
+        client.post("pki/roles/first", old.clone()).await.status,
+        200,
+        "without an issuer there is nothing older"
+    );
+    pki.root(json!({ "common_name": "Root", "key_type": "ec", "ttl": "100h" })).await;
+    let refused = client.post("pki/roles/second", old.clone()).await;
+    assert_eq!(refused.status, 400, "{}", refused.text);
+    assert!(refused.error().contains("is before the issuer's not_before"), "{}", refused.text);
+    assert_eq!(client.get("pki/roles/second").await.status, 404);
+    // A role that stands is warned of and goes on working.
+    let warned = client.post("pki/roles/first", old).await;
+    assert_eq!(warned.status, 200, "{}", warned.text);
+    assert!(warned.body["warnings"].to_string().contains("is before the issuer's not_before"), "{}", warned.text);
+    assert_eq!(client.post("pki/issue/first", json!({ "common_name": "a.test", "ttl": "1h" })).await.status, 200);
+    let young = json!({ "allow_any_name": true, "not_before": at(HOUR) });
+    assert_eq!(client.post("pki/roles/third", young).await.status, 200);
+    pki.stop().await;
+}
+
+#[actix_web::test]
 async fn vector_16_4_t24_roots() {
     let dates = Dates::start().await;
     let root = async |request: Value| {
