@@ -89,17 +89,17 @@ impl Outbound {
         Ok(self.client.get_or_init(|| made))
     }
 
-    /// What is published at an address, asked for once; `who` is the subject of errors.
+    /// What is published at an address; `who` is the subject of errors.
     ///
     /// # Errors
     /// `Unavailable` for anything but a JSON text of that form: nobody who waits for it has done anything wrong.
-    pub(crate) async fn published<T: DeserializeOwned>(&self, url: &str, who: &str) -> Result<T> {
+    pub(crate) async fn published<T: DeserializeOwned>(&self, url: &str, tries: Tries, who: &str) -> Result<T> {
         let unavailable = |error: Error| match error.kind() {
             Kind::Unavailable => error,
             _ => Error::new(Kind::Unavailable, error.text().to_owned()),
         };
         let call = self.call(Method::GET, url).map_err(|error| unavailable(error.within(who)))?;
-        let reply = call.header("Accept", "application/json").send(Tries::ONE, who).await.map_err(unavailable)?;
+        let reply = call.header("Accept", "application/json").send(tries, who).await.map_err(unavailable)?;
         if reply.status() != 200 {
             return Err(Error::new(Kind::Unavailable, format!("{who}: answered with status {}", reply.status())));
         }

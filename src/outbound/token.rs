@@ -1,5 +1,5 @@
 //! An access token of a service: fetched by the first who needs it, waited for by the others, and used until
-//! shortly before it ends.
+//! shortly before it ends. Those who waited share a failure, too.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -66,10 +66,17 @@ impl Token {
     }
 }
 
+#[derive(Default)]
+struct Held {
+    token: Option<Token>,
+    /// When the last fetch failed, and why.
+    failed: Option<(Instant, Error)>,
+}
+
 /// The token that is held now.
 #[derive(Default)]
 pub(crate) struct Tokens {
-    held: tokio::sync::Mutex<Option<Token>>,
+    held: tokio::sync::Mutex<Held>,
     /// When a new one was refused; `None` once one is taken.
     refused: Mutex<Option<Instant>>,
 }
@@ -116,15 +123,26 @@ impl Tokens {
     /// # Errors
     /// Those of `fetch`.
     async fn get(&self, refused: Option<&Token>, fetch: impl Future<Output = Result<Token>>) -> Result<Token> {
+        let came = Instant::now();
         let mut held = self.held.lock().await;
         let is_refused = |token: &Token| refused.is_some_and(|refused| refused.secret == token.secret);
-        if let Some(token) = held.as_ref().filter(|token| Instant::now() < token.until && !is_refused(token)) {
+        if let Some(token) = held.token.as_ref().filter(|token| Instant::now() < token.until && !is_refused(token)) {
             return Ok(token.clone());
         }
-        *held = None;
-        let token = fetch.await?;
-        *held = Some(token.clone());
-        Ok(token)
+        if let Some((_, error)) = held.failed.as_ref().filter(|(at, _)| came < *at) {
+            return Err(error.clone());
+        }
+        *held = Held::default();
+        match fetch.await {
+            Ok(token) => {
+                held.token = Some(token.clone());
+                Ok(token)
+            }
+            Err(error) => {
+                held.failed = Some((Instant::now(), error.clone()));
+                Err(error)
+            }
+        }
     }
 }
 
@@ -180,6 +198,25 @@ mod tests {
         // That one has no life left.
         assert!(tokens.get(Some(&refused), fetch(3600)).await.unwrap().secret.expose() == b"t3");
         assert_eq!(fetched.get(), 3);
+    }
+
+    #[tokio::test]
+    async fn waiters_share_a_failed_fetch_and_the_next_caller_fetches_again() {
+        let tokens = Tokens::default();
+        let fetched = std::cell::Cell::new(0);
+        let fetch = || async {
+            fetched.set(fetched.get() + 1);
+            tokio::task::yield_now().await;
+            match fetched.get() {
+                1 => Err(Error::new(Kind::Unavailable, "no answer")),
+                _ => token("t", 3600),
+            }
+        };
+        let all = join_all((0..8).map(|_| tokens.get(None, fetch()))).await;
+        assert!(all.iter().all(|token| token.as_ref().is_err_and(|error| error.text() == "no answer")));
+        assert_eq!(fetched.get(), 1);
+        assert!(tokens.get(None, fetch()).await.is_ok());
+        assert_eq!(fetched.get(), 2);
     }
 
     #[tokio::test]

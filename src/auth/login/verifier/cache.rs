@@ -2,7 +2,8 @@
 //!
 //! Found keys are fresh for an hour, and used for a day while nobody can be asked. The issuer is asked at most every
 //! ten seconds, counted from the end of the attempt before, however many tokens come with keys that nobody knows:
-//! who needs an answer meanwhile shares the one there was. What is found replaces the keys only where it can be used.
+//! who needs an answer meanwhile shares the one there was. While there are no keys at all an attempt is repeated within the
+//! login, so that one lost connection refuses nobody. What is found replaces the keys only where it can be used.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use super::keys::KeySet;
 use super::source::{Found, Source};
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Result};
-use crate::outbound::Outbound;
+use crate::outbound::{Outbound, Tries};
 use crate::telemetry;
 
 /// How long keys are used without asking again.
@@ -25,6 +26,9 @@ const STALE: Duration = Duration::from_secs(24 * 3600);
 const BETWEEN: Duration = Duration::from_secs(10);
 /// How long a login waits for new keys while older ones may be used.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How often the issuer is asked within one login while there are no keys.
+const WITHOUT_KEYS: Tries = Tries { more: 2, first: Duration::from_millis(200), longest: Duration::from_secs(2) };
 
 /// The keys of one issuer.
 pub(super) struct Cache {
@@ -65,11 +69,11 @@ impl Cache {
             return Ok(held);
         }
         let Some(held) = self.within(STALE) else {
-            self.asked().await?;
+            self.asked(WITHOUT_KEYS).await?;
             return self.within(STALE).ok_or_else(|| Error::internal("keys that were found are not there"));
         };
         // An issuer that is silent holds up nobody whose key is known, for longer than an answer should take.
-        match tokio::time::timeout(PATIENCE, self.asked()).await {
+        match tokio::time::timeout(PATIENCE, self.asked(Tries::ONE)).await {
             Ok(Ok(())) => Ok(self.within(STALE).unwrap_or(held)),
             Ok(Err(_)) | Err(_) => Ok(held),
         }
@@ -84,7 +88,7 @@ impl Cache {
         if let Some(held) = self.within(FRESH).filter(differs) {
             return Ok(Some(held));
         }
-        self.asked().await?;
+        self.asked(Tries::ONE).await?;
         Ok(self.within(FRESH).filter(differs))
     }
 
@@ -95,7 +99,7 @@ impl Cache {
 
     /// Asks the issuer, or takes the outcome of whoever did a moment ago. The attempt goes on when its caller has
     /// left: others may wait for it.
-    async fn asked(self: &Arc<Self>) -> Result<()> {
+    async fn asked(self: &Arc<Self>, tries: Tries) -> Result<()> {
         let mut last = Arc::clone(&self.last).lock_owned().await;
         let now = self.clock.now();
         // A clock that was set back makes nobody wait.
@@ -105,7 +109,7 @@ impl Cache {
         }
         let own = Arc::clone(self);
         let attempt = async move {
-            let outcome = own.source.find(&own.outbound, own.method).await;
+            let outcome = own.source.find(&own.outbound, tries, own.method).await;
             let outcome = own.take(outcome);
             *last = Some(Attempt { ended: own.clock.now(), outcome: outcome.clone() });
             outcome

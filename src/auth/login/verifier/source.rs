@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::keys::{KeySet, Published};
 use crate::error::{Error, Kind, Result};
-use crate::outbound::Outbound;
+use crate::outbound::{Outbound, Tries};
 
 /// Longest issuer, bytes.
 const LONGEST: usize = 2048;
@@ -37,15 +37,16 @@ pub(super) struct Found {
 }
 
 impl Source {
-    /// Asks for the keys, once.
+    /// Asks for the keys.
     ///
     /// # Errors
     /// `Unavailable` for whatever is not a key set with a key that can be used.
-    pub(super) async fn find(&self, outbound: &Outbound, who: &str) -> Result<Found> {
+    pub(super) async fn find(&self, outbound: &Outbound, tries: Tries, who: &str) -> Result<Found> {
         let (url, issuer) = match self {
             Self::KeySet(url) => (url.clone(), None),
             Self::Discovery { url, accepts } => {
-                let document: Document = outbound.published(url, &format!("{who}: the issuer's configuration")).await?;
+                let document: Document =
+                    outbound.published(url, tries, &format!("{who}: the issuer's configuration")).await?;
                 if document.issuer.is_empty() || document.issuer.len() > LONGEST {
                     return Err(Error::new(Kind::Unavailable, format!("{who}: the configuration names no issuer")));
                 }
@@ -57,7 +58,7 @@ impl Source {
             }
         };
         let who = format!("{who}: the issuer's key set");
-        let published: Published = outbound.published(&url, &who).await?;
+        let published: Published = outbound.published(&url, tries, &who).await?;
         Ok(Found { keys: KeySet::published(published, &who)?, issuer })
     }
 }
