@@ -301,7 +301,7 @@ mod tests {
 
     async fn is_told(devices: Vec<Arc<dyn Device>>) -> bool {
         let audit = Audit::new(Vec::new(), devices, Clock::system());
-        let until = Instant::now() + Duration::from_millis(500);
+        let until = Instant::now() + Duration::from_secs(20);
         audit.record().intent(|| Some(request()), until).await.is_ok()
     }
 
@@ -310,7 +310,7 @@ mod tests {
         let (well, trial, hung) = (told(false, true, false), told(false, false, false), told(false, false, true));
         let begun = Instant::now();
         assert!(is_told(vec![hung.clone(), well.clone(), trial.clone()]).await);
-        assert!(begun.elapsed() < Duration::from_millis(400), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
         assert_eq!([&hung, &well, &trial].map(|device| device.asked.load(Ordering::Relaxed)), [1; 3]);
         let down = told(true, false, false);
         assert!(is_told(vec![down.clone(), trial.clone()]).await, "it is waited for where there is no other");

@@ -619,7 +619,7 @@ mod tests {
     }
     #[tokio::test]
     async fn after_a_failure_whoever_comes_is_refused_at_once_and_the_device_is_back_by_itself() {
-        const SLOW: Duration = Duration::from_millis(500);
+        const SLOW: Duration = Duration::from_secs(2);
         let (writer, bad, writes) = bad(SLOW);
         assert!(!writer.is_down() && writer.is_trusted());
         let during = async {
@@ -725,7 +725,7 @@ mod tests {
 
     #[tokio::test]
     async fn while_a_worker_writes_another_one_is_held_up_by_nothing() {
-        const LONG: Duration = Duration::from_millis(300);
+        const LONG: Duration = Duration::from_secs(2);
         begin_worker(2);
         let (writer, takes, writes) = brief(true);
         *takes.lock().unwrap() = LONG;

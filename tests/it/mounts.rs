@@ -1,7 +1,7 @@
 //! The life of mounts: opened when they are asked for, closed when they are gone.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join;
 use serde_json::json;
@@ -37,8 +37,11 @@ async fn a_mount_that_is_disabled_while_a_request_wakes_it_does_not_stay_open() 
     let go = faults.hold("documents (pki)");
     let woken = app.client.list("late/roles");
     let disabled = async {
-        // By then the request waits for the mount's documents.
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        let begun = Instant::now();
+        while !faults.holds() {
+            assert!(begun.elapsed() < Duration::from_secs(30), "the request does not come to the mount's documents");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         let disabled = app.client.delete("sys/mounts/late").await;
         go.notify_one();
         disabled.status

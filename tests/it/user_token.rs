@@ -3,6 +3,7 @@
 //! the audit.
 
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -90,7 +91,12 @@ async fn somebody_who_was_invited_gets_a_token_on_a_server_that_runs_and_on_one_
     assert_eq!(name, "mia@example.test");
     let year = ends.as_str().unwrap()[..4].parse::<i32>().unwrap();
     assert_eq!(year, signet::clock::Clock::system().now().year() + 2, "{ends}");
-    assert_eq!(membership(&served, &ada).await, "active");
+    // The membership begins in the background.
+    let begun = Instant::now();
+    while membership(&served, &ada).await != "active" {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the membership does not begin");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     assert_eq!(told(&site)[4..].iter().map(|line| &line.1).collect::<Vec<_>>(), [&Value::Null, &json!(200)]);
 
     // Who cannot prove to have the seal key gets none.

@@ -214,7 +214,7 @@ async fn one_device_that_takes_the_entry_is_enough_and_all_are_told() {
 
 #[actix_web::test]
 async fn a_device_that_hangs_holds_its_request_alone_and_no_longer_than_the_request_may_take() {
-    let limit = Duration::from_secs(2);
+    let limit = Duration::from_secs(5);
     let (app, device) = told(App::builder().settings(|settings| settings.max_duration = limit)).await;
     let before = stored(&app).await;
     device.set(Mood::HangOn("pki/issue/web"));
@@ -231,13 +231,13 @@ async fn a_device_that_hangs_holds_its_request_alone_and_no_longer_than_the_requ
     };
     let ((held, took), others) = futures_util::future::join(held, others).await;
     assert_held_back(&held);
-    assert!(took >= limit && took < limit + Duration::from_secs(2), "{took:?}");
+    assert!(took >= limit && took < 4 * limit, "{took:?}");
     assert!(others < limit, "{others:?}");
     assert_eq!((stored(&app).await, device.of(&held).len()), (before, 0));
     device.set(Mood::HangOnOutcomesOf("pki/issue/web"));
     let started = Instant::now();
     assert_held_back(&app.client.post("pki/issue/web", leaf()).await);
-    assert!(started.elapsed() < limit + Duration::from_secs(2));
+    assert!(started.elapsed() < 4 * limit);
     app.stop().await;
 }
 

@@ -52,6 +52,8 @@ struct Script {
     met: Option<Met>,
     /// Calls of this name wait until they are let go.
     held: Option<(&'static str, Arc<Notify>)>,
+    /// One of them has come.
+    holds: bool,
 }
 
 enum Verdict {
@@ -145,9 +147,16 @@ impl Faults {
         go
     }
 
+    /// Whether a call waits, or has waited.
+    pub fn holds(&self) -> bool {
+        self.script.lock().unwrap().holds
+    }
+
     fn held(&self, call: &'static str) -> Option<Arc<Notify>> {
-        let script = self.script.lock().unwrap();
-        script.held.as_ref().filter(|(name, _)| *name == call).map(|(_, go)| Arc::clone(go))
+        let mut script = self.script.lock().unwrap();
+        let go = script.held.as_ref().filter(|(name, _)| *name == call).map(|(_, go)| Arc::clone(go));
+        script.holds |= go.is_some();
+        go
     }
 
     /// All is well again. What failed, if it came to that.

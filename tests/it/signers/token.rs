@@ -191,7 +191,7 @@ fn a_test_signature_finds_a_token_that_is_back_within_seconds() {
         hsm.restore_tokens();
         let since = Instant::now();
         while let Err(error) = key.test_sign(TestSign::default()).await {
-            assert!(since.elapsed() < Duration::from_secs(3), "{error}");
+            assert!(since.elapsed() < Duration::from_secs(20), "{error}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         key.key(false).await.unwrap();
@@ -258,7 +258,7 @@ fn an_absent_token_holds_nobody_up_while_a_call_hangs() {
         hsm.calls("C_Initialize");
         let gone = absent(&libraries, "gone");
         let (slowest, ()) = tokio::join!(slowest(&signer, time), loops(&gone, time));
-        assert!(slowest < Duration::from_millis(500), "{slowest:?}");
+        assert!(slowest < Duration::from_secs(2), "{slowest:?}");
         assert_eq!(hsm.calls("C_Initialize"), 0);
         hangs.await.unwrap();
     });

@@ -70,6 +70,15 @@ impl Pending {
     }
 }
 
+/// Waits until bodies on their way have taken so many of 300,000 bytes.
+pub async fn taken(app: &App, bytes: isize) {
+    let begun = std::time::Instant::now();
+    while app.shared().bodies.left() > 300_000 - bytes {
+        assert!(begun.elapsed() < Duration::from_secs(30), "{} are left", app.shared().bodies.left());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 /// A body of `length` octets that asks for the capabilities of one path.
 fn asks(length: usize) -> Vec<u8> {
     format!("{{\"path\":\"{}\"}}", "a".repeat(length - 11)).into_bytes()
@@ -124,8 +133,8 @@ async fn a_token_that_ends_while_its_body_arrives_does_nothing() {
     app.policy("writer", "path \"sys/policies/acl/*\" { capabilities = [\"update\"] }").await;
     let client = app.with_policies(&["writer"]).await;
     let policy = json!({ "policy": "path \"x\" { capabilities = [\"read\"] }" }).to_string().into_bytes();
-    let pending = Pending::begin(&app, "POST /v1/sys/policies/acl/late", &token(&client.token), policy).await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    let headers = format!("{}Expect: 100-continue\r\n", token(&client.token));
+    let pending = Pending::begin(&app, "POST /v1/sys/policies/acl/late", &headers, policy).await.wanted().await;
     assert_eq!(app.client.post("auth/token/revoke", json!({ "token": client.token })).await.status, 204);
     let answer = pending.end().await;
     assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
@@ -145,7 +154,7 @@ async fn bytes_in_flight_have_a_budget() {
     for _ in 0..4 {
         strangers.push(Pending::begin(&app, ASK, "", asks(250_000)).await);
     }
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    taken(&app, 249_000).await;
     let own = send(ask().body(asks(40_000))).await;
     assert_eq!((own.status, own.error()), (429, "too many large request bodies of one sender at once"));
     assert_eq!(own.header("retry-after"), "1");
@@ -163,7 +172,7 @@ async fn bytes_in_flight_have_a_budget() {
     };
     let path = "auth/token/create";
     let small = Pending::begin(&app, &format!("POST /v1/{path}"), &token(&child().await.token), asks(26_000)).await;
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    taken(&app, 274_000).await;
     let shared = send(child().await.request("POST", path).body(asks(17_000))).await;
     assert_eq!(shared.status, 429, "{}", shared.text);
     drop(small);

@@ -1,7 +1,5 @@
 //! One right and nothing else: what a caller gets for it through the routes.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use crate::support::{Answer, App, Client, send};
@@ -173,11 +171,9 @@ async fn what_was_made_while_a_body_came_is_changed_by_nobody_who_may_only_creat
     let app = App::start().await;
     assert_eq!(app.client.post("sys/auth/roles", json!({ "type": "approle" })).await.status, 204);
     let creator = only(&app, "creator", &granted("auth/roles/role/web", &["create"])).await;
-    let headers = format!("X-Service-Token: {}\r\n", creator.token);
+    let headers = format!("X-Service-Token: {}\r\nExpect: 100-continue\r\n", creator.token);
     let body = json!({ "token_ttl": "2h" }).to_string().into_bytes();
-    let pending = Pending::begin(&app, "POST /v1/auth/roles/role/web", &headers, body).await;
-    // By then the head has been read.
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    let pending = Pending::begin(&app, "POST /v1/auth/roles/role/web", &headers, body).await.wanted().await;
     assert_eq!(app.client.post("auth/roles/role/web", json!({ "token_ttl": "1h" })).await.status, 204);
     let answer = pending.end().await;
     assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");

@@ -1,14 +1,12 @@
 //! Bodies of the projects API and the room that there is for them.
 
-use std::time::Duration;
-
 use reqwest::Method;
 use serde_json::json;
 use signet::projects::rights::OrganizationRights;
 
 use super::fixture::{World, assert_refused, resource};
 use crate::support::App;
-use crate::v1::bodies::Pending;
+use crate::v1::bodies::{Pending, taken};
 
 #[actix_web::test]
 async fn bytes_in_flight_have_one_budget_with_the_secrets_service() {
@@ -25,7 +23,7 @@ async fn bytes_in_flight_have_one_budget_with_the_secrets_service() {
     let media = "Content-Type: application/vnd.api+json\r\n";
     let headers = format!("Authorization: Bearer {}\r\n{media}", world.owner.token);
     let held = Pending::begin(&world.app, &line, &headers, sized("held", 250_000).into_bytes()).await;
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    taken(&world.app, 249_000).await;
     for length in [100_000, 40_000] {
         let refused = post("refused", length).await;
         assert_refused(&refused, 429, &[("", "too many large request bodies of one sender at once")]);

@@ -265,7 +265,7 @@ fn the_stock_is_dropped_with_the_last_handle_while_a_key_is_in_the_making() {
     assert_eq!(ready(&pool), [1, 0, 0]);
     let ended = Instant::now();
     drop(pool);
-    assert!(ended.elapsed() < Duration::from_secs(1));
+    assert!(ended.elapsed() < Duration::from_secs(20), "it waited for a key that is never made");
     assert_eq!(queue.lock().stock.0[0].ready.len(), 0);
     ends[1].send(()).unwrap();
     assert!(soon(|| Arc::strong_count(&queue) == 1), "a thread lives on");

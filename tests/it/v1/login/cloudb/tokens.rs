@@ -143,7 +143,8 @@ async fn l8_times_are_read_without_leeway() {
 
 #[actix_web::test]
 async fn l9_l10_a_key_that_is_new_is_asked_for_once_by_all_who_need_it() {
-    let world = world().await;
+    let world = World::still(|builder| builder).await;
+    world.role(json!({"bound_service_principal_ids": "o1", "policies": "p"})).await;
     assert_eq!(world.with(json!({})).await.status, 200);
     assert_eq!(world.provider.lock().count("discovery/keys"), 1);
     // Within ten seconds of the last attempt nobody is asked, whatever the token says of its key.
@@ -154,7 +155,7 @@ async fn l9_l10_a_key_that_is_new_is_asked_for_once_by_all_who_need_it() {
     assert_eq!(world.provider.lock().count("discovery/keys"), 1);
     let new = TokenKey::rsa("k2", 2);
     world.provider.lock().keys.push(new.public());
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    world.app.clock.advance(Duration::from_secs(10));
     let token = new.token(&claims);
     let logins = join_all((0..100).map(|_| world.login(json!({"role": "r", "jwt": token})))).await;
     assert!(logins.iter().all(|login| login.status == 200), "{}", logins[0].text);
