@@ -11,12 +11,14 @@
 mod list;
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
+use unicode_properties::{GeneralCategory, UnicodeGeneralCategory as _};
 
 use crate::clock::{no_duration, parse_duration};
 use crate::error::{Error, Result};
@@ -244,6 +246,36 @@ pub fn is_name(text: &str) -> bool {
         && bytes.last().is_some_and(word)
         && bytes.iter().all(|b| word(b) || matches!(b, b'-' | b'.'))
 }
+
+/// Whether a character is a control, a blank other than the ordinary one, shows as nothing, reorders text, or is no
+/// character: none of them may be in a name, because two names must not look alike.
+pub fn is_invisible(c: char) -> bool {
+    use GeneralCategory::{Control, Format, LineSeparator, ParagraphSeparator, PrivateUse, SpaceSeparator, Unassigned};
+    if c.is_ascii() {
+        return c.is_ascii_control();
+    }
+    matches!(
+        c.general_category(),
+        Control | Format | LineSeparator | ParagraphSeparator | PrivateUse | SpaceSeparator | Unassigned
+    ) || IGNORED.iter().any(|ignored| ignored.contains(&c))
+}
+
+/// Whether a text has characters that no name may have; see [`is_invisible`].
+pub fn has_invisible(text: &str) -> bool {
+    text.chars().any(is_invisible)
+}
+
+/// Letters and marks that show as nothing (Default_Ignorable_Code_Point of Unicode, beside those of other categories).
+const IGNORED: [RangeInclusive<char>; 8] = [
+    '\u{34f}'..='\u{34f}',
+    '\u{115f}'..='\u{1160}',
+    '\u{17b4}'..='\u{17b5}',
+    '\u{180b}'..='\u{180f}',
+    '\u{3164}'..='\u{3164}',
+    '\u{fe00}'..='\u{fe0f}',
+    '\u{ffa0}'..='\u{ffa0}',
+    '\u{e0100}'..='\u{e01ef}',
+];
 
 /// The JSON of a text that holds some, of at most so many values; `None` when it is no such JSON.
 pub fn json_in(text: &str, values: usize) -> Option<Value> {

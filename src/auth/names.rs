@@ -3,6 +3,7 @@
 use crate::auth::ROOT;
 use crate::auth::policies::{MAX_NAME, folded, is_assignable};
 use crate::error::{Error, Result};
+use crate::fields::has_invisible;
 
 /// Most policies of one token, and most names of one list of a role.
 const MAX_POLICIES: usize = 256;
@@ -10,7 +11,7 @@ const MAX_POLICIES: usize = 256;
 /// Names as they are compared and kept: folded, sorted, each once. `field` is where they come from.
 ///
 /// # Errors
-/// `Invalid` for too many, and too long ones.
+/// `Invalid` for too many, and for those that are too long or have invisible characters.
 pub(super) fn kept(field: &str, names: Vec<String>) -> Result<Vec<String>> {
     let mut names: Vec<String> = names.iter().map(|name| folded(name)).filter(|name| !name.trim().is_empty()).collect();
     names.sort();
@@ -20,6 +21,9 @@ pub(super) fn kept(field: &str, names: Vec<String>) -> Result<Vec<String>> {
     }
     if names.iter().any(|name| name.len() > MAX_NAME) {
         return Err(Error::invalid(format!("{field}: a name is longer than {MAX_NAME} bytes")));
+    }
+    if names.iter().any(|name| has_invisible(name)) {
+        return Err(Error::invalid(format!("{field}: a name has control or invisible characters")));
     }
     Ok(names)
 }

@@ -21,7 +21,7 @@ use super::{Auth, Large, ROOT};
 use crate::clock::{Clock, Time, parse_rfc3339, rfc3339};
 use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM, repeated};
 use crate::error::{Error, Kind, Result, Warnings};
-use crate::fields::Fields;
+use crate::fields::{Fields, has_invisible};
 use crate::templates::Identity;
 
 const KIND: &str = "policy";
@@ -423,7 +423,7 @@ pub(super) fn folded(name: &str) -> String {
 
 fn writable(name: &str) -> Result<String> {
     let name = folded(name);
-    if name.is_empty() || name.len() > MAX_NAME || name.chars().any(char::is_control) || name != name.trim() {
+    if name.is_empty() || name.len() > MAX_NAME || has_invisible(&name) || name != name.trim() {
         return Err(Error::invalid(format!(
             "name: must have 1 to {MAX_NAME} printable characters, none of them a blank or '/' at an end"
         )));

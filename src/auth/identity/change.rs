@@ -10,6 +10,7 @@ use crate::auth::store::{AuthOutcome, AuthWrite, EntityBy};
 use crate::auth::{Auth, ROOT};
 use crate::documents::repeated;
 use crate::error::{Error, Result};
+use crate::fields::has_invisible;
 
 /// Most pairs of metadata, and bytes of all names and values.
 const MAX_METADATA: (usize, usize) = (64, 4_096);
@@ -139,8 +140,10 @@ impl Auth {
 
 fn checked_name(name: String) -> Result<String> {
     let name = folded(&name);
-    if name.is_empty() || name.len() > MAX_NAME || name != name.trim() || name.chars().any(char::is_control) {
-        return Err(Error::invalid(format!("name: must have 1 to {MAX_NAME} bytes and no control characters")));
+    if name.is_empty() || name.len() > MAX_NAME || name != name.trim() || has_invisible(&name) {
+        return Err(Error::invalid(format!(
+            "name: must have 1 to {MAX_NAME} bytes and no control or invisible characters"
+        )));
     }
     Ok(name)
 }

@@ -12,6 +12,7 @@ use crate::auth::store::{AliasEntry, AuthOutcome, AuthWrite, EntityBy, EntityEnt
 use crate::clock::Time;
 use crate::documents::repeated;
 use crate::error::{Error, Kind, Result};
+use crate::fields::has_invisible;
 
 /// Longest name of an alias, bytes.
 const MAX_ALIAS_NAME: usize = 1_024;
@@ -38,9 +39,9 @@ impl Auth {
     /// # Errors
     /// `Forbidden` when the entity is disabled; `Invalid` for a name that cannot be one; those of the store.
     pub async fn entity_of(&self, mount: &Mount, login: &LoginAlias) -> Result<EntityRef> {
-        let usable = (1..=MAX_ALIAS_NAME).contains(&login.name.len()) && !login.name.chars().any(char::is_control);
+        let usable = (1..=MAX_ALIAS_NAME).contains(&login.name.len()) && !has_invisible(&login.name);
         if !usable {
-            let rule = format!("must have 1 to {MAX_ALIAS_NAME} bytes and no control characters");
+            let rule = format!("must have 1 to {MAX_ALIAS_NAME} bytes and no control or invisible characters");
             return Err(Error::invalid(format!("the name of who logs in {rule}")));
         }
         let now = self.clock.now();

@@ -6,11 +6,9 @@
 //! pattern of a route with a `**tail`: it is no path but bytes of another protocol, for the handler.
 
 use std::borrow::Cow;
-use std::ops::RangeInclusive;
-
-use unicode_properties::{GeneralCategory, UnicodeGeneralCategory as _};
 
 use crate::error::{Error, Result};
+use crate::fields::has_invisible;
 
 /// Longest path, in bytes as sent.
 pub const MAX_PATH: usize = 2048;
@@ -24,7 +22,7 @@ pub fn checked(raw: &str) -> Result<Cow<'_, str>> {
         return refused("path: longer than 2048 bytes");
     }
     let path = if raw.contains('%') { Cow::Owned(decoded(raw)?) } else { Cow::Borrowed(raw) };
-    if path.chars().any(invisible) {
+    if has_invisible(&path) {
         return refused("path: control and invisible characters are not allowed");
     }
     let segments = path.strip_suffix('/').unwrap_or(&path);
@@ -59,30 +57,6 @@ pub fn octets(raw: &[u8]) -> impl Iterator<Item = Option<(u8, bool)>> + '_ {
         Some(high.zip(low).map(|(high, low)| ((high * 16 + low) as u8, true)))
     })
 }
-
-/// Controls, blanks but the ordinary one, characters that show as nothing or reorder text, and what no character is.
-fn invisible(c: char) -> bool {
-    use GeneralCategory::{Control, Format, LineSeparator, ParagraphSeparator, PrivateUse, SpaceSeparator, Unassigned};
-    if c.is_ascii() {
-        return c.is_ascii_control();
-    }
-    matches!(
-        c.general_category(),
-        Control | Format | LineSeparator | ParagraphSeparator | PrivateUse | SpaceSeparator | Unassigned
-    ) || IGNORED.iter().any(|ignored| ignored.contains(&c))
-}
-
-/// Letters and marks that show as nothing (Default_Ignorable_Code_Point of Unicode, beside those of other categories).
-const IGNORED: [RangeInclusive<char>; 8] = [
-    '\u{34f}'..='\u{34f}',
-    '\u{115f}'..='\u{1160}',
-    '\u{17b4}'..='\u{17b5}',
-    '\u{180b}'..='\u{180f}',
-    '\u{3164}'..='\u{3164}',
-    '\u{fe00}'..='\u{fe0f}',
-    '\u{ffa0}'..='\u{ffa0}',
-    '\u{e0100}'..='\u{e01ef}',
-];
 
 fn refused<T>(text: &'static str) -> Result<T> {
     Err(Error::malformed(text))

@@ -170,7 +170,21 @@ async fn entities_are_made_changed_and_removed_by_hand() {
         ("identity/entity", json!({ "policies": "response-wrapping" }), "cannot assign policy \"response-wrapping\""),
         (&path, json!({ "name": "AL" }), "entity name is already in use"),
         ("identity/entity/id/0a", json!({}), "entity not found from id"),
-        ("identity/entity", json!({ "name": "a\nb" }), "name: must have 1 to 128 bytes and no control characters"),
+        (
+            "identity/entity",
+            json!({ "name": "a\nb" }),
+            "name: must have 1 to 128 bytes and no control or invisible characters",
+        ),
+        (
+            "identity/entity",
+            json!({ "name": "a\u{202e}b" }),
+            "name: must have 1 to 128 bytes and no control or invisible characters",
+        ),
+        (
+            "identity/entity",
+            json!({ "policies": ["a\u{2066}b"] }),
+            "policies: a name has control or invisible characters",
+        ),
         (
             "identity/entity",
             json!({ "metadata": { "a": "x".repeat(3_000), "b": "x".repeat(3_000) } }),
