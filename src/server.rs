@@ -12,6 +12,8 @@ mod capacity;
 mod connection;
 mod connections;
 mod expect;
+mod heads;
+mod host;
 mod http2;
 mod listener;
 mod mismatch;

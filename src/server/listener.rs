@@ -35,6 +35,7 @@ use tokio::task::JoinHandle;
 use super::connection::{Connection, Exchange, HEAD_TIMEOUT, Phase, Sending};
 use super::connections::Connections;
 use super::expect::Shared;
+use super::host;
 use super::http2;
 use super::stream::{Stream, Transport};
 use crate::error::{Error, Result};
@@ -182,7 +183,7 @@ async fn opened(
 }
 
 /// Around every request of HTTP/1.1: its connection is busy meanwhile, and says so when this was the last one.
-/// HTTP/2 knows its requests itself. Who asks for WebSocket is refused: HTTP of actix would take whatever follows for
+/// HTTP/2 knows its requests itself. A malformed host is refused, whichever HTTP it came by. Who asks for WebSocket is refused: HTTP of actix would take whatever follows for
 /// the body, however long it is said to be (RFC 9110, 7.8, would have it ignored).
 pub(super) fn exchange<S, B>(
     mut request: ServiceRequest,
@@ -200,10 +201,17 @@ where
         let payload = awaited(request.take_payload(), exchange.connection(), is_chunked);
         request.set_payload(payload);
     }
-    let answered = if asks_for_websocket(&request) {
-        Either::Left(ready(Err(no_websocket())))
+    let refusal = if !host::is_valid(request.headers()) {
+        connections::unreadable("400");
+        Some("host: must be a host name or an address, with or without a port")
+    } else if asks_for_websocket(&request) {
+        Some("upgrade: not supported")
     } else {
-        Either::Right(app.call(request))
+        None
+    };
+    let answered = match refusal {
+        Some(text) => Either::Left(ready(Err(refused(text)))),
+        None => Either::Right(app.call(request)),
     };
     async move {
         let mut response = answered.await?.map_body(|_, body| Followed::new(body, exchange.as_ref()));
@@ -224,10 +232,10 @@ fn asks_for_websocket(request: &ServiceRequest) -> bool {
     named.any(|name| name.trim().eq_ignore_ascii_case("websocket"))
 }
 
-fn no_websocket() -> actix_web::Error {
-    let answer =
-        HttpResponse::BadRequest().force_close().json(serde_json::json!({ "errors": ["upgrade: not supported"] }));
-    InternalError::from_response("upgrade", answer).into()
+/// The response to a request that does not get to the app, after which the connection closes.
+fn refused(text: &'static str) -> actix_web::Error {
+    let response = HttpResponse::BadRequest().force_close().json(serde_json::json!({ "errors": [text] }));
+    InternalError::from_response(text, response).into()
 }
 
 /// The body of an answer. A connection that leaves waits for the rest of it. While the server reads what it sends of one

@@ -20,6 +20,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::connection::Connection;
 use super::connections::Place;
+use super::heads::HeadScanner;
 use super::mismatch;
 
 /// Octets of requests that HTTP gets before others have a turn: enough for most, and for a hundred of the shortest.
@@ -112,6 +113,7 @@ pub(super) struct Stream {
     behind: bool,
     /// Whether it gets none because the client takes none.
     held: bool,
+    heads: HeadScanner,
     place: Place,
 }
 
@@ -128,6 +130,7 @@ impl Stream {
             ahead: 0,
             behind: false,
             held: false,
+            heads: HeadScanner::default(),
             place,
         }
     }
@@ -248,6 +251,9 @@ impl AsyncRead for Stream {
                 mismatch::plain_only(stream);
                 // What came is no request, and none follows: the stream ends.
                 buffer.set_filled(before);
+            }
+            if this.heads.scan(&mut buffer.filled_mut()[before..]).is_err() {
+                return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
             }
         }
         polled

@@ -359,6 +359,66 @@ fn a_request_that_does_not_read_is_no_error_in_the_log() {
 }
 
 #[actix_web::test]
+async fn bare_line_feed_in_a_head_is_refused() {
+    let app = App::start().await;
+    let token = &app.client.token;
+    let good = "GET /v1/sys/health HTTP/1.1\r\nHost: t\r\n\r\n";
+    for bad in [
+        "GET /v1/sys/health HTTP/1.1\nHost: t\n\n",
+        "GET /v1/sys/health HTTP/1.1\nHost: t\r\n\r\n",
+        "GET /v1/sys/health HTTP/1.1\r\nHost: t\nX: y\r\n\r\n",
+        "GET /v1/sys/health HTTP/1.1\r\nHost: t\r\n\n",
+        "\nGET /v1/sys/health HTTP/1.1\r\nHost: t\r\n\r\n",
+    ] {
+        let answer = app.raw(bad.to_owned()).await;
+        assert!(answer.starts_with("HTTP/1.1 400 ") || answer.starts_with("HTTP/1.0 400 "), "{bad:?}: {answer}");
+        // The same behind a request on the same connection.
+        let answer = app.raw(format!("{good}{bad}")).await;
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains(" 400 Bad Request"), "{bad:?}: {answer}");
+    }
+    // Bodies have what line ends they like, in pieces too, and the next head is looked at again.
+    let body = "{\n\"path\":\n\"x\"\n}\n";
+    let head = format!("POST /v1/sys/capabilities-self HTTP/1.1\r\nHost: t\r\nX-Service-Token: {token}\r\n");
+    let last = "GET /v1/sys/health HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n";
+    for body in [
+        format!("Content-Length: {}\r\n\r\n{body}", body.len()),
+        format!("Transfer-Encoding: chunked\r\n\r\n{:x};a=b\r\n{body}\r\n0\r\nA: b\r\n\r\n", body.len()),
+    ] {
+        let answer = app.raw(format!("{head}{body}{last}")).await;
+        assert_eq!(answer.matches("HTTP/1.1 200 ").count(), 2, "{body:?}: {answer}");
+        let answer = app.raw(format!("{head}{body}GET / HTTP/1.1\nHost: t\n\n")).await;
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains(" 400 Bad Request"), "{body:?}: {answer}");
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn malformed_host_is_refused() {
+    let app = App::start().await;
+    let ask = async |host: &str| {
+        app.raw(format!("GET /v1/sys/health HTTP/1.1\r\nHost:{host}\r\nConnection: close\r\n\r\n")).await
+    };
+    for host in [" t", " ca.example:8200", " [::1]:1", " 10.0.0.1", "t ", " my_host:"] {
+        assert!(ask(host).await.starts_with("HTTP/1.1 200 "), "{host:?}");
+    }
+    for host in ["", " a b", " a/b", " a@b", " http://a", " a:b", " a:65536", " [::1", " a, b", " a\"b", " \u{e9}"] {
+        let answer = ask(host).await;
+        assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("connection: close"), "{host:?}: {answer}");
+        assert!(answer.contains("{\"errors\":[\"host: must be "), "{host:?}: {answer}");
+    }
+    let projects = "GET /api/v2/ping HTTP/1.1\r\nHost: a b\r\n\r\n";
+    assert!(app.raw(projects.to_owned()).await.starts_with("HTTP/1.1 400 "));
+    for twice in ["Host: a\r\nHost: a\r\n", ""] {
+        let answer = app.raw(format!("GET /v1/sys/health HTTP/1.1\r\n{twice}\r\n")).await;
+        assert!(answer.contains(" 400 Bad Request"), "{twice:?}: {answer}");
+    }
+    // The older HTTP does without.
+    let older = app.raw("GET /v1/sys/health HTTP/1.0\r\n\r\n".to_owned()).await;
+    assert!(older.contains(" 200 OK"), "{older}");
+    app.stop().await;
+}
+
+#[actix_web::test]
 async fn what_belongs_to_no_wire_is_refused_like_everything_else() {
     let app = App::start().await;
     let id = "6f1e9c1e-53d1-4a0e-9a3b-0d5b1a1d6c11";

@@ -187,6 +187,19 @@ async fn requests_beyond_the_cap_of_a_client_that_knows_no_cap_are_refused_and_t
 }
 
 #[actix_web::test]
+async fn malformed_authority_is_refused_and_the_connection_goes_on() {
+    let (site, served, token) = site("").await;
+    let client = Client::open(&site, &served, &token).await;
+    for (authority, status) in [("ca.example:8200", 200), ("a@ca.example", 400), ("[::1]:1", 200)] {
+        let request = http_types::Request::builder().uri(format!("https://{authority}/{HEALTH}"));
+        let answer = client.send(request, "").await.unwrap();
+        assert_eq!(answer.status, status, "{authority}: {}", answer.text);
+        assert_eq!(answer.text.contains("host: must be"), status == 400, "{authority}: {}", answer.text);
+    }
+    served.terminate();
+}
+
+#[actix_web::test]
 async fn oversized_fields_are_refused_and_others_on_the_connection_go_on() {
     let (site, served, token) = site("").await;
     let client = Client::open(&site, &served, &token).await;

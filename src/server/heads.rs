@@ -1,0 +1,222 @@
+//! Line ends in the heads of HTTP/1.1 requests.
+//!
+//! HTTP of actix takes a bare line feed for the end of a line; a proxy in front of it may not, and two readers that see
+//! different requests can be played off against each other (RFC 9112, 2.2 and 11.2). The scanner follows the requests
+//! through the bytes of a connection and spoils a head with such a line end, so that HTTP refuses it.
+
+/// Longest name of a field that tells how long a body is, bytes.
+const LONGEST_NAME: usize = "transfer-encoding".len();
+
+/// A bare line feed where HTTP would ignore what takes its place.
+#[derive(Debug)]
+pub(super) struct BareLineFeed;
+
+/// Follows the requests of a connection. What it does not understand HTTP refuses, and the connection ends.
+#[derive(Default)]
+pub(super) struct HeadScanner {
+    part: Part,
+    /// Whether the byte before was a carriage return.
+    after_return: bool,
+    line: Line,
+    /// Whether the request line has been read.
+    has_begun: bool,
+    is_chunked: bool,
+    /// Bytes of the body.
+    length: u64,
+}
+
+/// What the next byte belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Part {
+    #[default]
+    Head,
+    /// A body, or a chunk with its line end, of which so many bytes are to come.
+    Body {
+        left: u64,
+        is_chunk: bool,
+    },
+    ChunkSize,
+    Trailers,
+}
+
+/// A line on its way.
+#[derive(Default)]
+struct Line {
+    bytes: usize,
+    name: [u8; LONGEST_NAME],
+    name_length: usize,
+    has_value: bool,
+    /// The digits of its value.
+    number: u64,
+}
+
+impl HeadScanner {
+    /// Looks at the next bytes of a connection, and spoils a bare line feed in a head.
+    ///
+    /// # Errors
+    /// [`BareLineFeed`] in the trailers of a chunked body: the bytes must not be given to HTTP.
+    pub(super) fn scan(&mut self, bytes: &mut [u8]) -> Result<(), BareLineFeed> {
+        let mut at = 0;
+        while at < bytes.len() {
+            match self.part {
+                Part::Body { left, is_chunk } => {
+                    let some = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len() - at);
+                    at += some;
+                    self.part = match left - some as u64 {
+                        0 if is_chunk => Part::ChunkSize,
+                        0 => Part::Head,
+                        left => Part::Body { left, is_chunk },
+                    };
+                }
+                Part::Head | Part::ChunkSize | Part::Trailers => {
+                    self.take(&mut bytes[at])?;
+                    at += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, byte: &mut u8) -> Result<(), BareLineFeed> {
+        match *byte {
+            b'\n' if self.after_return => self.end_line(),
+            // HTTP refuses a bare one behind the size of a chunk by itself.
+            b'\n' if self.part == Part::Head => *byte = 0,
+            b'\n' => return Err(BareLineFeed),
+            b'\r' => {}
+            other => self.line.push(other, self.part == Part::ChunkSize),
+        }
+        self.after_return = *byte == b'\r';
+        Ok(())
+    }
+
+    fn end_line(&mut self) {
+        let line = std::mem::take(&mut self.line);
+        match self.part {
+            Part::ChunkSize if line.number == 0 => self.part = Part::Trailers,
+            Part::ChunkSize => self.part = Part::Body { left: line.number.saturating_add(2), is_chunk: true },
+            Part::Trailers if line.bytes == 0 => self.part = Part::Head,
+            Part::Head if line.bytes > 0 => self.field(&line),
+            Part::Head if self.has_begun => {
+                self.part = match (std::mem::take(&mut self.is_chunked), std::mem::take(&mut self.length)) {
+                    (true, _) => Part::ChunkSize,
+                    (false, 0) => Part::Head,
+                    (false, left) => Part::Body { left, is_chunk: false },
+                };
+                self.has_begun = false;
+            }
+            // An empty line before the request line, a trailer, or nothing that has lines.
+            Part::Head | Part::Trailers | Part::Body { .. } => {}
+        }
+    }
+
+    fn field(&mut self, line: &Line) {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            return;
+        }
+        match line.name() {
+            b"content-length" => self.length = line.number,
+            b"transfer-encoding" => self.is_chunked = true,
+            _ => {}
+        }
+    }
+}
+
+impl Line {
+    /// Adds a byte; the size of a chunk is hexadecimal and has no name before it.
+    fn push(&mut self, byte: u8, is_chunk_size: bool) {
+        self.bytes += 1;
+        if is_chunk_size {
+            match char::from(byte).to_digit(16).filter(|_| !self.has_value) {
+                Some(digit) => self.number = self.number.saturating_mul(16).saturating_add(digit.into()),
+                None => self.has_value = true,
+            }
+        } else if self.has_value {
+            if let Some(digit) = char::from(byte).to_digit(10) {
+                self.number = self.number.saturating_mul(10).saturating_add(digit.into());
+            }
+        } else if byte == b':' {
+            self.has_value = true;
+        } else {
+            if let Some(place) = self.name.get_mut(self.name_length) {
+                *place = byte.to_ascii_lowercase();
+            }
+            self.name_length += 1;
+        }
+    }
+
+    fn name(&self) -> &[u8] {
+        self.name.get(..self.name_length).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The text as HTTP gets it in pieces of so many bytes, or that it gets nothing more.
+    fn scanned(text: &str, piece: usize) -> Option<String> {
+        let mut scanner = HeadScanner::default();
+        let mut bytes = text.as_bytes().to_vec();
+        for piece in bytes.chunks_mut(piece) {
+            scanner.scan(piece).ok()?;
+        }
+        Some(String::from_utf8(bytes).unwrap().replace('\0', "!"))
+    }
+
+    #[test]
+    fn bare_line_feed_in_a_head_is_spoilt() {
+        for (text, spoilt) in [
+            ("GET / HTTP/1.1\nHost: t\r\n\r\n", "GET / HTTP/1.1!Host: t\r\n\r\n"),
+            ("GET / HTTP/1.1\r\nHost: t\n\r\n", "GET / HTTP/1.1\r\nHost: t!\r\n"),
+            ("GET / HTTP/1.1\r\nHost: t\r\n\n", "GET / HTTP/1.1\r\nHost: t\r\n!"),
+            ("\nGET / HTTP/1.1\r\n", "!GET / HTTP/1.1\r\n"),
+            ("GET / HTTP/1.1\r\nHost: t\r\n\r\nGET / HTTP/1.1\n", "GET / HTTP/1.1\r\nHost: t\r\n\r\nGET / HTTP/1.1!"),
+            (
+                "POST / HTTP/1.1\r\nCONTENT-Length:  003\r\n\r\na\nb\r\nGET / HTTP/1.1\n",
+                "POST / HTTP/1.1\r\nCONTENT-Length:  003\r\n\r\na\nb\r\nGET / HTTP/1.1!",
+            ),
+            (
+                "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nA;x=1\r\n\n\n\n\n\n\n\n\n\n\n\r\n0\r\nA: b\r\n\r\n\nGET",
+                "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nA;x=1\r\n\n\n\n\n\n\n\n\n\n\n\r\n0\r\nA: b\r\n\r\n!GET",
+            ),
+        ] {
+            for piece in [1, 2, 7, 1024] {
+                assert_eq!(scanned(text, piece).as_deref(), Some(spoilt), "{text:?} {piece}");
+            }
+        }
+    }
+
+    #[test]
+    fn body_with_line_feeds_is_left_alone() {
+        for text in [
+            "\r\nPOST / HTTP/1.1\r\nContent-Length: 4\r\n\r\n\n\n\n\nPOST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n\n\n",
+            "POST / HTTP/1.1\r\nX-Content-Length: 9\r\ntransfer-encoding: chunked\r\n\r\n1 \r\n\n\r\n00002\r\n\n\n\r\n0\r\n\r\nGET / HTTP/1.1\r\n\r\n",
+        ] {
+            for piece in [1, 3, 1024] {
+                assert_eq!(scanned(text, piece).as_deref(), Some(text), "{piece}");
+            }
+        }
+    }
+
+    #[test]
+    fn bare_line_feed_in_chunk_framing_ends_the_connection() {
+        for text in [
+            "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: b\nGET / HTTP/1.1\r\n\r\n",
+            "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\na\r\n0\r\n\r\n",
+        ] {
+            assert_eq!(scanned(text, 5), None, "{text}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn scanner_never_panics_and_depends_on_no_boundaries(
+            text in "(GET / HTTP/1.1|Content-Length: ?[0-9]{0,2}|Transfer-Encoding: chunked|[0-9a-f]{1,2}|\r\n|\r\n|\n|\r|[a-z:;]{0,3}){0,24}",
+            piece in 1usize..9,
+        ) {
+            let whole = scanned(&text, usize::MAX);
+            proptest::prop_assert!(scanned(&text, piece) == whole);
+        }
+    }
+}
