@@ -88,20 +88,11 @@ fn serial(text: &str) -> Result<Serial> {
     if file.is_file() {
         return Ok(read_leaf(file)?.certificate.serial());
     }
-    let refuse =
-        || Error::invalid("SERIAL: must be hexadecimal digits, with or without colons, or a certificate's file");
-    let bare = text.trim().to_ascii_lowercase();
-    let bare = bare.trim_start_matches("serial=").trim_start_matches("0x");
-    let mut digits: String = bare.chars().filter(|c| !matches!(c, ':' | '-' | ' ')).collect();
-    // 20 octets (RFC 5280 4.1.2.2), and what openssl leaves out in front.
-    if digits.is_empty() || digits.len() > 64 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-        return Err(refuse());
-    }
-    if digits.len() % 2 == 1 {
-        digits.insert(0, '0');
-    }
-    let pairs: Vec<&str> = (0..digits.len()).step_by(2).map(|at| &digits[at..at + 2]).collect();
-    Serial::parse(&pairs.join(":")).map_err(|_| refuse())
+    // What openssl leaves out in front.
+    let bare = text.trim().trim_start_matches("serial=");
+    Serial::parse(bare).map_err(|_| {
+        Error::invalid("SERIAL: must be hexadecimal digits, with or without colons, or a certificate's file")
+    })
 }
 
 /// A record in lines.

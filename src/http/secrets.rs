@@ -269,6 +269,7 @@ async fn steps(
         below: target.below.clone(),
         full_path: asked.path,
         respelt: target.respelt,
+        aliased: target.aliased,
         params,
         fields,
         media_type,

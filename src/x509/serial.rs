@@ -72,19 +72,15 @@ impl Serial {
         Self { octets: all, len: kept.len() as u8 }
     }
 
-    /// Reads hex octets joined by `:` or `-`, in any letter case.
+    /// Reads a hexadecimal number, in any letter case, with or without `0x`: digits, or octets joined by `:`, `-` or
+    /// blanks.
     ///
     /// # Errors
     /// `Invalid` for anything else.
     pub fn parse(text: &str) -> Result<Self> {
-        let wrong = || Error::invalid("serial_number: must be hexadecimal octets joined by ':' or '-'");
-        let octets = text
-            .split([':', '-'])
-            .map(|pair| if pair.len() == 2 { u8::from_str_radix(pair, 16).ok() } else { None })
-            .collect::<Option<Vec<u8>>>()
-            .filter(|_| text.bytes().all(|b| b.is_ascii_hexdigit() || b == b':' || b == b'-'))
-            .ok_or_else(wrong)?;
-        Self::from_octets(&octets)
+        Self::from_octets(&read_octets(text).ok_or_else(|| {
+            Error::invalid("serial_number: must be a hexadecimal number, its octets joined by ':' or '-' or not at all")
+        })?)
     }
 
     /// The last serial whose text does not sort above `text`; `None` when all do.
@@ -118,6 +114,33 @@ impl Serial {
     /// The octets with zeros behind them, and how many they are.
     pub(super) fn padded(&self) -> (&[u8; MAX_OCTETS], usize) {
         (&self.octets, usize::from(self.len))
+    }
+}
+
+/// The octets of a serial number's text.
+fn read_octets(text: &str) -> Option<Vec<u8>> {
+    let digits = without_prefix(text.trim());
+    if !digits.contains(SEPARATORS) {
+        let padded = if digits.len().is_multiple_of(2) { digits.to_owned() } else { format!("0{digits}") };
+        return padded.as_bytes().chunks(2).map(octet).collect();
+    }
+    digits.split(SEPARATORS).map(|pair| octet(pair.as_bytes())).collect()
+}
+
+/// What may stand between the octets of a serial number.
+const SEPARATORS: [char; 3] = [':', '-', ' '];
+
+/// A serial number's text without the prefix of hexadecimal numbers.
+pub(crate) fn without_prefix(text: &str) -> &str {
+    text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).unwrap_or(text)
+}
+
+/// Two hexadecimal digits.
+fn octet(pair: &[u8]) -> Option<u8> {
+    let value = |digit: u8| char::from(digit).to_digit(16);
+    match pair {
+        [high, low] => Some((value(*high)? << 4 | value(*low)?) as u8),
+        _ => None,
     }
 }
 
@@ -161,12 +184,26 @@ mod tests {
     fn texts_read_back_in_any_form() {
         let serial = Serial::parse("0A-ff-10").unwrap();
         assert_eq!(serial.to_string(), "0a:ff:10");
-        assert_eq!(Serial::parse("00:0a:ff:10").unwrap(), serial);
+        for text in ["00:0a:ff:10", "0aff10", "0AFF10", "aff10", "0x0aff10", "0XAFF10", "0x0A:FF:10", " 0a ff 10 "] {
+            assert_eq!(Serial::parse(text).unwrap(), serial, "{text}");
+        }
     }
 
     #[test]
     fn other_texts_are_refused() {
-        for text in ["", "0aff10", "0a:f", "0a:zz", "+1:02", &"01:".repeat(21)[..62]] {
+        for text in [
+            "",
+            "0x",
+            "0x0x0a",
+            "0a:f",
+            "0a:",
+            "0a:zz",
+            "+1:02",
+            "+1",
+            "\u{e9}",
+            &"01".repeat(21),
+            &"01:".repeat(21)[..62],
+        ] {
             assert!(Serial::parse(text).is_err(), "{text}");
         }
     }

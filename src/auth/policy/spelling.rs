@@ -1,7 +1,7 @@
 //! Names that have several spellings, in requests and in rules.
 //!
-//! `ADMIN` names the policy `admin`, `HSM` the managed key `hsm`, `0A-0B` the serial `0a:0b`, `DEFAULT` the default
-//! issuer. Each such name has one canonical spelling. A request is decided, acted on and recorded under its path in that
+//! `ADMIN` names the policy `admin`, `HSM` the managed key `hsm`, `awskms` its type `cloudakms`, `0A-0B` the serial
+//! `0a:0b`, `DEFAULT` the default issuer. Each such name has one canonical spelling. A request is decided, acted on and recorded under its path in that
 //! spelling. A rule is held against such a path as if it were written that way too, so a deny holds in
 //! every spelling of either, and so does a grant. Which names these are is known by the route of the
 //! request and not by the rule (`+/acl/ADMIN` matches paths of several routes): rules are therefore put
@@ -13,6 +13,8 @@
 
 use std::borrow::Cow;
 
+use crate::x509::serial::without_prefix;
+
 /// A kind of name with several spellings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spelling {
@@ -22,6 +24,8 @@ pub enum Spelling {
     KeyName,
     /// A serial number: lower-case octets joined by `:`, without leading zero octets.
     Serial,
+    /// The type of a managed key: this server's word for it.
+    KeyBackend,
     /// A reference of which the word `default` is known in any case; others are what they are.
     Reference,
 }
@@ -30,14 +34,15 @@ pub enum Spelling {
 const DEFAULT: &str = "default";
 
 impl Spelling {
-    const ALL: [Self; 4] = [Self::PolicyName, Self::KeyName, Self::Serial, Self::Reference];
+    const ALL: [Self; 5] = [Self::PolicyName, Self::KeyName, Self::Serial, Self::KeyBackend, Self::Reference];
 
     /// The canonical spelling of a name. What is no name of this kind stays as it is.
     pub fn canonical(self, name: &str) -> Cow<'_, str> {
         match self {
             Self::PolicyName => policy_name(name),
             Self::KeyName => lower(name),
-            Self::Serial => serial(name),
+            Self::Serial => serial(name, true),
+            Self::KeyBackend => Cow::Borrowed(key_backend(name)),
             Self::Reference if name.eq_ignore_ascii_case(DEFAULT) => Cow::Borrowed(DEFAULT),
             Self::Reference => Cow::Borrowed(name),
         }
@@ -45,7 +50,11 @@ impl Spelling {
 
     /// Whether a name of this kind may be spelt in another way.
     pub fn is_open_to(self, name: &str) -> bool {
-        self != Self::Reference || name.eq_ignore_ascii_case(DEFAULT)
+        match self {
+            Self::Reference => name.eq_ignore_ascii_case(DEFAULT),
+            Self::KeyBackend => KEY_BACKENDS.iter().any(|(known, own)| [known, own].contains(&&name)),
+            _ => true,
+        }
     }
 
     /// As [`Spelling::canonical`], of the part of a rule that stands for such a name: a `+` stays, and
@@ -57,7 +66,8 @@ impl Spelling {
         let canonical = match self {
             Self::PolicyName => policy_name_begin(begin),
             Self::KeyName => lower(begin),
-            Self::Serial => serial(begin),
+            Self::Serial => serial(begin, false),
+            Self::KeyBackend => Cow::Borrowed(key_backend_begin(begin)),
             // Only a path with `default` itself is held against this.
             Self::Reference if is_start_of_default(begin) => Cow::Owned(begin.to_ascii_lowercase()),
             Self::Reference => Cow::Borrowed(begin),
@@ -91,18 +101,49 @@ fn policy_name_begin(begin: &str) -> Cow<'_, str> {
     lower(if bare.starts_with('/') { begin } else { bare })
 }
 
-fn serial(text: &str) -> Cow<'_, str> {
-    let is_serial = text.bytes().all(|b| b.is_ascii_hexdigit() || matches!(b, b':' | b'-'));
-    let plain = |b: u8| !b.is_ascii_uppercase() && b != b'-';
-    if !is_serial || (text.bytes().all(plain) && !text.starts_with("00:")) {
+/// The canonical spelling of a serial number, or of its beginning when it is not `whole`.
+fn serial(text: &str, whole: bool) -> Cow<'_, str> {
+    let digits = without_prefix(text);
+    let is_serial = digits.bytes().all(|b| b.is_ascii_hexdigit() || matches!(b, b':' | b'-'));
+    if digits.is_empty() || !is_serial {
         return Cow::Borrowed(text);
     }
-    let joined = text.to_ascii_lowercase().replace('-', ":");
+    let mut joined = digits.to_ascii_lowercase().replace('-', ":");
+    if !joined.contains(':') {
+        if whole && !joined.len().is_multiple_of(2) {
+            joined.insert(0, '0');
+        }
+        let mut pairs = String::with_capacity(joined.len() * 3 / 2);
+        for (at, digit) in joined.chars().enumerate() {
+            if at > 0 && at % 2 == 0 {
+                pairs.push(':');
+            }
+            pairs.push(digit);
+        }
+        joined = pairs;
+    }
     let mut rest = &joined[..];
     while let Some(shorter) = rest.strip_prefix("00:").filter(|shorter| !shorter.is_empty()) {
         rest = shorter;
     }
-    Cow::Owned(rest.to_owned())
+    if rest == text { Cow::Borrowed(text) } else { Cow::Owned(rest.to_owned()) }
+}
+
+/// What known clients call the types of managed keys, and this server's words.
+const KEY_BACKENDS: [(&str, &str); 3] =
+    [("awskms", "cloudakms"), ("azurekeyvault", "cloudbkeyvault"), ("gcpckms", "cloudckms")];
+
+fn key_backend(word: &str) -> &str {
+    KEY_BACKENDS.iter().find(|(known, _)| *known == word).map_or(word, |(_, own)| own)
+}
+
+/// As [`key_backend`], of how a word begins. What two of them begin with stays as it is.
+fn key_backend_begin(begin: &str) -> &str {
+    let mut meant = KEY_BACKENDS.iter().filter(|(known, _)| !begin.is_empty() && known.starts_with(begin));
+    match (meant.next(), meant.next()) {
+        (Some((_, own)), None) => own,
+        _ => begin,
+    }
 }
 
 /// Segments of a path that are a name with several spellings.
@@ -178,7 +219,14 @@ mod tests {
             (Spelling::Serial, "00:00-0a", "0a"),
             (Spelling::Serial, "00", "00"),
             (Spelling::Serial, "00:", "00:"),
-            (Spelling::Serial, "cafe", "cafe"),
+            (Spelling::Serial, "cafe", "ca:fe"),
+            (Spelling::Serial, "CAF", "0c:af"),
+            (Spelling::Serial, "0x00cafe", "ca:fe"),
+            (Spelling::Serial, "0Xca:FE", "ca:fe"),
+            (Spelling::Serial, "0x", "0x"),
+            (Spelling::KeyBackend, "awskms", "cloudakms"),
+            (Spelling::KeyBackend, "cloudakms", "cloudakms"),
+            (Spelling::KeyBackend, "other", "other"),
             (Spelling::Serial, "Web", "Web"),
             (Spelling::Reference, "dEFAULT", "default"),
             (Spelling::Reference, "Defaults", "Defaults"),
@@ -201,6 +249,11 @@ mod tests {
             ("sys/managed-keys/pkcs11/W*", spelt(3, Spelling::KeyName), "sys/managed-keys/pkcs11/w*"),
             ("PKI/cert-metadata/00-0A*", spelt(2, Spelling::Serial), "PKI/cert-metadata/0a*"),
             ("pki/cert-metadata/00:*", spelt(2, Spelling::Serial), "pki/cert-metadata/00:*"),
+            ("pki/cert-metadata/0x00caf*", spelt(2, Spelling::Serial), "pki/cert-metadata/ca:f*"),
+            ("sys/managed-keys/awskms/web", spelt(2, Spelling::KeyBackend), "sys/managed-keys/cloudakms/web"),
+            ("sys/managed-keys/gcp*", spelt(2, Spelling::KeyBackend), "sys/managed-keys/cloudckms*"),
+            ("sys/managed-keys/a*", spelt(2, Spelling::KeyBackend), "sys/managed-keys/a*"),
+            ("sys/managed-keys/*", spelt(2, Spelling::KeyBackend), "sys/managed-keys/*"),
             ("pki/issuer/DEF*", spelt(2, Spelling::Reference), "pki/issuer/def*"),
             ("pki/issuer/DEX*", spelt(2, Spelling::Reference), "pki/issuer/DEX*"),
             ("pki/issuer/Default/issue/Web", spelt(2, Spelling::Reference), "pki/issuer/default/issue/Web"),

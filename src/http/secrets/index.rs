@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use super::route::{Operation, Params, Route, operation_word};
 use crate::auth::policy::{Spelling, Spelt};
 use crate::telemetry::RouteMeter;
+use crate::x509::serial::without_prefix;
 
 pub use crate::fields::MAX_NAME;
 use crate::fields::is_name;
@@ -52,6 +53,10 @@ pub struct Canonical {
     pub params: Params,
     /// Where in it names with several spellings are.
     pub spelt: Vec<Spelt>,
+    /// Whether a name was sent in another spelling.
+    pub respelt: bool,
+    /// Whether a word of known clients stood for one of this server's.
+    pub aliased: bool,
 }
 
 /// The routes of one kind of mount.
@@ -149,7 +154,9 @@ impl Entry {
         if !names().any(|((spelling, (_, value)), _)| spelling.is_some_and(|spelling| spelling.is_open_to(value))) {
             return None;
         }
-        let mut canonical = Canonical { path: String::new(), params: Params::default(), spelt: Vec::new() };
+        let (path_out, spelt) = (String::with_capacity(path.len()), Vec::new());
+        let mut canonical =
+            Canonical { path: path_out, params: Params::default(), spelt, respelt: false, aliased: false };
         let mut at = 0;
         for ((spelling, (name, value)), place) in names() {
             canonical.path.push_str(&path[at..place.start]);
@@ -159,7 +166,12 @@ impl Entry {
                 Some(spelling) => {
                     let segments = canonical.path.matches('/').count();
                     canonical.spelt.push(Spelt::of(spelling, segments));
-                    canonical.path.push_str(&spelling.canonical(value));
+                    let name = spelling.canonical(value);
+                    match spelling {
+                        Spelling::KeyBackend => canonical.aliased |= *name != *value,
+                        _ => canonical.respelt |= *name != *value,
+                    }
+                    canonical.path.push_str(&name);
                 }
             }
             canonical.params.push(name, from, canonical.path.len());
@@ -235,6 +247,7 @@ impl Segment {
             Self::Serial(_) => Some(Spelling::Serial),
             Self::Name(name) if name.ends_with("_ref") => Some(Spelling::Reference),
             Self::Name("managed_key" | "login_role") => Some(Spelling::KeyName),
+            Self::Name("backend") => Some(Spelling::KeyBackend),
             Self::Rest("name") => Some(Spelling::PolicyName),
             _ => None,
         }
@@ -253,7 +266,8 @@ impl Segment {
 }
 
 fn is_serial(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|b| b.is_ascii_hexdigit() || matches!(b, b':' | b'-'))
+    let digits = without_prefix(text);
+    !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit() || matches!(b, b':' | b'-'))
 }
 
 /// The order in which patterns are tried: at the first difference the more exact segment; of two that
@@ -391,6 +405,7 @@ mod tests {
             ("acl/ ADMIN ", "acl/admin", "name=admin", Spelling::PolicyName),
             ("acl/admin", "acl/admin", "name=admin", Spelling::PolicyName),
             ("cert/00-0A/raw", "cert/0a/raw", "serial=0a", Spelling::Serial),
+            ("cert/0x0A0B/raw", "cert/0a:0b/raw", "serial=0a:0b", Spelling::Serial),
             ("issuer/Default/crl/PEM", "issuer/default/crl/PEM", "issuer_ref=default name=PEM", Spelling::Reference),
         ] {
             let found = index.canonical(path).unwrap();

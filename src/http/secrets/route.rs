@@ -108,11 +108,11 @@ pub struct Route {
     /// The operation.
     pub operation: Operation,
     /// Path below the mount, without a trailing `/`. `:serial` takes one segment of
-    /// `[0-9A-Fa-f:-]+`, any other `:name` one of the name grammar, and `*rest` one or more segments
+    /// `(0x)?[0-9A-Fa-f:-]+`, any other `:name` one of the name grammar, and `*rest` one or more segments
     /// of any text; literal segments may follow a `*rest`. `**tail`, behind literals and at the end, takes
     /// everything as it was sent, `/` and `%` included, into [`Call::body`].
     ///
-    /// `:serial`, `:…_ref`, `:managed_key`, `:login_role` and `*name` (of a policy or an entity) are names with several
+    /// `:serial`, `:…_ref`, `:backend`, `:managed_key`, `:login_role` and `*name` (of a policy or an entity) are names with several
     /// [spellings](crate::auth::policy::Spelling): decision, handler and audit see the canonical one.
     pub pattern: &'static str,
     /// Who may call it.
@@ -334,8 +334,10 @@ pub struct Call {
     pub route: &'static Route,
     /// The whole path below `/v1`, as the policies saw it: in canonical spelling.
     pub full_path: String,
-    /// Whether it was sent in another spelling.
+    /// Whether a name in it was sent in another spelling.
     pub respelt: bool,
+    /// Whether it was sent with a word of known clients in the place of this server's.
+    pub aliased: bool,
     /// Where the part below the mount starts in [`Call::full_path`], and where it ends (a list's
     /// trailing `/` is left out).
     pub(super) below: std::ops::Range<usize>,

@@ -38,6 +38,8 @@ pub(super) struct Target {
     /// canonical spelling.
     spelt: Vec<Spelt>,
     pub(super) respelt: bool,
+    /// Whether the path has a word of known clients in the place of this server's.
+    pub(super) aliased: bool,
     /// Where there is no route: whether `sudo` is needed all the same.
     sudo: bool,
 }
@@ -47,7 +49,7 @@ impl Target {
     pub(super) fn of(table: &MountTable, asked: &mut Asked) -> Self {
         let Some((mount, rest)) = table.route(&asked.path) else {
             let (found, spelt) = (Found::Nothing, Vec::new());
-            return Self { mount: None, below: 0..0, found, spelt, respelt: false, sudo: false };
+            return Self { mount: None, below: 0..0, found, spelt, respelt: false, aliased: false, sudo: false };
         };
         let from = asked.path.len() - rest.len();
         let mut found = match (index_of(&mount.kind), &asked.tail) {
@@ -56,16 +58,16 @@ impl Target {
             (None, _) => Found::Nothing,
         };
         let sudo = !matches!(found, Found::Route(..)) && sudo::is_needed(&mount.kind, rest, asked.operation);
-        let (mut spelt, mut respelt) = (Vec::new(), false);
+        let (mut spelt, mut respelt, mut aliased) = (Vec::new(), false, false);
         if let Found::Route(entry, _, params) = &mut found
             && let Some(canonical) = entry.canonical(rest, params)
         {
             (*params, spelt) = (canonical.params, below_mount(&asked.path[..from], canonical.spelt));
-            respelt = canonical.path != rest;
+            (respelt, aliased) = (canonical.respelt, canonical.aliased);
             asked.path.replace_range(from.., &canonical.path);
         }
         let end = asked.path.strip_suffix('/').unwrap_or(&asked.path).len();
-        Self { mount: Some(mount.clone()), below: from..end.max(from), found, spelt, respelt, sudo }
+        Self { mount: Some(mount.clone()), below: from..end.max(from), found, spelt, respelt, aliased, sudo }
     }
 
     /// Its access metrics.

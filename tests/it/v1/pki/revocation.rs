@@ -32,8 +32,15 @@ async fn vector_16_6_r1_r2_a_serial_in_any_form_and_twice() {
     let pki = Pki::start().await;
     let root = pki.get("cert/ca").await["certificate"].as_str().unwrap().to_owned();
     type Form = fn(String) -> String;
-    let forms: [Form; 4] =
-        [|s| s, |s| s.replace(':', "-"), |s| s.to_uppercase(), |s| s.to_uppercase().replace(':', "-")];
+    let forms: [Form; 7] = [
+        |s| s,
+        |s| s.replace(':', "-"),
+        |s| s.to_uppercase(),
+        |s| s.to_uppercase().replace(':', "-"),
+        |s| s.replace(':', ""),
+        |s| s.replace(':', "").trim_start_matches('0').to_uppercase(),
+        |s| format!("0x{}", s.replace(':', "")),
+    ];
     for (count, form) in forms.into_iter().enumerate() {
         let leaf = fresh(&pki).await;
         let before = pki.crl("default").await.number();
@@ -43,6 +50,10 @@ async fn vector_16_6_r1_r2_a_serial_in_any_form_and_twice() {
         assert!(crl.serials().contains(&leaf.serial()), "on the CRL at once");
         assert_eq!((crl.number(), crl.serials().len()), (before + 1, count + 1));
         assert!(crl.is_signed_by(&root));
+        for path in ["cert", "cert-record"] {
+            let [read, own] = [form(leaf.serial()), leaf.serial()].map(|serial| format!("{path}/{serial}"));
+            assert_eq!(pki.get(&read).await, pki.get(&own).await, "{read}");
+        }
         let read = pki.get(&format!("cert/{}", leaf.serial())).await;
         assert_eq!(read["revocation_time"], data["revocation_time"]);
         assert_eq!(read["revocation_time_rfc3339"], data["revocation_time_rfc3339"]);
@@ -64,10 +75,12 @@ async fn vector_16_6_r3_to_r6_what_is_not_revoked() {
     let rule = "exactly one of them must be given";
     pki.refused("revoke", json!({}), rule).await;
     pki.refused("revoke", json!({ "serial_number": leaf.serial(), "certificate": leaf.pem }), rule).await;
-    for serial in ["", "xyz", "0011", "1:2", "-"] {
+    for serial in ["", "xyz", "0x", "1:2", "-"] {
         pki.refused("revoke", json!({ "serial_number": serial }), "serial_number: ").await;
     }
-    pki.refused("revoke", json!({ "serial_number": "00:11" }), "not found").await;
+    for serial in ["00:11", "0011", "0x11"] {
+        pki.refused("revoke", json!({ "serial_number": serial }), "not found").await;
+    }
     let root = pki.get("cert/ca").await["certificate"].as_str().unwrap().to_owned();
     let serial = super::mount::parse(&root).serial().to_string();
     pki.refused("revoke", json!({ "serial_number": serial }), "issuers cannot be revoked here").await;
