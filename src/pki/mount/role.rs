@@ -90,6 +90,9 @@ pub struct Role {
     /// The keys that are certified; stored as `key_type` and `key_bits`.
     #[serde(flatten)]
     pub keys: RoleKeys,
+    /// `key_bits` as it was written under a key type without sizes: shown, without effect.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unused_key_bits: u32,
     /// Hash size under an RSA issuer.
     pub signature_bits: SignatureBits,
     /// RSASSA-PSS under an RSA issuer.
@@ -183,6 +186,7 @@ impl Default for Role {
             code_signing_flag: false,
             email_protection_flag: false,
             keys: RoleKeys::DEFAULT,
+            unused_key_bits: 0,
             signature_bits: SignatureBits::SHA_256,
             use_pss: false,
             key_usage: words(&DEFAULT_KEY_USAGE),
@@ -255,6 +259,11 @@ impl Role {
             ..Self::default()
         }
     }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// A role of the members that a test names: lists also as texts with commas, lifetimes also as durations.

@@ -125,7 +125,7 @@ pub(crate) fn shown(role: &Role, dialect: Dialect) -> Value {
     let others = [
         ("issuer_ref", json!(role.issuer_ref)),
         ("key_type", json!(role.keys.key_type())),
-        ("key_bits", json!(role.keys.bits())),
+        ("key_bits", json!(role.keys.bits().max(role.unused_key_bits))),
         ("signature_bits", json!(role.signature_bits.bits())),
         ("policy_identifiers", policies::shown(&role.policy_identifiers)),
         ("ttl", dialect.lifetime(role.ttl)),
@@ -174,8 +174,10 @@ pub(crate) fn read(fields: &Fields, base: Option<&Role>) -> Result<Role> {
     // Of several rules that a body breaks the first is told, in this order.
     role.check_limits()?;
     let key_type = words.key_type.as_deref().or(unless_null("key_type").map(|base| base.keys.key_type()));
-    let key_bits = key_bits.or(unless_null("key_bits").map(|base| base.keys.bits()));
-    role.keys = RoleKeys::new(key_type.unwrap_or("rsa"), key_bits.unwrap_or(0))?;
+    let bits = key_bits.or(unless_null("key_bits").map(|base| base.keys.bits()));
+    role.keys = RoleKeys::new(key_type.unwrap_or("rsa"), bits.unwrap_or(0))?;
+    let unused = key_bits.or(unless_null("key_bits").map(|base| base.unused_key_bits));
+    role.unused_key_bits = unused.filter(|_| role.keys.bits() == 0).unwrap_or(0);
     let of_base = unless_null("signature_bits").map(|base| base.signature_bits);
     role.signature_bits = signature_bits.map(SignatureBits::new).transpose()?.or(of_base).unwrap_or_default();
     role.settle_lists()?;

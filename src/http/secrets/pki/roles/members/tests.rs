@@ -110,9 +110,18 @@ fn h7_key_types_and_sizes() {
         ("ed25519", 0, 0),
         ("ed25519", 256, 0),
         ("any", 0, 0),
+        ("any", 2048, 0),
     ] {
-        assert_eq!(write(json!({"key_type": kind, "key_bits": bits})).unwrap().keys.bits(), stored, "{kind} {bits}");
+        let role = write(json!({"key_type": kind, "key_bits": bits})).unwrap();
+        assert_eq!(role.keys.bits(), stored, "{kind} {bits}");
+        let echoed = if stored == 0 { bits } else { stored };
+        assert_eq!(shown(&role, Dialect::Contract)["key_bits"], echoed, "{kind} {bits}");
     }
+    // A size without effect is no size of another type.
+    let other = write(json!({"key_type": "ed25519", "key_bits": 2048})).unwrap();
+    let shown_bits = |change| shown(&patched(&other, change).unwrap(), Dialect::Contract)["key_bits"].clone();
+    assert_eq!((shown_bits(json!({"key_type": "ec"})), shown_bits(json!({"ttl": 60}))), (json!(256), json!(2048)));
+    assert_eq!(shown_bits(json!({"key_bits": null})), json!(0));
     for (kind, bits) in [("rsa", 1024), ("rsa", 2049), ("ec", 300), ("ec", 2048), ("foo", 0), ("", 0), ("RSA", 0)] {
         assert!(write(json!({"key_type": kind, "key_bits": bits})).is_err(), "{kind} {bits}");
     }
