@@ -75,8 +75,8 @@ impl Mounts {
     ///
     /// # Errors
     /// As [`Auth::auth_enable`].
-    pub async fn enable_method(&self, path: &str, fields: &Fields) -> Result<Arc<Mount>> {
-        let mount = self.auth.auth_enable(path, fields).await?;
+    pub async fn enable_method(&self, path: &str, fields: &Fields, known_as: Option<&str>) -> Result<Arc<Mount>> {
+        let mount = self.auth.auth_enable(path, fields, known_as).await?;
         self.open_one(&mount, From::Nothing).await?;
         Ok(mount)
     }

@@ -52,6 +52,9 @@ pub struct Mount {
     pub path: String,
     /// What answers there.
     pub kind: MountKind,
+    /// Another word for the kind, which the client that mounted it used; empty for none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub known_as: String,
     /// Public handle, such as `pki_1a2b3c4d`.
     pub accessor: String,
     /// Public id.
@@ -111,6 +114,7 @@ impl Mount {
             path: path.to_owned(),
             accessor: format!("{}_{suffix}", kind.word()),
             kind,
+            known_as: String::new(),
             uuid,
             description: String::new(),
             default_lease_ttl: 0,
@@ -211,15 +215,15 @@ impl Mount {
         if self.options.is_some() {
             tune.insert("options".into(), json!(self.options));
         }
-        if self.is_auth() && self.token_type.is_empty() {
-            tune.insert("token_type".into(), "default-service".into());
-        }
         self.add_set_tunes(&mut tune);
         Value::Object(tune)
     }
 
-    /// The settings that are shown only when they are set.
+    /// The settings that are shown only when they are set, and the token type of an authentication method.
     fn add_set_tunes(&self, to: &mut Map<String, Value>) {
+        if self.is_auth() {
+            to.insert("token_type".into(), "default-service".into());
+        }
         for (name, text) in [("listing_visibility", &self.listing_visibility), ("token_type", &self.token_type)] {
             if !text.is_empty() {
                 to.insert(name.into(), text.as_str().into());

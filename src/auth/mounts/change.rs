@@ -64,20 +64,27 @@ impl Auth {
     pub async fn mount_enable(&self, path: &str, fields: &Fields) -> Result<Arc<Mount>> {
         let path = engine(path)?;
         let kind = kind_of(fields)?;
-        self.enable(path, kind, Family::Secrets, fields).await
+        self.enable(path, (kind, None), Family::Secrets, fields).await
     }
 
-    /// Mounts an authentication method at `auth/<path>`; fields as for [`Auth::mount_enable`].
+    /// Mounts an authentication method at `auth/<path>`; fields as for [`Auth::mount_enable`]. `known_as` is another
+    /// word for its type, which is kept for the clients that use it.
     ///
     /// # Errors
     /// As for [`Auth::mount_enable`].
-    pub async fn auth_enable(&self, path: &str, fields: &Fields) -> Result<Arc<Mount>> {
+    pub async fn auth_enable(&self, path: &str, fields: &Fields, known_as: Option<&str>) -> Result<Arc<Mount>> {
         let path = format!("auth/{}", canonical(path)?);
         let kind = kind_of(fields)?;
-        self.enable(path, kind, Family::Methods, fields).await
+        self.enable(path, (kind, known_as), Family::Methods, fields).await
     }
 
-    async fn enable(&self, path: String, kind: MountKind, family: Family, fields: &Fields) -> Result<Arc<Mount>> {
+    async fn enable(
+        &self,
+        path: String,
+        (kind, known_as): (MountKind, Option<&str>),
+        family: Family,
+        fields: &Fields,
+    ) -> Result<Arc<Mount>> {
         match kind.family() {
             own if own == family => {}
             Family::BuiltIn => {
@@ -91,6 +98,7 @@ impl Auth {
         }
         let suffix = crate::random::bytes::<4>().map(|b| format!("{b:02x}")).concat();
         let mut mount = Mount::new(MountId::random(), &path, kind, &suffix, crate::random::uuid());
+        mount.known_as = known_as.unwrap_or_default().to_owned();
         mount.description = fields.text_within("description", MAX_DESCRIPTION)?.unwrap_or_default();
         for (name, to) in [
             ("local", &mut mount.local),
@@ -381,7 +389,7 @@ mod tests {
             let text = auth.mount_disable(path).await.unwrap_err().text().to_owned();
             assert!(text.starts_with("cannot unmount \""), "{path}: {text}");
         }
-        assert!(auth.auth_enable("x", &body(json!({ "type": "token" }))).await.is_err());
+        assert!(auth.auth_enable("x", &body(json!({ "type": "token" })), None).await.is_err());
         assert!(auth.auth_disable("token").await.is_err());
         assert!(auth.mount_disable("absent").await.unwrap().is_none());
     }

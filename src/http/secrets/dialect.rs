@@ -13,12 +13,18 @@
 //! | `renew_after` of every certificate that is made (the contract does not know it) | text of epoch seconds | integer | read like `expiration` |
 //! | `not_before` of `issue`, `sign`, `sign-verbatim` and their `external-policy` forms (the contract does not show it) | text of epoch seconds | integer | read like `expiration` |
 //! | `ttl`, `max_ttl` of a role, read or written | duration text (`6h`) | integer seconds | the Terraform provider changes the role at every apply |
+//! | `type` of an authentication method that was enabled as `azure` | `cloudb` | `azure` | the Terraform provider replaces the method at every apply |
+//! | `mechanism`, `force_rw_session`, unset `slot` and `key_bits`, the usage `random` of a managed key that is read | number, boolean, 0, `random` | hexadecimal text, text where it is true, absent, `generate_random` | the Terraform provider cannot read the key, or writes it at every apply |
+//!
+//! Requests differ in two values. A `ttl` above the limit of its role or mount is refused in the contract's dialect and
+//! capped with a warning in the peers': cert-manager asks for 2160h whatever the role says. A `max_parallel` of 0 stands
+//! for absent in the peers' dialect, because the Terraform provider sends it so.
 //!
 //! What one might expect here too has one type for everyone. Integers: `lease_duration`, `revocation_time`,
 //! the other durations of roles and tidy (`not_before_duration`, `safety_buffer`), times of mounts and
 //! tokens. Texts, as they were written: the durations of `config/crl` and `pause_duration`. RFC 3339:
 //! `expiration` of `cert-metadata` and of policies, `expire_time` of tokens. A list: `warnings`. Requests are
-//! read leniently and the same from everyone.
+//! read leniently, and otherwise the same from everyone.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -27,7 +33,10 @@ use actix_web::http::header::{HeaderMap, HeaderName};
 use serde_json::Value;
 
 use super::request::{SERVICE_TOKEN, VAULT_TOKEN};
+use crate::auth::mounts::Mount;
 use crate::clock::compact;
+use crate::fields::Fields;
+use crate::pki::check::request::ExcessiveTtl;
 use crate::secret::PartlySecret;
 
 static VAULT_REQUEST: HeaderName = HeaderName::from_static("x-vault-request");
@@ -82,12 +91,68 @@ impl Dialect {
         json
     }
 
+    /// What happens to the `ttl` of a certificate above the limit of its role or mount.
+    pub fn excessive_ttl(self) -> ExcessiveTtl {
+        match self {
+            Self::Contract => ExcessiveTtl::Refused,
+            Self::Peers => ExcessiveTtl::Capped,
+        }
+    }
+
+    /// The type of a mount.
+    pub fn mount_type(self, mount: &Mount) -> &str {
+        match self {
+            Self::Peers if !mount.known_as.is_empty() => &mount.known_as,
+            _ => mount.kind.word(),
+        }
+    }
+
+    /// A managed key that is read.
+    pub fn managed_key(self, mut shown: Value) -> Value {
+        if self == Self::Contract {
+            return shown;
+        }
+        let is_unset = |shown: &Value, name: &str| shown[name] == 0;
+        if is_unset(&shown, "key_bits") {
+            drop_member(&mut shown, "key_bits");
+        }
+        // A token is found by one of the two, and slot 0 is one.
+        if shown["token_label"].as_str().is_some_and(|label| !label.is_empty()) {
+            drop_member(&mut shown, "slot");
+        }
+        if let Some(number) = shown["mechanism"].as_u64() {
+            shown["mechanism"] = format!("{number:#06x}").into();
+        }
+        match shown["force_rw_session"].as_bool() {
+            Some(true) => shown["force_rw_session"] = "true".into(),
+            Some(false) => drop_member(&mut shown, "force_rw_session"),
+            None => {}
+        }
+        for usage in shown["usages"].as_array_mut().into_iter().flatten().filter(|usage| **usage == "random") {
+            *usage = "generate_random".into();
+        }
+        shown
+    }
+
+    /// Drops members of a managed key that is written where the sender's word for an absent one has another meaning.
+    pub fn without_unset(self, fields: &mut Fields) {
+        if self == Self::Peers && fields.int("max_parallel").is_ok_and(|count| count == Some(0)) {
+            fields.set("max_parallel", Value::Null);
+        }
+    }
+
     /// A lifetime of a role, given in seconds.
     pub fn lifetime(self, seconds: u64) -> Value {
         match self {
             Self::Contract => compact(Duration::from_secs(seconds)).into(),
             Self::Peers => seconds.into(),
         }
+    }
+}
+
+fn drop_member(object: &mut Value, name: &str) {
+    if let Some(members) = object.as_object_mut() {
+        members.remove(name);
     }
 }
 

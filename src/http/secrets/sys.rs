@@ -63,6 +63,11 @@ const TUNE: &[&str] = &[
     "plugin_version",
 ];
 
+/// The settings of a mount, which `config` has where it is enabled: the first twelve of [`TUNE`].
+const SETTINGS: &[&str] = TUNE.split_at(12).0;
+/// What known clients send about a mount, and this server does not do: with a value in them there is a warning.
+const WITHOUT_EFFECT: &[&str] = &["plugin_name", "plugin_version", "user_lockout_config"];
+
 const POLICY: &[&str] = &["policy", "rules", "ttl", "expiration", "cas", "cas_required"];
 const POLICY_OLDER: &[(&str, &str)] = &[("rules", "policy")];
 const PATHS: &[(&str, &str)] = &[("path", "paths")];

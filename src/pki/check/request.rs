@@ -33,11 +33,23 @@ pub struct RequestedNames {
     pub exclude_cn_from_sans: bool,
 }
 
+/// What happens to a requested lifetime above the limit of the role or mount.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ExcessiveTtl {
+    /// The request is refused.
+    #[default]
+    Refused,
+    /// The lifetime is capped, with a warning.
+    Capped,
+}
+
 /// When a certificate starts and ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestedValidity {
     /// Lifetime in whole seconds, above zero.
     pub ttl: Option<Duration>,
+    /// What happens to `ttl` when it is above the limit.
+    pub excessive_ttl: ExcessiveTtl,
     /// End, in the place of a lifetime.
     pub not_after: Option<Time>,
     /// Start.

@@ -12,7 +12,7 @@ use std::cmp::Ordering;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::request::RequestedValidity;
+use super::request::{ExcessiveTtl, RequestedValidity};
 use crate::clock::{Time, compact, rfc3339};
 use crate::error::{Error, Result, Warnings};
 use crate::pki::mount::issuer::LeafNotAfter;
@@ -201,18 +201,24 @@ impl Leaf<'_> {
         Ok(end)
     }
 
-    /// The lifetime in seconds: of the request, which must keep the limit, else of the role or mount,
-    /// which the limit cuts with a warning.
+    /// The lifetime in seconds: of the request, else of the role or mount. The limit cuts it with a warning, except where
+    /// a request above it is refused.
     fn ttl(&self) -> Result<Lifetime> {
         let (limit, whose) = match self.role.max_ttl {
             0 => (self.limits.mount_max.as_secs(), "the mount's max_lease_ttl"),
             seconds => (seconds, "the role's max_ttl"),
         };
         if let Some(ttl) = self.asked.ttl.map(|ttl| ttl.as_secs()) {
-            if ttl > limit {
-                return Err(Error::invalid(format!("ttl: {} is above {whose}, {}", span(ttl), span(limit))));
+            if ttl <= limit {
+                return Ok(Lifetime { seconds: ttl, by: "the request's ttl", cut: None });
             }
-            return Ok(Lifetime { seconds: ttl, by: "the request's ttl", cut: None });
+            let above = format!("ttl: {} is above {whose}, {}", span(ttl), span(limit));
+            return match self.asked.excessive_ttl {
+                ExcessiveTtl::Refused => Err(Error::invalid(above)),
+                ExcessiveTtl::Capped => {
+                    Ok(Lifetime { seconds: limit, by: whose, cut: Some(format!("{above}: {} was used", span(limit))) })
+                }
+            };
         }
         let (default, role) = (self.limits.mount_default.as_secs(), self.role);
         let (ttl, by) = match role.ttl {
@@ -405,7 +411,12 @@ mod tests {
     fn asked(request: &Value) -> Result<RequestedValidity> {
         let time = |name: &str| request[name].as_str().map(|text| parse_rfc3339(name, text)).transpose();
         let ttl = request["ttl"].as_str().map(|text| parse_duration(text).unwrap());
-        Ok(RequestedValidity { ttl, not_after: time("not_after")?, not_before: time("not_before")? })
+        Ok(RequestedValidity {
+            ttl,
+            not_after: time("not_after")?,
+            not_before: time("not_before")?,
+            ..RequestedValidity::default()
+        })
     }
 
     /// Seconds from now of start and end, and the warnings.
@@ -644,6 +655,7 @@ mod tests {
                 ttl: ttl.map(Duration::from_secs),
                 not_after: time("not_after", not_after)?,
                 not_before: time("not_before", not_before)?,
+                ..RequestedValidity::default()
             };
             for_root(&asked, backdate, LIMITS, NOW)
                 .map(|(v, w)| (v.not_before.unix_timestamp() - now(), v.not_after.unix_timestamp() - now(), w.len()))
@@ -703,7 +715,7 @@ mod tests {
             let request = RequestedValidity {
                 ttl: ttl.map(Duration::from_secs),
                 not_after: (which == 0).then(|| parse_rfc3339("not_after", &not_after).ok()).flatten(),
-                not_before: None,
+                ..RequestedValidity::default()
             };
             let (mount_default, mount_max) = (Duration::from_secs(mount.0), Duration::from_secs(mount.1));
             let limits = Limits { mount_default, mount_max, authority_default: mount_max };

@@ -112,6 +112,52 @@ async fn a_roles_lifetimes_are_seconds_for_the_peers_header_and_texts_for_the_co
 }
 
 #[actix_web::test]
+async fn ttl_above_its_limit_is_capped_for_the_peers_and_refused_for_the_contract() {
+    let pki = Pki::start().await;
+    pki.role(&json!({ "allow_any_name": true, "ttl": "1h", "max_ttl": "720h" })).await;
+    let csr = csr("ec-256", "/CN=a.test", "");
+    let of_csr = json!({ "csr": csr, "common_name": "a.test", "ttl": "2160h" });
+    for (headers, peers) in &senders(&pki.app.client.token) {
+        for (path, body, limit) in [
+            ("issue/r", json!({ "common_name": "a.test", "ttl": "2160h" }), 720),
+            ("issuer/root/issue/r", json!({ "common_name": "a.test", "ttl": 7_776_000 }), 720),
+            ("sign/r", of_csr.clone(), 720),
+            ("sign-verbatim/r", of_csr.clone(), 720),
+            ("sign-verbatim", of_csr.clone(), 768),
+            ("root/sign-intermediate", of_csr.clone(), 768),
+        ] {
+            let request = pki.app.client.with_token("").request("POST", &format!("pki/{path}"));
+            let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, value));
+            let answer = send(request.json(&body)).await;
+            let above = format!(
+                "ttl: 2160h is above the {}, {limit}h",
+                if limit == 720 { "role's max_ttl" } else { "mount's max_lease_ttl" }
+            );
+            if *peers {
+                assert_eq!(answer.status, 200, "{path} {headers:?}: {}", answer.text);
+                let warnings = answer.body["warnings"].to_string();
+                assert!(warnings.contains(&format!("{above}: {limit}h was used")), "{path}: {warnings}");
+                let certificate = parse(answer.body["data"]["certificate"].as_str().unwrap());
+                let life = certificate.not_after() - certificate.not_before();
+                assert!((limit * 3600..=limit * 3600 + 60).contains(&life), "{path}: {life}");
+            } else {
+                assert_eq!((answer.status, answer.error()), (400, &above[..]), "{path} {headers:?}");
+            }
+        }
+        // A date is refused for everyone, and so is a role that contradicts itself.
+        for (path, body) in [
+            ("issue/r", json!({ "common_name": "a.test", "not_after": "2090-01-01T00:00:00Z" })),
+            ("roles/other", json!({ "ttl": "2h", "max_ttl": "1h" })),
+        ] {
+            let request = pki.app.client.with_token("").request("POST", &format!("pki/{path}"));
+            let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, value));
+            assert_eq!(send(request.json(&body)).await.status, 400, "{path} {headers:?}");
+        }
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
 async fn without_compat_there_are_the_contracts_types_alone() {
     let pki = Pki::on(App::builder().settings(|settings| settings.compat = false).start().await).await;
     pki.role(&json!({ "allow_any_name": true, "ttl": "6h" })).await;

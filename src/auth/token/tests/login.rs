@@ -8,7 +8,7 @@ impl Fixture {
     /// An authentication method that is mounted, with these settings.
     async fn method(&self, config: Value) -> Arc<Mount> {
         let body = json!({"type": MountKind::AppRole.word(), "config": config});
-        self.auth.auth_enable("team/app", &fields(body)).await.unwrap()
+        self.auth.auth_enable("team/app", &fields(body), None).await.unwrap()
     }
 
     async fn log_in(&self, mount: &Arc<Mount>, terms: Value) -> Result<(Value, Warnings)> {

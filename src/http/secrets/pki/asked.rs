@@ -99,13 +99,19 @@ fn ttl(fields: &Fields) -> Result<Option<Duration>> {
     Ok(ttl.filter(|seconds| *seconds > 0).map(Duration::from_secs))
 }
 
-/// `ttl`, `not_after` and `not_before`. The empty text, and a `ttl` of zero, stand for absent.
+/// `ttl`, `not_after` and `not_before`. The empty text, and a `ttl` of zero, stand for absent. A `ttl` above the limit is
+/// refused, unless the caller's dialect says otherwise.
 pub(super) fn validity(fields: &Fields) -> Result<RequestedValidity> {
     let time = |name: &str| -> Result<Option<Time>> {
         let text = trimmed(fields, name)?;
         (!text.is_empty()).then(|| parse_rfc3339(name, &text)).transpose()
     };
-    Ok(RequestedValidity { ttl: ttl(fields)?, not_after: time("not_after")?, not_before: time("not_before")? })
+    Ok(RequestedValidity {
+        ttl: ttl(fields)?,
+        not_after: time("not_after")?,
+        not_before: time("not_before")?,
+        ..RequestedValidity::default()
+    })
 }
 
 /// As [`validity`], of a root: two ends are refused before the second is read.

@@ -18,6 +18,7 @@ use super::super::courtesies::unrecognised;
 use super::super::page::Page;
 use super::super::route::{Call, Named};
 use super::to_the_end;
+use crate::auth::policy::{Spelling, lower};
 use crate::error::{Error, Result};
 use crate::fields::{Cap, Fields};
 use crate::keys::managed::{BackendConfig, BackendType, Record, Terms, Usages};
@@ -86,7 +87,7 @@ pub(super) async fn list(call: Call) -> Result<Answer> {
 /// `GET sys/managed-keys/:type/:name`.
 pub(super) async fn read(call: Call) -> Result<Answer> {
     let record = call.state.managed_keys.read(backend(&call)?, name(&call)).ok_or_else(Error::not_found)?;
-    Ok(Answer::data(shown(&record)))
+    Ok(Answer::data(call.dialect.managed_key(shown(&record))))
 }
 
 /// Whether there is such a key.
@@ -108,6 +109,8 @@ pub(super) async fn write(mut call: Call) -> Result<Answer> {
     if call.respelt {
         warnings.add(format!("the key name was changed to {:?}: names are in lower case", name(&call)));
     }
+    let mut fields = fields;
+    call.dialect.without_unset(&mut fields);
     let sent = Sent::new(fields, secret_fields(kind))?;
     to_the_end(async move {
         let change = |stored: Option<&Record>| changed(kind, &sent, stored);
@@ -144,6 +147,9 @@ pub(super) async fn test_sign(call: Call) -> Result<Answer> {
 }
 
 fn backend(call: &Call) -> Result<BackendType> {
+    if call.aliased && !call.state.settings.compat {
+        return Err(Error::invalid("unknown managed key type: the words of other servers are off (compat)"));
+    }
     BackendType::parse(call.param("backend"))
 }
 
@@ -154,8 +160,10 @@ fn name(call: &Call) -> &str {
 
 /// What the body repeats of the path has to say the same.
 fn agrees_with_path(call: &Call, fields: &Fields) -> Result<()> {
-    for (field, of_path) in [("type", call.param("backend")), ("name", name(call))] {
-        if fields.text(field)?.is_some_and(|given| !given.eq_ignore_ascii_case(of_path)) {
+    for (field, of_path, spelling) in
+        [("type", call.param("backend"), Spelling::KeyBackend), ("name", name(call), Spelling::KeyName)]
+    {
+        if fields.text(field)?.is_some_and(|given| *spelling.canonical(&lower(&given)) != *of_path) {
             return Err(Error::invalid(format!("{field}: must be {of_path:?}, as the path says")));
         }
     }

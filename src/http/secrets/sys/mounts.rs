@@ -5,11 +5,14 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::super::answer::{Answer, Body};
+use super::super::courtesies::unrecognised;
+use super::super::dialect::Dialect;
 use super::super::index_of;
 use super::super::route::Call;
-use super::to_the_end;
+use super::{SETTINGS, WITHOUT_EFFECT, to_the_end};
 use crate::auth::mounts::Mount;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, Warnings};
+use crate::fields::Fields;
 
 /// Where auth methods live.
 const METHODS: &str = "auth/";
@@ -31,18 +34,26 @@ pub(super) async fn methods(call: Call) -> Result<Answer> {
 
 fn table(call: &Call, shown: impl Fn(&str) -> Option<&str>) -> Answer {
     let table = call.state.auth.mounts();
-    let entries = table.iter().filter(|m| is_shown(m)).filter_map(|m| Some((shown(&m.path)?.to_owned(), m.to_json())));
+    let shown = |mount: &Arc<Mount>| Some((shown(&mount.path)?.to_owned(), entry(mount, call.dialect)));
+    let entries = table.iter().filter(|mount| is_shown(mount)).filter_map(shown);
     Body::DataAndTop(Value::Object(entries.collect::<Map<_, _>>())).into()
+}
+
+/// The entry of a mount.
+fn entry(mount: &Mount, dialect: Dialect) -> Value {
+    let mut entry = mount.to_json();
+    entry["type"] = dialect.mount_type(mount).into();
+    entry
 }
 
 /// `GET sys/mounts/:path`; `auth/…` is reachable here too, without sudo: clients look here for methods that they enabled.
 pub(super) async fn engine(call: Call) -> Result<Answer> {
-    Ok(Body::DataAndTop(mounted(&call, "")?.to_json()).into())
+    Ok(Body::DataAndTop(entry(&*mounted(&call, "")?, call.dialect)).into())
 }
 
 /// `GET sys/auth/:path`.
 pub(super) async fn method(call: Call) -> Result<Answer> {
-    Ok(Body::DataAndTop(mounted(&call, METHODS)?.to_json()).into())
+    Ok(Body::DataAndTop(entry(&*mounted(&call, METHODS)?, call.dialect)).into())
 }
 
 /// `GET sys/mounts/:path/tune`; `auth/…` is reachable here too.
@@ -58,7 +69,8 @@ pub(super) async fn method_tuning(call: Call) -> Result<Answer> {
 /// `POST sys/mounts/:path/tune`.
 pub(super) async fn tune(call: Call) -> Result<Answer> {
     to_the_end(async move {
-        let warnings = call.state.mounts.tune(call.param("path"), &call.fields).await?;
+        let mut warnings = call.state.mounts.tune(call.param("path"), &call.fields).await?;
+        warnings.extend(ignored(&call.fields));
         Ok(Answer::empty().with_warnings(warnings))
     })
     .await
@@ -68,7 +80,8 @@ pub(super) async fn tune(call: Call) -> Result<Answer> {
 pub(super) async fn method_tune(call: Call) -> Result<Answer> {
     to_the_end(async move {
         let path = format!("{METHODS}{}", call.param("path"));
-        let warnings = call.state.mounts.tune(&path, &call.fields).await?;
+        let mut warnings = call.state.mounts.tune(&path, &call.fields).await?;
+        warnings.extend(ignored(&call.fields));
         Ok(Answer::empty().with_warnings(warnings))
     })
     .await
@@ -78,7 +91,7 @@ pub(super) async fn method_tune(call: Call) -> Result<Answer> {
 pub(super) async fn enable(call: Call) -> Result<Answer> {
     to_the_end(async move {
         call.state.mounts.enable(call.param("path"), &call.fields).await?;
-        Ok(Answer::empty())
+        Ok(Answer::empty().with_warnings(ignored(&call.fields)))
     })
     .await
 }
@@ -92,17 +105,39 @@ pub(super) async fn disable(call: Call) -> Result<Answer> {
     .await
 }
 
+/// Warnings about what a mount is asked to be and does not become: unknown members of `config`, and fields without effect.
+fn ignored(fields: &Fields) -> Warnings {
+    let config = fields.value("config").and_then(Value::as_object);
+    let members = config.into_iter().flatten().filter(|(name, value)| !SETTINGS.contains(&&name[..]) && is_set(value));
+    let members = members.map(|(name, _)| name.as_str());
+    let fields = WITHOUT_EFFECT.iter().copied().filter(|name| fields.value(name).is_some_and(is_set));
+    unrecognised(fields.chain(members), SETTINGS)
+}
+
+/// Whether a value says something: known clients send empty ones for what they leave out.
+fn is_set(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::String(text) => !text.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(members) => !members.is_empty(),
+        Value::Bool(_) | Value::Number(_) => true,
+    }
+}
+
 /// What known clients call a method, and its own name.
 const KNOWN_AS: (&str, &str) = ("azure", "cloudb");
 
 /// `POST sys/auth/:path`.
 pub(super) async fn method_enable(mut call: Call) -> Result<Answer> {
-    if call.state.settings.compat && call.fields.text("type")?.as_deref() == Some(KNOWN_AS.0) {
+    let is_known = call.state.settings.compat && call.fields.text("type")?.as_deref() == Some(KNOWN_AS.0);
+    let known_as = is_known.then_some(KNOWN_AS.0);
+    if is_known {
         call.fields.set("type", KNOWN_AS.1);
     }
     to_the_end(async move {
-        call.state.mounts.enable_method(call.param("path"), &call.fields).await?;
-        Ok(Answer::empty())
+        call.state.mounts.enable_method(call.param("path"), &call.fields, known_as).await?;
+        Ok(Answer::empty().with_warnings(ignored(&call.fields)))
     })
     .await
 }
@@ -133,9 +168,9 @@ pub(super) async fn visible(call: Call) -> Result<Answer> {
             continue;
         }
         let entry = match &caller {
-            Some(_) => mount.to_json(),
+            Some(_) => entry(mount, call.dialect),
             None => {
-                json!({ "type": mount.kind.word(), "description": mount.description, "options": mount.options })
+                json!({ "type": call.dialect.mount_type(mount), "description": mount.description, "options": mount.options })
             }
         };
         let (list, path) = match mount.path.strip_prefix(METHODS) {
@@ -161,7 +196,7 @@ pub(super) async fn preflight(call: Call) -> Result<Answer> {
     if !call.state.auth.reaches(call.caller()?, mount) {
         return Err(refused());
     }
-    let mut entry = mount.to_json();
+    let mut entry = entry(mount, call.dialect);
     entry["path"] = mount.path.clone().into();
     Ok(Answer::data(entry))
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{approle, log_in, refused, role, secret_id};
-use crate::support::{App, METHODS};
+use crate::support::{App, METHODS, send};
 use crate::v1::rights::{granted, only};
 
 #[actix_web::test]
@@ -103,6 +103,7 @@ async fn methods_are_listed_with_their_accessors_and_read_one_by_one() {
     for kind in METHODS {
         let entry = &listed.body["data"][format!("my-{kind}/")];
         assert_eq!((&entry["type"], &entry["config"]["max_lease_ttl"]), (&json!(kind), &json!(7200)));
+        assert_eq!(entry["config"]["token_type"], "default-service");
         assert!(entry["accessor"].as_str().unwrap().starts_with(&format!("{kind}_")));
         assert_eq!(listed.body[format!("my-{kind}/")], *entry, "at top level too");
         let one = app.client.get(&format!("sys/auth/my-{kind}")).await;
@@ -110,6 +111,55 @@ async fn methods_are_listed_with_their_accessors_and_read_one_by_one() {
         assert!(app.client.get("sys/mounts").await.body["data"].get(format!("my-{kind}/")).is_none());
     }
     refused(&app.client.get("sys/auth/absent").await, "No auth engine at absent/");
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn method_enabled_as_azure_reads_back_so_to_known_clients_alone() {
+    let app = App::start().await;
+    for (path, kind) in [("azure", "azure"), ("own", "cloudb")] {
+        assert_eq!(app.client.post(&format!("sys/auth/{path}"), json!({ "type": kind })).await.status, 204);
+    }
+    let app = app.restart().await;
+    let peers = async |path: &str| {
+        let request = app.client.with_token("").request("GET", path).header("X-Vault-Token", &app.client.token);
+        send(request).await.body["data"].clone()
+    };
+    for (path, kind) in [("azure", "azure"), ("own", "cloudb")] {
+        let entry = format!("{path}/");
+        assert_eq!(peers("sys/auth").await[&entry]["type"], kind);
+        assert_eq!(peers(&format!("sys/auth/{path}")).await["type"], kind);
+        assert_eq!(peers(&format!("sys/mounts/auth/{path}")).await["type"], kind);
+        assert_eq!(peers("sys/internal/ui/mounts").await["auth"][&entry]["type"], kind);
+        assert_eq!(peers(&format!("sys/internal/ui/mounts/auth/{path}")).await["type"], kind);
+        assert_eq!(app.client.get("sys/auth").await.body["data"][&entry]["type"], "cloudb");
+        assert_eq!(app.client.get("sys/internal/ui/mounts").await.body["data"]["auth"][&entry]["type"], "cloudb");
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn ignored_settings_of_a_mount_are_named() {
+    let app = App::start().await;
+    let client = &app.client;
+    let config = json!({ "default_lease_tll": "1h", "max_lease_ttl": "2h", "identity_token_key": "", "bogus": [] });
+    for (path, kind) in [("sys/auth/approle", "approle"), ("sys/mounts/other", "pki")] {
+        let body = json!({ "type": kind, "config": config, "plugin_version": "v1", "plugin_name": "" });
+        let answer = client.post(path, body).await;
+        assert_eq!((answer.status, &answer.body["data"]), (200, &Value::Null), "{}", answer.text);
+        let named = "Endpoint ignored these unrecognized parameters: [plugin_version default_lease_tll]";
+        let meant = "did you mean default_lease_ttl instead of default_lease_tll?";
+        assert_eq!(answer.body["warnings"], json!([named, meant]), "{path}");
+        let tuned = client.post(&format!("{path}/tune"), json!({ "max_lease_tt": "3h" })).await;
+        assert_eq!(tuned.status, 200, "{}", tuned.text);
+        assert!(tuned.body["warnings"][1].as_str().unwrap().contains("did you mean max_lease_ttl"), "{}", tuned.text);
+        let lockout = json!({ "user_lockout_config": { "lockout_threshold": 3 }, "plugin_version": "" });
+        let tuned = client.post(&format!("{path}/tune"), lockout).await;
+        let named = json!(["Endpoint ignored these unrecognized parameters: [user_lockout_config]"]);
+        assert_eq!((tuned.status, &tuned.body["warnings"]), (200, &named), "{}", tuned.text);
+        let silent = json!({ "user_lockout_config": {}, "plugin_version": "", "description": "x" });
+        assert_eq!(client.post(&format!("{path}/tune"), silent).await.status, 204);
+    }
     app.stop().await;
 }
 

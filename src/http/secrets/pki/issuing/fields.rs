@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::http::secrets::pki::asked::{self, flag, joined};
 use crate::http::secrets::route::Call;
+use crate::pki::check::request::RequestedValidity;
 use crate::pki::issue::request::{
     AuthorityNames, IntermediateRequest, IssueRequest, SelfIssuedRequest, SignRequest, VerbatimRequest,
 };
@@ -99,12 +100,17 @@ pub(in crate::http::secrets::pki) const INTERMEDIATE: &[&str] = &joined::<37>(&[
 pub(in crate::http::secrets::pki) const SELF_ISSUED: &[&str] =
     &["certificate", "require_matching_certificate_algorithms"];
 
+/// The dates of a certificate that an issuer signs.
+fn validity(call: &Call) -> Result<RequestedValidity> {
+    Ok(RequestedValidity { excessive_ttl: call.dialect.excessive_ttl(), ..asked::validity(&call.fields)? })
+}
+
 /// `issue`; the role is the path's.
 pub(super) fn issue(call: &Call) -> Result<IssueRequest> {
     let fields = &call.fields;
     Ok(IssueRequest {
         role: call.param("name").to_owned(),
-        validity: asked::validity(fields)?,
+        validity: validity(call)?,
         names: asked::names(fields)?,
         key: asked::key(fields)?,
         metadata: asked::metadata(fields)?,
@@ -116,7 +122,7 @@ pub(super) fn sign(call: &Call) -> Result<SignRequest> {
     let fields = &call.fields;
     Ok(SignRequest {
         role: call.param("name").to_owned(),
-        validity: asked::validity(fields)?,
+        validity: validity(call)?,
         names: asked::names(fields)?,
         metadata: asked::metadata(fields)?,
         csr: asked::csr(fields)?,
@@ -128,7 +134,7 @@ pub(super) fn verbatim(call: &Call) -> Result<VerbatimRequest> {
     let fields = &call.fields;
     Ok(VerbatimRequest {
         role: Some(call.param("name")).filter(|name| !name.is_empty()).map(str::to_owned),
-        validity: asked::validity(fields)?,
+        validity: validity(call)?,
         user_ids: asked::user_ids(fields)?,
         metadata: asked::metadata(fields)?,
         csr: asked::csr(fields)?,
@@ -142,7 +148,7 @@ pub(super) fn verbatim(call: &Call) -> Result<VerbatimRequest> {
 /// `sign-intermediate`.
 pub(super) fn intermediate(call: &Call) -> Result<IntermediateRequest> {
     let fields = &call.fields;
-    let validity = asked::validity(fields)?;
+    let validity = validity(call)?;
     let names = asked::names(fields)?;
     let csr = asked::csr(fields)?;
     let max_path_length = asked::max_path_length(fields)?;

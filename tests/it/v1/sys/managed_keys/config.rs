@@ -36,6 +36,100 @@ async fn k1_a_key_of_the_least_parameters_is_shown_with_all_of_them_and_keeps_it
     app.stop().await;
 }
 
+/// What the Terraform provider writes of a key: every member that is not an empty text.
+#[actix_web::test]
+async fn key_of_the_terraform_provider_reads_back_as_it_was_written() {
+    let app = App::start().await;
+    let peers = async |method: &str, path: &str, body: Option<&Value>| {
+        let request = app.client.with_token("").request(method, &format!("sys/managed-keys/{path}"));
+        let request = request.header("X-Vault-Token", &app.client.token).header("X-Vault-Request", "true");
+        send(match body {
+            Some(body) => request.json(body),
+            None => request,
+        })
+        .await
+    };
+    // It looks for keys of every type before it writes one, and fails where a type is not known.
+    for kind in ["pkcs11", "awskms", "azurekeyvault", "gcpckms"] {
+        assert_eq!(peers("LIST", kind, None).await.status, 404, "{kind}");
+    }
+    let unset = json!({ "allow_generate_key": false, "allow_replace_key": false, "allow_store_key": false,
+        "any_mount": false });
+    let own = json!({ "name": "web", "library": NO_MODULE, "key_label": "web", "mechanism": "0x1041", "pin": "4711",
+        "token_label": "one", "max_parallel": 0 });
+    let written = peers("PUT", "pkcs11/web", Some(&with(own.clone(), unset.clone()))).await;
+    assert_eq!((written.status, &written.text[..]), (204, ""));
+    let read = peers("GET", "pkcs11/web", None).await.body["data"].clone();
+    let expected = json!({ "UUID": read["UUID"], "name": "web", "type": "pkcs11", "usages": ["sign", "verify"],
+        "library": NO_MODULE, "key_label": "web", "key_id": "", "mechanism": "0x1041", "pin": "redacted",
+        "token_label": "one", "curve": "", "max_parallel": 1 });
+    assert_eq!(read, with(expected, unset.clone()));
+    let given = json!({ "slot": "0", "token_label": "", "key_bits": "2048", "force_rw_session": "true",
+        "usages": "generate_random,sign,verify", "mechanism": "0x000d" });
+    assert_eq!(peers("PUT", "pkcs11/web", Some(&with(own, given))).await.status, 204);
+    let read = peers("GET", "pkcs11/web", None).await.body["data"].clone();
+    for (member, value) in [
+        ("slot", json!(0)),
+        ("key_bits", json!(2048)),
+        ("force_rw_session", json!("true")),
+        ("mechanism", json!("0x000d")),
+        ("usages", json!(["sign", "verify", "generate_random"])),
+    ] {
+        assert_eq!(read[member], value, "{member}");
+    }
+    // The contract has its own types, and what the peers read can be written back.
+    let shown = shown(&app.client, "web").await;
+    let contract = (&shown["mechanism"], &shown["force_rw_session"], &shown["usages"][2]);
+    assert_eq!(contract, (&json!(13), &json!(true), &json!("random")));
+    let mut back = read.clone();
+    for member in ["UUID", "pin"] {
+        back.as_object_mut().unwrap().remove(member);
+    }
+    assert!(matches!(peers("PUT", "pkcs11/web", Some(&back)).await.status, 200 | 204));
+    assert_eq!(peers("GET", "pkcs11/web", None).await.body["data"], read);
+    app.stop().await;
+}
+
+/// The words of known clients for the types of cloud services lead to the same keys, for policies too.
+#[actix_web::test]
+async fn type_of_known_clients_is_this_servers_in_paths_and_policies() {
+    let app = App::start().await;
+    let client = &app.client;
+    let body = json!({ "name": "Web", "type": "awskms", "access_key": "a", "secret_key": "s", "key_type": "RSA",
+        "key_bits": "2048", "kms_key": "alias/web", "region": "eu-central-1" });
+    let written = client.post("sys/managed-keys/awskms/web", body).await;
+    assert_eq!((written.status, &written.text[..]), (204, ""), "no warning either");
+    for kind in ["awskms", "cloudakms"] {
+        let read = client.get(&format!("sys/managed-keys/{kind}/web")).await;
+        assert_eq!(
+            (&read.body["data"]["type"], &read.body["data"]["kms_key"]),
+            (&json!("cloudakms"), &json!("alias/web"))
+        );
+        assert_eq!(client.list(&format!("sys/managed-keys/{kind}")).await.body["data"]["keys"], json!(["web"]));
+    }
+    for (rule, other) in [("awskms", "cloudakms"), ("cloudakms", "awskms"), ("aws*", "cloudakms")] {
+        let path = if rule.ends_with('*') { rule.to_owned() } else { format!("{rule}/*") };
+        app.policy("only", &format!("path \"sys/managed-keys/{path}\" {{ capabilities = [\"read\"] }}")).await;
+        let some = app.with_policies(&["only"]).await;
+        for kind in [other, "awskms"] {
+            assert_eq!(some.get(&format!("sys/managed-keys/{kind}/web")).await.status, 200, "{rule} {kind}");
+        }
+        some.get("sys/managed-keys/gcpckms/web").await.assert_denied();
+        let deny = format!(
+            "path \"sys/managed-keys/*\" {{ capabilities = [\"read\"] }}\npath \"sys/managed-keys/{path}\" {{ capabilities = [\"deny\"] }}"
+        );
+        app.policy("not", &deny).await;
+        let none = app.with_policies(&["not"]).await;
+        for kind in [other, "awskms"] {
+            none.get(&format!("sys/managed-keys/{kind}/web")).await.assert_denied();
+        }
+    }
+    let app = app.restart_as(|builder| builder.settings(|settings| settings.compat = false)).await;
+    let off = app.client.get("sys/managed-keys/awskms/web").await;
+    assert!(off.status == 400 && off.error().contains("unknown managed key type"), "{}", off.text);
+    app.stop().await;
+}
+
 #[actix_web::test]
 async fn k2_to_k6_and_k19_parameters_against_the_rules_are_refused_by_name_and_nothing_is_stored() {
     let app = App::start().await;
