@@ -27,6 +27,7 @@ pub(super) struct State {
     pub sealed: Vec<Vec<u8>>,
     pub secret_ids: BTreeMap<(MountId, SecretIdHash), SecretIdRow>,
     pub ended_roles: Vec<(MountId, i64)>,
+    pub secret_id_lookups: usize,
     pub reads: usize,
     pub fail: bool,
 }
@@ -375,7 +376,10 @@ impl AuthStore for Memory {
             };
             found && (row.mount, row.role) == (mount, role)
         };
-        self.answer(move |state| Ok(state.secret_ids.values().find(is).cloned()))
+        self.answer(move |state| {
+            state.secret_id_lookups += 1;
+            Ok(state.secret_ids.values().find(is).cloned())
+        })
     }
 
     fn secret_id_accessors(

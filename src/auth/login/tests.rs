@@ -6,9 +6,13 @@ use std::time::Duration;
 use super::approle::AppRoles;
 use super::approle::role::AppRole;
 use super::open::{Open, Opened as _};
+use crate::auth::Auth;
 use crate::auth::memory::Memory;
+use crate::clock::Clock;
 use crate::documents::MountId;
 use crate::error::{Kind, Result, Warnings};
+use crate::fields::Fields;
+use crate::secret::Secret;
 
 type Node = Open<AppRoles>;
 
@@ -99,4 +103,25 @@ async fn a_view_stays_when_the_store_fails_and_follows_when_it_answers() {
     write(&b, "web", |role| role.secret_id_num_uses = 4).await.unwrap();
     a.catch_up().await.unwrap();
     assert_eq!(uses(&a, "web"), Some(3), "not behind any more, and left to the follower");
+}
+
+#[tokio::test]
+async fn login_with_an_unknown_role_id_looks_for_a_secret_id_like_any_other() {
+    let (node, _, store) = two();
+    write(&node, "web", |role| role.set_role_id("web-id").unwrap()).await.unwrap();
+    let auth = Auth::open(store.clone(), Clock::system()).await.unwrap();
+    let fields = Fields::parse(br#"{"type":"approle"}"#).unwrap();
+    let mount = auth.auth_enable("approle", &fields, None).await.unwrap();
+    let refusal = async |role_id: &str, secret_id: Option<&str>| {
+        let before = store.state().secret_id_lookups;
+        let secret_id = secret_id.map(Secret::new);
+        let refused = node.enter(mount.clone(), role_id, secret_id, None, Clock::system().now()).await.err().unwrap();
+        (refused.text().to_owned(), store.state().secret_id_lookups - before)
+    };
+    let long = "x".repeat(5_000);
+    for (secret_id, lookups) in [(Some("wrong"), 1), (Some(" "), 0), (Some(&long[..]), 0), (None, 0)] {
+        let known = refusal("web-id", secret_id).await;
+        assert_eq!(known.1, lookups, "{secret_id:?}");
+        assert_eq!(refusal("nobody", secret_id).await, known, "{secret_id:?}");
+    }
 }

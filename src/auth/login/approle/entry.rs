@@ -35,7 +35,8 @@ impl Auth {
 }
 
 impl Open<AppRoles> {
-    /// Who has logged in: the role with this id, if it lets in who shows `secret_id` from there. Of a secret id
+    /// Who has logged in: the role with this id, if it lets in who shows `secret_id` from there. Neither the time nor the
+    /// text of a refusal tells whether there is a role with this id that wants a secret id. Of a secret id
     /// whose uses are counted one is to be taken for the token; of two logins with the last one, on whatever nodes, one
     /// gets it.
     ///
@@ -51,9 +52,14 @@ impl Open<AppRoles> {
         now: Time,
     ) -> Result<Login> {
         let view = self.view();
-        let name = view.made().name(role_id.trim()).ok_or_else(invalid)?;
-        let role = view.roles().get(name).ok_or_else(invalid)?;
+        let named = view.made().name(role_id.trim());
+        let known = named.and_then(|name| Some((name, view.roles().get(name)?)));
+        let role = match known {
+            Some((_, role)) => role,
+            None => AppRole::stand_in(),
+        };
         let shown = if role.bind_secret_id { Some(self.shown(role, secret_id, now).await?) } else { None };
+        let (name, role) = known.ok_or_else(invalid)?;
         let login = admitted(mount, name, role, shown.as_ref(), address)?;
         let counted = shown.filter(|shown| shown.row.uses.is_some());
         let spends = counted.map(|shown| SecretIdWrite::Spend { mount: self.mount(), hash: shown.row.hash, now });

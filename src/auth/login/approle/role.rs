@@ -1,12 +1,16 @@
 //! A role of `approle`, and its rules.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::secret_id::within;
 use crate::auth::login::role::Role;
+use crate::auth::mounts::Mount;
 use crate::auth::token::{Network, TokenTerms};
 use crate::error::{Error, Result};
+use crate::fields::has_invisible;
 use crate::secret::Secret;
 
 /// Longest role id, bytes.
@@ -25,7 +29,7 @@ pub(crate) struct AppRole {
     pub(crate) secret_id_bound_cidrs: Vec<Network>,
     /// Uses of a secret id, and most of one that asks for a number; 0 without a limit.
     pub(crate) secret_id_num_uses: u32,
-    /// Life of a secret id, and longest of one that asks for one; zero without an end. Whole seconds.
+    /// Life of a secret id, and longest of one that asks for one, in whole seconds; zero for that of the mount.
     pub(crate) secret_id_ttl: Duration,
     /// Stored and read back: there is one cluster.
     pub(crate) local_secret_ids: bool,
@@ -71,12 +75,25 @@ impl AppRole {
     /// `Invalid` when it is empty or too long.
     pub(crate) fn set_role_id(&mut self, text: &str) -> Result<()> {
         let text = text.trim();
-        if text.is_empty() || text.len() > MAX_ROLE_ID || text.chars().any(char::is_control) {
-            let rule = format!("role_id: must have 1 to {MAX_ROLE_ID} bytes and no control characters");
+        if text.is_empty() || text.len() > MAX_ROLE_ID || has_invisible(text) {
+            let rule = format!("role_id: must have 1 to {MAX_ROLE_ID} bytes and no control or invisible characters");
             return Err(Error::invalid(rule));
         }
         text.clone_into(&mut self.role_id);
         Ok(())
+    }
+
+    /// The warning that secret ids end earlier than the role says.
+    pub(crate) fn secret_id_ttl_warning(&self, mount: &Mount) -> Option<String> {
+        let asked = (!self.secret_id_ttl.is_zero()).then_some(self.secret_id_ttl);
+        within(mount, "secret_id_ttl", asked).1
+    }
+
+    /// A stand-in for a role that is not there, which has no secret ids: a login with an unknown role id does the same
+    /// work as one with a wrong secret id.
+    pub(super) fn stand_in() -> &'static Self {
+        static STAND_IN: LazyLock<AppRole> = LazyLock::new(AppRole::new);
+        &STAND_IN
     }
 
     /// The rule of a whole role: somebody who only knows its role id, and nothing else, must not be let in from

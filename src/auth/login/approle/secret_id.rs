@@ -10,8 +10,8 @@ use super::role::AppRole;
 use crate::auth::mounts::Mount;
 use crate::auth::store::{SecretIdHash, SecretIdRow};
 use crate::auth::token::Network;
-use crate::clock::Time;
-use crate::error::{Error, Result};
+use crate::clock::{Time, compact};
+use crate::error::{Error, Result, Warnings};
 use crate::secret::Secret;
 
 /// Longest secret id, bytes.
@@ -29,7 +29,7 @@ pub(crate) struct Wanted {
     pub(crate) token_bound_cidrs: Vec<Network>,
     /// How often it may be used; 0 without a limit.
     pub(crate) num_uses: Option<u32>,
-    /// How long it may be used, in whole seconds; zero without an end.
+    /// How long it may be used, in whole seconds; zero for as long as its role and mount allow.
     pub(crate) ttl: Option<Duration>,
 }
 
@@ -39,10 +39,12 @@ pub(crate) struct Issued {
     pub(crate) text: Secret,
     /// Its handle.
     pub(crate) accessor: String,
-    /// How long it may be used; zero without an end.
+    /// How long it may be used.
     pub(crate) ttl: Duration,
     /// How often it may be used; 0 without a limit.
     pub(crate) num_uses: u32,
+    /// What its caller asked for and did not get.
+    pub(crate) warnings: Warnings,
 }
 
 /// What is stored of one beside its row's columns.
@@ -54,7 +56,7 @@ pub(crate) struct Terms {
     pub(crate) cidr_list: Vec<Network>,
     /// See [`Wanted`].
     pub(crate) token_bound_cidrs: Vec<Network>,
-    /// How long it may be used from its making; zero without an end.
+    /// How long it may be used from its making; zero without an end, as older releases stored it.
     pub(crate) ttl: Duration,
     /// When it was made.
     #[serde(with = "crate::auth::instant")]
@@ -90,11 +92,11 @@ pub(super) fn hash(role: &AppRole, text: &[u8]) -> SecretIdHash {
 }
 
 impl Wanted {
-    /// What a secret id of this role becomes, made now: its terms, and how often it may be used.
+    /// What a secret id of this role becomes, made now: its terms, how often it may be used, and warnings.
     ///
     /// # Errors
     /// `Invalid` with the rule that it breaks.
-    pub(super) fn under(self, role: &AppRole, mount: &Mount, now: Time) -> Result<(Terms, u32)> {
+    pub(super) fn under(self, role: &AppRole, mount: &Mount, now: Time) -> Result<(Terms, u32, Warnings)> {
         if !role.bind_secret_id {
             return Err(Error::invalid("bind_secret_id is not set on the role"));
         }
@@ -116,8 +118,32 @@ impl Wanted {
         if !longest.is_zero() && (ttl.is_zero() || ttl > longest) {
             return Err(Error::invalid("ttl cannot be longer than the role's secret_id_ttl"));
         }
+        let field = if self.ttl.is_some() { "ttl" } else { "secret_id_ttl" };
+        let asked = (self.ttl.is_some() || !ttl.is_zero()).then_some(ttl);
+        let (ttl, cut) = within(mount, field, asked);
         let Self { metadata, cidr_list, token_bound_cidrs, .. } = self;
-        let ttl = ttl.min(mount.max_ttl());
-        Ok((Terms { metadata, cidr_list, token_bound_cidrs, ttl, created_at: now }, num_uses))
+        Ok((
+            Terms { metadata, cidr_list, token_bound_cidrs, ttl, created_at: now },
+            num_uses,
+            cut.into_iter().collect(),
+        ))
+    }
+}
+
+/// The lifetime of secret ids in a mount where `asked` is asked for, zero for one without an end, and the warning that it
+/// is shorter. Without a lifetime they have the longest.
+pub(super) fn within(mount: &Mount, field: &str, asked: Option<Duration>) -> (Duration, Option<String>) {
+    let max = mount.max_ttl();
+    let shown = compact(max);
+    match asked {
+        Some(ttl) if !ttl.is_zero() && ttl <= max => (ttl, None),
+        Some(ttl) if ttl.is_zero() => {
+            (max, Some(format!("{field}: a secret ID always ends: the mount's max_lease_ttl, {shown}, is used")))
+        }
+        Some(ttl) => {
+            let above = format!("{field}: {} is above the mount's max_lease_ttl: {shown} is used", compact(ttl));
+            (max, Some(above))
+        }
+        None => (max, None),
     }
 }

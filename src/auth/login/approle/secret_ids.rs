@@ -50,7 +50,7 @@ impl Open<AppRoles> {
         let role = view.roles().get(name).ok_or_else(|| absent_role(name))?;
         let chosen = wanted.text.take().map(checked).transpose()?;
         let is_chosen = chosen.is_some();
-        let (terms, num_uses) = wanted.under(role, mount, now)?;
+        let (terms, num_uses, warnings) = wanted.under(role, mount, now)?;
         let text = chosen.unwrap_or_else(|| Secret::new(crate::random::uuid()));
         let end = time::Duration::try_from(terms.ttl).unwrap_or(time::Duration::MAX);
         let row = SecretIdRow {
@@ -70,7 +70,7 @@ impl Open<AppRoles> {
             _ => error,
         })?;
         match stored.as_slice() {
-            [AuthOutcome::Done] => Ok(Issued { text, accessor, ttl: terms.ttl, num_uses }),
+            [AuthOutcome::Done] => Ok(Issued { text, accessor, ttl: terms.ttl, num_uses, warnings }),
             _ => Err(absent_role(name)),
         }
     }

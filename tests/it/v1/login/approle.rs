@@ -57,7 +57,7 @@ async fn what_is_not_right_has_one_text_and_what_is_missing_is_named() {
         (json!({ "role_id": "machine-id" }), "missing secret_id"),
         (json!({ "role_id": "machine-id", "secret_id": " " }), "missing secret_id"),
         (json!({ "role_id": "nobody", "secret_id": own["secret_id"] }), INVALID),
-        (json!({ "role_id": "nobody" }), INVALID),
+        (json!({ "role_id": "nobody" }), "missing secret_id"),
         (json!({ "role_id": "machine", "secret_id": own["secret_id"] }), INVALID),
         (json!({ "role_id": "machine-id", "secret_id": "wrong" }), INVALID),
         (json!({ "role_id": "machine-id", "secret_id": own["secret_id_accessor"] }), INVALID),

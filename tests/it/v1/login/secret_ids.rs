@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{approle, log_in, refused, role, secret_id, with_approle};
 use crate::support::{App, send};
@@ -89,6 +89,48 @@ async fn a_secret_id_keeps_within_its_role() {
     assert_eq!((&made["secret_id_ttl"], &made["secret_id_num_uses"]), (&json!(300), &json!(9)));
     app.client.post("sys/auth/approle/tune", json!({ "default_lease_ttl": "1m", "max_lease_ttl": "2m" })).await;
     assert_eq!(secret_id(&app, "machine", json!({})).await["secret_id_ttl"], 120, "the mount's longest life");
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn secret_id_without_a_ttl_gets_the_maximum_of_the_mount() {
+    let app = with_clock().await;
+    let tune = json!({ "default_lease_ttl": "5m", "max_lease_ttl": "10m" });
+    assert_eq!(app.client.post("sys/auth/approle/tune", tune).await.status, 204);
+    role(&app, "machine", json!({})).await;
+    let path = "auth/approle/role/machine/secret-id";
+    let above = "ttl: 24h is above the mount's max_lease_ttl: 10m is used";
+    let endless = "ttl: a secret ID always ends: the mount's max_lease_ttl, 10m, is used";
+    let mut made = Vec::new();
+    for (body, ttl, warnings) in [
+        (json!({}), 600, Value::Null),
+        (json!({ "ttl": "24h" }), 600, json!([above])),
+        (json!({ "ttl": 0 }), 600, json!([endless])),
+        (json!({ "ttl": "10m" }), 600, Value::Null),
+        (json!({ "ttl": "1m" }), 60, Value::Null),
+    ] {
+        let answer = app.client.post(path, body.clone()).await;
+        assert_eq!(answer.body["data"]["secret_id_ttl"], ttl, "{body}");
+        assert_eq!(answer.body["warnings"], warnings, "{body}");
+        made.push(answer.body["data"]["secret_id"].clone());
+    }
+    let found = app.client.post(&format!("{path}/lookup"), json!({ "secret_id": made[0] })).await;
+    assert_eq!(found.body["data"]["expiration_time"], "2030-01-01T00:10:00Z");
+    let custom = json!({ "secret_id": "chosen", "ttl": "24h" });
+    let custom = app.client.post("auth/approle/role/machine/custom-secret-id", custom).await;
+    assert_eq!(custom.body["warnings"], json!([above]));
+    // The role's own lifetime is cut in the same way, and both its writer and its user hear of it.
+    let cut = json!(["secret_id_ttl: 1h is above the mount's max_lease_ttl: 10m is used"]);
+    for path in ["auth/approle/role/machine", "auth/approle/role/machine/secret-id-ttl"] {
+        let written = app.client.post(path, json!({ "secret_id_ttl": "1h" })).await;
+        assert_eq!((written.status, &written.body["warnings"]), (200, &cut), "{}", written.text);
+    }
+    let answer = app.client.post(path, json!({})).await;
+    assert_eq!((&answer.body["data"]["secret_id_ttl"], &answer.body["warnings"]), (&json!(600), &cut));
+    app.clock.advance(Duration::from_secs(600));
+    for secret in &made {
+        refused(&log_in(&app.client, "machine", secret).await, INVALID);
+    }
     app.stop().await;
 }
 

@@ -49,6 +49,7 @@ pub(super) fn merged(fields: &Fields, stored: Option<&AppRole>, mount: &Mount) -
     }
     if let Some(ttl) = ttl(&fields, "secret_id_ttl")? {
         role.secret_id_ttl = ttl;
+        warnings.extend(role.secret_id_ttl_warning(mount));
     }
     if let Some(local) = fields.bool("local_secret_ids")? {
         if stored.is_some_and(|stored| stored.local_secret_ids != local) {
@@ -85,7 +86,7 @@ pub(super) fn uses(fields: &Fields, name: &str) -> Result<Option<u32>> {
     Ok(Some(uses))
 }
 
-/// A life in whole seconds; zero for one without an end.
+/// A lifetime in whole seconds; zero for the longest.
 pub(super) fn ttl(fields: &Fields, name: &str) -> Result<Option<Duration>> {
     match fields.duration(name)? {
         Some(short) if short.as_secs() == 0 && !short.is_zero() => {

@@ -90,7 +90,7 @@ async fn issue(call: Call, text: Option<Secret>) -> Result<Answer> {
     };
     let open = call.method::<AppRoles>().await?;
     let issued = open.issue(call.param(NAME), wanted, &call.mount, call.state.clock.now()).await?;
-    Ok(Answer::rendered(rendered(&issued)?))
+    Ok(Answer::rendered(rendered(&issued)?).with_warnings(issued.warnings))
 }
 
 fn metadata(fields: &Fields) -> Result<std::collections::BTreeMap<String, String>> {
