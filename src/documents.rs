@@ -24,6 +24,34 @@ impl MountId {
     }
 }
 
+/// One place where things lie that were made at or below a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathScope {
+    /// Only what belongs to this mount; `None` for any.
+    pub mount: Option<MountId>,
+    /// The path under which they are stored, without a trailing `/`.
+    pub stored: String,
+    /// Where the stored path lies today, relative to the path that was asked for; `""` at that path.
+    pub shown: String,
+}
+
+impl PathScope {
+    /// The part of a stored path that follows the path that was asked for, as it is today, without a leading `/`; `None`
+    /// for a path outside.
+    pub fn relative(&self, path: &str) -> Option<String> {
+        let rest = path.strip_prefix(&self.stored)?;
+        let rest = match rest.strip_prefix('/') {
+            Some(rest) => rest,
+            None if rest.is_empty() || self.stored.is_empty() => rest,
+            None => return None,
+        };
+        Some(match (&self.shown[..], rest) {
+            ("", rest) | (rest, "") => rest.to_owned(),
+            (shown, rest) => format!("{shown}/{rest}"),
+        })
+    }
+}
+
 /// Where a document lives.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DocumentKey {

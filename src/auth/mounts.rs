@@ -23,7 +23,7 @@ pub use moves::Move;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::documents::{MountId, SYSTEM};
+use crate::documents::{MountId, PathScope, SYSTEM};
 
 /// Default and longest life of what a mount hands out, unless it says otherwise: 32 days.
 pub const SYSTEM_TTL: Duration = Duration::from_secs(768 * 3600);
@@ -89,6 +89,9 @@ pub struct Mount {
     pub seal_wrap: bool,
     /// Stored and read back.
     pub external_entropy_access: bool,
+    /// Paths that it had before it was moved: ids of leases and records of tokens keep the path of their time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub former_paths: Vec<String>,
 }
 
 pub(super) mod mount_id {
@@ -131,6 +134,7 @@ impl Mount {
             local: false,
             seal_wrap: false,
             external_entropy_access: false,
+            former_paths: Vec::new(),
         }
     }
 
@@ -295,6 +299,37 @@ impl MountTable {
     /// The mount with this id; none that is built in.
     pub fn by_id(&self, id: MountId) -> Option<&Arc<Mount>> {
         self.by_id.get(&id)
+    }
+
+    /// Where everything lies that was made at or below `path`, by what each path leads to today. A mount that was moved
+    /// brings the paths that it had before; what another mount made at `path` before it moved away is left out.
+    pub fn path_scopes(&self, path: &str) -> Vec<PathScope> {
+        let path = path.trim_matches('/');
+        if let Some((mount, rest)) = self.route(path).filter(|(mount, _)| !mount.is_built_in()) {
+            let paths = std::iter::once(&mount.path).chain(&mount.former_paths);
+            let scope = |path: &String| PathScope {
+                mount: Some(mount.id),
+                stored: format!("{path}{rest}").trim_end_matches('/').to_owned(),
+                shown: String::new(),
+            };
+            return paths.map(scope).collect();
+        }
+        let mut scopes = vec![PathScope { mount: None, stored: path.to_owned(), shown: String::new() }];
+        for mount in &self.sorted {
+            let below = if path.is_empty() { Some(&mount.path[..]) } else { mount.path.strip_prefix(path) };
+            let Some(shown) = below.map(|below| below.trim_matches('/')).filter(|shown| !shown.is_empty()) else {
+                continue;
+            };
+            if !path.is_empty() && !mount.path[path.len()..].starts_with('/') {
+                continue;
+            }
+            scopes.extend(mount.former_paths.iter().map(|former| PathScope {
+                mount: Some(mount.id),
+                stored: former.trim_end_matches('/').to_owned(),
+                shown: shown.to_owned(),
+            }));
+        }
+        scopes
     }
 
     /// All mounts by path, authentication methods among them.

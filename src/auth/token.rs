@@ -9,6 +9,7 @@
 
 mod asked;
 mod batch;
+mod by_path;
 mod create;
 mod ended;
 mod given;
@@ -29,6 +30,7 @@ use serde_json::Value;
 
 pub use super::identity::LoginAlias as Alias;
 pub(super) use batch::{Batch, is_batch};
+pub use by_path::TokenLease;
 pub use create::CreatePath;
 pub use ended::MOST_SWEPT;
 pub use given::Given;

@@ -128,6 +128,17 @@ pub struct CrlRow {
     pub signature: Vec<u8>,
 }
 
+/// Ids of leases between two texts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseRange {
+    /// Only those of this mount; `None` for any.
+    pub mount: Option<MountId>,
+    /// The ids are above this text,
+    pub after: String,
+    /// and below this one.
+    pub below: String,
+}
+
 /// A lease of a certificate: whoever revokes the lease revokes the certificate, and so does the end of
 /// the token that made it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -481,9 +492,8 @@ pub trait PkiStore: Send + Sync {
     /// A lease that is not ending.
     fn lease(&self, id: String) -> BoxFuture<'static, Result<Option<LeaseRow>>>;
 
-    /// At most `limit` ids of leases that are not ending, above `after` and below `below`, ascending by
-    /// bytes.
-    fn lease_ids(&self, after: String, below: String, limit: u32) -> BoxFuture<'static, Result<Vec<String>>>;
+    /// At most `limit` ids of leases in a range that are not ending, ascending by bytes.
+    fn lease_ids(&self, range: LeaseRange, limit: u32) -> BoxFuture<'static, Result<Vec<String>>>;
 
     /// At most `limit` leases that are ending, above `after` and below `below`, ascending by bytes.
     fn ending_leases(&self, after: String, below: String, limit: u32) -> BoxFuture<'static, Result<Vec<LeaseRow>>>;

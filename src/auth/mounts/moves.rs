@@ -1,5 +1,6 @@
 //! Moving a mount to another path. It keeps its id, and with it everything that it stored and made: tokens, leases,
-//! certificates, CRLs. What names paths (policies, the ids of leases) stays as it is.
+//! certificates, CRLs. What names paths (policies, the ids of leases) stays as it is; the mount remembers its former
+//! paths, so that its leases are found by the new one.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,9 @@ const KIND: &str = "config";
 const NAME: &str = "mount-moves";
 /// How many of them it keeps.
 const KEPT: usize = 64;
+
+/// Most paths that a mount has had besides its own. All of them are searched for leases of the mount.
+const MAX_FORMER_PATHS: usize = 64;
 
 /// A move that was made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,7 +51,16 @@ impl Auth {
                 return Err(Error::invalid(format!("cannot remount {from:?}")));
             }
             check_free(&self.mounts().with(&from, None), &to)?;
-            let moved = Mount { path: to.clone(), ..mount };
+            let mut former_paths = mount.former_paths.clone();
+            former_paths.retain(|path| *path != to && *path != from);
+            former_paths.push(from.clone());
+            if former_paths.len() > MAX_FORMER_PATHS {
+                return Err(Error::invalid(format!(
+                    "to: the mount has had {MAX_FORMER_PATHS} other paths already, the most that are remembered; move it \
+                     to one of them"
+                )));
+            }
+            let moved = Mount { path: to.clone(), former_paths, ..mount };
             let made = Move { id: crate::random::uuid(), from: from.clone(), to: to.clone() };
             let delete = DocumentWrite { key: key(&from), expected: version, body: None };
             let writes = [delete, document(&moved, 0)?, order, self.with_move(&made).await?];
@@ -135,7 +148,7 @@ mod tests {
         let mounts = auth.mounts();
         assert!(mounts.get("pki").is_none());
         let after = mounts.get("pki/below").unwrap();
-        assert_eq!(**after, Mount { path: "pki/below/".to_owned(), ..before });
+        assert_eq!(**after, Mount { path: "pki/below/".to_owned(), former_paths: vec!["pki/".to_owned()], ..before });
         assert_eq!(mounts.by_id(after.id).unwrap().path, "pki/below/");
         assert_eq!(auth.mount_moved(&made.id).await.unwrap(), Some(made));
         assert_eq!(auth.mount_moved("none").await.unwrap(), None);

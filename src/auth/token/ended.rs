@@ -85,8 +85,13 @@ impl Auth {
         }
     }
 
-    async fn revoke_hash(&self, hash: TokenHash) -> Result<bool> {
-        let outcomes = self.store.commit(vec![AuthWrite::TokenRevoke(vec![hash])]).await?;
+    pub(super) async fn revoke_hash(&self, hash: TokenHash) -> Result<bool> {
+        self.revoke_hashes(vec![hash]).await
+    }
+
+    /// Ends tokens and all their descendants; whether there was one.
+    pub(super) async fn revoke_hashes(&self, hashes: Vec<TokenHash>) -> Result<bool> {
+        let outcomes = self.store.commit(vec![AuthWrite::TokenRevoke(hashes)]).await?;
         let ended = self.forget(outcomes);
         let found = ended.number > 0;
         self.revoke_rest(ended).await?;

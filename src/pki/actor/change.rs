@@ -97,8 +97,8 @@ mod tests {
     use super::*;
     use crate::documents::{Document, MountId};
     use crate::pki::store::{
-        AnsweredRow, CrlRow, KnownSerial, LeaseRow, Listed, MetadataRow, PkiWrite, SerialAndDer, SerialStatus,
-        StoredCertificate, StoredRevocation, TidyRow,
+        AnsweredRow, CrlRow, KnownSerial, LeaseRange, LeaseRow, Listed, MetadataRow, PkiWrite, SerialAndDer,
+        SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
     };
     use crate::x509::serial::Serial;
 
@@ -185,7 +185,7 @@ mod tests {
             unreachable!("nothing is read")
         }
 
-        fn lease_ids(&self, _: String, _: String, _: u32) -> BoxFuture<'static, Result<Vec<String>>> {
+        fn lease_ids(&self, _: LeaseRange, _: u32) -> BoxFuture<'static, Result<Vec<String>>> {
             unreachable!("nothing is read")
         }
 

@@ -16,10 +16,10 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
 use super::revoke;
-use crate::documents::MountId;
+use crate::documents::{MountId, PathScope};
 use crate::error::{Error, Result};
 use crate::pki::engine::{Authority, Engine};
-use crate::pki::store::{LeaseRow, PkiOutcome, PkiStore, PkiWrite};
+use crate::pki::store::{LeaseRange, LeaseRow, PkiOutcome, PkiStore, PkiWrite};
 use crate::telemetry;
 
 /// Leases that are marked, or swept, in one commit.
@@ -45,70 +45,105 @@ fn below(prefix: &str) -> (String, String) {
     }
 }
 
-/// What lies directly below a path, in byte order: random parts of leases, and segments of longer paths with a trailing
-/// `/`.
+/// The keys of leases directly below a path, in byte order: random parts of leases, and segments of longer paths with a
+/// trailing `/`.
 pub struct LeaseKeys {
-    start: String,
-    end: String,
+    scopes: Vec<PathScope>,
     store: Arc<dyn PkiStore>,
 }
 
-/// Keys behind their places, and where the next page begins.
+/// Keys with their places, and where the next page begins. A place is an id relative to the path of the list, or the end
+/// of a segment.
 pub type LeasePage = (Vec<(String, String)>, Option<String>);
 
 impl LeaseKeys {
-    /// At most `most` keys of leases above `from`, each behind its place: the last id that it stands for, or the end of its
-    /// segment. And where the next page begins, if there may be one. With `most` above 0 there are some unless it is the
-    /// last.
+    /// At most `most` keys of leases above `from`, each with its place, and where the next page begins, if there may be
+    /// one. A page may be empty before the last one.
+    ///
+    /// # Errors
+    /// `Unavailable` from storage.
     pub fn page(&self, from: &str, most: u32) -> BoxFuture<'static, Result<LeasePage>> {
-        let (start, mut from) = (self.start.clone(), from.to_owned());
-        let found = self.store.lease_ids(from.clone(), self.end.clone(), most);
+        let (scopes, store, from) = (self.scopes.clone(), Arc::clone(&self.store), from.to_owned());
         async move {
-            let found = found.await?;
-            let mut keys: Vec<(String, String)> = Vec::new();
-            for id in &found {
-                from = from.max(id.clone());
-                let rest = &id[start.len()..];
-                match rest.split_once('/') {
-                    None => keys.push((from.clone(), rest.to_owned())),
-                    Some((segment, _)) => {
-                        let key = format!("{segment}/");
-                        from = from.max(below(&format!("{start}{segment}")).1);
-                        if keys.last().is_none_or(|(_, last)| *last != key) {
-                            keys.push((from.clone(), key));
-                        }
-                    }
-                }
+            let mut keys = BTreeMap::new();
+            let mut next: Option<String> = None;
+            for scope in &scopes {
+                let (found, more) = keys_of(&*store, scope, &from, most).await?;
+                keys.extend(found);
+                // Beyond the end of the shortest page some keys of that scope are not known yet.
+                next = [next, more].into_iter().flatten().min();
             }
-            Ok((keys, (found.len() == most as usize).then_some(from)))
+            let known = |place: &String| next.as_ref().is_none_or(|next| place <= next);
+            let mut keys: Vec<(String, String)> = keys.into_iter().filter(|(place, _)| known(place)).collect();
+            if keys.len() > most as usize {
+                keys.truncate(most as usize);
+                next = keys.last().map(|(place, _)| place.clone());
+            }
+            Ok((keys, next))
         }
         .boxed()
     }
 }
 
+/// The keys that the leases of one scope have.
+async fn keys_of(store: &dyn PkiStore, scope: &PathScope, from: &str, most: u32) -> Result<LeasePage> {
+    let (start, end) = below(&scope.stored);
+    if !scope.shown.is_empty() {
+        let segment = scope.shown.split('/').next().unwrap_or_default();
+        let place = below(segment).1;
+        let range = LeaseRange { mount: scope.mount, after: start, below: end };
+        let exists = *from < *place && !store.lease_ids(range, 1).await?.is_empty();
+        return Ok((exists.then(|| (place, format!("{segment}/"))).into_iter().collect(), None));
+    }
+    let range = LeaseRange { mount: scope.mount, after: format!("{start}{from}"), below: end };
+    let found = store.lease_ids(range, most).await?;
+    let mut keys = Vec::new();
+    let mut reached = from.to_owned();
+    for id in &found {
+        let rest = &id[start.len()..];
+        let (place, key) = match rest.split_once('/') {
+            None => (rest.to_owned(), rest.to_owned()),
+            Some((segment, _)) => (below(segment).1, format!("{segment}/")),
+        };
+        reached = reached.max(place.clone());
+        keys.push((place, key));
+    }
+    Ok((keys, (found.len() == most as usize).then_some(reached)))
+}
+
 impl Engine {
-    /// A lease that has neither ended nor been revoked.
+    /// A lease that has neither ended nor been revoked: by the id that it was given out with, or by the path that its
+    /// mount has today.
     ///
     /// # Errors
     /// `Unavailable` from storage.
-    pub async fn lease(&self, id: &str) -> Result<Option<LeaseRow>> {
-        if !is_id(id) {
-            return Ok(None);
-        }
+    pub async fn lease(&self, id: &str, scopes: &[PathScope]) -> Result<Option<LeaseRow>> {
         let now = self.tools().clock.now().unix_timestamp();
-        Ok(self.tools().store.lease(id.to_owned()).await?.filter(|lease| now < lease.expires_at))
+        Ok(self.stored_lease(id, scopes).await?.filter(|lease| now < lease.expires_at))
     }
 
-    /// What lies directly below a path, above `after`, and where its first page begins; nothing of what can be no path
-    /// of leases.
-    pub fn lease_keys(&self, prefix: &str, after: &str) -> Option<(LeaseKeys, String)> {
-        if !is_id(prefix) || !is_id(after) {
+    /// As [`Engine::lease`], ended ones too.
+    async fn stored_lease(&self, id: &str, scopes: &[PathScope]) -> Result<Option<LeaseRow>> {
+        let given = PathScope { mount: None, stored: id.to_owned(), shown: String::new() };
+        let searched = std::iter::once(&given).chain(scopes).filter(|scope| scope.shown.is_empty());
+        for scope in searched.filter(|scope| !scope.stored.is_empty() && is_id(&scope.stored)) {
+            let lease = self.tools().store.lease(scope.stored.clone()).await?;
+            if let Some(lease) = lease.filter(|lease| scope.mount.is_none_or(|mount| lease.mount == mount)) {
+                return Ok(Some(lease));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The keys of leases directly below a path, above `after`, and where their first page begins; `None` for what can be
+    /// no path of leases.
+    pub fn lease_keys(&self, scopes: Vec<PathScope>, after: &str) -> Option<(LeaseKeys, String)> {
+        if !is_id(after) || scopes.iter().any(|scope| !is_id(&scope.stored)) {
             return None;
         }
-        let (start, end) = below(prefix);
         // Everything below a segment that was shown is passed over, as the segment's own text says.
-        let from = if after.ends_with('/') { below(&format!("{start}{after}")).1 } else { format!("{start}{after}") };
-        Some((LeaseKeys { start, end, store: Arc::clone(&self.tools().store) }, from))
+        let from = if after.ends_with('/') { below(after).1 } else { after.to_owned() };
+        Some((LeaseKeys { scopes, store: Arc::clone(&self.tools().store) }, from))
     }
 
     /// Revokes a lease and its certificate; nothing when there is no such lease. With `wait` false it is
@@ -117,13 +152,13 @@ impl Engine {
     /// # Errors
     /// `Unavailable` or `Busy` from storage; with `wait` also when no CRL can be built. What was marked is
     /// revoked all the same, later.
-    pub async fn revoke_lease(self: &Arc<Self>, id: &str, wait: bool) -> Result<()> {
+    pub async fn revoke_lease(self: &Arc<Self>, id: &str, scopes: &[PathScope], wait: bool) -> Result<()> {
         if id.is_empty() || !is_id(id) {
             return Ok(());
         }
-        let store = &self.tools().store;
-        let mount = store.lease(id.to_owned()).await?.map(|lease| lease.mount);
-        store.commit(vec![PkiWrite::LeasesMark(vec![id.to_owned()])]).await?;
+        let lease = self.stored_lease(id, scopes).await?;
+        let (id, mount) = lease.map_or((id.to_owned(), None), |lease| (lease.id, Some(lease.mount)));
+        self.tools().store.commit(vec![PkiWrite::LeasesMark(vec![id.clone()])]).await?;
         // The id itself is above its own begin and below itself with '!'.
         self.carry_out(&id[..id.len() - 1], &format!("{id}!"), mount, wait).await
     }
@@ -132,24 +167,30 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::revoke_lease`].
-    pub async fn revoke_leases(self: &Arc<Self>, prefix: &str, wait: bool) -> Result<()> {
+    pub async fn revoke_leases(self: &Arc<Self>, prefix: &str, scopes: &[PathScope], wait: bool) -> Result<()> {
         if !is_id(prefix) {
             return Ok(());
         }
-        if self.tools().store.lease(prefix.to_owned()).await?.is_some() {
-            return self.revoke_lease(prefix, wait).await;
+        if self.stored_lease(prefix, scopes).await?.is_some() {
+            return self.revoke_lease(prefix, scopes, wait).await;
         }
-        let (start, end) = below(prefix);
-        let mut after = start;
-        loop {
-            let ids = self.tools().store.lease_ids(after, end.clone(), STEP).await?;
-            let Some(last) = ids.last() else { break };
-            after = last.clone();
-            self.tools().store.commit(vec![PkiWrite::LeasesMark(ids)]).await?;
+        for scope in scopes {
+            let (mut after, end) = below(&scope.stored);
+            loop {
+                let range = LeaseRange { mount: scope.mount, after, below: end.clone() };
+                let ids = self.tools().store.lease_ids(range, STEP).await?;
+                let Some(last) = ids.last() else { break };
+                after = last.clone();
+                self.tools().store.commit(vec![PkiWrite::LeasesMark(ids)]).await?;
+            }
         }
-        // From below the prefix itself: it may be the id of a lease that an earlier try has marked.
-        let path = prefix.trim_end_matches('/');
-        self.carry_out(path.get(..path.len().saturating_sub(1)).unwrap_or_default(), &end, None, wait).await
+        for scope in scopes {
+            // From below the prefix itself: it may be the id of a lease that an earlier try has marked.
+            let (path, end) = (&scope.stored, below(&scope.stored).1);
+            let after = path.get(..path.len().saturating_sub(1)).unwrap_or_default();
+            self.carry_out(after, &end, None, wait).await?;
+        }
+        Ok(())
     }
 
     /// Ends what is marked between two texts, and perhaps more of what is marked.

@@ -5,7 +5,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use super::query::{Failure, count, prepared, serial};
 use crate::auth::store::TokenHash;
 use crate::documents::MountId;
-use crate::pki::store::LeaseRow;
+use crate::pki::store::{LeaseRange, LeaseRow};
 use crate::storage::statements::{conflict, leases as sql};
 
 const TOKEN: &str = "SELECT 1 FROM token WHERE hash = $1 AND (uses IS NULL OR uses > 0)";
@@ -64,8 +64,9 @@ pub(super) fn get(db: &Connection, id: &str) -> rusqlite::Result<Option<LeaseRow
     prepared(db, sql::GET)?.query_row([id], read).optional()
 }
 
-pub(super) fn ids(db: &Connection, after: &str, below: &str, limit: u32) -> rusqlite::Result<Vec<String>> {
-    prepared(db, sql::IDS)?.query_map(params![after, below, limit], |row| row.get(0))?.collect()
+pub(super) fn ids(db: &Connection, range: &LeaseRange, limit: u32) -> rusqlite::Result<Vec<String>> {
+    let mount = range.mount.map(|mount| mount.0);
+    prepared(db, sql::IDS)?.query_map(params![range.after, range.below, mount, limit], |row| row.get(0))?.collect()
 }
 
 pub(super) fn ending(db: &Connection, after: &str, below: &str, limit: u32) -> rusqlite::Result<Vec<LeaseRow>> {

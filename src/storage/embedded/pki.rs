@@ -11,8 +11,8 @@ use super::{answered, certificates, crls, documents, leases, metadata, revocatio
 use crate::documents::{Document, MountId};
 use crate::error::Result;
 use crate::pki::store::{
-    AnsweredRow, CrlRow, KnownSerial, LeaseRow, Listed, MetadataRow, PkiOutcome, PkiStore, PkiWrite, SerialAndDer,
-    SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
+    AnsweredRow, CrlRow, KnownSerial, LeaseRange, LeaseRow, Listed, MetadataRow, PkiOutcome, PkiStore, PkiWrite,
+    SerialAndDer, SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
 };
 use crate::storage::store::Store;
 use crate::x509::serial::Serial;
@@ -145,8 +145,8 @@ impl PkiStore for Store<Pool> {
         self.reader.read(move |db| leases::get(db, &id))
     }
 
-    fn lease_ids(&self, after: String, below: String, limit: u32) -> BoxFuture<'static, Result<Vec<String>>> {
-        self.reader.read(move |db| leases::ids(db, &after, &below, limit))
+    fn lease_ids(&self, range: LeaseRange, limit: u32) -> BoxFuture<'static, Result<Vec<String>>> {
+        self.reader.read(move |db| leases::ids(db, &range, limit))
     }
 
     fn ending_leases(&self, after: String, below: String, limit: u32) -> BoxFuture<'static, Result<Vec<LeaseRow>>> {

@@ -5,7 +5,7 @@ use tokio_postgres::Row;
 use super::query::{Failure, Session, count, execute, exists, insert, row, rows, serial};
 use crate::auth::store::TokenHash;
 use crate::documents::MountId;
-use crate::pki::store::LeaseRow;
+use crate::pki::store::{LeaseRange, LeaseRow};
 use crate::storage::statements::leases as sql;
 
 /// Holds a live token until its lease is committed: a revocation or last use elsewhere waits, and then
@@ -76,8 +76,9 @@ pub(super) async fn get(db: &Session, id: &str) -> Result<Option<LeaseRow>, Fail
     row(db, sql::GET, &[&id]).await?.as_ref().map(read).transpose()
 }
 
-pub(super) async fn ids(db: &Session, after: &str, below: &str, limit: u32) -> Result<Vec<String>, Failure> {
-    let found = rows(db, sql::IDS, &[&after, &below, &i64::from(limit)]).await?;
+pub(super) async fn ids(db: &Session, range: &LeaseRange, limit: u32) -> Result<Vec<String>, Failure> {
+    let mount = range.mount.map(|mount| mount.0);
+    let found = rows(db, sql::IDS, &[&range.after, &range.below, &mount, &i64::from(limit)]).await?;
     found.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 

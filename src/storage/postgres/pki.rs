@@ -12,8 +12,8 @@ use super::{answered, certificates, crls, leases, metadata, mounts, revocations,
 use crate::documents::{Document, MountId};
 use crate::error::Result;
 use crate::pki::store::{
-    AnsweredRow, CrlRow, KnownSerial, LeaseRow, Listed, MetadataRow, PkiOutcome, PkiStore, PkiWrite, SerialAndDer,
-    SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
+    AnsweredRow, CrlRow, KnownSerial, LeaseRange, LeaseRow, Listed, MetadataRow, PkiOutcome, PkiStore, PkiWrite,
+    SerialAndDer, SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
 };
 use crate::storage::store::Store;
 use crate::x509::serial::Serial;
@@ -171,10 +171,10 @@ impl PkiStore for Store<Pool> {
         })
     }
 
-    fn lease_ids(&self, after: String, below: String, limit: u32) -> BoxFuture<'static, Result<Vec<String>>> {
+    fn lease_ids(&self, range: LeaseRange, limit: u32) -> BoxFuture<'static, Result<Vec<String>>> {
         self.reader.read("lease_ids", move |db| {
-            let (after, below) = (after.clone(), below.clone());
-            async move { leases::ids(db, &after, &below, limit).await }.boxed()
+            let range = range.clone();
+            async move { leases::ids(db, &range, limit).await }.boxed()
         })
     }
 

@@ -15,8 +15,8 @@ use signet::documents::{Document, DocumentWrite, MountId};
 use signet::error::{Error, Kind, Result};
 use signet::keys::store::KeyStore;
 use signet::pki::store::{
-    AnsweredRow, CrlRow, KnownSerial, LeaseRow, Listed, MetadataRow, PkiOutcome, PkiStore, PkiWrite, SerialAndDer,
-    SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
+    AnsweredRow, CrlRow, KnownSerial, LeaseRange, LeaseRow, Listed, MetadataRow, PkiOutcome, PkiStore, PkiWrite,
+    SerialAndDer, SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
 };
 use signet::storage::Stores;
 use signet::x509::serial::Serial;
@@ -389,8 +389,8 @@ impl PkiStore for Double {
         self.call("lease", |s| s.pki.lease(id))
     }
 
-    fn lease_ids(&self, after: String, below: String, limit: u32) -> BoxFuture<'static, Result<Vec<String>>> {
-        self.call("lease ids", |s| s.pki.lease_ids(after, below, limit))
+    fn lease_ids(&self, range: LeaseRange, limit: u32) -> BoxFuture<'static, Result<Vec<String>>> {
+        self.call("lease ids", |s| s.pki.lease_ids(range, limit))
     }
 
     /// The sweep in the background asks for all of them: that always passes.

@@ -1,5 +1,6 @@
 //! `auth/token/`.
 
+mod by_path;
 mod escalation;
 
 use std::time::{Duration, Instant};

@@ -1,5 +1,7 @@
-//! Leases (`sys/leases/`): looking them up, and revoking them with their certificates. None of them can be
-//! renewed: a lease ends with its certificate.
+//! Leases (`sys/leases/`) of certificates and of tokens: looking them up, and revoking them with what they are of. None of
+//! them can be renewed here: a lease ends with its certificate, and tokens have a route of their own.
+
+use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -9,7 +11,11 @@ use super::super::answer::Answer;
 use super::super::listing::{self, Row, Source};
 use super::super::page::Page;
 use super::super::route::Call;
+use super::to_the_end;
+use crate::auth::Auth;
+use crate::auth::token::TokenLease;
 use crate::clock::{Time, rfc3339};
+use crate::documents::PathScope;
 use crate::error::{Error, Result};
 use crate::pki::revocation::leases::LeaseKeys;
 use crate::pki::store::LeaseRow;
@@ -25,11 +31,27 @@ fn lease_id(call: &Call) -> Result<String> {
 
 /// `POST sys/leases/lookup`.
 pub(super) async fn lookup(call: Call) -> Result<Answer> {
-    let lease = call.state.engine.lease(&lease_id(&call)?).await?;
-    lease.map(|lease| shown(&lease, call.state.clock.now())).ok_or_else(|| Error::invalid("invalid lease"))?
+    let id = lease_id(&call)?;
+    let now = call.state.clock.now();
+    if is_of_tokens(&id) {
+        let lease = call.state.auth.token_lease(&id).await?;
+        return lease.map(|lease| of_token(&lease, now)).ok_or_else(|| Error::invalid("invalid lease"));
+    }
+    let lease = call.state.engine.lease(&id, &scopes(&call, &id)).await?;
+    lease.map(|lease| of_certificate(&lease, now)).ok_or_else(|| Error::invalid("invalid lease"))?
 }
 
-fn shown(lease: &LeaseRow, now: Time) -> Result<Answer> {
+/// Whether a path or an id is below that of the authentication methods: its leases are those of tokens.
+fn is_of_tokens(path: &str) -> bool {
+    path == "auth" || path.starts_with("auth/")
+}
+
+/// Where leases lie that were made at or below a path.
+fn scopes(call: &Call, path: &str) -> Vec<PathScope> {
+    call.state.auth.mounts().path_scopes(path)
+}
+
+fn of_certificate(lease: &LeaseRow, now: Time) -> Result<Answer> {
     let at = |seconds| Time::from_unix_timestamp(seconds).map(rfc3339).map_err(Error::internal);
     Ok(Answer::data(json!({
         "id": lease.id,
@@ -42,12 +64,51 @@ fn shown(lease: &LeaseRow, now: Time) -> Result<Answer> {
     })))
 }
 
+fn of_token(lease: &TokenLease, now: Time) -> Answer {
+    Answer::data(json!({
+        "id": lease.id(),
+        "path": lease.path,
+        "issue_time": rfc3339(lease.issued_at),
+        "expire_time": rfc3339(lease.expires_at),
+        "last_renewal": lease.last_renewal.map(rfc3339),
+        "renewable": lease.renewable,
+        "ttl": lease.expires_at.unix_timestamp() - now.unix_timestamp(),
+    }))
+}
+
 /// `LIST sys/leases/lookup/:prefix`: what lies directly below it.
 pub(super) async fn list(call: Call) -> Result<Answer> {
     let Page { after, limit } = Page::of(&call.fields)?;
-    let keys = call.state.engine.lease_keys(call.param("prefix"), &after);
+    let prefix = call.param("prefix");
+    if is_of_tokens(prefix) {
+        let keys = TokenLeaseKeys { auth: Arc::clone(&call.state.auth), prefix: prefix.to_owned() };
+        return listing::answer(&call, keys, after, limit).await;
+    }
+    let keys = call.state.engine.lease_keys(scopes(&call, prefix), &after);
     let (keys, from) = keys.ok_or_else(Error::not_found)?;
     listing::answer(&call, keys, from, limit).await
+}
+
+/// Keys of the leases of tokens below a path.
+struct TokenLeaseKeys {
+    auth: Arc<Auth>,
+    prefix: String,
+}
+
+impl Source for TokenLeaseKeys {
+    /// The last key.
+    type Place = String;
+
+    /// A page reads all tokens, so pages are long: some megabytes.
+    fn most(&self) -> usize {
+        50_000
+    }
+
+    fn page(&self, from: &String, most: usize, _: bool) -> BoxFuture<'static, Result<listing::Page<String>>> {
+        let (auth, prefix, from) = (Arc::clone(&self.auth), self.prefix.clone(), from.clone());
+        let keys = async move { auth.token_lease_keys(&prefix, &from, most).await };
+        listing::Page::read(keys, most, |key: String| Row::named(key.clone(), &key, None))
+    }
 }
 
 impl Source for LeaseKeys {
@@ -68,7 +129,11 @@ impl Source for LeaseKeys {
 /// `POST sys/leases/renew`: refused, and says whether for want of the lease.
 pub(super) async fn renew(call: Call) -> Result<Answer> {
     call.fields.duration("increment")?;
-    Err(Error::invalid(match call.state.engine.lease(&lease_id(&call)?).await? {
+    let id = lease_id(&call)?;
+    if is_of_tokens(&id) && call.state.auth.token_lease(&id).await?.is_some() {
+        return Err(Error::invalid("tokens cannot be renewed through this endpoint; use auth/token/renew"));
+    }
+    Err(Error::invalid(match call.state.engine.lease(&id, &scopes(&call, &id)).await? {
         Some(_) => "lease is not renewable",
         None => "lease not found: there is no such lease",
     }))
@@ -76,22 +141,48 @@ pub(super) async fn renew(call: Call) -> Result<Answer> {
 
 /// `POST sys/leases/revoke`, of an unknown lease too.
 pub(super) async fn revoke(call: Call) -> Result<Answer> {
-    let (id, wait) = (lease_id(&call)?, wait(&call)?);
-    call.state.engine.revoke_lease(&id, wait).await?;
+    let id = lease_id(&call)?;
+    let wait = wait(&call)?;
+    if is_of_tokens(&id) {
+        return end_tokens(call, wait, async move |auth| auth.revoke_token_lease(&id).await.map(drop)).await;
+    }
+    call.state.engine.revoke_lease(&id, &scopes(&call, &id), wait).await?;
     Ok(done(wait))
 }
 
 /// `POST sys/leases/revoke-prefix/:prefix`.
 pub(super) async fn revoke_prefix(call: Call) -> Result<Answer> {
     let wait = wait(&call)?;
-    call.state.engine.revoke_leases(call.param("prefix"), wait).await?;
-    Ok(done(wait))
+    revoke_below(call, wait).await
 }
 
 /// `POST sys/leases/revoke-force/:prefix`: where nothing but this server revokes, the same as by prefix.
 pub(super) async fn revoke_force(call: Call) -> Result<Answer> {
-    call.state.engine.revoke_leases(call.param("prefix"), true).await?;
-    Ok(done(true))
+    revoke_below(call, true).await
+}
+
+async fn revoke_below(call: Call, wait: bool) -> Result<Answer> {
+    let prefix = call.param("prefix").to_owned();
+    if is_of_tokens(&prefix) {
+        return end_tokens(call, wait, async move |auth| auth.revoke_tokens_by_path(&prefix).await).await;
+    }
+    call.state.engine.revoke_leases(&prefix, &scopes(&call, &prefix), wait).await?;
+    Ok(done(wait))
+}
+
+/// Ends tokens, also for a caller who leaves meanwhile or does not want to wait: an end that is only promised could be
+/// lost.
+async fn end_tokens(
+    call: Call,
+    wait: bool,
+    end: impl AsyncFnOnce(Arc<Auth>) -> Result<()> + 'static,
+) -> Result<Answer> {
+    to_the_end(async move {
+        end(Arc::clone(&call.state.auth)).await?;
+        call.state.mounts.tokens_ended();
+        Ok(done(wait))
+    })
+    .await
 }
 
 /// Whether the caller waits for the revocations; they happen in any case.

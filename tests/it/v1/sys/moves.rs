@@ -43,6 +43,79 @@ async fn a_mount_moves_with_everything_that_it_made() {
     app.stop().await;
 }
 
+/// A certificate with a lease at a mount: its serial and the id of the lease.
+async fn leased(client: &Client, mount: &str) -> (String, String) {
+    let issued = client.post(&format!("{mount}/issue/web"), json!({ "common_name": "a.test" })).await;
+    assert_eq!(issued.status, 200, "{}", issued.text);
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    (text(&issued.body["data"]["serial_number"]), text(&issued.body["lease_id"]))
+}
+
+async fn is_revoked(client: &Client, mount: &str, serial: &str) -> bool {
+    let shown = client.get(&format!("{mount}/cert/{serial}")).await;
+    shown.body["data"]["revocation_time"].as_i64().unwrap() > 0
+}
+
+async fn authority(client: &Client, mount: &str) {
+    let root = json!({ "common_name": "Root", "key_type": "ec", "ttl": "8760h" });
+    assert_eq!(client.post(&format!("{mount}/root/generate/internal"), root).await.status, 200);
+    let role = json!({ "allow_any_name": true, "key_type": "ec", "ttl": "24h", "generate_lease": true });
+    assert_eq!(client.post(&format!("{mount}/roles/web"), role).await.status, 200);
+}
+
+async fn leases_follow(app: App) {
+    let client = &app.client;
+    authority(client, "pki").await;
+    let (first, first_id) = leased(client, "pki").await;
+    for (from, to) in [("pki", "b"), ("b", "team/ca")] {
+        assert_eq!(client.post("sys/remount", json!({ "from": from, "to": to })).await.status, 200);
+    }
+    let (second, _) = leased(client, "team/ca").await;
+    // Another authority takes the old path.
+    assert_eq!(client.post("sys/mounts/pki", json!({ "type": "pki" })).await.status, 204);
+    authority(client, "pki").await;
+    let (other, other_id) = leased(client, "pki").await;
+
+    // The path of today leads to all leases of the mount, and to no others.
+    let keys = async |path: &str| client.list(&format!("sys/leases/lookup/{path}")).await.body["data"]["keys"].clone();
+    assert_eq!(keys("team/ca").await, json!(["issue/"]));
+    assert_eq!(keys("team").await, json!(["ca/"]));
+    let listed = keys("team/ca/issue/web").await;
+    assert_eq!(listed.as_array().unwrap().len(), 2);
+    let today = format!("team/ca/issue/web/{}", first_id.rsplit('/').next().unwrap());
+    for id in [&first_id, &today] {
+        let shown = client.post("sys/leases/lookup", json!({ "lease_id": id })).await;
+        assert_eq!(shown.body["data"]["id"], first_id.as_str(), "{}", shown.text);
+    }
+    let other_of_old = keys("pki/issue/web").await;
+    assert_eq!(other_of_old, json!([other_id.rsplit('/').next().unwrap()]));
+
+    assert_eq!(client.post("sys/leases/revoke-prefix/team/ca/issue/web", json!({})).await.status, 204);
+    assert!(is_revoked(client, "team/ca", &first).await && is_revoked(client, "team/ca", &second).await);
+    assert!(!is_revoked(client, "pki", &other).await, "it belongs to another mount");
+    assert_eq!(keys("team/ca").await, Value::Null);
+    // One lease by the path of today.
+    let (third, third_id) = leased(client, "pki").await;
+    assert_eq!(client.post("sys/remount", json!({ "from": "pki", "to": "c" })).await.status, 200);
+    let today = third_id.replacen("pki/", "c/", 1);
+    assert_eq!(client.post("sys/leases/revoke", json!({ "lease_id": today })).await.status, 204);
+    assert!(is_revoked(client, "c", &third).await && !is_revoked(client, "c", &other).await);
+    // A path where no mount is any more, and one above: what was made there.
+    assert_eq!(client.post("sys/leases/revoke-prefix/pki", json!({})).await.status, 204);
+    assert!(is_revoked(client, "c", &other).await);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn leases_follow_their_mount() {
+    leases_follow(App::start().await).await;
+}
+
+#[actix_web::test]
+async fn leases_follow_their_mount_on_postgresql() {
+    leases_follow(App::builder().postgres().start().await).await;
+}
+
 #[actix_web::test]
 async fn moving_needs_sudo_and_two_paths() {
     let app = App::start().await;

@@ -1,0 +1,161 @@
+//! Tokens by the path that created them: their leases, as known clients see them.
+//!
+//! The lease of a token is named by its path and the hash of the token, so it needs no row of its own. Tokens without an
+//! end (root tokens) and batch tokens have no lease. Storage has no index by path, because that would cost every login:
+//! these operations read all tokens, in small pages.
+
+use std::collections::BTreeSet;
+
+use super::record::Record;
+use crate::auth::Auth;
+use crate::auth::store::{TokenHash, TokenRow};
+use crate::clock::Time;
+use crate::documents::PathScope;
+use crate::error::Result;
+
+/// Rows that are read and opened between two other requests.
+const PAGE: u32 = 100;
+
+/// The lease of a token.
+pub struct TokenLease {
+    /// The token.
+    hash: TokenHash,
+    /// The path that created the token.
+    pub path: String,
+    /// When the token was made.
+    pub issued_at: Time,
+    /// When it ends.
+    pub expires_at: Time,
+    /// When it was last renewed.
+    pub last_renewal: Option<Time>,
+    /// Whether the token may be renewed.
+    pub renewable: bool,
+}
+
+impl TokenLease {
+    /// The lease of a token with an end.
+    fn of(row: &TokenRow) -> Result<Option<Self>> {
+        let Some(expires_at) = row.expires_at else { return Ok(None) };
+        let Record { path, created_at, last_renewal, renewable, .. } = Record::of(row)?;
+        Ok(Some(Self { hash: row.hash, path, issued_at: created_at, expires_at, last_renewal, renewable }))
+    }
+
+    /// Path and hash.
+    pub fn id(&self) -> String {
+        format!("{}/{}", self.path, hexadecimal(&self.hash))
+    }
+}
+
+impl Auth {
+    /// The lease with this id, spelled with the path of its time or with the path that its mount has today; `None` when
+    /// its token does not live.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn token_lease(&self, id: &str) -> Result<Option<TokenLease>> {
+        let Some((path, hash)) = split(id) else { return Ok(None) };
+        let Some(row) = self.live_row(hash).await? else { return Ok(None) };
+        let lease = TokenLease::of(&row)?;
+        let scopes = self.mounts().path_scopes(path);
+        Ok(lease.filter(|lease| lease.path == path || scopes.iter().any(|scope| is_at(scope, &row, &lease.path))))
+    }
+
+    /// Ends the token with this lease, and its descendants; whether there was one.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn revoke_token_lease(&self, id: &str) -> Result<bool> {
+        match self.token_lease(id).await? {
+            Some(lease) => self.revoke_hash(lease.hash).await,
+            None => Ok(false),
+        }
+    }
+
+    /// Ends all tokens with an end that were created at or below `prefix`, or whose lease has this id, with their
+    /// descendants. Tokens that are created meanwhile may stay.
+    ///
+    /// # Errors
+    /// Those of the store; some tokens may have ended then, and the rest ends when the call is repeated.
+    pub async fn revoke_tokens_by_path(&self, prefix: &str) -> Result<()> {
+        if self.revoke_token_lease(prefix).await? {
+            return Ok(());
+        }
+        let scopes = self.mounts().path_scopes(prefix);
+        let mut after = TokenHash::default();
+        loop {
+            let rows = self.store.tokens(after, PAGE).await?;
+            let Some(last) = rows.last() else { return Ok(()) };
+            after = last.accessor_hash;
+            let mut found = Vec::new();
+            for row in rows.iter().filter(|row| self.is_live(row) || row.uses == Some(0)) {
+                let Some(lease) = TokenLease::of(row)? else { continue };
+                if scopes.iter().any(|scope| is_below(scope, row, &lease.path)) {
+                    found.push(row.hash);
+                }
+            }
+            if !found.is_empty() {
+                self.revoke_hashes(found).await?;
+            }
+        }
+    }
+
+    /// The first `most` keys above `after` of token leases directly below a path, in byte order: hashes of tokens, and
+    /// segments of longer paths with a trailing `/`. Reads all tokens.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn token_lease_keys(&self, prefix: &str, after: &str, most: usize) -> Result<Vec<String>> {
+        let scopes = self.mounts().path_scopes(prefix);
+        let mut keys = BTreeSet::new();
+        let mut from = TokenHash::default();
+        loop {
+            let rows = self.store.tokens(from, PAGE).await?;
+            let Some(last) = rows.last() else { return Ok(keys.into_iter().collect()) };
+            from = last.accessor_hash;
+            for row in rows.iter().filter(|row| self.is_live(row)) {
+                let Some(lease) = TokenLease::of(row)? else { continue };
+                let belongs = |scope: &&PathScope| is_below(scope, row, &lease.path);
+                let Some(rest) = scopes.iter().find(belongs).and_then(|scope| scope.relative(&lease.path)) else {
+                    continue;
+                };
+                let key = match rest.split('/').next().unwrap_or_default() {
+                    "" => hexadecimal(&lease.hash),
+                    segment => format!("{segment}/"),
+                };
+                if key.as_str() > after {
+                    keys.insert(key);
+                }
+                if keys.len() > most {
+                    keys.pop_last();
+                }
+            }
+        }
+    }
+}
+
+/// Whether a token was created at or below the path of a scope, and belongs to its mount.
+fn is_below(scope: &PathScope, row: &TokenRow, path: &str) -> bool {
+    scope.mount.is_none_or(|mount| row.mount == Some(mount)) && scope.relative(path).is_some()
+}
+
+/// Whether a token was created at exactly the path of a scope.
+fn is_at(scope: &PathScope, row: &TokenRow, path: &str) -> bool {
+    scope.shown.is_empty() && scope.stored == path && is_below(scope, row, path)
+}
+
+/// Path and hash of a lease's id.
+fn split(id: &str) -> Option<(&str, TokenHash)> {
+    let (path, text) = id.rsplit_once('/')?;
+    let mut hash = TokenHash::default();
+    if text.len() != 2 * hash.len() || !text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
+        return None;
+    }
+    for (byte, pair) in hash.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some((path, hash))
+}
+
+fn hexadecimal(hash: &TokenHash) -> String {
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
+}
