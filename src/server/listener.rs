@@ -33,7 +33,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 
 use super::connection::{Connection, Exchange, HEAD_TIMEOUT, Phase, Sending};
-use super::connections::Connections;
+use super::connections::{self, Connections};
 use super::expect::Shared;
 use super::host;
 use super::http2;
