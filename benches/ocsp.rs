@@ -2,6 +2,7 @@
 
 use signet::keys::local::{KeySpec, PrivateKey};
 use signet::x509::algorithm::SignatureAlgorithm;
+use signet::x509::name::{Attribute, name, rdn};
 use signet::x509::ocsp::{self, IdHash, Request, ResponseData, SingleResponse, Status};
 use signet::x509::tbs::signed;
 use signet::x509::writer::{OCTET_STRING, SEQUENCE, build};
@@ -31,10 +32,11 @@ fn request(bencher: divan::Bencher<'_, '_>) {
 fn answer(bencher: divan::Bencher<'_, '_>, key_type: &str, bits: i64) {
     let key = KeySpec::new(key_type, bits).and_then(PrivateKey::generate).expect("benchmark inputs are sound");
     let algorithm = SignatureAlgorithm::for_issuer(key.kind(), 0, false).expect("benchmark inputs are sound");
-    let (id, key_hash) = (cert_id(), key.public().key_id());
+    let id = cert_id();
+    let name = name(&[&rdn(Attribute::CommonName, &["Root".to_owned()])]);
     bencher.bench(|| {
         let data = ResponseData {
-            responder_key_hash: &key_hash,
+            responder: &name,
             produced_at: 1_800_000_000,
             next_update: Some(1_800_043_200),
             responses: &[SingleResponse { cert_id: &id, status: Status::Good }],

@@ -131,9 +131,10 @@ impl IssuerHashes {
         at.map_or(&[], |at| &self.0[at])
     }
 
-    /// SHA-1 of the key: how a responder names itself (RFC 6960 4.2.1).
-    pub fn key_hash(&self) -> &[u8] {
-        &self.of(IdHash::Sha1)[IdHash::Sha1.octets()..]
+    /// Whether `name` is the issuer's whole Name.
+    pub fn are_of_name(&self, name: &[u8]) -> bool {
+        let hash = IdHash::Sha2(Hash::Sha256);
+        self.of(hash)[..hash.octets()] == *hash.digest(name).as_ref()
     }
 }
 

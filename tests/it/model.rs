@@ -21,6 +21,8 @@ mod world;
 
 use self::run::run;
 
+/// Seconds by which thisUpdate of a list is backdated.
+pub const BACKDATING: i64 = 30;
 /// Steps of a run, unless `MODEL_STEPS` says otherwise.
 const STEPS: u64 = 150;
 /// Runs with a seed each, unless `MODEL_RUNS` says otherwise.

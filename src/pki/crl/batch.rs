@@ -37,6 +37,7 @@ pub struct Batch {
     rows: Vec<Vec<Bucket>>,
     len: usize,
     bytes: usize,
+    latest: Option<i64>,
 }
 
 /// Entries whose serial numbers begin alike, each after the octets of its [`End`]: one place that is written
@@ -90,18 +91,26 @@ impl Batch {
         self.bytes
     }
 
+    /// When the latest of them was revoked, epoch seconds.
+    pub(super) fn latest_revocation(&self) -> Option<i64> {
+        self.latest
+    }
+
     /// Encodes a revocation.
     pub fn add(&mut self, row: &RevocationRow) {
         let mut writer = std::mem::take(&mut self.writer);
         let revoked_at = row.revoked_at.unix_timestamp();
+        self.latest = self.latest.max(Some(revoked_at));
         self.place(&row.serial, row.not_after, EntryWriter::ROOM, |block| {
             writer.write(block, &row.serial, revoked_at, row.reason, row.invalidity_date);
         });
         self.writer = writer;
     }
 
-    /// Takes an encoded entry; `not_after` is when its certificate ends (epoch seconds).
-    pub fn push(&mut self, serial: Serial, encoded: &[u8], not_after: i64) {
+    /// Takes an encoded entry; `revoked_at` is the time in it, and `not_after` is when its certificate ends (epoch
+    /// seconds).
+    pub fn push(&mut self, serial: Serial, encoded: &[u8], revoked_at: i64, not_after: i64) {
+        self.latest = self.latest.max(Some(revoked_at));
         self.place(&serial, not_after, encoded.len(), |block| block.extend_from_slice(encoded));
     }
 
@@ -367,7 +376,7 @@ mod tests {
     fn sorted(serials: &[Serial]) -> Vec<Vec<(Serial, usize)>> {
         let mut batch = Batch::default();
         for (at, serial) in serials.iter().enumerate() {
-            batch.push(*serial, &crate::x509::crl::entry(serial, 0, None, None), at as i64);
+            batch.push(*serial, &crate::x509::crl::entry(serial, 0, None, None), 0, at as i64);
         }
         let shown = |item: Item<'_>| (Serial::from_octets(item.serial).unwrap(), item.end as usize);
         batch.sorted().map(|part| part.items().map(shown).collect()).collect()

@@ -24,7 +24,6 @@ use crate::documents::MountId;
 use crate::error::{Error, Kind, Result, Warnings};
 use crate::keys::signing::Signers;
 use crate::pki::check::blocking::Outside;
-use crate::pki::mount::settings::crl::CrlConfig;
 use crate::pki::mount::signer::Signer;
 use crate::pki::mount::view::View;
 use crate::pki::store::{CrlRow, PkiStore, PkiWrite, StoredRevocation};
@@ -424,7 +423,14 @@ impl Builder {
             guard::check_size(config, &listed)?;
             let now = self.clock.agreed_now()?.unix_timestamp();
             state.guard(number, self.loaded, &listed, now, config.disable)?;
-            let frame = Frame { number, base: None, this_update: now, next_update: next_update(config, now) };
+            // It is not older than the list before it: one from here, or one that was published elsewhere until now.
+            let floor = self.floor.max(group.floor);
+            let last = match &state.complete {
+                Some(last) if last.number > floor => Some(last.this_update.min(now)),
+                None if floor == 0 => None,
+                _ => Some(now),
+            };
+            let frame = Frame::new(number, None, now, config.expiry().as_secs(), listed.latest_revocation().max(last));
             let complete = draft(view, signer, &listed, frame)?;
             let delta = draft(view, signer, &Entries::default(), Frame { base: Some(number), ..frame })?;
             let complete = Drafted::new(complete, signer, &*self.signers, outside).await?;
@@ -453,9 +459,11 @@ impl Builder {
         let mut number = self.states.entry(group.id.clone()).or_default().number() + 1;
         for _ in 0..NUMBER_TRIES {
             let state = self.states.entry(group.id.clone()).or_default();
-            let Some(base) = state.complete.as_ref().map(|list| list.number) else { return Ok(()) };
+            let Some(base) = state.complete.clone() else { return Ok(()) };
             let now = self.clock.agreed_now()?.unix_timestamp();
-            let frame = Frame { number, base: Some(base), this_update: now, next_update: next_update(config, now) };
+            // Not older than the list that it adds to.
+            let latest = state.fresh.latest_revocation().max(Some(base.this_update));
+            let frame = Frame::new(number, Some(base.number), now, config.expiry().as_secs(), latest);
             let delta = draft(view, signer, &state.fresh, frame)?;
             let delta = Drafted::new(delta, signer, &*self.signers, outside).await?;
             match self.store.commit(vec![PkiWrite::Crl(delta.row(self.mount, group, self.loaded))]).await {
@@ -541,10 +549,6 @@ fn taken_too_often() -> Error {
     Error::new(Kind::Busy, "CRL number taken by another node too often")
 }
 
-fn next_update(config: &CrlConfig, now: i64) -> i64 {
-    now + config.expiry().as_secs() as i64
-}
-
 /// A list with its signature, before it is recorded.
 struct Drafted {
     draft: Draft,
@@ -558,7 +562,7 @@ impl Drafted {
     }
 
     fn row(&self, mount: MountId, group: &Group, covers: u64) -> CrlRow {
-        let Frame { number, base, this_update, next_update } = self.draft.frame();
+        let Frame { number, base, this_update, next_update, .. } = self.draft.frame();
         CrlRow {
             mount,
             group: if base.is_some() { delta_group(&group.id) } else { group.id.clone() },
@@ -589,7 +593,8 @@ fn draft(view: &View, signer: &Signer, entries: &Entries, frame: Frame) -> Resul
 /// The list that a row was stored of, made again.
 fn again(view: &View, signer: &Signer, entries: &Entries, row: &CrlRow, base: Option<u64>) -> Option<Arc<Published>> {
     let CrlRow { number, this_update, next_update, .. } = *row;
-    let draft = draft(view, signer, entries, Frame { number, base, this_update, next_update }).ok()?;
+    let frame = Frame { number, base, made_at: this_update, this_update, next_update };
+    let draft = draft(view, signer, entries, frame).ok()?;
     draft.is_signed_by(signer, &row.signature).then(|| Arc::new(draft.finish(&row.signature)))
 }
 

@@ -27,6 +27,8 @@ pub struct Entries {
     chunks: Vec<Chunk>,
     len: usize,
     bytes: usize,
+    /// When the latest of them was revoked, epoch seconds, or later: an entry that another one replaced counts too.
+    latest: Option<i64>,
 }
 
 #[derive(Clone)]
@@ -53,6 +55,11 @@ impl Entries {
         self.bytes
     }
 
+    /// When the latest of them was revoked, epoch seconds.
+    pub(crate) fn latest_revocation(&self) -> Option<i64> {
+        self.latest
+    }
+
     /// Their encodings, joined, in pieces that are shared.
     pub fn pieces(&self) -> Vec<Bytes> {
         self.chunks.iter().map(|chunk| chunk.encoded.clone()).collect()
@@ -71,19 +78,21 @@ impl Entries {
         if self.is_empty() {
             return others.clone();
         }
-        self.with_items(others.len, others.bytes, others.chunks.iter().flat_map(Chunk::items))
+        let both = self.with_items(others.len, others.bytes, others.chunks.iter().flat_map(Chunk::items));
+        Self { latest: self.latest.max(others.latest), ..both }
     }
 
     /// These and a batch in one list; of a serial that is here already the batch's entry counts, and of several in
     /// the batch the last one.
     #[must_use]
     pub fn with(&self, batch: Batch) -> Self {
-        let (count, bytes) = (batch.len(), batch.bytes());
+        let (count, bytes, latest) = (batch.len(), batch.bytes(), batch.latest_revocation());
         if self.is_empty() {
-            return Self::of(batch);
+            return Self { latest, ..Self::of(batch) };
         }
         let parts: Vec<Sorted> = batch.sorted().collect();
-        self.with_items(count, bytes, parts.iter().flat_map(Sorted::items))
+        let both = self.with_items(count, bytes, parts.iter().flat_map(Sorted::items));
+        Self { latest: self.latest.max(latest), ..both }
     }
 
     /// A batch as a list. Parts of a large one are brought into order by one thread while another one fills
@@ -110,7 +119,8 @@ impl Entries {
             return self.clone();
         }
         let mut items = items.peekable();
-        let mut list = Self { chunks: Vec::with_capacity(self.chunks.len() + bytes / FULL + 2), len: 0, bytes: 0 };
+        let chunks = Vec::with_capacity(self.chunks.len() + bytes / FULL + 2);
+        let mut list = Self { chunks, ..Self::default() };
         for (at, chunk) in self.chunks.iter().enumerate() {
             let next = self.chunks.get(at + 1).map(|next| next.first.octets());
             if items.peek().is_some_and(|item| next.is_none_or(|next| item.serial < next)) {

@@ -84,7 +84,7 @@ mod tests {
         let mut batch = Batch::default();
         for &last in serials {
             let serial = Serial::from_octets(&[last]).unwrap();
-            batch.push(serial, &entry(&serial, 0, None, None), i64::from(last) * 100);
+            batch.push(serial, &entry(&serial, 0, None, None), 0, i64::from(last) * 100);
         }
         Entries::default().with(batch)
     }

@@ -10,6 +10,7 @@ use crate::pki::check::blocking::Outside;
 use crate::pki::check::prepared::PreparedCrl;
 use crate::pki::check::structure::{Expected, Sources};
 use crate::pki::mount::profile::issuer_key_id;
+use crate::pki::mount::role::DEFAULT_NOT_BEFORE_DURATION;
 use crate::pki::mount::signer::{Signer, revocation_algorithm};
 use crate::pki::values::hex;
 use crate::x509::algorithm::{Hash, SignatureAlgorithm};
@@ -23,6 +24,8 @@ pub struct Published {
     pub number: u64,
     /// Of a delta CRL: the number of the complete CRL that it adds to.
     pub base: Option<u64>,
+    /// When it was made, epoch seconds; of a list that was made again after a start its thisUpdate.
+    pub made_at: i64,
     /// Epoch seconds.
     pub this_update: i64,
     /// Epoch seconds.
@@ -41,8 +44,8 @@ impl Published {
         let ends = [pieces.first(), pieces.last()];
         let tag = hex(Hash::Sha256.digest_pieces(ends.into_iter().flatten().map(|end| &end[..])).as_ref());
         let len = pieces.iter().map(Bytes::len).sum();
-        let Frame { number, base, this_update, next_update } = frame;
-        Self { number, base, this_update, next_update, entries, len, tag, pieces }
+        let Frame { number, base, made_at, this_update, next_update } = frame;
+        Self { number, base, made_at, this_update, next_update, entries, len, tag, pieces }
     }
 
     /// The DER encoding, in order.
@@ -51,11 +54,19 @@ impl Published {
     }
 }
 
+/// thisUpdate of a CRL or an OCSP answer that is made at `made_at`: as far back as certificates are, for clients whose
+/// clocks are behind, but never before the latest revocation on it. Epoch seconds.
+pub(crate) fn this_update(made_at: i64, latest_revocation: Option<i64>) -> i64 {
+    let backdated = made_at.saturating_sub_unsigned(DEFAULT_NOT_BEFORE_DURATION);
+    latest_revocation.map_or(backdated, |latest| backdated.max(latest))
+}
+
 /// The numbers and times of a list.
 #[derive(Clone, Copy)]
 pub(crate) struct Frame {
     pub(crate) number: u64,
     pub(crate) base: Option<u64>,
+    pub(crate) made_at: i64,
     pub(crate) this_update: i64,
     pub(crate) next_update: i64,
 }
@@ -66,6 +77,17 @@ pub(crate) struct Draft {
     tbs: EncodedTbs,
     frame: Frame,
     entries: usize,
+}
+
+impl Frame {
+    /// The frame of a list that is made now, whose latest revocation this is, and that is followed by another one `life`
+    /// seconds later.
+    pub(crate) fn new(number: u64, base: Option<u64>, made_at: i64, life: u64, latest: Option<i64>) -> Self {
+        let this_update = this_update(made_at, latest);
+        // A clock that was set back may be behind the entries.
+        let next_update = made_at.max(this_update).saturating_add_unsigned(life);
+        Self { number, base, made_at, this_update, next_update }
+    }
 }
 
 impl Draft {

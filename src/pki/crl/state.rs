@@ -90,7 +90,8 @@ impl GroupState {
     pub(super) fn complete_due(&self, config: &CrlConfig, wanted: bool, issuers: bool, floor: u64, now: i64) -> bool {
         let Some(complete) = self.complete.as_ref().filter(|list| list.number > floor) else { return true };
         let by_revocation = !config.auto_rebuild && !config.disable && (issuers || !self.fresh.is_empty());
-        let ahead = complete.this_update > now + AHEAD;
+        // A list of revocations that were made by a clock that was ahead is not older than these.
+        let ahead = complete.this_update > self.listed.latest_revocation().unwrap_or(i64::MIN).max(now + AHEAD);
         wanted || self.stale || by_revocation || ahead || now >= renewal(config, complete)
     }
 
@@ -107,7 +108,7 @@ impl GroupState {
     /// When the delta CRL has its next turn, epoch seconds.
     pub(super) fn delta_time(&self, config: &CrlConfig) -> i64 {
         let interval = config.delta_rebuild_interval().as_secs() as i64;
-        self.delta.as_ref().map_or(0, |delta| delta.this_update + interval)
+        self.delta.as_ref().map_or(0, |delta| delta.made_at + interval)
     }
 
     /// When to look again, epoch seconds. Revocations of a mount that builds by the timer come in unseen.
@@ -162,7 +163,7 @@ impl GroupState {
 
 /// When a complete CRL is built again, epoch seconds.
 pub(super) fn renewal(config: &CrlConfig, list: &Published) -> i64 {
-    let life = Duration::from_secs((list.next_update - list.this_update).max(0) as u64);
+    let life = Duration::from_secs((list.next_update - list.made_at).max(0) as u64);
     let before = if config.auto_rebuild { config.auto_rebuild_grace_period() } else { RENEW_BEFORE.min(life / 6) };
     // Shorter settings than the list was made under must not make it due for ever.
     let before = before.max(LEAST_LEFT.min(life / 6)).min(life / 2 + life / 4);

@@ -35,7 +35,9 @@ const MAX_SLOW: usize = 64;
 /// When an answer was true, and when there will be newer information at the latest: epoch seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// thisUpdate.
+    /// When it was made.
+    pub made_at: i64,
+    /// thisUpdate: some seconds before, for clients whose clocks are behind.
     pub this_update: i64,
     /// nextUpdate; `None`: newer information may be there at any time.
     pub next_update: Option<i64>,
@@ -123,8 +125,8 @@ impl Answers {
         let second = now.at.unix_timestamp();
         // A clock that was set back makes an answer one of the future.
         let usable = times.next_update.is_some_and(|next| {
-            let part = (next - times.this_update) / i64::from(PARTS);
-            (times.this_update..times.this_update + part).contains(&second)
+            let part = (next - times.made_at) / i64::from(PARTS);
+            (times.made_at..times.made_at + part).contains(&second)
         });
         if !usable || !std::ptr::eq(kept.view.as_ptr(), Arc::as_ptr(view)) {
             return Found::Nothing;
@@ -171,7 +173,7 @@ mod tests {
     }
 
     fn signed(status: Status) -> Signed {
-        let times = Times { this_update: START, next_update: Some(START + 12 * 3600) };
+        let times = Times { made_at: START, this_update: START, next_update: Some(START + 12 * 3600) };
         Signed { der: Bytes::from_static(b"an answer"), status, times }
     }
 

@@ -12,6 +12,7 @@ use super::signer::{Signer, revocation_algorithm};
 use crate::keys::signing::SigningKey;
 use crate::x509::algorithm::SignatureAlgorithm;
 use crate::x509::ocsp::{CertId, IdHash, IssuerHashes};
+use crate::x509::pieces::Name;
 use crate::x509::serial::Serial;
 
 /// Issuers of one subject and key.
@@ -45,6 +46,11 @@ impl Responder {
     /// What identifies its issuers.
     pub(crate) fn hashes(&self) -> &IssuerHashes {
         &self.one.hashes
+    }
+
+    /// The subject of its issuers.
+    pub(crate) fn name(&self) -> &Name {
+        self.one.certificate.subject()
     }
 
     /// What stands for the name and key of its issuers.

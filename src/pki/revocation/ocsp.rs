@@ -20,6 +20,7 @@ use bytes::Bytes;
 use crate::error::{Error, Kind, Result};
 use crate::keys::pool::Watch;
 use crate::pki::check::prepared::Prepared;
+use crate::pki::crl::list::this_update;
 use crate::pki::engine::Authority;
 use crate::pki::engine::answers::{Found, Question, Signed, Times};
 use crate::pki::mount::responders::{Responder, Signing};
@@ -212,17 +213,16 @@ async fn sign(
     nonce: Option<&[u8]>,
 ) -> Result<(Bytes, Times)> {
     let started = Instant::now();
-    let this_update = authority.tools().clock.agreed_now()?.unix_timestamp();
+    let made_at = authority.tools().clock.agreed_now()?.unix_timestamp();
+    let latest = responses.iter().filter_map(|single| match single.status {
+        Status::Revoked { at, .. } => Some(at),
+        Status::Good | Status::Unknown => None,
+    });
+    let this_update = this_update(made_at, latest.max());
     let life = view.crl_config.value.ocsp_expiry().as_secs();
-    let next_update = i64::try_from(life).ok().filter(|&life| life > 0).map(|life| this_update + life);
-    let data = ResponseData {
-        responder_key_hash: responder.hashes().key_hash(),
-        produced_at: this_update,
-        next_update,
-        responses,
-        nonce,
-    }
-    .encode();
+    let next_update = i64::try_from(life).ok().filter(|&life| life > 0).map(|life| made_at.max(this_update) + life);
+    let data =
+        ResponseData { responder: responder.name(), produced_at: this_update, next_update, responses, nonce }.encode();
     let prepared = Prepared::ocsp(data, responder.hashes(), signing.algorithm, &signing.key)
         // The answer is our own: what is wrong with it is not the fault of who asks.
         .map_err(Error::internal)?;
@@ -237,5 +237,5 @@ async fn sign(
         };
         metrics::counter!(telemetry::PKI_OCSP_SIGNED, "result" => word).increment(1);
     }
-    Ok((Bytes::from(ocsp::successful(&basic)), Times { this_update, next_update }))
+    Ok((Bytes::from(ocsp::successful(&basic)), Times { made_at, this_update, next_update }))
 }

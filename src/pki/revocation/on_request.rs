@@ -84,8 +84,8 @@ impl ListSigner {
         }
         let Self { signer, signers, now } = self;
         let work = |outside: Outside| async move {
-            let frame = terms.from(now);
             let entries = Entries::default().with(entries);
+            let frame = terms.from(now, &entries);
             let draft = Draft::new(&signer, &entries, frame, &extensions.joined())?;
             let signature = draft.sign(&signer, &*signers, &outside).await?;
             Ok(draft.finish(&signature).pieces().flatten().collect())
@@ -125,9 +125,11 @@ impl ListTerms {
         Ok(Self { life, ..self })
     }
 
-    fn from(self, now: i64) -> Frame {
+    fn from(self, now: i64, entries: &Entries) -> Frame {
         let Self { number, base, life } = self;
-        Frame { number, base, this_update: now, next_update: now.saturating_add_unsigned(life.as_secs()) }
+        // The caller may date an entry in the future; the list is valid from now all the same.
+        let latest = entries.latest_revocation().map(|latest| latest.min(now));
+        Frame::new(number, base, now, life.as_secs(), latest)
     }
 }
 
@@ -206,7 +208,7 @@ impl WordedEntries {
         if encoded.len() > LONGEST_ENTRY {
             return Err(Error::invalid(format!("{path}: the entry is above 16 KiB")));
         }
-        self.batch.push(*serial, &encoded, i64::MAX);
+        self.batch.push(*serial, &encoded, *revoked_at, i64::MAX);
         let names_issuer = extensions.value_of(oid::CERTIFICATE_ISSUER).is_some();
         let first = if names_issuer { &mut self.of_another } else { &mut self.of_nobody };
         first.get_or_insert(path);
@@ -321,7 +323,7 @@ impl<'a> Union<'a> {
         }
         let mut batch = Batch::default();
         for (serial, revoked_at) in entries {
-            batch.push(serial, &entry(&serial, revoked_at, None, None), i64::MAX);
+            batch.push(serial, &entry(&serial, revoked_at, None, None), revoked_at, i64::MAX);
         }
         (batch, warnings)
     }

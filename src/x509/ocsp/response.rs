@@ -1,10 +1,11 @@
 //! OCSPResponse and BasicOCSPResponse (RFC 6960 4.2.1), written.
 //!
-//! The responder names itself by its key, which is the shorter form (RFC 5019 2.2.1), and sends no
-//! certificates: the issuer itself signs.
+//! The responder is named by its subject and sends no certificates, because the issuer itself signs. Some verifiers, GnuTLS
+//! among them, find a signer in their list of authorities by its subject only.
 
 use crate::x509::extension::extension;
 use crate::x509::oid;
+use crate::x509::pieces::Name;
 use crate::x509::tbs::write_extensions;
 use crate::x509::time;
 use crate::x509::writer::{ENUMERATED, OCTET_STRING, SEQUENCE, Writer, build, context, context_constructed, tlv_len};
@@ -35,9 +36,9 @@ pub struct SingleResponse<'a> {
 
 /// An answer to be signed (ResponseData, RFC 6960 4.2.1).
 pub struct ResponseData<'a> {
-    /// SHA-1 of the content of the signer's key's BIT STRING.
-    pub responder_key_hash: &'a [u8],
-    /// When it is made, and when the statuses were true: epoch seconds.
+    /// The subject of the signer.
+    pub responder: &'a Name,
+    /// producedAt, and thisUpdate of every certificate: epoch seconds.
     pub produced_at: i64,
     /// When newer information will be there at the latest; `None`: at any time.
     pub next_update: Option<i64>,
@@ -51,8 +52,8 @@ impl ResponseData<'_> {
     /// The bytes to sign.
     pub fn encode(&self) -> Vec<u8> {
         let ids: usize = self.responses.iter().map(|r| r.cert_id.len() + 96).sum();
-        build(SEQUENCE, ids + 256, |w| {
-            w.nest(context_constructed(2), |w| w.tlv(OCTET_STRING, self.responder_key_hash));
+        build(SEQUENCE, ids + self.responder.as_der().len() + 256, |w| {
+            w.nest(context_constructed(1), |w| w.raw(self.responder.as_der()));
             generalized(w, self.produced_at);
             w.nest(SEQUENCE, |w| self.responses.iter().for_each(|single| self.write_single(w, single)));
             let nonce = self.nonce.map(|octets| {

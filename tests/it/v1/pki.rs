@@ -6,6 +6,7 @@
 
 mod acme;
 mod advisories;
+mod backdating;
 mod bad_input;
 mod bad_revocation;
 mod brought;

@@ -102,5 +102,5 @@ fn pem_pieces(list: &Published, newline: &'static str) -> Pieces {
 /// Without a tag: an envelope has the id of its request.
 fn validators(list: &Published, now: i64) -> Validators {
     let left = u64::try_from(list.next_update - now).unwrap_or(0);
-    Validators { tag: None, modified: Some(list.this_update), max_age: left.min(MAX_AGE) }
+    Validators { tag: None, modified: Some(list.made_at), max_age: left.min(MAX_AGE) }
 }

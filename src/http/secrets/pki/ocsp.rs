@@ -46,7 +46,7 @@ pub(super) async fn get(call: Call) -> Result<Answer> {
     };
     let answer = rendered(&answered);
     Ok(match answered.lasting {
-        Some(Times { this_update, next_update: Some(next_update) }) => {
+        Some(Times { this_update, next_update: Some(next_update), .. }) => {
             let now = call.state.engine.now().unix_timestamp();
             lasting(answer, &answered.der, this_update, next_update, now)
         }

@@ -115,11 +115,11 @@ const CHECKS: &[fn(&Answer<'_>) -> Read<()>] = &[
     rfc9654_2_1_nonce,
 ];
 
-/// The signer, by the SHA-1 hash of its key.
+/// The signer, by its subject.
 fn rfc6960_4_2_1_responder_id(answer: &Answer<'_>) -> Read<()> {
     let (tag, content) = answer.responder;
-    let own = tag == context_constructed(2) && Reader::only(content, OCTET_STRING)?.content == answer.signer.key_hash();
-    rule(own, "the responder must name itself by the signer's key (RFC 6960 4.2.1)")
+    let own = tag == context_constructed(1) && answer.signer.are_of_name(content);
+    rule(own, "the responder must name itself by the signer's subject (RFC 6960 4.2.1)")
 }
 
 fn rfc6960_4_2_1_responses(answer: &Answer<'_>) -> Read<()> {
@@ -191,7 +191,7 @@ mod tests {
         cert_id: Vec<u8>,
         status: Status,
         count: usize,
-        responder: [u8; 20],
+        responder: &'static [u8],
         next_update: Option<i64>,
         nonce: Option<Vec<u8>>,
     }
@@ -202,7 +202,7 @@ mod tests {
                 cert_id: cert_id(IdHash::Sha1, NAME),
                 status: Status::Good,
                 count: 1,
-                responder: signer().key_hash().try_into().unwrap(),
+                responder: NAME,
                 next_update: Some(1_800_000_001),
                 nonce: Some(vec![1; 16]),
             }
@@ -217,7 +217,7 @@ mod tests {
         let one = || SingleResponse { cert_id: &case.cert_id, status: case.status };
         let responses: Vec<_> = (0..case.count).map(|_| one()).collect();
         ResponseData {
-            responder_key_hash: &case.responder,
+            responder: &Name::from_der(case.responder).unwrap(),
             produced_at: 1_800_000_000,
             next_update: case.next_update,
             responses: &responses,
@@ -246,7 +246,7 @@ mod tests {
         let reason = |code| Status::Revoked { at: 0, reason: Some(code) };
         let other = || cert_id(IdHash::Sha1, b"other");
         let cases = [
-            (Case { responder: [0; 20], ..Case::default() }, "by the signer's key"),
+            (Case { responder: &[SEQUENCE, 2, 5, 0], ..Case::default() }, "by the signer's subject"),
             (Case { count: 0, ..Case::default() }, "must be about a certificate"),
             (Case { count: 33, ..Case::default() }, "not about too many"),
             (Case { status: reason(7), ..Case::default() }, "reason"),

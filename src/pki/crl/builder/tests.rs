@@ -7,6 +7,7 @@ use crate::auth::store::AuthWrite;
 use crate::keys::signing::{NoSigners, SigningKey};
 use crate::pki::check::blocking;
 use crate::pki::mount::issuer::{IssuerRecord, Key, Usage};
+use crate::pki::mount::settings::crl::CrlConfig;
 use crate::pki::store::RevocationRow;
 use crate::storage::seal::SealKey;
 use crate::storage::{Absent, Database, Options, Storage, open};

@@ -144,10 +144,10 @@ async fn vector_16_6_o1_o12_a_good_leaf_by_every_hash_and_both_methods() {
         for reply in [pki.ocsp(&der).await, pki.ocsp_get(&der).await] {
             assert_eq!(reply.statuses(), ["good"], "{hash:?}");
             let (this, next) = (reply.line("This Update: ").unwrap(), reply.line("Next Update: ").unwrap());
-            assert_eq!(client::seconds(&next) - client::seconds(&this), 12 * 3600);
+            // It begins 30 seconds before it is made.
+            assert_eq!(client::seconds(&next) - client::seconds(&this), 12 * 3600 + 30);
             assert_eq!(reply.line("Produced At: ").unwrap(), this);
-            let key_id = parse(&root).key().key_id().iter().map(|b| format!("{b:02X}")).collect::<String>();
-            assert_eq!(reply.line("Responder Id: ").unwrap(), key_id);
+            assert_eq!(reply.line("Responder Id: ").unwrap(), "CN = Test Root");
             assert!(!reply.text().contains("Certificate:"), "the issuer itself signs");
             openssl_judges(&root, &leaf.pem, &reply.der, "good");
         }
@@ -173,13 +173,13 @@ async fn vector_16_6_o2_serials_that_were_never_issued() {
 #[actix_web::test]
 async fn vector_16_6_o3_o4_an_issuer_that_is_not_here() {
     let pki = Pki::start().await;
-    let (root, leaf) = (pki.default_pem().await, pki.leaf().await);
+    let leaf = pki.leaf().await;
     let foreign = Ca::root("/CN=Test Root");
     // The name alone is not enough.
     let der = about(&foreign.pem, &leaf);
     let reply = pki.ocsp(&der).await;
     assert_eq!(reply.statuses(), ["unknown"]);
-    assert_eq!(reply.line("Responder Id: ").unwrap().to_lowercase(), client::hex(&parse(&root).key().key_id()));
+    assert_eq!(reply.line("Responder Id: ").unwrap(), "CN = Test Root");
     pki.post("config/crl", json!({ "ocsp_unknown_serial": "good" })).await;
     assert_eq!(pki.ocsp(&der).await.statuses(), ["unknown"], "nobody vouches for others' certificates");
     assert_eq!(pki.app.client.delete("pki/issuer/root").await.status, 200);
@@ -220,7 +220,7 @@ async fn vector_16_6_o6_o11_the_settings() {
     pki.post("config/crl", json!({ "ocsp_disable": false, "ocsp_expiry": "90s" })).await;
     let reply = pki.ocsp_get(&der).await;
     let span = |name| client::seconds(&reply.line(name).unwrap());
-    assert_eq!(span("Next Update: ") - span("This Update: "), 90);
+    assert_eq!(span("Next Update: ") - span("This Update: "), 90 + 30);
     pki.post("config/crl", json!({ "ocsp_expiry": "0" })).await;
     let reply = pki.ocsp_get(&der).await;
     assert_eq!((reply.line("Next Update: "), reply.header("cache-control")), (None, "no-store"));
@@ -275,7 +275,7 @@ async fn vector_16_6_o13_several_certificates_are_answered_in_their_order() {
     let reply = pki.ocsp(&request(&ids, None)).await;
     let expected = ["unknown", "revoked", "good", "unknown", "unknown", "unknown", "revoked"];
     assert_eq!(reply.statuses(), expected, "one issuer speaks, for its own");
-    assert_eq!(reply.line("Responder Id: ").unwrap().to_lowercase(), client::hex(&parse(&root).key().key_id()));
+    assert_eq!(reply.line("Responder Id: ").unwrap(), "CN = Test Root");
     let both = request(&[ids[1].clone(), ids[2].clone()], None);
     assert_eq!(pki.ocsp_get(&both).await.statuses(), ["revoked", "good"]);
     assert_eq!(pki.ocsp(&request(&ids[4..5], None)).await.statuses(), ["good"]);
@@ -402,7 +402,7 @@ async fn answers_are_used_again_until_their_row_changes() {
     let caching =
         |reply: &Reply| ["cache-control", "last-modified", "expires"].map(|name| reply.header(name).to_owned());
     let age = |left: i64| format!("max-age={left}, public, no-transform, must-revalidate");
-    assert_eq!(caching(&first), [age(43_200), date(0), date(43_200)]);
+    assert_eq!(caching(&first), [age(43_200), date(-30), date(43_200)]);
     let tag = first.header("etag").to_owned();
     assert_eq!(tag, format!("\"{}\"", client::sha256(&first.der)));
     // Seconds and minutes later it is the same answer, with less time left.
@@ -470,10 +470,10 @@ async fn pkilint_finds_nothing_in_any_answer() {
     }
     let folder = files.path("");
     assert!(judge("lint_status.py", &["ocsp", folder.to_str().unwrap()]).contains("8 answers linted"));
-    // It sees what it should: a responder named by something else than a hash.
+    // It sees what it should: a responder whose name is none.
     let id = cert_id(IdHash::Sha1, &root, &good.certificate.serial());
     let data = ResponseData {
-        responder_key_hash: &[1; 19],
+        responder: &signet::x509::pieces::Name::from_der(&[0x30, 2, 5, 0]).unwrap(),
         produced_at: 1_800_000_000,
         next_update: None,
         responses: &[SingleResponse { cert_id: &id, status: Status::Good }],
@@ -483,6 +483,34 @@ async fn pkilint_finds_nothing_in_any_answer() {
     let basic = signet::x509::tbs::signed(&data.encode(), algorithm, &[0; 64]);
     files.write("wrong.der", &signet::x509::ocsp::successful(&basic));
     assert!(refusal("lint_status.py", &["ocsp", folder.to_str().unwrap()]).contains("wrong.der"));
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn answer_verifies_against_the_authority_alone() {
+    let pki = Pki::empty().await;
+    for (name, key_type, bits) in [("p256", "ec", 256), ("rsa", "rsa", 2048), ("p384", "ec", 384)] {
+        pki.root(json!({ "issuer_name": name, "common_name": name, "key_type": key_type, "key_bits": bits })).await;
+        pki.post("config/issuers", json!({ "default": name })).await;
+        let (root, good, revoked) = (pki.default_pem().await, pki.leaf().await, pki.leaf().await);
+        pki.post("revoke", json!({ "serial_number": revoked.serial() })).await;
+        let files = Files::new();
+        let path = |name: &str| files.path(name).to_str().unwrap().to_owned();
+        files.write("ca.pem", root.as_bytes());
+        for leaf in [&good, &revoked] {
+            let reply = pki.ocsp(&about(&root, leaf)).await;
+            assert!(reply.line("Responder Id: ").unwrap().ends_with(name), "{}", reply.text());
+            files.write("answer.der", &reply.der);
+            let gnutls = ["-e", "--load-response", &path("answer.der"), "--load-trust", &path("ca.pem")];
+            let output = super::foreign::run("ocsptool", &gnutls, b"");
+            assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+            let (answer, ca) = (path("answer.der"), path("ca.pem"));
+            let openssl = ["ocsp", "-respin", &answer, "-issuer", &ca, "-CAfile", &ca];
+            let output = super::foreign::run("openssl", &openssl, b"");
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(said.contains("Response verify OK"), "{name}: {said}");
+        }
+    }
     pki.stop().await;
 }
 
