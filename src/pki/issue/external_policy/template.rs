@@ -31,9 +31,6 @@ use crate::x509::public_key::PublicKey;
 use crate::x509::serial::Serial;
 use crate::x509::{extension, oid, pem};
 
-/// Octets of a serial number that holds 64 bits: no other certificate has it by chance.
-const ENTROPY_OCTETS: usize = 8;
-
 /// Certifies `key` by the template.
 ///
 /// # Errors
@@ -54,8 +51,7 @@ pub(super) async fn issue(
     let now = tools.clock.now();
     let mut warnings = Warnings::default();
     let draft = draft(&template, &signer, now, &mut warnings)?;
-    let kept = kept_serial(&template, view, tools, consent.store).await?;
-    let tools = offering(kept, tools);
+    let tools = offering(kept_serial(&template, consent.store), tools);
     let who = &origin.requester;
     let repeatable = origin.repeatable.as_deref();
     repeats::unless_stored(consent.store, repeatable, "the policy engine has the certificate not stored")?;
@@ -66,8 +62,9 @@ pub(super) async fn issue(
         // Another template was signed, and what there is to say of it is said.
         return Ok(issued);
     }
-    if issued.serial != template.serial() {
-        warnings.add("the template's serial number was replaced: it is taken, or may be".to_owned());
+    // A certificate that is not recorded always gets a number of its own.
+    if consent.store && issued.serial != template.serial() {
+        warnings.add("the template's serial number was replaced: it is taken, or not allowed (RFC 5280 4.1.2.2)");
     }
     Ok(Issued { warnings, ..issued })
 }
@@ -176,21 +173,15 @@ fn extensions(template: &Certificate, pieces: &Pieces) -> Extensions {
     )
 }
 
-/// The template's serial number, when it is positive and unused. Whether it is unused the record decides;
-/// of a certificate that is not recorded only a serial number with 64 bits is taken, because nobody could
-/// tell that a shorter one is free (RFC 5280 4.1.2.2).
-async fn kept_serial(template: &Certificate, view: &View, tools: &Tools, stored: bool) -> Result<Option<Serial>> {
+/// The template's serial number when the certificate is recorded and the number is positive. The record decides whether
+/// it is unused. A certificate that is not recorded gets a fresh one: a policy engine whose templates have a fixed number
+/// would give it to every certificate (RFC 5280 4.1.2.2), and the revocation of one would list all.
+fn kept_serial(template: &Certificate, is_stored: bool) -> Option<Serial> {
     let serial = template.serial();
     let octets = serial.octets();
     // The sign bit makes a 21st octet.
-    if octets == [0] || octets.len() + usize::from(octets[0] >= 0x80) > 20 {
-        return Ok(None);
-    }
-    if stored {
-        return Ok(Some(serial));
-    }
-    let free = octets.len() >= ENTROPY_OCTETS && tools.store.certificate(view.mount, serial).await?.is_none();
-    Ok(free.then_some(serial))
+    let is_allowed = octets != [0] && octets.len() + usize::from(octets[0] >= 0x80) <= 20;
+    (is_stored && is_allowed).then_some(serial)
 }
 
 /// Tools whose first serial number is this one.
