@@ -156,6 +156,7 @@ impl Order {
             authority.tools().clock.now(),
         )?;
         warnings.extend(more);
+        warnings.extend(ca_request::constraint_warnings(&request.constraints));
         Ok(Self {
             head: head(&request, &mut warnings),
             name_constraints: ca_request::name_constraints(&request.constraints)?,

@@ -3,7 +3,7 @@
 
 use super::request::{RequestedSubject, RequestedUsages};
 use super::structure::Sources;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Warnings};
 use crate::x509::algorithm::{Curve, KeyKind};
 use crate::x509::extension::{self, KeyUsage, NameConstraints, Subtrees};
 use crate::x509::name::{self, Attribute, rdn};
@@ -91,6 +91,19 @@ pub(crate) fn name_constraints(asked: &NameConstraints) -> Result<Extensions> {
     check_subtrees("permitted", &asked.permitted)?;
     check_subtrees("excluded", &asked.excluded)?;
     Ok(extension::name_constraints(asked))
+}
+
+/// Warnings about name constraints that a verifier refuses although they can be signed.
+pub(crate) fn constraint_warnings(asked: &NameConstraints) -> Warnings {
+    let sides = [("permitted_dns_domains", &asked.permitted.dns), ("excluded_dns_domains", &asked.excluded.dns)];
+    let dotted = sides.into_iter().filter(|(_, values)| values.iter().any(|value| value.starts_with('.')));
+    let text = |(field, _)| {
+        format!(
+            "{field}: an entry begins with a dot, which RFC 5280 4.2.1.10 does not have for host names: the verifier of \
+             Python's cryptography refuses every certificate below this authority; write the domain without the dot"
+        )
+    };
+    dotted.map(text).collect()
 }
 
 fn check_subtrees(side: &str, subtrees: &Subtrees) -> Result<()> {

@@ -24,10 +24,29 @@ fn hindrance(critical: &RawExtension) -> Option<String> {
         "nameConstraints are critical and bound other names than dNSName, iPAddress, rfc822Name and URI, which Go refuses \
          (RFC 5280 4.2.1.10)"
             .to_owned()
+    } else if critical.oid == oid::NAME_CONSTRAINTS && has_dotted_host(&critical.value).unwrap_or(false) {
+        "nameConstraints have a dNSName that begins with a dot, which the verifier of Python's cryptography refuses \
+         (RFC 5280 4.2.1.10)"
+            .to_owned()
     } else {
         return None;
     };
     Some(format!("{why}: nothing below it may verify"))
+}
+
+/// Whether name constraints have a dNSName that begins with a dot.
+fn has_dotted_host(value: &[u8]) -> Read<bool> {
+    let mut sides = Reader::only(value, SEQUENCE)?.reader();
+    while !sides.is_empty() {
+        let mut side = sides.any()?.reader();
+        while !side.is_empty() {
+            let base = side.sequence()?.any()?;
+            if base.tag == DNS && base.content.starts_with(b".") {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }
 
 /// Whether name constraints have a subtree of a kind that Go has no reader for.

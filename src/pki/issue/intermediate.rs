@@ -74,6 +74,7 @@ pub async fn sign(
     }
     let constraints = ca_request::name_constraints(&request.constraints)?;
     let (usages, copies, key_id) = usages_and_copies(&request, pieces, &naming, !constraints.is_empty(), &mut warnings);
+    warnings.extend(ca_request::constraint_warnings(&request.constraints));
     let draft = Draft {
         algorithm: request.signature.algorithm(key.public().kind())?,
         key,

@@ -608,3 +608,26 @@ async fn nothing_is_signed_that_openssl_refuses() {
     assert!(signed > 500 && refused > 500, "{signed} signed, {refused} refused: neither may be rare");
     assert!(unreadable.len() < bases().len(), "half of them at least are imported, not {unreadable:?}");
 }
+
+#[actix_web::test]
+async fn name_constraint_that_begins_with_a_dot_is_signed_and_told() {
+    let pki = Pki::start().await;
+    let csr = csr("ec-256", "/CN=Below", "");
+    for (field, value, told) in [
+        ("permitted_dns_domains", ".foo.test", true),
+        ("excluded_dns_domains", "a.test,.foo.test", true),
+        ("permitted_dns_domains", "foo.test", false),
+        // In these a dot stands for the hosts below (RFC 5280 4.2.1.10).
+        ("permitted_email_addresses", ".foo.test", false),
+        ("permitted_uri_domains", ".foo.test", false),
+    ] {
+        let root = json!({ "common_name": "Dotted", "key_type": "ec", field: value });
+        let below = json!({ "csr": csr, "common_name": "Below", field: value });
+        for (path, body) in [("root/generate/internal", root), ("root/sign-intermediate", below)] {
+            let warnings = pki.post(path, body).await.warnings();
+            let is_told = warnings.contains(&format!("{field}: an entry begins with a dot"));
+            assert_eq!(is_told, told, "{path} {field} {value}: {warnings}");
+        }
+    }
+    pki.stop().await;
+}
