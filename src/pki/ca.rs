@@ -5,5 +5,5 @@ pub mod changes;
 pub mod import;
 pub mod intermediate;
 pub mod key;
-mod readable;
+pub mod readable;
 pub mod root;

@@ -1,7 +1,7 @@
 //! Whether others can read an authority's certificate that was made elsewhere: what is signed below it stands or falls
 //! with it. Held to the profile of what is signed here, but for what readers take from an authority all the same.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Warnings};
 use crate::pki::check::paths;
 use crate::pki::mount::view::View;
 use crate::x509::certificate::Certificate;
@@ -76,6 +76,15 @@ pub(super) fn check<'a>(
     }
     unusual.extend(unverifiable(certificate));
     Ok(unusual)
+}
+
+/// Warnings about what others do not read in an authority's certificate whose bytes are signed as they are: the concerns
+/// of an import.
+pub fn warnings(certificate: &Certificate) -> Warnings {
+    match check(certificate, std::iter::empty()) {
+        Err(error) => Warnings::from(vec![format!("{}; what is signed below it may not verify", error.text())]),
+        Ok(unusual) => unusual.into(),
+    }
 }
 
 /// What makes readers refuse a path through an authority that they can read.

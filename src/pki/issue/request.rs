@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::repeats::Repeatable;
+use crate::error::Warnings;
 use crate::keys::pool::Watch;
 use crate::pki::check::request::{
     RequestedKey, RequestedNames, RequestedSignature, RequestedSubject, RequestedUsages, RequestedValidity,
@@ -196,4 +197,6 @@ pub struct SelfIssuedRequest {
     pub certificate: Certificate,
     /// Whether its key must be of the type of the issuer's.
     pub matching_key_types: bool,
+    /// What other verifiers refuse in it: its bytes are kept.
+    pub warnings: Warnings,
 }

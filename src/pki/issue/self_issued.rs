@@ -13,7 +13,7 @@ use super::repeats;
 use super::request::{Origin, SelfIssuedRequest};
 use super::signer::{below, signer, usable_key};
 use super::stages::Stages;
-use crate::error::{Error, Result, Warnings};
+use crate::error::{Error, Result};
 use crate::pki::check::prepared::Prepared;
 use crate::pki::check::structure::{Expected, Shape, Sources};
 use crate::pki::mount::issuer::Issuer;
@@ -53,6 +53,8 @@ pub async fn sign(
             kind.name()
         )));
     }
+    let mut warnings = request.warnings;
+    warnings.extend(same_issuer_and_serial(certificate, &signer.issuer));
     refuse_taken(&view, &tools, &signer.issuer, certificate).await?;
     let started = stages.rules(started);
     let algorithm = algorithm(certificate, kind)?;
@@ -77,9 +79,22 @@ pub async fn sign(
         renew_after: renewal::time(&serial, now.unix_timestamp(), not_before, not_after),
         signer,
         key: None,
-        warnings: Warnings::default(),
+        warnings,
         lease: None,
         repeated: false,
+    })
+}
+
+/// A warning about a certificate of the issuer's own name, such as the new key of an authority that its old key signs: the
+/// result has the issuer and the serial number of the certificate that was sent (RFC 5280 4.1.2.2).
+fn same_issuer_and_serial(certificate: &Certificate, issuer: &Issuer) -> Option<String> {
+    let serial = certificate.serial();
+    (certificate.issuer() == issuer.certificate.subject()).then(|| {
+        format!(
+            "certificate: the result repeats its issuer and serial number {serial} (RFC 5280 4.1.2.2), so that NSS and \
+             issuers/import refuse the two together. For a new key of this authority use intermediate/cross-sign, and \
+             sign-intermediate with use_csr_values: its certificate has a serial number of its own"
+        )
     })
 }
 

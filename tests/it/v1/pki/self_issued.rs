@@ -222,3 +222,43 @@ async fn vector_16_7_h15_x12_the_path_without_issuer_needs_sudo() {
     }
     pki.stop().await;
 }
+
+#[actix_web::test]
+async fn new_key_signed_by_the_old_one_as_it_is_repeats_a_serial_number() {
+    let pki = Pki::start().await;
+    let new = pki.root(json!({ "issuer_name": "new" })).await;
+    let certificate = new["certificate"].as_str().unwrap();
+    let path = "issuer/root/sign-self-issued";
+    let answer = pki.post(path, json!({ "certificate": certificate })).await;
+    assert!(answer.warnings().contains("repeats its issuer and serial number"), "{}", answer.text);
+    let repeated = answer.body["data"]["certificate"].as_str().unwrap();
+    pki.refused("issuers/import/cert", json!({ "pem_bundle": repeated }), "collides with another certificate").await;
+    // The way that the warning names.
+    let csr =
+        pki.post("intermediate/cross-sign", json!({ "common_name": "Test Root", "key_ref": new["key_id"] })).await;
+    let csr = csr.body["data"]["csr"].as_str().unwrap();
+    let crossed = json!({ "csr": csr, "use_csr_values": true });
+    let crossed = pki.certify("issuer/root/sign-intermediate", crossed).await;
+    assert_eq!(crossed.certificate.subject(), crossed.certificate.issuer());
+    assert_eq!(crossed.certificate.key(), parse(certificate).key());
+    let imported = pki.post("issuers/import/cert", json!({ "pem_bundle": crossed.pem })).await;
+    assert_eq!(imported.body["data"]["imported_issuers"].as_array().map(Vec::len), Some(1), "{}", imported.text);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn concerns_of_an_import_are_told_of_what_is_signed_as_it_is() {
+    let pki = Pki::start().await;
+    for (extensions, concern) in [
+        ("1.2.3.4=critical,ASN1:NULL", "the extension 1.2.3.4 is critical"),
+        ("nameConstraints=critical,permitted;DNS:.foo.test", "begins with a dot"),
+    ] {
+        let extensions = format!("{}\n{extensions}", CA);
+        let other = Ca::root_with(foreign::new_key("ec-256"), "/CN=Other", &extensions, &[]);
+        let warnings = pki.post("root/sign-self-issued", json!({ "certificate": other.pem })).await.warnings();
+        assert!(warnings.contains(concern), "{extensions}: {warnings}");
+        let imported = pki.post("issuers/import/cert", json!({ "pem_bundle": other.pem })).await.warnings();
+        assert!(imported.contains(concern), "{extensions}: {imported}");
+    }
+    pki.stop().await;
+}

@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::http::secrets::pki::asked::{self, flag, joined};
 use crate::http::secrets::route::Call;
+use crate::pki::ca::readable;
 use crate::pki::check::request::RequestedValidity;
 use crate::pki::issue::request::{
     AuthorityNames, IntermediateRequest, IssueRequest, SelfIssuedRequest, SignRequest, VerbatimRequest,
@@ -201,8 +202,10 @@ fn skid(fields: &Fields) -> Result<Option<Vec<u8>>> {
 /// `sign-self-issued`.
 pub(super) fn self_issued(call: &Call) -> Result<SelfIssuedRequest> {
     let fields = &call.fields;
+    let certificate = certificate(fields.str("certificate")?.unwrap_or_default())?;
     Ok(SelfIssuedRequest {
-        certificate: certificate(fields.str("certificate")?.unwrap_or_default())?,
+        warnings: readable::warnings(&certificate),
+        certificate,
         matching_key_types: flag(fields, "require_matching_certificate_algorithms")?,
     })
 }
