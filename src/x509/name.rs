@@ -3,6 +3,8 @@
 //! A role's fixed attributes can be encoded once and joined per certificate; an issuer's name is never
 //! decoded at all, only spliced.
 
+use std::collections::HashSet;
+
 use super::oid::oid_text;
 use super::pieces::{Name, Rdns};
 use super::reader::{DerError, Read, Reader};
@@ -97,6 +99,12 @@ pub fn rdn(attribute: Attribute, values: &[String]) -> Rdns {
         [value] => Rdns::encoded(build(SET, 2 * value.len().min(64) + 32, |w| pair(w, attribute, value))),
         _ => several(attribute, values),
     }
+}
+
+/// As [`rdn`], with one RelativeDistinguishedName for each value, in their order.
+pub fn separate_rdns(attribute: Attribute, values: &[String]) -> Rdns {
+    let mut seen = HashSet::new();
+    values.iter().filter(|value| seen.insert(*value)).map(|value| rdn(attribute, std::slice::from_ref(value))).collect()
 }
 
 fn pair(w: &mut Writer, attribute: Attribute, value: &str) {

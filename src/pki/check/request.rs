@@ -110,4 +110,6 @@ pub struct RequestedSubject {
     pub organization: Vec<String>,
     /// OU.
     pub ou: Vec<String>,
+    /// Each value has an RDN of its own, in the order of its list.
+    pub separate_rdns: bool,
 }

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::pki::constraints::Constraints;
 use crate::x509::algorithm::{Curve, KeyKind};
 use crate::x509::extension::{self, Policy};
-use crate::x509::name::{Attribute, rdn};
+use crate::x509::name::{Attribute, rdn, separate_rdns};
 use crate::x509::pem;
 use crate::x509::pieces::{Extensions, Rdns};
 
@@ -46,7 +46,11 @@ impl RoleEntry {
             (Attribute::OrganizationalUnit, &role.ou),
         ]
         .into_iter()
-        .map(|(attribute, values)| rdn(attribute, values))
+        .map(
+            |(attribute, values)| {
+                if role.separate_rdns { separate_rdns(attribute, values) } else { rdn(attribute, values) }
+            },
+        )
         .collect();
         let policies = policies(&role)?;
         // A default depends on the family of the key alone, not on its size.

@@ -127,6 +127,9 @@ pub struct Role {
     pub strict_subject: bool,
     /// Requires a common name.
     pub require_cn: bool,
+    /// Gives each value of a subject attribute an RDN of its own, in the order of the list. Without it an attribute's values
+    /// are one RDN, a SET in DER order, as peers of this server have them.
+    pub separate_rdns: bool,
     /// Kinds of common name: `email` and `hostname`, or the one word `disabled`.
     pub cn_validations: Vec<String>,
     /// Certificate policies (RFC 5280 4.2.1.4).
@@ -205,6 +208,7 @@ impl Default for Role {
             strict_subject: false,
             require_cn: true,
             cn_validations: words(&["email", "hostname"]),
+            separate_rdns: false,
             policy_identifiers: CertificatePolicies::default(),
             basic_constraints_valid_for_non_ca: false,
             not_before_duration: DEFAULT_NOT_BEFORE_DURATION,

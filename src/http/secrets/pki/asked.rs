@@ -21,8 +21,17 @@ pub(super) const NAMES: [&str; 6] =
     ["common_name", "alt_names", "ip_sans", "uri_sans", "other_sans", "exclude_cn_from_sans"];
 
 /// Fields of an authority's subject.
-pub(super) const SUBJECT: [&str; 8] =
-    ["ou", "organization", "country", "locality", "province", "street_address", "postal_code", "serial_number"];
+pub(super) const SUBJECT: [&str; 9] = [
+    "ou",
+    "organization",
+    "country",
+    "locality",
+    "province",
+    "street_address",
+    "postal_code",
+    "serial_number",
+    "separate_rdns",
+];
 
 /// Fields of the name constraints.
 pub(super) const CONSTRAINTS: [&str; 8] = [
@@ -187,6 +196,7 @@ pub(super) fn subject(fields: &Fields) -> Result<RequestedSubject> {
         postal_code: values("postal_code")?,
         organization: values("organization")?,
         ou: values("ou")?,
+        separate_rdns: flag(fields, "separate_rdns")?,
     })
 }
 
@@ -286,7 +296,7 @@ mod tests {
     proptest! {
         #[test]
         fn never_panics(text in "\\PC{0,30}", pick in 0..40_usize) {
-            let all = joined::<33>(&[&NAMES, &SUBJECT, &CONSTRAINTS, &[
+            let all = joined::<34>(&[&NAMES, &SUBJECT, &CONSTRAINTS, &[
                 "ttl", "not_after", "not_before", "key_type", "key_bits", "key_usage", "ext_key_usage",
                 "ext_key_usage_oids", "signature_bits", "max_path_length", "user_ids",
             ]]);

@@ -21,6 +21,7 @@ fn defaults() -> Value {
         "ext_key_usage_oids": [], "use_csr_common_name": true, "use_csr_sans": true, "ou": [], "organization": [],
         "country": [], "locality": [], "province": [], "street_address": [], "postal_code": [], "require_cn": true,
         "strict_subject": false,
+        "separate_rdns": false,
         "cn_validations": ["email", "hostname"], "policy_identifiers": [],
         "basic_constraints_valid_for_non_ca": false, "not_before_duration": 30, "not_before": "",
         "not_before_bound": "permit", "not_after": "", "not_after_bound": "permit", "generate_lease": false,

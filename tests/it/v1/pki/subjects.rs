@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use signet::x509::name::{self, Attribute};
 
-use super::foreign::{csr, csr_of_pieces};
+use super::foreign::{self, csr, csr_of_pieces};
 use super::mount::{Pki, with};
 
 /// What a request or a role says, and the field and rule that it breaks.
@@ -128,5 +128,22 @@ async fn the_subject_of_an_authority_is_held_against_them_too() {
             assert!(warnings.contains(&format!("{field}: ")) && warnings.contains(rule), "{path}: {warnings}");
         }
     }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn values_of_an_attribute_are_one_rdn_or_one_each() {
+    let pki = Pki::start().await;
+    let role = json!({ "allow_any_name": true, "ou": ["C", "A", "B", "A"], "organization": ["Y", "X"] });
+    let name = json!({ "common_name": "a.foo" });
+    assert_eq!(pki.issue(&role, name.clone()).await.subject(), "O=X+O=Y,OU=A+OU=B+OU=C,CN=a.foo");
+    let separate = with(&role, json!({ "separate_rdns": true }));
+    assert_eq!(pki.issue(&separate, name).await.subject(), "O=Y,O=X,OU=C,OU=A,OU=B,CN=a.foo");
+    assert_eq!(pki.get("roles/r").await["separate_rdns"], true);
+    let asked = json!({ "common_name": "Below", "ou": ["C", "A"], "separate_rdns": true });
+    let root = pki.post("root/generate/internal", with(&asked, json!({ "key_type": "ec" }))).await;
+    assert_eq!(foreign::subject(root.body["data"]["certificate"].as_str().unwrap()), "OU=C,OU=A,CN=Below");
+    let below = with(&asked, json!({ "csr": csr("ec-256", "/CN=Below", "") }));
+    assert_eq!(pki.certify("root/sign-intermediate", below).await.subject(), "OU=C,OU=A,CN=Below");
     pki.stop().await;
 }

@@ -10,7 +10,7 @@ use crate::pki::ca::key::{KeyOrigin, KeyRequest};
 use crate::pki::ca::root::{Naming, RootRequest};
 
 /// Fields of `root/generate/:type`.
-pub(in crate::http::secrets::pki) const ROOT: &[&str] = &joined::<41>(&[
+pub(in crate::http::secrets::pki) const ROOT: &[&str] = &joined::<42>(&[
     &[
         "issuer_name",
         "key_name",
@@ -38,7 +38,7 @@ pub(in crate::http::secrets::pki) const ROOT: &[&str] = &joined::<41>(&[
 ]);
 
 /// Fields of `intermediate/generate/:type`.
-pub(in crate::http::secrets::pki) const INTERMEDIATE: &[&str] = &joined::<26>(&[
+pub(in crate::http::secrets::pki) const INTERMEDIATE: &[&str] = &joined::<27>(&[
     &[
         "key_name",
         "key_ref",

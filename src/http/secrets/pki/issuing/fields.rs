@@ -74,7 +74,7 @@ pub(in crate::http::secrets::pki) const VERBATIM: &[&str] = &[
 ];
 
 /// Fields of `sign-intermediate`.
-pub(in crate::http::secrets::pki) const INTERMEDIATE: &[&str] = &joined::<37>(&[
+pub(in crate::http::secrets::pki) const INTERMEDIATE: &[&str] = &joined::<38>(&[
     &[
         "csr",
         "use_csr_values",
@@ -175,7 +175,7 @@ pub(super) fn intermediate(call: &Call) -> Result<IntermediateRequest> {
 /// The fields that say something which has no effect under `use_csr_values`; `other_sans` keep theirs.
 fn overruled(fields: &Fields) -> impl Iterator<Item = &'static str> {
     let names = asked::NAMES.into_iter().filter(|name| *name != "other_sans").chain(asked::SUBJECT);
-    names.filter(|name| fields.text(name).is_ok_and(|text| text.is_some_and(|text| !text.is_empty())))
+    names.filter(|name| fields.text(name).is_ok_and(|text| text.is_some_and(|text| !matches!(&*text, "" | "false"))))
 }
 
 /// `skid`: hexadecimal octets, with or without separators.

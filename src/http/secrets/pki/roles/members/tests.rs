@@ -44,7 +44,7 @@ fn h4_a_role_without_members_has_the_defaults() {
         "key_usage": ["DigitalSignature", "KeyAgreement", "KeyEncipherment"], "ext_key_usage": [],
         "ext_key_usage_oids": [], "use_csr_common_name": true, "use_csr_sans": true, "ou": [],
         "organization": [], "country": [], "locality": [], "province": [], "street_address": [],
-        "postal_code": [], "strict_subject": false, "require_cn": true, "cn_validations": ["email", "hostname"],
+        "postal_code": [], "strict_subject": false, "separate_rdns": false, "require_cn": true, "cn_validations": ["email", "hostname"],
         "policy_identifiers": [], "basic_constraints_valid_for_non_ca": false, "not_before_duration": 30,
         "not_before": "", "not_before_bound": "permit", "not_after": "", "not_after_bound": "permit",
         "generate_lease": false, "no_store": false, "no_store_metadata": false,
