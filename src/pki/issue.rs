@@ -7,6 +7,7 @@
 //! | [`verbatim`], [`intermediate`], [`self_issued`] | the other ways to have something signed |
 //! | [`external_policy`] | certificates that an external policy engine decides about |
 //! | `signer`, `csr` | who signs, and what key is certified |
+//! | `not_granted` | warnings about parts of a CSR that the certificate does not have |
 //! | `release` | signature → record → release, for all of them |
 //! | [`beside`] | what is recorded beside a certificate |
 //! | [`repeats`] | requests that are sent again |
@@ -17,6 +18,7 @@ pub(crate) mod csr;
 pub mod external_policy;
 pub mod intermediate;
 pub mod issued;
+mod not_granted;
 pub mod operation;
 pub(crate) mod release;
 pub mod repeats;

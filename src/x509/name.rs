@@ -178,6 +178,37 @@ impl Name {
         is_nameless(self.as_der())
     }
 
+    /// The types of attributes with a value that `other` does not have, each once, as [`Name::display`] writes them.
+    /// Values are compared without their string types and the blanks around them.
+    pub(crate) fn missing_in(&self, other: &Self) -> Vec<String> {
+        if self.as_der() == other.as_der() {
+            return Vec::new();
+        }
+        let text = |tag, content: &[u8]| -> Read<Vec<u8>> {
+            Ok(string(tag, content)?.map_or_else(|| content.to_vec(), |text| text.trim().as_bytes().to_vec()))
+        };
+        let mut present = HashSet::new();
+        let mut missing = Vec::new();
+        let read = walk(other.as_der(), |oid, tag, content| {
+            present.insert((oid.to_vec(), text(tag, content)?));
+            Ok(())
+        });
+        let compared = walk(self.as_der(), |oid, tag, content| {
+            let attribute = (oid.to_vec(), text(tag, content)?);
+            if !attribute.1.is_empty() && present.insert(attribute) {
+                missing.push(short_name(oid));
+            }
+            Ok(())
+        });
+        // Both were read before; a name that cannot be read says nothing.
+        if read.and(compared).is_err() {
+            return Vec::new();
+        }
+        let mut seen = HashSet::new();
+        missing.retain(|name| seen.insert(name.clone()));
+        missing
+    }
+
     /// Whether an attribute has a value without a character.
     pub(crate) fn has_empty_value(&self) -> bool {
         let mut some = false;

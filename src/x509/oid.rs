@@ -97,6 +97,12 @@ oids! {
     POLICY_CONSTRAINTS = [0x55, 0x1d, 36];
     /// extKeyUsage, 2.5.29.37.
     EXT_KEY_USAGE = [0x55, 0x1d, 37];
+    /// anyExtendedKeyUsage, 2.5.29.37.0.
+    ANY_EXT_KEY_USAGE = [0x55, 0x1d, 37, 0];
+    /// id-kp-serverAuth, 1.3.6.1.5.5.7.3.1 (RFC 5280 4.2.1.12).
+    SERVER_AUTH = [0x2b, 6, 1, 5, 5, 7, 3, 1];
+    /// id-kp-timeStamping, 1.3.6.1.5.5.7.3.8 (RFC 3161 2.3).
+    TIME_STAMPING = [0x2b, 6, 1, 5, 5, 7, 3, 8];
     /// freshestCRL, 2.5.29.46.
     FRESHEST_CRL = [0x55, 0x1d, 46];
     /// inhibitAnyPolicy, 2.5.29.54.

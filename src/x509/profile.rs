@@ -48,6 +48,11 @@ pub(crate) struct Known {
 }
 
 impl Known {
+    /// The extension's name, as RFC 5280 and the others spell it.
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
     /// Holds `critical` against the profile, and reads the bytes inside of the OCTET STRING. `field` names what
     /// the extension stands in.
     ///

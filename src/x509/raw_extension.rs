@@ -135,6 +135,16 @@ pub(crate) fn read_key_usage(value: &[u8]) -> Read<KeyUsage> {
     KeyUsage::from_bit_string_content(content).ok_or(DerError("malformed keyUsage"))
 }
 
+/// Reads the value of extKeyUsage: the identifiers, DER content octets.
+pub(crate) fn read_ext_key_usage(value: &[u8]) -> Read<Vec<&[u8]>> {
+    let mut purposes = Reader::only(value, SEQUENCE)?.reader();
+    let mut all = Vec::new();
+    while !purposes.is_empty() {
+        all.push(purposes.oid()?);
+    }
+    Ok(all)
+}
+
 /// Reads subjectKeyIdentifier where it is present (RFC 5280 4.2.1.2).
 pub(crate) fn subject_key_id(extensions: &[RawExtension]) -> Read<Option<Vec<u8>>> {
     let Some(extension) = find(extensions, oid::SUBJECT_KEY_ID) else { return Ok(None) };

@@ -1,6 +1,6 @@
 //! Key usages and extended key usages by name (RFC 5280 4.2.1.3, 4.2.1.12).
 
-use super::oid::parse_oid;
+use super::oid::{oid_text, parse_oid};
 use crate::error::{Error, Result};
 
 /// A set of key usage bits; bit n of RFC 5280 4.2.1.3 is `1 << n`.
@@ -71,6 +71,23 @@ impl KeyUsage {
     /// Both sets together.
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
+    }
+
+    /// The usages that are in this set and not in `other`, by their names in RFC 5280 4.2.1.3.
+    pub(crate) fn names_beyond(self, other: Self) -> Vec<&'static str> {
+        const NAMES: [&str; 9] = [
+            "digitalSignature",
+            "nonRepudiation",
+            "keyEncipherment",
+            "dataEncipherment",
+            "keyAgreement",
+            "keyCertSign",
+            "cRLSign",
+            "encipherOnly",
+            "decipherOnly",
+        ];
+        let is_missing = |bit: usize| (self.0 & !other.0) >> bit & 1 == 1;
+        NAMES.iter().enumerate().filter(|(bit, _)| is_missing(*bit)).map(|(_, name)| *name).collect()
     }
 
     /// Whether no usage is in the set.
@@ -171,6 +188,15 @@ pub fn eku_oids(
     Ok(oids)
 }
 
+/// An extended key usage for people: its name where it has one, and its dotted identifier.
+pub(crate) fn eku_text(oid: &[u8]) -> String {
+    let dotted = oid_text(oid);
+    match EXT_KEY_USAGES.iter().find(|(_, known)| *known == oid) {
+        Some((name, _)) => format!("{name} ({dotted})"),
+        None => dotted,
+    }
+}
+
 /// Where the first of `names` is that is no extended key usage's.
 pub fn unknown_eku(names: &[String]) -> Option<usize> {
     let known = |name: &str| {
@@ -185,7 +211,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::x509::oid::oid_text;
 
     fn list(values: &[&str]) -> Vec<String> {
         values.iter().map(|&v| v.to_owned()).collect()

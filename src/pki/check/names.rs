@@ -9,14 +9,14 @@
 //!
 //! Stricter than other servers of this kind, on purpose:
 //! - Control characters (NUL included) are refused in every name, whatever the role's flags.
-//! - An IPv4 literal never becomes a DNS SAN: it stays in the common name, or is refused in `alt_names` and as
-//!   the dNSName of a CSR.
+//! - An IP address never becomes a DNS SAN. As a common name it becomes an IP SAN where the role allows that, and
+//!   stays there alone otherwise; in `alt_names` and as the dNSName of a CSR it is refused.
 //! - Nor does another name that ends in a number, which clients take for an address (`127.1`, `0x7f000001`), but
 //!   for one of a CSR under a role that does not enforce host names.
 //! - A name in `alt_names` that is neither a host name nor an e-mail address (an underscore, a trailing dot, a
 //!   wildcard beside other letters) denies the whole request, whatever the role's flags: a certificate without
-//!   a name that was asked for is not what was asked for. As a common name it stays there alone, where the
-//!   role allows it.
+//!   a name that was asked for is not what was asked for. As a common name it is refused by a role that enforces
+//!   host names, and stays there alone under others.
 //! - So does a SAN of a CSR of a kind that no role has a rule for (directoryName, registeredID).
 //! - A DNS SAN of a CSR that holds an `@`, and an e-mail SAN without one, are refused: the policy tells
 //!   the two apart by that sign, so each would be judged as what it is not.
@@ -224,12 +224,29 @@ pub struct Asked {
     from_csr: bool,
     /// The SAN that the common name became.
     of_common_name: Option<String>,
+    /// What the common name is when it became no SAN although it was to be one.
+    unplaced: Option<Unplaced>,
+    /// Whether the request keeps the common name out of the SANs.
+    excludes_common_name: bool,
+}
+
+/// A common name that is no DNS name and no e-mail address.
+enum Unplaced {
+    Address(IpAddr),
+    NoName,
 }
 
 impl Asked {
     fn new(common_name: &str) -> Self {
         let set = NameSet { common_name: common_name.to_owned(), ..NameSet::default() };
-        Self { set, warnings: Warnings::default(), from_csr: false, of_common_name: None }
+        Self {
+            set,
+            warnings: Warnings::default(),
+            from_csr: false,
+            of_common_name: None,
+            unplaced: None,
+            excludes_common_name: false,
+        }
     }
 
     fn warn(&mut self, text: impl Into<String>) {
@@ -325,7 +342,12 @@ impl Asked {
     fn place_common_name(&mut self, request: &RequestedNames) -> Result<()> {
         let name = self.set.common_name.clone();
         check_text("common_name", &name)?;
+        self.excludes_common_name = request.exclude_cn_from_sans;
         if name.is_empty() || request.exclude_cn_from_sans {
+            return Ok(());
+        }
+        if let Ok(address) = name.parse::<IpAddr>() {
+            self.unplaced = Some(Unplaced::Address(sans::reduced(address)));
             return Ok(());
         }
         match place("common_name", &name).map_err(|e| Error::invalid(format!("{e} (see exclude_cn_from_sans)")))? {
@@ -337,7 +359,42 @@ impl Asked {
                 self.of_common_name = Some(ascii.clone());
                 self.set.dns.push(ascii);
             }
-            Place::Ipv4 | Place::Nowhere => {}
+            Place::Ipv4 | Place::Nowhere => self.unplaced = Some(Unplaced::NoName),
+        }
+        Ok(())
+    }
+
+    /// Places a common name that is no DNS name and no e-mail address: an IP address becomes a SAN where the role allows
+    /// it, any other text is refused by a role that enforces host names, as it is in `alt_names`.
+    fn settle_common_name(&mut self, role: &CompiledRole) -> Result<()> {
+        let name = &self.set.common_name;
+        match self.unplaced.take() {
+            None => {}
+            Some(Unplaced::Address(ip)) => match sans::check_ips(role, "common_name", &[ip]) {
+                Ok(()) if self.set.ips.contains(&ip) => {}
+                Ok(()) => self.set.ips.insert(0, ip),
+                Err(refused) => {
+                    self.warn(format!("{}: it is not a subject alternative name of the certificate", refused.text()));
+                }
+            },
+            Some(Unplaced::NoName) if !role.enforce_hostnames || validates_no_common_name(role) => {}
+            Some(Unplaced::NoName) if ends_in_number(name) => return Err(number("common_name", name)),
+            Some(Unplaced::NoName) => {
+                let rule = "is no host name or e-mail address, which the role's enforce_hostnames requires";
+                return Err(Error::invalid(format!("common_name: {} {rule} (see exclude_cn_from_sans)", shown(name))));
+            }
+        }
+        let set = &self.set;
+        let has_no_san = set.dns.is_empty()
+            && set.emails.is_empty()
+            && set.ips.is_empty()
+            && set.uris.is_empty()
+            && set.other.is_empty();
+        if has_no_san && !self.excludes_common_name && !set.common_name.is_empty() && role.is_for_tls_servers() {
+            self.warn(
+                "common_name: the certificate has no subject alternative name; TLS clients match names against these \
+                 only (RFC 9525) and reject it as a server's",
+            );
         }
         Ok(())
     }
@@ -399,6 +456,7 @@ impl Asked {
         sans::check_serial_number(role, &set.serial_number)?;
         let mut seen = HashSet::new();
         self.set.user_ids.retain(|id| seen.insert(id.clone()));
+        self.settle_common_name(role)?;
         self.finished()
     }
 
@@ -444,7 +502,7 @@ fn check_common_name(policy: &Policy<'_>, name: &str) -> Result<()> {
         };
     }
     let has = |word: &str| role.cn_validations.iter().any(|w| w == word);
-    if has("disabled") {
+    if validates_no_common_name(role) {
         return Ok(());
     }
     let refuse = |rule: &str| {
@@ -456,6 +514,11 @@ fn check_common_name(policy: &Policy<'_>, name: &str) -> Result<()> {
         false if !has("hostname") => refuse(": cn_validations does not list hostname"),
         _ => Ok(()),
     }
+}
+
+/// Whether `cn_validations` lifts every rule for common names.
+fn validates_no_common_name(role: &Role) -> bool {
+    role.cn_validations.iter().any(|word| word == "disabled")
 }
 
 /// Together they fit into a certificate that anybody would still take, and that costs little to sign.

@@ -12,6 +12,7 @@ use std::time::Instant;
 use super::beside::Beside;
 use super::csr;
 use super::issued::Issued;
+use super::not_granted;
 use super::release::{Draft, Record, SubjectKeyId};
 use super::request::{AuthorityNames, IntermediateRequest, Origin};
 use super::signer::{below, require_room, signer, usable_key};
@@ -73,8 +74,8 @@ pub async fn sign(
         warnings.add(NO_URLS.to_owned());
     }
     let constraints = ca_request::name_constraints(&request.constraints)?;
-    let (usages, copies, key_id) = usages_and_copies(&request, pieces, &naming, !constraints.is_empty(), &mut warnings);
     warnings.extend(ca_request::constraint_warnings(&request.constraints));
+    let (usages, copies, key_id) = usages_and_copies(&request, pieces, &naming, !constraints.is_empty(), &mut warnings);
     let draft = Draft {
         algorithm: request.signature.algorithm(key.public().kind())?,
         key,
@@ -96,6 +97,7 @@ pub async fn sign(
         sources: if naming.from_csr { verbatim::sources(csr) } else { ca_request::sources() },
         signer,
     };
+    warnings.extend(not_granted::warnings(&draft, csr));
     stages.rules(started);
     let who = &origin.requester;
     let record = Record {

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use super::csr::check_key;
 use super::issued::Issued;
+use super::not_granted;
 use super::release::{Draft, Record, SubjectKeyId};
 use super::request::{IssueRequest, Origin, Requester, SignRequest};
 use super::signer::{require_room, role, signer, usable_key};
@@ -91,9 +92,6 @@ pub async fn sign(
     weak_key::refuse("csr", &csr.key)?;
     csr.verify()?;
     let mut warnings = Warnings::default();
-    if csr.basic_constraints().is_some() {
-        warnings.add("basicConstraints of the CSR ignored: this endpoint issues leaf certificates only".to_owned());
-    }
     let signer = signer(&view, origin.issuer_or(&entry.role.issuer_ref))?;
     let asked = names::for_sign(&entry.role, &request.names, &csr_names(csr)?)?;
     let (names, more) = held(asked, &entry.role, &origin.requester, &tools).await?;
@@ -103,6 +101,7 @@ pub async fn sign(
     warnings.extend(more);
     let sources = if entry.role.use_csr_sans { sources().with(oid::SUBJECT_ALT_NAME, "csr") } else { sources() };
     let draft = Draft { sources, ..draft };
+    warnings.extend(not_granted::warnings(&draft, csr));
     stages.rules(started);
     let issued = draft.release(&view, &tools, &csr.key, &record, &stages).await?;
     Ok(Issued { warnings, ..issued })

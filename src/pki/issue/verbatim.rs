@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use super::csr;
 use super::issued::Issued;
+use super::not_granted;
 use super::release::{Draft, Record, SubjectKeyId};
 use super::request::{Origin, VerbatimRequest};
 use super::signer::{require_room, role, signer, usable_key};
@@ -29,6 +30,7 @@ use crate::x509::extension::{self, KeyUsage};
 use crate::x509::name::{self, Attribute};
 use crate::x509::oid;
 use crate::x509::pieces::{Extensions, Name};
+use crate::x509::raw_extension::read_ext_key_usage;
 
 /// keyUsage where neither CSR nor request names one.
 const DEFAULT_KEY_USAGE: KeyUsage =
@@ -89,9 +91,39 @@ pub async fn sign(
         sources: sources(csr),
         signer,
     };
+    warnings.extend(not_granted::warnings(&draft, csr));
+    warnings.extend(usages_of_csr(&request));
+    warnings.extend(unfit_for_time_stamping(&draft).map(str::to_owned));
     stages.rules(started);
     let issued = draft.release(&view, &tools, &csr.key, &record, &stages).await?;
     Ok(Issued { warnings, ..issued })
+}
+
+/// Warnings about usages of the request that give way to those of the CSR.
+fn usages_of_csr(request: &VerbatimRequest) -> Warnings {
+    let mut warnings = Warnings::default();
+    let asked = request.usages.key_usage;
+    let own = request.csr.key_usage();
+    if own.zip(asked).is_some_and(|(own, asked)| own != asked) {
+        warnings.add("key_usage ignored: the CSR has the extension keyUsage");
+    }
+    let asked = &request.usages.ext_key_usage;
+    let own = request.csr.extension(oid::EXT_KEY_USAGE).map(|own| read_ext_key_usage(&own.value).unwrap_or_default());
+    if own.is_some_and(|own| !asked.iter().all(|purpose| own.contains(&purpose.as_slice()))) {
+        warnings.add("ext_key_usage and ext_key_usage_oids ignored: the CSR has the extension extKeyUsage");
+    }
+    warnings
+}
+
+/// Why verifiers of time stamps refuse a certificate that names their purpose (RFC 3161 2.3).
+fn unfit_for_time_stamping(draft: &Draft) -> Option<&'static str> {
+    let extension =
+        [&draft.head, &draft.tail].into_iter().find_map(|part| not_granted::find(part, oid::EXT_KEY_USAGE))?;
+    let purposes = read_ext_key_usage(extension.value).ok()?;
+    let fits = extension.critical == Some(true) && purposes.len() == 1;
+    (purposes.contains(&oid::TIME_STAMPING) && !fits).then_some(
+        "extKeyUsage: verifiers of time stamps want id-kp-timeStamping alone, in a critical extension (RFC 3161 2.3)",
+    )
 }
 
 fn refuse_authority(csr: &Csr) -> Result<()> {

@@ -71,14 +71,7 @@ impl RoleEntry {
 }
 
 fn leading(role: &Role, kind: KeyKind) -> Result<Extensions> {
-    let purposes = extension::eku_oids(
-        &role.ext_key_usage,
-        role.server_flag,
-        role.client_flag,
-        role.code_signing_flag,
-        role.email_protection_flag,
-        &role.ext_key_usage_oids,
-    )?;
+    let purposes = role.purposes()?;
     let mut pieces = extension::key_usage(role.key_usage_for(kind));
     pieces.extend(&extension::ext_key_usage(&purposes));
     if role.basic_constraints_valid_for_non_ca {

@@ -23,9 +23,11 @@ pub use self::allowed::{Allowed, CompiledRole};
 pub use self::check::{LISTS, RoleList, SUBJECT_VALUES};
 pub use self::policies::{CertificatePolicies, MOST_POLICIES, PolicyInformation};
 pub use self::terms::{NotAfterBound, NotBeforeBound, RoleKeys, SerialNumberSource, SignatureBits};
+use crate::error::Result;
 use crate::pki::values::written::{WrittenTime, or_empty};
 use crate::x509::algorithm::KeyKind;
-use crate::x509::usage::KeyUsage;
+use crate::x509::oid;
+use crate::x509::usage::{KeyUsage, eku_oids};
 
 /// Backdating when a role says nothing, or zero: 30 seconds.
 pub const DEFAULT_NOT_BEFORE_DURATION: u64 = 30;
@@ -125,11 +127,11 @@ pub struct Role {
     pub postal_code: Vec<String>,
     /// Refuses subjects beyond the types and bounds of RFC 5280 A.1, in place of warning.
     pub strict_subject: bool,
-    /// Requires a common name.
-    pub require_cn: bool,
     /// Gives each value of a subject attribute an RDN of its own, in the order of the list. Without it an attribute's values
     /// are one RDN, a SET in DER order, as peers of this server have them.
     pub separate_rdns: bool,
+    /// Requires a common name.
+    pub require_cn: bool,
     /// Kinds of common name: `email` and `hostname`, or the one word `disabled`.
     pub cn_validations: Vec<String>,
     /// Certificate policies (RFC 5280 4.2.1.4).
@@ -206,9 +208,9 @@ impl Default for Role {
             street_address: Vec::new(),
             postal_code: Vec::new(),
             strict_subject: false,
+            separate_rdns: false,
             require_cn: true,
             cn_validations: words(&["email", "hostname"]),
-            separate_rdns: false,
             policy_identifiers: CertificatePolicies::default(),
             basic_constraints_valid_for_non_ca: false,
             not_before_duration: DEFAULT_NOT_BEFORE_DURATION,
@@ -241,10 +243,41 @@ impl Role {
     /// A role that was stored before the difference was known has named its usages when they are not the
     /// default. Unknown names of such a role count for nothing.
     pub fn key_usage_for(&self, kind: KeyKind) -> KeyUsage {
-        if self.key_usage_is_named || self.key_usage != DEFAULT_KEY_USAGE {
+        if self.names_key_usage() {
             return KeyUsage::from_names(&self.key_usage);
         }
+        // Verifiers of time stamps refuse other usages next to this one (RFC 3161 2.3).
+        if self.purposes().is_ok_and(|purposes| purposes == [oid::TIME_STAMPING]) {
+            return KeyUsage::DIGITAL_SIGNATURE;
+        }
         default_key_usage(kind)
+    }
+
+    /// Whether the role's writer named key usages.
+    pub(crate) fn names_key_usage(&self) -> bool {
+        self.key_usage_is_named || self.key_usage != DEFAULT_KEY_USAGE
+    }
+
+    /// The identifiers of extKeyUsage in certificates of this role, DER content octets; none for no such extension.
+    ///
+    /// # Errors
+    /// `Invalid` when an entry of `ext_key_usage_oids` does not parse.
+    pub(crate) fn purposes(&self) -> Result<Vec<Vec<u8>>> {
+        eku_oids(
+            &self.ext_key_usage,
+            self.server_flag,
+            self.client_flag,
+            self.code_signing_flag,
+            self.email_protection_flag,
+            &self.ext_key_usage_oids,
+        )
+    }
+
+    /// Whether TLS servers can use certificates of this role: extKeyUsage is absent, or holds id-kp-serverAuth or
+    /// anyExtendedKeyUsage (RFC 5280 4.2.1.12).
+    pub(crate) fn is_for_tls_servers(&self) -> bool {
+        let serves = |purpose: &Vec<u8>| [oid::SERVER_AUTH, oid::ANY_EXT_KEY_USAGE].contains(&purpose.as_slice());
+        self.purposes().is_ok_and(|purposes| purposes.is_empty() || purposes.iter().any(serves))
     }
 
     /// What of this role holds for `sign-verbatim`: lifetimes, issuer, storage, `strict_subject` and

@@ -19,6 +19,7 @@ mod crl_config;
 mod csr;
 pub mod external_policy;
 pub mod foreign;
+mod granted;
 mod identities;
 mod import;
 mod imported_crl;

@@ -17,7 +17,9 @@ use crate::secret::PartlySecret;
 use crate::x509::pem;
 
 fn origin(call: &Call) -> Result<KeyOrigin> {
-    match call.param("type") {
+    let origin_type = call.param("type");
+    fields::refuse_other_origins(&call.fields, origin_type)?;
+    match origin_type {
         "internal" => Ok(KeyOrigin::Internal),
         "exported" => Ok(KeyOrigin::Exported),
         "existing" => Ok(KeyOrigin::Existing),
@@ -73,6 +75,7 @@ pub(super) async fn intermediate(call: Call) -> Result<Answer> {
 
 /// As [`intermediate`], for a key that the mount has.
 pub(super) async fn cross_sign(call: Call) -> Result<Answer> {
+    fields::refuse_other_origins(&call.fields, "existing")?;
     new_intermediate(call, KeyOrigin::Existing).await
 }
 

@@ -117,14 +117,16 @@ fn name_policy_vectors() {
         ("N17: bare on", "foo", "bare", &[], "foo", ok),
         ("N18: subdomains", "foo", "sub", &[], "baz.fud.bar.foo bar.foo", ok),
         ("N19: subdomains, wildcard names", "foo", "sub", &[], "*.fud.bar.foo *.bar.foo *.foo", ok),
-        ("N20: partial wildcards", "foo", "sub", &[], "x*x.foo *x.foo x*.foo", ok),
+        ("N20: partial wildcards are no host names", "foo", "sub", &[], "x*x.foo *x.foo x*.foo", deny),
+        ("N20: partial wildcards", "foo", "sub !host", &[], "x*x.foo *x.foo x*.foo", ok),
         ("N21: subdomains, bare off", "foo", "sub", &[], "foo", deny),
         ("N21: subdomains, bare on", "foo", "sub bare", &[], "foo", ok),
         ("N22: inner star", "x*x.foo", "glob", &[], "xerox.foo xylophone.files.pyrex.foo", ok),
         ("N23: inner star", "x*x.foo", "glob", &[], "xercex.bar.foo bar.foo *.foo *.x*x.foo *.xyx.foo", deny),
         ("N24: neither bare nor glob", "x*x.foo", "", &[], "x*x.foo", deny),
-        ("N25: glob", "x*x.foo", "glob", &["bare"], "x*x.foo", ok),
-        ("N25: bare", "x*x.foo", "bare", &["glob"], "x*x.foo", ok),
+        ("N25: a partial wildcard is no host name", "x*x.foo", "glob", &["bare"], "x*x.foo", deny),
+        ("N25: glob", "x*x.foo", "glob !host", &["bare"], "x*x.foo", ok),
+        ("N25: bare", "x*x.foo", "bare !host", &["glob"], "x*x.foo", ok),
         ("N26: star as a label", "x.*.x.foo", "glob", &[], "x.ero.x.foo x.ylophone.files.pyre.x.foo", ok),
         (
             "N27: star as a label",
@@ -149,7 +151,9 @@ fn name_policy_vectors() {
         ("N48: an empty entry never matches", "example.com,", "bare", &[], "example.com", ok),
         ("N49: wildcard over localhost", "", "", &["sub"], "*.localhost", ok),
         ("N61: a hyphen next to the star", "", "any", &[], "b*-c.a.com *-.a.com -*.a.com", deny),
-        ("N61: whole labels next to the star", "", "any", &[], "b*c.a.com", ok),
+        ("N61: a partial wildcard is no host name", "", "any", &[], "b*c.a.com", deny),
+        ("N61: whole labels next to the star", "", "any !host", &[], "b*c.a.com", ok),
+        ("names that alt_names refuses", "", "any", &[], "* 127.1 256.1.1.1 a.123", deny),
     ];
     for (case, domains, words, free, names, expected) in cases {
         for role in each_role(domains, words, free) {
@@ -168,7 +172,7 @@ fn name_policy_vectors() {
 #[test]
 fn where_the_common_name_goes() {
     for (case, role, name, dns, emails) in [
-        ("N20: a partial wildcard is no DNS SAN", flags("foo", "sub"), "x*x.foo", vec![], vec![]),
+        ("N20: a partial wildcard is no DNS SAN", flags("foo", "sub !host"), "x*x.foo", vec![], vec![]),
         ("N20: a leading wildcard is one", flags("foo", "sub"), "*.foo", vec!["*.foo"], vec![]),
         ("N34: host names not enforced", flags("", "any !host"), "foo_bar", vec![], vec![]),
         ("N34: host names not enforced", flags("", "any !host"), "some name", vec![], vec![]),
@@ -182,16 +186,69 @@ fn where_the_common_name_goes() {
         ),
         ("N44: bare domain of an e-mail", flags("mail.com", "bare"), "test@mail.com", vec![], vec!["test@mail.com"]),
         ("N50: the SAN is converted", flags("foo", "sub"), "bücher.foo", vec!["xn--bcher-kva.foo"], vec![]),
-        ("N55: an IPv4 literal stays in the common name", flags("1.2.3.4", "bare"), "1.2.3.4", vec![], vec![]),
-        ("N61: not copied", flags("", "any"), "b*c.a.com", vec![], vec![]),
-        ("a bare star", flags("", "any"), "*", vec![], vec![]),
-        ("a number, as clients read addresses", flags("", "any"), "127.1", vec![], vec![]),
+        ("N55: an IPv4 literal is no DNS SAN", flags("1.2.3.4", "bare"), "1.2.3.4", vec![], vec![]),
+        ("N61: not copied", flags("", "any !host"), "b*c.a.com", vec![], vec![]),
+        ("a bare star", flags("", "any !host"), "*", vec![], vec![]),
+        ("a number, as clients read addresses", flags("", "any !host"), "127.1", vec![], vec![]),
         ("a number alone", flags("", "any !host"), "0004711", vec![], vec![]),
         ("upper case beyond ASCII names no host", flags("", "any !host"), "ÜNAL.foo", vec![], vec![]),
     ] {
         let (names, _) = issue(&role, &json!({"common_name": name})).unwrap_or_else(|e| panic!("{case}: {e}"));
         assert_eq!((names.common_name.as_str(), names.dns, names.emails), (name, own(&dns), own(&emails)), "{case}");
     }
+}
+
+#[test]
+fn address_as_common_name_becomes_ip_san_where_allowed() {
+    let role = |words: &str, networks: &str, ip_sans: bool| {
+        let mut role = flags("10.1.2.3", words);
+        role["allow_ip_sans"] = ip_sans.into();
+        role["allowed_ip_sans_cidr"] = networks.into();
+        role
+    };
+    let ask = |name: &str| json!({"common_name": name});
+    let ips = |names: NameSet| names.ips.iter().map(ToString::to_string).collect::<Vec<_>>();
+    for (words, name, ip) in [
+        ("bare", "10.1.2.3", "10.1.2.3"),
+        ("any", "10.1.2.3", "10.1.2.3"),
+        ("any !host", "fd00::1", "fd00::1"),
+        ("any !host", "::ffff:10.1.2.3", "10.1.2.3"),
+    ] {
+        let (names, warnings) = issue(&role(words, "10.0.0.0/8,fd00::/8", true), &ask(name)).unwrap();
+        assert_eq!((ips(names), warnings.len()), (own(&[ip]), 0), "{words} {name}");
+    }
+    let both = json!({"common_name": "10.1.2.3", "ip_sans": "10.1.2.3,10.0.0.1"});
+    assert_eq!(ips(issue(&role("any", "", true), &both).unwrap().0), ["10.1.2.3", "10.0.0.1"]);
+    let excluded = json!({"common_name": "10.1.2.3", "exclude_cn_from_sans": true});
+    let (names, warnings) = issue(&role("any", "", true), &excluded).unwrap();
+    assert!(names.ips.is_empty() && warnings.is_empty(), "{warnings:?}");
+    // Without the right to it the address stays in the common name, and the caller is warned twice: of the address, and of
+    // a certificate that no TLS client takes.
+    for role in [role("any", "", false), role("any", "192.0.2.0/24", true)] {
+        let (names, warnings) = issue(&role, &ask("10.1.2.3")).unwrap();
+        assert!(names.ips.is_empty() && names.dns.is_empty());
+        assert!(warnings[0].starts_with("common_name: IP address"), "{warnings:?}");
+        assert!(warnings[1].contains("no subject alternative name"), "{warnings:?}");
+    }
+}
+
+#[test]
+fn certificate_without_alternative_name_warns_servers_only() {
+    let warned = |role: &Value, body: &Value| {
+        issue(role, body).unwrap().1.iter().any(|warning| warning.contains("no subject alternative name"))
+    };
+    let named = json!({"common_name": "Jane Doe"});
+    let server = flags("", "any !host");
+    let mut client = server.clone();
+    client["server_flag"] = false.into();
+    let mut any = client.clone();
+    any["ext_key_usage"] = "Any".into();
+    let mut without_purposes = client.clone();
+    without_purposes["client_flag"] = false.into();
+    assert!(warned(&server, &named) && warned(&any, &named) && warned(&without_purposes, &named));
+    assert!(!warned(&client, &named));
+    assert!(!warned(&server, &json!({"common_name": "Jane Doe", "alt_names": "jane@example.com"})));
+    assert!(!warned(&server, &json!({"common_name": "Jane Doe", "exclude_cn_from_sans": true})));
 }
 
 fn own(texts: &[&str]) -> Vec<String> {

@@ -90,6 +90,19 @@ pub(super) fn intermediate(fields: &Fields, origin: KeyOrigin) -> Result<CsrRequ
     })
 }
 
+/// Refuses fields that select a key of another origin than the path's `:type`: the key that they name would not be used.
+pub(super) fn refuse_other_origins(fields: &Fields, origin_type: &str) -> Result<()> {
+    for (field, belongs_to) in [("managed_key_name", "kms"), ("managed_key_id", "kms"), ("key_ref", "existing")] {
+        let is_given = fields.value(field).is_some_and(|value| value.as_str() != Some(""));
+        if is_given && origin_type != belongs_to {
+            return Err(Error::invalid(format!(
+                "{field}: selects a key on paths of the type {belongs_to}, and this path has the type {origin_type}"
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// The managed key of a path that ends in `kms`: its name, in whichever letter case, or its UUID.
 pub(super) fn managed_key(fields: &Fields) -> Result<ManagedKeyRef> {
     let given = |name: &str| -> Result<Option<String>> {

@@ -94,7 +94,7 @@ async fn signatures_that_never_come_are_waited_for_by_nobody_else() {
     let leaf = pki.ask("issue/r", json!({ "common_name": "a.test" })).await;
     let about = request(&[cert_id(IdHash::Sha1, &issuer, &leaf.certificate.serial())], None);
     pki.post("config/crl", json!({ "enable_delta": true, "auto_rebuild": true })).await;
-    let body = json!({ "common_name": "Other", "managed_key_name": "token", "not_after": FAR });
+    let body = json!({ "common_name": "Other", "not_after": FAR });
     let post = |path: &'static str| {
         let body = body.clone();
         async move { ended(client.post(&format!("pki/{path}"), body)).await }.boxed()

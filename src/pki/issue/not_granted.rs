@@ -1,0 +1,126 @@
+//! Warnings about parts of a CSR that the certificate does not have: a request that is granted in part must not look as
+//! if it were granted whole.
+
+use std::collections::HashSet;
+
+use super::release::{Draft, SubjectKeyId};
+use crate::error::Warnings;
+use crate::x509::csr::Csr;
+use crate::x509::extension::{self, CsrSans, RawExtension};
+use crate::x509::oid;
+use crate::x509::pieces::Extensions;
+use crate::x509::profile;
+use crate::x509::raw_extension::{ExtensionRef, read_basic_constraints, read_ext_key_usage, read_key_usage};
+use crate::x509::reader::{Read, Reader};
+use crate::x509::usage::eku_text;
+
+/// Most parts of a CSR that are named.
+const MAX_NAMED: usize = 20;
+
+/// Warnings about attributes of the subject and about extensions of `csr` that `draft` does not have.
+pub(super) fn warnings(draft: &Draft, csr: &Csr) -> Warnings {
+    let mut warnings = Warnings::default();
+    let missing = csr.subject.missing_in(&draft.subject);
+    if !missing.is_empty() {
+        warnings.add(format!("csr: subject not granted: {}", listed(&missing)));
+    }
+    let own = match &draft.key_id {
+        SubjectKeyId::OfKey if csr.extension(oid::SUBJECT_KEY_ID).is_some() => {
+            extension::subject_key_id(&csr.key.key_id())
+        }
+        SubjectKeyId::Given(octets) => extension::subject_key_id(octets),
+        SubjectKeyId::OfKey | SubjectKeyId::Copied => Extensions::default(),
+    };
+    let pieces = [&draft.head, &own, &draft.tail];
+    let mut missing = csr.extensions.iter().filter_map(|asked| not_granted(asked, &pieces));
+    warnings.extend(missing.by_ref().take(MAX_NAMED).map(|part| format!("csr: extension not granted: {part}")));
+    let more = missing.count();
+    if more > 0 {
+        warnings.add(format!("csr: {more} more extensions not granted"));
+    }
+    warnings
+}
+
+/// The names, at most [`MAX_NAMED`].
+fn listed(names: &[String]) -> String {
+    let more = names.len().saturating_sub(MAX_NAMED);
+    let names = names[..names.len() - more].join(", ");
+    if more == 0 { names } else { format!("{names} and {more} more") }
+}
+
+/// What of an extension the certificate does not have: its name, and of lists the missing entries.
+fn not_granted(asked: &RawExtension, pieces: &[&Extensions]) -> Option<String> {
+    let name = name(asked);
+    let Some(granted) = pieces.iter().find_map(|piece| find(piece, &asked.oid)) else {
+        let critical = if asked.critical { ", critical" } else { "" };
+        return Some(format!("{name}{critical}"));
+    };
+    if granted.value == asked.value {
+        return None;
+    }
+    match missing_entries(asked, granted.value) {
+        Ok(Some(missing)) if missing.is_empty() => None,
+        Ok(Some(missing)) => Some(format!("{name}: {}", listed(&missing))),
+        _ => Some(format!("{name}: the certificate has another value")),
+    }
+}
+
+/// The extension's name where it is known, and its dotted identifier.
+fn name(asked: &RawExtension) -> String {
+    let dotted = asked.oid_text();
+    match profile::of_certificate(&asked.oid) {
+        Some(known) => format!("{} ({dotted})", known.name()),
+        None => dotted,
+    }
+}
+
+/// The extension with identifier `oid` among encoded ones.
+pub(super) fn find<'a>(piece: &'a Extensions, oid: &[u8]) -> Option<ExtensionRef<'a>> {
+    let mut extensions = Reader::new(piece.as_der());
+    while !extensions.is_empty() {
+        let next = ExtensionRef::next(&mut extensions).ok()?;
+        if next.oid == oid {
+            return Some(next);
+        }
+    }
+    None
+}
+
+/// The entries of `asked` that the `granted` value of the same extension does not have; `None` for an extension that is
+/// compared as a whole.
+fn missing_entries(asked: &RawExtension, granted: &[u8]) -> Read<Option<Vec<String>>> {
+    let missing = match asked.oid.as_slice() {
+        oid::KEY_USAGE => {
+            let beyond = read_key_usage(&asked.value)?.names_beyond(read_key_usage(granted)?);
+            beyond.into_iter().map(str::to_owned).collect()
+        }
+        oid::EXT_KEY_USAGE => {
+            let granted: HashSet<_> = read_ext_key_usage(granted)?.into_iter().collect();
+            let asked = read_ext_key_usage(&asked.value)?;
+            asked.iter().filter(|purpose| !granted.contains(*purpose)).map(|purpose| eku_text(purpose)).collect()
+        }
+        oid::BASIC_CONSTRAINTS => {
+            let (asked, granted) = (read_basic_constraints(&asked.value)?, read_basic_constraints(granted)?);
+            let differs = asked.path_length.is_some() && asked.path_length != granted.path_length;
+            let cas = (asked.ca && !granted.ca).then(|| "cA".to_owned());
+            cas.into_iter().chain(differs.then(|| "pathLenConstraint".to_owned())).collect()
+        }
+        oid::SUBJECT_ALT_NAME => {
+            let granted: HashSet<String> = texts(CsrSans::read(granted)?).into_iter().collect();
+            texts(CsrSans::read(&asked.value)?).into_iter().filter(|name| !granted.contains(name)).collect()
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(missing))
+}
+
+/// Alternative names for people.
+fn texts(sans: CsrSans) -> Vec<String> {
+    let mut all = sans.dns;
+    all.extend(sans.emails);
+    all.extend(sans.ips.iter().map(ToString::to_string));
+    all.extend(sans.uris);
+    all.extend(sans.other.iter().map(|(oid, value)| format!("otherName {} {value:?}", extension::oid_text(oid))));
+    all.extend(sans.unruled.map(str::to_owned));
+    all
+}
