@@ -44,12 +44,13 @@ pub fn key_usage(bits: KeyUsage) -> Extensions {
     with(oid::KEY_USAGE, true, 24, |w| w.tlv(BIT_STRING, &content[..len]))
 }
 
-/// extKeyUsage (RFC 5280 4.2.1.12), not critical, of identifiers as DER content octets. Empty for none.
+/// extKeyUsage (RFC 5280 4.2.1.12) of identifiers as DER content octets: critical for id-kp-timeStamping alone, as
+/// RFC 3161 2.3 requires, and not critical for others. Empty for none.
 pub fn ext_key_usage(oids: &[Vec<u8>]) -> Extensions {
     if oids.is_empty() {
         return Extensions::default();
     }
-    with(oid::EXT_KEY_USAGE, false, 24 + 12 * oids.len(), |w| {
+    with(oid::EXT_KEY_USAGE, oids == [oid::TIME_STAMPING], 24 + 12 * oids.len(), |w| {
         w.nest(SEQUENCE, |w| oids.iter().for_each(|oid| w.oid(oid)));
     })
 }

@@ -50,18 +50,17 @@ fn listed(names: &[String]) -> String {
 
 /// What of an extension the certificate does not have: its name, and of lists the missing entries.
 fn not_granted(asked: &RawExtension, pieces: &[&Extensions]) -> Option<String> {
-    let name = name(asked);
     let Some(granted) = pieces.iter().find_map(|piece| find(piece, &asked.oid)) else {
         let critical = if asked.critical { ", critical" } else { "" };
-        return Some(format!("{name}{critical}"));
+        return Some(format!("{}{critical}", name(asked)));
     };
     if granted.value == asked.value {
         return None;
     }
     match missing_entries(asked, granted.value) {
         Ok(Some(missing)) if missing.is_empty() => None,
-        Ok(Some(missing)) => Some(format!("{name}: {}", listed(&missing))),
-        _ => Some(format!("{name}: the certificate has another value")),
+        Ok(Some(missing)) => Some(format!("{}: {}", name(asked), listed(&missing))),
+        _ => Some(format!("{}: the certificate has another value", name(asked))),
     }
 }
 

@@ -5,7 +5,8 @@ use crate::error::{Error, Result, Warnings};
 use crate::pki::mount::role::{RoleKeys, SignatureBits, default_key_usage};
 use crate::pki::values::oid::{check_size, is_dotted_oid};
 use crate::pki::values::{Most, check_ext_key_usage, check_key_usage, parse_network, parse_other, subject_bounds};
-use crate::x509::algorithm::KeyKind;
+use crate::x509::algorithm::{Curve, KeyKind};
+use crate::x509::oid;
 use crate::x509::usage::KeyUsage;
 
 /// A list of texts of a role.
@@ -69,6 +70,7 @@ impl Role {
         }
         let mut warnings = self.settle_leases();
         warnings.extend(self.unfit_usages());
+        warnings.extend(self.unfit_for_time_stamping());
         self.check_limits()?;
         if self.issuer_ref.is_empty() {
             self.issuer_ref = "default".to_owned();
@@ -96,12 +98,35 @@ impl Role {
             let usage = KeyUsage::from_names(std::slice::from_ref(*name));
             !usage.is_empty() && unfit.contains(usage)
         };
-        let named: Vec<&str> = match self.key_usage_for(spec.kind()) == default_key_usage(spec.kind()) {
+        let fits = !self.names_key_usage() || self.key_usage_for(spec.kind()) == default_key_usage(spec.kind());
+        let named: Vec<&str> = match fits {
             true => Vec::new(),
             false => self.key_usage.iter().filter(is_unfit).map(String::as_str).collect(),
         };
         let (named, kind) = (named.join(", "), spec.kind().name());
         (!named.is_empty()).then(|| format!("key_usage: {named} must not be in certificates of {kind} keys ({rule})"))
+    }
+
+    /// Why verifiers of time stamps refuse certificates of a role for id-kp-timeStamping.
+    fn unfit_for_time_stamping(&self) -> Option<String> {
+        let purposes = self.purposes().ok()?;
+        if !purposes.iter().any(|purpose| purpose == oid::TIME_STAMPING) {
+            return None;
+        }
+        if purposes.len() > 1 {
+            return Some(
+                "ext_key_usage: time stamping together with other usages: verifiers of time stamps refuse such \
+                 certificates (RFC 3161 2.3). Set server_flag and client_flag to false and name TimeStamping alone"
+                    .to_owned(),
+            );
+        }
+        let fits = KeyUsage::DIGITAL_SIGNATURE.union(KeyUsage::CONTENT_COMMITMENT);
+        let kinds = [KeyKind::Rsa { bits: 2048 }, KeyKind::Ec(Curve::P256), KeyKind::Ed25519];
+        let is_unfit = kinds.iter().any(|kind| !fits.contains(self.key_usage_for(*kind)));
+        is_unfit.then(|| {
+            "key_usage: verifiers of time stamps refuse other usages than DigitalSignature and ContentCommitment"
+                .to_owned()
+        })
     }
 
     fn settle_leases(&mut self) -> Warnings {

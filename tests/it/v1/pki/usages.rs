@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::foreign::csr;
+use super::foreign::{Files, csr, openssl_text, run};
 use super::mount::{Leaf, Pki, with};
 
 const ALL: &str = "Digital Signature, Key Encipherment, Key Agreement";
@@ -109,5 +109,74 @@ async fn a_role_of_which_no_certificate_could_be_issued_is_warned_of() {
     for usage in ["CRLSign", "EncipherOnly,KeyAgreement", ""] {
         pki.issue(&json!({ "key_usage": usage }), json!({ "common_name": "localhost" })).await;
     }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn time_stamping_role_works_with_openssl_ts() {
+    let pki = Pki::start().await;
+    let alone = json!({
+        "allow_any_name": true, "server_flag": false, "client_flag": false, "ext_key_usage": "TimeStamping",
+    });
+    for key_type in ["ec", "rsa"] {
+        let role = with(&alone, json!({ "key_type": key_type }));
+        assert_eq!(pki.role(&role).await, "");
+        let leaf = pki.ask("issue/r", json!({ "common_name": "tsa.example.test" })).await;
+        // RFC 3161 2.3: critical, and no other usage.
+        assert_eq!(leaf.extension("extendedKeyUsage").unwrap(), (true, "Time Stamping".to_owned()));
+        let files = Files::new();
+        let path = |name: &str| files.path(name).to_str().unwrap().to_owned();
+        files.write("root.pem", pki.default_pem().await.as_bytes());
+        files.write("tsa.pem", leaf.pem.as_bytes());
+        files.write("key.pem", leaf.data()["private_key"].as_str().unwrap().as_bytes());
+        files.write("data", b"some bytes");
+        let config = format!(
+            "[tsa]\ndefault_tsa = t\n[t]\nserial = {}\ndefault_policy = 1.2.3.4\ndigests = sha256\nsigner_digest = sha256\n",
+            path("serial")
+        );
+        files.write("tsa.cnf", config.as_bytes());
+        let verified =
+            openssl_text(&["verify", "-purpose", "timestampsign", "-CAfile", &path("root.pem"), &path("tsa.pem")], b"");
+        assert!(verified.ends_with("OK\n"), "{verified}");
+        openssl_text(
+            &[
+                "ts",
+                "-query",
+                "-data",
+                &path("data"),
+                "-sha256",
+                "-cert",
+                "-config",
+                &path("tsa.cnf"),
+                "-out",
+                &path("q"),
+            ],
+            b"",
+        );
+        let reply =
+            ["ts", "-reply", "-config", &path("tsa.cnf"), "-queryfile", &path("q"), "-signer", &path("tsa.pem")];
+        let keys = ["-inkey", &path("key.pem"), "-out", &path("r")];
+        openssl_text(&[&reply[..], &keys].concat(), b"");
+        let verify = ["ts", "-verify", "-queryfile", &path("q"), "-in", &path("r"), "-CAfile", &path("root.pem")];
+        let output = run("openssl", &verify, b"");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let mixed = pki.role(&with(&alone, json!({ "client_flag": true }))).await;
+    assert!(mixed.contains("ext_key_usage: time stamping together with other usages"), "{mixed}");
+    let leaf = pki.ask("issue/r", json!({ "common_name": "tsa.example.test" })).await;
+    assert!(!leaf.extension("extendedKeyUsage").unwrap().0);
+    // sign-verbatim takes the extension as the CSR or the request has it.
+    for (extensions, asked, told) in [
+        ("extendedKeyUsage=critical,timeStamping", "", false),
+        ("extendedKeyUsage=timeStamping", "", true),
+        ("", "TimeStamping", false),
+        ("", "TimeStamping,ClientAuth", true),
+    ] {
+        let body = json!({ "csr": csr("ec-256", "/CN=tsa.test", extensions), "ext_key_usage": asked });
+        let warnings = pki.ask("sign-verbatim", body).await.answer.warnings();
+        assert_eq!(warnings.contains("verifiers of time stamps"), told, "{extensions} {asked}: {warnings}");
+    }
+    let usages = pki.role(&with(&alone, json!({ "key_usage": "DigitalSignature,KeyAgreement" }))).await;
+    assert!(usages.contains("key_usage: verifiers of time stamps"), "{usages}");
     pki.stop().await;
 }
