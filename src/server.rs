@@ -12,8 +12,6 @@ mod capacity;
 mod connection;
 mod connections;
 mod expect;
-mod heads;
-mod host;
 mod http2;
 mod listener;
 mod mismatch;

@@ -6,6 +6,7 @@
 
 mod awaited;
 mod handshake;
+mod host;
 
 use std::fmt;
 use std::io;
@@ -35,7 +36,6 @@ use tokio::task::JoinHandle;
 use super::connection::{Connection, Exchange, HEAD_TIMEOUT, Phase, Sending};
 use super::connections::{self, Connections};
 use super::expect::Shared;
-use super::host;
 use super::http2;
 use super::stream::{Stream, Transport};
 use crate::error::{Error, Result};

@@ -9,6 +9,8 @@
 //! time. Of requests that follow one that is not answered yet it gets a few, and none while the client does not take
 //! what is answered: each of them would be kept.
 
+mod heads;
+
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -18,9 +20,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
+use self::heads::HeadScanner;
 use super::connection::Connection;
 use super::connections::Place;
-use super::heads::HeadScanner;
 use super::mismatch;
 
 /// Octets of requests that HTTP gets before others have a turn: enough for most, and for a hundred of the shortest.

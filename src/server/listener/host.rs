@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use actix_http::header::{HOST, HeaderMap};
+use actix_web::http::header::{HOST, HeaderMap};
 
 /// Longest host, bytes (RFC 1035, 2.3.4, and its port).
 const MAX_HOST: usize = 261;
