@@ -117,9 +117,15 @@ impl Serial {
     }
 }
 
+/// Longest text of a serial number, bytes: 20 octets with separators, and leading zeros.
+pub(crate) const MAX_TEXT: usize = 128;
+
 /// The octets of a serial number's text.
 fn read_octets(text: &str) -> Option<Vec<u8>> {
     let digits = without_prefix(text.trim());
+    if digits.len() > MAX_TEXT {
+        return None;
+    }
     if !digits.contains(SEPARATORS) {
         let padded = if digits.len().is_multiple_of(2) { digits.to_owned() } else { format!("0{digits}") };
         return padded.as_bytes().chunks(2).map(octet).collect();
@@ -201,6 +207,7 @@ mod tests {
             "+1:02",
             "+1",
             "\u{e9}",
+            &"0".repeat(129),
             &"01".repeat(21),
             &"01:".repeat(21)[..62],
         ] {

@@ -13,7 +13,7 @@
 
 use std::borrow::Cow;
 
-use crate::x509::serial::without_prefix;
+use crate::x509::serial::{MAX_TEXT, without_prefix};
 
 /// A kind of name with several spellings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,11 +105,15 @@ fn policy_name_begin(begin: &str) -> Cow<'_, str> {
 fn serial(text: &str, whole: bool) -> Cow<'_, str> {
     let digits = without_prefix(text);
     let is_serial = digits.bytes().all(|b| b.is_ascii_hexdigit() || matches!(b, b':' | b'-'));
-    if digits.is_empty() || !is_serial {
+    if digits.is_empty() || digits.len() > MAX_TEXT || !is_serial {
         return Cow::Borrowed(text);
     }
     let mut joined = digits.to_ascii_lowercase().replace('-', ":");
-    if !joined.contains(':') {
+    if joined.contains(':') {
+        if whole && joined.split(':').any(|octet| octet.len() != 2) {
+            return Cow::Borrowed(text);
+        }
+    } else {
         if whole && !joined.len().is_multiple_of(2) {
             joined.insert(0, '0');
         }
@@ -224,6 +228,8 @@ mod tests {
             (Spelling::Serial, "0x00cafe", "ca:fe"),
             (Spelling::Serial, "0Xca:FE", "ca:fe"),
             (Spelling::Serial, "0x", "0x"),
+            (Spelling::Serial, "00:0", "00:0"),
+            (Spelling::Serial, "0A:B", "0A:B"),
             (Spelling::KeyBackend, "awskms", "cloudakms"),
             (Spelling::KeyBackend, "cloudakms", "cloudakms"),
             (Spelling::KeyBackend, "other", "other"),
