@@ -112,8 +112,11 @@ async fn a_role_that_breaks_a_rule_is_refused_with_the_field() {
         (json!({ "secret_id_num_uses": -1 }), "secret_id_num_uses cannot be negative"),
         (json!({ "bind_secret_id": false }), "at least one constraint should be enabled on the role"),
         (json!({ "role_id": "taken-id" }), "role_id already in use"),
-        (json!({ "role_id": "" }), "role_id: must have 1 to 512 bytes and no control characters"),
-        (json!({ "role_id": "a".repeat(513) }), "role_id: must have 1 to 512 bytes and no control characters"),
+        (json!({ "role_id": "" }), "role_id: must have 1 to 512 bytes and no control or invisible characters"),
+        (
+            json!({ "role_id": "a".repeat(513) }),
+            "role_id: must have 1 to 512 bytes and no control or invisible characters",
+        ),
         (json!({ "secret_id_ttl": "5ms" }), "secret_id_ttl: must be zero, or at least one second"),
         (json!({ "token_policies": "ROOT" }), "auth methods cannot create root tokens"),
         (json!({ "token_ttl": "2h", "token_max_ttl": "1h" }), "ttl should not be greater than max_ttl"),
