@@ -308,7 +308,7 @@ impl Authority {
                 let issuer = self.caller.data(Question::get(&format!("{mount}issuer/{id}/json"))).await;
                 let link = issuer.ok().and_then(|issuer| Link::read(issuer["certificate"].as_str()?).ok());
                 let signed = |link: &Link| {
-                    link.certificate.subject() == certificate.issuer()
+                    link.certificate.subject().matches(certificate.issuer())
                         && certificate.is_signed_by(link.certificate.key())
                 };
                 if let Some(link) = link.filter(signed) {

@@ -62,7 +62,7 @@ pub(super) struct Caller {
 /// What is asked.
 #[derive(Clone, Copy)]
 pub(super) struct Question<'q> {
-    /// GET, LIST or POST.
+    /// GET, LIST, POST or DELETE.
     pub(super) method: &'static str,
     /// Below `/v1`.
     pub(super) path: &'q str,
@@ -212,6 +212,15 @@ impl Server {
     /// that points elsewhere or is longer than any.
     pub(super) async fn post(&self, path: &str, token: &str, body: &Value) -> Result<Reply> {
         self.send(Question::post(path, body), token).await.map_err(|lost| lost.error)
+    }
+
+    /// Deletes what is at a path below `/v1`.
+    ///
+    /// # Errors
+    /// Those of [`Server::post`].
+    pub(super) async fn delete(&self, path: &str, token: &str) -> Result<Reply> {
+        let question = Question { method: "DELETE", path, body: None, key: None };
+        self.send(question, token).await.map_err(|lost| lost.error)
     }
 
     /// The server at an address.

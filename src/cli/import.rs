@@ -1,7 +1,8 @@
 //! `signet import`: brings an authority from elsewhere, from a folder of PEM files: its keys and certificates to
 //! `issuers/import/bundle`, then its CRLs to `issuers/import/crl`.
 //!
-//! Everything is read before anything is sent. Sent are the certificates of authorities, the keys that belong to one of
+//! Everything is read before anything is sent, and the CRLs are verified with the certificates of the folder. When the
+//! server refuses a CRL all the same, the new issuers and keys are deleted again. Sent are the certificates of authorities, the keys that belong to one of
 //! them, and of the CRLs of one issuer the one with the highest number: an earlier one may list what was released since.
 //! What else lies in the folder stays there, and is named.
 
@@ -32,6 +33,9 @@ pub(crate) struct Arguments {
     /// The mount that it is brought to.
     #[arg(long, default_value = "pki", value_parser = path::mount)]
     mount: String,
+    /// Imports the authority even where a CRL of it is refused: what that one revokes is good again.
+    #[arg(long)]
+    without_refused_crls: bool,
     #[command(flatten)]
     server: Server,
     #[command(flatten)]
@@ -47,7 +51,7 @@ const MAX_FILES: usize = 1000;
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let token = arguments.token.token()?;
     let found = Found::in_folder(&arguments.folder)?;
-    let (bundle, lists) = found.chosen()?;
+    let Chosen { bundle, lists } = found.chosen(arguments.without_refused_crls)?;
     let ask = async |path: &str, media_type: &str, octets: Vec<u8>| {
         let path = format!("{}/issuers/import/{path}", arguments.mount);
         let token = token.expose_text().unwrap_or_default();
@@ -60,16 +64,26 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
         let has_key = imported.data.mapping.get(id).is_some_and(|key| !key.is_empty());
         line(format!("issuer {id}: {word}, {}", if has_key { "with its key" } else { "without its key" }));
     }
-    let (mut warnings, mut covered) = (imported.warnings.unwrap_or_default(), BTreeSet::new());
+    let (mut warnings, mut covered) = (imported.warnings.clone().unwrap_or_default(), BTreeSet::new());
     for (file, der) in lists {
-        let Answer { data, warnings: further, .. } = ask("crl", "application/pkix-crl", der).await?;
-        let published = data.published_crl_number.map_or("none".to_owned(), |number| number.to_string());
+        let refused = |error: Error| Error::new(error.kind(), format!("{}: {}", file.display(), error.text()));
+        let answer = match ask("crl", "application/pkix-crl", der).await.map_err(refused) {
+            Ok(answer) => answer,
+            Err(error) if arguments.without_refused_crls => {
+                tell("warning", &format!("{}; it is left out, and what it revokes is good here", error.text()));
+                continue;
+            }
+            Err(error) => return Err(arguments.taken_back(&imported.data, token.expose_text(), error).await),
+        };
+        let Answer { data, warnings: further, .. } = answer;
+        let number = |number: Option<u64>| number.map_or("none".to_owned(), |number| number.to_string());
         line(format!(
-            "CRL {}: number {}, {} entries, {} of them new here; the number of the mount's own is {published}",
+            "CRL {}: number {}, {} entries, {} of them new here; the number of the mount's own is {}",
             file.display(),
-            data.crl_number,
+            number(data.crl_number),
             data.entries,
-            data.imported_entries
+            data.imported_entries,
+            number(data.published_crl_number)
         ));
         covered.extend(data.issuers);
         warnings.extend(further.unwrap_or_default());
@@ -81,6 +95,28 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     Ok(())
 }
 
+impl Arguments {
+    /// Deletes the new issuers and keys of an import whose CRL was refused: without the list, what the authority has
+    /// revoked is good again. Returns the error to report.
+    async fn taken_back(&self, imported: &Data, token: Option<&str>, refused: Error) -> Error {
+        let issuers = imported.imported_issuers.iter().flatten().map(|id| format!("issuer/{id}"));
+        let keys = imported.imported_keys.iter().flatten().map(|id| format!("key/{id}"));
+        let mut left = Vec::new();
+        for path in issuers.chain(keys) {
+            let deleted = self.server.delete(&format!("{}/{path}", self.mount), token.unwrap_or_default()).await;
+            if !deleted.is_ok_and(|reply| (200..300).contains(&reply.status)) {
+                left.push(path);
+            }
+        }
+        let outcome = match left.is_empty() {
+            true => "the new issuers and keys are deleted again".to_owned(),
+            false => format!("delete what could not be deleted again: {}", left.join(", ")),
+        };
+        let remedy = "--without-refused-crls imports the authority without this list";
+        Error::new(refused.kind(), format!("{}; {outcome}; {remedy}", refused.text()))
+    }
+}
+
 /// What a server answers.
 type Answer = client::Answer<Data>;
 
@@ -89,10 +125,11 @@ type Answer = client::Answer<Data>;
 #[serde(default)]
 struct Data {
     imported_issuers: Option<Vec<String>>,
+    imported_keys: Option<Vec<String>>,
     existing_issuers: Option<Vec<String>>,
     mapping: BTreeMap<String, String>,
     issuers: Vec<String>,
-    crl_number: u64,
+    crl_number: Option<u64>,
     published_crl_number: Option<u64>,
     entries: usize,
     imported_entries: usize,
@@ -150,8 +187,9 @@ impl Found {
 
     fn add(&mut self, path: PathBuf, octets: &Secret) -> Result<()> {
         let of = |error: &Error| Error::invalid(format!("{}: {}", path.display(), error.text()));
-        let text = octets.expose_text().filter(|text| text.contains("-----BEGIN "));
-        let Some(text) = text else {
+        const BEGIN: &[u8] = b"-----BEGIN ";
+        let contains = |what: &[u8]| octets.expose().windows(what.len()).any(|part| part == what);
+        if !contains(BEGIN) {
             if let Ok(certificate) = Certificate::parse(octets.expose()) {
                 self.certificates.push((path, certificate));
             } else if path.extension().is_some_and(|extension| extension == "crl") {
@@ -160,22 +198,22 @@ impl Found {
                 left(&path, "is neither PEM nor a certificate or CRL in DER");
             }
             return Ok(());
-        };
-        if text.contains("ENCRYPTED") {
+        }
+        if contains(b"ENCRYPTED") {
             return Err(Error::invalid(format!(
                 "{}: is encrypted; openssl pkey -in FILE -out PLAIN takes that off",
                 path.display()
             )));
         }
-        for (label, der) in pem::blocks(text).map_err(|error| of(&error))? {
+        for (label, der) in pem::blocks_of_file(octets.expose()).map_err(|error| of(&error))? {
             match label.as_str() {
                 "CERTIFICATE" => {
                     let certificate = Certificate::parse(&der).map_err(|error| of(&error))?;
                     self.certificates.push((path.clone(), certificate));
                 }
-                pem::CRL => self.lists.push((path.clone(), der)),
+                pem::CRL => self.lists.push((path.clone(), der.to_vec())),
                 label if label.ends_with("PRIVATE KEY") => {
-                    self.keys.push((path.clone(), Secret::new(pem::encode(label, Secret::new(der).expose()))));
+                    self.keys.push((path.clone(), Secret::new(pem::encode(label, &der))));
                 }
                 label => left(&path, &format!("{label} is not for import")),
             }
@@ -183,8 +221,8 @@ impl Found {
         Ok(())
     }
 
-    /// What is to be sent: the bundle, and the lists.
-    fn chosen(self) -> Result<(Secret, Vec<Named>)> {
+    /// What is to be sent. A list that cannot be taken over is left out where that is `allowed`.
+    fn chosen(self, without_refused: bool) -> Result<Chosen> {
         let (authorities, others): (Vec<_>, Vec<_>) =
             self.certificates.into_iter().partition(|(_, certificate)| certificate.is_ca());
         others.iter().for_each(|(path, _)| left(path, "is not the certificate of an authority"));
@@ -205,33 +243,82 @@ impl Found {
         }
         let certificates = authorities.iter().map(|(_, c)| pem::encode("CERTIFICATE", c.der()).into_bytes());
         let all: Vec<Vec<u8>> = bundle.into_iter().chain(certificates).collect();
-        Ok((Secret::new(all.join(&b'\n')), newest(self.lists)?))
+        let mut lists = Vec::new();
+        for (path, der) in self.lists {
+            match readable(der, &authorities) {
+                Ok(list) => lists.push((path, list)),
+                Err(error) if without_refused => {
+                    left(&path, &format!("{}; what it revokes is good here", error.text()));
+                }
+                Err(error) => return Err(Error::invalid(format!("{}: {}", path.display(), error.text()))),
+            }
+        }
+        Ok(Chosen { bundle: Secret::new(all.join(&b'\n')), lists: newest(lists) })
     }
 }
 
-/// Of the lists of one issuer the one with the highest number, and all that say that they are a part.
-fn newest(lists: Vec<Named>) -> Result<Vec<Named>> {
-    let (mut kept, mut last) = (Vec::new(), BTreeMap::new());
-    for (path, der) in lists {
-        let read = ForeignCrl::read(der.clone());
-        let list = read.map_err(|error| Error::invalid(format!("{}: {}", path.display(), error.text())))?;
-        if list.is_partial {
-            kept.push((path, der));
+/// What is to be sent.
+struct Chosen {
+    /// Keys and certificates, PEM.
+    bundle: Secret,
+    lists: Vec<Named>,
+}
+
+/// A list that was read.
+struct List {
+    der: Vec<u8>,
+    head: ForeignCrl,
+}
+
+/// Reads a whole list, and verifies it where an authority of the folder has the name of its issuer.
+fn readable(der: Vec<u8>, authorities: &[(PathBuf, Certificate)]) -> Result<List> {
+    const ENTRIES_AT_ONCE: usize = 1000;
+    let head = ForeignCrl::read(der.clone())?;
+    let mut at = 0;
+    loop {
+        let (page, next) = head.page(at, ENTRIES_AT_ONCE)?;
+        if page.is_empty() {
+            break;
+        }
+        at = next;
+    }
+    let issuers = authorities.iter().map(|(_, certificate)| certificate);
+    let mut issuers = issuers.filter(|certificate| certificate.subject().matches(head.issuer())).peekable();
+    if issuers.peek().is_some() && !issuers.any(|issuer| head.is_signed_by(issuer.key())) {
+        return Err(Error::invalid("crl: its signature was not made by an authority of the folder with that name"));
+    }
+    Ok(List { der, head })
+}
+
+/// Of the lists of one issuer the newest, and all that say that they are a part.
+fn newest(lists: Vec<(PathBuf, List)>) -> Vec<Named> {
+    let mut kept = Vec::new();
+    let mut last: BTreeMap<_, (PathBuf, List)> = BTreeMap::new();
+    for (path, list) in lists {
+        if list.head.is_partial {
+            kept.push((path, list.der));
             continue;
         }
-        let issuer = list.issuer().as_der().to_vec();
-        let earlier: Option<(u64, PathBuf, Vec<u8>)> = last.remove(&issuer);
-        let (next, other) = match earlier {
-            Some(earlier) if earlier.0 >= list.number => (earlier, Some(path)),
-            earlier => ((list.number, path, der), earlier.map(|(_, path, _)| path)),
+        let issuer = list.head.issuer().as_der().to_vec();
+        let (next, other) = match last.remove(&issuer) {
+            Some(earlier) if !is_newer(&list.head, &earlier.1.head) => (earlier, Some(path)),
+            earlier => ((path, list), earlier.map(|(path, _)| path)),
         };
         last.insert(issuer, next);
         if let Some(path) = other {
             left(&path, "is an earlier CRL");
         }
     }
-    kept.extend(last.into_values().map(|(_, path, der)| (path, der)));
-    Ok(kept)
+    kept.extend(last.into_values().map(|(path, list)| (path, list.der)));
+    kept
+}
+
+/// By the numbers of both, or where one has none by the times.
+fn is_newer(one: &ForeignCrl, other: &ForeignCrl) -> bool {
+    match (one.number, other.number) {
+        (Some(one), Some(other)) => one > other,
+        _ => one.this_update > other.this_update,
+    }
 }
 
 /// Says what stays where it is.

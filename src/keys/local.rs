@@ -148,7 +148,7 @@ impl PrivateKey {
     /// `Invalid`, never quoting the text: not PEM, none or several blocks, or as
     /// [`PrivateKey::from_block`].
     pub fn from_pem(text: &str) -> Result<Self> {
-        let blocks = pem::blocks(text).map_err(|e| Error::invalid(format!("private key: {}", e.text())))?;
+        let blocks = pem::blocks_alone(text).map_err(|e| Error::invalid(format!("private key: {}", e.text())))?;
         // All of them overwritten when they go, whatever they turn out to be.
         let blocks: Vec<(String, Secret)> = blocks.into_iter().map(|(label, der)| (label, Secret::new(der))).collect();
         let mut keys = blocks.iter().filter(|(label, _)| label != "EC PARAMETERS");

@@ -17,7 +17,6 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use rustls::ServerConfig;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
@@ -147,12 +146,12 @@ fn read(files: &TlsFiles, provider: &CryptoProvider, clock: &Clock) -> Result<Ar
     let of_key = |problem: &str| refused("tls_key_file", &files.key, problem);
     let bytes =
         std::fs::read(&files.certificate).map_err(|e| of_chain(&format!("cannot be read ({})", io_words(e.kind()))))?;
-    let chain = CertificateDer::pem_slice_iter(&bytes).collect::<std::result::Result<Vec<_>, _>>();
-    let chain = chain.ok().filter(|chain| !chain.is_empty()).ok_or_else(|| of_chain("must hold PEM certificates"))?;
+    let chain = x509::pem::certificates_of_file(&bytes).map_err(|error| of_chain(error.text()))?;
+    let chain: Vec<_> = chain.into_iter().map(CertificateDer::from).collect();
     let bytes = std::fs::read(&files.key).map_err(|e| of_key(&format!("cannot be read ({})", io_words(e.kind()))))?;
     let bytes = Secret::new(bytes);
-    let key = PrivateKeyDer::from_pem_slice(bytes.expose())
-        .map_err(|_| of_key("must hold a private key as PEM, not encrypted"))?;
+    let key = x509::pem::private_key_of_file(bytes.expose()).map_err(|error| of_key(error.text()))?;
+    let key = PrivateKeyDer::try_from(key.to_vec()).map_err(|_| of_key("the private key cannot be read"))?;
     let leaf = chain.first().map(|der| der.to_vec()).unwrap_or_default();
     let certified = CertifiedKey::from_der(chain, key, provider).map_err(|e| match e {
         rustls::Error::InconsistentKeys(_) => of_key("is the key of another certificate"),
@@ -201,16 +200,37 @@ mod tests {
         let broken = "-----BEGIN CERTIFICATE-----\nhunter2\n";
         for text in ["", "hunter2", broken] {
             std::fs::write(&files.certificate, text).unwrap();
-            assert!(refusal().ends_with("c.pem: must hold PEM certificates"), "{text}: {}", refusal());
+            assert!(refusal().contains("c.pem: must hold PEM certificates"), "{text}: {}", refusal());
         }
         std::fs::write(&files.certificate, x509::pem::encode("CERTIFICATE", b"hunter2")).unwrap();
         assert!(refusal().ends_with("k.pem: cannot be read (no such file or folder)"), "{}", refusal());
         let encrypted = x509::pem::encode("ENCRYPTED PRIVATE KEY", b"hunter2");
         for text in ["", "hunter2", &encrypted] {
             std::fs::write(&files.key, text).unwrap();
-            assert!(refusal().ends_with("k.pem: must hold a private key as PEM, not encrypted"), "{}", refusal());
+            assert!(refusal().contains("k.pem: must hold a private key as PEM, not encrypted"), "{}", refusal());
         }
         std::fs::write(&files.key, x509::pem::encode("PRIVATE KEY", b"hunter2")).unwrap();
         assert!(refusal().starts_with("tls_key_file: ") && !refusal().contains("hunter2"), "{}", refusal());
+    }
+
+    #[test]
+    fn tls_files_are_read_as_editors_and_scripts_leave_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = TlsFiles { certificate: folder.path().join("c.pem"), key: folder.path().join("k.pem") };
+        let (key, root) = x509::testing::root("ec", 256);
+        let certificate = x509::pem::encode("CERTIFICATE", root.der());
+        let key = x509::pem::encode("PRIVATE KEY", key.to_pkcs8().unwrap().expose());
+        for (chain, key) in [
+            (format!("\u{feff}{}", certificate.replace('\n', "\r\n")), format!("\u{feff}{key}")),
+            (format!("{certificate}{certificate}"), format!("{certificate}{key}")),
+            (format!("subject=x\n{certificate}\nafter"), format!("before\n{key}\nafter")),
+        ] {
+            std::fs::write(&files.certificate, chain).unwrap();
+            std::fs::write(&files.key, key).unwrap();
+            assert_eq!(Certificate::load(files.clone(), Clock::system()).unwrap().leaf(), root.der());
+        }
+        std::fs::write(&files.certificate, format!("> {certificate}\n{certificate}")).unwrap();
+        let refused = Certificate::load(files, Clock::system()).err().unwrap();
+        assert!(refused.text().contains("a line has BEGIN in it"), "{refused}");
     }
 }

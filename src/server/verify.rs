@@ -189,7 +189,7 @@ impl Authority<'_> {
 fn is_signed(view: &View, id: &str, certificate: &Certificate) -> bool {
     let by = |issuer: &Issuer| {
         let issuer = &issuer.certificate;
-        issuer.subject() == certificate.issuer() && certificate.is_signed_by(issuer.key())
+        issuer.subject().matches(certificate.issuer()) && certificate.was_signed_by(issuer.key())
     };
     // A reference is a name, too: only the id counts.
     let named = view.signer(id).filter(|signer| signer.issuer.record.id == id);
@@ -204,7 +204,7 @@ fn claims_an_issuer(view: &View, certificate: &Certificate) -> bool {
     let Some(key) = certificate.authority_key_id() else { return false };
     view.signers()
         .map(|signer| &signer.issuer)
-        .any(|issuer| issuer.certificate.subject() == certificate.issuer() && issuer_key_id(issuer) == key)
+        .any(|issuer| issuer.certificate.subject().matches(certificate.issuer()) && issuer_key_id(issuer) == key)
 }
 
 #[cfg(test)]

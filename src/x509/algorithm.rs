@@ -291,7 +291,33 @@ impl SignatureAlgorithm {
     }
 }
 
-/// Encodings that differ from ours and still are right (absent NULLs), and the refusals by name.
+/// A signature algorithm over SHA-1. Signatures that exist already are verified with it where little rests on them; no
+/// new signature is made or accepted with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sha1Algorithm {
+    /// RSASSA-PKCS1-v1_5.
+    RsaPkcs1,
+    /// ECDSA.
+    Ecdsa,
+}
+
+impl Sha1Algorithm {
+    /// Reads a whole AlgorithmIdentifier; `None` for every other algorithm.
+    pub fn from_der(alg_id: &[u8]) -> Option<Self> {
+        let mut reader = Reader::only(alg_id, SEQUENCE).ok()?.reader();
+        let algorithm = match reader.oid().ok()? {
+            known if known == oid::SHA1_WITH_RSA => Self::RsaPkcs1,
+            known if known == oid::ECDSA_WITH_SHA1 => Self::Ecdsa,
+            _ => return None,
+        };
+        optional_null(&mut reader).ok()?;
+        reader.done().ok()?;
+        Some(algorithm)
+    }
+}
+
+/// Reads encodings that differ from ours and are usual (NULL that is absent for RSA or present for ECDSA), and names the
+/// reason of a refusal.
 fn read_algorithm(alg_id: &[u8]) -> Read<SignatureAlgorithm> {
     let mut reader = Reader::only(alg_id, SEQUENCE)?.reader();
     let algorithm = reader.oid()?;
@@ -306,16 +332,29 @@ fn read_algorithm(alg_id: &[u8]) -> Read<SignatureAlgorithm> {
     if algorithm == oid::SHA1_WITH_RSA || algorithm == oid::ECDSA_WITH_SHA1 {
         return Err(DerError("SHA-1 signatures are not accepted"));
     }
-    let pkcs1 = [
-        (oid::SHA256_WITH_RSA, Hash::Sha256),
-        (oid::SHA384_WITH_RSA, Hash::Sha384),
-        (oid::SHA512_WITH_RSA, Hash::Sha512),
+    let known = [
+        (oid::SHA256_WITH_RSA, SignatureAlgorithm::RsaPkcs1(Hash::Sha256)),
+        (oid::SHA384_WITH_RSA, SignatureAlgorithm::RsaPkcs1(Hash::Sha384)),
+        (oid::SHA512_WITH_RSA, SignatureAlgorithm::RsaPkcs1(Hash::Sha512)),
+        (oid::ECDSA_WITH_SHA256, SignatureAlgorithm::Ecdsa(Hash::Sha256)),
+        (oid::ECDSA_WITH_SHA384, SignatureAlgorithm::Ecdsa(Hash::Sha384)),
+        (oid::ECDSA_WITH_SHA512, SignatureAlgorithm::Ecdsa(Hash::Sha512)),
     ];
-    let (_, hash) =
-        pkcs1.into_iter().find(|(known, _)| *known == algorithm).ok_or(DerError("unsupported signature algorithm"))?;
-    optional_null(&mut reader)?;
-    reader.done()?;
-    Ok(SignatureAlgorithm::RsaPkcs1(hash))
+    let known = known.into_iter().find(|(known, _)| *known == algorithm).map(|(_, algorithm)| algorithm);
+    match known {
+        Some(SignatureAlgorithm::Ecdsa(_)) => {
+            // RFC 5758 3.2 leaves the parameters out; key stores of devices write NULL.
+            optional_null(&mut reader)?;
+            reader.done().map_err(|_| DerError("ECDSA parameters must be absent (RFC 5758 3.2)"))?;
+        }
+        Some(_) => {
+            optional_null(&mut reader)?;
+            reader.done()?;
+        }
+        None if algorithm == oid::ED25519 => return Err(DerError("Ed25519 parameters must be absent (RFC 8410 3)")),
+        None => {}
+    }
+    known.ok_or(DerError("unsupported signature algorithm"))
 }
 
 fn read_pss(parameters: &mut Reader<'_>) -> Read<SignatureAlgorithm> {
@@ -381,6 +420,30 @@ mod tests {
             assert_eq!(algorithm.der(), der);
             assert_eq!(SignatureAlgorithm::parse_name(&name.to_lowercase()), Some(algorithm));
             Reader::only(der, SEQUENCE).unwrap();
+        }
+    }
+
+    #[test]
+    fn ecdsa_parameters_may_be_null_and_nothing_else() {
+        for (hash, arc) in [(Hash::Sha256, 2), (Hash::Sha384, 3), (Hash::Sha512, 4)] {
+            let mut with_null = [&ecdsa(arc)[..], &[5, 0]].concat();
+            with_null[1] += 2;
+            assert_eq!(SignatureAlgorithm::from_der(&with_null).unwrap(), SignatureAlgorithm::Ecdsa(hash));
+            with_null[12] = 4;
+            let refused = SignatureAlgorithm::from_der(&with_null).unwrap_err();
+            assert!(refused.text().contains("ECDSA parameters must be absent"), "{refused}");
+        }
+        let refused = SignatureAlgorithm::from_der(&[0x30, 7, 6, 3, 0x2b, 0x65, 0x70, 5, 0]).unwrap_err();
+        assert!(refused.text().contains("Ed25519 parameters must be absent"), "{refused}");
+    }
+
+    #[test]
+    fn sha1_algorithms_are_read_apart_from_those_that_are_accepted() {
+        let ecdsa_with_sha1 = [0x30, 9, 6, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 1];
+        assert_eq!(Sha1Algorithm::from_der(&pkcs1(5)), Some(Sha1Algorithm::RsaPkcs1));
+        assert_eq!(Sha1Algorithm::from_der(&ecdsa_with_sha1), Some(Sha1Algorithm::Ecdsa));
+        for other in [&pkcs1(4)[..], &pkcs1(11), &ecdsa(2)] {
+            assert_eq!(Sha1Algorithm::from_der(other), None);
         }
     }
 
@@ -451,6 +514,7 @@ mod tests {
             let mut der = TABLE[row].2.to_vec();
             let at = at % der.len();
             der[at] = byte;
+            let _ = Sha1Algorithm::from_der(&der);
             if let Ok(algorithm) = SignatureAlgorithm::from_der(&der) {
                 prop_assert!(TABLE.iter().any(|row| row.0 == algorithm));
             }

@@ -5,7 +5,7 @@ mod fields;
 
 use std::ops::RangeInclusive;
 
-use super::algorithm::SignatureAlgorithm;
+use super::algorithm::{Sha1Algorithm, SignatureAlgorithm};
 use super::general_name::CsrSans;
 use super::oid;
 use super::pem;
@@ -206,13 +206,40 @@ impl Certificate {
         self.algorithm.is_some_and(|algorithm| key.verify(algorithm, &self.tbs, &self.signature).is_ok())
     }
 
+    /// As [`Certificate::is_signed_by`], also with SHA-1: for signatures of the past on which no trust rests, such as that
+    /// of a root.
+    pub fn was_signed_by(&self, key: &PublicKey) -> bool {
+        match Sha1Algorithm::from_der(&self.algorithm_id) {
+            Some(algorithm) => key.verifies_sha1(algorithm, &self.tbs, &self.signature),
+            None => self.is_signed_by(key),
+        }
+    }
+
+    /// Whether this server can verify a signature of its algorithm, accepted or not.
+    pub fn has_verifiable_signature(&self) -> bool {
+        self.algorithm.is_some() || Sha1Algorithm::from_der(&self.algorithm_id).is_some()
+    }
+
+    /// Whether subject and issuer are the same, and the authority key identifier, where there is one, is its own.
+    pub fn is_own_issuer(&self) -> bool {
+        let names_another = self.authority_key_id.is_some() && self.authority_key_id != self.subject_key_id;
+        self.issuer.matches(&self.subject) && !names_another
+    }
+
+    /// Whether the certificate is its own issuer, by its names and its signature. A signature whose algorithm cannot be
+    /// verified here counts as its own: nobody relies on the signature of a root.
+    pub fn certifies_itself(&self) -> bool {
+        let unverifiable = || !self.has_verifiable_signature() && self.is_own_issuer();
+        self.issuer.matches(&self.subject) && (self.was_signed_by(&self.key) || unverifiable())
+    }
+
     /// Whether the certificate names itself as its issuer: authority and subject key identifiers are
     /// equal, or without an authority key identifier the names are equal and it verifies itself.
     pub fn is_self_signed(&self) -> bool {
         match (&self.authority_key_id, &self.subject_key_id) {
             (Some(authority), Some(subject)) => authority == subject,
             (Some(_), None) => false,
-            (None, _) => self.issuer == self.subject && self.is_signed_by(&self.key),
+            (None, _) => self.certifies_itself(),
         }
     }
 

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 
-use super::algorithm::SignatureAlgorithm;
+use super::algorithm::{Sha1Algorithm, SignatureAlgorithm};
 use super::foreign_crl::{self, ForeignEntry};
 use super::pieces::{Extensions, Name};
 use super::public_key::PublicKey;
@@ -340,8 +340,11 @@ impl Crl {
         self.scope.clone()
     }
 
-    /// Whether `key` made the signature, with an algorithm that is accepted.
+    /// Whether `key` made the signature, with an algorithm that is accepted or over SHA-1: what it lists was revoked.
     pub fn is_signed_by(&self, key: &PublicKey) -> bool {
+        if let Some(algorithm) = Sha1Algorithm::from_der(&self.algorithm) {
+            return key.verifies_sha1(algorithm, &self.tbs, &self.signature);
+        }
         SignatureAlgorithm::from_der(&self.algorithm)
             .is_ok_and(|algorithm| key.verify(algorithm, &self.tbs, &self.signature).is_ok())
     }

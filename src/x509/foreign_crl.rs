@@ -1,13 +1,13 @@
 //! CRLs that were made elsewhere, read whole (RFC 5280 5): what an authority has revoked before it came here.
 //!
 //! A list may have millions of entries: it is held once, as it came, and its entries are read in pages, so that nobody
-//! waits for all of them. Refused is what cannot be taken over as a fact about the issuer's own certificates: version 1,
-//! delta CRLs, indirect ones, those for some reasons only or of attribute certificates, a list without a number, and
-//! critical extensions that are not known here (5.2, 5.3).
+//! waits for all of them. Refused is what cannot be taken over as a fact about the issuer's own certificates: delta CRLs,
+//! indirect ones, those for some reasons only or of attribute certificates, and critical extensions that are not known here
+//! (5.2, 5.3). Lists of version 1, lists without a number and signatures over SHA-1 are read: authorities published them.
 
 use std::ops::Range;
 
-use super::algorithm::SignatureAlgorithm;
+use super::algorithm::{Sha1Algorithm, SignatureAlgorithm};
 use super::oid::{self, oid_text};
 use super::pieces::Name;
 use super::public_key::PublicKey;
@@ -32,16 +32,34 @@ pub struct ForeignCrl {
     tbs: Range<usize>,
     entries: Range<usize>,
     issuer: Name,
-    algorithm: SignatureAlgorithm,
+    algorithm: Signed,
     signature: Vec<u8>,
     /// When it was made, epoch seconds.
     pub this_update: i64,
     /// When the next one is due, epoch seconds.
     pub next_update: Option<i64>,
-    /// Its number (5.2.3).
-    pub number: u64,
+    /// Its number (5.2.3), where it has one.
+    pub number: Option<u64>,
     /// Whether it says of itself that it does not list all certificates of its issuer (5.2.5).
     pub is_partial: bool,
+}
+
+/// What a list is signed with.
+#[derive(Clone, Copy, Debug)]
+enum Signed {
+    Accepted(SignatureAlgorithm),
+    Sha1(Sha1Algorithm),
+}
+
+impl Signed {
+    fn read(algorithm: &[u8]) -> Result<Self> {
+        if let Some(sha1) = Sha1Algorithm::from_der(algorithm) {
+            return Ok(Self::Sha1(sha1));
+        }
+        SignatureAlgorithm::from_der(algorithm)
+            .map(Self::Accepted)
+            .map_err(|error| Error::invalid(format!("crl: its signature algorithm is refused: {}", error.text())))
+    }
 }
 
 /// One revoked certificate.
@@ -64,8 +82,7 @@ impl ForeignCrl {
     /// `Invalid`, naming `crl` and the rule.
     pub fn read(der: Vec<u8>) -> Result<Self> {
         let (tbs, algorithm, signature) = parts(&der).map_err(of_crl)?;
-        let signed_with = SignatureAlgorithm::from_der(algorithm)
-            .map_err(|error| Error::invalid(format!("crl: its signature algorithm is refused: {}", error.text())))?;
+        let signed_with = Signed::read(algorithm)?;
         let head = Head::read(tbs.reader(), algorithm).map_err(of_crl)?;
         let Extended { number, is_partial } = Extended::of(&head.extensions)?;
         let Head { issuer, this_update, next_update, entries, .. } = head;
@@ -91,7 +108,16 @@ impl ForeignCrl {
 
     /// Whether `key` made the signature. As long as the list is.
     pub fn is_signed_by(&self, key: &PublicKey) -> bool {
-        key.verify(self.algorithm, &self.der[self.tbs.clone()], &self.signature).is_ok()
+        let tbs = &self.der[self.tbs.clone()];
+        match self.algorithm {
+            Signed::Accepted(algorithm) => key.verify(algorithm, tbs, &self.signature).is_ok(),
+            Signed::Sha1(algorithm) => key.verifies_sha1(algorithm, tbs, &self.signature),
+        }
+    }
+
+    /// Whether the signature is over SHA-1.
+    pub fn is_signed_over_sha1(&self) -> bool {
+        matches!(self.algorithm, Signed::Sha1(_))
     }
 
     /// At most `most` entries from octet `at` of their list on, and where the next one begins; none at the end.
@@ -139,9 +165,9 @@ struct Head<'a> {
 
 impl<'a> Head<'a> {
     fn read(mut fields: Reader<'a>, algorithm: &[u8]) -> Read<Self> {
-        match fields.optional(INTEGER)? {
-            Some(version) if version.content == [1] => {}
-            _ => return Err(DerError("must be of version 2, with a CRL number (RFC 5280 5.1.2.1)")),
+        // Absent in version 1, which has no extensions.
+        if fields.optional(INTEGER)?.is_some_and(|version| version.content != [1]) {
+            return Err(DerError("the version must be 2, or absent (RFC 5280 5.1.2.1)"));
         }
         if fields.expect(SEQUENCE)?.raw != algorithm {
             return Err(DerError("the two signature algorithms must be equal (RFC 5280 5.1.1.2)"));
@@ -164,7 +190,7 @@ impl<'a> Head<'a> {
 
 /// What the extensions of a list say.
 struct Extended {
-    number: u64,
+    number: Option<u64>,
     is_partial: bool,
 }
 
@@ -173,9 +199,8 @@ impl Extended {
         if find(extensions, oid::DELTA_CRL_INDICATOR).is_some() {
             return Err(Error::invalid("crl: is a delta CRL; the complete one is wanted"));
         }
-        let number = find(extensions, oid::CRL_NUMBER)
-            .ok_or_else(|| Error::invalid("crl: has no CRL number (RFC 5280 5.2.3)"))?;
-        Ok(Self { number: read_number(&number.value)?, is_partial: partial(extensions)? })
+        let number = find(extensions, oid::CRL_NUMBER).map(|number| read_number(&number.value)).transpose()?;
+        Ok(Self { number, is_partial: partial(extensions)? })
     }
 }
 
@@ -378,7 +403,8 @@ mod tests {
         assert_eq!(read, expected);
         assert_eq!(all(numbered(&[])).unwrap(), []);
         let head = ForeignCrl::read(numbered(&[])).unwrap();
-        assert_eq!((head.number, head.this_update, head.next_update, head.is_partial), (300, 5, Some(9), false));
+        assert_eq!((head.number, head.this_update, head.next_update, head.is_partial), (Some(300), 5, Some(9), false));
+        assert_eq!(ForeignCrl::read(list(&entries, &[])).unwrap().number, None);
     }
 
     #[test]
@@ -390,7 +416,6 @@ mod tests {
         };
         let refused =
             |extensions: &[&Extensions]| ForeignCrl::read(list(&[], extensions)).unwrap_err().text().to_owned();
-        assert!(refused(&[]).starts_with("crl: has no CRL number"));
         assert!(refused(&[&number, &delta_crl_indicator(1)]).starts_with("crl: is a delta CRL"));
         assert!(refused(&[&number, &extension(&[0x2a, 3, 4], true, &[5, 0])]).contains("critical extension 1.2.3.4"));
         assert!(refused(&[&number, &scope(&[0x84, 1, 0xff])]).contains("indirect"));
@@ -412,7 +437,7 @@ mod tests {
         let at = der.windows(3).position(|three| three == [INTEGER, 1, 1]).unwrap();
         let mut first = der.clone();
         first[at + 2] = 0;
-        assert!(ForeignCrl::read(first).unwrap_err().text().contains("version 2"));
+        assert!(ForeignCrl::read(first).unwrap_err().text().contains("the version must be 2, or absent"));
         assert!(ForeignCrl::read([&der[..], &[0]].concat()).is_err());
     }
 

@@ -276,6 +276,30 @@ pub fn is_nameless(name_der: &[u8]) -> bool {
     read.is_err() || !says
 }
 
+/// A name in the form in which names are looked up: two that match by RFC 5280 7.1 are equal. A name that cannot be read
+/// matches its own bytes alone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CanonicalName(Canonical);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Canonical {
+    Readable(Vec<ComparableRdn>),
+    Unreadable(Vec<u8>),
+}
+
+impl Name {
+    /// The name in the form in which names are looked up.
+    pub fn canonical(&self) -> CanonicalName {
+        let readable = comparable(self.as_der(), Letters::Every).map(Canonical::Readable);
+        CanonicalName(readable.unwrap_or_else(|_| Canonical::Unreadable(self.as_der().to_vec())))
+    }
+
+    /// Whether two names are the same by RFC 5280 7.1: string types, letter case and repeated blanks do not count.
+    pub fn matches(&self, other: &Self) -> bool {
+        self == other || self.canonical() == other.canonical()
+    }
+}
+
 /// Which letters are the same in upper and lower case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Letters {
@@ -488,6 +512,32 @@ mod tests {
         assert!(check(with(0x0c, b"a\0b").as_der()).is_err());
         assert!(check(with(0x13, b"a\nb").as_der()).is_err());
         assert!(check(with(0x1e, &[0, 0]).as_der()).is_err());
+    }
+
+    #[test]
+    fn names_match_whatever_their_string_type_case_and_blanks() {
+        let of = |tag: u8, content: &[u8]| {
+            let pair = build(SEQUENCE, 0, |w| {
+                w.oid(Attribute::Organization.oid());
+                w.tlv(tag, content);
+            });
+            name(&[&Rdns::encoded(build(SET, 0, |w| w.raw(&pair)))])
+        };
+        let printable = of(PRINTABLE_STRING, b"Example  Org");
+        for (tag, content) in
+            [(UTF8_STRING, &b"Example Org"[..]), (UTF8_STRING, b" EXAMPLE ORG"), (0x14, b"example org")]
+        {
+            assert_ne!(printable, of(tag, content));
+            assert!(printable.matches(&of(tag, content)), "{content:?}");
+        }
+        assert!(
+            of(UTF8_STRING, "BÜCHER".as_bytes()).matches(&of(0x1e, &[0, 98, 0, 252, 0, 99, 0, 104, 0, 101, 0, 114]))
+        );
+        for other in [&b"ExampleOrg"[..], b"Example Org 2", b""] {
+            assert!(!printable.matches(&of(UTF8_STRING, other)), "{other:?}");
+        }
+        let unreadable = of(UTF8_STRING, &[0xfc]);
+        assert!(unreadable.matches(&unreadable) && !unreadable.matches(&of(UTF8_STRING, &[0xfd])));
     }
 
     #[test]

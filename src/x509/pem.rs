@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use zeroize::Zeroize;
+use zeroize::{Zeroize, Zeroizing};
 
 use crate::error::{Error, Result};
 
@@ -20,6 +20,9 @@ pub const CRL: &str = "X509 CRL";
 const LINE: usize = 48;
 /// Characters of one line.
 const COLUMNS: usize = 64;
+
+/// The label and the decoded content of a block.
+pub type Block = (String, Vec<u8>);
 
 /// The PEM text of `der`: 64 columns, LF between lines, no newline at the end.
 pub fn encode(label: &str, der: &[u8]) -> String {
@@ -98,33 +101,93 @@ impl<P: Iterator<Item = Bytes>> Iterator for PieceLines<P> {
     }
 }
 
-/// Every block of a text, in order: label and decoded content. Text before a block is skipped, CRLF and
-/// blanks around lines are fine, RFC 1421 headers are skipped.
+/// [`encode`] as the whole of a file: a newline at its end, so that files can be joined.
+pub fn encode_file(label: &str, der: &[u8]) -> String {
+    encode(label, der) + "\n"
+}
+
+/// Every block of a text, in order: label and decoded content. Skipped are text around blocks, byte order marks, blanks
+/// around lines and RFC 1421 headers. Lines end with LF or CRLF, the last one with neither; a BEGIN line may follow an END
+/// line directly.
 ///
 /// # Errors
-/// `Invalid` for a block that is cut, mislabelled, encrypted or not base64, for anything but blanks after the
-/// last block, and for more than [`MAX_BLOCKS`]; the text counts blocks from 0.
-pub fn blocks(text: &str) -> Result<Vec<(String, Vec<u8>)>> {
+/// `Invalid` for a text of anything but blanks without a block; for a block that is cut, mislabelled, encrypted or not
+/// base64; for a line outside of blocks that looks like the damaged line of one; and for more than [`MAX_BLOCKS`]. The error
+/// counts blocks from 0.
+pub fn blocks(text: &str) -> Result<Vec<Block>> {
+    read_all(text, MAX_BLOCKS, is_blank_or_after_a_block)
+}
+
+/// As [`blocks`], of a text that ends with its last block.
+///
+/// # Errors
+/// `Invalid` also for anything but blanks after the last block.
+pub fn blocks_alone(text: &str) -> Result<Vec<Block>> {
+    read_all(text, MAX_BLOCKS, |_, rest| is_blank(rest))
+}
+
+/// As [`blocks`], of a file of this machine: as many as it holds, whatever the encoding of the text around them.
+///
+/// # Errors
+/// As [`blocks`].
+pub fn blocks_of_file(file: &[u8]) -> Result<Vec<(String, Zeroizing<Vec<u8>>)>> {
+    let blocks = match std::str::from_utf8(file) {
+        Ok(text) => read_all(text, usize::MAX, is_blank_or_after_a_block)?,
+        Err(_) => {
+            // It may hold a private key.
+            let text = Zeroizing::new(String::from_utf8_lossy(file).into_owned());
+            read_all(&text, usize::MAX, is_blank_or_after_a_block)?
+        }
+    };
+    Ok(blocks.into_iter().map(|(label, content)| (label, Zeroizing::new(content))).collect())
+}
+
+/// The certificates of a file of this machine, in order.
+///
+/// # Errors
+/// `Invalid` when it holds none, or as [`blocks_of_file`].
+pub fn certificates_of_file(file: &[u8]) -> Result<Vec<Vec<u8>>> {
+    let refuse = |why: &str| Error::invalid(format!("must hold PEM certificates{why}"));
+    let blocks = blocks_of_file(file).map_err(|error| refuse(&format!(": {}", error.text())))?;
+    let certificates = blocks.iter().filter(|(label, _)| label == "CERTIFICATE");
+    let certificates: Vec<_> = certificates.map(|(_, der)| der.to_vec()).collect();
+    if certificates.is_empty() { Err(refuse("")) } else { Ok(certificates) }
+}
+
+/// The first private key of a file of this machine, PKCS #8, PKCS #1 or SEC 1.
+///
+/// # Errors
+/// `Invalid` when it holds none that is not encrypted, or as [`blocks_of_file`].
+pub fn private_key_of_file(file: &[u8]) -> Result<Zeroizing<Vec<u8>>> {
+    let refuse = |why: &str| Error::invalid(format!("must hold a private key as PEM, not encrypted{why}"));
+    let blocks = blocks_of_file(file).map_err(|error| refuse(&format!(": {}", error.text())))?;
+    let is_key = |label: &str| matches!(label, "PRIVATE KEY" | "RSA PRIVATE KEY" | "EC PRIVATE KEY");
+    blocks.into_iter().find(|(label, _)| is_key(label)).map(|(_, der)| der).ok_or_else(|| refuse(""))
+}
+
+fn is_blank_or_after_a_block(found: usize, rest: &str) -> bool {
+    found > 0 || is_blank(rest)
+}
+
+/// The blocks of a text of which `may_end` takes the number of blocks and the text after the last one.
+fn read_all(text: &str, max: usize, may_end: fn(usize, &str) -> bool) -> Result<Vec<Block>> {
     let mut found = Vec::new();
     let mut rest = text;
-    loop {
-        let problem = match next(rest) {
+    let problem = loop {
+        match next(rest) {
+            Ok(Some(_)) if found.len() >= max => break Error::invalid(format!("more than {max} PEM blocks")),
             Ok(Some((block, after))) => {
                 found.push(block);
                 rest = after;
-                if found.len() <= MAX_BLOCKS {
-                    continue;
-                }
-                Error::invalid(format!("more than {MAX_BLOCKS} PEM blocks"))
             }
-            Ok(None) if rest.trim().is_empty() => return Ok(found),
-            Ok(None) => at(found.len(), "no BEGIN line"),
-            Err(problem) => at(found.len(), problem),
-        };
-        // They may be private keys.
-        found.iter_mut().for_each(|(_, content)| content.zeroize());
-        return Err(problem);
-    }
+            Ok(None) if may_end(found.len(), rest) => return Ok(found),
+            Ok(None) => break at(found.len(), "no BEGIN line"),
+            Err(problem) => break at(found.len(), problem),
+        }
+    };
+    // They may be private keys.
+    found.iter_mut().for_each(|(_, content)| content.zeroize());
+    Err(problem)
 }
 
 /// The first block of a text; whatever follows is not looked at. `None` when there is none.
@@ -139,14 +202,20 @@ fn at(index: usize, problem: &str) -> Error {
     Error::invalid(format!("invalid PEM block at index {index}: {problem}"))
 }
 
-type Block = (String, Vec<u8>);
-
 fn next(text: &str) -> Result<Option<(Block, &str)>, &'static str> {
     let mut lines = Lines { rest: text };
     let label = loop {
         let Some(line) = lines.next() else { return Ok(None) };
-        let Some(label) = line.strip_prefix("-----BEGIN ") else { continue };
-        break label.strip_suffix("-----").ok_or("the BEGIN line does not end with five hyphens")?;
+        if let Some(label) = line.strip_prefix("-----BEGIN ") {
+            break label.strip_suffix("-----").ok_or("the BEGIN line does not end with five hyphens")?;
+        }
+        // Skipping it would lose the block that it belongs to.
+        if line.contains("BEGIN") {
+            return Err("a line has BEGIN in it and is no BEGIN line: five hyphens, BEGIN, a label, five hyphens");
+        }
+        if line.starts_with("-----END ") {
+            return Err("an END line has no BEGIN line before it");
+        }
     };
     if label.is_empty() || label.len() > 64 || !label.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'-') {
         return Err("the label is not a PEM label");
@@ -156,13 +225,15 @@ fn next(text: &str) -> Result<Option<(Block, &str)>, &'static str> {
     let mut headers = true;
     for line in lines.by_ref() {
         if let Some(end) = line.strip_prefix("-----END ") {
-            if end.strip_suffix("-----") != Some(label) {
+            let after = end.strip_prefix(label).and_then(|end| end.strip_prefix("-----"));
+            let Some(after) = after.filter(|after| after.is_empty() || after.starts_with("-----BEGIN ")) else {
                 body.zeroize();
                 return Err("the END line does not match the BEGIN line");
-            }
+            };
             let content = STANDARD.decode(&body).map_err(|_| "the content is not base64");
             body.zeroize();
-            return Ok(Some(((label.to_owned(), content?), lines.rest)));
+            let rest = if after.is_empty() { lines.rest } else { from(text, after) };
+            return Ok(Some(((label.to_owned(), content?), rest)));
         }
         if headers && line.contains(':') {
             if line.contains("ENCRYPTED") {
@@ -177,7 +248,22 @@ fn next(text: &str) -> Result<Option<(Block, &str)>, &'static str> {
     Err("the END line is missing")
 }
 
-/// Lines without blanks around them, and what is left after the last one taken.
+/// The end of `text` that begins with `part`, a piece of it.
+fn from<'a>(text: &'a str, part: &'a str) -> &'a str {
+    let start = (part.as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
+    text.get(start..).unwrap_or(part)
+}
+
+/// Whether a character stands for nothing: a blank, or a byte order mark.
+fn is_filler(character: char) -> bool {
+    character.is_whitespace() || character == '\u{feff}'
+}
+
+fn is_blank(text: &str) -> bool {
+    text.chars().all(is_filler)
+}
+
+/// Lines without blanks and byte order marks around them, and what is left after the last one taken.
 struct Lines<'a> {
     rest: &'a str,
 }
@@ -191,7 +277,7 @@ impl<'a> Iterator for Lines<'a> {
         }
         let (line, rest) = self.rest.split_once('\n').unwrap_or((self.rest, ""));
         self.rest = rest;
-        Some(line.trim())
+        Some(line.trim_matches(is_filler))
     }
 }
 
@@ -217,13 +303,22 @@ mod tests {
         let indented = format!("\n\n   {}\n\n", block.replace('\n', "\n  "));
         let with_text = format!("Certificate:\n    Data: 1\n{block}\n");
         let with_headers = block.replacen("-----\n", "-----\nComment: a\n\n", 1);
-        for text in [&block, &crlf, &indented, &with_text, &with_headers] {
+        let with_mark = format!("\u{feff}{crlf}");
+        for text in [&block, &crlf, &indented, &with_text, &with_headers, &with_mark] {
             assert_eq!(blocks(text).unwrap(), expected, "{text}");
             assert_eq!(first(text).unwrap(), expected.first().cloned());
         }
-        let two = format!("{block}\nbetween\n{block}");
+        let two = format!("{block}\nbetween\n{block}\nafter\n");
         assert_eq!(blocks(&two).unwrap().len(), 2);
+        assert!(blocks_alone(&two).unwrap_err().text().contains("index 2: no BEGIN line"));
+        let latin1 = [b"# M\xfcller\n", block.repeat(MAX_BLOCKS + 1).as_bytes(), b"\n# M\xfcller"].concat();
+        assert_eq!(blocks_of_file(&latin1).unwrap().len(), MAX_BLOCKS + 1);
         assert_eq!(first(&format!("{block}\nafter")).unwrap(), expected.first().cloned());
+        for joined in
+            [format!("{block}{block}"), format!("\u{feff}{block}\n\u{feff}{block}\n\u{feff}"), format!("{crlf}{crlf}")]
+        {
+            assert_eq!(blocks(&joined).unwrap(), [&expected[..], &expected].concat(), "{joined}");
+        }
         assert_eq!(blocks(" \n").unwrap(), []);
         assert_eq!(blocks(&format!("{block}\n").repeat(MAX_BLOCKS)).unwrap().len(), MAX_BLOCKS);
     }
@@ -232,10 +327,14 @@ mod tests {
     fn broken_blocks_are_refused() {
         let block = encode("X", b"content");
         let cases = [
-            ("text after the last block", format!("{block}\nafter"), "index 1"),
             ("no block at all", "garbage".to_owned(), "index 0"),
             ("literal backslash n", block.replace('\n', "\\n"), "label"),
             ("cut", block[..block.len() - 20].to_owned(), "END line is missing"),
+            ("quoted", format!("> {block}\n{block}"), "a line has BEGIN in it"),
+            ("other dashes", format!("{}\n{block}", block.replace("-----", "—–")), "a line has BEGIN in it"),
+            ("no hyphens", format!("{block}\nBEGIN X\n{block}"), "index 1: a line has BEGIN in it"),
+            ("no BEGIN line", format!("{}\n{block}", &block[block.find('\n').unwrap()..]), "an END line has no BEGIN"),
+            ("text after END", format!("{block}after\n{block}"), "does not match"),
             ("another END", block.replace("END X", "END Y"), "does not match"),
             ("not base64", block.replace("Y29", "*29"), "base64"),
             ("too many", format!("{block}\n").repeat(MAX_BLOCKS + 1), "more than 100 PEM blocks"),
@@ -244,6 +343,7 @@ mod tests {
         for (name, text, problem) in cases {
             let error = blocks(&text).unwrap_err();
             assert!(error.text().contains(problem), "{name}: {error}");
+            assert!(blocks_alone(&text).is_err(), "{name}");
         }
     }
 

@@ -11,7 +11,7 @@ use aws_lc_rs::digest::{self, Digest};
 use aws_lc_rs::signature::{self, ParsedPublicKey, UnparsedPublicKey, VerificationAlgorithm};
 use p224::ecdsa::signature::hazmat::PrehashVerifier;
 
-use super::algorithm::{Curve, Hash, KeyKind, SignatureAlgorithm};
+use super::algorithm::{Curve, Hash, KeyKind, Sha1Algorithm, SignatureAlgorithm};
 use super::oid;
 use super::reader::{DerError, Read, Reader};
 use super::writer::{NULL, SEQUENCE, build};
@@ -183,6 +183,26 @@ impl PublicKey {
         .map_err(|_| wrong())
     }
 
+    /// Whether the key made a signature over SHA-1 (ECDSA as DER). RSA keys below 2048 bits never verify.
+    pub fn verifies_sha1(&self, algorithm: Sha1Algorithm, message: &[u8], signature: &[u8]) -> bool {
+        let digest = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, message);
+        match (self.kind, algorithm) {
+            (KeyKind::Rsa { .. }, Sha1Algorithm::RsaPkcs1) => {
+                let verifier = &signature::RSA_PKCS1_2048_8192_SHA1_FOR_LEGACY_USE_ONLY;
+                UnparsedPublicKey::new(verifier, self.bits()).verify_digest(&digest, signature).is_ok()
+            }
+            // ECDSA takes the digest as a number (FIPS 186-5 6.4): zeros in front of it change nothing.
+            (KeyKind::Ec(Curve::P224), Sha1Algorithm::Ecdsa) => {
+                verify_p224(self.bits(), &leading_zeros::<28>(digest.as_ref()), signature).is_some()
+            }
+            (KeyKind::Ec(_), Sha1Algorithm::Ecdsa) => {
+                let number = leading_zeros::<32>(digest.as_ref());
+                self.verify_digest(SignatureAlgorithm::Ecdsa(Hash::Sha256), &number, signature).is_ok()
+            }
+            _ => false,
+        }
+    }
+
     fn verifier(&self, algorithm: SignatureAlgorithm) -> Result<&'static dyn VerificationAlgorithm> {
         let wrong = || Error::invalid("signature does not verify");
         Ok(match (self.kind, algorithm) {
@@ -300,6 +320,15 @@ fn ecdsa_verifier(curve: Curve, hash: Hash) -> Option<&'static dyn VerificationA
         (Curve::P521, Hash::Sha384) => &signature::ECDSA_P521_SHA384_ASN1,
         (Curve::P521, Hash::Sha512) => &signature::ECDSA_P521_SHA512_ASN1,
     })
+}
+
+/// A number of `LEN` octets with the value of `octets`, which are fewer.
+fn leading_zeros<const LEN: usize>(octets: &[u8]) -> [u8; LEN] {
+    let mut number = [0; LEN];
+    if let Some(end) = LEN.checked_sub(octets.len()).and_then(|start| number.get_mut(start..)) {
+        end.copy_from_slice(octets);
+    }
+    number
 }
 
 fn verify_p224(point: &[u8], digest: &[u8], signature: &[u8]) -> Option<()> {

@@ -34,6 +34,8 @@ pub enum PrivateKeys {
 pub(crate) struct Bundle {
     pub(crate) certificates: Vec<Certificate>,
     pub(crate) keys: Vec<Arc<PrivateKey>>,
+    /// How many CRLs are among the blocks: they are skipped.
+    pub(crate) lists: usize,
 }
 
 impl Bundle {
@@ -56,6 +58,8 @@ impl Bundle {
             } else if label == "CERTIFICATE" {
                 let certificate = Certificate::submitted(&content).and_then(check_certificate).map_err(at)?;
                 bundle.add_certificate(certificate);
+            } else if label == pem::CRL {
+                bundle.lists += 1;
             } else if !is_skipped(&label) {
                 return Err(Error::invalid(format!("{field}: block {index}: {}", other_block(&label))));
             }
@@ -104,7 +108,7 @@ fn blocks(field: &str, text: &str, shortest: usize) -> Result<Vec<Block>> {
     if text.len() > MAX_TEXT {
         return Err(Error::invalid(format!("{field}: longer than {} KiB", MAX_TEXT / 1024)));
     }
-    let blocks = pem::blocks(text).map_err(|e| Error::invalid(format!("{field}: {}", e.text())))?;
+    let blocks = pem::blocks_alone(text).map_err(|e| Error::invalid(format!("{field}: {}", e.text())))?;
     let blocks: Vec<Block> = blocks.into_iter().map(|(label, content)| (label, Zeroizing::new(content))).collect();
     if blocks.is_empty() {
         return Err(Error::invalid(format!("{field}: no data: no PEM block")));
@@ -117,7 +121,7 @@ fn is_private_key(label: &str) -> bool {
 }
 
 fn is_skipped(label: &str) -> bool {
-    matches!(label, pem::CRL | "EC PARAMETERS")
+    label == "EC PARAMETERS"
 }
 
 /// Why a block is refused. The label is the caller's text: it is not quoted.
@@ -137,7 +141,8 @@ fn read_key(label: &str, content: &[u8]) -> Result<PrivateKey> {
 }
 
 /// A certificate may be an issuer when it is a CA's, with a subject, a key that CAs may have, a key identifier
-/// that says something where it has one, and a signature algorithm that this server accepts.
+/// that says something where it has one, and, unless it is its own issuer, a signature algorithm that this server
+/// accepts.
 ///
 /// # Errors
 /// `Invalid` naming the rule.
@@ -156,7 +161,10 @@ fn check_certificate(certificate: Certificate) -> Result<Certificate> {
     }
     check_key("certificate", certificate.key().kind())?;
     weak_key::refuse("certificate", certificate.key())?;
-    certificate.check_algorithm()?;
+    // Nobody relies on the signature of a root: `readable` tells of it.
+    if !certificate.is_own_issuer() {
+        certificate.check_algorithm()?;
+    }
     Ok(certificate)
 }
 

@@ -71,7 +71,7 @@ pub async fn bundle(
     private_keys: PrivateKeys,
 ) -> Result<Imported> {
     let bundle = off_worker(move || Bundle::parse(field, exposed(field, &text)?, private_keys)).await?;
-    let revoked = stored_before(authority, field, &bundle.certificates).await?;
+    let (lists, revoked) = (bundle.lists, stored_before(authority, field, &bundle.certificates).await?);
     let incoming = Incoming::new(field, bundle, revoked);
     let (signers, now) = (Arc::clone(&authority.tools().signers), authority.tools().clock.now().unix_timestamp());
     let published = published(authority).await?;
@@ -91,6 +91,9 @@ pub async fn bundle(
         })
         .await?;
     imported.warnings.extend(crls);
+    imported.warnings.extend((lists > 0).then(|| {
+        format!("{lists} CRLs of the bundle are not imported: what they revoke counts when issuers/import/crl has them")
+    }));
     Ok(imported)
 }
 
@@ -205,7 +208,7 @@ async fn stored_before(
 }
 
 fn refuse_same_identity(field: &str, certificate: &Certificate, other: &Certificate) -> Result<()> {
-    if certificate.issuer() == other.issuer() && certificate.serial() == other.serial() {
+    if certificate.serial() == other.serial() && certificate.issuer().matches(other.issuer()) {
         return Err(Error::invalid(format!(
             "{field}: serial number {} collides with another certificate of this mount and of the same issuer",
             certificate.serial()

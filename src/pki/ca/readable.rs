@@ -3,6 +3,7 @@
 
 use crate::error::{Error, Result, Warnings};
 use crate::pki::check::paths;
+use crate::pki::mount::signatures;
 use crate::pki::mount::view::View;
 use crate::x509::certificate::Certificate;
 use crate::x509::oid;
@@ -58,6 +59,13 @@ pub(super) fn check<'a>(
     check_own_signature(certificate, others)?;
     certificate.check_unique_ids().map_err(|e| e.of("certificate: unique identifier"))?;
     let mut unusual = Vec::new();
+    if let Err(weak) = certificate.check_algorithm() {
+        unusual.push(format!(
+            "certificate: its own signature: {}; imported, because verifiers do not check the signature of a root that \
+             they trust",
+            weak.text()
+        ));
+    }
     for extension in certificate.extensions() {
         let Some(known) = profile::of_certificate(&extension.oid) else { continue };
         let of = "certificate";
@@ -145,9 +153,8 @@ fn is_unusual(oid: &[u8], text: &str) -> bool {
 /// A self-issued certificate is its own key's, unless it says otherwise or one of the `others` has signed it with the
 /// key before or after (RFC 5280 3.2).
 fn check_own_signature<'a>(certificate: &Certificate, mut others: impl Iterator<Item = &'a Certificate>) -> Result<()> {
-    let names_another = certificate.authority_key_id().is_some_and(|id| certificate.subject_key_id() != Some(&id));
-    let by = |other: &Certificate| other.subject() == certificate.issuer() && certificate.is_signed_by(other.key());
-    if certificate.issuer() != certificate.subject() || names_another || by(certificate) || others.any(by) {
+    let by = |other: &Certificate| signatures::certifies(other, certificate);
+    if !certificate.is_own_issuer() || certificate.certifies_itself() || others.any(by) {
         return Ok(());
     }
     Err(Error::invalid("certificate: it is self-issued, and its signature does not verify (RFC 5280 3.2)"))

@@ -57,7 +57,7 @@ pub async fn sign(
     let path_length = path_length(request.max_path_length, &signer, &mut warnings)?;
     let issuer = &signer.issuer;
     let naming = naming(&request.names, csr, &mut warnings)?;
-    if &naming.subject == issuer.certificate.subject() {
+    if naming.subject.matches(issuer.certificate.subject()) {
         warnings.add("common_name: the subject is the issuer's own, which confuses chain building".to_owned());
     }
     let enforce = request.enforce_leaf_not_after_behavior;

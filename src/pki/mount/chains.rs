@@ -33,7 +33,7 @@ pub fn parents(issuers: &Issuers, earlier: &Parents) -> Parents {
 /// Whether one issuer certifies another: as both records say, else by a check.
 fn certifies_issuer(parent: &Issuer, child: &Issuer, earlier: &Parents) -> bool {
     let (above, below) = (&parent.record, &child.record);
-    if above.id == below.id || child.certificate.issuer() != parent.certificate.subject() {
+    if above.id == below.id || child.issuer != parent.subject {
         return false;
     }
     let recorded = below.signatures.by.get(&above.id).or_else(|| above.signatures.of.get(&below.id)).copied();
@@ -74,12 +74,12 @@ pub fn remove_parents(parents: &mut Parents, id: &str) {
 
 /// Everything that is known of an issuer which has its place among the `parents`.
 pub fn signatures(one: &Issuer, issuers: &Issuers, parents: &Parents) -> Signatures {
-    let (id, certificate) = (&one.record.id, &one.certificate);
+    let id = &one.record.id;
     let certifies = |parent: &String, child: &String| parents.get(child).is_some_and(|all| all.contains(parent));
     let others = || issuers.iter().filter(|(other, _)| *other != id);
-    let above = others().filter(|(_, other)| other.certificate.subject() == certificate.issuer());
-    let below = others().filter(|(_, other)| other.certificate.issuer() == certificate.subject());
-    let own = (certificate.subject() == certificate.issuer()).then(|| (id.clone(), one.self_signed));
+    let above = others().filter(|(_, other)| other.subject == one.issuer);
+    let below = others().filter(|(_, other)| other.issuer == one.subject);
+    let own = (one.subject == one.issuer).then(|| (id.clone(), one.self_signed));
     Signatures {
         by: above.map(|(other, _)| (other.clone(), certifies(other, id))).chain(own).collect(),
         of: below.map(|(other, _)| (other.clone(), certifies(id, other))).collect(),
@@ -88,19 +88,23 @@ pub fn signatures(one: &Issuer, issuers: &Issuers, parents: &Parents) -> Signatu
 
 /// The issuer that signed a certificate; of several with the same key, the first of them. Each key is tried once, and
 /// first those that the certificate's authorityKeyIdentifier names: it leads to the right one as a rule, and decides
-/// nothing, because whoever made the certificate may have known the key by another identifier.
+/// nothing, because whoever made the certificate may have known the key by another identifier. A signature over SHA-1 counts:
+/// the certificate exists, and the question is whose it is.
 pub fn maker_of<'a>(
     certificate: &Certificate,
     issuers: impl Iterator<Item = &'a Arc<Issuer>>,
 ) -> Option<&'a Arc<Issuer>> {
-    let named: Vec<_> = issuers.filter(|issuer| issuer.certificate.subject() == certificate.issuer()).collect();
+    let name = certificate.issuer().canonical();
+    let mut named: Vec<_> = issuers.filter(|issuer| *issuer.subject == name).collect();
+    // Of names that match, the same bytes first: not every verifier knows the others for the same.
+    named.sort_by_key(|issuer| issuer.certificate.subject() != certificate.issuer());
     let key_id = certificate.authority_key_id();
     let is_meant = |issuer: &Certificate| key_id.is_some() && issuer.subject_key_id() == key_id.as_deref();
     let (meant, others): (Vec<_>, Vec<_>) =
         named.iter().map(|issuer| &issuer.certificate).partition(|issuer| is_meant(issuer));
     let mut tried = HashSet::new();
     let mut keys = meant.into_iter().chain(others).map(Certificate::key);
-    let key = keys.find(|key| tried.insert(key.spki()) && certificate.is_signed_by(key))?;
+    let key = keys.find(|key| tried.insert(key.spki()) && certificate.was_signed_by(key))?;
     named.iter().find(|issuer| issuer.certificate.key() == key).copied()
 }
 
@@ -115,7 +119,8 @@ pub fn check_room(issuers: &Issuers, new: &Certificate) -> Result<()> {
              mount for more"
         )));
     }
-    let same: Vec<_> = issuers.values().filter(|known| known.certificate.subject() == new.subject()).collect();
+    let subject = new.subject().canonical();
+    let same: Vec<_> = issuers.values().filter(|known| *known.subject == subject).collect();
     let of_key = same.iter().filter(|known| known.certificate.key() == new.key()).count();
     if of_key >= MAX_OF_KEY {
         return Err(Error::invalid(format!(

@@ -86,6 +86,13 @@ pub(crate) fn is_absolute_url(text: &str) -> bool {
     profile::location(text.as_bytes()).is_ok() && url::Url::parse(text).is_ok_and(|url| url.has_host())
 }
 
+/// As [`is_absolute_url`], of a place where something is fetched: a directory's (`ldap:///…`) may leave the host to the
+/// reader (RFC 5280 4.2.1.13, RFC 4516 2).
+pub(crate) fn is_location(text: &str) -> bool {
+    let is_place = |url: url::Url| url.has_host() || url.scheme() == "ldap" && url.path().len() > 1;
+    profile::location(text.as_bytes()).is_ok() && url::Url::parse(text).is_ok_and(is_place)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use super::signatures::{self, Signatures};
+use super::signatures::Signatures;
 use super::urls::Urls;
 use crate::documents::MountId;
 use crate::error::{Error, Result};
@@ -18,6 +18,7 @@ use crate::pki::store::Grounds;
 use crate::pki::values::hex;
 use crate::x509::certificate::Certificate;
 use crate::x509::extension::KeyUsage;
+use crate::x509::name::CanonicalName;
 use crate::x509::ocsp::IssuerHashes;
 use crate::x509::public_key::PublicKey;
 use aws_lc_rs::digest::{SHA256, digest};
@@ -178,6 +179,10 @@ pub struct Issuer {
     pub certificate: Certificate,
     /// Whether it certifies itself ([`Certificate::is_self_signed`]).
     pub self_signed: bool,
+    /// Its subject, for look-ups.
+    pub subject: Arc<CanonicalName>,
+    /// The name of its issuer, for look-ups.
+    pub issuer: Arc<CanonicalName>,
     /// How OCSP requests name it.
     pub hashes: Arc<IssuerHashes>,
     /// The name constraints of its certificate; the error is why they cannot be read.
@@ -196,10 +201,12 @@ impl Issuer {
             .map_err(|_| Error::internal("stored issuer certificate is not base64"))?;
         let certificate = Certificate::parse(&der)?;
         let known = record.signatures.by.get(&record.id).copied();
-        let self_signed = known.unwrap_or_else(|| signatures::certifies(&certificate, &certificate));
+        let self_signed = known.unwrap_or_else(|| certificate.certifies_itself());
         let hashes = Arc::new(IssuerHashes::new(certificate.subject(), certificate.key().bits()));
         let constraints = Constraints::of(&certificate).map(|c| c.map(Arc::new)).map_err(|e| e.text().to_owned());
-        Ok(Self { record, version, certificate, self_signed, hashes, constraints })
+        let subject = Arc::new(certificate.subject().canonical());
+        let issuer = Arc::new(certificate.issuer().canonical());
+        Ok(Self { record, version, certificate, self_signed, subject, issuer, hashes, constraints })
     }
 
     /// The same issuer with another record; the certificate stays.
@@ -209,6 +216,8 @@ impl Issuer {
             version,
             certificate: self.certificate.clone(),
             self_signed: self.self_signed,
+            subject: Arc::clone(&self.subject),
+            issuer: Arc::clone(&self.issuer),
             hashes: Arc::clone(&self.hashes),
             constraints: self.constraints.clone(),
         }

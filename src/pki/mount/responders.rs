@@ -78,7 +78,7 @@ impl Responder {
     /// Whether the certificate was signed by its key, under its name.
     pub(crate) fn signed(&self, certificate: &crate::x509::certificate::Certificate) -> bool {
         let own = &self.one.certificate;
-        certificate.issuer() == own.subject() && certificate.is_signed_by(own.key())
+        certificate.issuer().matches(own.subject()) && certificate.was_signed_by(own.key())
     }
 }
 

@@ -59,7 +59,7 @@ impl Signatures {
 
 /// Whether the key of an issuer of this name made the signature of a certificate.
 pub fn certifies(parent: &Certificate, child: &Certificate) -> bool {
-    child.issuer() == parent.subject() && child.is_signed_by(parent.key())
+    child.issuer().matches(parent.subject()) && child.is_signed_by(parent.key())
 }
 
 #[cfg(test)]

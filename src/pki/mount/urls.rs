@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::cluster::{Cluster, PLACEHOLDERS, is_absolute_url, unfit_for_relying_parties};
+use super::cluster::{Cluster, PLACEHOLDERS, is_absolute_url, is_location, unfit_for_relying_parties};
 use crate::error::{Error, Result};
 use crate::pki::values::Most;
 
@@ -126,7 +126,9 @@ impl Urls {
                 text = text.replace(cluster, "http://cluster.invalid");
             }
         }
-        if !is_absolute_url(&text) {
+        // OCSP is asked over HTTP (RFC 6960 A.1).
+        let is_url = if field == LIST_FIELDS[3] { is_absolute_url(&text) } else { is_location(&text) };
+        if !is_url {
             return Err(Error::invalid(format!(
                 "{field}: every entry must be an absolute URL with a scheme and a host"
             )));
@@ -179,6 +181,12 @@ mod tests {
             let error = checked(Urls { issuing_certificates: one(bad), ..Urls::default() }).unwrap_err();
             assert!(error.text().starts_with("issuing_certificates: "), "{bad}: {error}");
         }
+        let directory = || one("ldap:///CN=Corp%20CA,CN=CDP,DC=example?certificateRevocationList?base");
+        checked(Urls { crl_distribution_points: directory(), ..Urls::default() }).unwrap();
+        checked(Urls { issuing_certificates: directory(), ..Urls::default() }).unwrap();
+        assert!(checked(Urls { ocsp_servers: directory(), ..Urls::default() }).is_err());
+        assert!(checked(Urls { crl_distribution_points: one("ldap://"), ..Urls::default() }).is_err());
+        assert!(checked(Urls { crl_distribution_points: one("http:///a.crl"), ..Urls::default() }).is_err());
     }
 
     #[test]

@@ -321,7 +321,7 @@ impl View {
         let own = &issuer.certificate;
         self.issuers.values().find(|one| {
             let one = &one.certificate;
-            one.serial() == serial && one.issuer() == own.subject() && one.is_signed_by(own.key())
+            one.serial() == serial && one.issuer().matches(own.subject()) && one.is_signed_by(own.key())
         })
     }
 

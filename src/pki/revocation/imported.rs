@@ -40,8 +40,8 @@ const UNKNOWN_END: i64 = 253_402_300_799;
 pub struct ImportedList {
     /// Ids of the issuers whose list it is: those of one subject and key.
     pub issuers: Vec<String>,
-    /// The number of the list.
-    pub number: u64,
+    /// The number of the list, where it has one.
+    pub number: Option<u64>,
     /// The number of the list that was published here after it; `None` where the issuer cannot have one.
     pub published: Option<u64>,
     /// How many certificates it lists.
@@ -214,7 +214,7 @@ impl Import {
         let (issuers, now) = (self.issuers.clone(), self.authority.tools().clock.now());
         // Entries that are new make the next list due, whatever the settings say of revocations.
         let published = self.published().await.filter(|_| imported > 0).map_or(0, |list| list.number);
-        let number = self.list.number.max(published);
+        let number = self.list.number.unwrap_or(0).max(published);
         let plan = move |view: &View| {
             let mut next = view.clone();
             let mut writes = Vec::new();
@@ -244,7 +244,8 @@ impl Import {
         self.authority.change(plan).await?;
         warnings.extend(self.authority.build_crls(WantedCrls::DUE).await?);
         let number = self.list.number;
-        let published = self.published().await.map(|list| list.number).filter(|published| *published > number);
+        let published = self.published().await.map(|list| list.number);
+        let published = published.filter(|published| *published > number.unwrap_or(0));
         Ok(ImportedList { issuers: self.issuers, number, published, entries: self.entries, imported, warnings })
     }
 
@@ -295,6 +296,17 @@ impl Import {
 
     fn warnings(&self) -> Warnings {
         let mut warnings = Warnings::default();
+        if self.list.number.is_none() {
+            warnings.add(
+                "the list has no CRL number (RFC 5280 5.2.3): the numbers of the lists that are made here go on from those of \
+                 this mount, or begin with 1",
+            );
+        }
+        if self.list.is_signed_over_sha1() {
+            warnings.add(
+                "the list is signed over SHA-1, which is not accepted for new lists: make sure that it came from its issuer",
+            );
+        }
         if self.list.is_partial {
             warnings.add(
                 "the list says that it does not hold all certificates of its issuer (issuingDistributionPoint): import the \
@@ -327,7 +339,9 @@ fn record_of(view: &View, id: &str) -> Result<IssuerRecord> {
 /// The issuers whose list this is, those with their key here first: they have its issuer's name, and one key that made
 /// its signature.
 fn issuers_of(view: &View, list: &ForeignCrl) -> Result<Vec<String>> {
-    let named: Vec<_> = view.signers().filter(|s| s.issuer.certificate.subject() == list.issuer()).collect();
+    let name = list.issuer().canonical();
+    let mut named: Vec<_> = view.signers().filter(|s| *s.issuer.subject == name).collect();
+    named.sort_by_key(|s| s.issuer.certificate.subject() != list.issuer());
     if named.is_empty() {
         return Err(Error::invalid("crl: no issuer of this mount has the name of its issuer; import that one first"));
     }

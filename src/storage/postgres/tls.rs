@@ -18,7 +18,6 @@ use futures_util::future::BoxFuture;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
@@ -31,6 +30,7 @@ use tokio_rustls::TlsConnector;
 use crate::error::{Error, Result, io_words};
 use crate::secret::Secret;
 use crate::x509::certificate::Certificate;
+use crate::x509::pem;
 
 /// The protocol in ALPN, which a server may ask for.
 const PROTOCOL: &[u8] = b"postgresql";
@@ -109,8 +109,8 @@ fn refused(parameter: &str, path: &Path, rule: &str) -> Error {
 fn certificates(parameter: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let bytes = std::fs::read(path)
         .map_err(|e| refused(parameter, path, &format!("cannot be read ({})", io_words(e.kind()))))?;
-    let found = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
-    found.ok().filter(|found| !found.is_empty()).ok_or_else(|| refused(parameter, path, "must hold PEM certificates"))
+    let found = pem::certificates_of_file(&bytes).map_err(|error| refused(parameter, path, error.text()))?;
+    Ok(found.into_iter().map(CertificateDer::from).collect())
 }
 
 /// The certificate to be shown, with its key.
@@ -118,8 +118,8 @@ fn certified(own: &Own, provider: &CryptoProvider) -> Result<CertifiedKey> {
     let chain = certificates("sslcert", &own.certificate)?;
     let of_key = |rule: &str| refused("sslkey", &own.key, rule);
     let bytes = key_file(&own.key)?;
-    let key = PrivateKeyDer::from_pem_slice(bytes.expose())
-        .map_err(|_| of_key("must hold a private key as PEM, not encrypted"))?;
+    let key = pem::private_key_of_file(bytes.expose()).map_err(|error| of_key(error.text()))?;
+    let key = PrivateKeyDer::try_from(key.to_vec()).map_err(|_| of_key("the private key cannot be read"))?;
     CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => of_key("is not the key of the first certificate of sslcert"),
         rustls::Error::InvalidCertificate(_) => {

@@ -53,7 +53,7 @@ fn der(signer: &Signer) -> Vec<u8> {
 }
 
 fn pem_text(signer: &Signer) -> Vec<u8> {
-    issuer_pem_text(&signer.issuer).into_bytes()
+    (issuer_pem_text(&signer.issuer) + "\n").into_bytes()
 }
 
 fn chain_text(signer: &Signer) -> String {
@@ -69,7 +69,7 @@ pub(super) async fn ca_pem(call: Call) -> Result<Answer> {
 }
 
 pub(super) async fn ca_chain(call: Call) -> Result<Answer> {
-    raw_default(&call, PEM, |s| chain_text(s).into_bytes()).await
+    raw_default(&call, PEM, |s| (chain_text(s) + "\n").into_bytes()).await
 }
 
 pub(super) async fn ca_json(call: Call) -> Result<Answer> {
@@ -143,7 +143,7 @@ pub(super) async fn certificate_der(call: Call) -> Result<Answer> {
 }
 
 pub(super) async fn certificate_pem(call: Call) -> Result<Answer> {
-    raw_certificate(&call, PEM, |der| pem::encode("CERTIFICATE", &der).into_bytes()).await
+    raw_certificate(&call, PEM, |der| pem::encode_file("CERTIFICATE", &der).into_bytes()).await
 }
 
 /// A raw answer about the certificate that the path names, which never changes; 204 when there is none.

@@ -9,6 +9,7 @@ mod worded;
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use serde_json::json;
 
 pub(super) use self::config::FIELDS as CONFIG_FIELDS;
@@ -54,7 +55,7 @@ pub(super) async fn rotate_delta(call: Call) -> Result<Answer> {
 pub(super) async fn raw(call: Call) -> Result<Answer> {
     let Some((now, list)) = find(&call).await? else { return Ok(Answer::empty()) };
     let (media_type, suffix, pieces) = match call.route.pattern.ends_with("/pem") {
-        true => (PEM, "-pem", pem_pieces(&list, "\n")),
+        true => (PEM, "-pem", pem_file(&list)),
         false => (DER, "", Pieces { len: list.len, pieces: Box::new(list.pieces()) }),
     };
     let tag = Some(format!("{}{suffix}", list.tag));
@@ -97,6 +98,12 @@ async fn find(call: &Call) -> Result<Option<(i64, Arc<Published>)>> {
 fn pem_pieces(list: &Published, newline: &'static str) -> Pieces {
     let (len, pieces) = pem::encode_pieces(pem::CRL, list.len, list.pieces(), newline);
     Pieces { len, pieces: Box::new(pieces) }
+}
+
+/// As a file, with a newline at its end.
+fn pem_file(list: &Published) -> Pieces {
+    let Pieces { len, pieces } = pem_pieces(list, "\n");
+    Pieces { len: len + 1, pieces: Box::new(pieces.chain([Bytes::from_static(b"\n")])) }
 }
 
 /// Without a tag: an envelope has the id of its request.

@@ -1,6 +1,7 @@
 //! Revoking: `revoke`, `revoke-with-key`. A certificate is named by its serial number or sent as PEM.
 
 use serde_json::json;
+use zeroize::Zeroizing;
 
 use crate::clock::{parse_rfc3339, rfc3339};
 use crate::error::{Error, Result};
@@ -55,6 +56,7 @@ pub(super) fn why(fields: &Fields) -> Result<Why> {
     Ok(Why { reason: reason(fields)?, invalidity_date: invalidity_date(fields)? })
 }
 
+/// The first certificate of a text: the leaf of a chain or of a `pem_bundle`.
 fn certificate(text: &str) -> Result<Certificate> {
     if text.len() < SHORTEST_PEM {
         return Err(Error::invalid("certificate: too short; was a path given instead of the certificate?"));
@@ -62,14 +64,12 @@ fn certificate(text: &str) -> Result<Certificate> {
     if text.len() > pem::MAX_TEXT {
         return Err(Error::invalid("certificate: longer than 64 KiB"));
     }
-    let blocks = pem::blocks(text).map_err(|_| Error::invalid("certificate: must be PEM"))?;
-    let [(label, der)] = blocks.as_slice() else {
-        return Err(Error::invalid("certificate: must be exactly one PEM block"));
-    };
-    if label != "CERTIFICATE" {
-        return Err(Error::invalid("certificate: the PEM block must be a CERTIFICATE"));
-    }
     let named = |e: Error| Error::invalid(format!("certificate: {}", e.text().trim_start_matches("certificate: ")));
+    // A `pem_bundle` begins with the private key, which is overwritten with the other blocks.
+    let blocks = pem::blocks_alone(text).map_err(named)?;
+    let blocks: Vec<_> = blocks.into_iter().map(|(label, content)| (label, Zeroizing::new(content))).collect();
+    let certificate = blocks.iter().find(|(label, _)| label == "CERTIFICATE");
+    let (_, der) = certificate.ok_or_else(|| Error::invalid("certificate: must hold a PEM block CERTIFICATE"))?;
     Certificate::submitted(der).map_err(named)
 }
 

@@ -78,22 +78,19 @@ fn certificates_that_no_issuer_may_have_are_refused() {
     let explicit: &[&str] =
         &["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-pkeyopt", "ec_param_enc:explicit"];
     let ca = "basicConstraints=critical,CA:TRUE";
-    for (key, extension, more, rule) in [
-        (rsa, ca, &["-sha1"][..], "SHA-1 signatures are not accepted"),
-        (rsa, ca, &["-md5"], "MD5 signatures are not accepted"),
-        (rsa, "basicConstraints=CA:FALSE", &[], "non-CA certificate"),
-        (rsa, "keyUsage=keyCertSign", &[], "non-CA certificate"),
-        (small, ca, &[], "below 2048 bits"),
-        (pss, ca, &[], "unsupported public key"),
-        (p224, ca, &[], "P-224"),
-        (ed448, ca, &[], "unsupported public key"),
-        (explicit, ca, &[], "unsupported public key"),
+    for (key, extension, rule) in [
+        (rsa, "basicConstraints=CA:FALSE", "non-CA certificate"),
+        (rsa, "keyUsage=keyCertSign", "non-CA certificate"),
+        (small, ca, "below 2048 bits"),
+        (pss, ca, "unsupported public key"),
+        (p224, ca, "P-224"),
+        (ed448, ca, "unsupported public key"),
+        (explicit, ca, "unsupported public key"),
     ] {
         let key = openssl.key("key.pem", key);
         let config = openssl.file("req.cnf", "[req]\ndistinguished_name = dn\n[dn]\n");
         let mut arguments = vec!["req", "-x509", "-new", "-key", &key, "-subj", "/CN=x", "-config", &config];
         arguments.extend(["-addext", extension]);
-        arguments.extend(more);
         let text = refusal(&openssl.text(&arguments), ALLOWED);
         assert!(text.contains(rule), "{rule}: {text}");
     }

@@ -418,7 +418,7 @@ async fn reading_issuers_with_and_without_a_token() {
     let open = anyone.get("pki/issuer/second/json").await;
     let expected = json!({ "certificate": line, "ca_chain": [line], "issuer_id": id, "issuer_name": "second" });
     assert_eq!(open.body["data"], expected);
-    assert_eq!(anyone.get("pki/issuer/second/pem").await.text, text(&second, "certificate"));
+    assert_eq!(anyone.get("pki/issuer/second/pem").await.text, line);
     let der = anyone.request("GET", "pki/issuer/second/der").send().await.unwrap().bytes().await.unwrap();
     assert_eq!(der, parse(text(&second, "certificate")).der());
     for path in
@@ -463,6 +463,26 @@ async fn reading_and_renaming_keys() {
 }
 
 #[actix_web::test]
+async fn urls_of_a_directory_may_leave_the_host_away() {
+    let pki = Pki::start().await;
+    let directory = "ldap:///CN=Corp%20CA,CN=CDP,DC=example,DC=test?certificateRevocationList?base?\
+        objectClass=cRLDistributionPoint";
+    let points = json!([directory, "http://crl.example.test/r.crl"]);
+    let answer = pki.post("config/urls", json!({ "crl_distribution_points": points })).await;
+    assert_eq!(answer.body["data"]["crl_distribution_points"], points, "{}", answer.text);
+    let leaf = pki.issue(&json!({}), localhost(json!({}))).await;
+    let shown = super::foreign::certificate_text(&leaf.pem);
+    assert!(shown.contains(directory) && shown.contains("http://crl.example.test/r.crl"), "{shown}");
+    let own = json!({ "crl_distribution_points": [directory], "issuing_certificates": [directory] });
+    let issuer = pki.app.client.patch("pki/issuer/root", own).await;
+    assert_eq!(issuer.body["data"]["crl_distribution_points"], json!([directory]), "{}", issuer.text);
+    let refused = json!({ "ocsp_servers": [directory] });
+    pki.refused("config/urls", refused, "ocsp_servers: every entry must be an absolute URL").await;
+    pki.refused("config/urls", json!({ "crl_distribution_points": ["ldap://"] }), "crl_distribution_points: ").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
 async fn authority_information_is_the_same_in_all_its_forms() {
     let pki = Pki::start().await;
     let anyone = pki.app.client.with_token("");
@@ -471,7 +491,7 @@ async fn authority_information_is_the_same_in_all_its_forms() {
     let expected = json!({ "certificate": pem, "revocation_time": 0, "revocation_time_rfc3339": "" });
     assert_eq!(root, expected);
     for path in ["ca/pem", "ca_chain", "cert/ca/raw/pem", "issuer/root/pem"] {
-        assert_eq!(anyone.get(&format!("pki/{path}")).await.text, pem, "{path}");
+        assert_eq!(anyone.get(&format!("pki/{path}")).await.text, format!("{pem}\n"), "{path}");
     }
     let chain = anyone.get("pki/cert/ca_chain").await.body["data"].clone();
     assert_eq!(chain, with(&expected, json!({ "ca_chain": pem })));
@@ -483,8 +503,8 @@ async fn authority_information_is_the_same_in_all_its_forms() {
     let crl = Crl::new(der.to_vec());
     assert!(crl.is_signed_by(&pem));
     let text_of = signet::x509::pem::encode("X509 CRL", &crl.der);
-    assert_eq!(anyone.get("pki/crl/pem").await.text, text_of);
-    assert_eq!(anyone.get("pki/issuer/root/crl/pem").await.text, text_of);
+    assert_eq!(anyone.get("pki/crl/pem").await.text, format!("{text_of}\n"));
+    assert_eq!(anyone.get("pki/issuer/root/crl/pem").await.text, format!("{text_of}\n"));
     assert_eq!(anyone.get("pki/cert/crl").await.body["data"]["certificate"], text_of);
     assert_eq!(anyone.get("pki/issuer/root/crl").await.body["data"]["crl"], text_of);
     let leaf = pki.issue(&json!({}), localhost(json!({}))).await;

@@ -2,8 +2,10 @@
 
 use serde_json::{Value, json};
 use signet::x509::pem;
+use signet::x509::reader::Reader;
+use signet::x509::writer::{SEQUENCE, build};
 
-use super::foreign::{csr, csr_with, signature_algorithm};
+use super::foreign::{Files, csr, csr_with, openssl, signature_algorithm};
 use super::mount::{Pki, with};
 
 /// A request for `a.foo` with a fresh kind of key.
@@ -28,6 +30,29 @@ async fn refuses(pki: &Pki, role: &Value, kinds: &[&str], rule: &str) {
     for kind in kinds {
         pki.deny_sign(role, of(kind), rule).await;
     }
+}
+
+#[actix_web::test]
+async fn csr_with_null_parameters_for_ecdsa_is_signed() {
+    let pki = Pki::start().await;
+    for kind in ["ec-256", "ec-384", "ec-521"] {
+        let (label, der) = pem::first(&csr(kind, "/CN=a.foo", "")).unwrap().unwrap();
+        let mut parts = Reader::only(&der, SEQUENCE).unwrap().reader();
+        let [info, algorithm, signature] = [(); 3].map(|()| parts.any().unwrap());
+        let with = |parameters: &[u8]| {
+            let algorithm = build(SEQUENCE, 0, |w| w.raw(&[algorithm.content, parameters].concat()));
+            let der = build(SEQUENCE, 0, |w| [info.raw, &algorithm, signature.raw].iter().for_each(|part| w.raw(part)));
+            pem::encode(&label, &der)
+        };
+        let csr = with(&[5, 0]);
+        let files = Files::new();
+        let file = files.write("csr.pem", csr.as_bytes());
+        openssl(&["req", "-verify", "-noout", "-in", file.to_str().unwrap()], b"");
+        pki.sign(&role("ec", 0), json!({ "csr": csr })).await;
+        let rule = "ECDSA parameters must be absent (RFC 5758 3.2)";
+        pki.deny_sign(&role("ec", 0), json!({ "csr": with(&[4, 0]) }), rule).await;
+    }
+    pki.stop().await;
 }
 
 #[actix_web::test]

@@ -98,7 +98,9 @@ async fn vector_16_5_a16_a61_text_and_blocks_beside_the_certificates() {
     // A CRL in the file is not an error, and not imported.
     let crl = signet::x509::pem::encode("X509 CRL", &pki.crl("default").await.der);
     let third = Ca::root("/CN=CRL");
-    assert_eq!(ids(&import(&pki, &format!("{crl}\n{}", third.pem)).await, "imported_issuers").len(), 1);
+    let answer = pki.post("issuers/import/bundle", json!({ "pem_bundle": format!("{crl}\n{}", third.pem) })).await;
+    assert_eq!(ids(&answer.body["data"], "imported_issuers").len(), 1);
+    assert!(answer.warnings().contains("1 CRLs of the bundle are not imported"), "{}", answer.text);
     let rule = "pem_bundle: invalid PEM block at index 1";
     let late = Ca::root("/CN=Late");
     pki.refused("issuers/import/bundle", json!({ "pem_bundle": format!("{}\nsigned", late.pem) }), rule).await;
@@ -131,11 +133,16 @@ async fn vector_16_5_a17_keys_and_signatures_that_are_not_accepted() {
         pki.refused("config/ca", json!({ "pem_bundle": text }), rule).await;
     }
     let rsa = new_key("rsa-2048");
+    let above = Ca::root("/CN=above");
+    let ec = foreign::csr("ec-256", "/CN=below", "");
     for (digest, rule) in [("-sha1", "SHA-1 signatures are not accepted"), ("-md5", "MD5 signatures are not accepted")]
     {
-        let weak = Ca::root_with(rsa.clone(), "/CN=weak", CA, &[digest]);
-        pki.refused("issuers/import/cert", json!({ "pem_bundle": weak.pem }), rule).await;
+        let above = Ca::root_with(rsa.clone(), "/CN=above", CA, &[]);
+        let weak = above.signs(&ec, CA, &[digest]);
+        pki.refused("issuers/import/cert", json!({ "pem_bundle": weak }), rule).await;
     }
+    let weak = above.signs(&ec, CA, &["-sha1"]);
+    pki.refused("intermediate/set-signed", json!({ "certificate": weak }), "SHA-1 signatures are not accepted").await;
     let encrypted = openssl_text(&["pkey", "-aes256", "-passout", "pass:word"], rsa.as_bytes());
     pki.refused("config/ca", json!({ "pem_bundle": encrypted }), "encrypted private keys are not supported").await;
     // A certificate that is signed with PSS is as good as another.
@@ -144,6 +151,151 @@ async fn vector_16_5_a17_keys_and_signatures_that_are_not_accepted() {
     import(&pki, &good.bundle()).await;
     let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost", "ttl": "1h" })).await;
     openssl_verifies_chain(&good.pem, &[], &leaf.pem).unwrap();
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn import_root_with_weak_self_signature_warns() {
+    let rsa = new_key("rsa-2048");
+    for (key, digest, told) in [
+        (rsa.clone(), "-sha1", "SHA-1 signatures are not accepted; imported"),
+        (rsa, "-md5", "MD5 signatures are not accepted; imported"),
+        (new_key("ec-256"), "-sha1", "SHA-1 signatures are not accepted; imported"),
+        (new_key("ec-384"), "-sha1", "SHA-1 signatures are not accepted; imported"),
+    ] {
+        let pki = Pki::empty().await;
+        // Without an authority key identifier, as old roots are: the signature alone says that it is its own.
+        let extensions = "basicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign,cRLSign\n\
+            subjectKeyIdentifier=hash\nauthorityKeyIdentifier=none";
+        let root = Ca::root_with(key, "/CN=Old root", extensions, &[digest]);
+        let answer = pki.post("issuers/import/bundle", json!({ "pem_bundle": root.bundle() })).await;
+        assert!(answer.warnings().contains(told), "{}", answer.text);
+        let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost", "ttl": "1h" })).await;
+        let files = foreign::Files::new();
+        let [ca, file] =
+            [("ca.pem", &root.pem), ("leaf.pem", &leaf.pem)].map(|(n, text)| files.write(n, text.as_bytes()));
+        openssl_text(&["verify", "-CAfile", ca.to_str().unwrap(), file.to_str().unwrap()], b"");
+        assert!(!foreign::signature_algorithm(&leaf.pem).to_lowercase().contains("sha1"));
+        assert!(pki.crl("default").await.is_signed_by(&root.pem));
+        // It is its own issuer, and is left out where roots are.
+        let request = json!({ "common_name": "localhost", "remove_roots_from_chain": true });
+        assert_eq!(pki.post("issue/r", request).await.body["data"]["ca_chain"], json!([]));
+        let below = root.intermediate("/CN=Below", &[]);
+        let data =
+            pki.post("issuers/import/bundle", json!({ "pem_bundle": format!("{}\n{}", below.bundle(), root.pem) }));
+        let id = data.await.body["data"]["imported_issuers"][0].clone();
+        assert_eq!(pki.get(&format!("issuer/{}", id.as_str().unwrap())).await["ca_chain"].as_array().unwrap().len(), 2);
+        pki.stop().await;
+    }
+}
+
+#[actix_web::test]
+async fn import_set_signed_takes_chain_with_sha1_root() {
+    let pki = Pki::empty().await;
+    let root = Ca::root_with(new_key("rsa-2048"), "/CN=Old root", CA, &["-sha1"]);
+    let csr = json!({ "common_name": "Below", "key_type": "ec" });
+    let csr = pki.post("intermediate/generate/internal", csr).await.body["data"]["csr"].clone();
+    let signed = root.signs(csr.as_str().unwrap(), CA, &[]);
+    let answer = pki.post("intermediate/set-signed", json!({ "certificate": format!("{signed}\n{}", root.pem) })).await;
+    assert!(answer.warnings().contains("SHA-1 signatures are not accepted; imported"), "{}", answer.text);
+    assert_eq!(ids(&answer.body["data"], "imported_issuers").len(), 2);
+    let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost", "ttl": "1h" })).await;
+    openssl_verifies_chain(&root.pem, &[&signed], &leaf.pem).unwrap();
+    // A certificate of the authority that is signed over SHA-1 can be revoked by itself.
+    let old = root.signs(&foreign::csr("ec-256", "/CN=old", ""), "", &["-sha1", "-set_serial", "77"]);
+    pki.post("revoke", json!({ "certificate": old })).await;
+    assert!(pki.list("certs/revoked").await.contains(&"4d".to_owned()));
+    // A signature that does not verify is refused, whatever its algorithm.
+    let forged = Ca::root_with(new_key("rsa-2048"), "/CN=Old root", CA, &["-sha1"]);
+    let text = forged.pem.replace("A", "B");
+    assert_eq!(pki.app.client.post("pki/issuers/import/cert", json!({ "pem_bundle": text })).await.status, 400);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn import_reads_pem_as_tools_write_it() {
+    let pki = Pki::empty().await;
+    let [one, two, three] = ["/CN=One", "/CN=Two", "/CN=Three"].map(Ca::root);
+    // A byte order mark, CRLF, END and BEGIN in one line, no newline at the end.
+    let marked = format!("\u{feff}{}\r\n{}", one.pem.replace('\n', "\r\n"), one.key.trim());
+    let data = import(&pki, &marked).await;
+    assert_eq!((ids(&data, "imported_issuers").len(), ids(&data, "imported_keys").len()), (1, 1));
+    let joined = import(&pki, &format!("{}{}", two.pem, three.pem)).await;
+    assert_eq!(ids(&joined, "imported_issuers").len(), 2);
+    for damaged in [
+        format!("> {}", one.pem.replace('\n', "\n> ")),
+        one.pem.replace("-----", "\u{2014}\u{2013}"),
+        one.pem.replace("-----BEGIN", "----BEGIN"),
+        one.pem.lines().skip(1).collect::<Vec<_>>().join("\n"),
+    ] {
+        for (path, field) in PATHS {
+            let text = format!("{damaged}\n{}", two.pem);
+            pki.refused(path, json!({ field: text }), "invalid PEM block at index 0").await;
+        }
+    }
+    // The server's own files, joined as users do.
+    let mut joined = String::new();
+    for path in ["ca/pem", "ca_chain", "crl/pem", "cert/ca/raw/pem", "issuer/default/pem", "issuer/default/crl/pem"] {
+        let text = pki.app.client.get(&format!("pki/{path}")).await.text;
+        assert!(text.ends_with("-----\n"), "{path}: {text}");
+        joined += &text;
+    }
+    let files = foreign::Files::new();
+    let all = files.write("all.pem", joined.as_bytes());
+    openssl_text(&["storeutl", "-noout", "-certs", all.to_str().unwrap()], b"");
+    assert_eq!(ids(&import(&pki, &joined).await, "existing_issuers").len(), 1);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn import_compares_names_by_their_text() {
+    let pki = Pki::empty().await;
+    let key = new_key("ec-256");
+    let root = |mask: &str, subject: &str, serial: &str| {
+        let files = foreign::Files::new();
+        let section = format!("[req]\ndistinguished_name=dn\nstring_mask={mask}\n[dn]\n[ext]\n{CA}\n");
+        let config = files.write("req.cnf", section.as_bytes());
+        let key_file = files.write("key.pem", key.as_bytes());
+        let all = [
+            "req",
+            "-x509",
+            "-new",
+            "-days",
+            "3650",
+            "-key",
+            key_file.to_str().unwrap(),
+            "-utf8",
+            "-config",
+            config.to_str().unwrap(),
+            "-extensions",
+            "ext",
+            "-subj",
+            subject,
+            "-set_serial",
+            serial,
+        ];
+        Ca { key: key.clone(), pem: openssl_text(&all, b"").trim().to_owned() }
+    };
+    let (old, new) = (root("default", "/O=Example Org/CN=Root", "1"), root("utf8only", "/O=EXAMPLE  Org/CN=Root", "2"));
+    assert_ne!(parse(&old.pem).subject(), parse(&new.pem).subject());
+    let below = old.intermediate("/CN=Below", &[]);
+    let data = import(&pki, &format!("{}\n{}", new.bundle(), below.bundle())).await;
+    let [id, below_id] = <[String; 2]>::try_from(ids(&data, "imported_issuers")).unwrap();
+    // The issuer's name in these is that of the old certificate.
+    let chain = pki.get(&format!("issuer/{below_id}")).await["ca_chain"].clone();
+    assert_eq!(chain.as_array().unwrap().len(), 2, "{chain}");
+    let leaf = old.signs(&foreign::csr("ec-256", "/CN=leaf", ""), "", &["-set_serial", "78"]);
+    pki.post("revoke", json!({ "certificate": leaf })).await;
+    assert!(pki.crl(&id).await.serials().contains(&"4e".to_owned()));
+    let at = super::imported_crl::now(&pki);
+    let entries =
+        [signet::x509::crl::entry(&signet::x509::serial::Serial::from_octets(&[79]).unwrap(), at, None, None)];
+    let list = super::imported_crl::list(&old, 9, &entries, at, &[]);
+    let answer = super::imported_crl::sent(&pki.app.client, list).await;
+    assert_eq!(answer.body["data"]["issuers"], json!([id]), "{}", answer.text);
+    // One name and serial number are one certificate.
+    let other = Ca::root_with(new_key("ec-256"), "/O=example org/CN=root", CA, &["-set_serial", "2"]);
+    pki.refused("issuers/import/cert", json!({ "pem_bundle": other.pem }), "collides").await;
     pki.stop().await;
 }
 

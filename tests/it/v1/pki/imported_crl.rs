@@ -13,7 +13,7 @@ use signet::x509::ocsp::IdHash;
 use signet::x509::pem;
 use signet::x509::serial::Serial;
 
-use super::foreign::{Ca, Crl, Files, openssl_text, run};
+use super::foreign::{CA, Ca, Crl, Files, new_key, openssl_text, run};
 use super::mount::{Pki, parse};
 use super::ocsp::{cert_id, request};
 use crate::judges::{judge, refusal};
@@ -357,12 +357,6 @@ async fn a_list_that_is_not_a_complete_one_of_an_issuer_here_is_refused_and_leav
     tampered[place + 4] ^= 1;
     let scope = extension::extension(&[0x55, 0x1d, 28], true, &[0x30, 3, 0x84, 1, 0xff]);
     let reasons = [entry(&serial(1), 1_700_000_000, None, None), entry(&serial(2), 1_700_000_000, Some(8), None)];
-    let own = Authority::of(&ca);
-    own.files.write(
-        "ca.cnf",
-        CONFIGURATION.replace("crl_extensions = list", "").replace("crlnumber = crlnumber", "").as_bytes(),
-    );
-    let first_version = own.publish().into_bytes();
     for (octets, rule) in [
         (list(&other, 9, &one, at, &[]), "crl: its signature was not made by the key of an issuer"),
         (
@@ -376,7 +370,6 @@ async fn a_list_that_is_not_a_complete_one_of_an_issuer_here_is_refused_and_leav
         (list(&ca, 9, &one, at, &[&extension::delta_crl_indicator(3)]), "crl: is a delta CRL"),
         (list(&ca, 9, &one, at, &[&scope]), "crl: is an indirect CRL"),
         (list(&ca, 9, &reasons, at, &[]), "crl: entry of serial number 31:00:00:00:02: removeFromCRL"),
-        (first_version, "crl: must be of version 2"),
         (ca.pem.clone().into_bytes(), "crl: must be exactly one PEM block"),
         (good[..good.len() - 1].to_vec(), "crl: "),
         (Vec::new(), "crl: must be given"),
@@ -387,6 +380,82 @@ async fn a_list_that_is_not_a_complete_one_of_an_issuer_here_is_refused_and_leav
     assert_eq!(pki.list("certs/revoked").await, [""; 0]);
     assert!(pki.crl(&id).await.der == before.der);
     assert_eq!(sent(&pki.app.client, good).await.body["data"]["published_crl_number"], 10);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn imported_crl_without_number_or_signed_over_sha1_warns() {
+    let numberless = CONFIGURATION.replace("crlnumber = crlnumber", "");
+    let version_1 = numberless.replace("crl_extensions = list", "");
+    for (configuration, arguments, number, told) in [
+        (version_1.as_str(), &[][..], None, "the list has no CRL number"),
+        (numberless.as_str(), &[], None, "the list has no CRL number"),
+        (CONFIGURATION, &["-md", "sha1"], Some(420), "the list is signed over SHA-1"),
+    ] {
+        for key in ["rsa-2048", "ec-256"] {
+            let pki = Pki::empty().await;
+            let own = Authority::of(&Ca::root_with(new_key(key), "/CN=Own authority", CA, &[]));
+            own.issue("first");
+            own.revoke("first", &[]);
+            own.files.write("ca.cnf", configuration.as_bytes());
+            own.run(&[&["-gencrl", "-out", "crl.pem"], arguments].concat());
+            let id = import(&pki, &own.bundle()).await;
+            let answer = pki.post("issuers/import/crl", json!({ "crl": own.text("crl.pem") })).await;
+            assert!(answer.warnings().contains(told), "{key}: {}", answer.text);
+            assert_eq!(answer.body["data"]["crl_number"], json!(number), "{key}");
+            assert_eq!(answer.body["data"]["imported_entries"], 1, "{key}");
+            let crl = pki.crl(&id).await;
+            assert!(crl.number() > number.unwrap_or(0), "{key}: {}", crl.number());
+            assert!(!own.is_good("first", &crl), "{key}");
+            // What another key signed is refused, also over SHA-1.
+            let other = Authority::of(&Ca::root_with(new_key(key), "/CN=Own authority", CA, &[]));
+            other.files.write("ca.cnf", configuration.as_bytes());
+            other.run(&[&["-gencrl", "-out", "crl.pem"], arguments].concat());
+            let rule = "crl: its signature was not made by the key of an issuer";
+            pki.refused("issuers/import/crl", json!({ "crl": other.text("crl.pem") }), rule).await;
+            pki.stop().await;
+        }
+    }
+}
+
+#[actix_web::test]
+async fn import_command_with_refused_crl_changes_nothing() {
+    let pki = Pki::empty().await;
+    let own = Authority::new("/CN=Own authority");
+    own.issue("first");
+    own.revoke("first", &[]);
+    let good = own.publish();
+    let other = Authority::new("/CN=Own authority").publish();
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("ca.pem", &own.bundle());
+    let command = async |arguments: &[&str]| {
+        let mut command = signet();
+        command.args(["import", folder.path().to_str().unwrap()]).args(arguments);
+        command.env("SIGNET_ADDR", pki.app.client.url("").trim_end_matches("/v1/"));
+        command.env("SIGNET_TOKEN", &pki.app.client.token);
+        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        (output.status.success(), String::from_utf8(output.stderr).unwrap())
+    };
+    let counts = async || (pki.list("issuers").await.len(), pki.list("keys").await.len());
+    // The command sees by itself that the list is another authority's.
+    write("last.crl", &other);
+    let (done, err) = command(&[]).await;
+    assert!(!done && err.contains("last.crl: crl: its signature was not made by"), "{err}");
+    assert_eq!(counts().await, (0, 0));
+    // The server refuses the list: what was imported is deleted again.
+    write("last.crl", &good);
+    pki.post("config/crl", json!({ "max_crl_entries": 1 })).await;
+    own.issue("second");
+    own.revoke("second", &[]);
+    write("last.crl", &own.publish());
+    let (done, err) = command(&[]).await;
+    assert!(!done && err.contains("max_crl_entries") && err.contains("are deleted again"), "{err}");
+    assert!(err.contains("--without-refused-crls"), "{err}");
+    assert_eq!(counts().await, (0, 0));
+    let (done, err) = command(&["--without-refused-crls"]).await;
+    assert!(done && err.contains("max_crl_entries") && err.contains("it is left out"), "{err}");
+    assert_eq!(counts().await, (1, 1));
     pki.stop().await;
 }
 

@@ -88,14 +88,37 @@ async fn vector_16_6_r3_to_r6_what_is_not_revoked() {
     for (text, rule) in [
         ("/tmp/certificate.pem".to_owned(), "too short"),
         ("x".repeat(100), "certificate: "),
-        (format!("{}\n{}", leaf.pem, leaf.pem), "exactly one PEM block"),
         (format!("{}\ntrailing", leaf.pem), "certificate: "),
-        (csr("ec-256", "/CN=a", ""), "must be a CERTIFICATE"),
+        (csr("ec-256", "/CN=a", ""), "must hold a PEM block CERTIFICATE"),
         (leaf.pem.replace("CERTIFICATE-----\nM", "CERTIFICATE-----\nA"), "certificate: "),
     ] {
         pki.refused("revoke", json!({ "certificate": text }), rule).await;
     }
     assert_eq!(pki.crl("default").await.serials(), [""; 0]);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn revoke_takes_the_first_certificate_of_a_chain_or_bundle() {
+    let pki = Pki::start().await;
+    let root = pki.get("cert/ca").await["certificate"].as_str().unwrap().to_owned();
+    pki.role(&json!({})).await;
+    let request = json!({ "common_name": "localhost", "format": "pem_bundle" });
+    let bundle = pki.post("issue/r", request).await.body["data"].clone();
+    let leaf = pki.ask("issue/r", json!({ "common_name": "localhost" })).await;
+    assert!(bundle["certificate"].as_str().unwrap().contains("PRIVATE KEY"));
+    for (text, serial) in [
+        (bundle["certificate"].as_str().unwrap().to_owned(), bundle["serial_number"].as_str().unwrap().to_owned()),
+        (format!("{}\n{root}\n", leaf.pem), leaf.serial()),
+    ] {
+        pki.post("revoke", json!({ "certificate": text })).await;
+        assert!(pki.crl("default").await.serials().contains(&serial), "{serial}");
+    }
+    let with_key = pki.ask("issue/r", json!({ "common_name": "localhost" })).await;
+    let body =
+        json!({ "certificate": format!("{}\n{root}", with_key.pem), "private_key": with_key.data()["private_key"] });
+    pki.post("revoke-with-key", body).await;
+    assert!(pki.crl("default").await.serials().contains(&with_key.serial()));
     pki.stop().await;
 }
 

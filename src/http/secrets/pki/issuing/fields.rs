@@ -219,6 +219,7 @@ fn certificate(text: &str) -> Result<Certificate> {
     match pem::first(text) {
         Ok(Some((label, der))) if label == "CERTIFICATE" => Certificate::submitted(&der),
         Ok(Some(_)) => refuse("the PEM block must be a CERTIFICATE"),
-        _ => refuse("must be a PEM block CERTIFICATE"),
+        Ok(None) => refuse("must be a PEM block CERTIFICATE"),
+        Err(error) => refuse(error.text()),
     }
 }
