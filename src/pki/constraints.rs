@@ -11,6 +11,7 @@ mod compare;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use self::compare::{Base, Name, UTF8_EMAIL, text};
@@ -110,15 +111,18 @@ impl Named<'_> {
         if self.tag == UTF8_EMAIL { EMAIL } else { self.tag }
     }
 
-    fn hold(&self, chain: &[Arc<Constraints>]) -> Result<()> {
+    fn hold(&self, chain: &[Link]) -> Result<()> {
         let (kind, name) = (self.kind(), Name::new(self.tag, &self.content));
-        if chain.iter().all(|constraints| constraints.allow(kind, &name)) {
-            return Ok(());
-        }
-        let shown: String = self.shown().chars().take(300).collect();
+        let Some(refusing) = chain.iter().find(|link| !link.constraints.allow(kind, &name)) else { return Ok(()) };
         Err(Error::invalid(format!(
-            "issuer_ref: the name constraints of the issuing chain do not allow {shown} (RFC 5280 4.2.1.10)"
+            "issuer_ref: the name constraints of the issuing chain do not allow {} (RFC 5280 4.2.1.10): those of {}",
+            self.shown_briefly(),
+            refusing.of
         )))
+    }
+
+    fn shown_briefly(&self) -> String {
+        self.shown().chars().take(300).collect()
     }
 
     /// For the refusal.
@@ -136,26 +140,101 @@ impl Named<'_> {
     }
 }
 
-/// Holds every name of a TBSCertificate against the constraints of the chain above it.
+/// The name constraints of one chain above an issuer, with those of the issuer itself.
+#[derive(Clone)]
+pub struct ChainConstraints {
+    /// When the chain is valid, epoch seconds.
+    pub span: RangeInclusive<i64>,
+    /// The certificates that have constraints.
+    pub links: Vec<Link>,
+}
+
+/// A certificate that has name constraints.
+#[derive(Clone)]
+pub struct Link {
+    /// Its constraints.
+    pub constraints: Arc<Constraints>,
+    /// How a message names it.
+    pub of: String,
+}
+
+/// Holds every name of a TBSCertificate against the constraints above it: those of some chain that is valid while the
+/// certificate is must allow all of them. Where no chain is valid then, all chains count.
 ///
 /// # Errors
-/// `Invalid` naming the first name that is not allowed, or when there are more to compare than
-/// [`MAX_COMPARISONS`].
-pub(super) fn check(tbs: &[u8], chain: &[Arc<Constraints>]) -> Result<()> {
-    let names = names(tbs)?;
-    let comparisons = |name: &Named<'_>| chain.iter().map(|above| above.comparisons(name.kind())).sum::<usize>();
-    if names.iter().map(comparisons).sum::<usize>() > MAX_COMPARISONS {
-        return Err(Error::invalid(format!(
-            "certificate: more than {MAX_COMPARISONS} comparisons of names with the name constraints of the issuing chain"
-        )));
+/// `Invalid` naming the first name that the first chain does not allow and the certificate that decides, or when there are
+/// more to compare than [`MAX_COMPARISONS`].
+pub(super) fn check(tbs: &[u8], chains: &[ChainConstraints]) -> Result<()> {
+    if chains.is_empty() {
+        return Ok(());
     }
-    names.iter().try_for_each(|name| name.hold(chain))
+    let names = names(tbs)?;
+    let mut counted = validity(tbs).map_err(|e| e.of("certificate")).map(|validity| {
+        let overlaps =
+            |chain: &&ChainConstraints| chain.span.start() <= validity.end() && validity.start() <= chain.span.end();
+        chains.iter().filter(overlaps).collect::<Vec<_>>()
+    })?;
+    if counted.is_empty() {
+        counted = chains.iter().collect();
+    }
+    let (mut comparisons, mut refused) = (0, None);
+    for chain in counted {
+        let of_name = |name: &Named<'_>| -> usize {
+            chain.links.iter().map(|link| link.constraints.comparisons(name.kind())).sum()
+        };
+        comparisons += names.iter().map(of_name).sum::<usize>();
+        let held = if comparisons > MAX_COMPARISONS {
+            Err(Error::invalid(format!(
+                "certificate: more than {MAX_COMPARISONS} comparisons of names with the name constraints of the issuing chain"
+            )))
+        } else {
+            names.iter().try_for_each(|name| name.hold(&chain.links))
+        };
+        match held {
+            Ok(()) => return Ok(()),
+            Err(error) => drop(refused.get_or_insert(error)),
+        }
+        if comparisons > MAX_COMPARISONS {
+            break;
+        }
+    }
+    refused.map_or(Ok(()), Err)
+}
+
+/// Holds the names of an authority below against constraints (RFC 5280 6.1.3): its common name is no host name.
+///
+/// # Errors
+/// `Invalid` naming the first name that is not allowed.
+pub(super) fn hold_authority(tbs: &[u8], constraints: &Constraints) -> Result<()> {
+    let (subject, names) = alternative_names(tbs).map_err(|e| e.of("certificate"))?;
+    let names = with_subject(subject, names)?;
+    let allows = |name: &&Named<'_>| constraints.allow(name.kind(), &Name::new(name.tag, &name.content));
+    match names.iter().find(|name| !allows(name)) {
+        Some(name) => Err(Error::invalid(format!("{} (RFC 5280 4.2.1.10)", name.shown_briefly()))),
+        None => Ok(()),
+    }
+}
+
+fn validity(tbs: &[u8]) -> Read<RangeInclusive<i64>> {
+    let fields = CertificateFields::read(Reader::only(tbs, SEQUENCE)?.reader())?;
+    Ok(fields.not_before..=fields.not_after)
 }
 
 /// Everything that relying parties may hold against constraints.
 fn names(tbs: &[u8]) -> Result<Vec<Named<'_>>> {
-    let (subject, mut names) = alternative_names(tbs).map_err(|e| e.of("certificate"))?;
+    let (subject, names) = alternative_names(tbs).map_err(|e| e.of("certificate"))?;
     let has_host = names.iter().any(|name| name.tag == DNS);
+    let mut names = with_subject(subject, names)?;
+    if !has_host {
+        // Without DNS names some relying parties take the common names for them.
+        let hosts = name::values(subject, Attribute::CommonName)?.into_iter().filter(|name| is_host_like(name));
+        names.extend(hosts.map(|host| Named { tag: DNS, content: host.into_bytes().into() }));
+    }
+    Ok(names)
+}
+
+/// Alternative names, and those of the subject.
+fn with_subject<'a>(subject: &'a [u8], mut names: Vec<Named<'a>>) -> Result<Vec<Named<'a>>> {
     if !name::is_empty(subject) {
         names.push(Named { tag: DIRECTORY, content: subject.into() });
     }
@@ -163,11 +242,6 @@ fn names(tbs: &[u8]) -> Result<Vec<Named<'_>>> {
     // an IA5String; in any other type not every relying party can read it.
     for (tag, mailbox) in name::tagged_values(subject, Attribute::EmailAddress).map_err(|e| e.of("subject"))? {
         names.push(Named { tag: EMAIL, content: if tag == IA5_STRING { mailbox.into() } else { Cow::default() } });
-    }
-    if !has_host {
-        // Without DNS names some relying parties take the common names for them.
-        let hosts = name::values(subject, Attribute::CommonName)?.into_iter().filter(|name| is_host_like(name));
-        names.extend(hosts.map(|host| Named { tag: DNS, content: host.into_bytes().into() }));
     }
     Ok(names)
 }

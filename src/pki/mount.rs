@@ -7,6 +7,7 @@
 pub mod chains;
 pub mod cluster;
 pub mod issuer;
+pub mod paths;
 pub mod profile;
 #[cfg(test)]
 mod recorded;

@@ -191,7 +191,7 @@ async fn issue(
 fn fresh(issued: &Issued) -> Result<Fresh> {
     let key = issued.key.as_ref().ok_or_else(|| Error::internal("a certificate was issued without its key"))?;
     let key = key.to_pkcs8()?;
-    let above = issued.signer.chain.iter().filter(|issuer| !issuer.self_signed);
+    let above = issued.signer.chain(issued.issued_at).iter().filter(|issuer| !issuer.self_signed);
     let chain = std::iter::once(&issued.der[..]).chain(above.map(|issuer| issuer.certificate.der()));
     Ok(Fresh {
         leaf: issued.der.clone(),

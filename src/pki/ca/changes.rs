@@ -19,6 +19,7 @@ use crate::pki::mount::settings::external_policy;
 use crate::pki::mount::urls::Urls;
 use crate::pki::mount::view::View;
 use crate::pki::store::PkiWrite;
+use crate::x509::extension;
 
 fn planned(view: View, writes: Vec<PkiWrite>) -> Planned {
     Planned { view, writes, crls: false }
@@ -54,6 +55,10 @@ pub async fn write_role(
                     warnings.add(format!("issuer_ref: {} names no issuer of this mount at present", role.issuer_ref));
                 }
             }
+            let policies =
+                || role.policy_identifiers.iter().filter_map(|policy| extension::parse_oid(policy.oid())).collect();
+            let advice = view.signer(&role.issuer_ref).and_then(|signer| signer.policy_advice(policies));
+            warnings.extend(advice);
             let mut next = view.clone();
             let writes = vec![next.put_role(&name, role.clone())?];
             // It may be there for `sign-verbatim`, where less of it counts.

@@ -346,6 +346,7 @@ impl<'a> Import<'a> {
             self.warn_of_numbers(before, published);
         }
         self.warn_of_twins();
+        self.warn_of_chains(before);
         let issuers = self.imported_issuers.iter().chain(&self.existing_issuers);
         let mapping =
             issuers.filter_map(|id| Some((id.clone(), self.next.signer(id)?.issuer.record.key_id.clone()))).collect();
@@ -415,6 +416,18 @@ impl<'a> Import<'a> {
                      certificates",
                     twin.record.id
                 ));
+            }
+        }
+    }
+
+    /// Warns of issuers of which no chain verifies any more, or from the beginning.
+    fn warn_of_chains(&mut self, before: &View) {
+        let stood = |id: &str| before.signer(id).is_none_or(|signer| signer.paths.refusal().is_none());
+        for signer in self.next.signers() {
+            let id = &signer.issuer.record.id;
+            if let Some(refusal) = signer.paths.refusal().filter(|_| stood(id)) {
+                let refusal = refusal.trim_start_matches("issuer_ref: ");
+                self.warnings.add(format!("issuer {id} issues no certificates: {refusal}"));
             }
         }
     }

@@ -13,7 +13,7 @@ use super::structure::{self, Expected, Shape};
 use crate::error::{Error, Kind, Result};
 use crate::keys::pool::Watch;
 use crate::keys::signing::{ManagedKey, Signers, SigningKey};
-use crate::pki::constraints::{self, Constraints};
+use crate::pki::constraints::{self, ChainConstraints};
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use crate::x509::crl::EncodedTbs;
 use crate::x509::ocsp::IssuerHashes;
@@ -36,13 +36,18 @@ pub(crate) struct Prepared {
 ///
 /// # Errors
 /// `Invalid` naming the rule and its source.
-pub(crate) fn certificate(tbs: &[u8], shape: Shape, expected: &Expected<'_>, chain: &[Arc<Constraints>]) -> Result<()> {
+pub(crate) fn certificate(
+    tbs: &[u8],
+    shape: Shape,
+    expected: &Expected<'_>,
+    chains: &[ChainConstraints],
+) -> Result<()> {
     structure::certificate(tbs, shape, expected)?;
-    if chain.is_empty() { Ok(()) } else { constraints::check(tbs, chain) }
+    constraints::check(tbs, chains)
 }
 
 impl Prepared {
-    /// A TBSCertificate; `chain` holds the name constraints of everyone above it.
+    /// A TBSCertificate; `chains` holds the name constraints above it.
     ///
     /// # Errors
     /// `Invalid` naming the rule and its source.
@@ -50,10 +55,10 @@ impl Prepared {
         tbs: Vec<u8>,
         shape: Shape,
         expected: &Expected<'_>,
-        chain: &[Arc<Constraints>],
+        chains: &[ChainConstraints],
         key: &SigningKey,
     ) -> Result<Self> {
-        certificate(&tbs, shape, expected, chain)?;
+        certificate(&tbs, shape, expected, chains)?;
         Ok(Self { tbs, key: key.clone(), algorithm: expected.algorithm, goes_last: false })
     }
 

@@ -118,9 +118,7 @@ pub async fn run(
     view.policy_engine()?;
     let consent = answer.decision.map_err(|text| Error::invalid(format!("external policy: {text}")))?;
     let issued = template::issue(&view, &tools, &origin, &mode, &consent, &subject.key, &stages).await?;
-    let mut warnings = answer.warnings;
-    warnings.extend(issued.warnings);
-    Ok(Issued { key: subject.private, warnings, ..issued })
+    Ok(Issued { key: subject.private, ..issued.with_warnings(answer.warnings) })
 }
 
 /// Reads and verifies the caller's CSR, or makes a key and an empty CSR. Every cheap refusal comes before

@@ -109,7 +109,7 @@ pub async fn sign(
         repeatable: origin.repeatable.as_deref(),
     };
     let issued = draft.release(&view, &tools, &csr.key, &record, &stages).await?;
-    Ok(Issued { warnings, ..issued })
+    Ok(issued.with_warnings(warnings))
 }
 
 /// The path length to write: as asked, or one less than the issuer's where that has one.

@@ -19,6 +19,8 @@ pub struct Issued {
     pub not_after: i64,
     /// When to ask for the next one, epoch seconds.
     pub renew_after: i64,
+    /// When it was issued, or its request repeated, epoch seconds.
+    pub issued_at: i64,
     /// Who signed it, with its chain.
     pub signer: Arc<Signer>,
     /// Its key, when it was made here. It is kept nowhere else.
@@ -29,6 +31,14 @@ pub struct Issued {
     pub lease: Option<Lease>,
     /// Whether an earlier request made it, of which this is a repeat.
     pub repeated: bool,
+}
+
+impl Issued {
+    /// The same with these warnings before its own.
+    pub(super) fn with_warnings(self, mut warnings: Warnings) -> Self {
+        warnings.extend(self.warnings);
+        Self { warnings, ..self }
+    }
 }
 
 /// The lease that a caller gets with a certificate.

@@ -12,13 +12,14 @@ use super::request::Origin;
 use super::stages::Stages;
 use crate::clock::Time;
 use crate::documents::MountId;
-use crate::error::{Error, Result, Warnings};
+use crate::error::{Error, Result};
 use crate::keys::pool::Watch;
 use crate::keys::signing::Signers;
 use crate::pki::check::prepared::Prepared;
 use crate::pki::check::structure::{Expected, Shape, Sources};
 use crate::pki::check::validity::Validity;
 use crate::pki::mount::issuer::Key;
+use crate::pki::mount::paths::policies_of;
 use crate::pki::mount::role::Role;
 use crate::pki::mount::signer::Signer;
 use crate::pki::mount::view::View;
@@ -27,6 +28,7 @@ use crate::pki::tools::Tools;
 use crate::pki::values::renewal;
 use crate::telemetry;
 use crate::x509::algorithm::SignatureAlgorithm;
+use crate::x509::certificate::Certificate;
 use crate::x509::extension;
 use crate::x509::pieces::{Extensions, Name};
 use crate::x509::public_key::PublicKey;
@@ -202,6 +204,8 @@ impl Draft {
     fn released(self, der: Vec<u8>, serial: Serial, lease: Option<Lease>, now: Time) -> Issued {
         let Validity { not_before, not_after, .. } = self.validity;
         let (not_before, not_after) = (not_before.unix_timestamp(), not_after.unix_timestamp());
+        let policies = || Certificate::parse(&der).map(|certificate| policies_of(&certificate)).unwrap_or_default();
+        let warnings = self.signer.policy_advice(policies).into_iter().collect();
         Issued {
             der,
             serial,
@@ -210,7 +214,8 @@ impl Draft {
             renew_after: renewal::time(&serial, now.unix_timestamp(), not_before, not_after),
             signer: self.signer,
             key: None,
-            warnings: Warnings::default(),
+            warnings,
+            issued_at: now.unix_timestamp(),
             lease,
             repeated: false,
         }

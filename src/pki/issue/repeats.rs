@@ -124,6 +124,7 @@ pub async fn earlier(repeatable: &Repeatable, view: &View, tools: &Tools) -> Res
         not_after,
         renew_after: renewal::time(&serial, issued_at, not_before, not_after),
         der: certificate.der,
+        issued_at: now.unix_timestamp(),
         signer,
         key: None,
         warnings,

@@ -68,7 +68,7 @@ pub async fn issue(
     let key = tools.pool.generate(spec, view.mount, &origin.requester.watch).await?;
     stages.key(started);
     let issued = draft.release(&view, &tools, key.public(), &record, &stages).await?;
-    Ok(Issued { key: Some(Arc::new(key)), warnings, ..issued })
+    Ok(Issued { key: Some(Arc::new(key)), ..issued.with_warnings(warnings) })
 }
 
 /// `sign`: certifies the key of a request made elsewhere.
@@ -104,7 +104,7 @@ pub async fn sign(
     warnings.extend(not_granted::warnings(&draft, csr));
     stages.rules(started);
     let issued = draft.release(&view, &tools, &csr.key, &record, &stages).await?;
-    Ok(Issued { warnings, ..issued })
+    Ok(issued.with_warnings(warnings))
 }
 
 /// The names when the role allows them to who asks. What takes long is done beside the workers, in turns.

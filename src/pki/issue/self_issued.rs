@@ -80,6 +80,7 @@ pub async fn sign(
         signer,
         key: None,
         warnings,
+        issued_at: now.unix_timestamp(),
         lease: None,
         repeated: false,
     })

@@ -41,7 +41,7 @@ pub(crate) fn require_room(view: &View, reference: &str, signers: &dyn Signers) 
 }
 
 /// The key of an issuer that may sign certificates now: it is here, its usage allows it, and its
-/// certificate is neither revoked nor expired.
+/// certificate is neither revoked nor expired, and a chain above it verifies.
 pub(crate) fn usable_key(signer: &Signer, now: Time) -> Result<Arc<Key>> {
     let record = &signer.issuer.record;
     let refuse = |why: &str| Err(Error::invalid(format!("issuer_ref: issuer may not issue certificates: {why}")));
@@ -59,6 +59,9 @@ pub(crate) fn usable_key(signer: &Signer, now: Time) -> Result<Arc<Key>> {
     }
     if certificate.not_after() <= now.unix_timestamp() {
         return refuse("it is expired");
+    }
+    if let Some(refusal) = signer.paths.refusal() {
+        return Err(Error::invalid(refusal.to_owned()));
     }
     Ok(Arc::clone(key))
 }

@@ -96,7 +96,7 @@ pub async fn sign(
     warnings.extend(unfit_for_time_stamping(&draft).map(str::to_owned));
     stages.rules(started);
     let issued = draft.release(&view, &tools, &csr.key, &record, &stages).await?;
-    Ok(Issued { warnings, ..issued })
+    Ok(issued.with_warnings(warnings))
 }
 
 /// Warnings about usages of the request that give way to those of the CSR.

@@ -1,13 +1,12 @@
-//! Who certifies whom among the issuers of a mount, and the chains that follow: a signature check for every pair whose
-//! names fit and of which no record [knows](Signatures) what comes of it.
+//! Who certifies whom among the issuers of a mount: a signature check for every pair whose names fit and of which no record
+//! [knows](Signatures) what comes of it. The chains that follow are [paths](super::paths).
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use super::issuer::Issuer;
 use super::signatures::Signatures;
 use crate::error::{Error, Result};
-use crate::pki::constraints::Constraints;
 use crate::x509::certificate::Certificate;
 
 /// Longest chain that is worked out, or listed by an operator.
@@ -133,77 +132,4 @@ pub fn check_room(issuers: &Issuers, new: &Certificate) -> Result<()> {
         )));
     }
     Ok(())
-}
-
-/// How many authorities may follow below an issuer (RFC 5280 4.2.1.9, 6.1.4): the least of its own path
-/// length and of those above it, each less the authorities in between. Authorities that certify
-/// themselves do not count. Of several parents (a root that was issued again) each has its say, whichever
-/// of them a relying party knows; where there are roots among them, the roots alone.
-pub fn path_length(id: &str, issuers: &Issuers, parents: &Parents) -> Option<u32> {
-    let mut least: Option<u32> = None;
-    let mut seen = HashSet::new();
-    let mut next = VecDeque::from([(id, 0)]);
-    while let Some((id, between)) = next.pop_front() {
-        let Some(issuer) = issuers.get(id).filter(|_| seen.len() < MAX_CHAIN && seen.insert(id)) else { continue };
-        if let Some(length) = issuer.certificate.path_length() {
-            let left = length.saturating_sub(between);
-            least = Some(least.map_or(left, |least| least.min(left)));
-        }
-        if issuer.self_signed {
-            continue;
-        }
-        let between = between + u32::from(issuer.certificate.subject() != issuer.certificate.issuer());
-        let is_root = |id: &&String| issuers.get(*id).is_some_and(|parent| parent.self_signed);
-        let above = parents.get(id).into_iter().flatten();
-        let roots = above.clone().any(|id| is_root(&id));
-        next.extend(above.filter(|id| !roots || is_root(id)).map(|id| (id.as_str(), between)));
-    }
-    least
-}
-
-/// The name constraints that hold below an issuer (RFC 5280 6.1.4): its own and those of everyone who
-/// certifies it, directly or not, whichever chain a relying party knows and whatever an operator lists in a
-/// manual chain. Each once.
-///
-/// # Errors
-/// `Invalid` when some of them cannot be read.
-pub fn constraints(id: &str, issuers: &Issuers, parents: &Parents) -> Result<Vec<Arc<Constraints>>> {
-    let mut all: Vec<Arc<Constraints>> = Vec::new();
-    let mut seen = HashSet::new();
-    let mut next = vec![id];
-    while let Some(id) = next.pop() {
-        let Some(issuer) = issuers.get(id).filter(|_| seen.insert(id)) else { continue };
-        match &issuer.constraints {
-            Ok(Some(own)) if !all.contains(own) => all.push(Arc::clone(own)),
-            Ok(_) => {}
-            Err(text) => return Err(Error::invalid(text.clone())),
-        }
-        next.extend(parents.get(id).into_iter().flatten().map(String::as_str));
-    }
-    Ok(all)
-}
-
-/// The chain of an issuer: itself, then depth-first its parents' chains, nobody twice. A manual chain
-/// is taken as it is; its unknown ids are skipped.
-pub fn chain(id: &str, issuers: &Issuers, parents: &Parents) -> Vec<Arc<Issuer>> {
-    let mut chain = Vec::new();
-    let mut seen = HashSet::new();
-    let mut stack = vec![id.to_owned()];
-    while let Some(id) = stack.pop() {
-        let Some(issuer) = issuers.get(&id) else { continue };
-        if chain.len() >= MAX_CHAIN || !seen.insert(id.clone()) {
-            continue;
-        }
-        chain.push(Arc::clone(issuer));
-        if issuer.record.manual_chain.is_empty() {
-            stack.extend(parents.get(&id).into_iter().flatten().rev().cloned());
-            continue;
-        }
-        for id in &issuer.record.manual_chain {
-            if let Some(listed) = issuers.get(id).filter(|_| seen.insert(id.clone())) {
-                chain.push(Arc::clone(listed));
-            }
-        }
-    }
-    chain
 }

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use super::issuer::Issuer;
 use super::role::{CompiledRole, Role};
 use super::urls::Urls;
-use crate::derived::Derived;
 use crate::error::{Error, Result};
-use crate::pki::constraints::Constraints;
+use crate::pki::constraints::ChainConstraints;
 use crate::x509::algorithm::{Curve, KeyKind};
 use crate::x509::extension::{self, Policy};
 use crate::x509::name::{Attribute, rdn, separate_rdns};
@@ -100,12 +99,10 @@ pub struct Pieces {
     pub key_id: Vec<u8>,
     /// authorityKeyIdentifier with [`Pieces::key_id`].
     pub authority_key_id: Extensions,
-    /// The name constraints that hold below the issuer ([`constraints`](super::issuer::constraints)).
-    pub constraints: Vec<Arc<Constraints>>,
+    /// The name constraints of the chains above the issuer; none where no chain has any.
+    pub constraints: Vec<ChainConstraints>,
     /// Where information about the issuer is.
     pub locations: Locations,
-    /// What the wires word of the issuer and its chain.
-    pub worded: Derived,
 }
 
 /// The extensions that carry an issuer's URLs; each is empty when there are none.
@@ -131,14 +128,13 @@ impl Locations {
 
 impl Pieces {
     /// Encodes the pieces of an issuer whose URLs are expanded.
-    pub fn new(issuer: &Issuer, constraints: Vec<Arc<Constraints>>, urls: &Urls) -> Self {
+    pub fn new(issuer: &Issuer, constraints: Vec<ChainConstraints>, urls: &Urls) -> Self {
         let key_id = issuer_key_id(issuer);
         Self {
             authority_key_id: extension::authority_key_id(&key_id),
             key_id,
             constraints,
             locations: Locations::new(urls),
-            worded: Derived::default(),
         }
     }
 }

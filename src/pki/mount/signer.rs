@@ -1,8 +1,10 @@
 //! An issuer as what signs: with its key, its chain and everything that is encoded beforehand.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::issuer::{Issuer, Key};
+use super::paths::Paths;
 use super::profile::Pieces;
 use crate::error::{Error, Result};
 use crate::keys::signing::{ManagedKey, Signers, SigningKey};
@@ -14,17 +16,33 @@ pub struct Signer {
     pub issuer: Arc<Issuer>,
     /// Its key, when the mount holds it.
     pub key: Option<Arc<Key>>,
-    /// Its chain, itself first.
-    pub chain: Vec<Arc<Issuer>>,
+    /// Its certification paths.
+    pub paths: Paths,
     /// How many authorities may follow below it, by its own path length and those above it; `None` is any
     /// number.
     pub path_length: Option<u32>,
-    /// Pre-encoded extensions, and what wires keep with them; the error is what an attempt to issue
-    /// answers (URLs that cannot be expanded, name constraints that cannot be read).
+    /// Pre-encoded extensions; the error is what an attempt to issue answers (URLs that cannot be expanded).
     pub pieces: Result<Pieces, String>,
 }
 
 impl Signer {
+    /// The chain that is served at a time (epoch seconds), itself first.
+    pub fn chain(&self, now: i64) -> &[Arc<Issuer>] {
+        self.paths.at(now).map_or(&[], |path| &path.served)
+    }
+
+    /// Advice when every path demands a certificate policy that is not among these (DER content octets).
+    pub(crate) fn policy_advice(&self, policies: impl FnOnce() -> BTreeSet<Vec<u8>>) -> Option<String> {
+        let mut demands = self.paths.standing().map(|path| path.policy.as_ref());
+        let first = demands.next()??;
+        if self.paths.standing().any(|path| path.policy.is_none()) {
+            return None;
+        }
+        let own = policies();
+        let is_met = self.paths.standing().filter_map(|path| path.policy.as_ref()).any(|demand| demand.is_met_by(&own));
+        (!is_met).then(|| first.advice())
+    }
+
     /// The pieces of its certificates.
     ///
     /// # Errors

@@ -15,6 +15,7 @@ use zeroize::Zeroizing;
 use super::chains::{self, Issuers, Parents};
 use super::cluster::Cluster;
 use super::issuer::{self, Issuer, IssuerRecord, Key, KeyRecord, authority_id};
+use super::paths::Paths;
 use super::profile::{Pieces, RoleEntry};
 use super::responders::Responders;
 use super::role::Role;
@@ -209,15 +210,14 @@ impl View {
             .issuers
             .iter()
             .map(|(id, issuer)| {
-                let chain = chains::chain(id, &self.issuers, &self.parents);
-                let constraints = chains::constraints(id, &self.issuers, &self.parents);
+                let paths = Paths::of(issuer, &self.issuers, &self.parents);
                 let pieces = self
                     .urls_of(issuer)
-                    .and_then(|urls| Ok(Pieces::new(issuer, constraints?, &urls)))
+                    .map(|urls| Pieces::new(issuer, paths.constraints(), &urls))
                     .map_err(|e| e.text().to_owned());
                 let key = self.keys.get(&issuer.record.key_id).cloned();
-                let path_length = chains::path_length(id, &self.issuers, &self.parents);
-                (id.clone(), Arc::new(Signer { issuer: Arc::clone(issuer), key, chain, path_length, pieces }))
+                let path_length = paths.path_length();
+                (id.clone(), Arc::new(Signer { issuer: Arc::clone(issuer), key, paths, path_length, pieces }))
             })
             .collect();
         self.responders = Arc::new(Responders::new(&self.signers, &self.parents));

@@ -41,6 +41,7 @@ mod named_fields;
 mod names;
 mod nobody;
 pub mod ocsp;
+mod paths;
 mod readers;
 pub mod repeats;
 mod revocation;

@@ -25,22 +25,34 @@ use crate::x509::serial::Serial;
 const DER: &str = "application/pkix-cert";
 const PEM: &str = "application/pem-certificate-chain";
 
-/// An issuer, and when what this mount says of issuers last changed (epoch seconds).
-async fn signer(call: &Call, reference: &str) -> Result<Option<(Arc<Signer>, i64)>> {
-    let view = call.authority().await?.view();
-    Ok(view.signer(reference).map(|signer| (Arc::clone(signer), view.issuers_changed_at())))
+/// An issuer, as it is served at a time.
+struct Shown {
+    signer: Arc<Signer>,
+    /// The time, epoch seconds.
+    now: i64,
+    /// When what this mount says of issuers last changed, epoch seconds.
+    changed_at: i64,
+}
+
+async fn shown(call: &Call, reference: &str) -> Result<Option<Shown>> {
+    let authority = call.authority().await?;
+    let (view, now) = (authority.view(), authority.tools().clock.now().unix_timestamp());
+    Ok(view.signer(reference).map(|signer| {
+        let changed_at = view.issuers_changed_at().max(signer.paths.changed_at(now));
+        Shown { signer: Arc::clone(signer), now, changed_at }
+    }))
 }
 
 /// A raw answer about the default issuer; 204 when there is none.
-async fn raw_default(call: &Call, media_type: &'static str, body: impl Fn(&Signer) -> Vec<u8>) -> Result<Answer> {
-    let signer = signer(call, "default").await?;
-    Ok(signer.map_or_else(Answer::empty, |(s, changed_at)| Answer::kept(media_type, body(&s), changed_at)))
+async fn raw_default(call: &Call, media_type: &'static str, body: impl Fn(&Shown) -> Vec<u8>) -> Result<Answer> {
+    let shown = shown(call, "default").await?;
+    Ok(shown.map_or_else(Answer::empty, |shown| Answer::kept(media_type, body(&shown), shown.changed_at)))
 }
 
 /// A raw answer about the issuer that the path names.
-async fn raw_issuer(call: &Call, media_type: &'static str, body: impl Fn(&Signer) -> Vec<u8>) -> Result<Answer> {
-    let (signer, changed_at) = signer(call, call.param("issuer_ref")).await?.ok_or_else(Error::not_found)?;
-    Ok(Answer::kept(media_type, body(&signer), changed_at))
+async fn raw_issuer(call: &Call, media_type: &'static str, body: impl Fn(&Shown) -> Vec<u8>) -> Result<Answer> {
+    let shown = shown(call, call.param("issuer_ref")).await?.ok_or_else(Error::not_found)?;
+    Ok(Answer::kept(media_type, body(&shown), shown.changed_at))
 }
 
 /// An answer in an envelope, about an issuer. Without a tag: an envelope has the id of its request.
@@ -48,16 +60,16 @@ fn enveloped(data: Value, changed_at: i64) -> Answer {
     Answer::data(data).with_validators(Validators { tag: None, modified: Some(changed_at), max_age: MAX_AGE })
 }
 
-fn der(signer: &Signer) -> Vec<u8> {
-    signer.issuer.certificate.der().to_vec()
+fn der(shown: &Shown) -> Vec<u8> {
+    shown.signer.issuer.certificate.der().to_vec()
 }
 
-fn pem_text(signer: &Signer) -> Vec<u8> {
-    (issuer_pem_text(&signer.issuer) + "\n").into_bytes()
+fn pem_text(shown: &Shown) -> Vec<u8> {
+    (issuer_pem_text(&shown.signer.issuer) + "\n").into_bytes()
 }
 
-fn chain_text(signer: &Signer) -> String {
-    signer.chain.iter().map(|i| issuer_pem_text(i)).collect::<Vec<_>>().join("\n")
+fn chain_text(shown: &Shown) -> String {
+    shown.signer.chain(shown.now).iter().map(|i| issuer_pem_text(i)).collect::<Vec<_>>().join("\n")
 }
 
 pub(super) async fn ca_der(call: Call) -> Result<Answer> {
@@ -73,7 +85,7 @@ pub(super) async fn ca_chain(call: Call) -> Result<Answer> {
 }
 
 pub(super) async fn ca_json(call: Call) -> Result<Answer> {
-    let (signer, changed_at) = signer(&call, "default").await?.ok_or_else(Error::not_found)?;
+    let Shown { signer, changed_at, .. } = shown(&call, "default").await?.ok_or_else(Error::not_found)?;
     let data = json!({
         "certificate": issuer_pem_text(&signer.issuer),
         "revocation_time": 0,
@@ -83,23 +95,24 @@ pub(super) async fn ca_json(call: Call) -> Result<Answer> {
 }
 
 pub(super) async fn ca_chain_json(call: Call) -> Result<Answer> {
-    let (signer, changed_at) = signer(&call, "default").await?.ok_or_else(Error::not_found)?;
-    let chain = chain_text(&signer);
+    let shown = shown(&call, "default").await?.ok_or_else(Error::not_found)?;
+    let chain = chain_text(&shown);
     let data = json!({
         "certificate": chain,
         "ca_chain": chain,
         "revocation_time": 0,
         "revocation_time_rfc3339": "",
     });
-    Ok(enveloped(data, changed_at))
+    Ok(enveloped(data, shown.changed_at))
 }
 
 pub(super) async fn issuer_json(call: Call) -> Result<Answer> {
-    let (signer, changed_at) = signer(&call, call.param("issuer_ref")).await?.ok_or_else(Error::not_found)?;
+    let shown = shown(&call, call.param("issuer_ref")).await?.ok_or_else(Error::not_found)?;
+    let Shown { signer, now, changed_at } = shown;
     let record = &signer.issuer.record;
     let data = json!({
         "certificate": pem_line(&signer.issuer),
-        "ca_chain": chain_lines(&signer),
+        "ca_chain": chain_lines(&signer, now),
         "issuer_id": record.id,
         "issuer_name": record.name,
     });

@@ -48,9 +48,10 @@ pub(super) async fn list(call: Call) -> Result<Answer> {
 }
 
 pub(super) async fn read(call: Call) -> Result<Answer> {
-    let view = call.authority().await?.view();
+    let authority = call.authority().await?;
+    let view = authority.view();
     let signer = view.signer(call.param("issuer_ref")).ok_or_else(Error::not_found)?;
-    Ok(Answer::data(issuer_json(signer)))
+    Ok(Answer::data(issuer_json(signer, authority.tools().clock.now())))
 }
 
 pub(super) async fn replace(call: Call) -> Result<Answer> {
@@ -66,7 +67,7 @@ async fn write(mut call: Call, write: Write) -> Result<Answer> {
     let fields = std::mem::take(&mut call.fields);
     let merge = move |issuer: &changes::Standing<'_>| settings::read(&fields, write, issuer);
     let (id, warnings) = changes::write_issuer(&authority, call.param("issuer_ref"), merge).await?;
-    changed(&authority.view(), &id, warnings)
+    changed(&authority, &id, warnings)
 }
 
 pub(super) async fn revoke(call: Call) -> Result<Answer> {
@@ -74,13 +75,14 @@ pub(super) async fn revoke(call: Call) -> Result<Answer> {
     let why = revoking::why(&call.fields)?;
     let reference = call.param("issuer_ref");
     let (id, warnings) = revoke::revoke_issuer(&authority, reference, why, call.recorded_as()).await?;
-    changed(&authority.view(), &id, warnings)
+    changed(&authority, &id, warnings)
 }
 
 /// An issuer after a change of it.
-fn changed(view: &View, id: &str, warnings: Warnings) -> Result<Answer> {
+fn changed(authority: &Authority, id: &str, warnings: Warnings) -> Result<Answer> {
+    let view = authority.view();
     let signer = view.signer(id).ok_or_else(Error::not_found)?;
-    Ok(Answer::data(issuer_json(signer)).with_warnings(warnings))
+    Ok(Answer::data(issuer_json(signer, authority.tools().clock.now())).with_warnings(warnings))
 }
 
 pub(super) async fn delete(call: Call) -> Result<Answer> {
@@ -94,11 +96,12 @@ pub(super) fn pem_line(issuer: &Issuer) -> String {
     certificate_pem(issuer) + "\n"
 }
 
-pub(super) fn chain_lines(signer: &Signer) -> Vec<String> {
-    signer.chain.iter().map(|i| pem_line(i)).collect()
+/// The chain that is served at a time (epoch seconds).
+pub(super) fn chain_lines(signer: &Signer, now: i64) -> Vec<String> {
+    signer.chain(now).iter().map(|i| pem_line(i)).collect()
 }
 
-fn issuer_json(signer: &Signer) -> Value {
+fn issuer_json(signer: &Signer, now: Time) -> Value {
     let issuer = &signer.issuer;
     let record = &issuer.record;
     let own_urls = !record.urls.is_empty();
@@ -113,7 +116,7 @@ fn issuer_json(signer: &Signer) -> Value {
         ("key_id".to_owned(), json!(record.key_id)),
         ("certificate".to_owned(), json!(pem_line(issuer))),
         ("manual_chain".to_owned(), json!(manual_chain)),
-        ("ca_chain".to_owned(), json!(chain_lines(signer))),
+        ("ca_chain".to_owned(), json!(chain_lines(signer, now.unix_timestamp()))),
         ("leaf_not_after_behavior".to_owned(), json!(record.leaf_not_after_behavior.as_str())),
         ("usage".to_owned(), json!(record.usage.to_string())),
         ("revocation_signature_algorithm".to_owned(), json!(record.revocation_signature_algorithm)),

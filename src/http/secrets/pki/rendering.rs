@@ -18,7 +18,6 @@ use crate::pki::ca::key::CaKeyInfo;
 use crate::pki::issue::issued::Issued;
 use crate::pki::mount::issuer::Issuer;
 use crate::pki::mount::profile::{Pieces, certificate_pem};
-use crate::pki::mount::signer::Signer;
 use crate::secret::{PartlySecret, Secret};
 use crate::x509::pem;
 
@@ -98,8 +97,11 @@ struct ChainTexts {
 }
 
 impl IssuerTexts {
-    fn of<'s>(signer: &Signer, pieces: &'s Pieces) -> &'s Self {
-        pieces.worded.get(|| Self::new(&signer.chain, pieces))
+    /// The texts of the path that is served at a time, which are made once.
+    fn of(issued: &Issued) -> Result<&Self> {
+        let (signer, pieces) = (&issued.signer, issued.signer.pieces()?);
+        let path = signer.paths.at(issued.issued_at).ok_or_else(|| Error::internal("an issuer without a path"))?;
+        Ok(path.worded.get(|| Self::new(&path.served, pieces)))
     }
 
     fn new(chain: &[Arc<Issuer>], pieces: &Pieces) -> Self {
@@ -207,7 +209,7 @@ pub(super) fn issued_authority(issued: &Issued, rendering: Rendering) -> Result<
 
 fn certificate(issued: &Issued, rendering: Rendering, in_chain: bool) -> Result<PartlySecret> {
     let Rendering { format, private_key_format, remove_roots_from_chain } = rendering;
-    let issuer = IssuerTexts::of(&issued.signer, issued.signer.pieces()?);
+    let issuer = IssuerTexts::of(issued)?;
     let texts = if format == Format::Der { &issuer.der } else { &issuer.pem };
     let ca_chain = if remove_roots_from_chain { &texts.ca_chain_without_roots } else { &texts.ca_chain };
     let key = issued.key.as_deref();
@@ -333,6 +335,7 @@ mod tests {
             not_before: 0,
             not_after: 1,
             renew_after: 0,
+            issued_at: 0,
             repeated: false,
             signer: Arc::clone(view.signer("a").unwrap()),
             key: key.cloned(),

@@ -66,7 +66,7 @@ pub(super) async fn issue(
     if consent.store && issued.serial != template.serial() {
         warnings.add("the template's serial number was replaced: it is taken, or not allowed (RFC 5280 4.1.2.2)");
     }
-    Ok(Issued { warnings, ..issued })
+    Ok(issued.with_warnings(warnings))
 }
 
 /// The lease that the engine wants: only a certificate that is stored can be revoked by one.

@@ -1,0 +1,234 @@
+//! Certification paths among the issuers of a mount: which chains a verifier may build above an issuer, which of them it
+//! refuses whatever is signed below, and what each of them demands (RFC 5280 6.1).
+
+mod policies;
+
+use std::cmp::Reverse;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+pub(crate) use self::policies::{PolicyDemand, policies as policies_of};
+use super::chains::{Issuers, MAX_CHAIN, Parents};
+use super::issuer::Issuer;
+use crate::derived::Derived;
+use crate::pki::constraints::{self, ChainConstraints, Link};
+use crate::x509::usage::KeyUsage;
+
+/// Most paths of an issuer: more are left out.
+const MAX_PATHS: usize = 32;
+/// Most steps of the search for the paths of an issuer.
+const MAX_STEPS: usize = 1_000;
+/// Longest name of a certificate in a message, characters.
+const MAX_SHOWN: usize = 200;
+
+/// A certification path.
+pub struct Path {
+    /// The issuer itself, then each one that certifies the one before.
+    issuers: Vec<Arc<Issuer>>,
+    /// The path that is served: `issuers`, or the list of an operator.
+    pub served: Vec<Arc<Issuer>>,
+    /// When all certificates above the issuer are valid, epoch seconds.
+    span: RangeInclusive<i64>,
+    /// Why every verifier refuses the path, naming the certificate that decides.
+    pub refused: Option<String>,
+    /// How many authorities may follow below the issuer; `None` is any number.
+    path_length: Option<u32>,
+    /// The certificate policies that it demands of a certificate below the issuer.
+    pub(crate) policy: Option<PolicyDemand>,
+    /// The text of the path, as clients get it.
+    pub worded: Derived,
+}
+
+impl Path {
+    fn new(issuers: Vec<Arc<Issuer>>, all: &Issuers) -> Self {
+        let above = || issuers.iter().skip(1).map(|issuer| &issuer.certificate);
+        let start = above().map(|certificate| certificate.not_before()).max().unwrap_or(i64::MIN);
+        let end = above().map(|certificate| certificate.not_after()).min().unwrap_or(i64::MAX);
+        Self {
+            served: served(&issuers, all),
+            span: start..=end,
+            refused: refusal(&issuers),
+            path_length: path_length(&issuers),
+            policy: PolicyDemand::of(&issuers),
+            worded: Derived::default(),
+            issuers,
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.issuers.last().is_some_and(|top| top.self_signed)
+    }
+
+    fn constraints(&self) -> ChainConstraints {
+        let link = |issuer: &Arc<Issuer>| {
+            let constraints = issuer.constraints.as_ref().ok()?.as_ref()?;
+            Some(Link { constraints: Arc::clone(constraints), of: shown(issuer) })
+        };
+        ChainConstraints { span: self.span.clone(), links: self.issuers.iter().filter_map(link).collect() }
+    }
+}
+
+/// The paths of an issuer, at least one, the most useful first.
+pub struct Paths(Vec<Path>);
+
+impl Paths {
+    /// The paths of `issuer`: complete ones before those whose root is not here, then the shortest, then those that are
+    /// valid longest.
+    pub(super) fn of(issuer: &Arc<Issuer>, issuers: &Issuers, parents: &Parents) -> Self {
+        let mut search = Search { issuers, parents, steps: 0, found: Vec::new() };
+        search.extend(&mut vec![Arc::clone(issuer)]);
+        let mut paths: Vec<Path> = search.found.into_iter().map(|path| Path::new(path, issuers)).collect();
+        let rank = |path: &Path| (path.refused.is_some(), !path.is_complete(), path.issuers.len());
+        // The sort is stable, and the search has an order of its own.
+        paths.sort_by_key(|path| (rank(path), Reverse(*path.span.end())));
+        Self(paths)
+    }
+
+    /// The path to serve at a time (epoch seconds): the first that is valid and not refused, else the first that is not
+    /// refused, else the first.
+    pub fn at(&self, now: i64) -> Option<&Path> {
+        let mut standing = self.standing();
+        let valid = self.standing().find(|path| path.span.contains(&now));
+        valid.or_else(|| standing.next()).or_else(|| self.0.first())
+    }
+
+    /// When another path was last served because a certificate became valid or expired, epoch seconds; 0 for never.
+    pub fn changed_at(&self, now: i64) -> i64 {
+        let bounds = self.0.iter().flat_map(|path| [*path.span.start(), path.span.end().saturating_add(1)]);
+        bounds.filter(|at| *at <= now).max().unwrap_or(0).max(0)
+    }
+
+    /// Why no path verifies; `None` where one does.
+    pub fn refusal(&self) -> Option<&str> {
+        if self.standing().next().is_some() { None } else { self.0.first()?.refused.as_deref() }
+    }
+
+    /// The paths that are not refused.
+    pub(crate) fn standing(&self) -> impl Iterator<Item = &Path> {
+        self.0.iter().filter(|path| path.refused.is_none())
+    }
+
+    /// How many authorities may follow below the issuer on every path that is not refused, whichever of them a verifier
+    /// builds; of paths whose root is here, where there are some (RFC 5280 4.2.1.9).
+    pub(super) fn path_length(&self) -> Option<u32> {
+        let has_root = self.standing().any(Path::is_complete);
+        let counted = self.standing().filter(|path| path.is_complete() || !has_root);
+        counted.filter_map(|path| path.path_length).min()
+    }
+
+    /// The name constraints of the paths that are not refused.
+    pub(super) fn constraints(&self) -> Vec<ChainConstraints> {
+        let all: Vec<_> = self.standing().map(Path::constraints).collect();
+        if all.iter().all(|chain| chain.links.is_empty()) { Vec::new() } else { all }
+    }
+}
+
+/// The search for paths: depth first, no authority twice.
+struct Search<'a> {
+    issuers: &'a Issuers,
+    parents: &'a Parents,
+    steps: usize,
+    found: Vec<Vec<Arc<Issuer>>>,
+}
+
+impl Search<'_> {
+    fn extend(&mut self, path: &mut Vec<Arc<Issuer>>) {
+        self.steps += 1;
+        let Some(last) = path.last() else { return };
+        let is_same = |one: &Issuer, other: &Issuer| {
+            one.subject == other.subject && one.certificate.key() == other.certificate.key()
+        };
+        let parents = self.parents.get(&last.record.id).into_iter().flatten().filter_map(|id| self.issuers.get(id));
+        let mut next: Vec<_> = parents.filter(|parent| !path.iter().any(|one| is_same(one, parent))).cloned().collect();
+        if last.self_signed || next.is_empty() || path.len() >= MAX_CHAIN {
+            self.found.push(path.clone());
+            return;
+        }
+        next.sort_by_key(|p| (!p.self_signed, Reverse(p.certificate.not_after()), p.record.id.clone()));
+        for parent in next {
+            if self.found.len() >= MAX_PATHS || self.steps >= MAX_STEPS && !self.found.is_empty() {
+                return;
+            }
+            path.push(parent);
+            self.extend(path);
+            path.pop();
+        }
+    }
+}
+
+/// The path that is served: where an operator lists a chain for an issuer of it, that list follows.
+fn served(path: &[Arc<Issuer>], issuers: &Issuers) -> Vec<Arc<Issuer>> {
+    let mut served: Vec<Arc<Issuer>> = Vec::new();
+    for issuer in path {
+        served.push(Arc::clone(issuer));
+        if issuer.record.manual_chain.is_empty() {
+            continue;
+        }
+        for listed in issuer.record.manual_chain.iter().filter_map(|id| issuers.get(id)) {
+            if served.len() < MAX_CHAIN && !served.iter().any(|known| known.record.id == listed.record.id) {
+                served.push(Arc::clone(listed));
+            }
+        }
+        break;
+    }
+    served
+}
+
+fn is_self_issued(issuer: &Issuer) -> bool {
+    issuer.subject == issuer.issuer
+}
+
+/// How a message names an issuer's certificate.
+fn shown(issuer: &Issuer) -> String {
+    let name: String = issuer.certificate.subject().display().chars().take(MAX_SHOWN).collect();
+    format!("the certificate of {name:?} (serial number {})", issuer.certificate.serial())
+}
+
+/// Why every verifier refuses the path (RFC 5280 6.1.4).
+fn refusal(path: &[Arc<Issuer>]) -> Option<String> {
+    const START: &str = "issuer_ref: no chain of the issuer verifies";
+    for (at, issuer) in path.iter().enumerate() {
+        let below = path.get(..at).unwrap_or_default();
+        if at > 0 && issuer.certificate.key_usage().is_some_and(|usage| !usage.contains(KeyUsage::CERT_SIGN)) {
+            let who = shown(issuer);
+            return Some(format!("{START}: {who} has a keyUsage without keyCertSign (RFC 5280 4.2.1.3)"));
+        }
+        let authorities = below.iter().filter(|issuer| !is_self_issued(issuer)).count();
+        if let Some(length) = issuer.certificate.path_length()
+            && (length as usize) < authorities
+        {
+            let who = shown(issuer);
+            return Some(format!(
+                "{START}: {who} allows a path length of {length}, and {authorities} authorities are below it (RFC 5280 \
+                 4.2.1.9)"
+            ));
+        }
+        let constraints = match &issuer.constraints {
+            Ok(Some(constraints)) => constraints,
+            Ok(None) => continue,
+            Err(unreadable) => return Some(unreadable.clone()),
+        };
+        for authority in below.iter().filter(|issuer| !is_self_issued(issuer)) {
+            if let Err(error) = constraints::hold_authority(authority.certificate.tbs(), constraints) {
+                let (who, authority) = (shown(issuer), shown(authority));
+                return Some(format!("{START}: {who} does not allow {authority}: {}", error.text()));
+            }
+        }
+    }
+    None
+}
+
+/// How many authorities may follow below the first issuer (RFC 5280 4.2.1.9, 6.1.4): the least of its own path length and
+/// of those above it, each less the authorities in between. Authorities that certify themselves do not count.
+fn path_length(path: &[Arc<Issuer>]) -> Option<u32> {
+    let mut least: Option<u32> = None;
+    let mut between = 0;
+    for issuer in path {
+        if let Some(length) = issuer.certificate.path_length() {
+            let left = length.saturating_sub(between);
+            least = Some(least.map_or(left, |least| least.min(left)));
+        }
+        between += u32::from(!is_self_issued(issuer));
+    }
+    least
+}

@@ -1,0 +1,112 @@
+//! Certificate policies that a path demands of what is signed below it (RFC 5280 6.1.2 to 6.1.5), read from the certificates
+//! of its authorities. What cannot be read demands nothing: it is advice that comes of it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::is_self_issued;
+use crate::pki::mount::issuer::Issuer;
+use crate::x509::certificate::Certificate;
+use crate::x509::oid;
+use crate::x509::reader::{Read, Reader};
+use crate::x509::writer::{SEQUENCE, context};
+
+/// The policies of which a certificate below the path must have one; `None` is any.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PolicyDemand(Option<BTreeSet<Vec<u8>>>);
+
+impl PolicyDemand {
+    /// The demand of a path, the issuer itself first; `None` without one. A root makes none: verifiers trust it as it is.
+    pub(super) fn of(path: &[Arc<Issuer>]) -> Option<Self> {
+        let mut allowed: Option<BTreeSet<Vec<u8>>> = None;
+        // How many certificates may follow before a policy is demanded (explicit_policy of 6.1.2).
+        let mut left: Option<u64> = None;
+        for issuer in path.iter().rev().skip_while(|issuer| issuer.self_signed) {
+            let certificate = &issuer.certificate;
+            let own = policies(certificate);
+            if !own.contains(oid::ANY_POLICY) {
+                allowed = Some(match allowed {
+                    Some(allowed) => allowed.intersection(&own).cloned().collect(),
+                    None => own,
+                });
+            }
+            if let Some(allowed) = &mut allowed {
+                map(certificate, allowed);
+            }
+            if !is_self_issued(issuer) {
+                left = left.map(|left| left.saturating_sub(1));
+            }
+            let own = requires_explicit(certificate);
+            left = left.into_iter().chain(own).min();
+        }
+        // The certificate below counts as one.
+        left.filter(|left| *left <= 1).map(|_| Self(allowed))
+    }
+
+    /// Whether a certificate with these policies meets the demand.
+    pub(crate) fn is_met_by(&self, own: &BTreeSet<Vec<u8>>) -> bool {
+        let is_any = own.contains(oid::ANY_POLICY);
+        match &self.0 {
+            None => !own.is_empty(),
+            Some(allowed) => !allowed.is_empty() && (is_any || !own.is_disjoint(allowed)),
+        }
+    }
+
+    /// The advice for a certificate, or a role, that does not meet the demand.
+    pub(crate) fn advice(&self) -> String {
+        let one_of = match &self.0 {
+            None => "one".to_owned(),
+            Some(allowed) if allowed.is_empty() => "one that its authorities share, and they share none".to_owned(),
+            Some(allowed) => {
+                let shown: Vec<_> = allowed.iter().take(5).map(|id| oid::oid_text(id)).collect();
+                format!("one of {}", shown.join(", "))
+            }
+        };
+        format!(
+            "policy_identifiers: the issuing chain requires an explicit certificate policy, {one_of} (RFC 5280 4.2.1.11): \
+             verifiers such as Go and Java refuse a certificate without"
+        )
+    }
+}
+
+/// The policies of a certificate, as DER content octets; none that cannot be read.
+pub(crate) fn policies(certificate: &Certificate) -> BTreeSet<Vec<u8>> {
+    let read = |value: &[u8]| -> Read<BTreeSet<Vec<u8>>> {
+        let (mut list, mut all) = (Reader::only(value, SEQUENCE)?.reader(), BTreeSet::new());
+        while !list.is_empty() {
+            all.insert(list.sequence()?.oid()?.to_vec());
+        }
+        Ok(all)
+    };
+    let extension = certificate.extension(oid::CERTIFICATE_POLICIES);
+    extension.and_then(|extension| read(&extension.value).ok()).unwrap_or_default()
+}
+
+/// requireExplicitPolicy of policyConstraints (4.2.1.11).
+fn requires_explicit(certificate: &Certificate) -> Option<u64> {
+    let read = |value: &[u8]| -> Read<Option<u64>> {
+        let explicit = Reader::only(value, SEQUENCE)?.reader().optional(context(0))?;
+        let number = |content: &[u8]| content.iter().fold(0_u64, |n, octet| n.saturating_mul(256) | u64::from(*octet));
+        Ok(explicit.map(|explicit| number(explicit.content)))
+    };
+    read(&certificate.extension(oid::POLICY_CONSTRAINTS)?.value).ok().flatten()
+}
+
+/// Replaces the policies of the issuer's domain by those of the subject's (4.2.1.5).
+fn map(certificate: &Certificate, allowed: &mut BTreeSet<Vec<u8>>) {
+    let read = |value: &[u8]| -> Read<Vec<(Vec<u8>, Vec<u8>)>> {
+        let (mut list, mut all) = (Reader::only(value, SEQUENCE)?.reader(), Vec::new());
+        while !list.is_empty() {
+            let mut pair = list.sequence()?;
+            all.push((pair.oid()?.to_vec(), pair.oid()?.to_vec()));
+        }
+        Ok(all)
+    };
+    let extension = certificate.extension(oid::POLICY_MAPPINGS);
+    let pairs = extension.and_then(|extension| read(&extension.value).ok()).unwrap_or_default();
+    let mapped: Vec<_> = pairs.iter().filter(|(from, _)| allowed.contains(from)).map(|(_, to)| to.clone()).collect();
+    for (from, _) in &pairs {
+        allowed.remove(from);
+    }
+    allowed.extend(mapped);
+}
