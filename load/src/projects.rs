@@ -6,11 +6,11 @@
 
 use std::time::Duration;
 
-use aws_lc_rs::digest::{SHA256, digest};
 use bytes::Bytes;
 use hyper::Method;
 use serde_json::{Value, json};
 
+use crate::client::{Client, Wire};
 use crate::drive::{Bounds, Class, Figures, Place, Watched, drive};
 use crate::pace::Pace;
 use crate::server::{MOUNT, Started};
@@ -34,15 +34,48 @@ const VARIETY: u64 = 2_000;
 const SCATTER: u64 = 2_654_435_761;
 
 const ORGANIZATION: &str = "load";
-/// The public part of a token and the letter that its secret part repeats. The tokens are of a database
-/// that is made for the run and listens to nobody else.
-const OWNER: (&str, &str) = ("loadownerloadX", "A");
-const READER: (&str, &str) = ("loadreaderload", "B");
+/// The team whose lists go by its grants.
+const READERS: &str = "team-loadreaderloadX";
+
+/// Who sends the requests of a part: tokens are made by the server, and not in its database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sender {
+    /// An owner: the user behind the root token of the server.
+    Owner,
+    /// The team [`READERS`].
+    Reader,
+}
+
+/// The tokens of both.
+struct Tokens {
+    owner: String,
+    reader: String,
+}
+
+impl Tokens {
+    /// Has the server make them.
+    async fn make(server: &Started) -> Result<Self, String> {
+        let mut client = Client::connect_as(&server.peer, &server.token, Wire::Projects).await?;
+        let account = client.send(Method::GET, "/api/v2/account/details", Bytes::new()).await?;
+        let account: Value = serde_json::from_slice(&account.body).map_err(|e| format!("the account: {e}"))?;
+        let user = account["data"]["id"].as_str().ok_or("projects: the root token has no account")?;
+        let owner = made(&mut client, &format!("/api/v2/users/{user}/authentication-tokens")).await?;
+        let reader = made(&mut client, &format!("/api/v2/teams/{READERS}/authentication-token")).await?;
+        Ok(Self { owner, reader })
+    }
+
+    fn of(&self, sender: Sender) -> &str {
+        match sender {
+            Sender::Owner => &self.owner,
+            Sender::Reader => &self.reader,
+        }
+    }
+}
 
 /// Requests of one kind.
 struct Part {
     name: &'static str,
-    token: (&'static str, &'static str),
+    sender: Sender,
     method: Method,
     /// Paths; after a line break the body, where there is one.
     requests: Vec<Bytes>,
@@ -51,6 +84,13 @@ struct Part {
     bounded: bool,
     /// Statuses that are an answer, too: a list that looks at too much is refused.
     may_be_refused: bool,
+}
+
+/// A token that the server makes at a path.
+async fn made(client: &mut Client, path: &str) -> Result<String, String> {
+    let made = client.must(path, &json!({ "data": { "type": "authentication-tokens" } })).await?;
+    let token = made["data"]["attributes"]["token"].as_str();
+    token.map(str::to_owned).ok_or_else(|| format!("{path}: no token was made"))
 }
 
 /// How much is asked.
@@ -71,8 +111,9 @@ pub(crate) async fn bounded(
 ) -> Result<u64, String> {
     let there = fill(server, many, size.quiet)?;
     server.settle()?;
+    let tokens = Tokens::make(server).await?;
     for part in parts(there).into_iter().filter(|part| part.bounded) {
-        show(part.name, measure(size, server, &part).await?);
+        show(part.name, measure(size, server, &tokens, &part).await?);
     }
     Ok(there)
 }
@@ -85,12 +126,13 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
     let many = if args.preload == 0 { MANY } else { args.preload };
     let there = fill(&server, many, args.quiet)?;
     server.settle()?;
+    let tokens = Tokens::make(&server).await?;
     let (mut lines, mut missed) = (Vec::new(), 0);
     title(&server.store()?, there);
     let clients = if args.clients == crate::CLIENTS { CLIENTS } else { args.clients.into() };
     let size = Size { clients, requests: args.requests, seconds: args.seconds, quiet: args.quiet };
     for part in parts(there) {
-        let figures = measure(&size, &server, &part).await?;
+        let figures = measure(&size, &server, &tokens, &part).await?;
         missed += usize::from(!line(&part, &figures));
         lines.push(json_of(&part, &figures));
     }
@@ -132,47 +174,25 @@ fn external(prefix: &str, number: &str) -> String {
 fn statements(many: u64) -> Vec<String> {
     let now = "(extract(epoch FROM now()) * 1000000)::bigint";
     let org = format!("(SELECT id FROM organizations WHERE name_lc = '{ORGANIZATION}')");
-    let user = |name: &str| format!("(SELECT id FROM users WHERE username_lc = '{name}')");
+    // The user of the server's root token.
+    let owner = "(SELECT id FROM users WHERE username_lc = 'dev')";
     let team = |name: &str| format!("(SELECT id FROM teams WHERE name_lc = '{name}' AND org_id = {org})");
     let first = format!("(SELECT min(id) FROM projects WHERE org_id = {org})");
-    let token = |(lookup, letter): (&str, &str), name: &str| {
-        let hash: String =
-            digest(&SHA256, letter.repeat(43).as_bytes()).as_ref().iter().map(|b| format!("{b:02x}")).collect();
-        format!(
-            "INSERT INTO api_tokens (ext_id, lookup, secret_sha256, user_id, created_by, created_at)
-             VALUES ('at-{lookup}xx', '{lookup}', decode('{hash}', 'hex'), {}, 'users/load', {now})",
-            user(name)
-        )
-    };
     vec![
-        format!(
-            "INSERT INTO users (ext_id, username, username_lc, email, email_lc, created_at) VALUES
-             ('user-loadownerloadXXX', 'load-owner', 'load-owner', 'o@load.test', 'o@load.test', {now}),
-             ('user-loadreaderloadX', 'load-reader', 'load-reader', 'r@load.test', 'r@load.test', {now})"
-        ),
         format!(
             "INSERT INTO organizations (ext_id, name, name_lc, email, project_count, workspace_count, created_at)
              VALUES ('org-loadloadloadload', '{ORGANIZATION}', '{ORGANIZATION}', 'o@load.test', {many}, {many}, {now})"
         ),
         format!(
             "INSERT INTO organization_memberships (ext_id, org_id, user_id, status, created_at)
-             SELECT 'ou-loadloadloadlo' || substr(username, 6, 2), {org}, id, 'active', {now}
-             FROM users WHERE username LIKE 'load-%'"
+             VALUES ('ou-loadloadloadload', {org}, {owner}, 'active', {now})"
         ),
         format!(
             "INSERT INTO teams (ext_id, org_id, name, name_lc, is_owners, org_access, user_count) VALUES
              ('team-loadownerloadXX', {org}, 'owners', 'owners', TRUE, 65535, 1),
-             ('team-loadreaderloadX', {org}, 'readers', 'readers', FALSE, 0, 1)"
+             ('{READERS}', {org}, 'readers', 'readers', FALSE, 0, 0)"
         ),
-        format!(
-            "INSERT INTO team_memberships (team_id, user_id) VALUES ({}, {}), ({}, {})",
-            team("owners"),
-            user("load-owner"),
-            team("readers"),
-            user("load-reader")
-        ),
-        token(OWNER, "load-owner"),
-        token(READER, "load-reader"),
+        format!("INSERT INTO team_memberships (team_id, user_id) VALUES ({}, {owner})", team("owners")),
         format!(
             "INSERT INTO projects (ext_id, org_id, name, name_lc, is_default, workspace_count, team_count, created_at)
              SELECT {}, {org}, 'svc-' || h, 'svc-' || h, n = 1, CASE WHEN n = 1 THEN {large} WHEN n <= {large} THEN 0 ELSE 1 END,
@@ -221,7 +241,7 @@ fn parts(many: u64) -> Vec<Part> {
     let list = format!("/api/v2/organizations/{ORGANIZATION}/projects");
     let get = |name, path: &dyn Fn(u64) -> String| Part {
         name,
-        token: OWNER,
+        sender: Sender::Owner,
         method: Method::GET,
         requests: (0..VARIETY).map(|n| Bytes::from(path(n))).collect(),
         plausible: |answer| answer["data"].is_array() || answer["data"].is_object(),
@@ -244,9 +264,9 @@ fn parts(many: u64) -> Vec<Part> {
             format!("{list}?filter%5Bnames%5D={},{},nothing", name(spread(n)), name(spread(n + 1)))
         }),
         get("q of seven letters", &|n| format!("{list}?q={}", part_of(&name(spread(n))))),
-        Part { token: READER, ..get("first page by 1,000 grants", &|_| list.clone()) },
+        Part { sender: Sender::Reader, ..get("first page by 1,000 grants", &|_| list.clone()) },
         Part {
-            token: READER,
+            sender: Sender::Reader,
             ..get("filter[permissions][update] by 1,000 grants", &|_| {
                 format!("{list}?filter%5Bpermissions%5D%5Bupdate%5D=true")
             })
@@ -270,9 +290,8 @@ fn parts(many: u64) -> Vec<Part> {
     ]
 }
 
-async fn measure(size: &Size, server: &Started, part: &Part) -> Result<Figures, String> {
-    let token = format!("{}.pjv1.{}", part.token.0, part.token.1.repeat(43));
-    let place = Place { peer: &server.peer, token: &token, mount: MOUNT };
+async fn measure(size: &Size, server: &Started, tokens: &Tokens, part: &Part) -> Result<Figures, String> {
+    let place = Place { peer: &server.peer, token: tokens.of(part.sender), mount: MOUNT };
     let requests = size.requests.unwrap_or(if part.bounded { REQUESTS } else { REQUESTS / 100 });
     let bounds =
         Bounds { requests, time: Duration::from_secs(size.seconds.min(20)), pace: Pace::default(), quiet: size.quiet };
