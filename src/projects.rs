@@ -16,6 +16,7 @@
 
 pub mod admission;
 pub mod agent_pool;
+pub mod agent_scope;
 pub mod api_token;
 pub mod attributes;
 pub mod caller;
@@ -27,6 +28,7 @@ pub mod member;
 pub mod membership;
 pub mod mode;
 pub mod organization;
+pub mod organization_tags;
 pub mod page;
 pub mod project;
 pub mod project_access;
@@ -55,7 +57,7 @@ use admission::Admission;
 use caller::Caller;
 use last_use::Noted;
 use refusal::{Outcome, Refusal, Stop};
-use store::{Asker, ITSELF, ProjectStore};
+use store::{Asker, ITSELF, ProjectStore, TokenSeal};
 pub use tx::Tx;
 
 /// What work does to the store.
@@ -71,6 +73,7 @@ pub enum Access {
 #[derive(Clone)]
 pub struct Projects {
     admission: Admission,
+    token_seal: Arc<dyn TokenSeal>,
     clock: Clock,
     noted: Noted,
 }
@@ -85,8 +88,8 @@ impl Access {
 
 impl Projects {
     /// The API on a store.
-    pub fn start(store: Arc<dyn ProjectStore>, clock: Clock) -> Self {
-        Self { admission: Admission::new(store), clock, noted: Noted::default() }
+    pub fn start(store: Arc<dyn ProjectStore>, token_seal: Arc<dyn TokenSeal>, clock: Clock) -> Self {
+        Self { admission: Admission::new(store), token_seal, clock, noted: Noted::default() }
     }
 
     /// Notes that a caller's token is in use, beside the request. What cannot be written now is written a
@@ -124,12 +127,14 @@ impl Projects {
         }
     }
 
-    /// Removes what is left of deleted organizations, in short transactions with pauses as long as each: whoever else
+    /// Seals tokens of the version before, as long as that is due, and removes what is left of deleted organizations, in
+    /// short transactions with pauses as long as each: whoever else
     /// writes has at least half of the store's time.
     ///
     /// # Errors
     /// Those of the store; what is left then is found the next time.
     pub async fn sweep(&self) -> crate::error::Result<()> {
+        self.token_seal.keep().await?;
         loop {
             let begun = Instant::now();
             let step = self.run("organization_ending", Access::Write(ITSELF), |mut tx| {
@@ -154,15 +159,16 @@ impl Projects {
         access: Access,
         work: impl for<'t> Fn(Tx<'t>) -> LocalBoxFuture<'t, Outcome<T>> + Send + Sync + 'static,
     ) -> Result<T, Refusal> {
-        let clock = self.clock.clone();
+        let (clock, seal) = (self.clock.clone(), Arc::clone(&self.token_seal));
         let kept = Arc::new(Mutex::new(None));
         let slot = Arc::clone(&kept);
         let keep = move |outcome| *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
         let (work, keep) = (Arc::new(work), Arc::new(keep));
         let in_session: Work = Arc::new(move |session| {
             let (work, keep, now) = (Arc::clone(&work), Arc::clone(&keep), clock.now());
+            let seal = Arc::clone(&seal);
             async move {
-                match work(Tx::new(session, now)).await {
+                match work(Tx::new(session, seal, now)).await {
                     Ok(value) => {
                         keep(Ok(value));
                         Ok(())

@@ -376,7 +376,7 @@ async fn domains(stores: Stores, keys: Keys, given: Given, kinds: StoreKinds) ->
     let mounts = Mounts::open(auth.clone(), managed_keys.clone(), engine.clone()).await?;
     let stopping = Stopping::default();
     let nodes = Nodes::new(baseline, mounts.clone());
-    let projects = Projects::start(stores.projects, clock.clone());
+    let projects = Projects::start(stores.projects, stores.token_seal, clock.clone());
     let (address, public_address) = (OnceLock::new(), OnceLock::new());
     Ok(Shared {
         auth,

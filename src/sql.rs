@@ -4,7 +4,7 @@
 //! rows belong together; one text serves both engines. What a text may use is what PostgreSQL and
 //! SQLite share (`$1` numbered by first use, RETURNING, ON CONFLICT, `IS NOT DISTINCT FROM`), and two
 //! forms that the embedded engine reads its own way: `= ANY($n)` over a list, and ` FOR UPDATE` at the end
-//! of a text, or ` FOR UPDATE OF` and one of its tables, which means nothing where there is one writer.
+//! of a text, or ` FOR UPDATE OF` and one of its tables, or ` FOR SHARE`, which mean nothing where there is one writer.
 //! `CAST(sum(…) AS bigint)` for sums.
 //!
 //! Work on a writing session is one transaction: it is stored whole when it ends well, and not at all

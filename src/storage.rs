@@ -45,6 +45,7 @@
 //! engine's `batch.rs`; the three files named `<domain>.rs`; its handle in [`Stores`]. A domain that speaks SQL
 //! itself needs its trait, an `impl` of two methods in each engine, and its handle.
 
+mod api_tokens;
 mod auth;
 mod backend;
 pub mod backup;
@@ -84,8 +85,9 @@ use crate::keyring::store::KeyringStore;
 use crate::keys::store::KeyStore;
 use crate::nodes::store::ChangeLog;
 use crate::pki::store::PkiStore;
-use crate::projects::store::ProjectStore;
+use crate::projects::store::{ProjectStore, TokenSeal};
 use crate::secret::Secret;
+use api_tokens::ApiTokens;
 use backend::{Fact, FactWrite, Reader, Unit};
 pub use database::Database;
 use file_hold::Held;
@@ -137,6 +139,8 @@ pub struct Stores {
     pub managed_keys: Arc<dyn KeyStore>,
     /// The keyring's.
     pub keyring: Arc<dyn KeyringStore>,
+    /// The seal of the projects API's tokens.
+    pub token_seal: Arc<dyn TokenSeal>,
 }
 
 /// An open store; clones are the same store.
@@ -147,6 +151,7 @@ pub struct Storage {
     reader: Arc<dyn Reader>,
     keys: Arc<Keys>,
     data_keys: Arc<DataKeys>,
+    api_tokens: Arc<ApiTokens>,
 }
 
 /// Opens the store, or makes it. The runtime that this is called on must live as long as the store.
@@ -167,12 +172,12 @@ pub async fn open(options: Options) -> Result<Storage> {
                 .await
                 .map_err(|e| Error::unavailable("storage: does not open", e))??;
             let store = Store::open(writer, reader, queue, &seal_key, clock, false).await?;
-            Ok(Storage::new(Arc::new(store), None))
+            Storage::new(Arc::new(store), None).ready().await
         }
         Database::Postgres(url) => {
             let (writer, reader) = postgres::open(url).await?;
             let store = Arc::new(Store::open(writer, reader, queue, &seal_key, clock, true).await?);
-            Ok(Storage::new(store.clone(), Some(store)))
+            Storage::new(store.clone(), Some(store)).ready().await
         }
     }
 }
@@ -198,6 +203,7 @@ impl Storage {
     {
         let data_keys =
             Arc::new(DataKeys::new(store.keys.clone(), Sessions::new(store.clone()), store.clone(), changes.is_some()));
+        let api_tokens = Arc::new(ApiTokens::new(store.keys.clone(), Sessions::new(store.clone()), changes.is_some()));
         let stores = Stores {
             pki: store.clone(),
             auth: store.clone(),
@@ -205,9 +211,26 @@ impl Storage {
             projects: store.clone(),
             managed_keys: store.clone(),
             keyring: data_keys.clone(),
+            token_seal: api_tokens.clone(),
         };
         let reader = Arc::new(store.reader.clone());
-        Self { stores, commits: store.commits.clone(), reader, keys: store.keys.clone(), data_keys }
+        Self { stores, commits: store.commits.clone(), reader, keys: store.keys.clone(), data_keys, api_tokens }
+    }
+
+    /// Does what an upgrade leaves to the first node that has the keys; ends the store when that fails.
+    async fn ready(self) -> Result<Self> {
+        // Sessions stay on their thread, and stores are opened on any.
+        let (tokens, runtime) = (Arc::clone(&self.api_tokens), tokio::runtime::Handle::current());
+        let sealed = tokio::task::spawn_blocking(move || runtime.block_on(tokens.seal_bare())).await;
+        match sealed.map_err(Error::internal).and_then(|sealed| sealed) {
+            Ok(()) => Ok(self),
+            Err(error) => {
+                // Lets go of the folder, so that the next attempt finds it free.
+                self.reader.close();
+                let _ = self.commits.stop().await;
+                Err(error)
+            }
+        }
     }
 
     /// The store, as each domain sees it.
@@ -233,6 +256,11 @@ impl Storage {
     /// The store as the projects API sees it.
     pub fn projects(&self) -> Arc<dyn ProjectStore> {
         self.stores.projects.clone()
+    }
+
+    /// The seal of the projects API's tokens.
+    pub fn token_seal(&self) -> Arc<dyn TokenSeal> {
+        self.stores.token_seal.clone()
     }
 
     /// The store as the keyring sees it.

@@ -66,7 +66,7 @@ async fn first_user(storage: &Storage, clock: Clock, arguments: &Arguments, give
     };
     let text = String::from_utf8_lossy(token.text.expose()).into_owned();
     let (username, email) = (arguments.username.clone(), arguments.email.clone());
-    let projects = Projects::start(storage.projects(), clock);
+    let projects = Projects::start(storage.projects(), storage.token_seal(), clock);
     let made = projects.run("bootstrap", Access::Write(ITSELF), move |mut tx| {
         let (username, email, token) = (username.clone(), email.clone(), token.clone());
         async move { user::bootstrap(&mut tx, &username, &email, &token).await }.boxed_local()

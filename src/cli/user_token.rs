@@ -41,7 +41,7 @@ fn show(token: &str) -> Result<()> {
 
 async fn hand_out(storage: &Storage, config: &Config, user: &str) -> Result<()> {
     let audit = operator::audit(&*storage.auth(), config.audit.clone(), Clock::system()).await?;
-    let projects = Projects::start(storage.projects(), Clock::system());
+    let projects = Projects::start(storage.projects(), storage.token_seal(), Clock::system());
     let token = operator::new_user_token(&projects, &audit, user, true).await?;
     let token = token.expose_text().unwrap_or_default();
     let shown = show(token);

@@ -1,12 +1,13 @@
 //! Agent pools: what workspaces of the mode `agent` name. They are kept as data: no agents join them here.
 //!
-//! Whether a pool is for the whole organization, and for or not for which projects and workspaces, is shown
-//! as it was set and restricts nothing.
+//! A pool is used only within its scope ([`agent_scope`](super::agent_scope)), and the scope is not narrowed below what
+//! uses the pool.
 
 use std::collections::{HashMap, HashSet};
 
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 
+use super::agent_scope::{Scope, naming};
 use super::attributes::Attributes;
 use super::caller::Caller;
 use super::grants;
@@ -49,57 +50,6 @@ pub struct Pool {
     /// External ids of workspaces that name it, those that the caller sees; the first ones where there are
     /// many.
     pub workspaces: Vec<String>,
-}
-
-/// External ids of the resources that a pool is for, or not for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Scope {
-    /// Workspaces that it is not for.
-    pub excluded_workspaces: Vec<String>,
-    /// Projects that it is for.
-    pub allowed_projects: Vec<String>,
-    /// Workspaces that it is for.
-    pub allowed_workspaces: Vec<String>,
-}
-
-impl Scope {
-    fn parse(text: &str) -> Self {
-        let stored: Json = serde_json::from_str(text).unwrap_or_default();
-        let list = |name: &str| {
-            let ids = stored[name].as_array().map(Vec::as_slice).unwrap_or_default();
-            ids.iter().filter_map(Json::as_str).map(str::to_owned).collect()
-        };
-        Self {
-            excluded_workspaces: list("excluded-workspaces"),
-            allowed_projects: list("allowed-projects"),
-            allowed_workspaces: list("allowed-workspaces"),
-        }
-    }
-
-    /// To be stored: the excluded ones first, so that what follows the name of a list of allowed ones is
-    /// allowed (see [`naming`]).
-    fn text(&self) -> String {
-        let Self { excluded_workspaces, allowed_projects, allowed_workspaces } = self;
-        let (excluded, projects, workspaces) =
-            (json!(excluded_workspaces), json!(allowed_projects), json!(allowed_workspaces));
-        format!(
-            r#"{{"excluded-workspaces":{excluded},"allowed-projects":{projects},"allowed-workspaces":{workspaces}}}"#
-        )
-    }
-
-    fn seen(&self, seen: &HashSet<String>) -> Self {
-        let only = |list: &[String]| list.iter().filter(|id| seen.contains(*id)).cloned().collect();
-        Self {
-            excluded_workspaces: only(&self.excluded_workspaces),
-            allowed_projects: only(&self.allowed_projects),
-            allowed_workspaces: only(&self.allowed_workspaces),
-        }
-    }
-}
-
-/// The pattern of stored scopes that name a resource in a list of allowed ones.
-fn naming(list: &str, ext_id: &str) -> String {
-    format!(r#"%"{list}":[%"{ext_id}"%"#)
 }
 
 /// What a create or an update gives.
@@ -291,18 +241,58 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, given: Fields) -> Outcome<
 /// Changes a pool.
 ///
 /// # Errors
-/// `Invalid` when the name is taken.
-pub async fn change(tx: &mut Tx<'_>, row: i64, given: Fields) -> Outcome<()> {
+/// `Invalid` when the name is taken; `Conflict` when something uses it that it would not be for any more.
+pub async fn change(tx: &mut Tx<'_>, member: &Member, pool: &Pool, given: Fields) -> Outcome<()> {
+    if given.organization_scoped != pool.organization_scoped || given.scope != pool.scope {
+        refuse_use_outside(tx, member, pool, &given).await?;
+    }
     let update = "UPDATE agent_pools SET name = $1, name_lc = $2, organization_scoped = $3, scope = $4 WHERE id = $5";
     let values: [Value; 5] = [
         given.name[..].into(),
         given.name.to_lowercase().into(),
         given.organization_scoped.into(),
         given.scope.text().into(),
-        row.into(),
+        pool.id.into(),
     ];
     tx.execute(update, &values).await?;
     Ok(())
+}
+
+/// Refuses a scope outside of which the pool is in use. The pool is held: nothing begins to use it meanwhile.
+async fn refuse_use_outside(tx: &mut Tx<'_>, member: &Member, pool: &Pool, given: &Fields) -> Outcome<()> {
+    let refused = |user: &str| {
+        let detail = format!("the agent pool is in use by {user}, which it would not be for any more");
+        Err(Refusal::conflict(detail).into())
+    };
+    let row: Value = pool.id.into();
+    let is_default = member.organization.mode.pool.as_ref() == Some(&pool.ext_id);
+    if !given.organization_scoped {
+        let Scope { allowed_projects, allowed_workspaces, .. } = &given.scope;
+        if is_default {
+            return refused("the organization");
+        }
+        let project = "SELECT 1 FROM projects WHERE agent_pool_id = $1 AND NOT (ext_id = ANY($2)) LIMIT 1";
+        if tx.row(project, &[row.clone(), allowed_projects.clone().into()]).await?.is_some() {
+            return refused("a project");
+        }
+        let workspace = "SELECT 1 FROM workspaces w JOIN projects p ON p.id = w.project_id WHERE w.agent_pool_id = $1
+            AND NOT (w.ext_id = ANY($2)) AND NOT (p.ext_id = ANY($3)) LIMIT 1";
+        let values = [row.clone(), allowed_workspaces.clone().into(), allowed_projects.clone().into()];
+        if tx.row(workspace, &values).await?.is_some() {
+            return refused("a workspace");
+        }
+    }
+    let before = &pool.scope.excluded_workspaces;
+    let excluded =
+        given.scope.excluded_workspaces.iter().filter(|id| !before.contains(id)).cloned().collect::<Vec<_>>();
+    // Also where the workspace's project or organization names the pool.
+    let workspace = "SELECT 1 FROM workspaces w JOIN projects p ON p.id = w.project_id WHERE w.ext_id = ANY($1)
+        AND (w.agent_pool_id = $2 OR (w.execution_mode IS NULL
+        AND (p.agent_pool_id = $2 OR (p.execution_mode IS NULL AND $3)))) LIMIT 1";
+    match tx.row(workspace, &[excluded.into(), row, is_default.into()]).await? {
+        Some(_) => refused("a workspace"),
+        None => Ok(()),
+    }
 }
 
 /// Deletes a pool that nothing names.
@@ -483,32 +473,4 @@ pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &PoolFilter, page: P
     const POOLS: Source = Source { id: "a.id", from: "agent_pools a" };
     let (rows, matching) = page::counted_ids(tx, POOLS, filter, order, page).await?;
     Ok(Listed { items: these(tx, member, rows).await?, matching })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// LIKE, as far as `%` goes.
-    fn like(text: &str, pattern: &str) -> bool {
-        let mut parts = pattern.split('%').filter(|part| !part.is_empty());
-        parts.try_fold(text, |rest, part| rest.split_once(part).map(|(_, rest)| rest)).is_some()
-    }
-
-    #[test]
-    fn a_stored_scope_reads_back_and_only_allowed_resources_are_found_in_it() {
-        let list = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>();
-        let scope = Scope {
-            excluded_workspaces: list(&["ws-out"]),
-            allowed_projects: list(&["prj-1"]),
-            allowed_workspaces: list(&["ws-1", "ws-2"]),
-        };
-        let text = scope.text();
-        assert_eq!(Scope::parse(&text), scope);
-        assert_eq!(Scope::parse("{}"), Scope::default());
-        assert!(
-            like(&text, &naming("allowed-workspaces", "ws-2")) && like(&text, &naming("allowed-projects", "prj-1"))
-        );
-        assert!(!like(&text, &naming("allowed-workspaces", "ws-out")));
-    }
 }

@@ -5,14 +5,16 @@
 
 use super::attributes::{Attributes, Given};
 use super::caller::{Caller, Subject};
-use super::page::{self, Filter, Listed, Order, Page, Source};
+use super::member::Member;
+use super::page::{self, Filter, Listed, Order, Page, Source, containing};
 use super::refusal::{Outcome, Refusal};
+use super::store::BoundToken;
 use super::token::{self, NewToken};
 use super::tx::Tx;
 use super::{id, member, team};
 use crate::clock::Time;
 use crate::secret::Secret;
-use crate::sql::{Row, Value};
+use crate::sql::{Failure, Row, Value};
 
 /// Longest description, characters.
 const DESCRIPTION: usize = 256;
@@ -60,8 +62,8 @@ pub struct Token {
     pub team: Option<String>,
     /// What it is for.
     pub description: Option<String>,
-    /// Type and id of who made it, as documents name them.
-    pub created_by: (String, String),
+    /// Type and id of its maker, as documents name them; `None` for a team that the caller does not know of.
+    pub created_by: Option<(String, String)>,
     /// When it was made.
     pub created_at: Time,
     /// When it was last used, to the minute.
@@ -91,7 +93,7 @@ impl Token {
         let (team, description, maker, name): (_, _, String, Option<String>) =
             (row.get()?, row.get()?, row.get()?, row.get()?);
         let (kind, maker) = maker.split_once('/').unwrap_or(("users", &maker));
-        let created_by = (kind.to_owned(), name.unwrap_or_else(|| maker.to_owned()));
+        let created_by = Some((kind.to_owned(), name.unwrap_or_else(|| maker.to_owned())));
         let (created_at, last_used_at, expired_at) = (row.get()?, row.get()?, row.get()?);
         Ok(Self { id, ext_id, holder, team, description, created_by, created_at, last_used_at, expired_at })
     }
@@ -124,6 +126,22 @@ impl ApiTokenRequest {
     }
 }
 
+/// Hides the makers of tokens that are teams which the member does not know of.
+///
+/// # Errors
+/// Those of the store.
+pub async fn hide_makers(tx: &mut Tx<'_>, member: &Member, tokens: &mut [Token]) -> Outcome<()> {
+    let reference = |token: &Token| token.created_by.as_ref().map(|(kind, id)| format!("{kind}/{id}"));
+    let references: Vec<String> = tokens.iter().filter_map(reference).collect();
+    let hidden = team::hidden_references(tx, member, references.iter().map(String::as_str)).await?;
+    for token in tokens {
+        if reference(token).is_some_and(|maker| hidden.contains(&maker)) {
+            token.created_by = None;
+        }
+    }
+    Ok(())
+}
+
 /// Makes a token: what is stored and the secret.
 ///
 /// # Errors
@@ -140,9 +158,20 @@ pub async fn create(
         Holder::Team(team) => (None, Some(team), None, Kind::Standard),
         Holder::Organization(org, kind) => (None, None, Some(org), kind),
     };
+    let bound = BoundToken {
+        lookup: &lookup,
+        secret_sha256: &hash,
+        user,
+        team,
+        org,
+        kind: kind.word(),
+        expired_at: wanted.expired_at,
+    };
+    let body = tx.token_seal().seal(&bound).map_err(Failure::Engine)?;
     let insert = "INSERT INTO api_tokens (ext_id, lookup, secret_sha256, user_id, team_id, org_id, kind, description,
-        created_by, created_at, expired_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) RETURNING id";
-    let values: [Value; 11] = [
+        created_by, created_at, expired_at, body) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+        RETURNING id";
+    let values: [Value; 12] = [
         id::new("at").into(),
         lookup.into(),
         hash.into(),
@@ -154,6 +183,7 @@ pub async fn create(
         caller.reference().into(),
         tx.now.into(),
         wanted.expired_at.into(),
+        body.into(),
     ];
     let row: i64 = tx.one(insert, &values).await?.get()?;
     let stored = where_is(tx, "t.id = $1", &[row.into()]).await?;
@@ -243,16 +273,23 @@ async fn where_is(tx: &mut Tx<'_>, condition: &str, values: &[Value]) -> Outcome
 /// `NotFound` when it is absent or not the caller's to manage.
 pub async fn manageable(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<Token> {
     let token = where_is(tx, "t.ext_id = $1", &[ext_id.into()]).await?.ok_or_else(Refusal::not_found)?;
+    let mut of = None;
     let may = match token.holder {
         Holder::User(user) => matches!(caller.subject, Subject::User { id, .. } if id == user),
         Holder::Team(row) => {
             let (member, team) = team::at(tx, caller, row).await?;
-            team::may_manage_tokens(caller, &member, &team)
+            let may = team::may_manage_tokens(caller, &member, &team);
+            of = Some(member);
+            may
         }
         Holder::Organization(org, _) => member::at(tx, caller, org).await?.owner,
     };
     Refusal::hidden_unless(may)?;
-    held(tx, token).await
+    let mut token = held(tx, token).await?;
+    if let Some(member) = of {
+        hide_makers(tx, &member, std::slice::from_mut(&mut token)).await?;
+    }
+    Ok(token)
 }
 
 /// A page of the tokens of a user or a team, newest first.
@@ -270,6 +307,87 @@ pub async fn list(tx: &mut Tx<'_>, holder: Holder, page: Page) -> Outcome<Listed
     let (ids, matching) = page::counted_ids(tx, TOKENS, filter, ORDER, page).await?;
     let sql = format!("SELECT {COLUMNS} WHERE t.id = ANY($1)");
     let items = page::these(tx, &sql, &ids, Token::read, |token| token.id).await?;
+    Ok(Listed { items, matching })
+}
+
+/// What a list of the tokens of all teams is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct TeamTokenFilter {
+    /// Part of the team's name, without case.
+    pub q: Option<String>,
+    /// When they end, any of them; all where there is none.
+    pub ends: Vec<Expiry>,
+}
+
+/// When a token ends, seen from now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expiry {
+    /// It has not ended.
+    Active,
+    /// Within so many days.
+    Within(i64),
+    /// It has ended.
+    Expired,
+    /// At no time.
+    Never,
+}
+
+impl Expiry {
+    /// What a query calls it.
+    pub fn of(word: &str) -> Option<Self> {
+        Some(match word {
+            "active" => Self::Active,
+            "expiring_in_7_days" => Self::Within(7),
+            "expiring_in_30_days" => Self::Within(30),
+            "expired" => Self::Expired,
+            "no_expiration" => Self::Never,
+            _ => return None,
+        })
+    }
+
+    fn condition(self, filter: &mut Filter, now: Time) -> String {
+        match self {
+            Self::Active => format!("(k.expired_at IS NULL OR k.expired_at > {})", filter.parameter(now)),
+            Self::Expired => format!("k.expired_at <= {}", filter.parameter(now)),
+            Self::Never => "k.expired_at IS NULL".to_owned(),
+            Self::Within(days) => {
+                let end = now.saturating_add(time::Duration::days(days));
+                let (now, end) = (filter.parameter(now), filter.parameter(end));
+                format!("(k.expired_at > {now} AND k.expired_at <= {end})")
+            }
+        }
+    }
+}
+
+/// A page of the tokens of the teams that the member may manage, newest first.
+///
+/// # Errors
+/// `NotFound` when the member manages no teams.
+pub async fn list_of_teams(
+    tx: &mut Tx<'_>,
+    member: &Member,
+    wanted: &TeamTokenFilter,
+    page: Page,
+) -> Outcome<Listed<Token>> {
+    const TOKENS: Source = Source { id: "k.id", from: "teams t JOIN api_tokens k ON k.team_id = t.id" };
+    const ORDER: Order = Order { column: "k.id", descending: true };
+    team::may_create(member)?;
+    let mut filter = Filter::new("t.org_id = {}", member.organization.id);
+    team::seen(member, &mut filter);
+    if !member.owner {
+        filter.join("NOT t.is_owners");
+    }
+    if let Some(q) = &wanted.q {
+        filter.and(r"t.name_lc LIKE {} ESCAPE '\'", containing(q));
+    }
+    if !wanted.ends.is_empty() {
+        let ends: Vec<String> = wanted.ends.iter().map(|end| end.condition(&mut filter, tx.now)).collect();
+        filter.join(&format!("({})", ends.join(" OR ")));
+    }
+    let (ids, matching) = page::counted_ids(tx, TOKENS, filter, ORDER, page).await?;
+    let sql = format!("SELECT {COLUMNS} WHERE t.id = ANY($1)");
+    let mut items = page::these(tx, &sql, &ids, Token::read, |token| token.id).await?;
+    hide_makers(tx, member, &mut items).await?;
     Ok(Listed { items, matching })
 }
 

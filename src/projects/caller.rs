@@ -1,10 +1,12 @@
 //! Who asks: the subject behind a token. What it is in an organization stands in [`member`](super::member).
 
 use super::refusal::{Outcome, Refusal};
+use super::store::BoundToken;
 use super::token;
 use super::tx::Tx;
 use crate::clock::Time;
 use crate::error::Kind;
+use crate::sql::Failure;
 
 /// Whose token it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +52,7 @@ pub struct Caller {
 }
 
 const IDENTIFY: &str = "SELECT t.id, t.secret_sha256, t.expired_at, t.last_used_at, t.user_id, u.ext_id, u.username,
-    t.team_id, m.ext_id, m.org_id, t.org_id, o.ext_id, t.kind FROM api_tokens t
+    t.team_id, m.ext_id, m.org_id, t.org_id, o.ext_id, t.kind, t.body FROM api_tokens t
     LEFT JOIN users u ON u.id = t.user_id LEFT JOIN teams m ON m.id = t.team_id
     LEFT JOIN organizations o ON o.id = coalesce(t.org_id, m.org_id) WHERE t.lookup = $1 AND o.ended_at IS NULL";
 
@@ -80,10 +82,11 @@ impl Caller {
     /// The caller behind a presented token.
     ///
     /// # Errors
-    /// `Unauthenticated`, always with the same text, when it is not of the form, unknown, or has expired.
+    /// `Unauthenticated`, always with the same text, when it is not of the form, unknown, has expired, or was stored by
+    /// something else than a node of this installation.
     pub async fn identify(tx: &mut Tx<'_>, presented: &str) -> Outcome<Self> {
         let (lookup, hash) = token::split(presented).ok_or_else(refused)?;
-        let mut row = tx.row(IDENTIFY, &[lookup.into()]).await?.ok_or_else(refused)?;
+        let mut row = tx.row(IDENTIFY, &[lookup[..].into()]).await?.ok_or_else(refused)?;
         let (id, stored, ends): (_, Vec<u8>, Option<Time>) = (row.get()?, row.get()?, row.get()?);
         if !token::same(&stored, &hash) || ends.is_some_and(|ends| ends <= tx.now) {
             return Err(refused().into());
@@ -93,6 +96,24 @@ impl Caller {
         let team: (Option<i64>, Option<String>, Option<i64>) = (row.get()?, row.get()?, row.get()?);
         let organization: (Option<i64>, Option<String>) = (row.get()?, row.get()?);
         let kind: String = row.get()?;
+        let body: Option<Vec<u8>> = row.get()?;
+        // Team and organization as the row names them: a team's token has no organization of its own.
+        let bound = BoundToken {
+            lookup: &lookup,
+            secret_sha256: &stored,
+            user: user.0,
+            team: team.0,
+            org: organization.0,
+            kind: &kind,
+            expired_at: ends,
+        };
+        let is_sealed = match &body {
+            Some(body) => tx.token_seal().is_sealed(bound, body).await.map_err(Failure::Engine)?,
+            None => false,
+        };
+        if !is_sealed {
+            return Err(refused().into());
+        }
         let subject = match (user, team, organization) {
             ((Some(id), Some(ext_id), Some(username)), ..) => Subject::User { id, ext_id, username },
             (_, (Some(id), Some(ext_id), Some(org_id)), _) => Subject::Team { id, ext_id, org_id },

@@ -137,12 +137,28 @@ pub async fn of_all(tx: &mut Tx<'_>, caller: &Caller, organizations: Vec<Organiz
     Ok(members)
 }
 
-/// A page of the organizations that the caller belongs to, newest first; `q` is part of the name or of the
-/// address. Where tokens of users are switched off, they do not find the organization either.
+/// What a list of organizations is asked for; without case.
+#[derive(Clone, Debug, Default)]
+pub struct OrganizationFilter {
+    /// Part of the name or of the address; wins over the others.
+    pub q: Option<String>,
+    /// Part of the name.
+    pub name: Option<String>,
+    /// Part of the address.
+    pub email: Option<String>,
+}
+
+/// A page of the organizations that the caller belongs to, newest first. Where tokens of users are switched off, they do
+/// not find the organization either.
 ///
 /// # Errors
 /// Those of the store.
-pub async fn list(tx: &mut Tx<'_>, caller: &Caller, q: Option<&str>, page: Page) -> Outcome<Listed<Member>> {
+pub async fn list(
+    tx: &mut Tx<'_>,
+    caller: &Caller,
+    wanted: &OrganizationFilter,
+    page: Page,
+) -> Outcome<Listed<Member>> {
     const ORGANIZATIONS: Source = Source { id: "o.id", from: "organizations o" };
     const ORDER: Order = Order { column: "o.id", descending: true };
     let mut filter = match &caller.subject {
@@ -155,8 +171,16 @@ pub async fn list(tx: &mut Tx<'_>, caller: &Caller, q: Option<&str>, page: Page)
         Subject::Organization { id, .. } => Filter::new("o.id = {}", *id),
     };
     filter.join(STANDING);
-    if let Some(q) = q {
-        filter.and(r"(o.name_lc LIKE {} ESCAPE '\' OR lower(o.email) LIKE {} ESCAPE '\')", containing(q));
+    const NAME: &str = r"o.name_lc LIKE {} ESCAPE '\'";
+    const EMAIL: &str = r"lower(o.email) LIKE {} ESCAPE '\'";
+    if let Some(q) = &wanted.q {
+        filter.and(&format!("({NAME} OR {EMAIL})"), containing(q));
+    } else {
+        for (condition, part) in [(NAME, &wanted.name), (EMAIL, &wanted.email)] {
+            if let Some(part) = part {
+                filter.and(condition, containing(part));
+            }
+        }
     }
     let (ids, matching) = page::counted_ids(tx, ORGANIZATIONS, filter, ORDER, page).await?;
     let found = Organization::these(tx, &ids).await?;

@@ -1,12 +1,13 @@
 //! Memberships: who belongs to an organization, and in which of its teams.
 //!
-//! Whoever has an address that is not known yet is invited: the user is made, and the membership is
-//! `invited` until that user's first request ([`super::last_use`]).
+//! An address that is not known yet makes a user. The memberships of a user who has made no request yet are
+//! `invited`, in every organization, until the first request ([`super::last_use`]).
 
 use std::collections::{HashMap, HashSet};
 
 use super::caller::{Caller, Subject};
 use super::member::{self, Member};
+use super::organization::{self, Organization};
 use super::page::{self, Filter, Listed, Order, Page, Source, containing};
 use super::refusal::{Fault, Faults, Outcome, Refusal, quoted};
 use super::rights::Flag;
@@ -14,6 +15,7 @@ use super::team::{self, people};
 use super::tx::Tx;
 use super::user::{self, User};
 use super::{escalation, id};
+use crate::clock::Time;
 use crate::error::Kind;
 use crate::sql::{Row, Value};
 
@@ -45,6 +47,8 @@ pub struct Membership {
     pub ext_id: String,
     /// Whether the user has come yet.
     pub status: Status,
+    /// When it was made.
+    pub created_at: Time,
     /// Who.
     pub user: User,
     /// Rows and external ids of the user's teams, by name.
@@ -56,9 +60,9 @@ const FROM: &str = "organization_memberships m JOIN users u ON u.id = m.user_id"
 
 impl Membership {
     fn read(row: &mut Row) -> Outcome<Self> {
-        let (id, ext_id, status) = (row.get()?, row.get()?, row.get::<String>()?);
+        let (id, ext_id, status, created_at) = (row.get()?, row.get()?, row.get::<String>()?, row.get()?);
         let status = if status == Status::Invited.word() { Status::Invited } else { Status::Active };
-        Ok(Self { id, ext_id, status, user: User::read(row)?, teams: Vec::new() })
+        Ok(Self { id, ext_id, status, created_at, user: User::read(row)?, teams: Vec::new() })
     }
 }
 
@@ -74,10 +78,7 @@ async fn these(tx: &mut Tx<'_>, member: &Member, ids: &[i64], by: Option<&'stati
     if ids.is_empty() {
         return Ok(Vec::new());
     }
-    let sql = format!(
-        "SELECT m.id, m.ext_id, m.status, u.id, u.ext_id, u.username, u.email FROM {FROM} WHERE m.id = ANY($1)"
-    );
-    let mut found = page::these(tx, &sql, ids, Membership::read, |membership| membership.id).await?;
+    let mut found = without_teams(tx, ids).await?;
     let Some(by) = by else { return Ok(found) };
     let users = found.iter().map(|membership| membership.user.id).collect();
     let mut teams = teams_of(tx, member, users, by).await?;
@@ -85,6 +86,12 @@ async fn these(tx: &mut Tx<'_>, member: &Member, ids: &[i64], by: Option<&'stati
         membership.teams = teams.remove(&membership.user.id).unwrap_or_default();
     }
     Ok(found)
+}
+
+async fn without_teams(tx: &mut Tx<'_>, ids: &[i64]) -> Outcome<Vec<Membership>> {
+    let columns = "m.id, m.ext_id, m.status, m.created_at, u.id, u.ext_id, u.username, u.email";
+    let sql = format!("SELECT {columns} FROM {FROM} WHERE m.id = ANY($1)");
+    page::these(tx, &sql, ids, Membership::read, |membership| membership.id).await
 }
 
 async fn one(tx: &mut Tx<'_>, member: &Member, row: i64) -> Outcome<Membership> {
@@ -144,6 +151,8 @@ pub struct MembershipFilter {
     pub status: Option<String>,
     /// Part of the address or the name, without case.
     pub q: Option<String>,
+    /// Row of a team that they are in.
+    pub team: Option<i64>,
 }
 
 /// A page of the memberships of the member's organization, newest first.
@@ -169,8 +178,61 @@ pub async fn list(
     if let Some(q) = &wanted.q {
         filter.and(r"(u.email_lc LIKE {} ESCAPE '\' OR u.username_lc LIKE {} ESCAPE '\')", containing(q));
     }
+    if let Some(team) = wanted.team {
+        filter.and("m.user_id IN (SELECT user_id FROM team_memberships WHERE team_id = {})", team);
+    }
     let (ids, matching) = page::counted_ids(tx, MEMBERSHIPS, filter, ORDER, page).await?;
     Ok(Listed { items: these(tx, member, &ids, Some("page[size]")).await?, matching })
+}
+
+/// A page of the caller's own memberships, newest first, each with the caller in its organization. Where tokens of users
+/// are switched off, they do not find it.
+///
+/// # Errors
+/// `Malformed` when the caller is in too many teams.
+pub async fn own(tx: &mut Tx<'_>, caller: &Caller, page: Page) -> Outcome<Listed<(Member, Membership)>> {
+    const OWN: Source =
+        Source { id: "m.id", from: "organization_memberships m JOIN organizations o ON o.id = m.org_id" };
+    const ORDER: Order = Order { column: "m.id", descending: true };
+    let Subject::User { id: user, .. } = caller.subject else { return Ok(Listed::none()) };
+    let mut filter = Filter::new("m.user_id = {} AND o.user_tokens_enabled", user);
+    filter.join(organization::STANDING);
+    let (ids, matching) = page::counted_ids(tx, OWN, filter, ORDER, page).await?;
+    let mut memberships = without_teams(tx, &ids).await?;
+    let sql = "SELECT id, org_id FROM organization_memberships WHERE id = ANY($1)";
+    let mut places: HashMap<i64, i64> = HashMap::new();
+    for mut row in tx.rows(sql, &[ids.into()]).await? {
+        let (membership, org): (i64, i64) = (row.get()?, row.get()?);
+        places.insert(org, membership);
+    }
+    let rows: Vec<i64> = places.keys().copied().collect();
+    let organizations = Organization::these(tx, &rows).await?;
+    let mut members: HashMap<i64, Member> = HashMap::new();
+    for member in member::of_all(tx, caller, organizations).await? {
+        if let Some(membership) = places.get(&member.organization.id) {
+            members.insert(*membership, member);
+        }
+    }
+    let teams = "SELECT x.org_id, t.id, t.ext_id FROM team_memberships x
+        JOIN teams t ON t.id = x.team_id AND t.org_id = x.org_id
+        WHERE x.user_id = $1 AND x.org_id = ANY($2) ORDER BY t.name_lc LIMIT $3";
+    let teams = tx.rows(teams, &[user.into(), rows.into(), (MOST_PLACES as i64 + 1).into()]).await?;
+    if teams.len() > MOST_PLACES {
+        let detail = format!("the user is in more than {MOST_PLACES} teams, added up: ask for fewer memberships");
+        return Err(Refusal::parameter("page[size]", detail).into());
+    }
+    let mut teams_of: HashMap<i64, Vec<(i64, String)>> = HashMap::new();
+    for mut row in teams {
+        let org: i64 = row.get()?;
+        if let Some(membership) = places.get(&org) {
+            teams_of.entry(*membership).or_default().push((row.get()?, row.get()?));
+        }
+    }
+    for membership in &mut memberships {
+        membership.teams = teams_of.remove(&membership.id).unwrap_or_default();
+    }
+    let items = memberships.into_iter().filter_map(|one| Some((members.remove(&one.id)?, one))).collect();
+    Ok(Listed { items, matching })
 }
 
 /// A membership by its external id, with its organization as the caller's. Held until the end of the session when
@@ -205,7 +267,7 @@ pub fn may_manage(member: &Member) -> Outcome<()> {
 pub async fn create(tx: &mut Tx<'_>, member: &Member, email: &str, teams: &[String]) -> Outcome<Membership> {
     let teams = joinable(tx, member, teams).await?;
     let (user, is_new) = user::of_address(tx, email).await?;
-    let status = if is_new { Status::Invited } else { Status::Active };
+    let status = if is_new || !has_come(tx, user).await? { Status::Invited } else { Status::Active };
     let insert = "INSERT INTO organization_memberships (ext_id, org_id, user_id, status, created_at)
         VALUES ($1, $2, $3, $4, $5) RETURNING id";
     let values: [Value; 5] =
@@ -213,6 +275,13 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, email: &str, teams: &[Stri
     let row: i64 = tx.one(insert, &values).await?.get()?;
     people::add_to_all(tx, &teams, user).await?;
     one(tx, member, row).await
+}
+
+/// Whether a user has made a request: then there is a membership that is active, or a token that was used.
+async fn has_come(tx: &mut Tx<'_>, user: i64) -> Outcome<bool> {
+    let sql = "SELECT 1 FROM organization_memberships WHERE user_id = $1 AND status = 'active'
+        UNION ALL SELECT 1 FROM api_tokens WHERE user_id = $1 AND last_used_at IS NOT NULL LIMIT 1";
+    Ok(tx.row(sql, &[user.into()]).await?.is_some())
 }
 
 /// Rows of teams, by external id, that the member may put people into, in the order of the rows.

@@ -4,9 +4,13 @@
 //! names of the attributes ([`Level`]). A mode comes with its agent pool or not at all: what is inherited
 //! is always the pair.
 //!
-//! Refuses `agent` without a pool, a pool without `agent`, a pool of another organization, and
+//! Documents are written back as they were read: what is inherited is shown beside `setting-overwrites` of false, which
+//! win over it, and a member that says what holds already is no order to change it.
+//!
+//! Refuses `agent` without a pool, a pool without `agent`, a pool of another organization or out of its scope, and
 //! `setting-overwrites` that say both things at once.
 
+use super::agent_scope::{self, PoolUser};
 use super::attributes::{Attributes, Given, label};
 use super::refusal::{Fault, Outcome};
 use super::tx::Tx;
@@ -77,7 +81,7 @@ impl Level {
         format!("{}-id", self.pool)
     }
 
-    fn pool_fault(&self, text: &str) -> Fault {
+    pub(super) fn pool_fault(&self, text: &str) -> Fault {
         let detail = format!("{} {text}", label(self.pool));
         match self.by_attribute {
             true => Fault::attribute(&self.pool_attribute(), detail),
@@ -90,33 +94,54 @@ impl Level {
     }
 }
 
-/// Reads what a request says about the mode. `stored` is the level's own mode so far. `related` is the
-/// pool where a relationship names it; other levels give [`Given::Absent`].
-pub fn read(
-    attributes: &mut Attributes<'_>,
-    level: &Level,
-    related: Given<String>,
-    stored: Option<&Mode>,
-) -> ModeChange {
-    let mode = read_mode(attributes, level);
+/// The modes of a level so far; none on a create.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Before<'m> {
+    /// Its own.
+    pub own: Option<&'m Mode>,
+    /// The one that counts, which documents show: its own or the inherited one.
+    pub shown: Option<&'m Mode>,
+}
+
+/// A pool as a request names it.
+struct NamedPool {
+    given: Given<String>,
+    /// By the relationship of documents, where the level takes it from an attribute: for a mode that needs a pool.
+    related: Option<String>,
+}
+
+/// Reads what a request says about the mode. `related` is the relationship to the pool.
+pub fn read(attributes: &mut Attributes<'_>, level: &Level, related: Given<String>, before: Before<'_>) -> ModeChange {
+    let mode = read_mode(attributes, level, before.shown);
     let overwrites = if level.inherits { read_overwrites(attributes, level) } else { Ok(None) };
-    let pool = if level.by_attribute { attributes.text(&level.pool_attribute()) } else { related };
+    let (given, related) = match level.by_attribute {
+        true => (attributes.text(&level.pool_attribute()), related.value()),
+        false => (related, None),
+    };
     // An empty text names no pool.
-    let pool = if pool.as_value().is_some_and(String::is_empty) { Given::Null } else { pool };
+    let given = if given.as_value().is_some_and(String::is_empty) { Given::Null } else { given };
     let (Ok(mode), Ok(overwrites)) = (mode, overwrites) else { return ModeChange::Unchanged };
-    decide(level, mode, overwrites, pool, stored).unwrap_or_else(|fault| {
+    decide(level, mode, overwrites, NamedPool { given, related }, before.own).unwrap_or_else(|fault| {
         attributes.push(fault);
         ModeChange::Unchanged
     })
 }
 
-/// The mode that is named, in either form; null names none.
-fn read_mode(attributes: &mut Attributes<'_>, level: &Level) -> Result<Option<String>, ()> {
+/// The mode that is named, in either form; null names none. Of two forms that differ, the one counts that is not what
+/// documents show already.
+fn read_mode(attributes: &mut Attributes<'_>, level: &Level, shown: Option<&Mode>) -> Result<Option<String>, ()> {
     let mode = attributes.text(level.mode).value();
     let operations = if level.operations { attributes.flag("operations").value() } else { None };
+    let says = |remote: bool, name: &str| remote == (name != "local");
+    let (mode, operations) = match (mode, operations, shown) {
+        (Some(mode), Some(remote), _) if says(remote, &mode) => (Some(mode), None),
+        (Some(mode), Some(remote), Some(shown)) if says(remote, &shown.name) => (Some(mode), None),
+        (Some(mode), Some(remote), Some(shown)) if mode == shown.name => (None, Some(remote)),
+        (mode, operations, _) => (mode, operations),
+    };
     match (mode, operations) {
         (Some(_), Some(_)) => {
-            attributes.fault("operations", format!("Operations must not be given together with {}", level.mode));
+            attributes.fault("operations", format!("Operations must agree with {}", level.mode));
             Err(())
         }
         (Some(mode), None) if !MODES.contains(&&mode[..]) => {
@@ -152,17 +177,14 @@ fn decide(
     level: &Level,
     mode: Option<String>,
     overwrites: Option<bool>,
-    pool: Given<String>,
+    NamedPool { given: pool, related }: NamedPool,
     stored: Option<&Mode>,
 ) -> Result<ModeChange, Fault> {
     let stray_pool = || level.pool_fault("must not be specified unless using 'agent' execution mode");
     if overwrites == Some(false) {
-        return match (mode, pool) {
-            (Some(_), _) => Err(level.mode_fault("must not be specified when setting-overwrites are false")),
-            (None, Given::Value(_)) => Err(stray_pool()),
-            (None, _) => Ok(ModeChange::Inherit),
-        };
+        return Ok(ModeChange::Inherit);
     }
+    let stored_pool = stored.and_then(|stored| stored.pool.as_ref());
     let named = mode.is_some();
     let Some(name) = mode.or_else(|| stored.map(|stored| stored.name.clone())) else {
         return match (overwrites, pool) {
@@ -173,21 +195,21 @@ fn decide(
     };
     if name != "agent" {
         return match pool {
-            Given::Value(_) => Err(stray_pool()),
+            Given::Value(pool) if stored_pool != Some(&pool) => Err(stray_pool()),
             _ if named => Ok(ModeChange::Own(Mode { name, pool: None })),
             _ => Ok(ModeChange::Unchanged),
         };
     }
     // Named again without a pool, it keeps the one it has.
-    match pool.over(stored.and_then(|stored| stored.pool.clone())) {
+    match pool.over(related.or_else(|| stored_pool.cloned())) {
         Some(pool) => Ok(ModeChange::Own(Mode { name, pool: Some(pool) })),
         None => Err(level.pool_fault("must be specified when using 'agent' execution mode")),
     }
 }
 
 impl ModeChange {
-    /// The columns to store; `None` leaves them as they are. A pool that the organization does not have is
-    /// a fault.
+    /// The columns to store; `None` leaves them as they are. A pool that the organization does not have is a fault, and
+    /// one that is not for the `user`, unless it is the `stored` one.
     ///
     /// # Errors
     /// Those of the store.
@@ -197,6 +219,7 @@ impl ModeChange {
         org_id: i64,
         level: &Level,
         attributes: &mut Attributes<'_>,
+        (user, stored): (PoolUser<'_>, Option<&Mode>),
     ) -> Outcome<Option<Columns>> {
         let mode = match self {
             Self::Unchanged => return Ok(None),
@@ -205,13 +228,23 @@ impl ModeChange {
         };
         let mut columns = Columns { mode: Some(mode.name), pool: None };
         if let Some(pool) = mode.pool {
-            let sql = "SELECT id FROM agent_pools WHERE ext_id = $1 AND org_id = $2";
-            match tx.row(sql, &[pool.into(), org_id.into()]).await? {
-                Some(mut row) => columns.pool = Some(row.get()?),
+            let is_stored = stored.is_some_and(|stored| stored.pool.as_ref() == Some(&pool));
+            match agent_scope::usable(tx, org_id, &pool).await? {
+                Some(pool) if is_stored || pool.admits(user) => columns.pool = Some(pool.id),
+                Some(_) => attributes.push(level.pool_fault(out_of_scope(user))),
                 None => attributes.push(level.pool_fault("must be an agent pool of the organization")),
             }
         }
         Ok(Some(columns))
+    }
+}
+
+/// The rule that a pool breaks which is not for the one that names it.
+pub(super) fn out_of_scope(user: PoolUser<'_>) -> &'static str {
+    match user {
+        PoolUser::Organization => "must be scoped to the organization",
+        PoolUser::Project(_) => "project does not have access to use this agent pool",
+        PoolUser::Workspace(..) => "workspace does not have access to use this agent pool",
     }
 }
 
@@ -229,7 +262,7 @@ mod tests {
 
     fn read_all(level: &Level, body: &Value, stored: Option<&Mode>) -> Result<ModeChange, Vec<(String, String)>> {
         let mut attributes = Attributes::new(body.as_object().unwrap());
-        let change = read(&mut attributes, level, Given::Absent, stored);
+        let change = read(&mut attributes, level, Given::Absent, Before { own: stored, shown: stored });
         match attributes.finish() {
             Ok(()) => Ok(change),
             Err(Stop::Refused(refusal)) => {
@@ -295,7 +328,9 @@ mod tests {
         refused(&WORKSPACE, unequal, None, "setting-overwrites", "If agent-pool and execution-mode are both included");
         refused(&WORKSPACE, with(flags(json!(true), json!(true))), None, "execution-mode", "must be specified");
         let both = json!({ "execution-mode": "local", "setting-overwrites": { "execution-mode": false } });
-        refused(&WORKSPACE, both, None, "execution-mode", "must not be specified");
+        assert_eq!(read_all(&WORKSPACE, &both, Some(&own)), Ok(ModeChange::Inherit), "false wins");
+        let pool = json!({ "agent-pool-id": "apool-1", "setting-overwrites": { "agent-pool": false } });
+        assert_eq!(read_all(&WORKSPACE, &pool, None), Ok(ModeChange::Inherit));
         refused(&WORKSPACE, with(json!({ "agent-pool": "x" })), None, "setting-overwrites", "must hold booleans");
         let true_and_mode = json!({ "execution-mode": "local", "setting-overwrites": { "execution-mode": true } });
         assert_eq!(read_all(&WORKSPACE, &true_and_mode, None), Ok(ModeChange::Own(own)));
@@ -307,8 +342,38 @@ mod tests {
         assert_eq!(read_all(&WORKSPACE, &of(true), None), Ok(ModeChange::Own(mode("remote", None))));
         assert_eq!(read_all(&WORKSPACE, &of(false), None), Ok(ModeChange::Own(mode("local", None))));
         assert_eq!(read_all(&PROJECT, &of(false), None), Ok(ModeChange::Unchanged));
-        let both = json!({ "operations": true, "execution-mode": "remote" });
-        refused(&WORKSPACE, both, None, "operations", "must not be given together");
+        let both = |operations: bool, mode: &str| json!({ "operations": operations, "execution-mode": mode });
+        for (name, pool) in [("remote", None), ("local", None), ("agent", Some("apool-1"))] {
+            let own = mode(name, pool);
+            let same = read_all(&WORKSPACE, &both(name != "local", name), Some(&own));
+            assert_eq!(same, Ok(ModeChange::Own(own)), "as documents show it");
+        }
+        refused(&WORKSPACE, both(false, "remote"), None, "operations", "must agree with execution-mode");
+        let (remote, local) = (mode("remote", None), mode("local", None));
+        for (operations, named, stored, expected) in
+            [(true, "local", &remote, &local), (false, "remote", &remote, &local), (true, "local", &local, &remote)]
+        {
+            let changed = read_all(&WORKSPACE, &both(operations, named), Some(stored));
+            assert_eq!(changed, Ok(ModeChange::Own(expected.clone())), "one of the two differs from what is shown");
+        }
+    }
+
+    #[test]
+    fn a_pool_is_taken_from_the_relationship_where_the_mode_needs_one() {
+        let read = |body: Value, own: Option<&Mode>| {
+            let mut attributes = Attributes::new(body.as_object().unwrap());
+            let change =
+                read(&mut attributes, &PROJECT, Given::Value("apool-1".to_owned()), Before { own, shown: own });
+            attributes.finish().map(|()| change).map_err(drop)
+        };
+        let agent = mode("agent", Some("apool-1"));
+        let named = |name: &str| json!({ "default-execution-mode": name });
+        assert_eq!(read(named("agent"), None), Ok(ModeChange::Own(agent.clone())));
+        assert_eq!(read(named("remote"), Some(&agent)), Ok(ModeChange::Own(mode("remote", None))));
+        assert_eq!(read(json!({}), None), Ok(ModeChange::Unchanged));
+        let body = json!({ "default-execution-mode": "remote", "default-agent-pool-id": "apool-1" });
+        assert_eq!(read(body.clone(), Some(&agent)), Ok(ModeChange::Own(mode("remote", None))), "no order");
+        assert_eq!(read(body, None), Err(()));
     }
 
     #[test]
@@ -316,11 +381,12 @@ mod tests {
         let body = json!({ "default-execution-mode": "agent", "setting-overwrites": { "agent-pool": false } });
         let mut attributes = Attributes::new(body.as_object().unwrap());
         let remote = mode("remote", None);
-        let change = read(&mut attributes, &ORGANIZATION, Given::Value("apool-1".to_owned()), Some(&remote));
+        let before = Before { own: Some(&remote), shown: Some(&remote) };
+        let change = read(&mut attributes, &ORGANIZATION, Given::Value("apool-1".to_owned()), before);
         assert_eq!(change, ModeChange::Own(mode("agent", Some("apool-1"))));
         let nothing = json!({});
         let mut attributes = Attributes::new(nothing.as_object().unwrap());
-        read(&mut attributes, &ORGANIZATION, Given::Value("apool-1".to_owned()), Some(&remote));
+        read(&mut attributes, &ORGANIZATION, Given::Value("apool-1".to_owned()), before);
         let Err(Stop::Refused(refusal)) = attributes.finish() else { panic!("refused") };
         assert!(format!("{:?}", refusal.faults).contains("/data/relationships/default-agent-pool"));
     }

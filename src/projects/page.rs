@@ -232,6 +232,12 @@ impl Filter {
         self.text.push_str(condition);
     }
 
+    /// Has rows found by another condition than that on a column: by their ids, where these are known and few. The
+    /// embedded engine would walk through all that have the column's value.
+    pub fn not_by(&mut self, column: &str) {
+        self.text = self.text.replace(&format!("{column} = "), &format!("+{column} = "));
+    }
+
     /// The place of one more parameter. Parameters must be used in the order in which they are added.
     pub fn parameter(&mut self, value: impl Into<Value>) -> String {
         self.values.push(value.into());
@@ -299,6 +305,8 @@ mod tests {
         filter.and("p.name_lc = ANY({})", vec!["a".to_owned()]);
         assert_eq!(filter.text(), "p.org_id = $1 AND p.is_default AND p.name_lc = ANY($2)");
         assert_eq!(filter.parameter(20), "$3");
+        filter.not_by("p.org_id");
+        assert_eq!(filter.text(), "+p.org_id = $1 AND p.is_default AND p.name_lc = ANY($2)");
     }
 
     #[test]

@@ -232,9 +232,12 @@ async fn with_grants(tx: &mut Tx<'_>, member: &Member, rows: &[i64], granted: &G
 /// Deletes an empty project that is not the default one, with the teams' access to it and its tags. Where many teams have
 /// access it is gone at once, too, and what belongs to it goes after that ([`ending`]).
 ///
+/// `may_empty` says whether the member may delete the workspaces in it.
+///
 /// # Errors
-/// `Conflict` when it holds workspaces or is the default project; `NotFound` when it has gone meanwhile.
-pub async fn delete(tx: &mut Tx<'_>, member: &Member, project: &Project) -> Outcome<()> {
+/// `Invalid` when it holds workspaces, `Forbidden` when these are not the member's to delete either; `Conflict` for the
+/// default project; `NotFound` when it has gone meanwhile.
+pub async fn delete(tx: &mut Tx<'_>, member: &Member, project: &Project, may_empty: bool) -> Outcome<()> {
     let (row, org_id): (Value, Value) = (project.id.into(), member.organization.id.into());
     // Held until the end of the transaction: this is the order in which everything here is locked.
     let count = "UPDATE organizations SET project_count = project_count - 1 WHERE id = $1";
@@ -245,9 +248,12 @@ pub async fn delete(tx: &mut Tx<'_>, member: &Member, project: &Project) -> Outc
     if project.is_default {
         return Err(Refusal::conflict("the default project of an organization cannot be deleted").into());
     }
+    if workspaces > 0 && !may_empty {
+        return Err(Refusal::forbidden("not authorized to perform a force delete on the project").into());
+    }
     if workspaces > 0 {
         let detail = format!("the project holds workspaces ({workspaces}); move or delete them first");
-        return Err(Refusal::conflict(detail).into());
+        return Err(Refusal::state(detail).into());
     }
     if teams <= PARTS_AT_ONCE {
         tx.execute("DELETE FROM projects WHERE id = $1", &[row]).await?;

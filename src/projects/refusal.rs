@@ -144,6 +144,11 @@ impl Refusal {
         Self::new(Kind::Conflict, detail)
     }
 
+    /// Against the state of something, in the words that known clients print: of no place in the request.
+    pub fn state(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::of(Kind::Invalid, vec![Fault { title: Some("invalid attribute"), ..Fault::whole(detail) }])
+    }
+
     /// One attribute, by its hyphenated name, breaks its rule.
     pub fn attribute(name: &str, detail: impl Into<Cow<'static, str>>) -> Self {
         Self::of(Kind::Invalid, vec![Fault::attribute(name, detail)])

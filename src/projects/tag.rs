@@ -1,13 +1,13 @@
 //! Tags of projects and workspaces: pairs of a key and a value, bound to what they describe.
 //!
 //! A binding has an id of its own and keeps its place: bindings are listed in the order in which their
-//! keys were first set. A flat tag is a binding whose value is empty. What binds to a project holds for
-//! its workspaces too; a workspace's own binding of the same key wins.
+//! keys were first set. A flat tag is a binding whose value is empty; its name has no case and is stored in lower
+//! case. What binds to a project holds for its workspaces too; a workspace's own binding of the same key wins.
 //!
 //! Refuses keys and values of the wrong length, and more than [`MOST`] bindings of one resource.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
 
 use serde_json::Value as Json;
 
@@ -30,6 +30,13 @@ pub const MOST_SENT: usize = 100;
 const LONGEST_KEY: usize = 128;
 /// Longest value, characters.
 const LONGEST_VALUE: usize = 256;
+
+/// Longest name of a flat tag, characters.
+const LONGEST_FLAT: usize = 255;
+/// Longest id of a tag or of a binding, characters.
+const LONGEST_ID: usize = FLAT_ID.len() + LONGEST_FLAT;
+/// How the id of a flat tag begins; its name follows.
+const FLAT_ID: &str = "tag-";
 
 /// What bindings bind to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +72,15 @@ pub struct Tag {
     pub value: String,
 }
 
+/// A tag that a list is filtered by. What is absent matches any; one of the two is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TagFilter {
+    /// The key, in its case.
+    pub key: Option<String>,
+    /// The value, in its case.
+    pub value: Option<String>,
+}
+
 /// A binding as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binding {
@@ -96,7 +112,7 @@ pub fn read(attributes: &mut Attributes<'_>, elements: &[Json], place: &str) -> 
             attributes.push(Fault::at(at("value"), format!("Value must have at most {LONGEST_VALUE} characters")));
             continue;
         };
-        tags.put(key, value);
+        tags.put(key.to_owned(), value);
     }
     if tags.list.len() > MOST {
         attributes.push(too_many(place, MOST));
@@ -109,15 +125,37 @@ pub fn read_flat(attributes: &mut Attributes<'_>, elements: &[Json], place: &str
     let mut tags = Tags::default();
     for (n, element) in elements.iter().enumerate() {
         let name = element.get("attributes").and_then(|members| members.get("name")).and_then(Json::as_str);
-        match name.filter(|name| is_text(name, 1..=LONGEST_KEY)) {
-            Some(name) => tags.put(name, ""),
-            None => {
-                let place = format!("{place}/{n}/attributes/name");
-                attributes.push(Fault::at(place, format!("Name must have 1 to {LONGEST_KEY} characters")));
-            }
+        match name.filter(|name| is_flat(name)) {
+            Some(name) => tags.put(name.to_ascii_lowercase(), ""),
+            None => attributes.push(Fault::at(format!("{place}/{n}/attributes/name"), FLAT_RULE)),
         }
     }
     tags.list
+}
+
+/// The rule of a flat tag's name.
+const FLAT_RULE: &str = "Name must have 1 to 255 letters, numbers, colons, hyphens and underscores, and begin and end \
+    with a letter or a number";
+
+fn is_flat(name: &str) -> bool {
+    let is_edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    let is_legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, ':' | '-' | '_');
+    name.len() <= LONGEST_FLAT
+        && name.chars().all(is_legal)
+        && is_edge(name.chars().next())
+        && is_edge(name.chars().next_back())
+}
+
+/// The id of a flat tag: the same in every workspace of an organization.
+pub fn flat_id(name: &str) -> String {
+    format!("{FLAT_ID}{name}")
+}
+
+/// A name as it was sent and as a flat tag is stored.
+fn spellings(name: &str) -> Vec<String> {
+    let mut spellings = vec![name.to_owned(), name.to_ascii_lowercase()];
+    spellings.dedup();
+    spellings
 }
 
 /// Flat tags that are to be taken away, by their ids or their names.
@@ -129,21 +167,20 @@ pub struct Named {
 
 /// Reads the elements of a list of tags that are there already, at most [`MOST_SENT`]. Each is named by its id or its
 /// name, of which an empty one is none; known clients send both.
-pub fn read_named(attributes: &mut Attributes<'_>, elements: &[Json], place: &str) -> Named {
+pub fn read_named<'j>(attributes: &mut Attributes<'_>, elements: &'j [Json], place: &str) -> Named {
     let mut named = Named::default();
     for (n, element) in elements.iter().enumerate() {
-        let text = |value: Option<&Json>| {
-            let text = value.and_then(Json::as_str).filter(|text| is_text(text, 1..=LONGEST_KEY));
-            text.map(str::to_owned)
-        };
-        let id = text(element.get("id"));
-        let key = text(element.get("attributes").and_then(|members| members.get("name")));
-        if id.is_none() && key.is_none() {
-            let rule = format!("a tag is named by its id or its name, of 1 to {LONGEST_KEY} characters");
+        let text =
+            |value: Option<&'j Json>, longest| value.and_then(Json::as_str).filter(|text| is_text(text, 1..=longest));
+        let id = text(element.get("id"), LONGEST_ID);
+        let name = text(element.get("attributes").and_then(|members| members.get("name")), LONGEST_FLAT);
+        if id.is_none() && name.is_none() {
+            let rule = format!("a tag is named by its id or its name, of 1 to {LONGEST_FLAT} characters");
             attributes.push(Fault::at(format!("{place}/{n}/id"), rule));
         }
-        named.ids.extend(id);
-        named.keys.extend(key);
+        let of_id = id.and_then(|id| id.strip_prefix(FLAT_ID));
+        named.keys.extend(of_id.into_iter().chain(name).flat_map(spellings));
+        named.ids.extend(id.map(str::to_owned));
     }
     named
 }
@@ -154,18 +191,18 @@ fn is_text(text: &str, letters: std::ops::RangeInclusive<usize>) -> bool {
 
 /// Tags in the order in which their keys come first.
 #[derive(Default)]
-struct Tags<'j> {
+struct Tags {
     list: Vec<Tag>,
-    places: HashMap<&'j str, usize>,
+    places: HashMap<String, usize>,
 }
 
-impl<'j> Tags<'j> {
-    fn put(&mut self, key: &'j str, value: &str) {
+impl Tags {
+    fn put(&mut self, key: String, value: &str) {
         match self.places.entry(key) {
             Entry::Occupied(place) => value.clone_into(&mut self.list[*place.get()].value),
             Entry::Vacant(place) => {
-                place.insert(self.list.len());
-                self.list.push(Tag { key: key.to_owned(), value: value.to_owned() });
+                self.list.push(Tag { key: place.key().clone(), value: value.to_owned() });
+                place.insert(self.list.len() - 1);
             }
         }
     }
@@ -287,11 +324,11 @@ pub fn effective<'b>(own: &'b [Binding], project: &'b [Binding]) -> Vec<(&'b Bin
     own.iter().map(|binding| (binding, false)).chain(inherited.map(|binding| (binding, true))).collect()
 }
 
-/// Narrows a list of `projects p` to those that have all of these tags; a tag without a value matches any.
-pub fn narrow_projects(filter: &mut Filter, tagged: &[(String, Option<String>)]) {
-    for (key, value) in padded(tagged) {
-        let held = bound(filter, "b.project_id = p.id", key, value.as_deref());
-        filter.join(&held);
+/// Narrows a list of `projects p` to those that have all of these tags.
+pub fn narrow_projects(filter: &mut Filter, tagged: &[TagFilter]) {
+    for term in terms(&[], tagged) {
+        let matches = term.matches(filter);
+        filter.join(&format!("EXISTS (SELECT 1 FROM tag_bindings b WHERE b.project_id = p.id AND {matches})"));
     }
 }
 
@@ -305,12 +342,88 @@ fn padded<T>(terms: &[T]) -> impl Iterator<Item = &T> {
     terms.iter().chain(std::iter::repeat(terms.last()).flatten()).take(most)
 }
 
-/// Narrows a list of `workspaces w` to those for which all of these tags hold, own or inherited.
-pub fn narrow_workspaces(filter: &mut Filter, tagged: &[(String, Option<String>)]) {
-    for (key, value) in padded(tagged) {
-        let held = holds(filter, key, value.as_deref());
-        filter.join(&held);
+/// A tag that a condition asks for: any of these spellings of its key, or any key where there is none; and its value.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Term {
+    keys: Vec<String>,
+    value: Option<String>,
+}
+
+/// The terms of flat tags and of pairs: each once, those with a key first, and both kinds [`padded`].
+fn terms(flat: &[String], tagged: &[TagFilter]) -> Vec<Term> {
+    let flat = flat.iter().map(|name| Term { keys: spellings(name), value: None });
+    let pair = |pair: &TagFilter| Term { keys: pair.key.iter().cloned().collect(), value: pair.value.clone() };
+    let all: BTreeSet<Term> = flat.chain(tagged.iter().map(pair)).collect();
+    let (any_key, keyed): (Vec<Term>, Vec<Term>) = all.into_iter().partition(|term| term.keys.is_empty());
+    padded(&keyed).chain(padded(&any_key)).cloned().collect()
+}
+
+impl Term {
+    /// The condition that a binding `b` is such a tag.
+    fn matches(&self, filter: &mut Filter) -> String {
+        let key = if self.keys.is_empty() {
+            String::new()
+        } else {
+            format!("b.key = ANY({}) AND ", filter.parameter(self.keys.clone()))
+        };
+        let value = filter.parameter(self.value.as_deref());
+        format!("{key}(b.value = {value} OR {value} IS NULL)")
     }
+}
+
+/// Narrows a list of `workspaces w` to those for which all of these tags hold, own or inherited.
+pub fn narrow_workspaces(filter: &mut Filter, flat: &[String], tagged: &[TagFilter]) {
+    for term in terms(flat, tagged) {
+        let matches = term.matches(filter);
+        // Bound to it, or to its project where it has not the key itself.
+        filter.join(&format!(
+            "(EXISTS (SELECT 1 FROM tag_bindings b WHERE b.workspace_id = w.id AND {matches})
+             OR EXISTS (SELECT 1 FROM tag_bindings b WHERE b.project_id = w.project_id AND {matches}
+             AND NOT EXISTS (SELECT 1 FROM tag_bindings o WHERE o.workspace_id = w.id AND o.key = b.key)))"
+        ));
+    }
+}
+
+/// Most resources with a tag that a list is looked for among. Where a tag has more, every few of a list have it.
+const FEW: usize = 500;
+
+/// Rows of resources of an organization among which are all that have these tags, where one of the tags is seldom: a
+/// list is then looked for among them, and costs what it finds. `None` where each tag has more than [`FEW`].
+///
+/// # Errors
+/// Those of the store.
+pub async fn few(
+    tx: &mut Tx<'_>,
+    holder: Holder,
+    org_id: i64,
+    flat: &[String],
+    tagged: &[TagFilter],
+) -> Outcome<Option<Vec<i64>>> {
+    let all: BTreeSet<Term> = terms(flat, tagged).into_iter().collect();
+    // Those with a key first: they are found by it.
+    for term in all.into_iter().rev() {
+        let mut filter = Filter::new("b.org_id = {}", org_id);
+        let matches = term.matches(&mut filter);
+        let condition = format!("{} AND {matches}", filter.text());
+        let limit = filter.parameter(FEW as i64 + 1);
+        let sql = match holder {
+            Holder::Project => format!(
+                "SELECT b.project_id FROM tag_bindings b WHERE {condition} AND b.project_id IS NOT NULL LIMIT {limit}"
+            ),
+            Holder::Workspace => format!(
+                "SELECT b.workspace_id FROM tag_bindings b WHERE {condition} AND b.workspace_id IS NOT NULL
+                 UNION ALL SELECT v.id FROM tag_bindings b JOIN workspaces v ON v.project_id = b.project_id
+                 WHERE {condition} LIMIT {limit}"
+            ),
+        };
+        let mut rows: Vec<i64> = tx.column(&sql, &filter.values).await?;
+        if rows.len() <= FEW {
+            rows.sort_unstable();
+            rows.dedup();
+            return Ok(Some(rows));
+        }
+    }
+    Ok(None)
 }
 
 /// Narrows a list of `workspaces w` to those for which none of these keys holds.
@@ -319,26 +432,10 @@ pub fn exclude_workspaces(filter: &mut Filter, keys: &[String]) {
         return;
     }
     // Own or inherited: whichever of the two counts for a key, the workspace has that key.
-    let keys = filter.parameter(keys.to_vec());
+    let keys = filter.parameter(keys.iter().flat_map(|key| spellings(key)).collect::<Vec<_>>());
     for place in ["b.workspace_id = w.id", "b.project_id = w.project_id"] {
         filter.join(&format!("NOT EXISTS (SELECT 1 FROM tag_bindings b WHERE {place} AND b.key = ANY({keys}))"));
     }
-}
-
-/// That a tag holds for `workspaces w`: bound to it, or to its project where it has not the key itself.
-fn holds(filter: &mut Filter, key: &str, value: Option<&str>) -> String {
-    let own = bound(filter, "b.workspace_id = w.id", key, value);
-    let inherited = bound(filter, "b.project_id = w.project_id", key, value);
-    let key = filter.parameter(key);
-    let overridden = format!("EXISTS (SELECT 1 FROM tag_bindings o WHERE o.workspace_id = w.id AND o.key = {key})");
-    format!("({own} OR ({inherited} AND NOT {overridden}))")
-}
-
-fn bound(filter: &mut Filter, place: &str, key: &str, value: Option<&str>) -> String {
-    let (key, value) = (filter.parameter(key), filter.parameter(value));
-    format!(
-        "EXISTS (SELECT 1 FROM tag_bindings b WHERE {place} AND b.key = {key} AND (b.value = {value} OR {value} IS NULL))"
-    )
 }
 
 #[cfg(test)]
@@ -349,7 +446,7 @@ mod tests {
     use super::*;
     use crate::projects::refusal::{Source, Stop};
 
-    type Narrow = fn(&mut Filter, &[(String, Option<String>)]);
+    type Narrow = fn(&mut Filter, &[TagFilter]);
     type Reader = fn(&mut Attributes<'_>, &[Json], &str) -> Vec<Tag>;
 
     fn read_with(reader: Reader, elements: &Json) -> Result<Vec<(String, String)>, Vec<String>> {
@@ -395,9 +492,14 @@ mod tests {
     fn flat_tags_are_named() {
         let flat = json!([{ "type": "tags", "attributes": { "name": "one" } }, { "attributes": { "name": "one" } }]);
         assert_eq!(read_with(read_flat, &flat), Ok(vec![("one".to_owned(), String::new())]));
-        let bad = json!([{ "id": "tag-1" }, { "attributes": { "name": "" } }]);
-        let places = ["/data/0/attributes/name", "/data/1/attributes/name"];
-        assert_eq!(read_with(read_flat, &bad), Err(places.map(str::to_owned).to_vec()));
+        let cased = json!([{ "attributes": { "name": "One:a_b-C" } }, { "attributes": { "name": "ONE:A_B-C" } }]);
+        assert_eq!(read_with(read_flat, &cased), Ok(vec![("one:a_b-c".to_owned(), String::new())]));
+        let named = |name: &str| json!({ "attributes": { "name": name } });
+        assert!(read_with(read_flat, &json!([named("7"), named(&"x".repeat(255))])).is_ok());
+        let names = ["", "a,b", "a b", "-a", "a:", "ä", &"x".repeat(256)];
+        let bad: Vec<_> = names.into_iter().map(named).chain([json!({ "id": "tag-1" })]).collect();
+        let places = (0..bad.len()).map(|n| format!("/data/{n}/attributes/name")).collect();
+        assert_eq!(read_with(read_flat, &bad.into()), Err(places));
     }
 
     #[test]
@@ -411,7 +513,9 @@ mod tests {
         let both = json!([{ "type": "tags", "id": "tag-1" }, { "attributes": { "name": "a" } },
             { "id": "", "attributes": { "name": "b" } }, { "id": "tb-2", "attributes": { "name": "c" } }]);
         let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
-        assert_eq!(read(&both), Ok((texts(&["tag-1", "tb-2"]), texts(&["a", "b", "c"]))));
+        assert_eq!(read(&both), Ok((texts(&["tag-1", "tb-2"]), texts(&["1", "a", "b", "c"]))));
+        let cased = json!([{ "attributes": { "name": "Old" } }]);
+        assert_eq!(read(&cased), Ok((Vec::new(), texts(&["Old", "old"]))), "tags of earlier versions have a case");
         for bad in [json!([{}]), json!([7]), json!([{ "id": 7 }]), json!([{ "id": "a\0" }]), json!([{ "id": "" }])] {
             assert_eq!(read(&bad), Err(()), "{bad}");
         }
@@ -429,7 +533,8 @@ mod tests {
     #[test]
     fn conditions_number_their_parameters_in_order_of_use() {
         let mut filter = Filter::new("w.org_id = {}", 7);
-        narrow_workspaces(&mut filter, &[("a".to_owned(), Some("1".to_owned()))]);
+        let value = TagFilter { key: None, value: Some("1".to_owned()) };
+        narrow_workspaces(&mut filter, &["A".to_owned()], &[value]);
         exclude_workspaces(&mut filter, &["b".to_owned()]);
         let text = filter.text();
         let mut highest = 0;
@@ -447,13 +552,16 @@ mod tests {
             let text = |terms: usize| {
                 let mut filter = Filter::new("w.org_id = {}", 7);
                 // With and without values.
-                let tagged = |n: usize| (format!("k{n}"), n.is_multiple_of(2).then(|| n.to_string()));
+                let value = |n: usize| n.is_multiple_of(2).then(|| n.to_string());
+                let tagged = |n: usize| TagFilter { key: Some(format!("k{n}")), value: value(n) };
                 narrow(&mut filter, &(0..terms).map(tagged).collect::<Vec<_>>());
                 filter.text().to_owned()
             };
             (0..=most).map(text).collect::<std::collections::BTreeSet<_>>().len()
         };
-        assert_eq!((texts(narrow_projects, 20), texts(narrow_workspaces, 40)), (6, 7));
+        let of_projects: Narrow = narrow_projects;
+        let of_workspaces: Narrow = |filter, tagged| narrow_workspaces(filter, &[], tagged);
+        assert_eq!((texts(of_projects, 20), texts(of_workspaces, 40)), (6, 7));
         let without = |n: usize| {
             let mut filter = Filter::new("w.org_id = {}", 7);
             exclude_workspaces(&mut filter, &vec!["k".to_owned(); n]);

@@ -7,6 +7,8 @@
 pub mod access;
 pub mod people;
 
+use std::collections::HashSet;
+
 use super::attributes::{Attributes, Given};
 use super::caller::{Caller, Subject};
 use super::id;
@@ -19,6 +21,10 @@ use super::tx::{PARTS_AT_ONCE, Tx};
 use crate::sql::{Row, Value};
 use access::Flags;
 
+/// How stored references name a team: before its external id.
+const REFERENCE: &str = "teams/";
+/// Longest description, characters.
+const LONGEST_DESCRIPTION: usize = 256;
 /// Longest id at an identity provider, characters.
 const LONGEST_SSO_ID: usize = 256;
 
@@ -64,6 +70,8 @@ pub struct Team {
     pub visibility: Visibility,
     /// What it may do in the whole organization.
     pub access: OrganizationRights,
+    /// What it is for.
+    pub description: Option<String>,
     /// Its id at an identity provider; without effect.
     pub sso_team_id: Option<String>,
     /// Whether its members may manage its tokens.
@@ -73,7 +81,8 @@ pub struct Team {
 }
 
 /// The columns that [`Team::read`] takes.
-const COLUMNS: &str = "t.id, t.ext_id, t.org_id, t.name, t.is_owners, t.visibility, t.org_access, t.sso_team_id,
+const COLUMNS: &str =
+    "t.id, t.ext_id, t.org_id, t.name, t.is_owners, t.visibility, t.org_access, t.description, t.sso_team_id,
     t.member_tokens, t.user_count FROM teams t";
 
 impl Team {
@@ -86,6 +95,7 @@ impl Team {
             is_owners: row.get()?,
             visibility: Visibility::of(&row.get::<String>()?).unwrap_or_default(),
             access: OrganizationRights::from_bits(row.get()?),
+            description: row.get()?,
             sso_team_id: row.get()?,
             member_tokens: row.get()?,
             users: row.get()?,
@@ -101,6 +111,44 @@ fn sees_all(member: &Member) -> bool {
 /// Whether the member knows of a team.
 pub fn sees(member: &Member, team: &Team) -> bool {
     sees_all(member) || team.visibility == Visibility::Organization || member.teams.contains(&team.id)
+}
+
+/// Whether the member knows of the team of a row in their organization.
+///
+/// # Errors
+/// Those of the store.
+pub(super) async fn sees_row(tx: &mut Tx<'_>, member: &Member, row: i64) -> Outcome<bool> {
+    let found = these(tx, &[row]).await?;
+    Ok(found.iter().any(|team| team.org_id == member.organization.id && sees(member, team)))
+}
+
+/// References `teams/team-…` among `references` whose team the member does not know of, or that is gone.
+///
+/// # Errors
+/// Those of the store.
+pub(super) async fn hidden_references(
+    tx: &mut Tx<'_>,
+    member: &Member,
+    references: impl Iterator<Item = &str>,
+) -> Outcome<HashSet<String>> {
+    if sees_all(member) {
+        return Ok(HashSet::new());
+    }
+    let mut named: HashSet<String> =
+        references.filter(|reference| reference.starts_with(REFERENCE)).map(str::to_owned).collect();
+    if named.is_empty() {
+        return Ok(named);
+    }
+    let ids: Vec<String> =
+        named.iter().filter_map(|reference| reference.strip_prefix(REFERENCE)).map(str::to_owned).collect();
+    let mut filter = Filter::new("t.ext_id = ANY({})", ids);
+    filter.and("+t.org_id = {}", member.organization.id);
+    seen(member, &mut filter);
+    let sql = format!("SELECT t.ext_id FROM teams t WHERE {}", filter.text());
+    for ext_id in tx.column::<String>(&sql, &filter.values).await? {
+        named.remove(&format!("{REFERENCE}{ext_id}"));
+    }
+    Ok(named)
 }
 
 /// Whether the member may change and delete a team that they see.
@@ -216,6 +264,7 @@ pub struct TeamChange {
     name: Option<String>,
     visibility: Option<Visibility>,
     flags: Flags,
+    description: Given<String>,
     sso_team_id: Given<String>,
     member_tokens: Option<bool>,
 }
@@ -238,6 +287,7 @@ impl TeamChange {
             name: name.value(),
             visibility,
             flags: Flags::read(attributes),
+            description: attributes.short_text("description", LONGEST_DESCRIPTION),
             sso_team_id: attributes.short_text("sso-team-id", LONGEST_SSO_ID),
             member_tokens: attributes.flag("allow-member-token-management").value(),
         }
@@ -301,9 +351,9 @@ pub fn may_create(member: &Member) -> Outcome<()> {
 pub async fn create(tx: &mut Tx<'_>, member: &Member, new: TeamChange) -> Outcome<Team> {
     let access = new.access(member, OrganizationRights::NONE)?;
     let name = new.name.unwrap_or_default();
-    let insert = "INSERT INTO teams (ext_id, org_id, name, name_lc, visibility, org_access, sso_team_id, member_tokens)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING id";
-    let values: [Value; 8] = [
+    let insert = "INSERT INTO teams (ext_id, org_id, name, name_lc, visibility, org_access, sso_team_id, member_tokens,
+        description) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING id";
+    let values: [Value; 9] = [
         id::new("team").into(),
         member.organization.id.into(),
         name[..].into(),
@@ -312,6 +362,7 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, new: TeamChange) -> Outcom
         access.bits().into(),
         new.sso_team_id.value().into(),
         new.member_tokens.unwrap_or(true).into(),
+        new.description.value().into(),
     ];
     let row: i64 = tx.one(insert, &values).await?.get()?;
     these(tx, &[row]).await?.pop().ok_or_else(|| Refusal::not_found().into())
@@ -335,14 +386,15 @@ pub async fn update(tx: &mut Tx<'_>, member: &Member, team: &Team, change: TeamC
         return Err(Refusal::conflict(detail).into());
     }
     let sql = "UPDATE teams SET name = $1, name_lc = $2, visibility = $3, org_access = $4, sso_team_id = $5,
-        member_tokens = $6 WHERE id = $7";
-    let values: [Value; 7] = [
+        member_tokens = $6, description = $7 WHERE id = $8";
+    let values: [Value; 8] = [
         name[..].into(),
         name.to_lowercase().into(),
         change.visibility.unwrap_or(before.visibility).word().into(),
         access.bits().into(),
         change.sso_team_id.over(before.sso_team_id).into(),
         change.member_tokens.unwrap_or(before.member_tokens).into(),
+        change.description.over(before.description).into(),
         team.id.into(),
     ];
     tx.execute(sql, &values).await?;

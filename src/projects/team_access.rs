@@ -75,7 +75,9 @@ pub async fn visible(
     let row: i64 = found.ok_or_else(Refusal::not_found)?.get()?;
     let access = these(tx, &[row]).await?.pop().ok_or_else(Refusal::not_found)?;
     let (member, project) = project::visible(tx, caller, &access.project, needed).await?;
-    Refusal::hidden_unless(member.teams.contains(&access.team_id) || sees_all(tx, &member, &project).await?)?;
+    let own = member.teams.contains(&access.team_id);
+    let seen = own || (team::sees_row(tx, &member, access.team_id).await? && sees_all(tx, &member, &project).await?);
+    Refusal::hidden_unless(seen)?;
     if !tx.holds() {
         return Ok((member, project, access));
     }
@@ -84,8 +86,9 @@ pub async fn visible(
     Ok((member, project, access))
 }
 
-/// Whether the member sees every team's access to a project: whoever manages it, and teams whose custom
-/// access lets them read it. Others see that of their own teams.
+/// Whether the member sees the access of other teams to a project: members who manage it, and teams whose custom
+/// access lets them read it. The other members see that of their own teams. Access of a secret team is visible only
+/// to members who see the team ([`team::sees`]).
 async fn sees_all(tx: &mut Tx<'_>, member: &Member, project: &Project) -> Outcome<bool> {
     if project.rights.has(ProjectRights::MANAGE_TEAMS) {
         return Ok(true);
@@ -109,7 +112,9 @@ pub async fn list(tx: &mut Tx<'_>, member: &Member, project: &Project, page: Pag
     const ACCESS: Source = Source { id: "a.id", from: FROM };
     const ORDER: Order = Order { column: "a.id", descending: true };
     let mut filter = Filter::new("a.project_id = {}", project.id);
-    if !sees_all(tx, member, project).await? {
+    if sees_all(tx, member, project).await? {
+        team::seen(member, &mut filter);
+    } else {
         filter.and("a.team_id = ANY({})", member.teams.clone());
     }
     let (ids, matching) = page::counted_ids(tx, ACCESS, filter, ORDER, page).await?;
@@ -156,7 +161,7 @@ pub async fn create(
     new: TeamAccessChange,
 ) -> Outcome<Access> {
     let level = new.level.unwrap_or(Level::Custom);
-    let settings = new.named.over(level, Settings::of(level))?;
+    let settings = new.named.over(level, Settings::of(level), None)?;
     escalation::refuse_access(tx, member, project, Extent::NONE, Extent::of(level, &settings)).await?;
     // A team is not deleted meanwhile: that takes the organization's row too. Before, it may have been.
     let org_id: Value = member.organization.id.into();
@@ -200,7 +205,8 @@ pub async fn update(
     let level = change.level.unwrap_or(before);
     let stored = Settings::stored(before, custom.as_deref());
     let so_far = Extent::of(before, &stored);
-    let settings = change.named.over(level, if level == before { stored } else { Settings::of(level) })?;
+    let base = if level == before { stored.clone() } else { Settings::of(level) };
+    let settings = change.named.over(level, base, Some(&stored))?;
     escalation::refuse_access(tx, member, project, so_far, Extent::of(level, &settings)).await?;
     let sql = "UPDATE team_project_access SET access = $1, perm_bits = $2, custom = $3 WHERE id = $4";
     let values: [Value; 4] =

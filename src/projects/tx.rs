@@ -1,6 +1,9 @@
 //! A session at work: what rules and rows of this API speak to the store through.
 
+use std::sync::Arc;
+
 use super::refusal::{Outcome, Refusal};
+use super::store::TokenSeal;
 use crate::clock::Time;
 use crate::error::Error;
 use crate::sql::{Column, Failure, Row, Session, Value};
@@ -11,6 +14,7 @@ pub(super) const PARTS_AT_ONCE: i64 = 500;
 /// A session at work, at one point in time.
 pub struct Tx<'s> {
     session: &'s mut dyn Session,
+    seal: Arc<dyn TokenSeal>,
     /// The time that everything in this session happens at.
     pub now: Time,
     holds: bool,
@@ -21,8 +25,8 @@ pub struct Tx<'s> {
 
 impl<'s> Tx<'s> {
     /// Work in `session` at `now`.
-    pub(super) fn new(session: &'s mut dyn Session, now: Time) -> Self {
-        Self { session, now, holds: false, holds_organization: false, read: 0, buried: None }
+    pub(super) fn new(session: &'s mut dyn Session, seal: Arc<dyn TokenSeal>, now: Time) -> Self {
+        Self { session, seal, now, holds: false, holds_organization: false, read: 0, buried: None }
     }
 }
 
@@ -63,6 +67,11 @@ impl Tx<'_> {
     /// Has the texts that follow planned for their values, as lists need it ([`Session::fit`]).
     pub fn fit(&mut self) {
         self.session.fit();
+    }
+
+    /// The seal of tokens.
+    pub(super) fn token_seal(&self) -> Arc<dyn TokenSeal> {
+        Arc::clone(&self.seal)
     }
 
     /// How many rows this session has read so far.

@@ -1,13 +1,16 @@
 //! People: their names and addresses, the first one of an installation, and the tokens that an installation gives.
 
+use super::attributes::{Attributes, Given};
+use super::caller::{Caller, Subject};
 use super::id;
 use super::page;
 use super::refusal::{Outcome, Refusal};
+use super::store::BoundToken;
 use super::token::{NewToken, two_years_after};
 use super::tx::Tx;
 use crate::clock::Time;
 use crate::error::Kind;
-use crate::sql::{Row, Value};
+use crate::sql::{Failure, Row, Value};
 
 /// A user as stored.
 #[derive(Clone, Debug)]
@@ -39,6 +42,86 @@ impl User {
 pub async fn these(tx: &mut Tx<'_>, ids: &[i64]) -> Outcome<Vec<User>> {
     let sql = "SELECT id, ext_id, username, email FROM users WHERE id = ANY($1)";
     page::these(tx, sql, ids, User::read, |user| user.id).await
+}
+
+/// A user by the external id, as far as the caller may know of them: the caller, and members of organizations that the
+/// caller is in.
+///
+/// # Errors
+/// `NotFound` when they are absent or unknown to the caller.
+pub async fn visible(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<User> {
+    let found = tx.row("SELECT id FROM users WHERE ext_id = $1", &[ext_id.into()]).await?;
+    let row: i64 = found.ok_or_else(Refusal::not_found)?.get()?;
+    const TOGETHER: &str = "SELECT 1 FROM organization_memberships a JOIN organizations o ON o.id = a.org_id
+        JOIN organization_memberships b ON b.org_id = a.org_id
+        WHERE a.user_id = $1 AND b.user_id = $2 AND o.user_tokens_enabled AND o.ended_at IS NULL LIMIT 1";
+    const MEMBER: &str = "SELECT 1 FROM organization_memberships WHERE user_id = $1 AND org_id = $2";
+    let known = match caller.subject {
+        Subject::User { id, .. } if id == row => true,
+        Subject::User { id, .. } => tx.row(TOGETHER, &[id.into(), row.into()]).await?.is_some(),
+        Subject::Team { org_id: org, .. } | Subject::Organization { id: org, audit: false, .. } => {
+            tx.row(MEMBER, &[row.into(), org.into()]).await?.is_some()
+        }
+        Subject::Organization { audit: true, .. } => false,
+    };
+    Refusal::hidden_unless(known)?;
+    Ok(these(tx, &[row]).await?.pop().ok_or_else(Refusal::not_found)?)
+}
+
+/// The caller's own account, which only users have. Held until the end of the session when [`Tx::hold`] was called.
+///
+/// # Errors
+/// `NotFound` for every other caller.
+pub async fn account(tx: &mut Tx<'_>, caller: &Caller) -> Outcome<User> {
+    let Subject::User { id, .. } = &caller.subject else { return Err(Refusal::not_found().into()) };
+    if tx.holds() {
+        tx.take("users", *id).await?;
+    }
+    Ok(these(tx, &[*id]).await?.pop().ok_or_else(Refusal::not_found)?)
+}
+
+/// Reads the attributes of a change of an account; the name that it gives. The address stays: nothing here confirms
+/// another one, and invitations go by it.
+pub fn read_change(attributes: &mut Attributes<'_>, stored: &User) -> String {
+    let email = attributes.text("email");
+    if email.as_value().is_some_and(|email| !email.eq_ignore_ascii_case(&stored.email)) {
+        attributes.fault("email", "Email cannot be changed: nothing confirms another address");
+    }
+    match attributes.text("username") {
+        Given::Absent => stored.username.clone(),
+        Given::Value(name) if name == stored.username => name,
+        Given::Value(name)
+            if is_username(&name) && (!name.contains('@') || name.eq_ignore_ascii_case(&stored.email)) =>
+        {
+            name
+        }
+        Given::Value(_) | Given::Null => {
+            let rule = "Username must be 1 to 60 letters, numbers, -, _ and ., or the own address";
+            attributes.fault("username", rule);
+            stored.username.clone()
+        }
+    }
+}
+
+/// Changes the name of a user who is held.
+///
+/// # Errors
+/// `Invalid` when the name is taken.
+pub async fn rename(tx: &mut Tx<'_>, user: &User, username: &str) -> Outcome<User> {
+    // No name of a user is the address of another one.
+    let taken = "SELECT 1 FROM users WHERE email_lc = $1 AND id <> $2";
+    let lowered: Value = username.to_lowercase().into();
+    if tx.row(taken, &[lowered.clone(), user.id.into()]).await?.is_some() {
+        return Err(Refusal::attribute("username", "Username has already been taken").into());
+    }
+    let update = "UPDATE users SET username = $1, username_lc = $2 WHERE id = $3";
+    tx.execute(update, &[username.into(), lowered, user.id.into()]).await?;
+    Ok(these(tx, &[user.id]).await?.pop().ok_or_else(Refusal::not_found)?)
+}
+
+fn is_username(name: &str) -> bool {
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '@');
+    (1..=60).contains(&name.len()) && name.chars().all(legal)
 }
 
 /// The user of an address, and whether they were made just now: then they are called by the address.
@@ -91,8 +174,7 @@ pub async fn create(tx: &mut Tx<'_>, username: &str, email: &str) -> Outcome<i64
 /// # Errors
 /// `Conflict` when there is any user; `Invalid` when name or address are not of their form.
 pub async fn bootstrap(tx: &mut Tx<'_>, username: &str, email: &str, token: &NewToken) -> Outcome<()> {
-    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '@');
-    if username.is_empty() || username.len() > 60 || !username.chars().all(legal) {
+    if !is_username(username) {
         let rule = "Username must be 1 to 60 letters, numbers, -, _, . and @";
         return Err(Refusal::attribute("username", rule).into());
     }
@@ -142,9 +224,19 @@ pub async fn give(
     ends: Option<Time>,
 ) -> Outcome<()> {
     let maker: String = tx.one("SELECT ext_id FROM users WHERE id = $1", &[user.into()]).await?.get()?;
+    let bound = BoundToken {
+        lookup: &token.lookup,
+        secret_sha256: &token.hash,
+        user: Some(user),
+        team: None,
+        org: None,
+        kind: "standard",
+        expired_at: ends,
+    };
+    let body = tx.token_seal().seal(&bound).map_err(Failure::Engine)?;
     let insert = "INSERT INTO api_tokens (ext_id, lookup, secret_sha256, user_id, description, created_by, created_at,
-        expired_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
-    let values: [Value; 8] = [
+        expired_at, body) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+    let values: [Value; 9] = [
         id::new("at").into(),
         token.lookup[..].into(),
         token.hash.clone().into(),
@@ -153,6 +245,7 @@ pub async fn give(
         format!("users/{maker}").into(),
         tx.now.into(),
         ends.into(),
+        body.into(),
     ];
     tx.execute(insert, &values).await?;
     Ok(())

@@ -19,10 +19,11 @@ use super::project::{self, Project};
 use super::refusal::{Outcome, Refusal};
 use super::rights::ProjectRights;
 use super::tag::{self, Binding, Holder};
+use super::team;
 use super::tx::Tx;
 use crate::clock::Time;
 use crate::sql::{Row, Value};
-pub use fields::Fields;
+pub use fields::{Fields, Of};
 pub use list::{WorkspaceFilter, list, seen};
 pub use lock::{lock, unlock, unlock_by_force};
 pub use rights::WorkspaceRights;
@@ -48,6 +49,8 @@ pub struct Workspace {
     pub inherits_auto_destroy: bool,
     /// The duration that counts: its own, or the project's.
     pub auto_destroy: Option<String>,
+    /// The duration of its project.
+    project_auto_destroy: Option<String>,
     /// When it destroys what it manages, as it was set.
     pub auto_destroy_at: Option<Time>,
     /// Its own execution mode.
@@ -58,8 +61,10 @@ pub struct Workspace {
     pub terraform_version: String,
     /// The attributes without effect.
     pub settings: Settings,
-    /// Who has locked it: `users/user-…` or `teams/team-…`.
+    /// The holder of the lock: `users/user-…` or `teams/team-…`.
     pub locked_by: Option<String>,
+    /// Whether the holder is a team that the caller does not know of.
+    pub holder_is_hidden: bool,
     /// When it was made.
     pub created_at: Time,
     /// When it was last changed.
@@ -72,7 +77,8 @@ pub struct Workspace {
 
 /// The columns that [`Workspace::read`] takes.
 const COLUMNS: &str = "w.id, w.ext_id, w.name, w.description, w.project_id, p.ext_id, w.inherits_auto_destroy,
-    CASE WHEN w.inherits_auto_destroy THEN p.auto_destroy ELSE w.own_auto_destroy END, w.auto_destroy_at,
+    CASE WHEN w.inherits_auto_destroy THEN p.auto_destroy ELSE w.own_auto_destroy END, p.auto_destroy,
+    w.auto_destroy_at,
     w.execution_mode, a.ext_id, p.execution_mode, b.ext_id, w.terraform_version, w.settings, w.locked_by,
     w.created_at, w.updated_at
     FROM workspaces w JOIN projects p ON p.id = w.project_id
@@ -94,12 +100,14 @@ impl Workspace {
             project_ext_id: row.get()?,
             inherits_auto_destroy: row.get()?,
             auto_destroy: row.get()?,
+            project_auto_destroy: row.get()?,
             auto_destroy_at: row.get()?,
             own_mode: read_mode(row)?,
             project_mode: read_mode(row)?,
             terraform_version: row.get()?,
             settings: Settings::parse(&row.get::<String>()?),
             locked_by: row.get()?,
+            holder_is_hidden: false,
             created_at: row.get()?,
             updated_at: row.get()?,
             tags: Vec::new(),
@@ -189,7 +197,10 @@ pub async fn these(tx: &mut Tx<'_>, member: &Member, rows: &[i64]) -> Outcome<Ve
     let projects = found.iter().map(|workspace| workspace.project).collect();
     let rights = rights::by_project(tx, member, projects).await?;
     let mut tags = tag::of(tx, Holder::Workspace, rows.to_vec()).await?;
+    let holders = found.iter().filter_map(|workspace| workspace.locked_by.as_deref());
+    let hidden = team::hidden_references(tx, member, holders).await?;
     for workspace in &mut found {
+        workspace.holder_is_hidden = workspace.locked_by.as_ref().is_some_and(|holder| hidden.contains(holder));
         workspace.rights = rights.get(&workspace.project).copied().unwrap_or_default();
         workspace.tags = tags.remove(&workspace.id).unwrap_or_default();
     }
@@ -273,6 +284,15 @@ pub async fn change(tx: &mut Tx<'_>, row: i64, given: Fields) -> Outcome<()> {
         tx.execute(update, &[mode.mode.into(), mode.pool.into(), row.into()]).await?;
     }
     Ok(())
+}
+
+/// Whether the member may delete the workspaces of a project.
+///
+/// # Errors
+/// Those of the store.
+pub async fn may_delete_all(tx: &mut Tx<'_>, member: &Member, project: &Project) -> Outcome<bool> {
+    let rights = rights::by_project(tx, member, vec![project.id]).await?;
+    Ok(rights.get(&project.id).is_some_and(|rights| rights.has(WorkspaceRights::DESTROY)))
 }
 
 /// Whether the member may move workspaces out of the workspace's project.

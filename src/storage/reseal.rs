@@ -138,9 +138,9 @@ impl Sealed {
     }
 
     /// The text of a page of the count, asked with as the other: keys, and whether the body is an old one. No body is
-    /// read whole.
+    /// read whole. One that is not there is none.
     fn counted(&self, goes_on: bool) -> String {
-        self.rows(&format!("{}, substr(body, 1, 4) < $1", self.key.join(", ")), 2, goes_on)
+        self.rows(&format!("{}, COALESCE(substr(body, 1, 4) < $1, FALSE)", self.key.join(", ")), 2, goes_on)
     }
 
     fn old(&self, mut row: Row) -> Result<Old, Failure> {
@@ -387,7 +387,7 @@ mod tests {
             for goes_on in [false, true] {
                 let text = table.counted(goes_on);
                 assert_eq!(text.matches("body").count(), 1, "{text}");
-                assert!(text.contains(", substr(body, 1, 4) < $1 FROM"), "{text}");
+                assert!(text.contains(", COALESCE(substr(body, 1, 4) < $1, FALSE) FROM"), "{text}");
             }
         }
     }

@@ -431,6 +431,27 @@ pub(crate) fn secret_id_context(row: &SecretIdRow) -> Vec<u8> {
     context
 }
 
+/// The associated data of an API token's body: what it is recognised by, whose it is and its end, so that nobody who can
+/// write to the database makes a token or prolongs one. The holder is a user, a team or an organization.
+pub(crate) fn api_token_context(
+    lookup: &str,
+    secret_sha256: &[u8],
+    holder: [Option<i64>; 3],
+    kind: &str,
+    expired_at: Option<i64>,
+) -> Vec<u8> {
+    let mut context = b"api-token".to_vec();
+    for part in [lookup.as_bytes(), secret_sha256, kind.as_bytes()] {
+        context.extend_from_slice(&(part.len() as u64).to_be_bytes());
+        context.extend_from_slice(part);
+    }
+    for number in holder.into_iter().chain([expired_at]) {
+        context.push(u8::from(number.is_some()));
+        context.extend_from_slice(&number.unwrap_or_default().to_be_bytes());
+    }
+    context
+}
+
 fn wrap_context(installation: &str, term: u32) -> Vec<u8> {
     let mut context = DATA_KEY_PURPOSE.as_bytes().to_vec();
     context.extend_from_slice(installation.as_bytes());

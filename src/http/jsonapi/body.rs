@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::error::{Error, Kind};
 use crate::fields;
-use crate::projects::attributes::Attributes;
+use crate::projects::attributes::{Attributes, Given};
 use crate::projects::refusal::{Fault, Faults, Outcome, Refusal};
 use crate::projects::tag::{self, Named, Tag};
 
@@ -177,6 +177,18 @@ impl<'c> Resource<'c> {
                 None => Err(Refusal::at(pointer, format!("{name} must name one resource by its id")).into()),
             },
         }
+    }
+
+    /// As [`Resource::to_one`], for rules that tell what is absent from what is emptied.
+    ///
+    /// # Errors
+    /// As [`Resource::to_one`].
+    pub fn related(&self, name: &str) -> Outcome<Given<String>> {
+        Ok(match self.to_one(name)? {
+            None => Given::Absent,
+            Some(None) => Given::Null,
+            Some(Some(id)) => Given::Value(id),
+        })
     }
 
     /// The elements of a relationship to at most `most` resources; `None` when the relationship is absent.

@@ -21,8 +21,9 @@ impl ListRequest {
     /// The page that a call asks for; links keep the parameters `known`.
     ///
     /// # Errors
-    /// `Malformed` for what is no page.
+    /// `Malformed` for what is no page, and for a filter that is not `known`.
     pub(crate) fn read(call: &Call, known: &'static [&'static str]) -> Result<Self, Refusal> {
+        call.query.refuse_unknown_filters(known)?;
         Ok(Self { page: call.query.page()?, request: Arc::clone(&call.request), known })
     }
 

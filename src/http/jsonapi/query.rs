@@ -5,6 +5,7 @@
 
 use crate::projects::page::Page;
 use crate::projects::refusal::{Fault, Refusal, quoted};
+use crate::projects::tag::TagFilter;
 
 /// Most items of a page.
 const LARGEST: i64 = 100;
@@ -14,6 +15,8 @@ const USUAL: i64 = 20;
 pub(crate) const MOST_LISTED: usize = 1000;
 /// Most tags that a list can be narrowed by, by one parameter.
 pub(crate) const MOST_TAGS: usize = 20;
+/// The parameters that filter by tags, before their indexes.
+pub(crate) const TAGGED: &str = "filter[tagged]";
 /// Most values of `include`.
 const MOST_INCLUDED: usize = 100;
 /// Most parameters of one request.
@@ -73,21 +76,62 @@ impl Query {
         few(name, most, values.take(most + 1).map(str::to_owned).collect())
     }
 
-    /// The indexed pairs `filter[tagged][i][key]` and `[value]`, at most [`MOST_TAGS`]; an empty value is `None`. Blanks
-    /// at their ends are theirs: tags may have some.
+    /// The indexed pairs `filter[tagged][i][key]` and `[value]`, at most [`MOST_TAGS`]. An empty key or value matches
+    /// any. Blanks at their ends are theirs: tags may have some.
     ///
     /// # Errors
-    /// `Malformed` for more.
-    pub fn tagged(&self) -> Result<Vec<(String, Option<String>)>, Refusal> {
-        const NAME: &str = "filter[tagged]";
-        let indexes = self.0.iter().filter_map(|(name, key)| {
-            let index = name.strip_prefix(NAME)?.strip_suffix("[key]")?;
-            (!key.is_empty()).then(|| (index, key.clone()))
-        });
-        let indexes = few(NAME, MOST_TAGS, indexes.take(MOST_TAGS + 1).collect())?;
-        let value = |index| self.last(&format!("{NAME}{index}[value]")).filter(|value| !value.is_empty());
-        let value = |index| value(index).map(str::to_owned);
-        Ok(indexes.into_iter().map(|(index, key)| (key, value(index))).collect())
+    /// `Malformed` for more pairs, for another member than these two, for one that is sent twice, and for a pair that
+    /// has neither a key nor a value: a filter that is passed over would widen the list.
+    pub fn tagged(&self) -> Result<Vec<TagFilter>, Refusal> {
+        let mut pairs: Vec<(&str, [Option<&str>; 2])> = Vec::new();
+        for (name, value) in &self.0 {
+            let Some(rest) = name.strip_prefix(TAGGED) else { continue };
+            let refused = |rule: &str| Refusal::parameter(quoted(name), format!("{}: {rule}", quoted(name)));
+            let member = ["[key]", "[value]"].into_iter().zip(0..);
+            let found = member.filter_map(|(member, at)| Some((rest.strip_suffix(member)?, at))).next();
+            let is_index =
+                |index: &str| index.ends_with(']') && index[..index.len() - 1].bytes().all(|b| b.is_ascii_digit());
+            let Some((index, at)) = found.filter(|(index, _)| index.strip_prefix('[').is_some_and(is_index)) else {
+                return Err(refused(
+                    "must have the form filter[tagged][<number>][key] or filter[tagged][<number>][value]",
+                ));
+            };
+            let place = pairs.iter().position(|(known, _)| *known == index).unwrap_or_else(|| {
+                pairs.push((index, [None; 2]));
+                pairs.len() - 1
+            });
+            if pairs.len() > MOST_TAGS {
+                return Err(Refusal::parameter(TAGGED, format!("at most {MOST_TAGS} values can be asked for")));
+            }
+            if pairs[place].1[at].replace(value).is_some() {
+                return Err(refused("must not be sent twice"));
+            }
+        }
+        let text = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(str::to_owned);
+        let pair = |(index, [key, value]): (&str, [Option<&str>; 2])| match (text(key), text(value)) {
+            (None, None) => {
+                let name = format!("{TAGGED}{index}[key]");
+                Err(Refusal::parameter(name, format!("{TAGGED}{index}: a key or a value is required")))
+            }
+            (key, value) => Ok(TagFilter { key, value }),
+        };
+        pairs.into_iter().map(pair).collect()
+    }
+
+    /// Refuses a filter or a search that a list does not have: one that is passed over would widen the list. Other
+    /// parameters that are not known are ignored.
+    ///
+    /// # Errors
+    /// `Malformed` for the first one that is not in `known`.
+    pub fn refuse_unknown_filters(&self, known: &[&str]) -> Result<(), Refusal> {
+        let narrows = |name: &str| ["filter[", "search[", "q["].iter().any(|family| name.starts_with(family));
+        match self.0.iter().find(|(name, _)| narrows(name) && !is_known(known, name)) {
+            None => Ok(()),
+            Some((name, _)) => {
+                let name = quoted(name);
+                Err(Refusal::parameter(name.clone(), format!("{name} is not a filter of this list")))
+            }
+        }
     }
 
     /// The page that is asked for: by default the first one of 20.
@@ -105,6 +149,11 @@ impl Query {
         };
         let (number, size) = (number("page[number]", 1)?, number("page[size]", USUAL)?);
         Ok(Page { number, size: size.min(LARGEST) })
+    }
+
+    /// Whether a page is asked for at all.
+    pub fn names_a_page(&self) -> bool {
+        self.has("page[number]") || self.has("page[size]")
     }
 
     /// The order that is asked for, one of `known`: its name, and whether backwards.
@@ -148,9 +197,13 @@ impl Query {
 
     /// The parameters that were recognised, for the links of a list.
     pub fn recognised<'q>(&'q self, known: &'q [&str]) -> impl Iterator<Item = (&'q str, &'q str)> {
-        let is_known = |name: &str| known.contains(&name) || name.starts_with("filter[tagged][");
-        self.0.iter().map(|(name, value)| (&name[..], &value[..])).filter(move |(name, _)| is_known(name))
+        self.0.iter().map(|(name, value)| (&name[..], &value[..])).filter(move |(name, _)| is_known(known, name))
     }
+}
+
+/// Whether a parameter is one of `known`; [`TAGGED`] stands for all pairs of tags.
+fn is_known(known: &[&str], name: &str) -> bool {
+    known.contains(&name) || (known.contains(&TAGGED) && name.starts_with(TAGGED))
 }
 
 /// The items of a list that a parameter gives, of which there are few enough.
@@ -229,7 +282,37 @@ mod tests {
         let tagged = query(
             "filter[tagged][0][key]=a&filter[tagged][0][value]=&filter[tagged][1][key]=+b%20&filter[tagged][1][value]=7+",
         );
-        assert_eq!(tagged.tagged().ok().unwrap(), [("a".to_owned(), None), (" b ".to_owned(), Some("7 ".to_owned()))]);
+        let pair = |key: Option<&str>, value: Option<&str>| TagFilter {
+            key: key.map(str::to_owned),
+            value: value.map(str::to_owned),
+        };
+        assert_eq!(tagged.tagged().ok().unwrap(), [pair(Some("a"), None), pair(Some(" b "), Some("7 "))]);
+        let apart = query("filter[tagged][0][key]=a&filter[tagged][1][value]=7&filter[tagged][][value]=8");
+        assert_eq!(apart.tagged().ok().unwrap(), [pair(Some("a"), None), pair(None, Some("7")), pair(None, Some("8"))]);
+        for refused in [
+            "filter[tagged][0][val]=a",
+            "filter[tagged][0]=a",
+            "filter[tagged]=a",
+            "filter[tagged][x][key]=a",
+            "filter[tagged]0[key]=a",
+            "filter[tagged][0][key]=",
+            "filter[tagged][0][key]=&filter[tagged][0][value]=",
+            "filter[tagged][0][key]=a&filter[tagged][0][key]=b",
+        ] {
+            assert!(query(refused).tagged().is_err(), "{refused}");
+        }
+    }
+
+    #[test]
+    fn unknown_filters_are_refused_and_other_unknown_parameters_ignored() {
+        let known = ["filter[names]", TAGGED];
+        for taken in ["TagBindings={ env dev}", "filter[names]=a", "filter[tagged][0][key]=a", "x[y]=1", "q=a"] {
+            assert!(query(taken).refuse_unknown_filters(&known).is_ok(), "{taken}");
+        }
+        for refused in ["filter[name]=a", "filter[names][]=a", "search[name]=a", "q[name]=a"] {
+            assert!(query(refused).refuse_unknown_filters(&known).is_err(), "{refused}");
+        }
+        assert!(query("filter[tagged][0][key]=a").refuse_unknown_filters(&[]).is_err());
     }
 
     proptest! {

@@ -152,7 +152,7 @@ mod tests {
     use crate::http::jsonapi::route::{Route, route};
     use crate::projects::caller::{Caller, Subject};
     use crate::projects::refusal::Outcome;
-    use crate::projects::store::{Asker, ITSELF, ProjectStore};
+    use crate::projects::store::{Asker, BoundToken, ITSELF, ProjectStore, TokenSeal};
     use crate::projects::{Access, Projects, Tx};
     use crate::sql::{Failure, Row, Session, Value as Column, Work};
 
@@ -190,6 +190,20 @@ mod tests {
         }
     }
 
+    impl TokenSeal for Sessions {
+        fn seal(&self, _: &BoundToken<'_>) -> crate::error::Result<Vec<u8>> {
+            unreachable!("no token is made")
+        }
+
+        fn is_sealed<'s>(&'s self, _: BoundToken<'s>, _: &'s [u8]) -> LocalBoxFuture<'s, crate::error::Result<bool>> {
+            unreachable!("no token is looked at")
+        }
+
+        fn keep(&self) -> LocalBoxFuture<'_, crate::error::Result<()>> {
+            async { Ok(()) }.boxed_local()
+        }
+    }
+
     async fn find(tx: &mut Tx<'_>, _: &Call) -> Outcome<bool> {
         tx.rows("SELECT 1", &[]).await?;
         Ok(HELD.load(Ordering::SeqCst))
@@ -205,7 +219,7 @@ mod tests {
         const ROUTE: Route = route!(GET "rooms", "room_list", find => shown);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let reply = LocalSet::new().block_on(&runtime, async {
-            let projects = Projects::start(Arc::new(Sessions), Clock::system());
+            let projects = Projects::start(Arc::new(Sessions), Arc::new(Sessions), Clock::system());
             let answer = projects.run(ROUTE.name, Access::Read(ITSELF), |mut tx| {
                 async move { (ROUTE.handler)(&mut tx, &call()).await }.boxed_local()
             });

@@ -139,14 +139,21 @@ pub fn show_of(route: &Route) -> Option<&'static Route> {
     let of = |pattern: &str, methods: &[Method]| {
         all_routes().find(|other| other.pattern == pattern && methods.contains(other.method))
     };
-    // What can be changed or deleted at its path is one resource, and no list.
-    if let (Some(_), Some(show)) =
-        (of(route.pattern, &[Method::PATCH, Method::DELETE]), of(route.pattern, &[Method::GET]))
-    {
-        return Some(show);
-    }
+    // Where a relationship can be read itself, it is the resource that is changed all the same.
     let in_front = ["/relationships/", "/actions/"].into_iter().find_map(|word| route.pattern.split_once(word));
-    of(in_front?.0, &[Method::GET])
+    if let Some((resource, relationship)) = in_front {
+        // Bindings are in no document of their resource.
+        let is_apart = relationship == "tag-bindings";
+        return of(if is_apart { route.pattern } else { resource }, &[Method::GET]);
+    }
+    if route.pattern == "account/update" {
+        return of("account/details", &[Method::GET]);
+    }
+    // What can be changed or deleted at its path is one resource, and no list.
+    match (of(route.pattern, &[Method::PATCH, Method::DELETE]), of(route.pattern, &[Method::GET])) {
+        (Some(_), show) => show,
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -167,9 +174,11 @@ mod tests {
         let read_of = |route: &Route| show_of(route).map(|show| show.pattern);
         for route in all_routes().filter(|route| *route.method != Method::GET) {
             let expected = match (route.method, route.pattern.rsplit('/').nth(1)) {
+                (_, Some("relationships")) if route.pattern.ends_with("/tag-bindings") => Some(route.pattern),
                 (_, Some("relationships" | "actions")) => route.pattern.rsplitn(3, '/').nth(2),
                 (&Method::POST, _) if route.pattern.ends_with("/authentication-token") => Some(route.pattern),
                 (&Method::POST, _) => None,
+                _ if route.pattern == "account/update" => Some("account/details"),
                 _ => Some(route.pattern),
             };
             assert_eq!(read_of(route), expected, "{} {}", route.method, route.pattern);

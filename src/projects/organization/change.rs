@@ -1,7 +1,8 @@
 //! What a request makes of an organization: its rules, and the update.
 
+use super::super::agent_scope::PoolUser;
 use super::super::attributes::{Attributes, Given};
-use super::super::mode::{self, Columns, ORGANIZATION};
+use super::super::mode::{self, Before, Columns, Mode, ORGANIZATION};
 use super::super::refusal::Outcome;
 use super::super::tx::Tx;
 use super::super::user::is_address;
@@ -14,6 +15,7 @@ pub struct OrganizationChange {
     name: Option<String>,
     email: Option<String>,
     mode: mode::ModeChange,
+    mode_before: Option<Mode>,
     columns: Option<Columns>,
     user_tokens_enabled: Option<bool>,
     allow_force_delete: Option<bool>,
@@ -37,10 +39,12 @@ impl OrganizationChange {
             Given::Value(text) if !is_address(text) => attributes.fault("email", "Email must be an address"),
             Given::Value(_) | Given::Absent => {}
         }
+        let mode_before = stored.map(|stored| &stored.mode);
         Self {
             name: name.value(),
             email: email.value(),
-            mode: mode::read(attributes, &ORGANIZATION, pool, stored.map(|stored| &stored.mode)),
+            mode: mode::read(attributes, &ORGANIZATION, pool, Before { own: mode_before, shown: mode_before }),
+            mode_before: mode_before.cloned(),
             columns: None,
             user_tokens_enabled: attributes.flag("user-tokens-enabled").value(),
             allow_force_delete: attributes.flag("allow-force-delete-workspaces").value(),
@@ -70,7 +74,9 @@ impl OrganizationChange {
     /// `Invalid` with everything that was wrong.
     pub async fn checked(mut self, tx: &mut Tx<'_>, id: i64, mut attributes: Attributes<'_>) -> Outcome<Self> {
         let mode = std::mem::replace(&mut self.mode, mode::ModeChange::Unchanged);
-        self.columns = mode.columns(tx, id, &ORGANIZATION, &mut attributes).await?;
+        self.columns = mode
+            .columns(tx, id, &ORGANIZATION, &mut attributes, (PoolUser::Organization, self.mode_before.as_ref()))
+            .await?;
         attributes.finish()?;
         Ok(self)
     }

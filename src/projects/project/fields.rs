@@ -1,9 +1,10 @@
 //! What a create or an update gives of a project, and its rules.
 
+use super::super::agent_scope::PoolUser;
 use super::super::attributes::{Attributes, Given};
-use super::super::mode::{self, Columns};
+use super::super::mode::{self, Before, Columns};
 use super::super::tag::Tag;
-use super::{Outcome, Project, Tx};
+use super::{Member, Outcome, Project, Tx};
 
 /// Most characters of a description.
 const LONGEST: usize = 256;
@@ -23,23 +24,27 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// Reads and checks attributes, in the order name, description, duration, mode. `stored` is what is
-    /// updated; a create, which has none, must give a name. Faults go to `attributes`.
+    /// Reads and checks attributes, in the order name, description, duration, mode. `pool` is the relationship to the
+    /// agent pool. `stored` is what is updated; a create, which has none, must give a name. Faults go to `attributes`.
     ///
     /// # Errors
     /// Those of the store.
     pub async fn read(
         tx: &mut Tx<'_>,
-        org_id: i64,
+        member: &Member,
         attributes: &mut Attributes<'_>,
+        pool: Given<String>,
         stored: Option<&Project>,
     ) -> Outcome<Self> {
         let name = read_name(attributes, stored.is_none());
         let description = attributes.short_text("description", LONGEST);
         let auto_destroy = read_duration(attributes);
-        let own_mode = stored.and_then(|stored| stored.own_mode.as_ref());
-        let change = mode::read(attributes, &mode::PROJECT, Given::Absent, own_mode);
-        let mode = change.columns(tx, org_id, &mode::PROJECT, attributes).await?;
+        let own = stored.and_then(|stored| stored.own_mode.as_ref());
+        let before = Before { own, shown: stored.map(|stored| stored.mode(member)) };
+        let change = mode::read(attributes, &mode::PROJECT, pool, before);
+        let user = PoolUser::Project(stored.map(|stored| &stored.ext_id[..]));
+        let org_id = member.organization.id;
+        let mode = change.columns(tx, org_id, &mode::PROJECT, attributes, (user, own)).await?;
         Ok(Self { name, description, auto_destroy, mode, tags: None })
     }
 }

@@ -7,7 +7,7 @@
 
 use super::super::grants::{self, Grants};
 use super::super::page::{self, Filter, Listed, Order, Page, Source, containing};
-use super::super::tag;
+use super::super::tag::{self, Holder, TagFilter};
 use super::{Member, Outcome, Project, ProjectRights, Tx, these, with_grants};
 
 /// Most projects with a part of a name that are sorted here.
@@ -24,8 +24,8 @@ pub struct ProjectFilter {
     pub q: Option<String>,
     /// Only projects on which all of this is granted.
     pub granted: ProjectRights,
-    /// Tags, all of them; one without a value matches any.
-    pub tagged: Vec<(String, Option<String>)>,
+    /// Tags, all of them.
+    pub tagged: Vec<TagFilter>,
     /// By name, and whether backwards; newest first otherwise.
     pub by_name: Option<bool>,
 }
@@ -59,7 +59,10 @@ pub async fn list(
     } else {
         seen(tx, member, &grants, needed).await?
     };
-    seen.narrow(wanted);
+    seen.narrow(member.organization.id, wanted);
+    if !wanted.tagged.is_empty() {
+        seen.look_for_tagged(tx, member.organization.id, wanted).await?;
+    }
     if wanted.q.is_some() && wanted.by_name.is_none() {
         seen.look_for_few(tx).await?;
     }
@@ -178,10 +181,12 @@ fn by_looking(member: &Member, missing: ProjectRights) -> Filter {
 
 impl Seen {
     /// Lets through only what has the name and the tags that are asked for.
-    fn narrow(&mut self, wanted: &ProjectFilter) {
+    fn narrow(&mut self, org_id: i64, wanted: &ProjectFilter) {
         let before = self.filter.values.len();
         if !wanted.names.is_empty() {
             let names: Vec<String> = wanted.names.iter().map(|name| name.to_lowercase()).collect();
+            // With the organization, so that they are found by their names where grants name the projects.
+            self.filter.and("p.org_id = {}", org_id);
             self.filter.and("p.name_lc = ANY({})", names);
         } else if let Some(q) = &wanted.q {
             self.filter.and(r"p.name_lc LIKE {} ESCAPE '\'", containing(q));
@@ -203,6 +208,16 @@ impl Seen {
         if ids.len() <= FOUND {
             ids.sort_unstable_by(|one, other| other.cmp(one));
             (self.known, self.newest) = (Some(ids.len() as i64), Some(ids));
+        }
+        Ok(())
+    }
+
+    /// Looks among the projects of a tag that few have.
+    async fn look_for_tagged(&mut self, tx: &mut Tx<'_>, org_id: i64, wanted: &ProjectFilter) -> Outcome<()> {
+        let few = tag::few(tx, Holder::Project, org_id, &[], &wanted.tagged).await?;
+        if let Some(few) = few {
+            self.filter.not_by("p.org_id");
+            self.filter.and("p.id = ANY({})", few);
         }
         Ok(())
     }

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use super::super::agent_scope::{self, PoolUser, UsablePool};
 use super::{Member, Outcome, Project, ProjectRights, Refusal, Tx, Value, these};
 
 /// Moves workspaces, named by their external ids, into a project of the member's organization. Naming one
@@ -15,7 +16,8 @@ use super::{Member, Outcome, Project, ProjectRights, Refusal, Tx, Value, these};
 ///
 /// # Errors
 /// `Forbidden`, naming every workspace that is absent, of another organization, or that the member may not
-/// take out of its project; `NotFound` when the destination has gone meanwhile.
+/// take out of its project; `Invalid`, naming every workspace that may not use its agent pool there; `NotFound` when the
+/// destination has gone meanwhile.
 pub async fn move_workspaces(tx: &mut Tx<'_>, member: &Member, destination: &Project, ids: &[String]) -> Outcome<()> {
     let found = locked(tx, member, ids).await?;
     let mut projects: Vec<i64> = found.values().map(|workspace| workspace.project).collect();
@@ -35,8 +37,39 @@ pub async fn move_workspaces(tx: &mut Tx<'_>, member: &Member, destination: &Pro
         .map(|project| project.id)
         .collect();
     refuse_others(ids, |id| found.get(id).is_some_and(|workspace| sources.contains(&workspace.project)))?;
-    let moved = found.into_values().filter(|workspace| workspace.project != destination.id);
-    carry(tx, destination, moved.collect()).await
+    let moved: Vec<Workspace> = found.into_values().filter(|workspace| workspace.project != destination.id).collect();
+    refuse_pools(tx, member, destination, &moved).await?;
+    carry(tx, destination, moved).await
+}
+
+/// Refuses to move workspaces to where they may not use their agent pool: their own, or the one that they inherit there.
+async fn refuse_pools(tx: &mut Tx<'_>, member: &Member, destination: &Project, moved: &[Workspace]) -> Outcome<()> {
+    let rows: Vec<i64> = moved.iter().map(|workspace| workspace.row).collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let mut refused: Vec<String> = Vec::new();
+    let own = "SELECT w.ext_id, a.id, a.organization_scoped, a.scope FROM workspaces w
+        JOIN agent_pools a ON a.id = w.agent_pool_id WHERE w.id = ANY($1) AND NOT a.organization_scoped ORDER BY w.id";
+    for mut row in tx.rows(own, &[rows.clone().into()]).await? {
+        let ext_id: String = row.get()?;
+        let pool = UsablePool::read(&mut row)?;
+        if !pool.admits(PoolUser::Workspace(Some(&ext_id), &destination.ext_id)) {
+            refused.push(ext_id);
+        }
+    }
+    if let Some(pool) = &destination.mode(member).pool {
+        let pool = agent_scope::usable(tx, member.organization.id, pool).await?;
+        let inheriting = "SELECT ext_id FROM workspaces WHERE id = ANY($1) AND execution_mode IS NULL ORDER BY id";
+        let inheriting: Vec<String> = tx.column(inheriting, &[rows.into()]).await?;
+        let is_excluded = |id: &String| pool.as_ref().is_some_and(|pool| pool.excludes(Some(id)));
+        refused.extend(inheriting.into_iter().filter(is_excluded));
+    }
+    if refused.is_empty() {
+        return Ok(());
+    }
+    let detail = format!("workspaces that may not use their agent pool in the project: {}", refused.join(", "));
+    Err(Refusal::state(detail).into())
 }
 
 /// A workspace and the project that it is in.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::attributes::Attributes;
-use super::super::refusal::{Fault, Outcome, Refusal};
+use super::super::refusal::{Fault, Faults, Outcome};
 use super::super::rights::ProjectRights;
 use super::Level;
 use crate::error::Kind;
@@ -276,18 +276,25 @@ impl Named {
         Self(named)
     }
 
-    /// These keys over `base`.
+    /// These keys over `base`, which are those of the level or, of a custom one, what is stored. `before` is what
+    /// documents have shown so far: a key that says the same is no order.
     ///
     /// # Errors
-    /// `Invalid` for each key that is named beside a level with values of its own.
-    pub fn over(&self, level: Level, mut base: Settings) -> Outcome<Settings> {
-        if level != Level::Custom && !self.0.is_empty() {
-            let faults = self.0.iter().map(|(key, _)| {
+    /// `Invalid` for each key that is to have another value than the one of its level.
+    pub fn over(&self, level: Level, mut base: Settings, before: Option<&Settings>) -> Outcome<Settings> {
+        if level != Level::Custom {
+            let is_said = |key: Key, rank| {
+                let place = key.place();
+                base.0[place] == rank || before.is_some_and(|before| before.0[place] == rank)
+            };
+            let mut faults = Faults::default();
+            for (key, _) in self.0.iter().filter(|(key, rank)| !is_said(*key, *rank)) {
                 let name = FORMS[key.place()].2;
                 let detail = format!("{name} can only be set with custom access, the level is {}", level.word());
-                Fault::attribute(&key.attribute(), detail)
-            });
-            return Err(Refusal::of(Kind::Invalid, faults.collect()).into());
+                faults.push(Fault::attribute(&key.attribute(), detail));
+            }
+            faults.finish(Kind::Invalid)?;
+            return Ok(base);
         }
         for (key, rank) in &self.0 {
             base.0[key.place()] = *rank;
@@ -313,7 +320,7 @@ mod tests {
             let mut attributes = Attributes::new(body.as_object().unwrap());
             let named = Named::read(&mut attributes);
             prop_assert_eq!(attributes.is_sound(), named != Named::default());
-            if let Ok(settings) = named.over(Level::Custom, Settings::of(Level::Custom)) {
+            if let Ok(settings) = named.over(Level::Custom, Settings::of(Level::Custom), None) {
                 prop_assert_eq!(settings, stored);
             }
         }
@@ -372,10 +379,14 @@ mod tests {
         let mut attributes = Attributes::new(body.as_object().unwrap());
         let named = Named::read(&mut attributes);
         assert!(attributes.is_sound());
-        let settings = named.over(Level::Custom, Settings::of(Level::Custom)).ok().unwrap();
+        let settings = named.over(Level::Custom, Settings::of(Level::Custom), None).ok().unwrap();
         assert_eq!(settings.rights(), ProjectRights::READ | ProjectRights::UPDATE | ProjectRights::MOVE_WORKSPACE);
         assert_eq!(Settings::stored(Level::Custom, settings.to_store(Level::Custom).as_deref()), settings);
-        assert!(named.over(Level::Read, Settings::of(Level::Read)).is_err());
+        let (read, admin) = (Settings::of(Level::Read), Settings::of(Level::Admin));
+        assert!(named.over(Level::Read, read.clone(), None).is_err());
+        assert!(named.over(Level::Read, read.clone(), Some(&settings)).is_ok(), "as it was shown before");
+        let moves = Named(vec![(Key::Move, 1)]);
+        assert!(moves.over(Level::Admin, admin, None).is_ok() && moves.over(Level::Read, read, None).is_err());
         assert_eq!(Settings::of(Level::Admin).to_store(Level::Admin), None);
     }
 

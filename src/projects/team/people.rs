@@ -37,7 +37,7 @@ pub async fn named(tx: &mut Tx<'_>, org_id: i64, names: &[String]) -> Outcome<Ve
     let sql = "SELECT u.username_lc, u.id FROM users u JOIN organization_memberships m ON m.user_id = u.id
         WHERE u.username_lc = ANY($1) AND +m.org_id = $2 ORDER BY m.id FOR UPDATE OF m";
     let lowered = names.iter().map(|name| name.to_lowercase()).collect();
-    found(tx, sql, lowered, org_id, names).await
+    found(tx, sql, lowered, org_id, (names, "a member")).await
 }
 
 /// Rows of the users behind memberships of an organization.
@@ -47,10 +47,16 @@ pub async fn named(tx: &mut Tx<'_>, org_id: i64, names: &[String]) -> Outcome<Ve
 pub async fn behind(tx: &mut Tx<'_>, org_id: i64, memberships: &[String]) -> Outcome<Vec<i64>> {
     let sql = "SELECT ext_id, user_id FROM organization_memberships WHERE ext_id = ANY($1) AND +org_id = $2
         ORDER BY id FOR UPDATE";
-    found(tx, sql, memberships.to_vec(), org_id, memberships).await
+    found(tx, sql, memberships.to_vec(), org_id, (memberships, "a membership")).await
 }
 
-async fn found(tx: &mut Tx<'_>, sql: &str, keys: Vec<String>, org_id: i64, given: &[String]) -> Outcome<Vec<i64>> {
+async fn found(
+    tx: &mut Tx<'_>,
+    sql: &str,
+    keys: Vec<String>,
+    org_id: i64,
+    (given, kind): (&[String], &str),
+) -> Outcome<Vec<i64>> {
     let mut rows: HashMap<String, i64> = HashMap::new();
     for mut row in tx.rows(sql, &[keys.clone().into(), org_id.into()]).await? {
         rows.insert(row.get()?, row.get()?);
@@ -59,7 +65,11 @@ async fn found(tx: &mut Tx<'_>, sql: &str, keys: Vec<String>, org_id: i64, given
     for (n, (key, given)) in keys.iter().zip(given).enumerate() {
         match rows.get(key) {
             Some(user) => drop(users.insert(*user)),
-            None => faults.push(Fault::at(format!("/data/{n}/id"), format!("{} does not exist", quoted(given)))),
+            None => {
+                // One text whether or not there is such a user elsewhere.
+                let detail = format!("{} is not {kind} of the organization", quoted(given));
+                faults.push(Fault::at(format!("/data/{n}/id"), detail));
+            }
         }
     }
     faults.finish(Kind::Malformed)?;

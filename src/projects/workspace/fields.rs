@@ -1,8 +1,9 @@
 //! What a create or an update gives of a workspace, and its rules.
 
+use super::super::agent_scope::{self, PoolUser};
 use super::super::attributes::{Attributes, Given};
-use super::super::mode::{self, Columns};
-use super::super::project;
+use super::super::mode::{self, Before, Columns, ModeChange};
+use super::super::project::{self, Project};
 use super::super::tx::Tx;
 use super::settings::{self, Settings};
 use super::{Member, Outcome, Workspace};
@@ -32,8 +33,8 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// Reads and checks attributes over those of `stored`, or over the defaults on a create. Faults are left
-    /// in `attributes`.
+    /// Reads and checks attributes over those that are stored, or over the defaults on a create. `pool` is the
+    /// relationship to the agent pool. Faults are left in `attributes`.
     ///
     /// # Errors
     /// Those of the store.
@@ -41,17 +42,24 @@ impl Fields {
         tx: &mut Tx<'_>,
         member: &Member,
         attributes: &mut Attributes<'_>,
-        stored: Option<&Workspace>,
+        pool: Given<String>,
+        of: Of<'_>,
     ) -> Outcome<Self> {
+        let stored = of.stored();
         let name = read_name(attributes, stored.is_none());
         let description = settings::short(attributes, "description");
-        let (inherits_auto_destroy, own_auto_destroy) = read_auto_destroy(attributes, stored);
+        let (inherits_auto_destroy, own_auto_destroy) = read_auto_destroy(attributes, of);
         let auto_destroy_at = attributes.time("auto-destroy-at");
         let version = settings::read_version(attributes);
         let settings = stored.map(|stored| stored.settings.clone()).unwrap_or_default().changed(attributes);
-        let own_mode = stored.and_then(|stored| stored.own_mode.as_ref());
-        let mode = mode::read(attributes, &mode::WORKSPACE, Given::Absent, own_mode);
-        let mode = mode.columns(tx, member.organization.id, &mode::WORKSPACE, attributes).await?;
+        let own = stored.and_then(|stored| stored.own_mode.as_ref());
+        let before = Before { own, shown: stored.map(|stored| stored.mode(member)) };
+        let change = mode::read(attributes, &mode::WORKSPACE, pool, before);
+        if change == ModeChange::Inherit && own.is_some() {
+            refuse_inherited_pool(tx, member, attributes, stored).await?;
+        }
+        let org_id = member.organization.id;
+        let mode = change.columns(tx, org_id, &mode::WORKSPACE, attributes, (of.pool_user(), own)).await?;
         let stored_version = stored.map(|stored| stored.terraform_version.clone());
         Ok(Self {
             name: name.over(stored.map(|stored| stored.name.clone())).unwrap_or_default(),
@@ -66,6 +74,55 @@ impl Fields {
     }
 }
 
+/// What attributes are read for.
+#[derive(Clone, Copy)]
+pub enum Of<'w> {
+    /// A workspace that is made in a project.
+    New(&'w Project),
+    /// One that is changed.
+    Stored(&'w Workspace),
+}
+
+impl<'w> Of<'w> {
+    fn stored(self) -> Option<&'w Workspace> {
+        if let Self::Stored(workspace) = self { Some(workspace) } else { None }
+    }
+
+    fn pool_user(self) -> PoolUser<'w> {
+        match self {
+            Self::New(project) => PoolUser::Workspace(None, &project.ext_id),
+            Self::Stored(workspace) => PoolUser::Workspace(Some(&workspace.ext_id), &workspace.project_ext_id),
+        }
+    }
+
+    /// Whether documents show this duration: that of the workspace, or that of its project.
+    fn shows(self, duration: &str) -> bool {
+        let shown = match self {
+            Self::New(project) => [project.auto_destroy.as_deref(), None],
+            Self::Stored(workspace) => [workspace.auto_destroy.as_deref(), workspace.project_auto_destroy.as_deref()],
+        };
+        shown.contains(&Some(duration))
+    }
+}
+
+/// Adds a fault when a workspace would inherit a pool from which it is excluded.
+async fn refuse_inherited_pool(
+    tx: &mut Tx<'_>,
+    member: &Member,
+    attributes: &mut Attributes<'_>,
+    stored: Option<&Workspace>,
+) -> Outcome<()> {
+    let Some(workspace) = stored else { return Ok(()) };
+    let inherited = workspace.project_mode.as_ref().unwrap_or(&member.organization.mode);
+    let Some(pool) = &inherited.pool else { return Ok(()) };
+    let found = agent_scope::usable(tx, member.organization.id, pool).await?;
+    if found.is_some_and(|pool| pool.excludes(Some(&workspace.ext_id))) {
+        let user = PoolUser::Workspace(Some(&workspace.ext_id), &workspace.project_ext_id);
+        attributes.push(mode::WORKSPACE.pool_fault(mode::out_of_scope(user)));
+    }
+    Ok(())
+}
+
 fn read_name(attributes: &mut Attributes<'_>, required: bool) -> Given<String> {
     let name = attributes.name(required);
     attributes.at_most("name", &name, LONGEST_NAME);
@@ -78,11 +135,13 @@ fn read_name(attributes: &mut Attributes<'_>, required: bool) -> Given<String> {
 
 /// The duration of a workspace: whether it is the project's, and its own one.
 ///
-/// Naming one makes it the workspace's own; null makes "never" its own, unless it is to inherit.
-fn read_auto_destroy(attributes: &mut Attributes<'_>, stored: Option<&Workspace>) -> (bool, Option<String>) {
+/// Naming one makes it the workspace's own; null makes "never" its own, unless it is to inherit. Beside that, the one
+/// that documents show already is no order.
+fn read_auto_destroy(attributes: &mut Attributes<'_>, of: Of<'_>) -> (bool, Option<String>) {
+    let stored = of.stored();
     let duration = project::read_duration(attributes);
     let inherits = attributes.flag("inherits-project-auto-destroy").value();
-    if duration.as_value().is_some() && inherits == Some(true) {
+    if duration.as_value().is_some_and(|duration| !of.shows(duration)) && inherits == Some(true) {
         attributes.fault(
             "inherits-project-auto-destroy",
             "Inherits project auto destroy must not be true where a duration is given",

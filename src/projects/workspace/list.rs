@@ -4,12 +4,10 @@
 //! workspaces come and go. For others the projects of their teams' grants are read first, where there are
 //! not too many.
 
-use std::collections::BTreeSet;
-
 use super::super::grants;
 use super::super::page::{self, Filter, Listed, Order, Page, Source, containing};
 use super::super::rights::ProjectRights;
-use super::super::tag;
+use super::super::tag::{self, Holder, TagFilter};
 use super::rights::{self, WorkspaceRights};
 use super::{Member, Outcome, Tx, Workspace, these};
 
@@ -24,8 +22,8 @@ pub struct WorkspaceFilter {
     pub tags: Vec<String>,
     /// Keys of tags, none of which holds.
     pub without_tags: Vec<String>,
-    /// Keys of tags with their values, all of which hold; without a value, any does.
-    pub tagged: Vec<(String, Option<String>)>,
+    /// Tags, all of which hold.
+    pub tagged: Vec<TagFilter>,
     /// External ids of projects, any of them.
     pub projects: Vec<String>,
     /// Backwards by name.
@@ -52,6 +50,19 @@ pub async fn list(
     let mut filter = everything.filter;
     let before = filter.values.len();
     narrow(&mut filter, wanted);
+    if !wanted.tags.is_empty() || !wanted.tagged.is_empty() {
+        tx.fit();
+        let org_id = member.organization.id;
+        match tag::few(tx, Holder::Workspace, org_id, &wanted.tags, &wanted.tagged).await? {
+            Some(few) if few.is_empty() => return Ok(Listed::none()),
+            Some(few) => {
+                filter.not_by("w.org_id");
+                filter.not_by("w.project_id");
+                filter.and("w.id = ANY({})", few);
+            }
+            None => {}
+        }
+    }
     let matching = match everything.known {
         Some(known) if filter.values.len() == before => known,
         _ => {
@@ -124,10 +135,7 @@ fn narrow(filter: &mut Filter, wanted: &WorkspaceFilter) {
     if let Some(wildcard) = &wanted.wildcard {
         filter.and(r"w.name_lc LIKE {} ESCAPE '\'", pattern(wildcard));
     }
-    let any = wanted.tags.iter().map(|key| (key.clone(), None));
-    // What is asked for twice is looked up once.
-    let tagged: BTreeSet<_> = any.chain(wanted.tagged.iter().cloned()).collect();
-    tag::narrow_workspaces(filter, &Vec::from_iter(tagged));
+    tag::narrow_workspaces(filter, &wanted.tags, &wanted.tagged);
     tag::exclude_workspaces(filter, &wanted.without_tags);
 }
 

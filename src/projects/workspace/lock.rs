@@ -2,6 +2,7 @@
 //! condition, so that of two at once one is refused.
 
 use super::super::caller::{Caller, Subject};
+use super::super::team;
 use super::{Member, Outcome, Refusal, Tx, Workspace};
 
 /// Locks a workspace for the caller.
@@ -32,6 +33,9 @@ pub async fn unlock(tx: &mut Tx<'_>, caller: &Caller, member: &Member, workspace
     let mut row = tx.row(sql, &[workspace.id.into()]).await?.ok_or_else(Refusal::not_found)?;
     let held: Option<String> = row.get()?;
     Err(match held.as_deref().and_then(|held| held.split_once('/')) {
+        Some(("teams", _)) if is_hidden(tx, member, &held).await? => {
+            Refusal::conflict("the workspace is locked by Team")
+        }
         Some(("teams", id)) => Refusal::conflict(format!("the workspace is locked by Team {id}")),
         Some((_, id)) => Refusal::conflict(format!("the workspace is locked by User {id}")),
         None => not_locked(),
@@ -50,6 +54,11 @@ pub async fn unlock_by_force(tx: &mut Tx<'_>, workspace: &Workspace) -> Outcome<
     }
     tx.take("workspaces", workspace.id).await?;
     Err(not_locked().into())
+}
+
+/// Whether the holder of a lock is a team that the member does not know of.
+async fn is_hidden(tx: &mut Tx<'_>, member: &Member, holder: &Option<String>) -> Outcome<bool> {
+    Ok(!team::hidden_references(tx, member, holder.as_deref().into_iter()).await?.is_empty())
 }
 
 fn not_locked() -> Refusal {

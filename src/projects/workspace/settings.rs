@@ -21,13 +21,16 @@ const SETTINGS: &[(&str, Form)] = &[
     ("queue-all-runs", Form::Flag(false)),
     ("assessments-enabled", Form::Flag(false)),
     ("structured-run-output-enabled", Form::Flag(false)),
-    ("global-remote-state", Form::Flag(false)),
+    (GLOBAL_STATE, Form::Flag(false)),
+    (PROJECT_STATE, Form::Flag(false)),
     (PREFIXES, Form::Texts),
     (PATTERNS, Form::Texts),
     ("working-directory", Form::Text(Some(""))),
     ("source-name", Form::Text(None)),
     ("source-url", Form::Text(None)),
 ];
+const GLOBAL_STATE: &str = "global-remote-state";
+const PROJECT_STATE: &str = "project-remote-state";
 const PREFIXES: &str = "trigger-prefixes";
 const PATTERNS: &str = "trigger-patterns";
 
@@ -83,6 +86,10 @@ impl Settings {
             if settings.get(*name).and_then(Value::as_array).is_some_and(|list: &Vec<_>| !list.is_empty()) {
                 filled.push(*name);
             }
+        }
+        let is_set = |name: &str| settings.get(name) == Some(&Value::Bool(true));
+        if is_set(GLOBAL_STATE) && is_set(PROJECT_STATE) {
+            attributes.fault(PROJECT_STATE, "Project remote state must not be set together with global remote state");
         }
         match filled[..] {
             [PREFIXES] => drop(settings.remove(PATTERNS)),
@@ -193,7 +200,7 @@ mod tests {
         let stored = Settings::parse(&settings.text());
         assert_eq!(stored, settings);
         let all = stored.all();
-        assert_eq!((all.len(), &all["auto-apply"], &all["queue-all-runs"]), (14, &json!(true), &json!(false)));
+        assert_eq!((all.len(), &all["auto-apply"], &all["queue-all-runs"]), (15, &json!(true), &json!(false)));
         let body = json!({ "trigger-patterns": ["b"], "auto-apply": null });
         let mut attributes = Attributes::new(body.as_object().unwrap());
         let changed = stored.changed(&mut attributes).all();
@@ -204,6 +211,19 @@ mod tests {
         let mut attributes = Attributes::new(body.as_object().unwrap());
         stored.changed(&mut attributes);
         assert!(!attributes.is_sound(), "both at once");
+    }
+
+    #[test]
+    fn state_is_shared_with_the_organization_or_the_project() {
+        let changed = |stored: &Settings, body: Value| {
+            let mut attributes = Attributes::new(body.as_object().unwrap());
+            let settings = stored.changed(&mut attributes);
+            attributes.finish().map(|()| settings).map_err(drop)
+        };
+        let project = changed(&Settings::default(), json!({ PROJECT_STATE: true, GLOBAL_STATE: false })).unwrap();
+        assert_eq!(project.all()[PROJECT_STATE], json!(true));
+        assert!(changed(&project, json!({ GLOBAL_STATE: true })).is_err());
+        assert!(changed(&project, json!({ GLOBAL_STATE: true, PROJECT_STATE: false })).is_ok());
     }
 
     #[test]

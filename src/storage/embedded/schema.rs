@@ -35,6 +35,8 @@ const MIGRATIONS: &[Migration] = &[
         name: "0013_team_membership_organizations",
         sql: include_str!("../../../migrations/sqlite/0013_team_membership_organizations.sql"),
     },
+    Migration { name: "0014_reserved", sql: include_str!("../../../migrations/sqlite/0014_reserved.sql") },
+    Migration { name: "0015_projects", sql: include_str!("../../../migrations/sqlite/0015_projects.sql") },
 ];
 
 /// That a database is a store, and no newer than this program.
@@ -139,7 +141,7 @@ mod tests {
             apply(&mut db, migration, to).unwrap();
         }
         db.execute_batch(crate::storage::contract::TEAM_MEMBERSHIPS).unwrap();
-        migrate(&mut db).unwrap();
+        apply(&mut db, &MIGRATIONS[12], 13).unwrap();
         // As the version before puts it in.
         db.execute_batch("INSERT INTO team_memberships (team_id, user_id) VALUES (3, 2)").unwrap();
         let text = "SELECT group_concat(team_id || ' ' || user_id || ' ' || org_id) FROM

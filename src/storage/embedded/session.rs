@@ -92,7 +92,8 @@ impl ToSql for Value {
 /// A shared text as SQLite reads it: a list is one JSON parameter, and there is nobody to lock out.
 fn own(sql: &str) -> Cow<'_, str> {
     const ANY: &str = "= ANY(";
-    let sql = sql.split_once(" FOR UPDATE").map_or(sql, |(sql, _)| sql);
+    let lock = [" FOR UPDATE", " FOR SHARE"].into_iter().find_map(|lock| sql.split_once(lock));
+    let sql = lock.map_or(sql, |(sql, _)| sql);
     if !sql.contains(ANY) {
         return Cow::Borrowed(sql);
     }
@@ -148,6 +149,7 @@ mod tests {
             own("SELECT t.id FROM t JOIN u ON u.id = t.u FOR UPDATE OF t"),
             "SELECT t.id FROM t JOIN u ON u.id = t.u"
         );
+        assert_eq!(own("SELECT id FROM t WHERE a = $1 FOR SHARE"), "SELECT id FROM t WHERE a = $1");
         assert_eq!(own("SELECT 1"), "SELECT 1");
     }
 

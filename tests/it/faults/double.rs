@@ -87,9 +87,17 @@ impl Faults {
     pub fn between(self: &Arc<Self>, stores: Stores) -> Stores {
         let between = Arc::new(Double(Arc::clone(self)));
         let (changes, projects) = (stores.changes.clone(), Arc::clone(&stores.projects));
-        let keyring = Arc::clone(&stores.keyring);
+        let (keyring, token_seal) = (Arc::clone(&stores.keyring), Arc::clone(&stores.token_seal));
         assert!(self.real.set(stores).is_ok(), "one server for each script");
-        Stores { pki: between.clone(), auth: between.clone(), changes, projects, managed_keys: between, keyring }
+        Stores {
+            pki: between.clone(),
+            auth: between.clone(),
+            changes,
+            projects,
+            managed_keys: between,
+            keyring,
+            token_seal,
+        }
     }
 
     /// The store itself.

@@ -201,9 +201,20 @@ async fn tags(walk: &mut Walk<'_>) {
             .await;
         walk.get(&format!("{path}/effective-tag-bindings")).await;
     }
-    let flat = json!({ "data": [{ "type": "tags", "attributes": { "name": "further" } }] });
+    let flat = json!({ "data": [{ "type": "tags", "attributes": { "name": "Further" } }] });
     walk.post(&format!("{workspace}/relationships/tags"), flat.clone()).await;
     walk.get(&workspace).await;
+    walk.get(&format!("{workspace}/relationships/tags")).await;
+    walk.get(&format!("{ACME}/tags")).await;
+    walk.get(&format!("{ACME}/tags?q=none")).await;
+    walk.get(&format!("{ACME}/workspaces?filter[tagged][0][value]=net")).await;
+    walk.get(&format!("{ACME}/workspaces?filter[tagged][0][val]=net")).await;
+    for path in [format!("projects/{}", walk.id("project")), workspace.clone()] {
+        let path = format!("{path}/relationships/tag-bindings");
+        walk.post(&path, json!({ "data": [tag("zone", "a")] })).await;
+        walk.patch(&path, json!({ "data": [tag("team", "net"), tag("env", "test"), tag("further", "")] })).await;
+        walk.get(&path).await;
+    }
     for tags in [flat, json!({ "data": [{ "type": "tags", "id": "tag-none" }] }), json!({ "data": [{}] })] {
         walk.ask(Method::DELETE, &format!("{workspace}/relationships/tags"), Some(tags)).await;
     }
@@ -245,6 +256,12 @@ async fn teams(walk: &mut Walk<'_>) {
         walk.ask(method, &format!("{team}/relationships/users"), Some(users.clone())).await;
     }
     walk.post(&format!("{team}/relationships/users"), to_many("users", &["absent".to_owned()])).await;
+    walk.get(&format!("{team}/relationships/organization-memberships")).await;
+    walk.get("organization-memberships?include=user").await;
+    let user = walk.get("account/details").await.text("/data/id");
+    walk.get(&format!("users/{user}")).await;
+    walk.patch("account/update", resource("users", json!({ "username": "olga", "email": "olga@acme.test" }))).await;
+    walk.patch("account/update", resource("users", json!({ "username": "", "email": "other@acme.test" }))).await;
 }
 
 async fn access(walk: &mut Walk<'_>) {
@@ -309,6 +326,7 @@ async fn tokens(walk: &mut Walk<'_>) {
     walk.post(&more, resource("authentication-tokens", json!({ "description": "one" }))).await;
     walk.post(&more, resource("authentication-tokens", json!({ "expired-at": "yesterday" }))).await;
     walk.get(&more).await;
+    walk.get(&format!("{ACME}/team-tokens?q=make")).await;
 }
 
 /// Every attribute that a resource shows, with values of wrong kinds.

@@ -10,6 +10,7 @@ use crate::support::Answer;
 
 on_both_stores!(
     vector_143_pools,
+    a_pool_is_used_within_its_scope,
     lists_of_pools,
     who_sees_a_pool_sees_no_more_of_others,
     pools_that_name_more_than_an_answer_tells_are_asked_for_in_smaller_pages,
@@ -76,6 +77,9 @@ async fn vector_143_pools(world: World) {
         422,
         &[("/data/relationships/allowed-projects/data/0/id", "id must be one of the projects")],
     );
+    let for_it: [(&str, &str, &[&str]); 2] =
+        [("allowed-workspaces", "workspaces", &[&workspace]), ("excluded-workspaces", "workspaces", &[])];
+    assert_eq!(owner.patch(&path, pool(json!({}), &for_it)).await.status, 200);
     // In use it stays: by a workspace, by a project, by the organization.
     let agent = json!({ "execution-mode": "agent", "agent-pool-id": first });
     assert_eq!(owner.patch(&format!("workspaces/{workspace}"), resource("workspaces", agent)).await.status, 200);
@@ -84,7 +88,7 @@ async fn vector_143_pools(world: World) {
     assert_eq!(shown.body["included"], json!([owner.get(&format!("workspaces/{workspace}")).await.body["data"]]));
     assert_eq!(owner.delete(&path).await.status, 409);
     assert_eq!(owner.delete(&format!("workspaces/{workspace}")).await.status, 204);
-    assert_eq!(related(&owner.get(&path).await, "excluded-workspaces").len(), 0, "what is gone is not named");
+    assert_eq!(related(&owner.get(&path).await, "allowed-workspaces").len(), 0, "what is gone is not named");
     let defaults = json!({ "default-execution-mode": "agent", "default-agent-pool-id": first });
     assert_eq!(owner.patch(&format!("projects/{project}"), resource("projects", defaults)).await.status, 200);
     assert_eq!(owner.delete(&path).await.status, 409);
@@ -92,12 +96,99 @@ async fn vector_143_pools(world: World) {
     let mut of_organization = resource("organizations", json!({ "default-execution-mode": "agent" }));
     of_organization["data"]["relationships"] =
         json!({ "default-agent-pool": { "data": { "type": "agent-pools", "id": first } } });
+    assert_eq!(owner.patch("organizations/acme", of_organization.clone()).await.status, 422, "it is for a project");
+    let scoped = pool(json!({ "organization-scoped": true }), &[]);
+    assert_eq!(owner.patch(&path, scoped).await.status, 200);
     assert_eq!(owner.patch("organizations/acme", of_organization).await.status, 200);
     assert_eq!(owner.delete(&path).await.status, 409);
     let remote = resource("organizations", json!({ "default-execution-mode": "remote" }));
     assert_eq!(owner.patch("organizations/acme", remote).await.status, 200);
     assert_eq!(owner.delete(&path).await.status, 204);
     assert_eq!((owner.get(&path).await.status, owner.delete(&path).await.status), (404, 404));
+    world.app.stop().await;
+}
+
+/// Creates, changes and moves name a pool only where it is for them, and it stays for those that use it.
+async fn a_pool_is_used_within_its_scope(world: World) {
+    let owner = &world.owner;
+    let project = world.project("Pooled").await;
+    let elsewhere = world.project("Elsewhere").await;
+    let narrow = id(&owner.post(PATH, pool(json!({ "name": "narrow", "organization-scoped": false }), &[])).await);
+    let path = format!("agent-pools/{narrow}");
+    let workspace = async |name: &str, project: &str, attributes: Value| {
+        let mut body = resource("workspaces", attributes);
+        body["data"]["attributes"]["name"] = json!(name);
+        body["data"]["relationships"] = json!({ "project": { "data": { "type": "projects", "id": project } } });
+        owner.post("organizations/acme/workspaces", body).await
+    };
+    let own = json!({ "execution-mode": "agent", "agent-pool-id": narrow });
+    let inherited = json!({ "setting-overwrites": { "execution-mode": false } });
+    let default = json!({ "default-execution-mode": "agent", "default-agent-pool-id": narrow });
+    let (place, text) =
+        ("/data/attributes/agent-pool-id", "Agent pool workspace does not have access to use this agent pool");
+    let of_project = "/data/attributes/default-agent-pool-id";
+    let no_project = "Default agent pool project does not have access to use this agent pool";
+    let one = id(&workspace("one", &project, json!({})).await);
+    let two = id(&workspace("two", &project, json!({})).await);
+    let change = async |id: &str, attributes: &Value| {
+        owner.patch(&format!("workspaces/{id}"), resource("workspaces", attributes.clone())).await
+    };
+    let change_project = async |attributes: &Value| {
+        owner.patch(&format!("projects/{project}"), resource("projects", attributes.clone())).await
+    };
+    let rescope = async |lists: &[(&str, &str, &[&str])]| owner.patch(&path, pool(json!({}), lists)).await;
+    assert_refused(&change(&one, &own).await, 422, &[(place, text)]);
+    assert_refused(&workspace("new", &project, own.clone()).await, 422, &[(place, text)]);
+    assert_refused(&change_project(&default).await, 422, &[(of_project, no_project)]);
+    let mut new = resource("projects", default.clone());
+    new["data"]["attributes"]["name"] = json!("New");
+    assert_refused(&owner.post("organizations/acme/projects", new).await, 422, &[(of_project, no_project)]);
+    let mut of_organization = resource("organizations", json!({ "default-execution-mode": "agent" }));
+    of_organization["data"]["relationships"] =
+        json!({ "default-agent-pool": { "data": { "type": "agent-pools", "id": narrow } } });
+    let place_of_organization = "/data/relationships/default-agent-pool";
+    let refused = owner.patch("organizations/acme", of_organization).await;
+    assert_refused(&refused, 422, &[(place_of_organization, "Default agent pool must be scoped")]);
+
+    // For one workspace, and not for what leaves it out again.
+    assert_eq!(rescope(&[("allowed-workspaces", "workspaces", &[&one])]).await.status, 200);
+    assert_eq!(change(&one, &own).await.status, 200);
+    assert_refused(&change(&two, &own).await, 422, &[(place, text)]);
+    let taken = rescope(&[("allowed-workspaces", "workspaces", &[])]).await;
+    assert_refused(&taken, 409, &[("", "the agent pool is in use by a workspace")]);
+    let excluded = rescope(&[("excluded-workspaces", "workspaces", &[&one])]).await;
+    assert_refused(&excluded, 409, &[("", "the agent pool is in use by a workspace")]);
+    assert_eq!(owner.patch(&path, pool(json!({ "name": "renamed" }), &[])).await.status, 200);
+
+    // For the project.
+    assert_eq!(rescope(&[("allowed-projects", "projects", &[&project])]).await.status, 200);
+    assert_eq!(change_project(&default).await.status, 200);
+    assert_eq!(change(&two, &own).await.status, 200);
+    assert_eq!(workspace("new", &project, own.clone()).await.status, 201);
+    assert_refused(&workspace("far", &elsewhere, own.clone()).await, 422, &[(place, text)]);
+    let move_there = json!({ "data": [{ "type": "workspaces", "id": one }, { "type": "workspaces", "id": two }] });
+    let moved = owner.post(&format!("projects/{elsewhere}/relationships/workspaces"), move_there).await;
+    assert_refused(
+        &moved,
+        422,
+        &[("", &format!("workspaces that may not use their agent pool in the project: {two}"))],
+    );
+    let alone = json!({ "data": [{ "type": "workspaces", "id": one }] });
+    let moved = owner.post(&format!("projects/{elsewhere}/relationships/workspaces"), alone).await;
+    assert_eq!(moved.status, 204, "it is allowed by itself: {}", moved.text);
+    let taken = rescope(&[("allowed-projects", "projects", &[])]).await;
+    assert_refused(&taken, 409, &[("", "the agent pool is in use by a project")]);
+
+    // An excluded workspace does not inherit the pool either.
+    let three = id(&workspace("three", &elsewhere, json!({ "execution-mode": "local" })).await);
+    assert_eq!(rescope(&[("excluded-workspaces", "workspaces", &[&three])]).await.status, 200);
+    let mut into = resource("workspaces", json!({}));
+    into["data"]["relationships"] = json!({ "project": { "data": { "type": "projects", "id": project } } });
+    assert_eq!(owner.patch(&format!("workspaces/{three}"), into).await.status, 200, "its mode is its own");
+    assert_refused(&change(&three, &inherited).await, 422, &[(place, text)]);
+    assert_eq!(change(&two, &inherited).await.status, 200);
+    let excluded = rescope(&[("excluded-workspaces", "workspaces", &[&two])]).await;
+    assert_refused(&excluded, 409, &[("", "the agent pool is in use by a workspace")]);
     world.app.stop().await;
 }
 

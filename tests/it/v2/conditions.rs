@@ -48,6 +48,19 @@ fn change(scene: &Scene, route: &Route, n: usize) -> Value {
             let tag = json!({ "key": format!("k{}", n % 4), "value": format!("v{n}") });
             json!({ "data": [{ "type": "tag-bindings", "attributes": tag }] })
         }
+        "project_tags_related_add"
+        | "project_tags_related_replace"
+        | "workspace_tags_related_add"
+        | "workspace_tags_related_replace" => {
+            // Seen in what the resource shows of its tags, or not: each is another one.
+            json!({ "data": [{ "type": "tag-bindings", "attributes": { "key": format!("k{n}") } }] })
+        }
+        "account_update" => {
+            // Never the name as it was at first, and another one than in the round before.
+            let n = 1 + (n + 6 * scene.number) % 15;
+            let letter = |(at, c): (usize, char)| if n >> at & 1 == 1 { c.to_ascii_uppercase() } else { c };
+            resource("users", json!({ "username": "olga".chars().enumerate().map(letter).collect::<String>() }))
+        }
         "workspace_tags_add" => json!({ "data": [{ "type": "tags", "attributes": { "name": format!("k{n}") } }] }),
         "workspace_tags_remove" => json!({ "data": [{ "type": "tags", "attributes": { "name": "flat" } }] }),
         "team_project_update" => {
@@ -203,7 +216,8 @@ async fn of_changes_under_one_condition_one_is_done_whatever_they_change(world: 
 async fn a_change_that_nobody_demanded_anything_of_meets_no_condition_that_held_before_it(world: World) {
     let rounds = if world.app.is_postgres() { 12 } else { 2 };
     let (mut faults, mut number) = (Vec::new(), 0);
-    for route in changes().into_iter().filter(|route| *route.method == "PATCH") {
+    let updates = |route: &&Route| *route.method == "PATCH" && !route.pattern.contains("/relationships/");
+    for route in changes().into_iter().filter(updates) {
         number += 1;
         let target = Target::new(&world, number, route).await;
         for round in 0..rounds {
@@ -363,7 +377,7 @@ async fn a_deletion_under_a_condition_and_what_needs_the_resource_do_not_lock_ea
         let statuses = [&left, &given, &gone, &plain, &emptied, &filled].map(|answer| answer.status);
         assert!(matches!((statuses[0], statuses[1]), (204, 201 | 404) | (412, 201)), "{statuses:?}");
         assert!(matches!((statuses[2], statuses[3]), (204, 404) | (404 | 412, 204)), "{statuses:?}");
-        assert!(matches!((statuses[4], statuses[5]), (204, 404) | (409 | 412, 201)), "{statuses:?}");
+        assert!(matches!((statuses[4], statuses[5]), (204, 404) | (412 | 422, 201)), "{statuses:?}");
     }
     let deadlocks =
         world.app.database().psql("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()");

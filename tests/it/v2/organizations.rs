@@ -10,6 +10,7 @@ use signet::projects::{id, member};
 use super::fixture::{World, assert_refused, attribute, on_both_stores, resource};
 
 on_both_stores!(
+    many_are_listed_whole,
     vector_98_a_new_organization_has_owners_and_a_default_project,
     vector_127_made_shown_listed_and_equal,
     attributes_have_rules,
@@ -92,18 +93,48 @@ async fn vector_127_made_shown_listed_and_equal(world: World) {
     assert_eq!(shown.body, made.body);
     let list = owner.get("organizations").await;
     assert_eq!(list.body["data"][0], made.body["data"], "newest first: {}", list.text);
-    assert_eq!(list.body["meta"]["pagination"]["total-count"], 2);
+    assert!(list.body.get("meta").is_none(), "the whole list is no page: {}", list.text);
+    let page = owner.get("organizations?page[size]=1").await;
+    assert_eq!(
+        (page.body["data"].as_array().unwrap().len(), &page.body["meta"]["pagination"]["total-count"]),
+        (1, &json!(2))
+    );
     let with = owner.get("organizations/umbrella?include=default-project").await;
     let project = &with.body["data"]["relationships"]["default-project"]["data"]["id"];
     assert_eq!((&with.body["included"][0]["id"], &with.body["data"]), (project, &made.body["data"]));
-    for (q, names) in [("umb", json!(["Umbrella"])), ("OLGA@", json!(["acme"])), ("u%25", json!([]))] {
-        let found = owner.get(&format!("organizations?q={q}")).await;
+    for (q, names) in [
+        ("q=umb", json!(["Umbrella"])),
+        ("q=OLGA@", json!(["acme"])),
+        ("q=u%25", json!([])),
+        ("q[name]=umb", json!(["Umbrella"])),
+        ("q[name]=olga@", json!([])),
+        ("q[email]=olga@", json!(["acme"])),
+        ("q[email]=umb", json!([])),
+        ("q[name]=acme&q[email]=olga@", json!(["acme"])),
+        ("q=umb&q[name]=acme", json!(["Umbrella"])),
+    ] {
+        let found = owner.get(&format!("organizations?{q}")).await;
         let ids: Vec<_> = found.body["data"].as_array().unwrap().iter().map(|one| one["id"].clone()).collect();
         assert_eq!(json!(ids), names, "{q}");
     }
     let taken = owner.post("organizations", organization("ACME")).await;
     assert_refused(&taken, 422, &[("/data/attributes/name", "Name has already been taken")]);
     assert_eq!(owner.get("organizations/acme?include=users").await.status, 400);
+    world.app.stop().await;
+}
+
+async fn many_are_listed_whole(world: World) {
+    for n in 0..24 {
+        assert_eq!(world.owner.post("organizations", organization(&format!("org-{n}"))).await.status, 201);
+    }
+    let count = async |query: &str| {
+        let list = world.owner.get(&format!("organizations{query}")).await;
+        (list.body["data"].as_array().unwrap().len(), list.body.get("meta").is_some())
+    };
+    assert_eq!(count("").await, (25, false));
+    assert_eq!(count("?page[number]=1").await, (20, true));
+    assert_eq!(count("?page[size]=100").await, (25, true));
+    assert_eq!(world.owner.get("organizations?q[owner]=x").await.status, 400, "no such filter");
     world.app.stop().await;
 }
 
@@ -257,7 +288,7 @@ async fn who_may_do_what(world: World) {
     let token = world.owner.post("organizations/acme/authentication-token", json!({ "data": { "type": "" } })).await;
     let of_organization = world.owner.with_token(attribute(&token, "token").as_str().unwrap());
     assert_eq!(of_organization.post("organizations", organization("other")).await.status, 403);
-    assert_eq!(of_organization.get("organizations").await.body["meta"]["pagination"]["total-count"], 1);
+    assert_eq!(of_organization.get("organizations?page[size]=9").await.body["meta"]["pagination"]["total-count"], 1);
     assert_eq!(of_organization.get("account/details").await.status, 404);
     world.app.stop().await;
 }

@@ -188,8 +188,15 @@ async fn vectors_73_to_78_deleting(world: World) {
     let full = world.project("Full").await;
     let path = format!("projects/{full}");
     let kept = workspace(&world, &full, "w1").await;
-    assert_refused(&world.owner.delete(&path).await, 409, &[("", "the project holds workspaces (1)")]);
+    assert_refused(&world.owner.delete(&path).await, 422, &[("", "the project holds workspaces (1)")]);
     assert_eq!(place(&world, &kept).await.0, full);
+    // The project is theirs to delete, and what it holds is not.
+    let deleter = world.member("dora", OrganizationRights::NONE).await;
+    world.grant(&deleter.team, &full, ProjectRights::READ | ProjectRights::DESTROY).await;
+    let forced = deleter.api.delete(&path).await;
+    assert_refused(&forced, 403, &[("", "not authorized to perform a force delete on the project")]);
+    let refused = world.owner.delete(&path).await;
+    assert_eq!(refused.body["errors"][0]["title"], "invalid attribute", "as known clients print it");
     let reader = world.member("rita", OrganizationRights::NONE).await;
     world
         .grant(
@@ -224,7 +231,7 @@ async fn vectors_73_to_78_deleting(world: World) {
             })
         })
         .await;
-    assert_eq!(left, (1, 0), "what was granted on the other project");
+    assert_eq!(left, (2, 0), "what was granted on the other project");
     world.app.stop().await;
 }
 

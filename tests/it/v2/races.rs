@@ -46,7 +46,7 @@ async fn vector_94_a_move_into_a_project_that_is_being_deleted(world: World) {
             (moving, deleting)
         };
         match (moving.status, deleting.status) {
-            (204, 409) => {
+            (204, 422) => {
                 home = target;
                 outcomes[0] += 1;
             }

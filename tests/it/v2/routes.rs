@@ -47,6 +47,19 @@ const POOLS: Needs = Of(Flag::ManageAgentPools, &[]);
 const ROWS: &[(&str, Needs)] = &[
     ("ping", Nothing),
     ("account_show", Token),
+    ("account_update", Token),
+    ("user_show", Member),
+    ("membership_own_list", Token),
+    ("team_memberships_list", Member),
+    ("team_tokens_of_organization", TEAMS),
+    ("project_tags_related", On(ProjectRights::READ)),
+    ("project_tags_related_add", On(ProjectRights::UPDATE)),
+    ("project_tags_related_replace", On(ProjectRights::UPDATE)),
+    ("workspace_tags_related", READS_ALL),
+    ("workspace_tags_related_add", WORKSPACES),
+    ("workspace_tags_related_replace", WORKSPACES),
+    ("workspace_tags_flat", READS_ALL),
+    ("organization_tags", Member),
     ("organization_create", Token),
     ("organization_list", Token),
     ("organization_show", Member),
@@ -293,6 +306,10 @@ async fn every_route_answers_whoever_has_its_one_right_and_nobody_without(world:
             if !matches!(answer.status, 403 | 404) {
                 faults.push(format!("{what}, without the right: {} {}", answer.status, answer.text));
             }
+        }
+        if *name == "project_delete" {
+            // What it holds is not theirs to delete.
+            assert_eq!(world.owner.delete(&format!("workspaces/{}", scene.workspace)).await.status, 204);
         }
         let answer = scene.ask(&holder, route, &user, &token).await;
         let refused =

@@ -42,11 +42,15 @@ fn owned(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 async fn workspace(world: &World, name: &str, relationships: Value) -> Answer {
-    let mut body = resource("workspaces", json!({ "name": name }));
-    body["data"]["relationships"] = relationships;
-    let made = world.owner.post(PATH, body).await;
+    let made = workspace_answer(world, name, relationships).await;
     assert_eq!(made.status, 201, "{}", made.text);
     made
+}
+
+async fn workspace_answer(world: &World, name: &str, relationships: Value) -> Answer {
+    let mut body = resource("workspaces", json!({ "name": name }));
+    body["data"]["relationships"] = relationships;
+    world.owner.post(PATH, body).await
 }
 
 /// Paths of a project and a workspace in it: both have tags by the same rules.
@@ -129,6 +133,32 @@ async fn vectors_123_and_124_what_is_inherited(world: World) {
     assert_eq!(list(&tagged("a", "7")).await, ["seven"]);
     assert_eq!(list(&tagged("a", "9")).await, [""; 0], "overridden by the workspace's own");
     assert_eq!(list(&tagged("z", "2")).await, ["tagged"], "inherited");
+    let value = |value: &str| format!("filter[tagged][0][value]={value}");
+    assert_eq!(list(&value("7")).await, ["seven"]);
+    assert_eq!(list(&value("2")).await, ["tagged"], "inherited, of any key");
+    assert_eq!(list(&value("9")).await, [""; 0]);
+    let apart = "filter[tagged][0][key]=a&filter[tagged][1][value]=2";
+    assert_eq!(list(apart).await, ["tagged"], "a key and a value of different pairs");
+    let link = api.get(&format!("{PATH}?{apart}")).await.body["links"]["self"].clone();
+    assert!(link.as_str().unwrap().contains("filter%5Btagged%5D%5B1%5D%5Bvalue%5D=2"), "{link}");
+    let of_projects = api.get("organizations/acme/projects?filter[tagged][0][value]=2").await;
+    assert_eq!(of_projects.body["meta"]["status-counts"]["matching"], 1);
+    for refused in [
+        "filter[tagged][0][val]=7",
+        "filter[tagged][0][key]=",
+        "filter[tagged]=a",
+        "filter[name]=a",
+        "search[tag]=a",
+        "filter[names]=a",
+    ] {
+        let answer = api.get(&format!("{PATH}?{refused}")).await;
+        let name = refused.split('=').next().unwrap();
+        assert_refused(&answer, 400, &[(name, name.strip_suffix("[key]").unwrap_or(name))]);
+    }
+    for list in ["teams", "agent-pools", "organization-memberships", "projects"] {
+        let answer = api.get(&format!("organizations/acme/{list}?filter[unknown]=a")).await;
+        assert_refused(&answer, 400, &[("filter[unknown]", "filter[unknown] is not a filter of this list")]);
+    }
     let reader = world.member("rita", OrganizationRights::NONE).await;
     world.grant(&reader.team, project.strip_prefix("projects/").unwrap(), ProjectRights::READ).await;
     assert_eq!(reader.api.get(&format!("{workspace_path}/effective-tag-bindings")).await.body, effective.body);
@@ -162,6 +192,24 @@ async fn flat_tags(world: World) {
     assert_eq!((names.len(), &names[0], &names[1]), (12, &json!("tag1"), &json!("more00")), "no limit for flat ones");
     let bad = world.owner.post(&format!("{path}/relationships/tags"), json!({ "data": [{ "id": "tag-1" }] })).await;
     assert_refused(&bad, 422, &[("/data/0/attributes/name", "Name must")]);
+    let path_of_tags = format!("{path}/relationships/tags");
+    for name in ["Foo", "foo", "FOO"] {
+        assert_eq!(world.owner.post(&path_of_tags, flat(&[name])).await.status, 204);
+    }
+    let shown = world.owner.get(&path).await;
+    let names = attribute(&shown, "tag-names").as_array().unwrap();
+    assert_eq!((names.len(), names.last().unwrap()), (13, &json!("foo")), "flat tags have no case");
+    for (query, found) in [("search[tags]=FOO", 1), ("search[tags]=foo,TAG1", 1), ("search[exclude-tags]=Foo", 0)] {
+        let list = world.owner.get(&format!("{PATH}?{query}")).await;
+        assert_eq!(list.body["data"].as_array().unwrap().len(), found, "{query}");
+    }
+    assert_eq!(world.owner.post(&path_of_tags, flat(&[&"x".repeat(255)])).await.status, 204);
+    for bad in [&"x".repeat(256)[..], "a,b", "a b", "-a", "a_", ""] {
+        let refused = world.owner.post(&path_of_tags, flat(&[bad])).await;
+        assert_refused(&refused, 422, &[("/data/0/attributes/name", "Name must have 1 to 255 letters")]);
+        let body = json!({ "tags": flat(&[bad]) });
+        assert_eq!(workspace_answer(&world, "bad", body).await.status, 422, "{bad}");
+    }
     let reader = world.member("rita", OrganizationRights::NONE.with(Flag::ReadWorkspaces, true)).await;
     assert_eq!(reader.api.post(&format!("{path}/relationships/tags"), flat(&["x"])).await.status, 404);
     world.app.stop().await;

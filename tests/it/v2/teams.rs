@@ -97,7 +97,10 @@ async fn vectors_103_and_141_people_of_a_team(world: World) {
     assert_eq!(shown.body["included"][0]["attributes"]["username"], "mia");
     assert_eq!(shown.body["included"][0]["id"], shown.body["data"]["relationships"]["users"]["data"][0]["id"]);
     let unknown = owner.post(&users, these("users", &["olga", "nobody", "xaver"])).await;
-    let faults = [("/data/1/id", "nobody does not exist"), ("/data/2/id", "xaver does not exist")];
+    let faults = [
+        ("/data/1/id", "nobody is not a member of the organization"),
+        ("/data/2/id", "xaver is not a member of the organization"),
+    ];
     assert_refused(&unknown, 400, &faults);
     assert_eq!(unknown.body["errors"][0]["title"], "bad request");
     assert_eq!(attribute(&owner.get(&path).await, "users-count"), 1, "nobody was added");
@@ -321,10 +324,17 @@ async fn vectors_126_and_140_memberships(world: World) {
     }
     assert_refused(&invite(json!(1)).await, 422, &[(place, "Email must be a string")]);
     assert_refused(&invite(json!("new@acme.test")).await, 422, &[(place, "Email is already that of a member")]);
-    // Who is known is a member at once; who is not stays invited until the first request.
+    // A user who has come is a member at once; one who has not stays invited until the first request.
     let known = world.outsider("xaver").await.api;
+    assert_eq!(
+        known.post("organizations", resource("", json!({ "name": "own", "email": "x@b.test" }))).await.status,
+        201
+    );
     let joined = invite(json!("xaver@acme.test")).await;
     assert_eq!((joined.status, attribute(&joined, "status")), (201, &json!("active")));
+    let elsewhere = "organizations/own/organization-memberships";
+    let again = known.post(elsewhere, resource("", json!({ "email": "new@acme.test" }))).await;
+    assert_eq!((again.status, attribute(&again, "status")), (201, &json!("invited")), "in every organization");
     assert_eq!(known.get("organizations/acme").await.status, 200);
     world.app.stop().await;
 }

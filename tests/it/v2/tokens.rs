@@ -23,6 +23,8 @@ on_both_stores!(
     who_may_manage_tokens,
     a_token_that_ends_while_a_body_comes_is_refused_behind_it,
     account_details,
+    a_token_that_the_api_did_not_store_is_refused,
+    tokens_of_the_version_before_are_sealed_at_the_first_start_and_never_again,
     whose_maker_is_an_organization_is_told_by_its_name,
 );
 
@@ -276,6 +278,113 @@ async fn who_may_manage_tokens(world: World) {
     assert_eq!((mia.api.delete(&by_id).await.status, mia.api.delete(&by_id).await.status), (204, 404));
     assert_eq!(mia.api.get("authentication-tokens/nonexisting").await.status, 404);
     world.app.stop().await;
+}
+
+/// Rows as a writer to the database puts or changes them.
+async fn a_token_that_the_api_did_not_store_is_refused(world: World) {
+    let mia = world.member("mia", OrganizationRights::NONE).await;
+    let made = mia.api.post(&own_tokens(&mia.api).await, empty()).await;
+    let token = mia.api.with_token(secret(&made));
+    let id: &'static str = Box::leak(attribute_id(&made).into_boxed_str());
+    let is_taken = async |api: &Api| {
+        let status = api.get("account/details").await.status;
+        assert!([200, 401].contains(&status), "{status}");
+        status == 200
+    };
+    let run = async |sql: &'static str| {
+        world.run(move |mut tx| async move { tx.execute(sql, &[id.into()]).await.map(drop) }.boxed_local()).await;
+    };
+    assert!(is_taken(&token).await);
+    for (change, back) in [
+        (
+            "UPDATE api_tokens SET user_id = (SELECT id FROM users WHERE username = 'olga') WHERE ext_id = $1",
+            "UPDATE api_tokens SET user_id = (SELECT id FROM users WHERE username = 'mia') WHERE ext_id = $1",
+        ),
+        (
+            "UPDATE api_tokens SET expired_at = expired_at + 1000000 WHERE ext_id = $1",
+            "UPDATE api_tokens SET expired_at = expired_at - 1000000 WHERE ext_id = $1",
+        ),
+        (
+            "UPDATE api_tokens SET user_id = NULL, org_id = (SELECT id FROM organizations WHERE name_lc = 'acme')
+             WHERE ext_id = $1",
+            "UPDATE api_tokens SET org_id = NULL, user_id = (SELECT id FROM users WHERE username = 'mia')
+             WHERE ext_id = $1",
+        ),
+        (
+            "UPDATE api_tokens SET lookup = lookup || 'x', secret_sha256 = (SELECT secret_sha256 FROM api_tokens
+             WHERE ext_id <> $1 LIMIT 1) WHERE ext_id = $1",
+            "",
+        ),
+    ] {
+        run(change).await;
+        assert!(!is_taken(&token).await, "{change}");
+        if !back.is_empty() {
+            run(back).await;
+            assert!(is_taken(&token).await, "{back}");
+        }
+    }
+    // One of their own making, with the seal of another one or without any.
+    for body in ["NULL", "(SELECT body FROM api_tokens WHERE ext_id = $4)"] {
+        let drawn = signet::projects::token::draw();
+        let text = String::from_utf8(drawn.text.expose().to_vec()).unwrap();
+        world
+            .run(move |mut tx| {
+                let drawn = drawn.clone();
+                async move {
+                    let sql = format!(
+                        "INSERT INTO api_tokens (ext_id, lookup, secret_sha256, user_id, created_by, created_at, body)
+                        SELECT $1, $2, $3, id, 'users/x', 0, {body} FROM users WHERE username = 'olga' AND $4 = $4"
+                    );
+                    let values =
+                        [signet::projects::id::new("at").into(), drawn.lookup.into(), drawn.hash.into(), id.into()];
+                    assert_eq!(tx.execute(&sql, &values).await?, 1);
+                    Ok(())
+                }
+                .boxed_local()
+            })
+            .await;
+        assert!(!is_taken(&mia.api.with_token(&text)).await, "{body}");
+    }
+    world.app.stop().await;
+}
+
+/// As the version before leaves them: without a seal, and without the fact that says how far sealing has come.
+async fn tokens_of_the_version_before_are_sealed_at_the_first_start_and_never_again(world: World) {
+    let sql = async |world: &World, sql: &'static str| {
+        world.run(move |mut tx| async move { tx.execute(sql, &[]).await.map(drop) }.boxed_local()).await;
+    };
+    let restarted = async |world: World| {
+        let World { app, owner } = world;
+        let app = app.restart().await;
+        let owner = Api::new(&app, &owner.token);
+        World { app, owner }
+    };
+    let is_taken = async |world: &World| world.owner.get("account/details").await.status == 200;
+    const BARE: &str = "UPDATE api_tokens SET body = NULL";
+    const FORGET: &str = "DELETE FROM meta WHERE name = 'api-token-seal'";
+    assert!(is_taken(&world).await);
+    sql(&world, BARE).await;
+    let world = restarted(world).await;
+    assert!(!is_taken(&world).await, "a new store has no tokens of a version before");
+    sql(&world, FORGET).await;
+    let world = restarted(world).await;
+    assert!(is_taken(&world).await, "sealed at the start");
+    // Nodes of the version before may run beside this one for a while, where there can be others.
+    sql(&world, BARE).await;
+    let world = restarted(world).await;
+    assert_eq!(is_taken(&world).await, world.app.is_postgres());
+    // Who takes the fact away while another token is sealed gets nothing sealed.
+    let other = world.token_of("olga").await;
+    sql(&world, FORGET).await;
+    sql(&world, "UPDATE api_tokens SET body = NULL WHERE id = (SELECT min(id) FROM api_tokens)").await;
+    let world = restarted(world).await;
+    assert!(!is_taken(&world).await);
+    assert_eq!(world.owner.with_token(&other).get("account/details").await.status, 200);
+    world.app.stop().await;
+}
+
+fn attribute_id(answer: &Answer) -> String {
+    answer.body["data"]["id"].as_str().unwrap().to_owned()
 }
 
 async fn account_details(world: World) {

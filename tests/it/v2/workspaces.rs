@@ -238,7 +238,14 @@ async fn vectors_129_to_132_modes_are_inherited(world: World) {
     let old = create(owner, json!({ "name": "old", "operations": false }), None).await;
     assert_eq!(mode(&old), ("local".to_owned(), true));
     let both = create(owner, json!({ "name": "both", "operations": false, "execution-mode": "local" }), None).await;
-    assert_refused(&both, 422, &[("/data/attributes/operations", "Operations must not be given together")]);
+    assert_eq!(mode(&both), ("local".to_owned(), true));
+    let apart = create(owner, json!({ "name": "apart", "operations": false, "execution-mode": "remote" }), None).await;
+    assert_refused(&apart, 422, &[("/data/attributes/operations", "Operations must agree with execution-mode")]);
+    let wins = json!({ "execution-mode": "remote", "setting-overwrites": { "execution-mode": false } });
+    assert_eq!(
+        mode(&patch(owner, both.body["data"]["id"].as_str().unwrap(), wins).await),
+        ("remote".to_owned(), false)
+    );
     let unknown =
         create(owner, json!({ "name": "u", "execution-mode": "agent", "agent-pool-id": "apool-x" }), None).await;
     assert_refused(&unknown, 422, &[("/data/attributes/agent-pool-id", "Agent pool must be an agent pool of")]);

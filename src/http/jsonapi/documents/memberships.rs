@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::super::reply::Rendered;
-use super::pieces::{related, to_many, to_one};
+use super::pieces::{related, time, to_many, to_one};
 use crate::projects::member::Member;
 use crate::projects::membership::Membership;
 
@@ -15,7 +15,11 @@ pub(crate) fn document(member: &Member, membership: &Membership) -> Rendered {
     json!({
         "id": membership.ext_id,
         "type": TYPE,
-        "attributes": { "status": membership.status.word(), "email": membership.user.email },
+        "attributes": {
+            "status": membership.status.word(),
+            "email": membership.user.email,
+            "created-at": time(membership.created_at),
+        },
         "relationships": {
             "organization": related("organizations", &member.organization.name),
             "user": to_one("users", Some(&membership.user.ext_id)),

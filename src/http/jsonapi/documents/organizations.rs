@@ -30,6 +30,9 @@ pub(crate) fn document(member: &Member, default_project: Option<&str>) -> Render
         // Known clients look for a number above 1.
         "remaining-testable-count": 5,
         "trial-expires-at": null,
+        "is-unified": false,
+        "fair-run-queuing-enabled": false,
+        "saml-enabled": false,
         "permissions": {
             "can-update": owner,
             "can-destroy": owner,

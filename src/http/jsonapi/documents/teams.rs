@@ -25,6 +25,7 @@ pub(crate) fn document(member: &Member, team: &Team) -> Rendered {
             "name": team.name,
             "visibility": team.visibility.word(),
             "users-count": team.users,
+            "description": team.description,
             "sso-team-id": team.sso_team_id,
             "allow-member-token-management": team.member_tokens,
             "is-unified": false,

@@ -3,15 +3,15 @@
 use serde_json::json;
 
 use super::super::reply::Rendered;
-use super::pieces::{time, to_one};
+use super::pieces::{identifier, time, to_one};
 use crate::clock;
 use crate::projects::api_token::Token;
 use crate::secret::Secret;
 
 /// A token; its text where that was just made, and `null` ever after.
 pub(crate) fn document(token: &Token, secret: Option<&Secret>) -> Rendered {
-    let (kind, maker) = &token.created_by;
-    let mut relationships = json!({ "created-by": to_one(kind, Some(maker)) });
+    let maker = token.created_by.as_ref().map(|(kind, id)| identifier(kind, id));
+    let mut relationships = json!({ "created-by": { "data": maker } });
     if let Some(team) = &token.team {
         relationships["team"] = to_one("teams", Some(team));
     }

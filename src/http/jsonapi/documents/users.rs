@@ -30,7 +30,7 @@ pub(crate) fn account(user: &User) -> Rendered {
         "can-create-organizations": true,
         "can-manage-user-tokens": true,
         "can-change-email": false,
-        "can-change-username": false,
+        "can-change-username": true,
         "can-change-password": false,
         "can-manage-sessions": false,
     });

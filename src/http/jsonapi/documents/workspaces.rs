@@ -25,7 +25,7 @@ pub(crate) fn document(member: &Member, workspace: &Workspace) -> Rendered {
             "organization": related("organizations", organization),
             "project": related("projects", &workspace.project_ext_id),
             "agent-pool": to_one("agent-pools", mode.pool.as_deref()),
-            "locked-by": { "data": workspace.locked_by.as_deref().and_then(holder) },
+            "locked-by": { "data": shown_holder(workspace) },
             "current-run": { "data": null },
             "tag-bindings": { "links": { "related": format!("{path}/tag-bindings") } },
             "effective-tag-bindings": { "links": { "related": format!("{path}/effective-tag-bindings") } },
@@ -51,9 +51,10 @@ pub(crate) fn naming_tags<'b>(workspace: Rendered, tags: impl IntoIterator<Item 
     workspace.with(tags::EFFECTIVE_DATA, tags::effective_identifiers(tags))
 }
 
-/// The resource that a stored holder of a lock names.
-fn holder(stored: &str) -> Option<Value> {
-    let (kind, id) = stored.split_once('/')?;
+/// The holder of the lock, unless it is a team that the caller does not know of.
+fn shown_holder(workspace: &Workspace) -> Option<Value> {
+    let holder = workspace.locked_by.as_deref().filter(|_| !workspace.holder_is_hidden)?;
+    let (kind, id) = holder.split_once('/')?;
     Some(identifier(kind, id))
 }
 
@@ -66,6 +67,8 @@ fn attributes(member: &Member, workspace: &Workspace) -> Value {
         "description": workspace.description,
         "created-at": time(workspace.created_at),
         "updated-at": time(workspace.updated_at),
+        "latest-change-at": time(workspace.updated_at),
+        "hyok-enabled": false,
         "execution-mode": mode.name,
         "operations": mode.name != "local",
         "setting-overwrites": { "execution-mode": own, "agent-pool": own },

@@ -54,7 +54,7 @@ async fn update(tx: &mut Tx<'_>, call: &Call) -> Outcome<One> {
     tx.hold();
     let (member, pool) = agent_pool::visible(tx, &call.caller, call.param("agent_pool_id")).await?;
     let given = read(tx, call, &member, Some(&pool)).await?;
-    agent_pool::change(tx, pool.id, given).await?;
+    agent_pool::change(tx, &member, &pool, given).await?;
     let pool = agent_pool::at(tx, &member, pool.id).await?;
     Ok(One { member, pool, workspaces: None })
 }

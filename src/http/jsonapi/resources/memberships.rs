@@ -20,6 +20,7 @@ use crate::projects::{Tx, team};
 pub(crate) const ROUTES: &[Route] = &[
     route!(POST "organizations/:organization_name/organization-memberships", "membership_create", create => created),
     route!(GET "organizations/:organization_name/organization-memberships", "membership_list", list => listed),
+    route!(GET "organization-memberships", "membership_own_list", list_own => own_listed),
     route!(GET "organization-memberships/:membership_id", "membership_show", show => shown),
     route!(DELETE "organization-memberships/:membership_id", "membership_delete", delete => empty),
 ];
@@ -85,6 +86,7 @@ async fn list(tx: &mut Tx<'_>, call: &Call) -> Outcome<Many> {
         emails: query.list("filter[email]", MOST_LISTED)?,
         status: query.text("filter[status]").map(str::to_owned),
         q: query.text("q").map(str::to_owned),
+        team: None,
     };
     let listed = membership::list(tx, &member, &wanted, asked.page).await?;
     let beside = beside(tx, &listed.items, &includes).await?;
@@ -94,6 +96,20 @@ async fn list(tx: &mut Tx<'_>, call: &Call) -> Outcome<Many> {
 fn listed(Many { asked, member, listed, beside }: Many) -> Reply {
     let items = listed.items.iter().map(|membership| document(&member, membership));
     asked.document(items, listed.matching, None).including(included(&member, &listed.items, beside))
+}
+
+/// The caller's own, in every organization.
+async fn list_own(tx: &mut Tx<'_>, call: &Call) -> Outcome<(ListRequest, Listed<(Member, Membership)>, bool)> {
+    let asked = ListRequest::read(call, &["include"])?;
+    let with_user = !call.query.include(&["user"], &["teams", "organization"])?.is_empty();
+    let listed = membership::own(tx, &call.caller, asked.page).await?;
+    Ok((asked, listed, with_user))
+}
+
+fn own_listed((asked, listed, with_user): (ListRequest, Listed<(Member, Membership)>, bool)) -> Reply {
+    let items = listed.items.iter().map(|(member, membership)| document(member, membership));
+    let user = || listed.items.first().map(|(_, membership)| users::document(&membership.user));
+    asked.document(items, listed.matching, None).including(with_user.then(|| user().into_iter().collect()))
 }
 
 async fn show(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Member, Membership, Option<Beside>)> {

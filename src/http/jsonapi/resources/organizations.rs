@@ -10,12 +10,12 @@ use super::super::reply::{Reply, empty};
 use super::super::request::Call;
 use super::super::route::{Route, route};
 use crate::projects::Tx;
-use crate::projects::attributes::{Attributes, Given};
+use crate::projects::attributes::Attributes;
 use crate::projects::caller::{Caller, Subject};
-use crate::projects::member::{self, Member};
+use crate::projects::member::{self, Member, OrganizationFilter};
 use crate::projects::organization::change::OrganizationChange;
 use crate::projects::organization::{self, Organization};
-use crate::projects::page::Listed;
+use crate::projects::page::{Listed, Page};
 use crate::projects::project::{self, Project};
 use crate::projects::refusal::{Outcome, Refusal};
 use crate::projects::rights::ProjectRights;
@@ -29,6 +29,9 @@ pub(crate) const ROUTES: &[Route] = &[
     route!(GET "organizations/:organization_name/entitlement-set", "organization_entitlements",
         entitlements => entitled),
 ];
+
+/// Most organizations that are listed whole, where no page is asked for; more are paged.
+const MOST_UNPAGED: i64 = 1000;
 
 /// An organization as a member sees it.
 struct One {
@@ -45,7 +48,7 @@ async fn create(tx: &mut Tx<'_>, call: &Call) -> Outcome<One> {
     };
     let resource = Resource::read(&call.document, TypeRule::Any, None)?;
     let mut attributes = Attributes::new(resource.attributes());
-    let new = OrganizationChange::read_new(&mut attributes, pool_of(&resource)?);
+    let new = OrganizationChange::read_new(&mut attributes, resource.related("default-agent-pool")?);
     let new = new.checked(tx, 0, attributes).await?;
     let (name, email) = new.name_and_email();
     let id = organization::create(tx, *user, name, email, "{}").await?;
@@ -61,19 +64,35 @@ fn created(One { member, project, .. }: One) -> Reply {
 struct Many {
     asked: ListRequest,
     listed: Listed<Member>,
+    /// Whether it is the whole list: no page was asked for, and there are few enough.
+    is_whole: bool,
     projects: HashMap<i64, String>,
 }
 
 async fn list(tx: &mut Tx<'_>, call: &Call) -> Outcome<Many> {
-    let asked = ListRequest::read(call, &["q"])?;
-    let listed = member::list(tx, &call.caller, call.query.text("q"), asked.page).await?;
+    let asked = ListRequest::read(call, &["q", "q[name]", "q[email]"])?;
+    let text = |name: &str| call.query.text(name).map(str::to_owned);
+    let wanted = OrganizationFilter { q: text("q"), name: text("q[name]"), email: text("q[email]") };
+    let mut is_whole = !call.query.names_a_page();
+    let mut listed = if is_whole {
+        member::list(tx, &call.caller, &wanted, Page { number: 1, size: MOST_UNPAGED }).await?
+    } else {
+        member::list(tx, &call.caller, &wanted, asked.page).await?
+    };
+    if is_whole && listed.matching > MOST_UNPAGED {
+        is_whole = false;
+        listed = member::list(tx, &call.caller, &wanted, asked.page).await?;
+    }
     let rows = listed.items.iter().map(|member| member.organization.id).collect();
     let projects = organization::default_projects(tx, rows).await?;
-    Ok(Many { asked, listed, projects })
+    Ok(Many { asked, listed, is_whole, projects })
 }
 
-fn listed(Many { asked, listed, projects }: Many) -> Reply {
+fn listed(Many { asked, listed, is_whole, projects }: Many) -> Reply {
     let item = |member: &Member| document(member, projects.get(&member.organization.id).map(String::as_str));
+    if is_whole {
+        return Reply::resources(listed.items.iter().map(item));
+    }
     asked.document(listed.items.iter().map(item), listed.matching, None)
 }
 
@@ -102,7 +121,8 @@ async fn update(tx: &mut Tx<'_>, call: &Call) -> Outcome<One> {
     organization::lock(tx, id).await?;
     let member = member::at(tx, &call.caller, id).await?;
     let mut attributes = Attributes::new(resource.attributes());
-    let change = OrganizationChange::read(&mut attributes, pool_of(&resource)?, Some(&member.organization));
+    let change =
+        OrganizationChange::read(&mut attributes, resource.related("default-agent-pool")?, Some(&member.organization));
     change.checked(tx, id, attributes).await?.store(tx, id).await?;
     // As it was for the caller when the change was asked for: it may switch the caller's own token off.
     let organization = organization::at_row(tx, id).await?;
@@ -141,15 +161,6 @@ async fn stored(tx: &mut Tx<'_>, call: &Call, id: i64) -> Outcome<One> {
     let member = member::of_all(tx, &call.caller, vec![organization]).await?.pop().ok_or_else(Refusal::not_found)?;
     let project = organization::default_project(tx, member.organization.id).await?;
     Ok(One { member, project, included: None })
-}
-
-/// The relationship to the agent pool, as the rules of modes read it.
-fn pool_of(resource: &Resource<'_>) -> Outcome<Given<String>> {
-    Ok(match resource.to_one("default-agent-pool")? {
-        None => Given::Absent,
-        Some(None) => Given::Null,
-        Some(Some(pool)) => Given::Value(pool),
-    })
 }
 
 /// The default project, when the caller sees it.

@@ -6,7 +6,7 @@ use super::super::body::{self, Resource, TypeRule};
 use super::super::documents::projects::{TYPE, document, naming_tags};
 use super::super::documents::tags::effective;
 use super::super::list::ListRequest;
-use super::super::query::MOST_LISTED;
+use super::super::query::{MOST_LISTED, TAGGED};
 use super::super::reply::{Reply, empty};
 use super::super::request::Call;
 use super::super::route::{Route, route};
@@ -18,6 +18,7 @@ use crate::projects::project::{self, Fields, Project, ProjectFilter};
 use crate::projects::refusal::{Outcome, Refusal};
 use crate::projects::rights::ProjectRights;
 use crate::projects::tag::{self, Binding, Holder};
+use crate::projects::workspace;
 
 pub(crate) const ROUTES: &[Route] = &[
     route!(POST "organizations/:organization_name/projects", "project_create", create => created),
@@ -29,8 +30,15 @@ pub(crate) const ROUTES: &[Route] = &[
 ];
 
 /// The parameters that links of the list keep.
-const PARAMETERS: &[&str] =
-    &["q", "sort", "include", "filter[names]", "filter[permissions][update]", "filter[permissions][create-workspace]"];
+const PARAMETERS: &[&str] = &[
+    "q",
+    "sort",
+    "include",
+    "filter[names]",
+    "filter[permissions][update]",
+    "filter[permissions][create-workspace]",
+    TAGGED,
+];
 
 /// A project as a member sees it, with the tags that hold for it where they were asked for.
 struct One {
@@ -64,7 +72,8 @@ async fn update(tx: &mut Tx<'_>, call: &Call) -> Outcome<One> {
 /// What a create or an update gives; everything that is wrong with it is told at once.
 async fn given(tx: &mut Tx<'_>, member: &Member, resource: &Resource<'_>, stored: Option<&Project>) -> Outcome<Fields> {
     let mut attributes = Attributes::new(resource.attributes());
-    let mut fields = Fields::read(tx, member.organization.id, &mut attributes, stored).await?;
+    let pool = resource.related("default-agent-pool")?;
+    let mut fields = Fields::read(tx, member, &mut attributes, pool, stored).await?;
     fields.tags = resource.tag_bindings(&mut attributes)?;
     attributes.finish()?;
     Ok(fields)
@@ -136,7 +145,8 @@ fn includes_tags(call: &Call) -> Result<bool, Refusal> {
 async fn delete(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
     let (member, project) =
         project::visible(tx, &call.caller, call.param("project_id"), ProjectRights::DESTROY).await?;
-    project::delete(tx, &member, &project).await
+    let may_empty = workspace::may_delete_all(tx, &member, &project).await?;
+    project::delete(tx, &member, &project, may_empty).await
 }
 
 /// Moves workspaces into the project.

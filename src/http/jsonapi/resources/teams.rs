@@ -12,7 +12,7 @@ use super::super::request::Call;
 use super::super::route::{Route, route};
 use crate::projects::attributes::Attributes;
 use crate::projects::member::{self, Member};
-use crate::projects::membership::{self, Membership};
+use crate::projects::membership::{self, Membership, MembershipFilter};
 use crate::projects::page::Listed;
 use crate::projects::refusal::{Outcome, Refusal};
 use crate::projects::team::{self, Team, TeamChange, TeamFilter, people};
@@ -26,6 +26,8 @@ pub(crate) const ROUTES: &[Route] = &[
     route!(DELETE "teams/:team_id", "team_delete", delete => empty),
     route!(POST "teams/:team_id/relationships/users", "team_users_add", add_users => empty),
     route!(DELETE "teams/:team_id/relationships/users", "team_users_remove", remove_users => empty),
+    route!(GET "teams/:team_id/relationships/organization-memberships", "team_memberships_list",
+        list_memberships => memberships_listed),
     route!(POST "teams/:team_id/relationships/organization-memberships", "team_memberships_add", add_memberships => empty),
     route!(DELETE "teams/:team_id/relationships/organization-memberships", "team_memberships_remove",
         remove_memberships => empty),
@@ -108,6 +110,29 @@ async fn update(tx: &mut Tx<'_>, call: &Call) -> Outcome<One> {
 async fn delete(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
     let (_, team) = team::granted(tx, &call.caller, call.param("team_id"), team::may_manage).await?;
     team::delete(tx, &team).await
+}
+
+/// A page of the memberships of a team's people.
+async fn list_memberships(tx: &mut Tx<'_>, call: &Call) -> Outcome<(ListRequest, Member, Listed<Membership>)> {
+    const SERVICES: &str = "filter[is_service_account]";
+    let (member, team) = team::visible(tx, &call.caller, call.param("team_id")).await?;
+    let asked = ListRequest::read(call, &["filter[status]", SERVICES])?;
+    let listed = match call.query.text(SERVICES) {
+        // All users are people.
+        Some("true") => Listed::none(),
+        None | Some("false") => {
+            let status = call.query.text("filter[status]").map(str::to_owned);
+            let wanted = MembershipFilter { status, team: Some(team.id), ..MembershipFilter::default() };
+            membership::list(tx, &member, &wanted, asked.page).await?
+        }
+        Some(_) => return Err(Refusal::parameter(SERVICES, format!("{SERVICES} must be true or false")).into()),
+    };
+    Ok((asked, member, listed))
+}
+
+fn memberships_listed((asked, member, listed): (ListRequest, Member, Listed<Membership>)) -> Reply {
+    let items = listed.items.iter().map(|membership| memberships::document(&member, membership));
+    asked.document(items, listed.matching, None)
 }
 
 async fn add_users(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {

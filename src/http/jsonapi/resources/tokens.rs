@@ -10,7 +10,7 @@ use super::super::reply::{Reply, empty};
 use super::super::request::Call;
 use super::super::route::{Route, route};
 use crate::error::Kind as Cause;
-use crate::projects::api_token::{self, ApiTokenRequest, Holder, Kind, Token};
+use crate::projects::api_token::{self, ApiTokenRequest, Expiry, Holder, Kind, TeamTokenFilter, Token};
 use crate::projects::attributes::Attributes;
 use crate::projects::caller::Subject;
 use crate::projects::member::{self, Member};
@@ -28,6 +28,8 @@ pub(crate) const ROUTES: &[Route] = &[
     route!(POST "organizations/:organization_name/authentication-token", "organization_token_create", create_of_organization => created),
     route!(GET "organizations/:organization_name/authentication-token", "organization_token_show", show_of_organization => shown),
     route!(DELETE "organizations/:organization_name/authentication-token", "organization_token_delete", delete_of_organization => empty),
+    route!(GET "organizations/:organization_name/team-tokens", "team_tokens_of_organization",
+        list_of_all_teams => listed),
     route!(POST "teams/:team_id/authentication-token", "team_token_replace", replace_of_team => created),
     route!(GET "teams/:team_id/authentication-token", "team_token_show", show_of_team => shown),
     route!(DELETE "teams/:team_id/authentication-token", "team_token_delete", delete_of_team => empty),
@@ -107,12 +109,14 @@ async fn replace_of_team(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Token, Secret
 }
 
 async fn show_of_team(tx: &mut Tx<'_>, call: &Call) -> Outcome<Token> {
-    let team = team_of(tx, call).await?;
-    api_token::of_slot(tx, Holder::Team(team.id)).await
+    let (member, team) = managed(tx, call).await?;
+    let mut token = api_token::of_slot(tx, Holder::Team(team.id)).await?;
+    api_token::hide_makers(tx, &member, std::slice::from_mut(&mut token)).await?;
+    Ok(token)
 }
 
 async fn delete_of_team(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
-    let team = team_of(tx, call).await?;
+    let (_, team) = managed(tx, call).await?;
     api_token::delete_of_slot(tx, Holder::Team(team.id)).await
 }
 
@@ -127,15 +131,28 @@ async fn create_of_team(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Token, Secret)
 }
 
 async fn list_of_team(tx: &mut Tx<'_>, call: &Call) -> Outcome<(ListRequest, Listed<Token>)> {
-    let team = team_of(tx, call).await?;
+    let (member, team) = managed(tx, call).await?;
     let asked = ListRequest::read(call, &[])?;
-    let listed = api_token::list(tx, Holder::Team(team.id), asked.page).await?;
+    let mut listed = api_token::list(tx, Holder::Team(team.id), asked.page).await?;
+    api_token::hide_makers(tx, &member, &mut listed.items).await?;
     Ok((asked, listed))
 }
 
-/// The team of the path, whose tokens the caller may manage.
-async fn team_of(tx: &mut Tx<'_>, call: &Call) -> Outcome<Team> {
-    Ok(managed(tx, call).await?.1)
+/// The tokens of all teams of an organization.
+async fn list_of_all_teams(tx: &mut Tx<'_>, call: &Call) -> Outcome<(ListRequest, Listed<Token>)> {
+    const ENDS: &str = "filter[expiry_status]";
+    let member = member::named(tx, &call.caller, call.param("organization_name")).await?;
+    let asked = ListRequest::read(call, &["q", ENDS])?;
+    let mut wanted = TeamTokenFilter { q: call.query.text("q").map(str::to_owned), ends: Vec::new() };
+    for word in call.query.list(ENDS, 5)? {
+        let unknown = || {
+            let words = "active, expiring_in_7_days, expiring_in_30_days, expired, no_expiration";
+            Refusal::parameter(ENDS, format!("{ENDS} must be some of {words}"))
+        };
+        wanted.ends.push(Expiry::of(&word).ok_or_else(unknown)?);
+    }
+    let listed = api_token::list_of_teams(tx, &member, &wanted, asked.page).await?;
+    Ok((asked, listed))
 }
 
 /// The team of the path, of which the caller may make tokens: whoever has one acts with the team's rights.
@@ -145,6 +162,7 @@ async fn acted_for(tx: &mut Tx<'_>, call: &Call) -> Outcome<Team> {
     Ok(team)
 }
 
+/// The team of the path, whose tokens the caller may manage.
 async fn managed(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Member, Team)> {
     let (member, team) = team::visible(tx, &call.caller, call.param("team_id")).await?;
     Refusal::hidden_unless(team::may_manage_tokens(&call.caller, &member, &team))?;

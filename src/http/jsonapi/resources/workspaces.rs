@@ -6,7 +6,7 @@ use super::super::body::{Resource, TypeRule};
 use super::super::documents::workspaces::{TYPE, document, for_planning, naming_tags};
 use super::super::documents::{organizations, projects, tags};
 use super::super::list::ListRequest;
-use super::super::query::{MOST_LISTED, MOST_TAGS, Query};
+use super::super::query::{MOST_LISTED, MOST_TAGS, Query, TAGGED};
 use super::super::reply::{Rendered, Reply, empty};
 use super::super::request::Call;
 use super::super::route::{Route, route};
@@ -18,7 +18,7 @@ use crate::projects::project::Project;
 use crate::projects::refusal::{Fault, Outcome, Refusal};
 use crate::projects::rights::ProjectRights;
 use crate::projects::tag::{self, Binding, Holder};
-use crate::projects::workspace::{self, Fields, Workspace, WorkspaceFilter, WorkspaceRights};
+use crate::projects::workspace::{self, Fields, Of, Workspace, WorkspaceFilter, WorkspaceRights};
 use crate::projects::{Tx, organization, project};
 
 pub(crate) const ROUTES: &[Route] = &[
@@ -45,6 +45,7 @@ const PARAMETERS: &[&str] = &[
     "search[exclude-tags]",
     "filter[project][id]",
     "filter[current-run][status]",
+    TAGGED,
     "sort",
     "include",
 ];
@@ -90,7 +91,8 @@ async fn create(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Member, Workspace)> {
     let resource = Resource::read(&call.document, TypeRule::Exact(TYPE), None)?;
     let project = workspace::destination(tx, &member, resource.to_one("project")?.flatten()).await?;
     let mut attributes = Attributes::new(resource.attributes());
-    let given = Fields::read(tx, &member, &mut attributes, None).await?;
+    let pool = resource.related("agent-pool")?;
+    let given = Fields::read(tx, &member, &mut attributes, pool, Of::New(&project)).await?;
     let bindings = resource.tag_bindings(&mut attributes)?.unwrap_or_default();
     let flat = resource.flat_tags(&mut attributes)?;
     attributes.finish()?;
@@ -233,10 +235,12 @@ async fn update(tx: &mut Tx<'_>, call: &Call) -> Outcome<One> {
     let resource = Resource::read(&call.document, TypeRule::Exact(TYPE), Some(&workspace.ext_id))?;
     let project = match resource.to_one("project")? {
         Some(None) => return Err(Refusal::at("/data/relationships/project", "project must name a project").into()),
-        named => named.flatten(),
+        // Where it is already, it is not moved.
+        named => named.flatten().filter(|named| *named != workspace.project_ext_id),
     };
     let mut attributes = Attributes::new(resource.attributes());
-    let given = Fields::read(tx, &member, &mut attributes, Some(&workspace)).await?;
+    let pool = resource.related("agent-pool")?;
+    let given = Fields::read(tx, &member, &mut attributes, pool, Of::Stored(&workspace)).await?;
     let bindings = resource.tag_bindings(&mut attributes)?;
     let changes = !resource.attributes().is_empty() || bindings.is_some();
     // Who may only move it may change nothing else.

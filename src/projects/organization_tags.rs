@@ -1,0 +1,64 @@
+//! The flat tags of an organization: those of its workspaces, each once.
+
+use super::member::Member;
+use super::page::{Listed, Page, containing};
+use super::refusal::Outcome;
+use super::tx::Tx;
+use super::workspace;
+
+/// A flat tag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OrganizationTag {
+    /// Its name.
+    pub name: String,
+    /// How many workspaces have it, of those that the member sees.
+    pub workspaces: i64,
+}
+
+/// What a list is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct OrganizationTagFilter {
+    /// Part of the name, without case.
+    pub q: Option<String>,
+    /// External id of a workspace whose tags are left out.
+    pub not_of: Option<String>,
+}
+
+/// A page of the tags of the workspaces that the member sees, by name.
+///
+/// # Errors
+/// Those of the store; `Unavailable` when too much must be looked at.
+pub async fn list(
+    tx: &mut Tx<'_>,
+    member: &Member,
+    wanted: &OrganizationTagFilter,
+    page: Page,
+) -> Outcome<Listed<OrganizationTag>> {
+    const FROM: &str = "tag_bindings b JOIN workspaces w ON w.id = b.workspace_id";
+    let Some(seen) = workspace::seen(tx, member).await? else { return Ok(Listed::none()) };
+    let mut filter = seen.filter;
+    filter.and("b.org_id = {} AND b.value = ''", member.organization.id);
+    if let Some(q) = &wanted.q {
+        filter.and(r"lower(b.key) LIKE {} ESCAPE '\'", containing(q));
+    }
+    if let Some(workspace) = &wanted.not_of {
+        filter.and(
+            "NOT EXISTS (SELECT 1 FROM tag_bindings x JOIN workspaces y ON y.id = x.workspace_id
+             WHERE y.ext_id = {} AND y.org_id = w.org_id AND x.key = b.key AND x.value = '')",
+            &workspace[..],
+        );
+    }
+    tx.fit();
+    let count = format!("SELECT count(DISTINCT b.key) FROM {FROM} WHERE {}", filter.text());
+    let matching: i64 = tx.one(&count, &filter.values).await?.get()?;
+    let condition = filter.text().to_owned();
+    let (limit, offset) = (filter.parameter(page.size), filter.parameter(page.offset()));
+    let sql = format!(
+        "SELECT b.key, count(*) FROM {FROM} WHERE {condition} GROUP BY b.key ORDER BY b.key LIMIT {limit} OFFSET {offset}"
+    );
+    let mut items = Vec::new();
+    for mut row in tx.rows(&sql, &filter.values).await? {
+        items.push(OrganizationTag { name: row.get()?, workspaces: row.get()? });
+    }
+    Ok(Listed { items, matching })
+}
