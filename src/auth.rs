@@ -46,6 +46,7 @@ use crate::clock::{Clock, Time};
 use crate::derived::Derived;
 use crate::error::{Error, Kind, Result};
 use crate::templates::Identity;
+use crate::turns::{Caller as Queued, Entrance, Place as Permit, cpu};
 use cache::TokenCache;
 use cors::Cors;
 use identity::{Entities, EntityRef};
@@ -65,7 +66,7 @@ pub const ROOT: &str = "root";
 /// After so long what was read of a token is looked at again before it counts.
 const A_WHILE: Duration = Duration::from_millis(20);
 
-/// What takes long with policies: beside the workers, one piece at a time, whoever has given up waiting for it.
+/// Compiles long unions of policies one at a time, so that callers who share a union wait for one compilation of it.
 #[derive(Default)]
 struct Large(Arc<tokio::sync::Mutex<()>>);
 
@@ -81,7 +82,7 @@ impl Large {
             drop(turn);
             done
         };
-        tokio::task::spawn_blocking(in_turn).await.map_err(Error::internal)
+        cpu::run_as(Queued::server("policies"), in_turn).await
     }
 }
 
@@ -222,8 +223,6 @@ pub struct Auth {
     policies: ArcSwap<Policies>,
     /// Unions of policies that are compiled: for whoever is to be admitted.
     large: Large,
-    /// Policies that are read or explained for whoever asks about them, which keeps nobody else out.
-    looks: Large,
     mounts: ArcSwap<MountTable>,
     token_roles: ArcSwap<RoleTable>,
     quotas: ArcSwap<Quotas>,
@@ -235,8 +234,8 @@ pub struct Auth {
     tidying: Arc<tokio::sync::Mutex<()>>,
     entities: Entities,
     logins: Logins,
-    /// Held while a policy, a mount or a quota changes.
-    writing: tokio::sync::Mutex<()>,
+    /// Held while a policy, a mount or a quota changes. Callers take turns.
+    writing: Entrance,
     /// A write failed, perhaps after it was stored, and what is stored could not be read since. Changes
     /// only under `writing`.
     behind: AtomicBool,
@@ -270,7 +269,6 @@ impl Auth {
             clock,
             policies: ArcSwap::from_pointee(policies),
             large: Large::default(),
-            looks: Large::default(),
             mounts: ArcSwap::from_pointee(mounts),
             token_roles: ArcSwap::from_pointee(token_roles),
             ending: tokio::sync::RwLock::new(()),
@@ -279,7 +277,7 @@ impl Auth {
             cors: ArcSwap::from_pointee(cors),
             tokens: TokenCache::default(),
             entities: Entities::default(),
-            writing: tokio::sync::Mutex::new(()),
+            writing: Entrance::new(1),
             behind: AtomicBool::new(false),
         }))
     }
@@ -294,7 +292,7 @@ impl Auth {
     /// # Errors
     /// Those of the store; the views then stay as they were.
     pub async fn reload(&self) -> Result<()> {
-        let _one_writer = self.writing.lock().await;
+        let _one_writer = self.writing.enter(Queued::SERVER.asker()).await;
         self.reload_held().await
     }
 
@@ -311,9 +309,17 @@ impl Auth {
         Ok(behind)
     }
 
-    /// The place of the one writer, with views that show what is stored.
-    async fn writer(&self) -> Result<tokio::sync::MutexGuard<'_, ()>> {
-        let one_writer = self.writing.lock().await;
+    /// The permit of the one writer, in the turn of the current caller.
+    ///
+    /// # Errors
+    /// `Busy` when too many writes of the caller wait.
+    async fn turn_to_write(&self) -> Result<Permit> {
+        self.writing.enter_bounded("too many changes of this caller wait, try again shortly").await
+    }
+
+    /// The permit of the one writer, with views that show what is stored.
+    async fn writer(&self) -> Result<Permit> {
+        let one_writer = self.turn_to_write().await?;
         if self.behind.load(Ordering::Relaxed) {
             self.reload_held().await?;
         }

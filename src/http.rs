@@ -38,8 +38,10 @@ use actix_web::{FromRequest, Handler, HttpRequest, HttpResponse, Resource};
 
 use crate::error::{Error, Kind};
 use crate::telemetry::{self, RouteMeter};
+use crate::turns::cpu;
 use request_id::RequestId;
 use secrets::Entrance;
+use sender::Sender;
 use state::State;
 
 /// What access lines call the paths that belong to no wire.
@@ -127,10 +129,15 @@ async fn metrics_page(state: State, request: HttpRequest, payload: web::Payload)
 
 /// The metrics page where it is open.
 async fn open_metrics(state: State, request: HttpRequest) -> HttpResponse {
+    let caller = Sender::Address(request.peer_addr().map(|peer| peer.ip())).queued_as();
+    let figures = figures::of(&state);
+    let text = match cpu::run_as(caller, move || telemetry::rendered_metrics(&figures)).await {
+        Ok(text) => text,
+        Err(error) => return refused_as(&request, &METRICS, &error),
+    };
     access::in_passing(&request, &RequestId::of(request.headers()), &METRICS, StatusCode::OK);
-    let text = telemetry::rendered_metrics(&figures::of(&state));
     let response = HttpResponse::Ok().insert_header((CONTENT_TYPE, telemetry::METRICS_TYPE)).body(text);
-    encoding::offered(response, request.headers()).await
+    caller.scope(encoding::offered(response, request.headers())).await
 }
 
 async fn nothing(request: HttpRequest) -> HttpResponse {
@@ -140,8 +147,12 @@ async fn nothing(request: HttpRequest) -> HttpResponse {
 
 /// The refusal of what belongs to no wire.
 fn refused(request: &HttpRequest, error: &Error) -> HttpResponse {
+    refused_as(request, &NONE, error)
+}
+
+fn refused_as(request: &HttpRequest, meter: &'static RouteMeter, error: &Error) -> HttpResponse {
     let id = RequestId::of(request.headers());
     let response = secrets::render::error(error, &id, &[]);
-    access::beside_the_wires(request, &id, &NONE, response.status());
+    access::beside_the_wires(request, &id, meter, response.status());
     response
 }

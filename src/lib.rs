@@ -2,8 +2,8 @@
 //!
 //! One process speaks the secrets service (`/v1`): a certificate authority engine and the tokens, policies
 //! and mounts around it; and the projects API (`/api/v2`): organizations, teams, projects, workspaces. HTTP
-//! handlers dispatch to actors, actors own state, and CPU work runs where the request already is: a message
-//! to another thread costs as much as a signature.
+//! handlers dispatch to actors, actors own state, and short CPU work runs where the request already is: a message
+//! to another thread costs as much as a signature. Longer CPU work runs in one fair queue ([`turns::cpu`]).
 //!
 //! # The tree
 //!
@@ -45,7 +45,7 @@
 //! Around them: a *view* ([`pki::mount::view`]) is the mount's state, compiled for issuing and immutable; readers
 //! load it by one atomic swap. Policies and the mount table are published the same way, tokens are a
 //! bounded cache over an indexed row. RSA keys come from three quiet threads, in lanes by size, or
-//! ready-made ([`keys::pool`]); large RSA signatures, CRL builds and long checks of names run on blocking threads. A
+//! ready-made ([`keys::pool`]); CPU work of more than 0.5 ms runs in the CPU queue, CRL builds on blocking threads. A
 //! signer that is not in this process is awaited by whoever asked and by nobody else: no actor, worker, thread or place
 //! for a build. A queue is bounded by permits or by a length that its owner holds: mailboxes do not bound.
 //!

@@ -385,7 +385,6 @@ async fn domains(stores: Stores, keys: Keys, given: Given, kinds: StoreKinds) ->
         managed_keys,
         keyring,
         projects,
-        rendering: crate::turns::Entrance::beside_workers(),
         limits: Limits::new(settings.projects_rate_limit),
         senders: http::sender::Senders::default(),
         address,

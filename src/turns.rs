@@ -1,10 +1,23 @@
-//! A line in which askers take turns: so many at once, and of one asker fewer, so that nobody keeps all others waiting.
+//! Fair queues: at most `places` jobs run at once, and at most `places_of_one` of one caller.
+//!
+//! [`Turns`] is the queue itself, [`Entrance`] hands out permits in its order, and [`cpu`] runs CPU work on its own threads.
+//! The [current caller](Caller::current) belongs to the task that runs: the HTTP pipeline sets it for each request, so that
+//! code below it needs no argument for it.
 
+pub mod cpu;
+
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
+
+use crate::error::{Error, Kind, Result};
+
+/// Jobs of one caller that may wait in a bounded queue.
+pub const MAX_WAITING_PER_CALLER: usize = 64;
 
 /// Who waits: a number that tells one caller from others, as a rule.
 pub type Asker = u64;
@@ -16,7 +29,103 @@ pub fn asker_of(caller: &(impl Hash + ?Sized)) -> Asker {
     hasher.finish()
 }
 
-/// The line, of whatever is done in a turn.
+/// The order in which the classes of callers are served, and whether their queues are bounded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    /// The server's own work, which requests wait for: no bound.
+    Server,
+    /// A caller with a valid token.
+    WithToken,
+    /// A caller without one: served when no other waits.
+    WithoutToken,
+}
+
+/// The caller whose queue a job joins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller {
+    class: Class,
+    asker: Asker,
+    /// Whether a response has begun that cannot become a refusal any more.
+    has_begun: bool,
+}
+
+tokio::task_local! {
+    /// Of the request that the task handles.
+    static OF_REQUEST: Rc<Cell<Caller>>;
+    /// Of a part of a request, or of a task that a request has begun.
+    static OF_PART: Caller;
+}
+
+impl Caller {
+    /// The server, for work that belongs to no request.
+    pub const SERVER: Self = Self { class: Class::Server, asker: 0, has_begun: false };
+
+    /// A caller with a valid token.
+    pub fn with_token(caller: &(impl Hash + ?Sized)) -> Self {
+        Self { class: Class::WithToken, asker: asker_of(caller), has_begun: false }
+    }
+
+    /// A caller without a valid token.
+    pub fn without_token(caller: &(impl Hash + ?Sized)) -> Self {
+        Self { class: Class::WithoutToken, asker: asker_of(caller), has_begun: false }
+    }
+
+    /// A part of the server with a queue of its own, such as the changes of one mount.
+    pub fn server(part: &(impl Hash + ?Sized)) -> Self {
+        Self { class: Class::Server, asker: asker_of(part), has_begun: false }
+    }
+
+    /// The caller of the request that the current task handles; [`Caller::SERVER`] outside of requests.
+    pub fn current() -> Self {
+        let of_request = || OF_REQUEST.try_with(|caller| caller.get());
+        OF_PART.try_with(|caller| *caller).or_else(|_| of_request()).unwrap_or(Self::SERVER)
+    }
+
+    /// Runs a future on behalf of this caller. A task that a request begins needs this: it does not inherit the caller.
+    pub async fn scope<W: Future>(self, work: W) -> W::Output {
+        OF_PART.scope(self, work).await
+    }
+
+    /// Whether the caller's queue is short: not for the server's own work, and not for a response that has begun.
+    fn is_bounded(self) -> bool {
+        self.class != Class::Server && !self.has_begun
+    }
+
+    /// The number of the caller.
+    pub fn asker(self) -> Asker {
+        self.asker
+    }
+}
+
+/// The caller of one request, which becomes known while the request is handled.
+#[derive(Clone)]
+pub struct CurrentCaller(Rc<Cell<Caller>>);
+
+impl Default for CurrentCaller {
+    fn default() -> Self {
+        Self(Rc::new(Cell::new(Caller::SERVER)))
+    }
+}
+
+impl CurrentCaller {
+    /// From now on the request is one of this caller.
+    pub fn set(&self, caller: Caller) {
+        self.0.set(caller);
+    }
+
+    /// Polls a part of the request.
+    pub fn scope<T>(&self, poll: impl FnOnce() -> T) -> T {
+        OF_REQUEST.sync_scope(Rc::clone(&self.0), poll)
+    }
+
+    /// Polls the body of the response, whose work waits in the caller's turn and is not refused any more.
+    pub fn scope_of_body<T>(&self, poll: impl FnOnce() -> T) -> T {
+        let caller = Caller { has_begun: true, ..self.0.get() };
+        OF_PART.sync_scope(caller, poll)
+    }
+}
+
+/// The queue.
 pub struct Turns<T> {
     /// Of those who wait, whose turn is next first, with what they wait for.
     askers: VecDeque<(Asker, VecDeque<T>)>,
@@ -52,6 +161,62 @@ impl<T> Turns<T> {
             Some((_, waiting)) => waiting.push_back(one),
             None => self.askers.push_back((asker, VecDeque::from([one]))),
         }
+    }
+
+    /// How many jobs of a caller wait.
+    pub fn waiting_of(&self, asker: Asker) -> usize {
+        self.askers.iter().find(|(other, _)| *other == asker).map_or(0, |(_, waiting)| waiting.len())
+    }
+
+    /// Drops the waiting jobs for which `keep` is false, and returns them.
+    pub fn drop_unless(&mut self, keep: impl Fn(&T) -> bool) -> Vec<T> {
+        let mut dropped = Vec::new();
+        for (_, waiting) in &mut self.askers {
+            let jobs = std::mem::take(waiting);
+            let (kept, gone): (VecDeque<T>, VecDeque<T>) = jobs.into_iter().partition(&keep);
+            *waiting = kept;
+            dropped.extend(gone);
+        }
+        self.askers.retain(|(_, waiting)| !waiting.is_empty());
+        self.waiting -= dropped.len();
+        dropped
+    }
+
+    /// Whether one more job of a caller may wait, where `most` may in all. Jobs of callers who have left are dropped first
+    /// when it is full.
+    pub fn has_room(&mut self, asker: Asker, most: usize, has_left: impl Fn(&T) -> bool) -> bool {
+        let is_full = |turns: &Self| turns.waiting_of(asker) >= MAX_WAITING_PER_CALLER || turns.waiting() >= most;
+        if is_full(self) {
+            drop(self.drop_unless(|job| !has_left(job)));
+        }
+        !is_full(self)
+    }
+
+    /// Makes room for one more job of `asker`: takes the latest job of the caller with the most waiting jobs, when that
+    /// caller has at least two more than `asker`.
+    pub fn take_excess(&mut self, asker: Asker) -> Option<T> {
+        let own = self.waiting_of(asker);
+        let longest = self.askers.iter().map(|(_, waiting)| waiting.len()).max()?;
+        if longest > own + 1 { self.take_latest() } else { None }
+    }
+
+    /// Takes the latest job of the caller with the most waiting jobs.
+    pub fn take_latest(&mut self) -> Option<T> {
+        let (at, _) = self.askers.iter().enumerate().max_by_key(|(_, (_, waiting))| waiting.len())?;
+        let (_, waiting) = self.askers.get_mut(at)?;
+        let taken = waiting.pop_back()?;
+        if waiting.is_empty() {
+            self.askers.remove(at);
+        }
+        self.waiting -= 1;
+        Some(taken)
+    }
+
+    /// Takes the next job and ends its turn at once, where only the order of jobs matters.
+    pub fn take_next(&mut self) -> Option<T> {
+        let (asker, job) = self.take()?;
+        self.ended(asker);
+        Some(job)
     }
 
     /// Whether a turn may begin.
@@ -121,9 +286,25 @@ impl Entrance {
         Self(Arc::new(Mutex::new(Turns::new(places, (places - places / 4).max(1)))))
     }
 
-    /// To threads that may keep every second core busy: workers go on beside them.
+    /// With half as many places as there are cores.
     pub fn beside_workers() -> Self {
         Self::new(std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2)))
+    }
+
+    /// Waits for a turn of the current caller, whose queue is short.
+    ///
+    /// # Errors
+    /// `Busy` when too many requests of the caller wait already.
+    pub async fn enter_bounded(&self, busy: &'static str) -> Result<Place> {
+        let caller = Caller::current();
+        if caller.is_bounded() && !self.has_room(caller.asker) {
+            return Err(Error::new(Kind::Busy, busy));
+        }
+        Ok(self.enter(caller.asker).await)
+    }
+
+    fn has_room(&self, asker: Asker) -> bool {
+        self.turns().has_room(asker, usize::MAX, oneshot::Sender::is_closed)
     }
 
     /// Waits for a turn.
@@ -195,6 +376,36 @@ mod tests {
         assert!(poll!(&mut waits).is_pending() && poll!(&mut fourth).is_ready(), "before what came earlier");
         drop((others, many));
         assert!(poll!(&mut waits).is_ready());
+    }
+
+    #[tokio::test]
+    async fn a_bounded_entrance_refuses_the_caller_whose_queue_is_full_and_no_other() {
+        let entrance = Entrance::new(1);
+        let enter = |caller: Caller| Box::pin(caller.scope(entrance.enter_bounded("too many")));
+        let [one, other] = [Caller::with_token("one"), Caller::with_token("other")];
+        let place = enter(one).await.unwrap();
+        let mut waiting: Vec<_> = (0..MAX_WAITING_PER_CALLER).map(|_| enter(one)).collect();
+        for wait in &mut waiting {
+            assert!(poll!(wait).is_pending());
+        }
+        assert_eq!(enter(one).await.err().map(|error| error.kind()), Some(Kind::Busy));
+        let mut others = enter(other);
+        assert!(poll!(&mut others).is_pending());
+        waiting.pop();
+        let mut again = enter(one);
+        assert!(poll!(&mut again).is_pending(), "a request that has left holds no place");
+        drop(place);
+        assert!(poll!(&mut waiting[0]).is_ready(), "one waits no longer than the other");
+        assert!(poll!(&mut others).is_ready(), "one turn of the first caller is all that the other waits for");
+    }
+
+    #[test]
+    fn the_longest_queue_makes_room_for_a_shorter_one() {
+        let mut turns = Turns::new(1, 1);
+        (0..3).for_each(|n| turns.push(1, n));
+        turns.push(2, 9);
+        assert_eq!((turns.take_excess(1), turns.take_excess(2), turns.take_excess(2)), (None, Some(2), None));
+        assert_eq!((turns.drop_unless(|n| *n > 0), turns.waiting(), turns.waiting_of(1)), (vec![0], 2, 1));
     }
 
     #[tokio::test]

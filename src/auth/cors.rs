@@ -95,7 +95,7 @@ impl Auth {
     }
 
     async fn cors_change(&self, change: impl Fn(Option<&Allowed>) -> Option<Allowed>) -> Result<()> {
-        let _one_writer = self.writing.lock().await;
+        let _one_writer = self.turn_to_write().await?;
         let attempt = async || {
             self.reload_cors().await?;
             let before = self.cors.load_full();

@@ -10,6 +10,7 @@ use super::{Auth, Caller, Held, live};
 use crate::clock::Time;
 use crate::error::Result;
 use crate::templates::Identity;
+use crate::turns::cpu;
 
 /// A token that somebody asks about.
 #[derive(Clone)]
@@ -127,6 +128,6 @@ impl Auth {
         let (policies, now, caller) = (self.policies.load_full(), self.clock.now(), Arc::clone(caller));
         let names = caller.all_policies();
         let long = policies.are_long(&names, now);
-        self.looks.work(long, move || look(policies.named(&names, now).collect(), caller.identity(), now)).await
+        cpu::run_if(long, move || look(policies.named(&names, now).collect(), caller.identity(), now)).await
     }
 }

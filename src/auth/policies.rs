@@ -23,6 +23,7 @@ use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM, repeated};
 use crate::error::{Error, Kind, Result, Warnings};
 use crate::fields::{Fields, has_invisible};
 use crate::templates::Identity;
+use crate::turns::{self, cpu};
 
 const KIND: &str = "policy";
 /// The policy that tokens get unless they say otherwise.
@@ -193,7 +194,7 @@ pub(super) async fn load(store: &dyn AuthStore, before: Option<Arc<Policies>>) -
         let by_name = documents.into_iter().map(|document| entry(document, known)).collect::<Result<_>>()?;
         Ok(Policies::new(before.as_ref().map_or(0, |before| before.generation + 1), by_name))
     };
-    tokio::task::spawn_blocking(read).await.map_err(Error::internal)?
+    cpu::run_as(turns::Caller::server("policies"), read).await?
 }
 
 fn entry<'k>(document: Document, known: impl Fn(&str) -> Option<&'k Arc<Entry>>) -> Result<(String, Arc<Entry>)> {
@@ -214,12 +215,12 @@ fn write(name: &str, expected: u64, stored: Option<&Stored>) -> Result<AuthWrite
 }
 
 /// The text that was sent, and what it says; a long one is read beside the workers.
-async fn parsed(sent: String, large: &Large) -> Result<(String, Policy)> {
+async fn parsed(sent: String) -> Result<(String, Policy)> {
     let read = |sent: String| {
         let text = Policy::text_of(&sent);
         Policy::parse(&text).map(|policy| (text, policy))
     };
-    large.work(sent.len() > AT_ONCE, move || read(sent)).await?
+    cpu::run_if(sent.len() > AT_ONCE, move || read(sent)).await?
 }
 
 impl Auth {
@@ -281,11 +282,11 @@ impl Auth {
             }
             warnings.add("'rules' is deprecated, please use 'policy' instead".to_owned());
         }
-        let (text, policy) = parsed(text, &self.looks).await?;
+        let (text, policy) = parsed(text).await?;
         let expiration = self.expiration_of(&name, fields)?;
         let cas = fields.int("cas")?;
         let cas_required = fields.bool("cas_required")?;
-        let _one_writer = self.writing.lock().await;
+        let _one_writer = self.turn_to_write().await?;
         let attempt = async || {
             self.reload_policies().await?;
             let policies = self.policies.load_full();
@@ -318,7 +319,7 @@ impl Auth {
         if name == DEFAULT {
             return Err(Error::invalid("cannot delete \"default\" policy"));
         }
-        let _one_writer = self.writing.lock().await;
+        let _one_writer = self.turn_to_write().await?;
         let attempt = async || {
             self.reload_policies().await?;
             let Some(version) = self.policies.load().entry(&name).map(|entry| entry.version) else { return Ok(()) };
@@ -333,7 +334,7 @@ impl Auth {
         let policies = self.policies.load_full();
         let ended = |name: &&String| policies.live(name, now).is_none() && *name != DEFAULT;
         for name in policies.by_name.keys().filter(ended) {
-            let _one_writer = self.writing.lock().await;
+            let _one_writer = self.turn_to_write().await?;
             let unit = vec![write(name, policies.by_name[name].version, None)?];
             match self.commit_policy(unit, name, None).await {
                 // Written again meanwhile: let it live.

@@ -158,7 +158,7 @@ impl Auth {
 
     /// Changes what is stored as it is now, and publishes it. Quotas of mounts that are gone go with it.
     async fn quotas_change(&self, change: impl Fn(&mut Stored, &MountTable) -> Result<()>) -> Result<()> {
-        let _one_writer = self.writing.lock().await;
+        let _one_writer = self.turn_to_write().await?;
         let attempt = async || {
             // Before the table: every mount that a quota of this version is for was enabled before it.
             self.reload_quotas().await?;

@@ -131,7 +131,7 @@ impl MessageBody for InTurns {
         ready!(this.poll_turn(cx));
         let begun = Instant::now();
         if this.ready.is_empty() {
-            match ready!(Pin::new(&mut this.body).poll_next(cx)) {
+            match ready!(this.times.scope_of_body(|| Pin::new(&mut this.body).poll_next(cx))) {
                 Some(Ok(bytes)) => this.ready = bytes,
                 other => return Poll::Ready(other),
             }

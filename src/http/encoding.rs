@@ -17,6 +17,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures_util::stream::{self, Stream};
 
+use crate::turns::cpu;
+
 /// Why an encoded body is refused.
 pub const ENCODED: &str = "Content-Encoding: bodies are taken without one only";
 /// Shortest answer that is compressed, bytes.
@@ -58,7 +60,7 @@ pub async fn offered(mut response: HttpResponse, request: &HeaderMap) -> HttpRes
         Err(body) => return response.set_body(body),
     };
     let plain = bytes.clone();
-    match tokio::task::spawn_blocking(move || compressed(&bytes)).await {
+    match cpu::run(move || compressed(&bytes)).await {
         Ok(Ok(short)) => encoded(response.set_body(short).map_into_boxed_body()),
         _ => response.set_body(plain).map_into_boxed_body(),
     }
@@ -78,8 +80,7 @@ fn compressed_pieces(body: BoxBody) -> impl Stream<Item = Result<Bytes, BoxError
     stream::try_unfold(Some((Box::pin(body), encoder)), |state| async move {
         let Some((mut body, mut encoder)) = state else { return Ok(None) };
         while let Some(piece) = next(body.as_mut()).await? {
-            let written = tokio::task::spawn_blocking(move || encoder.write_all(&piece).map(|()| encoder));
-            encoder = written.await??;
+            encoder = cpu::run(move || encoder.write_all(&piece).map(|()| encoder)).await??;
             let short = std::mem::take(encoder.get_mut());
             if !short.is_empty() {
                 return Ok(Some((short.into(), Some((body, encoder)))));

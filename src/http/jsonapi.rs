@@ -27,7 +27,7 @@ pub mod route;
 pub mod table;
 
 use std::net::IpAddr;
-use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
@@ -37,7 +37,6 @@ use actix_web::web::Payload;
 use actix_web::{HttpRequest, HttpResponse};
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use tokio::task::JoinError;
 
 use super::access::Line;
 use super::address::caller_address;
@@ -57,7 +56,7 @@ use crate::projects::refusal::{Fault, Outcome, Refusal, Stop};
 use crate::projects::{Access, Tx};
 use crate::secret::Secret;
 use crate::telemetry::{self, RouteMeter};
-use crate::turns::asker_of;
+use crate::turns::{asker_of, cpu};
 use audit::Trail;
 use body::Document;
 use query::Query;
@@ -156,7 +155,7 @@ async fn steps(
         let answer = answer?;
         state.answers.check(|| sender.clone())?;
         times.turn().await;
-        let mut written = guarded(deadline, written(state, &sender, answer)).await?;
+        let mut written = guarded(deadline, written(answer)).await?;
         written.room = state.answers.take(written.octets(), reads, || sender)?;
         return Ok(written);
     }
@@ -199,7 +198,7 @@ async fn steps(
         let _ = tokio::time::timeout_at(until.into(), state.projects.clear(organization, access)).await;
     }
     times.turn().await;
-    let mut written = guarded(deadline, written(state, &sender, answer)).await?;
+    let mut written = guarded(deadline, written(answer)).await?;
     written.room = state.answers.take(written.octets(), reads, || sender)?;
     Ok(written)
 }
@@ -207,26 +206,13 @@ async fn steps(
 /// How long the rest of something large that a request deleted is removed before that is answered.
 const CLEARING: Duration = Duration::from_secs(1);
 
-/// Rows that an answer is rendered from on the worker; the rendering of more is done beside the workers, in turns.
+/// Rows that an answer is rendered from on the worker; more are rendered in the CPU queue.
 const ON_A_WORKER: usize = 500;
 
 /// What is sent of an answer.
-async fn written(state: &State, sender: &Sender, answer: Answer) -> Result<Written, Refusal> {
-    if answer.rows() <= ON_A_WORKER {
-        return Ok(Written::of(answer.render()));
-    }
-    let place = state.rendering.enter(asker_of(sender)).await;
-    let render = move || {
-        // Whether or not anybody waits for it still.
-        let _place = place;
-        Written::of(answer.render())
-    };
-    match tokio::task::spawn_blocking(render).await.map_err(JoinError::try_into_panic) {
-        Ok(written) => Ok(written),
-        // Counted as one of the request.
-        Err(Ok(panic)) => resume_unwind(panic),
-        Err(Err(ended)) => Err(Error::internal(ended).into()),
-    }
+async fn written(answer: Answer) -> Result<Written, Refusal> {
+    let is_long = answer.rows() > ON_A_WORKER;
+    Ok(cpu::run_if(is_long, move || Written::of(answer.render())).await?)
 }
 
 /// What is known of a request before its query and its body are read.

@@ -2,18 +2,18 @@
 //!
 //! A list that is sent while it is read holds a page of rows and asks the store again and again. So there are at most
 //! [`MOST`] of them at once, [`MOST_OF_TOKEN`] of one token and [`MOST_OF_SENDER`] of one sender; others are refused
-//! before they have a status. One of all of them reads at a time: the store has two connections or more that read, and
-//! the others are everybody else's. After [`LONGEST`] a list reads no more, and its place is free whatever its client
+//! before they have a status. One of all of them reads at a time, and their senders take turns: the store has two connections
+//! or more that read, and the others are everybody else's. A detailed list takes a turn for its first page, too: its rows are
+//! in memory until the answer is made. After [`LONGEST`] a list reads no more, and its place is free whatever its client
 //! has still to take. Lists of one page need no place.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Semaphore, SemaphorePermit};
-
 use super::sender::Sender;
 use crate::auth::store::TokenHash;
 use crate::error::{Error, Kind, Result};
+use crate::turns::{self, Entrance, asker_of};
 
 /// Most long lists at once.
 pub const MOST: usize = 64;
@@ -29,7 +29,9 @@ pub const LONGEST: Duration = Duration::from_secs(3600);
 pub struct Lists(Arc<Shared>);
 
 struct Shared {
-    reading: Semaphore,
+    reading: Entrance,
+    /// First pages of detailed lists.
+    first: Entrance,
     places: Mutex<Places>,
 }
 
@@ -49,7 +51,11 @@ struct Taken {
 
 impl Default for Lists {
     fn default() -> Self {
-        Self(Arc::new(Shared { reading: Semaphore::new(1), places: Mutex::default() }))
+        Self(Arc::new(Shared {
+            reading: Entrance::new(1),
+            first: Entrance::beside_workers(),
+            places: Mutex::default(),
+        }))
     }
 }
 
@@ -77,9 +83,21 @@ impl Lists {
         }
         places.last_id += 1;
         let (id, end) = (places.last_id, now + LONGEST);
+        let asker = asker_of(&sender);
         places.taken.push(Taken { id, token, sender, end });
         drop(places);
-        Ok(Place { lists: self.clone(), id, end })
+        Ok(Place { lists: self.clone(), id, end, asker })
+    }
+
+    /// Waits until the current caller may read the first page of a detailed list.
+    ///
+    /// # Errors
+    /// `Busy` when too many lists of the caller wait.
+    pub async fn turn_for_first(&self) -> Result<turns::Place> {
+        self.0
+            .first
+            .enter_bounded("list: too many lists of this caller wait; try again, or ask for a part (limit)")
+            .await
     }
 
     fn lock(&self) -> MutexGuard<'_, Places> {
@@ -97,6 +115,7 @@ pub struct Place {
     lists: Lists,
     id: u64,
     end: Instant,
+    asker: turns::Asker,
 }
 
 impl Place {
@@ -104,15 +123,13 @@ impl Place {
     ///
     /// # Errors
     /// `Busy` when it has taken too long.
-    pub async fn turn(&self) -> Result<SemaphorePermit<'_>> {
+    pub async fn turn(&self) -> Result<turns::Place> {
         let late = || Error::new(Kind::Busy, "a list took longer than an hour");
         if self.end <= Instant::now() {
             return Err(late());
         }
-        match tokio::time::timeout_at(self.end.into(), self.lists.0.reading.acquire()).await {
-            Ok(turn) => turn.map_err(Error::internal),
-            Err(_) => Err(late()),
-        }
+        let turn = self.lists.0.reading.enter(self.asker);
+        tokio::time::timeout_at(self.end.into(), turn).await.map_err(|_| late())
     }
 }
 

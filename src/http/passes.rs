@@ -12,7 +12,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasher as _, Hash, RandomState};
+use std::hash::{BuildHasher as _, RandomState};
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -27,6 +28,7 @@ use tokio::sync::oneshot;
 
 use super::body;
 use super::sender::Sender;
+use crate::turns::CurrentCaller;
 
 /// What a sender has of a pass, if others wait: about what a dozen certificates take.
 const SHARE: Duration = Duration::from_millis(2);
@@ -85,21 +87,33 @@ impl Account {
 pub struct Times {
     pass: Rc<Pass>,
     sender: Rc<Cell<Option<Key>>>,
+    caller: CurrentCaller,
 }
 
 impl Passes {
     /// Does what `begin` begins for one request, and keeps account of its time.
     pub async fn account<W: Future>(&self, begin: impl FnOnce(Times) -> W) -> W::Output {
-        let times = Times { pass: Rc::clone(&self.0), sender: Rc::default() };
+        let times = Times { pass: Rc::clone(&self.0), sender: Rc::default(), caller: CurrentCaller::default() };
         let mut work = pin!(begin(times.clone()));
         poll_fn(|context| times.timed(work.as_mut(), context)).await
     }
 }
 
 impl Times {
-    /// From now on the time is that of this sender: a [`Sender`], or what tells somebody apart who is not known yet.
-    pub fn are_of(&self, sender: &impl Hash) {
+    /// From now on the time is that of this sender, whose queues the request's work joins.
+    pub fn are_of(&self, sender: &Sender) {
         self.sender.set(Some(self.pass.senders.hash_one(sender)));
+        self.caller.set(sender.queued_as());
+    }
+
+    /// Until the caller is known, the request's work joins the queues of this address.
+    pub fn come_from(&self, address: Option<IpAddr>) {
+        self.caller.set(Sender::Address(address).queued_as());
+    }
+
+    /// Polls the body of the response, for the same caller.
+    pub(super) fn scope_of_body<T>(&self, poll: impl FnOnce() -> T) -> T {
+        self.caller.scope_of_body(poll)
     }
 
     /// Waits for a turn of whoever sends from there, before a request is read whose head is long.
@@ -150,7 +164,7 @@ impl Times {
 
     fn timed<W: Future>(&self, work: Pin<&mut W>, context: &mut Context<'_>) -> Poll<W::Output> {
         let begun = Instant::now();
-        let outcome = work.poll(context);
+        let outcome = self.caller.scope(|| work.poll(context));
         self.spent(begun.elapsed());
         outcome
     }

@@ -193,6 +193,7 @@ async fn steps(
     trail.limit = target.body_limit(settings);
     let address = caller_address(request, &settings.trusted_proxies)?;
     trail.line.from = address;
+    times.come_from(address);
     trail.deadline = Instant::now() + settings.max_duration;
     let gate = state.auth.quotas().map(|quotas| Gate::new(quotas, &target, address));
     let standing = gate.as_ref().and_then(|gate| gate.before_the_body(state, &target, &asked));

@@ -9,6 +9,7 @@ use crate::auth;
 use crate::caller_network::CallerNetwork;
 use crate::projects::caller::{self, Subject};
 use crate::secret::Secret;
+use crate::turns;
 
 /// A sender. All tokens of an entity, a user, a team or an organization are one, and so are the tokens that one token
 /// has made ([`auth::Caller::counts_as`]); a caller without a valid token is identified by
@@ -38,6 +39,14 @@ impl Sender {
         match caller {
             Some(caller) => Self::Caller(caller.counts_as().to_owned()),
             None => Self::at(address),
+        }
+    }
+
+    /// The caller whose queues the sender's work joins.
+    pub fn queued_as(&self) -> turns::Caller {
+        match self {
+            Self::Address(_) => turns::Caller::without_token(self),
+            _ => turns::Caller::with_token(self),
         }
     }
 

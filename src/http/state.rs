@@ -28,7 +28,6 @@ use crate::nodes::Nodes;
 use crate::pki::Engine;
 use crate::pki::actor::ReplicaLink;
 use crate::projects::Projects;
-use crate::turns::Entrance;
 
 /// One server's state, shared by its workers.
 pub struct Shared {
@@ -44,8 +43,6 @@ pub struct Shared {
     pub keyring: Keyring,
     /// The projects API.
     pub projects: Projects,
-    /// The way to what renders its large answers.
-    pub rendering: Entrance,
     /// How often callers of the projects API may ask.
     pub limits: Limits,
     /// Whose tokens of the projects API are.

@@ -6,8 +6,8 @@
 //! A key of 8192 bits takes hundreds of times as long as one of 2048, and nothing can end it once it is
 //! begun. So keys wait in lanes by size (`lane`), and every thread takes certain lanes only: whatever is
 //! asked for, the first thread is kept for small keys and the second for nothing that is large, and no
-//! more than one large key is in the making. In a lane mounts take turns; its places are bounded, and a
-//! full one is the caller's error at once.
+//! more than one large key is in the making. In a lane mounts take turns, and in a mount its callers;
+//! the places of a lane and of one caller are bounded, and a full one is the caller's error at once.
 //!
 //! A caller that has left before its turn costs nothing: its job is dropped unstarted, and holds no place.
 //!
@@ -36,6 +36,8 @@ use crate::documents::MountId;
 use crate::error::{Error, Result};
 use crate::telemetry;
 use crate::telemetry::{outage, traffic};
+use crate::turns::Caller;
+use crate::turns::cpu::lower_priority;
 
 /// What each thread takes, in turns.
 const THREADS: [&[Lane]; 3] = [&[Lane::Small], &[Lane::Small, Lane::Medium], &[Lane::Medium, Lane::Large]];
@@ -50,7 +52,6 @@ const _: () = assert!(pace::AFTER_FAILURE.as_secs() < outage::QUIET.as_secs());
 const QUIET: Duration = Duration::from_millis(50);
 
 /// How far the threads step back behind the workers.
-#[cfg(target_os = "linux")]
 const NICE: i32 = 19;
 
 /// A handle to the pool; clones share it. The threads end when the last handle is gone.
@@ -130,7 +131,7 @@ impl KeyPool {
     /// here. The job ends unstarted with this future, and with `caller`, where that may go first.
     ///
     /// # Errors
-    /// `Busy` at once when the lane is full, or later when another mount has too small a share of it;
+    /// `Busy` at once when the lane is full, or later when another mount or caller has too small a share of it;
     /// `Internal` when the crypto library fails.
     pub async fn generate(&self, spec: KeySpec, mount: MountId, caller: &Watch) -> Result<PrivateKey> {
         let Some(lane) = Lane::of(spec.kind()) else { return PrivateKey::generate(spec) };
@@ -138,7 +139,8 @@ impl KeyPool {
             return Ok(key);
         }
         let (answer, key) = oneshot::channel();
-        self.0.0.push(lane, Job { spec, mount, caller: caller.clone(), queued_at: Instant::now(), answer });
+        let asker = Caller::current().asker();
+        self.0.0.push(lane, Job { spec, mount, asker, caller: caller.clone(), queued_at: Instant::now(), answer });
         key.await.map_err(|_| Error::internal("a key generation thread died"))?
     }
 }
@@ -161,7 +163,7 @@ impl Queue {
 
     fn push(&self, lane: Lane, job: Job) {
         let mut state = self.lock();
-        let turned_away = state.lines[lane as usize].push(job, lane.places());
+        let turned_away = state.lines[lane as usize].push(job, lane.places(), lane.places_of_caller());
         measure(&state, lane);
         drop(state);
         if let Some(job) = turned_away {
@@ -221,7 +223,7 @@ impl Queue {
     }
 
     fn work(&self, lanes: &[Lane], fills: &[Lane], make: impl Fn(KeySpec) -> Result<PrivateKey>, rests: bool) {
-        step_back();
+        lower_priority(NICE);
         let mut lanes = lanes.to_vec();
         while let Some(task) = self.next(&lanes, fills) {
             let (started, at_work) = (Instant::now(), processor_time());
@@ -331,17 +333,6 @@ fn processor_time() -> Duration {
     static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
     START.elapsed()
 }
-
-/// Lowers the priority of the calling thread: on Linux the nice value belongs to the thread.
-#[cfg(target_os = "linux")]
-fn step_back() {
-    if let Err(error) = rustix::process::setpriority_process(None, NICE) {
-        tracing::warn!(%error, "key generation runs at normal priority");
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn step_back() {}
 
 #[cfg(test)]
 mod tests;

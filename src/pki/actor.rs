@@ -44,6 +44,7 @@ use crate::pki::mount::view::View;
 use crate::pki::store::{PkiStore, PkiWrite};
 use crate::pki::tools::Tools;
 use crate::telemetry;
+use crate::turns::{Asker, Caller, Turns};
 
 /// How often the control actor looks for revocations of other nodes and for CRLs close to their end.
 const TICK: Duration = Duration::from_secs(60);
@@ -121,7 +122,8 @@ impl ControlLink {
             crls,
             store,
             shared: thread.shared.clone(),
-            changes: VecDeque::new(),
+            own_changes: VecDeque::new(),
+            changes: Turns::new(1, 1),
             changing: false,
             behind: false,
             outdated: false,
@@ -145,7 +147,7 @@ impl ControlLink {
     /// What `plan` refuses; `Busy` when too many wait; `Unavailable` or `Conflict` from storage.
     pub async fn change(&self, plan: Plan) -> Result<Warnings> {
         let (reply, done) = oneshot::channel();
-        self.control.do_send(Change { plan, reply });
+        self.control.do_send(Change { caller: Some(Caller::current().asker()), plan, reply });
         done.await.map_err(stopping)?
     }
 
@@ -195,6 +197,8 @@ fn stopping(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Change {
+    /// Whose change it is; `None` for one of the server, which comes before all others.
+    caller: Option<Asker>,
     plan: Plan,
     reply: Reply,
 }
@@ -255,7 +259,10 @@ struct Control {
     crls: Arc<ArcSwapOption<Crls>>,
     store: Arc<dyn PkiStore>,
     shared: Shared,
-    changes: VecDeque<Change>,
+    /// Changes of the server: they bring the view up to date.
+    own_changes: VecDeque<Change>,
+    /// Changes of callers, who take turns.
+    changes: Turns<Change>,
     changing: bool,
     /// A change failed, perhaps after it was stored, and what is stored could not be read since.
     behind: bool,
@@ -279,9 +286,8 @@ impl Control {
             return;
         }
         // Whoever left before its turn gets nothing done: it was not promised anything.
-        let Some(change) = std::iter::from_fn(|| self.changes.pop_front()).find(|c| !c.reply.is_closed()) else {
-            return;
-        };
+        let mut next = || self.own_changes.pop_front().or_else(|| self.changes.take_next());
+        let Some(change) = std::iter::from_fn(&mut next).find(|change| !change.reply.is_closed()) else { return };
         self.changing = true;
         let reload = std::mem::take(&mut self.outdated) || self.behind;
         let work = run_change(change.plan, self.view.load_full(), reload, Arc::clone(&self.store));
@@ -328,7 +334,7 @@ impl Control {
                 return;
             }
             let (reply, done) = oneshot::channel();
-            actor.changes.push_front(Change { plan: nothing(), reply });
+            actor.own_changes.push_back(Change { caller: None, plan: nothing(), reply });
             actor.next_change(ctx);
             ctx.spawn(done.into_actor(actor).map(|_, actor, ctx| {
                 if actor.behind {
@@ -424,12 +430,15 @@ impl Handler<Change> for Control {
     type Result = ();
 
     fn handle(&mut self, change: Change, ctx: &mut Self::Context) {
-        if self.changes.len() >= MAX_WAITING_CHANGES {
-            let busy = Error::new(Kind::Busy, "too many changes of this mount are waiting");
-            drop(change.reply.send(Err(busy)));
-            return;
+        let Some(caller) = change.caller else {
+            self.own_changes.push_back(change);
+            return self.next_change(ctx);
+        };
+        if !self.changes.has_room(caller, MAX_WAITING_CHANGES, |change| change.reply.is_closed()) {
+            let busy = Error::new(Kind::Busy, "too many changes of this mount wait, try again shortly");
+            return drop(change.reply.send(Err(busy)));
         }
-        self.changes.push_back(change);
+        self.changes.push(caller, change);
         self.next_change(ctx);
     }
 }
@@ -448,7 +457,7 @@ impl Handler<Reload> for Control {
 
     fn handle(&mut self, Reload { reply }: Reload, ctx: &mut Self::Context) {
         self.outdated = true;
-        self.changes.push_front(Change { plan: nothing(), reply });
+        self.own_changes.push_back(Change { caller: None, plan: nothing(), reply });
         self.next_change(ctx);
     }
 }
@@ -481,7 +490,7 @@ impl ReplicaLink {
         // A message outlives whoever sent it: the key that it waits for shall not.
         let presence = Presence::default();
         origin.requester.watch = presence.watch();
-        self.0.send(Work(origin, request)).await.map_err(stopping)?
+        self.0.send(Work(Caller::current(), origin, request)).await.map_err(stopping)?
     }
 
     /// Runs a request that the mount's policy engine decides about.
@@ -491,17 +500,17 @@ impl ReplicaLink {
     pub async fn run_external(&self, mut origin: Origin, request: external_policy::Request) -> Result<Issued> {
         let presence = Presence::default();
         origin.requester.watch = presence.watch();
-        self.0.send(ExternalWork(origin, request)).await.map_err(stopping)?
+        self.0.send(ExternalWork(Caller::current(), origin, request)).await.map_err(stopping)?
     }
 }
 
 #[derive(Message)]
 #[rtype(result = "Result<Issued>")]
-struct Work(Origin, Request);
+struct Work(Caller, Origin, Request);
 
 #[derive(Message)]
 #[rtype(result = "Result<Issued>")]
-struct ExternalWork(Origin, external_policy::Request);
+struct ExternalWork(Caller, Origin, external_policy::Request);
 
 /// The hands of a mount on one HTTP worker.
 struct Replica {
@@ -530,21 +539,25 @@ impl Actor for Replica {
 impl Handler<Work> for Replica {
     type Result = ResponseFuture<Result<Issued>>;
 
-    fn handle(&mut self, Work(origin, request): Work, _: &mut Self::Context) -> Self::Result {
+    fn handle(&mut self, Work(caller, origin, request): Work, _: &mut Self::Context) -> Self::Result {
         let (view, tools) = (self.view.load_full(), self.tools.clone());
         let operation = Operation::of(&request);
         let stages = self.stages[operation as usize].clone();
         match request {
-            Request::Issue(issue) => guarded(operation, move || role_leaf::issue(view, tools, origin, issue, stages)),
-            Request::Sign(sign) => guarded(operation, move || role_leaf::sign(view, tools, origin, sign, stages)),
+            Request::Issue(issue) => {
+                guarded(operation, caller, move || role_leaf::issue(view, tools, origin, issue, stages))
+            }
+            Request::Sign(sign) => {
+                guarded(operation, caller, move || role_leaf::sign(view, tools, origin, sign, stages))
+            }
             Request::SignVerbatim(sign) => {
-                guarded(operation, move || verbatim::sign(view, tools, origin, sign, stages))
+                guarded(operation, caller, move || verbatim::sign(view, tools, origin, sign, stages))
             }
             Request::SignIntermediate(sign) => {
-                guarded(operation, move || intermediate::sign(view, tools, origin, *sign, stages))
+                guarded(operation, caller, move || intermediate::sign(view, tools, origin, *sign, stages))
             }
             Request::SignSelfIssued(sign) => {
-                guarded(operation, move || self_issued::sign(view, tools, origin, sign, stages))
+                guarded(operation, caller, move || self_issued::sign(view, tools, origin, sign, stages))
             }
         }
     }
@@ -553,11 +566,11 @@ impl Handler<Work> for Replica {
 impl Handler<ExternalWork> for Replica {
     type Result = ResponseFuture<Result<Issued>>;
 
-    fn handle(&mut self, ExternalWork(origin, request): ExternalWork, _: &mut Self::Context) -> Self::Result {
+    fn handle(&mut self, ExternalWork(caller, origin, request): ExternalWork, _: &mut Self::Context) -> Self::Result {
         let operation = Operation::ExternalPolicy;
         let stages = self.stages[operation as usize].clone();
         let (views, tools) = (Arc::clone(&self.view), self.tools.clone());
-        guarded(operation, move || external_policy::run(views, tools, origin, request, stages))
+        guarded(operation, caller, move || external_policy::run(views, tools, origin, request, stages))
     }
 }
 
@@ -565,11 +578,12 @@ impl Handler<ExternalWork> for Replica {
 /// is large, and moving it is dear.
 fn guarded<W: Future<Output = Result<Issued>>>(
     operation: Operation,
+    caller: Caller,
     begin: impl FnOnce() -> W + 'static,
 ) -> ResponseFuture<Result<Issued>> {
     Box::pin(async move {
         let work = pin!(begin());
-        let result = AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| Err(panicked()));
+        let result = AssertUnwindSafe(caller.scope(work)).catch_unwind().await.unwrap_or_else(|_| Err(panicked()));
         match &result {
             Ok(issued) if issued.repeated => {}
             Ok(_) => metrics::counter!(telemetry::PKI_CERTIFICATES, "operation" => operation.name()).increment(1),
@@ -585,9 +599,9 @@ mod tests {
 
     #[actix::test]
     async fn a_panic_in_a_request_becomes_an_error_and_the_next_request_is_served() {
-        let broken = guarded(Operation::Issue, || async { panic!("a defect") }).await;
+        let broken = guarded(Operation::Issue, Caller::SERVER, || async { panic!("a defect") }).await;
         assert_eq!(broken.err().map(|e| e.kind()), Some(Kind::Internal));
-        let next = guarded(Operation::Issue, || async { Err(Error::invalid("served")) }).await;
+        let next = guarded(Operation::Issue, Caller::SERVER, || async { Err(Error::invalid("served")) }).await;
         assert_eq!(next.err().map(|e| e.kind()), Some(Kind::Invalid));
     }
 }

@@ -28,7 +28,6 @@ use crate::documents::MountId;
 use crate::error::{Error, Kind, Result, Warnings};
 use crate::keys::pool::{KeyPool, StockSizes};
 use crate::keys::signing::Signers;
-use crate::turns::Entrance;
 
 /// Answered requests that are removed in one commit.
 const SWEEP: u32 = 500;
@@ -62,8 +61,7 @@ impl Engine {
     /// those of `signers`. Starts the thread that the control actors share, so an actix system must run.
     pub fn new(store: Arc<dyn PkiStore>, serials: Serials, signers: Arc<dyn Signers>, clock: Clock) -> Arc<Self> {
         let control = ControlThread::start(clock.clone());
-        let tools =
-            Tools { store, pool: KeyPool::start(), clock, serials, signers, checks: Entrance::beside_workers() };
+        let tools = Tools { store, pool: KeyPool::start(), clock, serials, signers };
         Arc::new(Self {
             tools,
             answers: Arc::default(),

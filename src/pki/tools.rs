@@ -7,7 +7,6 @@ use super::store::PkiStore;
 use crate::clock::Clock;
 use crate::keys::pool::KeyPool;
 use crate::keys::signing::Signers;
-use crate::turns::Entrance;
 
 /// What issuing needs besides the view: shared by all mounts of a server.
 #[derive(Clone)]
@@ -22,6 +21,4 @@ pub struct Tools {
     pub serials: Serials,
     /// Who signs with managed keys.
     pub signers: Arc<dyn Signers>,
-    /// The places at which is checked, off the workers, what takes long of what callers bring.
-    pub checks: Entrance,
 }

@@ -21,6 +21,7 @@ use super::store::{Asker, ProjectStore};
 use crate::budget::{Budget, Lack, Room};
 use crate::error::{Error, Kind, Result};
 use crate::telemetry;
+use crate::turns::Caller;
 
 /// Most requests at the store, waiting ones included.
 const ADMITTED: usize = 512;
@@ -63,9 +64,10 @@ impl Admission {
     ) -> Result<T> {
         let place = self.place(asker)?;
         let job = job(&*self.store);
+        let caller = Caller::current();
         let task = tokio::task::spawn_local(async move {
             let _place = place;
-            AssertUnwindSafe(job).catch_unwind().await
+            AssertUnwindSafe(caller.scope(job)).catch_unwind().await
         });
         match task.await {
             Ok(Ok(outcome)) => Ok(outcome),

@@ -1,8 +1,9 @@
 //! The certificate authority engine by its own types: no server, no body, no header.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
+use futures_util::poll;
 use signet::auth::store::AuthWrite;
 use signet::clock::Clock;
 use signet::documents::MountId;
@@ -16,10 +17,12 @@ use signet::pki::check::request::{RequestedKey, RequestedNames, RequestedValidit
 use signet::pki::check::validity::Limits;
 use signet::pki::issue::request::{IssueRequest, Origin, Request, Requester, SignRequest};
 use signet::pki::mount::role::{Role, RoleKeys};
+use signet::pki::mount::view::View;
 use signet::pki::serials::SerialNumbers;
 use signet::pki::{Authority, Engine};
 use signet::storage::seal::SealKey;
 use signet::storage::{self, Database, Storage};
+use signet::turns::{Caller, MAX_WAITING_PER_CALLER};
 use signet::x509::certificate::Certificate;
 use signet::x509::csr::Csr;
 use signet::x509::extension::{self, SubjectAltNames};
@@ -133,6 +136,54 @@ async fn a_csr_is_signed_through_the_domains_types_alone() {
     assert!(issued.key.is_none() && issued.lease.is_none() && issued.warnings.is_empty());
     let stored = domain.storage.pki().certificate(MOUNT, issued.serial).await.unwrap().unwrap();
     assert_eq!((stored.row.der, stored.row.requester.as_str()), (issued.der, "somebody"));
+}
+
+/// A change that writes nothing: it waits until `begin` is told, and notes its number.
+fn numbered(
+    domain: &Domain,
+    number: u32,
+    begin: Option<mpsc::Receiver<()>>,
+    done: &Arc<Mutex<Vec<u32>>>,
+) -> impl Future<Output = signet::error::Result<()>> + use<> {
+    let (authority, done) = (Arc::clone(&domain.authority), Arc::clone(done));
+    let begin = Mutex::new(begin);
+    async move {
+        let plan = move |view: &View| {
+            if let Some(begin) = begin.lock().unwrap().take() {
+                let _ = begin.recv();
+            }
+            done.lock().unwrap().push(number);
+            Ok((Planned { view: view.clone(), writes: Vec::new(), crls: false }, ()))
+        };
+        authority.change(plan).await
+    }
+}
+
+#[actix_web::test]
+async fn changes_of_one_caller_do_not_hold_up_those_of_another() {
+    let domain = Domain::open().await;
+    let done = Arc::default();
+    let [one, other] = [Caller::with_token("one"), Caller::with_token("other")];
+    let (begin, begins) = mpsc::channel();
+    let mut first = Box::pin(one.scope(numbered(&domain, 0, Some(begins), &done)));
+    assert!(poll!(&mut first).is_pending());
+    let mut changes = Vec::new();
+    for number in 1..=u32::try_from(MAX_WAITING_PER_CALLER).unwrap() + 1 {
+        let mut change = Box::pin(one.scope(numbered(&domain, number, None, &done)));
+        assert!(poll!(&mut change).is_pending());
+        changes.push(change);
+    }
+    let refused = tokio::time::timeout(Duration::from_secs(60), changes.pop().unwrap()).await.unwrap().unwrap_err();
+    assert_eq!((refused.kind(), refused.text().contains("try again")), (Kind::Busy, true));
+    let mut others = Box::pin(other.scope(numbered(&domain, 1_000, None, &done)));
+    assert!(poll!(&mut others).is_pending());
+    // Its message is behind those of the others when a later one is answered.
+    let mut late = Box::pin(one.scope(numbered(&domain, 2_000, None, &done)));
+    assert_eq!((&mut late).await.unwrap_err().kind(), Kind::Busy);
+    begin.send(()).unwrap();
+    others.await.unwrap();
+    let before = done.lock().unwrap().iter().position(|number| *number == 1_000).unwrap();
+    assert!(before <= 2, "{before} changes of the first caller came before");
 }
 
 #[actix_web::test]

@@ -14,6 +14,7 @@ use crate::auth::token::TokenTerms;
 use crate::documents::{MountId, repeated};
 use crate::error::{Error, Kind, Result};
 use crate::fields::Fields;
+use crate::turns::{self, Entrance};
 
 /// An open mount of the method `M`.
 pub(crate) struct Open<M: Method> {
@@ -21,7 +22,7 @@ pub(crate) struct Open<M: Method> {
     store: Arc<dyn AuthStore>,
     view: ArcSwap<View<M>>,
     /// Held while something changes.
-    writing: tokio::sync::Mutex<()>,
+    writing: Entrance,
     /// A write failed, perhaps after it was stored, and what is stored could not be read since. Changes only
     /// under `writing`.
     behind: AtomicBool,
@@ -59,7 +60,7 @@ pub(super) enum Plan<M: Method, T> {
 impl<M: Method> Open<M> {
     /// One with nothing stored.
     pub(super) fn new(mount: MountId, store: Arc<dyn AuthStore>) -> Result<Self> {
-        let (view, writing) = (ArcSwap::from_pointee(View::empty()?), tokio::sync::Mutex::default());
+        let (view, writing) = (ArcSwap::from_pointee(View::empty()?), Entrance::new(1));
         Ok(Self { mount, store, view, writing, behind: AtomicBool::new(false) })
     }
 
@@ -82,7 +83,7 @@ impl<M: Method> Open<M> {
     /// node changed the same at that moment; and once more on what is stored now when there seems to be nothing to
     /// do, or something is taken already (`Conflict`): what this node does not know another may have changed.
     pub(super) async fn change<T>(&self, plan: impl Fn(&View<M>) -> Result<Plan<M, T>>) -> Result<T> {
-        let _one_writer = self.writing.lock().await;
+        let _one_writer = self.writing.enter_bounded("too many changes of this caller wait, try again shortly").await?;
         let attempt = async || {
             if self.behind.load(Ordering::Relaxed) {
                 self.reload_held().await?;
@@ -134,7 +135,7 @@ impl<M: Method> Open<M> {
 
     /// As [`Opened::reload`].
     pub(super) async fn reload(&self) -> Result<()> {
-        let _one_writer = self.writing.lock().await;
+        let _one_writer = self.writing.enter(turns::Caller::SERVER.asker()).await;
         self.reload_held().await
     }
 }

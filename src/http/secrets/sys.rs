@@ -22,6 +22,7 @@ use crate::clock::rfc3339;
 use crate::error::{Error, Result};
 use crate::http::figures;
 use crate::telemetry;
+use crate::turns::{Caller, cpu};
 
 const HEALTH: &[&str] = &[
     "standbyok",
@@ -180,19 +181,21 @@ pub static ROUTES: &[Route] = &[
 /// Runs a change in a task of its own: a caller that leaves must not separate what is stored from what is
 /// published.
 pub(super) async fn to_the_end(work: impl Future<Output = Result<Answer>> + 'static) -> Result<Answer> {
-    tokio::task::spawn_local(work).await.map_err(Error::internal)?
+    tokio::task::spawn_local(Caller::current().scope(work)).await.map_err(Error::internal)?
 }
 
 /// The metrics: JSON, or Prometheus text with `format=prometheus`.
 async fn metrics(call: Call) -> Result<Answer> {
     match call.fields.text("format")?.as_deref() {
         None | Some("" | "json") => {
-            let mut summary = telemetry::summarised_metrics(&figures::of(&call.state));
+            let figures = figures::of(&call.state);
+            let mut summary = cpu::run(move || telemetry::summarised_metrics(&figures)).await?;
             summary.insert("Timestamp".to_owned(), rfc3339(call.state.clock.now()).into());
             Ok(Body::Plain(serde_json::Value::Object(summary)).into())
         }
         Some("prometheus") => {
-            let page = telemetry::rendered_metrics(&figures::of(&call.state));
+            let figures = figures::of(&call.state);
+            let page = cpu::run(move || telemetry::rendered_metrics(&figures)).await?;
             Ok(Answer::raw(telemetry::METRICS_TYPE, page))
         }
         Some(other) => {

@@ -1,4 +1,4 @@
-//! Who gets the next key: a lane for every class of sizes, and in a lane the mounts take turns.
+//! The order of key generation: a lane for every class of sizes. In a lane mounts take turns, and in a mount its callers.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
 use crate::keys::local::{KeySpec, PrivateKey};
+use crate::turns::{Asker, Turns};
 use crate::x509::algorithm::KeyKind;
 
 /// A class of sizes of RSA keys. What one key takes grows with about the fourth power of its size.
@@ -42,6 +43,15 @@ impl Lane {
             Self::Small => "small",
             Self::Medium => "medium",
             Self::Large => "large",
+        }
+    }
+
+    /// Jobs of one caller that may wait.
+    pub(super) fn places_of_caller(self) -> usize {
+        match self {
+            Self::Small => 64,
+            Self::Medium => 32,
+            Self::Large => 4,
         }
     }
 
@@ -110,6 +120,7 @@ impl Watch {
 pub(super) struct Job {
     pub(super) spec: KeySpec,
     pub(super) mount: MountId,
+    pub(super) asker: Asker,
     pub(super) caller: Watch,
     pub(super) queued_at: Instant,
     pub(super) answer: oneshot::Sender<Result<PrivateKey>>,
@@ -134,52 +145,53 @@ impl Job {
     }
 }
 
-/// The jobs of a lane. Of the mounts that have some, the first in line is next, and goes to its end.
+/// The jobs of a lane. Mounts take turns, and the callers of a mount.
 #[derive(Default)]
 pub(super) struct Line {
-    turns: VecDeque<Turn>,
-}
-
-struct Turn {
-    mount: MountId,
-    /// Never empty between two calls.
-    jobs: VecDeque<Job>,
+    mounts: VecDeque<(MountId, Turns<Job>)>,
 }
 
 impl Line {
     /// Jobs that wait.
     pub(super) fn len(&self) -> usize {
-        self.turns.iter().map(|turn| turn.jobs.len()).sum()
+        self.mounts.iter().map(|(_, jobs)| jobs.waiting()).sum()
     }
 
-    /// Takes a job in; gives back the one that finds no place among `places`. Callers that have left hold
-    /// none, and a mount with more jobs than this one's gives up its latest.
-    pub(super) fn push(&mut self, job: Job, places: usize) -> Option<Job> {
-        if self.len() >= places {
+    /// Takes a job in; gives back the one that finds no place among `places`, or among `places_of_caller`. Callers that have
+    /// left hold none, and a mount with more jobs than this one's gives up the latest of its busiest caller.
+    pub(super) fn push(&mut self, job: Job, places: usize, places_of_caller: usize) -> Option<Job> {
+        let is_full = |line: &Self| line.len() >= places || line.waiting_of(&job) >= places_of_caller;
+        if is_full(self) {
             self.drop_void();
+        }
+        if self.waiting_of(&job) >= places_of_caller {
+            return Some(job);
         }
         let mut turned_away = None;
         if self.len() >= places {
-            let own = self.turns.iter().find(|turn| turn.mount == job.mount).map_or(0, |turn| turn.jobs.len());
-            let longest = self.turns.iter_mut().max_by_key(|turn| turn.jobs.len());
-            turned_away = longest.filter(|turn| turn.jobs.len() > own + 1).and_then(|turn| turn.jobs.pop_back());
+            turned_away = self.take_excess(&job);
             if turned_away.is_none() {
                 return Some(job);
             }
         }
-        match self.turns.iter_mut().find(|turn| turn.mount == job.mount) {
-            Some(turn) => turn.jobs.push_back(job),
-            None => self.turns.push_back(Turn { mount: job.mount, jobs: VecDeque::from([job]) }),
+        match self.mounts.iter_mut().find(|(mount, _)| *mount == job.mount) {
+            Some((_, jobs)) => jobs.push(job.asker, job),
+            None => {
+                let mut jobs = Turns::new(1, 1);
+                let mount = job.mount;
+                jobs.push(job.asker, job);
+                self.mounts.push_back((mount, jobs));
+            }
         }
         turned_away
     }
 
     /// The next job of a caller that still waits.
     pub(super) fn next(&mut self) -> Option<Job> {
-        while let Some(mut turn) = self.turns.pop_front() {
-            let job = turn.jobs.pop_front();
-            if !turn.jobs.is_empty() {
-                self.turns.push_back(turn);
+        while let Some((mount, mut jobs)) = self.mounts.pop_front() {
+            let job = jobs.take_next();
+            if jobs.waiting() > 0 {
+                self.mounts.push_back((mount, jobs));
             }
             match job {
                 Some(job) if job.is_void() => job.drop_void(),
@@ -190,13 +202,25 @@ impl Line {
         None
     }
 
-    fn drop_void(&mut self) {
-        for turn in &mut self.turns {
-            let jobs = std::mem::take(&mut turn.jobs).into_iter();
-            let (void, kept): (VecDeque<Job>, VecDeque<Job>) = jobs.partition(Job::is_void);
-            turn.jobs = kept;
-            void.into_iter().for_each(Job::drop_void);
+    fn waiting_of(&self, job: &Job) -> usize {
+        self.mounts.iter().find(|(mount, _)| *mount == job.mount).map_or(0, |(_, jobs)| jobs.waiting_of(job.asker))
+    }
+
+    /// The job that makes room for another one: of the mount with the most jobs, or of a busier caller of the same mount.
+    fn take_excess(&mut self, job: &Job) -> Option<Job> {
+        let own = self.mounts.iter().find(|(mount, _)| *mount == job.mount).map_or(0, |(_, jobs)| jobs.waiting());
+        let (mount, jobs) = self.mounts.iter_mut().max_by_key(|(_, jobs)| jobs.waiting())?;
+        match *mount == job.mount {
+            true => jobs.take_excess(job.asker),
+            false if jobs.waiting() > own + 1 => jobs.take_latest(),
+            false => None,
         }
-        self.turns.retain(|turn| !turn.jobs.is_empty());
+    }
+
+    fn drop_void(&mut self) {
+        for (_, jobs) in &mut self.mounts {
+            jobs.drop_unless(|job| !job.is_void()).into_iter().for_each(Job::drop_void);
+        }
+        self.mounts.retain(|(_, jobs)| jobs.waiting() > 0);
     }
 }

@@ -1,5 +1,6 @@
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 
 use futures_util::FutureExt;
@@ -23,8 +24,15 @@ type Call<'p> = Pin<Box<dyn Future<Output = Result<PrivateKey>> + 'p>>;
 
 /// A call that has its place in a lane, or its refusal.
 fn call(pool: &KeyPool, bits: i64, mount: MountId) -> std::result::Result<Call<'_>, Error> {
+    static CALLERS: AtomicU64 = AtomicU64::new(0);
+    call_of(CALLERS.fetch_add(1, Ordering::Relaxed), pool, bits, mount)
+}
+
+/// As `call`, of this caller; the others are of a new one each.
+fn call_of(caller: u64, pool: &KeyPool, bits: i64, mount: MountId) -> std::result::Result<Call<'_>, Error> {
     const ALWAYS: &Watch = &Watch::ALWAYS;
-    let mut call: Call<'_> = Box::pin(pool.generate(rsa(bits), mount, ALWAYS));
+    let caller = Caller::with_token(&caller);
+    let mut call: Call<'_> = Box::pin(caller.scope(pool.generate(rsa(bits), mount, ALWAYS)));
     match (&mut call).now_or_never() {
         Some(Err(error)) => Err(error),
         Some(Ok(key)) => Ok(Box::pin(std::future::ready(Ok(key)))),
@@ -157,6 +165,34 @@ fn mounts_take_turns_in_a_lane() {
 }
 
 #[test]
+fn callers_of_a_mount_take_turns_and_the_queue_of_each_is_short() {
+    let pool = KeyPool::idle();
+    let most = Lane::Small.places_of_caller();
+    let mut calls: Vec<_> = (0..most).map(|_| call_of(1, &pool, 2048, HERE).unwrap()).collect();
+    assert_eq!(call_of(1, &pool, 2048, HERE).err().unwrap().kind(), Kind::Busy);
+    let other = call_of(2, &pool, 2048, HERE).unwrap();
+    let next_asker = || pool.0.0.lock().lines[Lane::Small as usize].next().map(|job| job.asker);
+    let [one, two] = [1_u64, 2].map(|caller| Some(Caller::with_token(&caller).asker()));
+    assert_eq!([next_asker(), next_asker(), next_asker()], [one, two, one]);
+    calls.truncate(3);
+    assert_eq!((next_asker(), next_asker()), (one, None), "callers that have left get no key");
+    drop(other);
+}
+
+#[test]
+fn a_caller_that_fills_a_lane_gives_up_its_latest_places_to_others_of_the_mount() {
+    let pool = KeyPool::idle();
+    let of_caller = Lane::Large.places_of_caller();
+    let of = |caller| (0..of_caller).map(|_| call_of(caller, &pool, 8192, HERE).unwrap()).collect::<Vec<_>>();
+    let mut first = of(1);
+    let mut second = of(2);
+    assert_eq!(queued(&pool, Lane::Large), Lane::Large.places());
+    let _third = call_of(3, &pool, 8192, HERE).unwrap();
+    let refused = first.iter_mut().chain(&mut second).filter_map(|call| call.now_or_never()).count();
+    assert_eq!((refused, queued(&pool, Lane::Large)), (1, Lane::Large.places()));
+}
+
+#[test]
 fn a_mount_that_fills_a_lane_gives_up_its_latest_places_to_others() {
     let pool = KeyPool::idle();
     let places = Lane::Large.places();
@@ -208,7 +244,7 @@ fn the_threads_are_nice_and_end_with_the_last_handle() {
     let pool = KeyPool::start();
     let queue = Arc::downgrade(&pool.0.0);
     let nice = thread::spawn(|| {
-        step_back();
+        lower_priority(NICE);
         rustix::process::getpriority_process(None).unwrap()
     });
     assert_eq!(nice.join().unwrap(), NICE);

@@ -11,6 +11,7 @@ use crate::documents::{TRIES, overtaken, step_aside};
 use crate::error::{Error, Kind, Result};
 use crate::pki::mount::view::View;
 use crate::pki::store::{PkiOutcome, PkiStore};
+use crate::turns::{Caller, cpu};
 
 /// What became of a change.
 pub(super) enum Changed {
@@ -74,20 +75,22 @@ pub(super) async fn run_change(
 
 /// Runs a plan where it may take its time.
 async fn run_plan(plan: Plan, view: Arc<View>) -> Result<(Plan, Result<Planned>)> {
+    // In a queue of its own: whoever waits for a change of the mount does not wait for other work of the caller before.
+    let mount = Caller::server(&("changes", view.mount));
     let work = move || {
         let planned = catch_unwind(AssertUnwindSafe(|| plan(&view))).unwrap_or_else(|_| Err(panicked()));
         (plan, planned)
     };
-    tokio::task::spawn_blocking(work).await.map_err(Error::internal)
+    cpu::run_as(mount, work).await
 }
 
 /// The view of what is stored; what does not depend on documents alone is taken from the published one.
 async fn stored(store: &dyn PkiStore, published: &Arc<View>) -> Result<View> {
     let documents = store.documents(published.mount).await?;
     let published = Arc::clone(published);
-    // Off the actors' thread: a mount may have thousands of roles.
-    let work = move || published.reloaded(documents);
-    tokio::task::spawn_blocking(work).await.map_err(Error::internal)?
+    // A mount may have thousands of roles.
+    let mount = Caller::server(&("changes", published.mount));
+    cpu::run_as(mount, move || published.reloaded(documents)).await?
 }
 
 #[cfg(test)]

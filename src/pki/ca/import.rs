@@ -29,6 +29,7 @@ use crate::pki::mount::urls::NO_URLS;
 use crate::pki::mount::view::View;
 use crate::pki::store::PkiWrite;
 use crate::secret::Secret;
+use crate::turns::cpu;
 use crate::x509::algorithm::KeyKind;
 use crate::x509::certificate::Certificate;
 
@@ -70,7 +71,7 @@ pub async fn bundle(
     text: Secret,
     private_keys: PrivateKeys,
 ) -> Result<Imported> {
-    let bundle = off_worker(move || Bundle::parse(field, exposed(field, &text)?, private_keys)).await?;
+    let bundle = cpu::run(move || Bundle::parse(field, exposed(field, &text)?, private_keys)).await??;
     let (lists, revoked) = (bundle.lists, stored_before(authority, field, &bundle.certificates).await?);
     let incoming = Incoming::new(field, bundle, revoked);
     let (signers, now) = (Arc::clone(&authority.tools().signers), authority.tools().clock.now().unix_timestamp());
@@ -78,8 +79,8 @@ pub async fn bundle(
     // One import of a mount at a time: it is held against what the one before has left.
     let turn = Arc::clone(authority.certifying()).lock_owned().await;
     let (view, tools) = (authority.view(), Arc::clone(&signers));
-    let rehearse = move || Ok((incoming.rehearsed(&view, &*tools, now)?, turn));
-    let (incoming, turn) = off_worker(rehearse).await?;
+    let rehearse = move || Ok::<_, Error>((incoming.rehearsed(&view, &*tools, now)?, turn));
+    let (incoming, turn) = cpu::run(rehearse).await??;
     let (mut imported, crls) = authority
         .change_and_crls(move |view| {
             let _ends_with_the_change = &turn;
@@ -150,7 +151,7 @@ async fn published(authority: &Authority) -> Result<HashSet<String>> {
 pub async fn key(authority: &Authority, text: Secret, name: String) -> Result<ImportedKey> {
     check_name("key_name", &name)?;
     let parse = move || parse_key("pem_bundle", exposed("pem_bundle", &text)?).map(Arc::new);
-    let key = off_worker(parse).await?;
+    let key = cpu::run(parse).await??;
     let (signers, now) = (Arc::clone(&authority.tools().signers), authority.tools().clock.now().unix_timestamp());
     let published = published(authority).await?;
     let (mut imported, crls) = authority
@@ -173,11 +174,6 @@ pub async fn key(authority: &Authority, text: Secret, name: String) -> Result<Im
 
 fn exposed<'s>(field: &str, text: &'s Secret) -> Result<&'s str> {
     text.expose_text().ok_or_else(|| Error::invalid(format!("{field}: must be PEM")))
-}
-
-/// Checking many large keys takes a while: not on a worker.
-async fn off_worker<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    tokio::task::spawn_blocking(work).await.map_err(Error::internal)?
 }
 
 /// For every certificate, when it was revoked, should it be one that was issued here and revoked.

@@ -10,6 +10,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::error::{Error, Result};
 use crate::keys::signing::Asked;
+use crate::turns::cpu;
 
 /// What is awaited outside, and who wants to know.
 type Errand = (Asked, oneshot::Sender<Result<Vec<u8>>>);
@@ -36,11 +37,11 @@ enum Turn<W, T> {
     Away(W, mpsc::UnboundedReceiver<Errand>, Errand),
 }
 
-/// Runs work to its end, in turns on blocking threads, each of which has one of `places`, where there are
-/// such. What it waits for inside of a turn holds the thread.
+/// Runs work to its end: in turns on blocking threads, each of which has one of `places`, or without places in the CPU
+/// queue. What it waits for inside of a turn holds the thread, so work without places must not read from the store.
 ///
 /// # Errors
-/// `Internal` when it panics.
+/// `Internal` when it panics; `Busy` when the caller's part of the CPU queue is full.
 pub(crate) async fn run<W, T>(places: Option<Arc<Semaphore>>, work: impl FnOnce(Outside) -> W) -> Result<T>
 where
     W: Future<Output = T> + Send + 'static,
@@ -65,7 +66,11 @@ where
                 Turn::Away(work, errands, errand)
             })
         };
-        match tokio::task::spawn_blocking(turn).await.map_err(Error::internal)? {
+        let done = match &places {
+            Some(_) => tokio::task::spawn_blocking(turn).await.map_err(Error::internal)?,
+            None => cpu::run(turn).await?,
+        };
+        match done {
             Turn::Done(done) => return Ok(done),
             Turn::Away(back, more, (asked, reply)) => {
                 let _ = reply.send(asked.await);

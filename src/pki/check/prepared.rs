@@ -14,6 +14,7 @@ use crate::error::{Error, Kind, Result};
 use crate::keys::pool::Watch;
 use crate::keys::signing::{ManagedKey, Signers, SigningKey};
 use crate::pki::constraints::{self, ChainConstraints};
+use crate::turns::cpu;
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use crate::x509::crl::EncodedTbs;
 use crate::x509::ocsp::IssuerHashes;
@@ -89,17 +90,21 @@ impl Prepared {
         self.key.local().is_some_and(|key| slow(key.kind()))
     }
 
-    /// Signs: in place when that is quick, else off the worker; with a managed key by its signer of `signers`,
+    /// Signs: in place when that is quick, else in the CPU queue; with a managed key by its signer of `signers`,
     /// as long as `caller` waits.
     ///
     /// # Errors
-    /// `Internal` when a local key refuses. Of a managed key: `Invalid` when there is no such key, the mount may
+    /// `Internal` when a local key refuses; `Busy` when too many slow signatures of the caller wait. Of a managed key: `Invalid` when there is no such key, the mount may
     /// not use it, or not so; `Busy` and `Unavailable` from its signer, and when the caller has left;
     /// `BadGateway` when its signature is wrong.
     pub(crate) async fn sign(self, signers: &dyn Signers, caller: &Watch) -> Result<Signed> {
         let signature = match &self.key {
             SigningKey::Local(_) if self.is_slow() => {
-                return tokio::task::spawn_blocking(|| self.sign_here()).await.map_err(Error::internal)?;
+                return tokio::select! {
+                    biased;
+                    () = caller.ended() => Err(gone()),
+                    signed = cpu::run(|| self.sign_here()) => signed?,
+                };
             }
             SigningKey::Local(_) => return self.sign_here(),
             SigningKey::Managed(key) => by_signer(key, signers, &self, caller).await?,
@@ -127,9 +132,13 @@ async fn by_signer(
     let asked = key.ask(signers, *algorithm, std::iter::once(&tbs[..]), *goes_last)?;
     tokio::select! {
         biased;
-        () = caller.ended() => Err(Error::new(Kind::Unavailable, "nobody waits for this signature any more")),
+        () = caller.ended() => Err(gone()),
         signature = asked => signature,
     }
+}
+
+fn gone() -> Error {
+    Error::new(Kind::Unavailable, "nobody waits for this signature any more")
 }
 
 /// A TBSCertList that was checked, the key that signs it, and how.

@@ -14,11 +14,9 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::clock::Time;
 use crate::documents::MountId;
-use crate::error::{Error, Kind, Result};
 use crate::pki::mount::view::View;
 use crate::x509::ocsp::Status;
 
@@ -29,8 +27,6 @@ const PARTS: u32 = 12;
 const SHARDS: usize = 16;
 /// Answers of one half of a shard; each has at most a few kilobytes.
 const MAX_PER_HALF: usize = 1_024;
-/// Slow signatures that run or wait for a thread; more are put off.
-const MAX_SLOW: usize = 64;
 
 /// When an answer was true, and when there will be newer information at the latest: epoch seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,12 +44,11 @@ pub struct Answers {
     shards: [Mutex<Shard>; SHARDS],
     /// Moves on with every revocation of this server.
     epoch: AtomicU64,
-    slow: Semaphore,
 }
 
 impl Default for Answers {
     fn default() -> Self {
-        Self { shards: Default::default(), epoch: AtomicU64::new(0), slow: Semaphore::new(MAX_SLOW) }
+        Self { shards: Default::default(), epoch: AtomicU64::new(0) }
     }
 }
 
@@ -144,14 +139,6 @@ impl Answers {
             shard.old = std::mem::take(&mut shard.young);
         }
         shard.young.insert(question, Kept { signed, view: Arc::downgrade(view), read });
-    }
-
-    /// A place for a signature that takes long.
-    ///
-    /// # Errors
-    /// `Busy` when too many run or wait.
-    pub(crate) fn place(&self) -> Result<SemaphorePermit<'_>> {
-        self.slow.try_acquire().map_err(|_| Error::new(Kind::Busy, "too many OCSP answers wait for their signature"))
     }
 
     fn shard(&self, question: &Question) -> MutexGuard<'_, Shard> {

@@ -13,7 +13,6 @@ use crate::pki::check::request::{
 };
 use crate::pki::check::validity::Limits;
 use crate::templates::Identity;
-use crate::turns::{Asker, asker_of};
 use crate::x509::certificate::Certificate;
 use crate::x509::csr::Csr;
 use crate::x509::extension::NameConstraints;
@@ -39,11 +38,6 @@ impl Requester {
     /// Who fills the templates of roles.
     pub(crate) fn identity(&self) -> Option<&dyn Identity> {
         self.identity.as_ref().map(|filler| &*filler.0)
-    }
-
-    /// What tells who asks from others, where they take turns.
-    pub(crate) fn asker(&self) -> Asker {
-        asker_of(&self.recorded_as)
     }
 }
 

@@ -27,6 +27,7 @@ use crate::pki::mount::signer::Signer;
 use crate::pki::mount::view::View;
 use crate::pki::tools::Tools;
 use crate::pki::values::subject_bounds;
+use crate::turns::cpu;
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use crate::x509::csr::{Csr, OtherValue};
 use crate::x509::extension;
@@ -55,7 +56,7 @@ pub async fn issue(
     let mut warnings = Warnings::default();
     let spec = key_spec(&entry.role, &request.key, &mut warnings)?;
     let signer = signer(&view, origin.issuer_or(&entry.role.issuer_ref))?;
-    let (names, more) = held(names::for_issue(&request.names)?, &entry.role, &origin.requester, &tools).await?;
+    let (names, more) = held(names::for_issue(&request.names)?, &entry.role, &origin.requester).await?;
     warnings.extend(more);
     let now = tools.clock.agreed_now()?;
     let (draft, more) = leaf(&entry, spec.kind(), signer, &names, &request.validity, origin.limits, now)?;
@@ -94,7 +95,7 @@ pub async fn sign(
     let mut warnings = Warnings::default();
     let signer = signer(&view, origin.issuer_or(&entry.role.issuer_ref))?;
     let asked = names::for_sign(&entry.role, &request.names, &csr_names(csr)?)?;
-    let (names, more) = held(asked, &entry.role, &origin.requester, &tools).await?;
+    let (names, more) = held(asked, &entry.role, &origin.requester).await?;
     warnings.extend(more);
     let now = tools.clock.agreed_now()?;
     let (draft, more) = leaf(&entry, csr.key.kind(), signer, &names, &request.validity, origin.limits, now)?;
@@ -107,23 +108,19 @@ pub async fn sign(
     Ok(issued.with_warnings(warnings))
 }
 
-/// The names when the role allows them to who asks. What takes long is done beside the workers, in turns.
-async fn held(asked: Asked, role: &Arc<CompiledRole>, who: &Requester, tools: &Tools) -> Result<(Names, Warnings)> {
+/// The names when the role allows them to the caller. Long checks run in the CPU queue.
+async fn held(asked: Asked, role: &Arc<CompiledRole>, who: &Requester) -> Result<(Names, Warnings)> {
     if !asked.is_long(role) {
         return asked.held(&role.filled_for(who.identity()), &who.display_name);
     }
     let (role, who) = (Arc::clone(role), who.clone());
-    let place = tokio::select! {
+    let watch = who.watch.clone();
+    let work = move || asked.held(&role.filled_for(who.identity()), &who.display_name);
+    tokio::select! {
         biased;
-        () = who.watch.ended() => return Err(Error::new(Kind::Unavailable, "nobody waits for these names any more")),
-        place = tools.checks.enter(who.asker()) => place,
-    };
-    let work = move || {
-        // Whether or not anybody waits for it still.
-        let _place = place;
-        asked.held(&role.filled_for(who.identity()), &who.display_name)
-    };
-    tokio::task::spawn_blocking(work).await.map_err(Error::internal)?
+        () = watch.ended() => Err(Error::new(Kind::Unavailable, "nobody waits for these names any more")),
+        names = cpu::run(work) => names?,
+    }
 }
 
 /// Which key `issue` generates: the role's, or under `any` the request's.

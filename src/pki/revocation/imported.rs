@@ -23,6 +23,7 @@ use crate::pki::mount::issuer::{IssuerRecord, authority_id, may_sign_crls};
 use crate::pki::mount::signer::Signer;
 use crate::pki::mount::view::View;
 use crate::pki::store::{Grounds, KnownSerial, PkiOutcome, PkiWrite, RevocationRow};
+use crate::turns::{Caller, cpu};
 use crate::x509::foreign_crl::{ForeignCrl, ForeignEntry, ON_HOLD};
 use crate::x509::serial::Serial;
 
@@ -62,13 +63,13 @@ pub async fn import(authority: &Arc<Authority>, list: ForeignCrl) -> Result<Impo
     let turn = Arc::clone(authority.importing()).try_lock_owned().map_err(busy)?;
     let authority = Arc::clone(authority);
     // A task of its own: a caller that leaves must not leave half a list behind.
-    let work = tokio::spawn(async move {
+    let work = async move {
         let _turn = turn;
         let import = Import::of(authority, list).await?;
         let checked = import.check().await?;
         import.carry_out(checked).await
-    });
-    work.await.map_err(Error::internal)?
+    };
+    tokio::spawn(Caller::current().scope(work)).await.map_err(Error::internal)?
 }
 
 /// An import under way.
@@ -121,8 +122,7 @@ impl Import {
             }
             Ok((view, list, issuers, entries, on_hold))
         };
-        let (view, list, issuers, entries, on_hold) =
-            tokio::task::spawn_blocking(read).await.map_err(Error::internal)??;
+        let (view, list, issuers, entries, on_hold) = cpu::run(read).await??;
         let group = issuers.first().and_then(|id| view.signer(id)).map(|signer| group(signer)).unwrap_or_default();
         let former = view.issuers_config.value.former.iter().filter(|(_, of)| **of == group).map(|(id, _)| id.clone());
         let same = issuers.iter().cloned().chain(former).collect();

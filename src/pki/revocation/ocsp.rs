@@ -226,7 +226,6 @@ async fn sign(
     let prepared = Prepared::ocsp(data, responder.hashes(), signing.algorithm, &signing.key)
         // The answer is our own: what is wrong with it is not the fault of who asks.
         .map_err(Error::internal)?;
-    let _place = if prepared.is_slow() { Some(authority.answers().place()?) } else { None };
     let basic = prepared.sign(&*authority.tools().signers, &Watch::ALWAYS).await?.der();
     metrics::histogram!(telemetry::PKI_OCSP_SIGN_SECONDS).record(started.elapsed().as_secs_f64());
     for single in responses {

@@ -21,7 +21,7 @@ use crate::pki::store::{
     CertificateRow, Grounds, PkiOutcome, PkiWrite, RevocationRow, StoredCertificate, StoredRevocation,
 };
 use crate::telemetry;
-use crate::turns::asker_of;
+use crate::turns::{Caller, cpu};
 use crate::x509::certificate::Certificate;
 use crate::x509::serial::Serial;
 use crate::x509::time::FIRST_UTC;
@@ -185,7 +185,7 @@ pub async fn revoke_with_key(
     }
     let der = target.der.clone();
     // The check of a large RSA key takes milliseconds.
-    in_turn(authority, requester, move || prove_possession(&der, proof)).await??;
+    cpu::run(move || prove_possession(&der, proof)).await??;
     carry_out(authority, target, why, authority.announce_revocation()).await
 }
 
@@ -256,7 +256,8 @@ async fn attempt(authority: &Arc<Authority>, mut target: Target, why: Why, comin
     unit.push(PkiWrite::Revocation(row));
     // A task of its own: a caller that leaves must not separate the record from its CRL.
     let authority = Arc::clone(authority);
-    tokio::spawn(async move { record(&authority, unit, &issuer, why, coming).await }).await.map_err(Error::internal)?
+    let work = async move { record(&authority, unit, &issuer, why, coming).await };
+    tokio::spawn(Caller::current().scope(work)).await.map_err(Error::internal)?
 }
 
 /// What is said of a reason or date that a revocation has not taken.
@@ -347,7 +348,7 @@ async fn by_certificate(
     }
     let (brought, issuers) = (certificate.clone(), Arc::clone(view));
     // A made-up one costs as many checks as there are issuers of the name that it claims.
-    let found = in_turn(authority, requester, move || {
+    let found = cpu::run(move || {
         let issuer = issuers.signed_by(&brought)?;
         Some((issuer.record.id.clone(), issuers.certified_as(issuer, serial).is_some()))
     });
@@ -362,20 +363,6 @@ async fn by_certificate(
     let brought = row(authority, &certificate, &issuer, requester);
     let (issuer, not_after, der) = (brought.issuer.clone(), brought.not_after, brought.der.clone());
     Ok(Target { revocation, serial, issuer, not_after, der, brought: Some(Box::new(brought)) })
-}
-
-/// Checks what a caller brought, off the worker and in the caller's turn.
-async fn in_turn<T: Send + 'static>(
-    authority: &Authority,
-    requester: &str,
-    check: impl FnOnce() -> T + Send + 'static,
-) -> Result<T> {
-    let place = authority.tools().checks.enter(asker_of(requester)).await;
-    let work = move || {
-        let _place = place;
-        check()
-    };
-    tokio::task::spawn_blocking(work).await.map_err(Error::internal)
 }
 
 /// The record of a certificate that was not stored when it was issued.

@@ -22,6 +22,7 @@ use crate::projects::store::Asker;
 use crate::sql::{Failure, Work};
 use crate::storage::backend::{Fact, Reader, SealedDocument};
 use crate::storage::file_hold::FileHold;
+use crate::turns::Caller;
 
 use line::{CONNECTIONS, Job, Line, Refused};
 
@@ -81,6 +82,7 @@ impl Pool {
         work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> BoxFuture<'static, Result<T>> {
         let line = self.0.line.clone();
+        let caller = Caller::current().asker();
         async move {
             let (result, mut told) = oneshot::channel();
             let begun = Arc::new(AtomicBool::new(false));
@@ -91,7 +93,7 @@ impl Pool {
                     let _ = result.send(catch_unwind(AssertUnwindSafe(|| work(db))));
                 }
             };
-            line.join(Job::Read(Box::new(job))).map_err(refusal)?;
+            line.join(Job::Read(caller, Box::new(job))).map_err(refusal)?;
             let done = match timeout(WAIT, &mut told).await {
                 Ok(done) => done,
                 Err(_) if begun.load(Ordering::Acquire) => told.await,

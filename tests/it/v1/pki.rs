@@ -14,6 +14,7 @@ mod ca;
 mod chains;
 mod constraints;
 mod corpus;
+mod cpu_queue;
 mod crl;
 mod crl_config;
 mod csr;

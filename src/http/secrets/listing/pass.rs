@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use tokio::sync::SemaphorePermit;
 
 use crate::error::{Error, Kind, Result};
 use crate::http::lists::Place;
 use crate::http::secrets::placed;
 use crate::http::secrets::route::{Access, Call, Operation};
 use crate::http::sender::Sender;
+use crate::turns::Place as Turn;
 
 /// Asks whether a list may still be read.
 type MayRead = Box<dyn Fn() -> BoxFuture<'static, Result<()>> + Send + Sync>;
@@ -53,7 +53,7 @@ impl Pass {
     ///
     /// # Errors
     /// `Forbidden` when who asked for it may not list any more; `Busy` when it has taken too long.
-    pub(super) async fn turn(&self) -> Result<SemaphorePermit<'_>> {
+    pub(super) async fn turn(&self) -> Result<Turn> {
         let turn = self.place.turn().await?;
         (self.may_read)().await?;
         Ok(turn)

@@ -14,6 +14,7 @@ use crate::http::secrets::route::Call;
 use crate::pki::ca::import::{self, PrivateKeys};
 use crate::pki::revocation::imported;
 use crate::secret::Secret;
+use crate::turns::cpu;
 use crate::x509::foreign_crl::ForeignCrl;
 use crate::x509::pem;
 
@@ -62,7 +63,7 @@ pub(super) async fn list(mut call: Call) -> Result<Answer> {
     let body = std::mem::take(&mut call.body);
     let authority = call.authority().await?;
     let read = move || ForeignCrl::read(der(&body)?);
-    let list = tokio::task::spawn_blocking(read).await.map_err(Error::internal)??;
+    let list = cpu::run(read).await??;
     let imported = imported::import(&authority, list).await?;
     let data = json!({
         "issuers": imported.issuers,

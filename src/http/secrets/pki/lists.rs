@@ -15,6 +15,7 @@ use crate::http::secrets::answer::Answer;
 use crate::http::secrets::listing::{self, Row, Source};
 use crate::http::secrets::route::Call;
 use crate::pki::store::{PkiStore, SerialAndDer};
+use crate::turns::cpu;
 use crate::x509::certificate::Certificate;
 use crate::x509::general_name::CsrSans;
 use crate::x509::oid;
@@ -74,9 +75,8 @@ impl Source for Certificates {
         let found = self.store.certificates(self.mount, *after, most as u32);
         async move {
             let found = found.await?;
-            // Some milliseconds, which are not the worker's.
             let read = move || found.iter().map(|one| certificate(one, infos)).collect();
-            let rows = tokio::task::spawn_blocking(read).await.map_err(Error::internal)?;
+            let rows = cpu::run(read).await?;
             Ok(listing::Page::of(rows, most))
         }
         .boxed()
@@ -121,6 +121,7 @@ pub(super) async fn detailed(call: Call) -> Result<Answer> {
     let page = Page::of(&call.fields)?;
     let authority = call.authority().await?;
     let source = Certificates { store: Arc::clone(&authority.tools().store), mount: authority.mount() };
+    let _turn = call.state.lists.turn_for_first().await?;
     listing::answer(&call, source, page.after_serial(), page.limit).await
 }
 
@@ -135,10 +136,10 @@ async fn next_to_end(call: Call) -> Result<Answer> {
         return Err(Error::invalid(format!("limit: must be at most {MOST_ENDING} in the order of not_after")));
     }
     let authority = call.authority().await?;
+    let _turn = call.state.lists.turn_for_first().await?;
     let (store, mount) = (&authority.tools().store, authority.mount());
     let found = store.ending(mount, call.state.clock.now().unix_timestamp(), limit as u32).await?;
     let known = store.known(mount, found.iter().map(|(serial, _)| *serial).collect()).await?;
-    // Some milliseconds, which are not the worker's.
     let read = move || {
         let (mut keys, mut infos) = (Vec::new(), Map::new());
         for (one, known) in found.iter().zip(known) {
@@ -150,7 +151,7 @@ async fn next_to_end(call: Call) -> Result<Answer> {
         }
         (keys, infos)
     };
-    let (keys, infos) = tokio::task::spawn_blocking(read).await.map_err(Error::internal)?;
+    let (keys, infos) = cpu::run(read).await?;
     Answer::keys(keys, Some(Value::Object(infos)))
 }
 
@@ -208,6 +209,7 @@ pub(super) async fn unified_revoked(call: Call) -> Result<Answer> {
 pub(super) async fn serials(call: &Call, page_of: PageOf, info: Option<String>) -> Result<Answer> {
     let page = Page::of(&call.fields)?;
     let authority = call.authority().await?;
+    let _turn = call.state.lists.turn_for_first().await?;
     let (store, mount) = (Arc::clone(&authority.tools().store), authority.mount());
     listing::answer(call, Serials { store, mount, page_of, info }, page.after_serial(), page.limit).await
 }

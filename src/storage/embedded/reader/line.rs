@@ -5,8 +5,8 @@
 //! begins when all of these reads are in the line already: each of them sees everything that was stored before it was
 //! asked for.
 //!
-//! Sessions, which may look through a whole table, wait in a line of their own and never have all threads; of those that
-//! they have one asker never has all. Askers take turns there.
+//! Callers take turns. Sessions, which may look through a whole table, wait in a line of their own and never have all threads; of those that
+//! they have one asker never has all.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -34,7 +34,7 @@ type Work = Box<dyn FnOnce(&Connection) + Send>;
 
 pub(super) enum Job {
     /// Reads, perhaps in a transaction with others.
-    Read(Work),
+    Read(Asker, Work),
     /// Begins and ends a transaction itself, and may take long.
     Session(Asker, Work),
 }
@@ -48,7 +48,7 @@ pub(super) struct Line {
 }
 
 struct State {
-    reads: VecDeque<Work>,
+    reads: Turns<Work>,
     sessions: Turns<Work>,
     connections: Vec<Connection>,
     /// The lock on the folder; given up when the line is closed.
@@ -77,7 +77,7 @@ impl Line {
     pub(super) fn start(connections: Vec<Connection>, lock: Arc<File>) -> std::io::Result<Arc<Self>> {
         let line = Arc::new(Self {
             state: Mutex::new(State {
-                reads: VecDeque::new(),
+                reads: Turns::new(usize::MAX, usize::MAX),
                 sessions: Turns::new(SESSIONS, SESSIONS_OF_ONE),
                 connections,
                 lock: Some(lock),
@@ -107,7 +107,7 @@ impl Line {
             return Err(refused);
         }
         match job {
-            Job::Read(work) if state.reads.len() < LONGEST => state.reads.push_back(work),
+            Job::Read(asker, work) if state.reads.waiting() < LONGEST => state.reads.push(asker, work),
             Job::Session(asker, work) if state.sessions.waiting() < LONGEST => state.sessions.push(asker, work),
             _ => return Err(Refused::Full),
         }
@@ -233,7 +233,7 @@ impl State {
 
     /// Whether a thread would find something to do.
     fn has_work(&self) -> bool {
-        !self.reads.is_empty() || self.sessions.has_one()
+        self.reads.waiting() > 0 || self.sessions.has_one()
     }
 
     /// What one thread takes: a session alone, or so many reads that something is left for the others.
@@ -241,14 +241,13 @@ impl State {
         if let Some((asker, session)) = self.sessions.take() {
             return Share::Session(asker, session);
         }
-        let most = self.reads.len().div_ceil(CONNECTIONS).min(TOGETHER);
-        Share::Reads(self.reads.drain(..most).collect())
+        let most = self.reads.waiting().div_ceil(CONNECTIONS).min(TOGETHER);
+        Share::Reads(std::iter::from_fn(|| self.reads.take_next()).take(most).collect())
     }
 
     /// Takes everything that waits.
     fn clear(&mut self) -> Vec<VecDeque<Work>> {
-        let reads = std::mem::take(&mut self.reads);
-        self.sessions.clear().into_iter().chain([reads]).collect()
+        self.sessions.clear().into_iter().chain(self.reads.clear()).collect()
     }
 }
 

@@ -1,5 +1,5 @@
 //! Lists that callers word: `sign-revocation-list` from entries of any serial numbers, `resign-crls` from other
-//! lists of the same key. A request may be megabytes: it is read, and its answer written, off the worker.
+//! lists of the same key. A request may be megabytes: it is read, and its answer written, in the CPU queue.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,6 +14,7 @@ use crate::pki::mount::settings::crl::lifetime;
 use crate::pki::revocation::on_request::{
     ListSigner, ListTerms, MAX_LISTS, Union, WordedEntries, WordedEntry, WordedExtensions, WordedList,
 };
+use crate::turns::cpu;
 use crate::x509::crl::Crl;
 use crate::x509::extension::MAX_EXTENSIONS;
 use crate::x509::oid::parse_oid;
@@ -45,14 +46,10 @@ async fn make(mut call: Call, read: Read) -> Result<Answer> {
         let (list, warnings) = read(&fields, terms(&fields)?, &signer)?;
         Ok((is_der, signer, list, warnings))
     };
-    let (is_der, signer, list, warnings) = off_the_worker(work).await??;
+    let (is_der, signer, list, warnings) = cpu::run(work).await??;
     let der = signer.sign(list).await?;
     let text = move || if is_der { STANDARD.encode(&der) } else { pem::encode(pem::CRL, &der) };
-    Ok(Answer::data(json!({ "crl": off_the_worker(text).await? })).with_warnings(warnings))
-}
-
-async fn off_the_worker<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
-    tokio::task::spawn_blocking(work).await.map_err(Error::internal)
+    Ok(Answer::data(json!({ "crl": cpu::run(text).await? })).with_warnings(warnings))
 }
 
 fn is_der(fields: &Fields) -> Result<bool> {

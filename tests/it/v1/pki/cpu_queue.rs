@@ -1,0 +1,170 @@
+//! CPU work waits in a queue of its caller: whoever fills it is told so, and nobody else waits for it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::json;
+use signet::error::Kind;
+use signet::http::sender::Sender;
+use signet::turns::{Caller, MAX_WAITING_PER_CALLER, cpu};
+use signet::x509::ocsp::IdHash;
+
+use super::mount::{Leaf, Pki, parse};
+use super::ocsp::{cert_id, request};
+use crate::support::{Answer, Client};
+
+/// Two tests that each want all threads but one would wait for each other.
+static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+/// Longest wait for what has to come.
+const SOON: Duration = Duration::from_secs(60);
+
+type Job = Pin<Box<dyn Future<Output = signet::error::Result<()>> + Send>>;
+
+/// The queue of a caller, full of jobs that do not end before this is dropped.
+struct Filled {
+    gates: Vec<std::sync::mpsc::Sender<()>>,
+    jobs: Vec<Job>,
+    begun: Arc<AtomicUsize>,
+    threads: usize,
+}
+
+impl Filled {
+    /// Fills the queue; nothing on a machine with one core, where the caller's jobs hold the only thread.
+    async fn of(caller: Caller) -> Option<Self> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        if cores == 1 {
+            return None;
+        }
+        let threads = cores - 1;
+        let mut filled = Self { gates: Vec::new(), jobs: Vec::new(), begun: Arc::default(), threads };
+        for _ in 0..threads {
+            assert!(filled.push(caller).is_ok());
+        }
+        let working = async {
+            while filled.begun.load(Ordering::SeqCst) < threads {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(SOON, working).await.expect("one thread is left to the others, and no more");
+        for _ in 0..MAX_WAITING_PER_CALLER {
+            assert!(filled.push(caller).is_ok());
+        }
+        assert_eq!(filled.push(caller).err(), Some(Kind::Busy));
+        Some(filled)
+    }
+
+    fn push(&mut self, caller: Caller) -> Result<(), Kind> {
+        let (gate, opened) = std::sync::mpsc::channel::<()>();
+        let begun = Arc::clone(&self.begun);
+        let work = move || {
+            begun.fetch_add(1, Ordering::SeqCst);
+            let _ = opened.recv();
+        };
+        let mut job: Job = Box::pin(cpu::run_as(caller, work));
+        if let Some(refused) = futures_util::FutureExt::now_or_never(&mut job) {
+            return Err(refused.unwrap_err().kind());
+        }
+        self.gates.push(gate);
+        self.jobs.push(job);
+        Ok(())
+    }
+
+    /// That none of those that waited has begun.
+    fn assert_waits(&self) {
+        assert_eq!(self.begun.load(Ordering::SeqCst), self.threads);
+    }
+}
+
+/// A mount with an RSA authority of 3072 bits, and a caller that may do everything there.
+async fn start() -> (Pki, Client, Caller) {
+    let pki = Pki::empty().await;
+    pki.root(json!({ "issuer_name": "rsa", "key_type": "rsa", "key_bits": 3072 })).await;
+    pki.role(&json!({ "allow_any_name": true })).await;
+    let all = "path \"*\" { capabilities = [\"create\", \"read\", \"update\", \"list\", \"sudo\"] }";
+    pki.app.policy("all", all).await;
+    let client = pki.app.with_policies(&["all"]).await;
+    let known = pki.app.shared().auth.caller_by_token(&client.token).await.unwrap().unwrap();
+    let caller = Sender::of_token(Some(&known), None).queued_as();
+    (pki, client, caller)
+}
+
+fn assert_busy(name: &str, answer: &Answer) {
+    assert_eq!((answer.status, answer.header("retry-after")), (503, "1"), "{name}: {}", answer.text);
+    assert!(answer.text.contains("try again"), "{name}: {}", answer.text);
+}
+
+#[actix_web::test]
+async fn cpu_queue_full_is_503_for_its_caller_and_others_are_served() {
+    let _alone = ALONE.lock().await;
+    let (pki, client, caller) = start().await;
+    let issue = async |client: &Client| client.post("pki/issue/r", json!({ "common_name": "a.test" })).await;
+    let role = json!({ "allow_any_name": true, "key_type": "ec", "no_store": true });
+    pki.post("roles/unstored", role).await;
+    let leaf = client.post("pki/issue/unstored", json!({ "common_name": "a.test" })).await;
+    assert_eq!(leaf.status, 200, "{}", leaf.text);
+    let certificate = &leaf.body["data"]["certificate"];
+    let crl = pki.fetch("GET", "crl", &[]).await.bytes().await.unwrap();
+    if let Some(filled) = Filled::of(caller).await {
+        let refused = [
+            ("a signature by a large RSA key", issue(&client).await),
+            ("a detailed list", client.list("pki/certs/detailed").await),
+            ("certificates that end next", client.list("pki/certs/detailed?order=not_after").await),
+            (
+                "a list that the caller words",
+                client.post("pki/issuer/rsa/sign-revocation-list", json!({ "crl_number": 9 })).await,
+            ),
+            ("a certificate that is brought", client.post("pki/revoke", json!({ "certificate": certificate })).await),
+            (
+                "a key that is imported",
+                client.post("pki/keys/import", json!({ "pem_bundle": "-----BEGIN PRIVATE KEY-----" })).await,
+            ),
+            (
+                "a CRL that is imported",
+                client.post("pki/issuers/import/crl", json!({ "crl": STANDARD.encode(&crl) })).await,
+            ),
+            ("a policy of many rules", client.post("sys/policies/acl/long", long_policy()).await),
+        ];
+        for (name, answer) in &refused {
+            assert_busy(name, answer);
+        }
+        let other = pki.app.with_policies(&["all"]).await;
+        let served = tokio::time::timeout(SOON, issue(&other)).await.expect("one caller waits for another");
+        assert_eq!(served.status, 200, "{}", served.text);
+        assert_eq!(other.list("pki/certs/detailed").await.status, 200);
+        filled.assert_waits();
+    }
+    assert_eq!(issue(&client).await.status, 200);
+    pki.stop().await;
+}
+
+fn long_policy() -> serde_json::Value {
+    json!({ "policy": format!("path \"a\" {{ capabilities = [\"read\"] }} # {}", "x".repeat(100_000)) })
+}
+
+/// Without a token the caller is the address, and comes after all who have one.
+#[actix_web::test]
+async fn ocsp_by_slow_key_with_full_queue_is_503_and_callers_with_token_are_served() {
+    let _alone = ALONE.lock().await;
+    let (pki, client, _) = start().await;
+    let leaf: Leaf = pki.ask("issue/r", json!({ "common_name": "b.test" })).await;
+    let issuer = parse(&pki.default_pem().await);
+    let id = cert_id(IdHash::Sha1, &issuer, &leaf.certificate.serial());
+    let asked = request(&[id], Some(&[7; 32]));
+    let address = Sender::of_token(None, Some("127.0.0.1".parse().unwrap())).queued_as();
+    if let Some(filled) = Filled::of(address).await {
+        let reply = pki.ocsp(&asked).await;
+        reply.assert_fails(503, 3);
+        assert_eq!(reply.header("retry-after"), "1");
+        let issued = client.post("pki/issue/r", json!({ "common_name": "a.test" }));
+        let issued = tokio::time::timeout(SOON, issued).await.expect("a caller with a token waits for one without");
+        assert_eq!(issued.status, 200, "{}", issued.text);
+        filled.assert_waits();
+    }
+    assert_eq!(pki.ocsp(&asked).await.statuses(), ["good"]);
+    pki.stop().await;
+}
