@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue};
+use hyper::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::pem::PemObject as _;
@@ -99,6 +99,8 @@ pub(crate) struct Client {
     token: Option<(HeaderName, HeaderValue)>,
     /// The media type of bodies, where they need one.
     media_type: Option<&'static str>,
+    /// Whether answers may be compressed.
+    gzip: bool,
 }
 
 /// Which of the server's wires a connection speaks.
@@ -136,7 +138,7 @@ impl Client {
             Wire::Secrets => (Some((peer.token_header.clone(), value(token.to_owned())?)), None),
         };
         let host = HeaderValue::from_str(&peer.host).map_err(|e| e.to_string())?;
-        Ok(Self { sender: connected(peer).await?, peer: peer.clone(), host, token, media_type })
+        Ok(Self { sender: connected(peer).await?, peer: peer.clone(), host, token, media_type, gzip: false })
     }
 
     /// The server at the other end.
@@ -147,6 +149,12 @@ impl Client {
     /// Bodies are of this media type from now on.
     pub(crate) fn with_media_type(mut self, media_type: Option<&'static str>) -> Self {
         self.media_type = media_type.or(self.media_type);
+        self
+    }
+
+    /// Answers may be compressed from now on; they are read as they come.
+    pub(crate) fn accepting_gzip(mut self, gzip: bool) -> Self {
+        self.gzip = gzip;
         self
     }
 
@@ -164,6 +172,9 @@ impl Client {
             .map_err(|e| e.to_string())?;
         if let Some((name, value)) = &self.token {
             request.headers_mut().insert(name.clone(), value.clone());
+        }
+        if self.gzip {
+            request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
         }
         if let Some(media_type) = self.media_type {
             request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));

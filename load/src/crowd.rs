@@ -33,16 +33,19 @@ const SIZE: usize = 3_700_000;
 const WORKSPACES: usize = 120;
 const TAGS: usize = 9;
 /// How long a part may take to get under way before it counts.
-const BEFORE: Duration = Duration::from_millis(500);
+pub(crate) const BEFORE: Duration = Duration::from_millis(500);
 const WORKSPACES_PATH: &str = "/api/v2/organizations/dev/workspaces";
 
 /// What a crowd asks for.
-struct Kind {
-    name: &'static str,
-    wire: Wire,
-    method: Method,
-    path: String,
-    body: Bytes,
+#[derive(Clone)]
+pub(crate) struct Kind {
+    pub(crate) name: &'static str,
+    pub(crate) wire: Wire,
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    pub(crate) body: Bytes,
+    /// Whether the answer may be compressed.
+    pub(crate) gzip: bool,
 }
 
 /// Statuses (or causes) of the answers to a crowd.
@@ -125,13 +128,13 @@ async fn looked_up(args: &Args, server: &Started, token: &str) -> Result<Answere
 }
 
 /// Connections that repeat one request until they are told to end, on a thread of their own.
-struct Crowd {
+pub(crate) struct Crowd {
     over: Arc<AtomicBool>,
     thread: thread::JoinHandle<Answers>,
 }
 
 impl Crowd {
-    fn start(peer: &Peer, token: &str, clients: usize, kind: Kind) -> Result<Self, String> {
+    pub(crate) fn start(peer: &Peer, token: &str, clients: usize, kind: Kind) -> Result<Self, String> {
         let over = Arc::<AtomicBool>::default();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
         let (peer, token, told) = (peer.clone(), token.to_owned(), Arc::clone(&over));
@@ -152,7 +155,7 @@ impl Crowd {
         Ok(Self { over, thread })
     }
 
-    fn end(self) -> Result<Answers, String> {
+    pub(crate) fn end(self) -> Result<Answers, String> {
         self.over.store(true, Ordering::Relaxed);
         self.thread.join().map_err(|_| "the crowd died".to_owned())
     }
@@ -165,7 +168,7 @@ async fn repeated(peer: Peer, token: String, kind: Arc<Kind>, over: Arc<AtomicBo
         let answer = match &mut connection {
             None => match Client::connect_as(&peer, &token, kind.wire).await {
                 Ok(made) => {
-                    connection = Some(made);
+                    connection = Some(made.accepting_gzip(kind.gzip));
                     continue;
                 }
                 Err(cause) => Err(cause),
@@ -193,8 +196,22 @@ async fn kinds(server: &Started) -> Result<Vec<Kind>, String> {
             return Err(format!("making a workspace: {} {}", answer.status, String::from_utf8_lossy(&answer.body)));
         }
     }
-    let get = |name, path: String| Kind { name, wire: Wire::Projects, method: Method::GET, path, body: Bytes::new() };
-    let post = |name, wire, path: &str, body| Kind { name, wire, method: Method::POST, path: path.to_owned(), body };
+    let get = |name, path: String| Kind {
+        name,
+        wire: Wire::Projects,
+        method: Method::GET,
+        path,
+        body: Bytes::new(),
+        gzip: false,
+    };
+    let post = |name, wire, path: &str, body| Kind {
+        name,
+        wire,
+        method: Method::POST,
+        path: path.to_owned(),
+        body,
+        gzip: false,
+    };
     let include = "include=organization,project,effective_tag_bindings";
     let numbers = format!("{{\"data\":[0{}]}}", ",0".repeat(SIZE / 2));
     let text = workspace(&"a".repeat(SIZE), "[]");

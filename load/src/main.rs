@@ -7,6 +7,7 @@
 //! PostgreSQL cluster of its own with `--postgres`.
 
 mod anchors;
+mod attack;
 mod chart;
 mod client;
 mod cluster;
@@ -82,6 +83,10 @@ pub(crate) enum Scenario {
     /// `auth/token/lookup-self` of one token alone and beside 50 connections (`--clients`) of another that repeat long
     /// requests, kind by kind, `--seconds` each: its p99 is held to 50 ms. Needs `--server`.
     Crowd,
+    /// `pki/issue` of one token alone and beside 64, 256 and 900 connections (or `--clients`) of another that repeat one
+    /// expensive request, kind by kind, `--seconds` each: its p99 is held to three times what it is alone or 20 ms, and
+    /// the server's memory to 300 MiB. Needs `--server`.
+    Attack,
     /// The complete CRL, over and over.
     CrlGet,
     /// `pki/ocsp` by GET without a nonce: answers may be used again.
@@ -353,6 +358,7 @@ async fn run(args: Args) -> Result<(), String> {
         Scenario::SignManaged,
         Scenario::Oversize,
         Scenario::Crowd,
+        Scenario::Attack,
         Scenario::Projects,
         Scenario::Preload,
     ];
@@ -364,6 +370,7 @@ async fn run(args: Args) -> Result<(), String> {
         Scenario::SignManaged => managed::run(&args).await,
         Scenario::Oversize => oversize::run(&args).await,
         Scenario::Crowd => crowd::run(&args).await,
+        Scenario::Attack => attack::run(&args).await,
         Scenario::Login => login::run(&args).await,
         Scenario::Nodes => nodes::run(&args).await,
         Scenario::Projects => projects::run(&args).await,

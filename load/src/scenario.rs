@@ -136,6 +136,7 @@ async fn workload(plan: &Plan, admin: &Place<'_>) -> Result<(String, Vec<Class>)
         | Scenario::Ocsp
         | Scenario::Oversize
         | Scenario::Crowd
+        | Scenario::Attack
         | Scenario::Projects
         | Scenario::Nodes
         | Scenario::SignManaged => {

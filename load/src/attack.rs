@@ -1,0 +1,279 @@
+//! The scenario `attack`: what `pki/issue` costs one token while another repeats one expensive request on very many
+//! connections.
+//!
+//! Each row of the table is one kind of request, with 64, 256 and 900 connections in turn (or `--clients`). The victim's p99
+//! may be three times its quiet value or 20 ms, whichever is larger, and the server's memory at most 300 MiB.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::Method;
+use serde_json::{Value, json};
+
+use crate::Args;
+use crate::client::{Client, Wire};
+use crate::crowd::{BEFORE, Crowd, Kind};
+use crate::drive::{Answered, Bounds, Class, Figures, Place, drive};
+use crate::ocsp::Asked;
+use crate::pace::Pace;
+use crate::preload::{self, Stock};
+use crate::server::{MOUNT, Started};
+
+/// Connections of the attacker, when nothing else is said.
+const CONNECTIONS: [usize; 3] = [64, 256, 900];
+/// Connections of the victim, and its requests in a second.
+const VICTIMS: usize = 4;
+const RATE: f64 = 100.0;
+/// The limits: as a multiple of the quiet p99, in milliseconds, and of memory in MiB.
+const MAX_RATIO: f64 = 3.0;
+const MAX_P99_MS: f64 = 20.0;
+const MAX_RESIDENT_MIB: f64 = 300.0;
+/// Certificates that lists are of.
+const CERTIFICATES: u64 = 2_000;
+/// The mount whose authority has an RSA key of 4096 bits.
+const RSA_MOUNT: &str = "attack-rsa";
+
+/// What the victim asks for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Victim {
+    Issue,
+    IssueByRsa,
+    WriteRole,
+    WritePolicy,
+}
+
+impl Victim {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Issue => "issue",
+            Self::IssueByRsa => "issue, RSA-4096 authority",
+            Self::WriteRole => "role write",
+            Self::WritePolicy => "policy write",
+        }
+    }
+
+    fn class(self) -> Class {
+        let issue = json!({ "common_name": "victim.example.test" });
+        let (path, body) = match self {
+            Self::Issue => (format!("/v1/{MOUNT}/issue/victim"), issue),
+            Self::IssueByRsa => (format!("/v1/{RSA_MOUNT}/issue/leaf"), issue),
+            Self::WriteRole => (format!("/v1/{MOUNT}/roles/victim-2"), json!({ "allow_any_name": true })),
+            Self::WritePolicy => ("/v1/sys/policies/acl/victim".to_owned(), policy("victim")),
+        };
+        let bodies = vec![Bytes::from(body.to_string())];
+        Class { name: self.name().to_owned(), clients: VICTIMS, method: Method::POST, path, bodies, ..Class::default() }
+    }
+
+    /// Requests in a second: a write is a commit of its own.
+    fn rate(self) -> f64 {
+        match self {
+            Self::Issue | Self::IssueByRsa => RATE,
+            Self::WriteRole | Self::WritePolicy => RATE / 5.0,
+        }
+    }
+}
+
+/// A row: what the attacker repeats, and what the victim asks for meanwhile.
+struct Row {
+    kind: Kind,
+    /// Without one the attacker has no token.
+    has_token: bool,
+    victim: Victim,
+}
+
+/// What the victim got beside one row.
+struct Part {
+    attack: String,
+    victim: Victim,
+    connections: usize,
+    quiet: Option<f64>,
+    figures: Measured,
+    answers: BTreeMap<String, u64>,
+}
+
+struct Measured {
+    answered: Answered,
+    resident_mib: f64,
+}
+
+/// Runs every row and prints the table; an error when a limit is missed.
+pub(crate) async fn run(args: &Args) -> Result<(), String> {
+    let binary = args.server.as_deref().ok_or("attack: --server must name the signet binary")?;
+    let server = Started::new(binary, &args.data_dir, args.postgres.as_deref())?;
+    let sizes = if args.clients == crate::CLIENTS { CONNECTIONS.to_vec() } else { vec![args.clients.into()] };
+    let (attacker, victim) = prepare(&server, args.quiet).await?;
+    let rows = rows(&server).await?;
+    let mut quiet = BTreeMap::new();
+    let mut parts = Vec::new();
+    for row in rows {
+        if let std::collections::btree_map::Entry::Vacant(entry) = quiet.entry(row.victim) {
+            let figures = measure(args, &server, &victim, row.victim).await?;
+            let p99 = figures.answered.known(99.0);
+            entry.insert(p99);
+            let part = Part {
+                attack: "nobody".to_owned(),
+                victim: row.victim,
+                connections: 0,
+                quiet: p99,
+                figures,
+                answers: BTreeMap::new(),
+            };
+            part.print();
+            parts.push(part);
+        }
+        let token = if row.has_token { &attacker } else { "" };
+        for connections in &sizes {
+            let crowd = Crowd::start(&server.peer, token, *connections, row.kind.clone())?;
+            tokio::time::sleep(BEFORE).await;
+            let figures = measure(args, &server, &victim, row.victim).await;
+            let part = Part {
+                attack: row.kind.name.to_owned(),
+                victim: row.victim,
+                connections: *connections,
+                quiet: quiet.get(&row.victim).copied().flatten(),
+                answers: crowd.end()?,
+                figures: figures?,
+            };
+            part.print();
+            parts.push(part);
+            // What still waits is not the next row's.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+    let shown: Vec<Value> = parts.iter().map(Part::json).collect();
+    args.outputs.write_json(&json!({ "scenario": "attack", "store": server.store()?, "parts": shown }))?;
+    let missed: Vec<String> = parts.iter().filter(|part| !part.holds()).map(Part::title).collect();
+    if missed.is_empty() { Ok(()) } else { Err(format!("over the limits: {}", missed.join("; "))) }
+}
+
+impl Part {
+    fn title(&self) -> String {
+        format!("{} × {} beside {}", self.connections, self.attack, self.victim.name())
+    }
+
+    fn ratio(&self) -> Option<f64> {
+        Some(self.figures.answered.known(99.0)? / self.quiet?)
+    }
+
+    fn holds(&self) -> bool {
+        let p99 = self.figures.answered.known(99.0);
+        let is_fast = p99.zip(self.quiet).is_some_and(|(p99, quiet)| p99 <= (MAX_RATIO * quiet).max(MAX_P99_MS));
+        is_fast && self.figures.answered.errors.is_empty() && self.figures.resident_mib <= MAX_RESIDENT_MIB
+    }
+
+    fn json(&self) -> Value {
+        let answered = &self.figures.answered;
+        json!({ "attack": self.attack, "victim": self.victim.name(), "connections": self.connections,
+            "requests": answered.count(), "errors": answered.errors, "p50_ms": answered.known(50.0),
+            "p99_ms": answered.known(99.0), "ratio": self.ratio(), "resident_mib": self.figures.resident_mib,
+            "answers": self.answers, "holds": self.holds() })
+    }
+
+    #[allow(clippy::print_stdout, reason = "the table is what this program is for")]
+    fn print(&self) {
+        let answered = &self.figures.answered;
+        let answers: Vec<String> = self.answers.iter().map(|(answer, count)| format!("{count} × {answer}")).collect();
+        println!(
+            "  {} {:<26} {:>4} × {:<14} p50 {:>8.2}  p99 {:>8.2} ms  {:>6.1} x  {:>5.0} MiB  {} {:?}",
+            if self.holds() { "holds " } else { "MISSED" },
+            self.victim.name(),
+            self.connections,
+            self.attack,
+            answered.known(50.0).unwrap_or(f64::NAN),
+            answered.known(99.0).unwrap_or(f64::NAN),
+            self.ratio().unwrap_or(f64::NAN),
+            self.figures.resident_mib,
+            answers.join(", "),
+            answered.errors,
+        );
+    }
+}
+
+/// Tokens of the attacker and of the victim, and what both ask for.
+async fn prepare(server: &Started, quiet: bool) -> Result<(String, String), String> {
+    let mut admin = Client::connect(&server.peer, &server.token).await?;
+    let all = "path \"*\" { capabilities = [\"create\", \"read\", \"update\", \"delete\", \"list\", \"sudo\"] }";
+    admin.must("/v1/sys/policies/acl/attack", &json!({ "policy": all })).await?;
+    let role = json!({ "allow_any_name": true, "key_type": "ec", "key_bits": 256, "ttl": "24h" });
+    admin.must(&format!("/v1/{MOUNT}/roles/victim"), &role).await?;
+    let mounts = admin.send(Method::GET, "/v1/sys/mounts", Bytes::new()).await?;
+    if !String::from_utf8_lossy(&mounts.body).contains(RSA_MOUNT) {
+        admin.must(&format!("/v1/sys/mounts/{RSA_MOUNT}"), &json!({ "type": "pki" })).await?;
+        let root = json!({ "common_name": "RSA root", "key_type": "rsa", "key_bits": 4096, "ttl": "240h" });
+        admin.must(&format!("/v1/{RSA_MOUNT}/root/generate/internal"), &root).await?;
+    }
+    let rsa = json!({ "allow_any_name": true, "key_type": "rsa", "key_bits": 2048, "ttl": "24h", "no_store": true });
+    admin.must(&format!("/v1/{MOUNT}/roles/rsa"), &rsa).await?;
+    for (name, no_store) in [("leaf", true), ("stored", false)] {
+        let role =
+            json!({ "allow_any_name": true, "key_type": "ec", "key_bits": 256, "ttl": "24h", "no_store": no_store });
+        admin.must(&format!("/v1/{RSA_MOUNT}/roles/{name}"), &role).await?;
+    }
+    let leaf = json!({ "common_name": "leaf.example.test" });
+    admin.must(&format!("/v1/{RSA_MOUNT}/issue/stored"), &leaf).await?;
+    preload::fill(&server.place(), Stock { certificates: CERTIFICATES, revoked: 0 }, None, quiet).await?;
+    Ok((token(&mut admin).await?, token(&mut admin).await?))
+}
+
+async fn token(admin: &mut Client) -> Result<String, String> {
+    let asked = json!({ "policies": ["attack"], "ttl": "24h" });
+    let created = admin.must("/v1/auth/token/create", &asked).await?;
+    let text = created["auth"]["client_token"].as_str().ok_or("auth/token/create: no token in the answer")?;
+    Ok(text.to_owned())
+}
+
+fn policy(name: &str) -> Value {
+    json!({ "policy": format!("path \"secret/{name}\" {{ capabilities = [\"read\"] }}") })
+}
+
+/// The table.
+async fn rows(server: &Started) -> Result<Vec<Row>, String> {
+    let place = Place { mount: RSA_MOUNT, ..server.place() };
+    let about = Asked::find(&place, 1).await?.class(&Method::GET, true, 1);
+    let ocsp = String::from_utf8_lossy(&about.bodies[0]).into_owned();
+    let secrets = |name, method, path: &str, body: Value| Kind {
+        name,
+        wire: Wire::Secrets,
+        method,
+        path: path.to_owned(),
+        body: if body.is_null() { Bytes::new() } else { body.to_string().into() },
+        gzip: false,
+    };
+    let post = |name, path: &str, body| secrets(name, Method::POST, path, body);
+    let list = Method::from_bytes(b"LIST").map_err(|e| e.to_string())?;
+    let leaf = json!({ "common_name": "attack.example.test" });
+    let sign = || post("rsa-sign", &format!("/v1/{RSA_MOUNT}/issue/leaf"), leaf.clone());
+    let nonce = || secrets("ocsp-nonce", Method::GET, &ocsp, Value::Null);
+    let role = || post("role-writes", &format!("/v1/{MOUNT}/roles/attack"), json!({ "allow_any_name": true }));
+    let policies = || post("policy-writes", "/v1/sys/policies/acl/attacked", policy("attacked"));
+    let detailed =
+        secrets("detailed-list", list.clone(), &format!("/v1/{MOUNT}/certs/detailed?limit=250"), Value::Null);
+    let names = secrets("gzip-list", list, &format!("/v1/{MOUNT}/certs?limit=1000"), Value::Null);
+    let row = |kind, victim| Row { kind, has_token: true, victim };
+    Ok(vec![
+        row(sign(), Victim::Issue),
+        row(post("rsa-keys", &format!("/v1/{MOUNT}/issue/rsa"), leaf.clone()), Victim::Issue),
+        Row { has_token: false, ..row(nonce(), Victim::Issue) },
+        row(detailed, Victim::Issue),
+        row(Kind { gzip: true, ..names }, Victim::Issue),
+        row(role(), Victim::Issue),
+        row(policies(), Victim::Issue),
+        row(sign(), Victim::IssueByRsa),
+        Row { has_token: false, ..row(nonce(), Victim::IssueByRsa) },
+        row(role(), Victim::WriteRole),
+        row(policies(), Victim::WritePolicy),
+    ])
+}
+
+/// The victim, at its rate.
+async fn measure(args: &Args, server: &Started, token: &str, victim: Victim) -> Result<Measured, String> {
+    let pace = Pace { rate: Some(victim.rate()), ramp: Duration::ZERO };
+    let bounds = Bounds { requests: u64::MAX, time: Duration::from_secs(args.seconds), pace, quiet: true };
+    let place = Place { token, ..server.place() };
+    let Figures { classes, server_mib, samples, .. } =
+        drive(&place, vec![victim.class()], &bounds, server.watched()).await?;
+    let answered = classes.into_iter().next().ok_or("a run without its class")?;
+    let resident = samples.iter().filter_map(|sample| sample.resident_mib).chain(server_mib).fold(0.0, f64::max);
+    Ok(Measured { answered, resident_mib: resident })
+}
