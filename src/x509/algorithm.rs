@@ -262,6 +262,11 @@ impl SignatureAlgorithm {
         }
     }
 
+    /// The algorithms that a key of this kind may sign certificates with, the preferred ones first.
+    pub fn all_for(kind: KeyKind) -> impl Iterator<Item = Self> {
+        TABLE.iter().map(|row| row.0).filter(move |algorithm| algorithm.is_usual_for(kind))
+    }
+
     /// The hash of the message that is signed; Ed25519 has none of its own.
     pub fn hash(self) -> Option<Hash> {
         match self {

@@ -182,7 +182,7 @@ impl Order {
     async fn sign(&mut self, authority: &Authority, key: &CaKey) -> Result<Unstored> {
         let (view, tools) = (authority.view(), authority.tools());
         let serial = view.new_serial(&*tools.serials)?;
-        let algorithm = self.signature.algorithm(key.key.public().kind())?;
+        let algorithm = self.signature.algorithm(&key.key.signing, &*tools.signers)?;
         let prepared = self.certificate(&view, &key.key.signing, algorithm, &serial)?;
         let der = prepared.sign(&*tools.signers, &Watch::ALWAYS).await?.der();
         Ok(Unstored { serial, der, algorithm })
@@ -242,7 +242,7 @@ impl Order {
 
     /// That the root would pass the checks before its signature, with a key like this one: before its own is made.
     fn rehearse(&self, view: &View, stand_in: &PublicKey) -> Result<()> {
-        let algorithm = self.signature.algorithm(stand_in.kind())?;
+        let algorithm = self.signature.local_algorithm(stand_in.kind())?;
         let tbs = self.clone().tbs(view, stand_in, algorithm, &Serial::STAND_IN)?;
         let sources = &ca_request::sources();
         let expected = Expected { algorithm, issuer: &self.subject, key_id: &stand_in.key_id(), sources };

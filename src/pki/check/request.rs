@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use crate::clock::Time;
 use crate::error::Result;
+use crate::keys::signing::{Signers, SigningKey};
+use crate::pki::mount::signer::requested_algorithm;
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use crate::x509::usage::KeyUsage;
 
@@ -84,12 +86,20 @@ pub struct RequestedSignature {
 }
 
 impl RequestedSignature {
-    /// The algorithm, by a key of this kind.
+    /// The algorithm, by a key of this kind in this process.
     ///
     /// # Errors
     /// `Invalid` for a hash of another size than 256, 384 and 512 bits, and for a P-224 key.
-    pub(crate) fn algorithm(self, key: KeyKind) -> Result<SignatureAlgorithm> {
+    pub(crate) fn local_algorithm(self, key: KeyKind) -> Result<SignatureAlgorithm> {
         SignatureAlgorithm::for_issuer(key, self.bits, self.pss)
+    }
+
+    /// The algorithm, by the key that signs.
+    ///
+    /// # Errors
+    /// As [`requested_algorithm`].
+    pub(crate) fn algorithm(self, key: &SigningKey, signers: &dyn Signers) -> Result<SignatureAlgorithm> {
+        requested_algorithm(key, signers, self.bits, self.pss)
     }
 }
 

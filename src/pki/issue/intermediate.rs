@@ -77,7 +77,7 @@ pub async fn sign(
     warnings.extend(ca_request::constraint_warnings(&request.constraints));
     let (usages, copies, key_id) = usages_and_copies(&request, pieces, &naming, !constraints.is_empty(), &mut warnings);
     let draft = Draft {
-        algorithm: request.signature.algorithm(key.public().kind())?,
+        algorithm: request.signature.algorithm(&key.signing, &*tools.signers)?,
         key,
         shape: Shape::Authority,
         common_name: naming.subject.common_name(),

@@ -14,7 +14,6 @@ use crate::clock::Time;
 use crate::documents::MountId;
 use crate::error::{Error, Result};
 use crate::keys::pool::Watch;
-use crate::keys::signing::Signers;
 use crate::pki::check::prepared::Prepared;
 use crate::pki::check::structure::{Expected, Shape, Sources};
 use crate::pki::check::validity::Validity;
@@ -114,19 +113,6 @@ impl Record<'_> {
 }
 
 impl Draft {
-    /// That the issuer's key signs with the draft's algorithm, as far as that is known without asking a device: before
-    /// somebody's key is generated.
-    ///
-    /// # Errors
-    /// Those of [`Signers::signer`](crate::keys::Signers::signer) and
-    /// [`RemoteSigner::wants`](crate::keys::RemoteSigner::wants).
-    pub(crate) fn check_signer(&self, signers: &dyn Signers) -> Result<()> {
-        match self.key.signing.managed() {
-            Some(key) => signers.signer(key)?.wants(self.algorithm).map(drop),
-            None => Ok(()),
-        }
-    }
-
     /// That it would pass the checks before its signature, with a key like this one: before somebody's key is made.
     ///
     /// # Errors

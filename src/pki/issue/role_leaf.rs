@@ -14,7 +14,6 @@ use super::release::{Draft, Record, SubjectKeyId};
 use super::request::{IssueRequest, Origin, Requester, SignRequest};
 use super::signer::{require_room, role, signer, usable_key};
 use super::stages::Stages;
-use crate::clock::Time;
 use crate::error::{Error, Kind, Result, Warnings};
 use crate::keys::local::KeySpec;
 use crate::pki::check::names::{self, Asked, CsrNames, Names, subject_alt_names};
@@ -23,12 +22,12 @@ use crate::pki::check::structure::{Shape, Sources};
 use crate::pki::check::validity::{self, Limits};
 use crate::pki::mount::profile::RoleEntry;
 use crate::pki::mount::role::{CompiledRole, Role, RoleKeys};
-use crate::pki::mount::signer::Signer;
+use crate::pki::mount::signer::{Signer, requested_algorithm};
 use crate::pki::mount::view::View;
 use crate::pki::tools::Tools;
 use crate::pki::values::subject_bounds;
 use crate::turns::cpu;
-use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
+use crate::x509::algorithm::KeyKind;
 use crate::x509::csr::{Csr, OtherValue};
 use crate::x509::extension;
 use crate::x509::name::{self, Attribute, rdn};
@@ -58,10 +57,8 @@ pub async fn issue(
     let signer = signer(&view, origin.issuer_or(&entry.role.issuer_ref))?;
     let (names, more) = held(names::for_issue(&request.names)?, &entry.role, &origin.requester).await?;
     warnings.extend(more);
-    let now = tools.clock.agreed_now()?;
-    let (draft, more) = leaf(&entry, spec.kind(), signer, &names, &request.validity, origin.limits, now)?;
+    let (draft, more) = leaf(&entry, spec.kind(), signer, &names, &request.validity, origin.limits, &tools)?;
     warnings.extend(more);
-    draft.check_signer(&*tools.signers)?;
     if let Some(stand_in) = spec.stand_in() {
         draft.rehearse(&stand_in)?;
     }
@@ -97,8 +94,7 @@ pub async fn sign(
     let asked = names::for_sign(&entry.role, &request.names, &csr_names(csr)?)?;
     let (names, more) = held(asked, &entry.role, &origin.requester).await?;
     warnings.extend(more);
-    let now = tools.clock.agreed_now()?;
-    let (draft, more) = leaf(&entry, csr.key.kind(), signer, &names, &request.validity, origin.limits, now)?;
+    let (draft, more) = leaf(&entry, csr.key.kind(), signer, &names, &request.validity, origin.limits, &tools)?;
     warnings.extend(more);
     let sources = if entry.role.use_csr_sans { sources().with(oid::SUBJECT_ALT_NAME, "csr") } else { sources() };
     let draft = Draft { sources, ..draft };
@@ -171,8 +167,9 @@ fn leaf(
     names: &Names,
     asked: &RequestedValidity,
     limits: Limits,
-    now: Time,
+    tools: &Tools,
 ) -> Result<(Draft, Warnings)> {
+    let now = tools.clock.agreed_now()?;
     let issuer = &signer.issuer;
     let key = usable_key(&signer, now)?;
     let pieces = signer.pieces()?;
@@ -202,7 +199,7 @@ fn leaf(
         &locations.freshest_crl,
     ]);
     let draft = Draft {
-        algorithm: SignatureAlgorithm::for_issuer(key.public().kind(), role.signature_bits.bits(), role.use_pss)?,
+        algorithm: requested_algorithm(&key.signing, &*tools.signers, role.requested_signature_bits(), role.use_pss)?,
         key,
         shape: Shape::Leaf,
         subject,

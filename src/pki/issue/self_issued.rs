@@ -17,10 +17,10 @@ use crate::error::{Error, Result};
 use crate::pki::check::prepared::Prepared;
 use crate::pki::check::structure::{Expected, Shape, Sources};
 use crate::pki::mount::issuer::Issuer;
+use crate::pki::mount::signer::preferred_algorithm;
 use crate::pki::mount::view::View;
 use crate::pki::tools::Tools;
 use crate::pki::values::renewal;
-use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use crate::x509::certificate::Certificate;
 use crate::x509::oid;
 use crate::x509::pieces::Extensions;
@@ -57,7 +57,7 @@ pub async fn sign(
     warnings.extend(same_issuer_and_serial(certificate, &signer.issuer));
     refuse_taken(&view, &tools, &signer.issuer, certificate).await?;
     let started = stages.rules(started);
-    let algorithm = algorithm(certificate, kind)?;
+    let algorithm = preferred_algorithm(&key.signing, &*tools.signers, certificate.signature_algorithm())?;
     let issuer = signer.issuer.certificate.subject();
     let own = [
         (oid::AUTHORITY_KEY_ID, &pieces.authority_key_id),
@@ -125,15 +125,6 @@ async fn refuse_taken(view: &View, tools: &Tools, issuer: &Issuer, certificate: 
         )));
     }
     Ok(())
-}
-
-/// The certificate's own algorithm where the issuer's key can make it, else what the key implies. One
-/// over SHA-1 or MD5 is never kept.
-pub(crate) fn algorithm(certificate: &Certificate, kind: KeyKind) -> Result<SignatureAlgorithm> {
-    match certificate.signature_algorithm().filter(|algorithm| algorithm.is_usual_for(kind)) {
-        Some(algorithm) => Ok(algorithm),
-        None => SignatureAlgorithm::for_issuer(kind, 0, false),
-    }
 }
 
 /// The extensions in their order, the issuer's `own` in the place of those that they replace or at the end;

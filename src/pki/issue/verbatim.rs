@@ -73,7 +73,7 @@ pub async fn sign(
     let copies = copies(csr, &pieces.locations, subject.is_empty(), &mut warnings);
     let locations = &pieces.locations;
     let draft = Draft {
-        algorithm: request.signature.algorithm(key.public().kind())?,
+        algorithm: request.signature.algorithm(&key.signing, &*tools.signers)?,
         key,
         shape: Shape::Leaf,
         common_name: subject.common_name(),

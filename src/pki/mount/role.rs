@@ -237,6 +237,15 @@ pub(crate) fn default_key_usage(kind: KeyKind) -> KeyUsage {
 }
 
 impl Role {
+    /// Bits of the hash that certificates are signed with; 0 leaves the hash to the issuer's key. Roles for RSA keys
+    /// show 256 where none was written, so that 256 stands for none there.
+    pub(crate) fn requested_signature_bits(&self) -> u32 {
+        match self.signature_bits {
+            SignatureBits::SHA_256 if self.keys.are_rsa() => 0,
+            bits => bits.bits(),
+        }
+    }
+
     /// The key usages of a certificate for a key of this kind: those that were named, else what of the
     /// default suits the key.
     ///

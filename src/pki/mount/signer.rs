@@ -61,19 +61,79 @@ pub(crate) fn revocation_algorithm(signer: &Signer) -> Result<SignatureAlgorithm
     }
 }
 
+/// The algorithm that a key signs with, by the requested hash size and scheme. A managed key that supports fewer
+/// algorithms decides what the request leaves open: the hash where `bits` is 0, and the scheme unless `pss`. Asks no
+/// device.
+///
+/// # Errors
+/// `Invalid` for a hash of another size than 256, 384 and 512 bits, for a P-224 key, and when the key supports nothing
+/// that was requested; those of [`Signers::signer`].
+pub(crate) fn requested_algorithm(
+    key: &SigningKey,
+    signers: &dyn Signers,
+    bits: u32,
+    pss: bool,
+) -> Result<SignatureAlgorithm> {
+    let wanted = SignatureAlgorithm::for_issuer(key.kind(), bits, pss)?;
+    let Some(key) = key.managed() else { return Ok(wanted) };
+    let is_open = |algorithm: SignatureAlgorithm| match algorithm {
+        SignatureAlgorithm::RsaPkcs1(_) if pss => false,
+        _ => bits == 0 || algorithm.hash() == wanted.hash(),
+    };
+    supported_algorithm(key, signers, wanted, is_open)
+}
+
+/// As [`requested_algorithm`], for a certificate that is signed again: the algorithm of its signature where the key
+/// supports it.
+///
+/// # Errors
+/// As [`requested_algorithm`].
+pub(crate) fn preferred_algorithm(
+    key: &SigningKey,
+    signers: &dyn Signers,
+    preferred: Option<SignatureAlgorithm>,
+) -> Result<SignatureAlgorithm> {
+    let kind = key.kind();
+    let wanted = match preferred.filter(|algorithm| algorithm.is_usual_for(kind)) {
+        Some(algorithm) => algorithm,
+        None => SignatureAlgorithm::for_issuer(kind, 0, false)?,
+    };
+    match key.managed() {
+        Some(key) => supported_algorithm(key, signers, wanted, |_| true),
+        None => Ok(wanted),
+    }
+}
+
+/// `wanted` if the key supports it, otherwise its first algorithm for certificates that `is_open` accepts.
+fn supported_algorithm(
+    key: &ManagedKey,
+    signers: &dyn Signers,
+    wanted: SignatureAlgorithm,
+    is_open: impl Fn(SignatureAlgorithm) -> bool,
+) -> Result<SignatureAlgorithm> {
+    let signer = signers.signer(key)?;
+    let Err(refusal) = signer.wants(wanted) else { return Ok(wanted) };
+    let all = SignatureAlgorithm::all_for(key.public.kind());
+    let supported: Vec<SignatureAlgorithm> = all.filter(|algorithm| signer.wants(*algorithm).is_ok()).collect();
+    if let Some(algorithm) = supported.iter().find(|algorithm| is_open(**algorithm)) {
+        return Ok(*algorithm);
+    }
+    let names: Vec<&str> = supported.iter().map(|algorithm| algorithm.name()).collect();
+    Err(if names.is_empty() {
+        refusal
+    } else {
+        Error::invalid(format!("{}; the key supports {}", refusal.text(), names.join(", ")))
+    })
+}
+
 /// The first algorithm of certificates that a managed key signs with: the one that its kind implies, where its signer
 /// does that. Asks no device.
 ///
 /// # Errors
 /// `Invalid` when it signs with none, and why not with the first; those of [`Signers::signer`].
 pub(crate) fn first_algorithm(key: &ManagedKey, signers: &dyn Signers) -> Result<SignatureAlgorithm> {
-    let (kind, signer) = (key.public.kind(), signers.signer(key)?);
-    let implied = SignatureAlgorithm::for_issuer(kind, 0, false)?;
-    let Err(refusal) = signer.wants(implied) else { return Ok(implied) };
-    let all = [false, true].into_iter().flat_map(|pss| [256, 384, 512].map(|bits| (bits, pss)));
-    all.filter_map(|(bits, pss)| SignatureAlgorithm::for_issuer(kind, bits, pss).ok())
-        .find(|algorithm| signer.wants(*algorithm).is_ok())
-        .ok_or(refusal)
+    let implied = SignatureAlgorithm::for_issuer(key.public.kind(), 0, false)?;
+    supported_algorithm(key, signers, implied, |_| true)
 }
 
 /// The setting for the algorithm of CRLs and OCSP answers that stands for none: empty, but of a managed key that

@@ -9,6 +9,7 @@ use crate::pki::mount::issuer::{IssuerRecord, Key};
 use crate::pki::mount::signer::unchosen_revocation_algorithm;
 use crate::pki::mount::view::View;
 use crate::pki::store::PkiWrite;
+use crate::x509::algorithm::SignatureAlgorithm;
 
 /// A key that is in the mount's state.
 pub(crate) struct Put {
@@ -49,7 +50,7 @@ impl Put {
 pub(crate) fn put_key(next: &mut View, key: Key, signers: &dyn Signers, now: i64) -> Result<Put> {
     if let Some(known) = next.key_of(key.public()) {
         let known = Arc::clone(known);
-        return put_again(next, known, &key);
+        return put_again(next, known, &key, signers, now);
     }
     let mut writes = Vec::with_capacity(2);
     if next.keys_config.value.default.is_empty() {
@@ -77,18 +78,19 @@ pub(crate) fn put_key(next: &mut View, key: Key, signers: &dyn Signers, now: i64
     Ok(Put { key: Arc::new(key), known: false, writes, linked, warnings: Warnings::default() })
 }
 
-fn put_again(next: &mut View, known: Arc<Key>, key: &Key) -> Result<Put> {
+fn put_again(next: &mut View, known: Arc<Key>, key: &Key, signers: &dyn Signers, now: i64) -> Result<Put> {
     let mut put = Put::known(known);
     if !key.name.is_empty() && key.name != put.key.name {
         put.warnings.add("key_name ignored: the mount has this key already, which keeps its name");
     }
     match (&put.key.signing, &key.signing) {
-        (SigningKey::Managed(before), SigningKey::Managed(now)) if before.uuid != now.uuid => {
-            let name = &now.name;
+        (SigningKey::Managed(before), SigningKey::Managed(after)) if before.uuid != after.uuid => {
+            let name = &after.name;
             put.warnings
                 .add(format!("the mount has this key already, which signs with managed key {name:?} from now on"));
             let relinked = Key { signing: key.signing.clone(), ..Key::clone(&put.key) };
             put.writes.push(next.put_key(relinked.clone())?);
+            put.writes.extend(refit_revocation_algorithms(next, &relinked, signers, now)?);
             put.key = Arc::new(relinked);
         }
         (SigningKey::Local(_), SigningKey::Managed(_)) => {
@@ -97,4 +99,28 @@ fn put_again(next: &mut View, known: Arc<Key>, key: &Key) -> Result<Put> {
         _ => {}
     }
     Ok(put)
+}
+
+/// Changes the algorithm of CRLs and OCSP responses of the issuers whose key moved to a managed key that does not support
+/// the former one.
+fn refit_revocation_algorithms(next: &mut View, key: &Key, signers: &dyn Signers, now: i64) -> Result<Vec<PkiWrite>> {
+    // Whether the mount may use the key just now is checked for every signature.
+    let Some(signer) = key.signing.managed().and_then(|managed| signers.signer(managed).ok()) else {
+        return Ok(Vec::new());
+    };
+    let algorithm = unchosen_revocation_algorithm(&key.signing, signers);
+    let is_unfit = |record: &IssuerRecord| {
+        let setting = SignatureAlgorithm::parse_name(&record.revocation_signature_algorithm);
+        let current = setting.or_else(|| SignatureAlgorithm::for_issuer(key.signing.kind(), 0, false).ok());
+        current.is_some_and(|current| signer.wants(current).is_err())
+    };
+    let issuers = next.issuers().map(|issuer| &issuer.record);
+    let unfit = issuers.filter(|record| record.key_id == key.id && is_unfit(record)).cloned();
+    let changed = unfit.map(|record| IssuerRecord {
+        revocation_signature_algorithm: algorithm.clone(),
+        modified_at: now,
+        ..record
+    });
+    let changed: Vec<IssuerRecord> = changed.collect();
+    changed.into_iter().map(|record| next.put_issuer(record)).collect()
 }

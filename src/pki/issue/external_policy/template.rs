@@ -17,12 +17,13 @@ use crate::pki::issue::issued::Issued;
 use crate::pki::issue::request::Origin;
 use crate::pki::issue::{repeats, self_issued, signer};
 
+use crate::keys::Signers;
 use crate::pki::check::structure::{Shape, Sources};
 use crate::pki::check::validity::{self, Validity};
 use crate::pki::issue::release::{Draft, Record, SubjectKeyId};
 use crate::pki::issue::stages::Stages;
 use crate::pki::mount::profile::Pieces;
-use crate::pki::mount::signer::Signer;
+use crate::pki::mount::signer::{Signer, preferred_algorithm};
 use crate::pki::mount::view::View;
 use crate::pki::tools::Tools;
 use crate::x509::certificate::Certificate;
@@ -50,7 +51,7 @@ pub(super) async fn issue(
     let signer = signer::signer(view, &consent.issuer_ref)?;
     let now = tools.clock.now();
     let mut warnings = Warnings::default();
-    let draft = draft(&template, &signer, now, &mut warnings)?;
+    let draft = draft(&template, &signer, &*tools.signers, now, &mut warnings)?;
     let tools = offering(kept_serial(&template, consent.store), tools);
     let who = &origin.requester;
     let repeatable = origin.repeatable.as_deref();
@@ -109,14 +110,20 @@ fn check(template: &Certificate, mode: &Mode, key: &PublicKey) -> Result<()> {
     Ok(())
 }
 
-fn draft(template: &Certificate, signer: &Arc<Signer>, now: Time, warnings: &mut Warnings) -> Result<Draft> {
+fn draft(
+    template: &Certificate,
+    signer: &Arc<Signer>,
+    signers: &dyn Signers,
+    now: Time,
+    warnings: &mut Warnings,
+) -> Result<Draft> {
     let key = signer::usable_key(signer, now)?;
     let pieces = signer.pieces()?;
     if template.is_ca() {
         check_path_length(template, signer)?;
     }
     Ok(Draft {
-        algorithm: self_issued::algorithm(template, key.public().kind())?,
+        algorithm: preferred_algorithm(&key.signing, signers, template.signature_algorithm())?,
         key,
         shape: if template.is_ca() { Shape::TemplateAuthority } else { Shape::TemplateLeaf },
         subject: template.subject().clone(),

@@ -72,6 +72,8 @@ async fn everything_is_signed(key_type: &str) {
     let wanted = json!({ "common_name": "Below", "key_ref": "token" });
     let wanted = pki.post("intermediate/generate/existing", wanted).await;
     assert!(csr_text(text(&wanted.body["data"], "csr")).contains("CN=Below"));
+    let wanted = json!({ "common_name": "Above", "key_ref": "token" });
+    pki.post("intermediate/cross-sign", wanted).await;
 
     let list = json!({ "crl_number": 7, "format": "pem" });
     let made = pki.post("issuer/root/sign-revocation-list", list).await.body["data"].clone();
@@ -92,6 +94,7 @@ async fn everything_is_signed(key_type: &str) {
 
     let shown = pki.get("key/token").await;
     let kind = (&shown["key_type"], &shown["managed_key_name"], &shown["managed_key_id"]);
+    let key_type = key_type.split('-').next().unwrap();
     assert_eq!(kind, (&key_type.into(), &"token".into(), &"uuid of token".into()));
     // What is stored of the key is enough to load it, and the lists need no new signature.
     let begun = device.begun.load(Ordering::SeqCst);
@@ -106,6 +109,13 @@ async fn everything_is_signed(key_type: &str) {
 async fn everything_that_is_signed_can_be_signed_by_a_signer_of_digests() {
     everything_is_signed("ec").await;
     everything_is_signed("rsa").await;
+}
+
+#[actix_web::test]
+async fn a_key_of_few_algorithms_signs_everything_without_a_word_about_it() {
+    for key_type in ["rsa-pss", "rsa-512", "rsa-pss-512"] {
+        everything_is_signed(key_type).await;
+    }
 }
 
 #[actix_web::test]

@@ -1,5 +1,5 @@
-//! A managed key that signs with some algorithms only: an issuer of it says early what it cannot do, and is made so
-//! that its lists and answers are signed by what it can.
+//! A managed key that supports a part of the algorithms: what a request leaves open is what the key supports, and what
+//! it demands against the key is refused.
 
 use std::sync::Arc;
 
@@ -9,11 +9,10 @@ use signet::x509::ocsp::IdHash;
 use super::device::Device;
 use super::text;
 use crate::support::App;
-use crate::v1::pki::foreign::{CA, Ca, openssl_verifies_chain, signature_algorithm};
+use crate::v1::pki::foreign::{CA, Ca, csr, openssl_verifies_chain, signature_algorithm};
 use crate::v1::pki::mount::{FAR, Pki, parse, with};
 use crate::v1::pki::ocsp::{cert_id, request};
 
-const RULE: &str = "the key signs with RSASSA-PSS alone";
 const PSS: &str = "rsassaPss";
 
 async fn start() -> (Arc<Device>, Pki) {
@@ -29,11 +28,12 @@ async fn signs_with_pss(pki: &Pki, issuer: &str) {
     assert_eq!(shown["revocation_signature_algorithm"], "SHA256WithRSAPSS");
     let certificate = text(&shown, "certificate");
     let (issue, body) = (format!("issuer/{issuer}/issue/r"), json!({ "common_name": "a.test", "ttl": "1h" }));
-    pki.role(&json!({ "allow_any_name": true })).await;
-    pki.refused(&issue, body.clone(), RULE).await;
-    pki.role(&json!({ "allow_any_name": true, "use_pss": true, "signature_bits": 384 })).await;
+    for role in [json!({}), json!({ "use_pss": true, "signature_bits": 384 }), json!({ "key_type": "ec" })] {
+        pki.role(&with(&json!({ "allow_any_name": true }), role)).await;
+        let leaf = pki.ask(&issue, body.clone()).await;
+        assert!(signature_algorithm(&leaf.pem).starts_with(PSS), "{}", leaf.pem);
+    }
     let leaf = pki.ask(&issue, body).await;
-    assert!(signature_algorithm(&leaf.pem).starts_with(PSS), "{}", leaf.pem);
     let list = pki.crl(issuer).await;
     assert!(list.is_signed_by(certificate) && list.text.contains(PSS), "{}", list.text);
     let about = request(&[cert_id(IdHash::Sha1, &parse(certificate), &leaf.certificate.serial())], None);
@@ -46,13 +46,16 @@ async fn signs_with_pss(pki: &Pki, issuer: &str) {
 async fn a_root_is_made_with_what_its_key_signs_and_so_are_its_lists() {
     let (_device, pki) = start().await;
     let root = json!({ "common_name": "Root", "issuer_name": "root", "managed_key_name": "token", "not_after": FAR });
-    for path in ["root/generate/kms", "root/rotate/kms", "issuers/generate/root/kms"] {
-        pki.refused(path, root.clone(), RULE).await;
+    for (path, name) in [
+        ("root/generate/kms", "root"),
+        ("root/rotate/kms", "rotated"),
+        ("issuers/generate/root/kms", "other"),
+        ("root/generate/existing", "existing"),
+    ] {
+        let named = with(&root, json!({ "issuer_name": name }));
+        let certificate = pki.post(path, named).await.body["data"]["certificate"].clone();
+        assert!(signature_algorithm(certificate.as_str().unwrap()).starts_with(PSS), "{path}: {certificate}");
     }
-    let pss = with(&root, json!({ "use_pss": true }));
-    let certificate = pki.post("root/generate/kms", pss).await.body["data"]["certificate"].clone();
-    assert!(signature_algorithm(certificate.as_str().unwrap()).starts_with(PSS), "{certificate}");
-    pki.refused("root/generate/existing", json!({ "common_name": "Other" }), RULE).await;
     signs_with_pss(&pki, "root").await;
     pki.stop().await;
 }
@@ -61,11 +64,9 @@ async fn a_root_is_made_with_what_its_key_signs_and_so_are_its_lists() {
 async fn an_intermediate_that_is_set_signed_signs_its_lists_with_what_its_key_signs() {
     let (_device, pki) = start().await;
     let wanted = json!({ "common_name": "Below", "managed_key_name": "token", "key_name": "token" });
-    pki.refused("intermediate/generate/kms", wanted.clone(), RULE).await;
-    let pss = with(&wanted, json!({ "use_pss": true }));
-    let csr = pki.post("intermediate/generate/kms", pss).await.body["data"]["csr"].clone();
+    let request = pki.post("intermediate/generate/kms", wanted).await.body["data"]["csr"].clone();
     let ca = Ca::root("/CN=Above");
-    let below = ca.signs(csr.as_str().unwrap(), CA, &[]);
+    let below = ca.signs(request.as_str().unwrap(), CA, &[]);
     let set = pki.post("intermediate/set-signed", json!({ "certificate": below })).await;
     assert!(!set.warnings().contains("CRL rebuild"), "{}", set.text);
     let id = set.body["data"]["imported_issuers"][0].as_str().unwrap().to_owned();
@@ -76,10 +77,10 @@ async fn an_intermediate_that_is_set_signed_signs_its_lists_with_what_its_key_si
     // Its setting is held against the key when it is written.
     let path = format!("issuer/{id}");
     for (algorithm, rule) in [
-        ("SHA256WithRSA", format!("revocation_signature_algorithm: {RULE}")),
-        ("ECDSAWithSHA256", "revocation_signature_algorithm: does not suit".to_owned()),
+        ("SHA256WithRSA", "revocation_signature_algorithm: the key does not sign with SHA256WithRSA"),
+        ("ECDSAWithSHA256", "revocation_signature_algorithm: does not suit"),
     ] {
-        pki.refused(&path, json!({ "revocation_signature_algorithm": algorithm }), &rule).await;
+        pki.refused(&path, json!({ "revocation_signature_algorithm": algorithm }), rule).await;
     }
     for (written, shown) in [("SHA512WithRSAPSS", "SHA512WithRSAPSS"), ("", "SHA256WithRSAPSS")] {
         pki.post(&path, json!({ "revocation_signature_algorithm": written })).await;
@@ -93,5 +94,57 @@ async fn an_intermediate_that_is_set_signed_signs_its_lists_with_what_its_key_si
     let id = set.body["data"]["imported_issuers"][0].as_str().unwrap().to_owned();
     pki.post("keys/generate/kms", json!({ "managed_key_name": "token" })).await;
     signs_with_pss(&pki, &id).await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn a_request_that_the_key_cannot_fulfil_is_refused_with_what_the_key_supports() {
+    let (device, pki) = start().await;
+    device.make("old", "rsa-512");
+    let root =
+        |key: &str| json!({ "common_name": "Root", "issuer_name": key, "managed_key_name": key, "not_after": FAR });
+    let text = "the key does not sign with SHA256WithRSAPSS; the key supports SHA512WithRSA";
+    pki.refused("root/generate/kms", with(&root("old"), json!({ "use_pss": true })), text).await;
+    let bits = json!({ "signature_bits": 384 });
+    let text = "the key does not sign with SHA384WithRSA; the key supports SHA512WithRSA";
+    pki.refused("root/generate/kms", with(&root("old"), bits.clone()), text).await;
+    pki.refused("intermediate/generate/kms", with(&root("old"), bits.clone()), text).await;
+    pki.post("root/generate/kms", root("old")).await;
+    let asked = json!({ "csr": csr("ec-256", "/CN=b.test", ""), "common_name": "b.test" });
+    for path in ["sign-verbatim", "root/sign-intermediate"] {
+        pki.refused(path, with(&asked, bits.clone()), text).await;
+        pki.certify(path, with(&asked, json!({ "signature_bits": 512 }))).await;
+    }
+    for (role, fits) in [
+        (json!({ "signature_bits": 384 }), false),
+        (json!({ "use_pss": true }), false),
+        (json!({ "key_type": "ec", "signature_bits": 256 }), false),
+        (json!({ "signature_bits": 256 }), true),
+        (json!({ "signature_bits": 0 }), true),
+        (json!({ "signature_bits": 512 }), true),
+    ] {
+        pki.role(&with(&json!({ "allow_any_name": true, "key_type": "rsa" }), role.clone())).await;
+        let issue = json!({ "common_name": "a.test", "ttl": "1h" });
+        if fits {
+            let leaf = pki.ask("issue/r", issue).await;
+            assert_eq!(signature_algorithm(&leaf.pem), "sha512WithRSAEncryption", "{role}");
+        } else {
+            pki.refused("issue/r", issue, "; the key supports SHA512WithRSA").await;
+        }
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn an_issuer_that_gets_another_managed_key_signs_lists_with_what_that_one_supports() {
+    let (device, pki) = start().await;
+    let root = json!({ "common_name": "Root", "issuer_name": "root", "managed_key_name": "token", "not_after": FAR });
+    pki.post("root/generate/kms", root).await;
+    device.alias("token", "other", &["SHA512WithRSA"]);
+    pki.post("keys/generate/kms", json!({ "managed_key_name": "other" })).await;
+    let shown = pki.get("issuer/root").await;
+    assert_eq!(shown["revocation_signature_algorithm"], "SHA512WithRSA");
+    pki.get("crl/rotate").await;
+    assert!(pki.crl("root").await.is_signed_by(text(&shown, "certificate")));
     pki.stop().await;
 }

@@ -88,8 +88,8 @@ struct Kept {
     uuid: String,
     pair: Arc<Pair>,
     public: PublicKey,
-    /// Whether it signs with RSASSA-PSS alone.
-    pss: bool,
+    /// The algorithms that it supports; empty for all that fit.
+    only: &'static [&'static str],
 }
 
 /// A device with keys, and what it does with them.
@@ -126,24 +126,31 @@ impl Device {
         *self.denied.lock().unwrap() = denied;
     }
 
-    /// Makes a key, whose UUID is `uuid of <name>`: `ec` (P-256), `ed25519`, `rsa` (2048 bits), `rsa-pss`, which
-    /// signs with PSS alone, or one of openssl's that nobody signs with.
+    /// Makes a key, whose UUID is `uuid of <name>`: `ec` (P-256), `ed25519`, `rsa` (2048 bits), one that
+    /// supports a part of the algorithms of RSA (`rsa-pss`, `rsa-512`, `rsa-pss-512`), or one of openssl's that nobody
+    /// signs with.
     pub fn make(&self, name: &str, key_type: &str) -> PublicKey {
         match key_type {
             "ec" => {
                 let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).unwrap();
                 let public = pair.public_key().as_der().unwrap().as_ref().to_vec();
-                self.keep(name, Pair::P256(pair), &public, false)
+                self.keep(name, Pair::P256(pair), &public, &[])
             }
             "ed25519" => {
                 let pair = Ed25519KeyPair::generate().unwrap();
                 let public = pair.public_key().as_der().unwrap().as_ref().to_vec();
-                self.keep(name, Pair::Ed25519(pair), &public, false)
+                self.keep(name, Pair::Ed25519(pair), &public, &[])
             }
-            "rsa" | "rsa-pss" => {
+            "rsa" | "rsa-pss" | "rsa-512" | "rsa-pss-512" => {
                 let pair = RsaKeyPair::generate(KeySize::Rsa2048).unwrap();
                 let public = pair.public_key().as_der().unwrap().as_ref().to_vec();
-                self.keep(name, Pair::Rsa(pair), &public, key_type == "rsa-pss")
+                let only: &[&str] = match key_type {
+                    "rsa-pss" => &["SHA256WithRSAPSS", "SHA384WithRSAPSS", "SHA512WithRSAPSS"],
+                    "rsa-512" => &["SHA512WithRSA"],
+                    "rsa-pss-512" => &["SHA512WithRSAPSS"],
+                    _ => &[],
+                };
+                self.keep(name, Pair::Rsa(pair), &public, only)
             }
             other => self.show(name, &new_key(other)),
         }
@@ -155,27 +162,34 @@ impl Device {
         let pkcs8 = openssl(&["pkcs8", "-topk8", "-nocrypt", "-outform", "DER"], pem.as_bytes());
         let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &pkcs8).unwrap();
         let public = pair.public_key().as_der().unwrap().as_ref().to_vec();
-        self.keep(name, Pair::P256(pair), &public, false);
+        self.keep(name, Pair::P256(pair), &public, &[]);
         pem
     }
 
     /// Shows the public half of a private key, PEM, that it does not sign with.
     pub fn show(&self, name: &str, pem: &str) -> PublicKey {
         let public = openssl(&["pkey", "-pubout", "-outform", "DER"], pem.as_bytes());
-        self.keep(name, Pair::Unused, &public, false)
+        self.keep(name, Pair::Unused, &public, &[])
     }
 
-    fn keep(&self, name: &str, pair: Pair, public: &[u8], pss: bool) -> PublicKey {
+    fn keep(&self, name: &str, pair: Pair, public: &[u8], only: &'static [&'static str]) -> PublicKey {
         let public = PublicKey::parse(public).unwrap();
         let kept = Kept {
             name: name.to_owned(),
             uuid: format!("uuid of {name}"),
             pair: Arc::new(pair),
             public: public.clone(),
-            pss,
+            only,
         };
         self.keys.lock().unwrap().push(kept);
         public
+    }
+
+    /// Shows a key under another name, which supports these algorithms.
+    pub fn alias(&self, name: &str, alias: &str, only: &'static [&'static str]) {
+        let kept = self.find(|kept| kept.name == name).unwrap();
+        let (name, uuid) = (alias.to_owned(), format!("uuid of {alias}"));
+        self.keys.lock().unwrap().push(Kept { name, uuid, only, ..kept });
     }
 
     /// Deletes a key and makes it again, as the same key under the same name, which has another UUID then.
@@ -247,8 +261,8 @@ impl RemoteSigner for Signer {
     }
 
     fn wants(&self, algorithm: SignatureAlgorithm) -> Result<Wants> {
-        if self.kept.pss && !matches!(algorithm, SignatureAlgorithm::RsaPss(_)) {
-            return Err(Error::invalid("the key signs with RSASSA-PSS alone"));
+        if !self.kept.only.is_empty() && !self.kept.only.contains(&algorithm.name()) {
+            return Err(Error::invalid(format!("the key does not sign with {}", algorithm.name())));
         }
         Ok(if algorithm.hash().is_some() { Wants::Digest } else { Wants::Message })
     }

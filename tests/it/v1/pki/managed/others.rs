@@ -108,16 +108,16 @@ fn a_role_against_its_issuers_key_is_refused_before_a_key_is_made_for_the_leaf()
     let name = "a_role_against_its_issuers_key_is_refused_before_a_key_is_made_for_the_leaf";
     alone(module_path!(), name, |_| async move {
         let device = Device::new();
-        device.make("token", "rsa-pss");
+        device.make("token", "rsa-pss-512");
         let pki = Pki { app: App::builder().signers(device.clone()).start().await };
-        let root = json!({ "common_name": "Root", "managed_key_name": "token", "use_pss": true, "not_after": FAR });
+        let root = json!({ "common_name": "Root", "managed_key_name": "token", "not_after": FAR });
         pki.post("root/generate/kms", root).await;
-        pki.role(&json!({ "allow_any_name": true, "key_type": "rsa" })).await;
+        pki.role(&json!({ "allow_any_name": true, "key_type": "rsa", "signature_bits": 384 })).await;
         let (made, signed) = (keys_made(&pki).await, device.begun.load(Ordering::SeqCst));
         let body = json!({ "common_name": "a.test", "ttl": "1h" });
-        pki.refused("issue/r", body.clone(), "the key signs with RSASSA-PSS alone").await;
+        pki.refused("issue/r", body.clone(), "the key does not sign with SHA384WithRSA").await;
         assert_eq!((keys_made(&pki).await, device.begun.load(Ordering::SeqCst)), (made, signed));
-        pki.role(&json!({ "allow_any_name": true, "key_type": "rsa", "use_pss": true })).await;
+        pki.role(&json!({ "allow_any_name": true, "key_type": "rsa" })).await;
         pki.ask("issue/r", body).await;
         assert_eq!(keys_made(&pki).await, made + 1.0);
         pki.stop().await;

@@ -10,6 +10,8 @@ use super::super::with;
 use super::{issue, refused, shown_of_all, test, test_refused, tested, with_root, write};
 use crate::signers::cloud::kms::{Fault, Kms};
 use crate::support::App;
+use crate::v1::pki::foreign::csr;
+use crate::v1::pki::mount::FAR;
 
 const KEY: &str = "cloudckms/web";
 
@@ -76,6 +78,33 @@ async fn k34_the_algorithm_dictates_the_scheme_where_nothing_is_asked_for() {
     let own = with(key("RSA_SIGN_PSS_2048_SHA256"), json!({ "credentials": "", "crypto_key_version": "1" }));
     let terms = json!({ "allow_generate_key": true, "any_mount": true });
     assert_eq!(shown, with(shown_of_all("web", "cloudckms", &shown["UUID"], own), terms));
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_key_of_one_algorithm_issues_and_revokes_where_nobody_names_the_algorithm() {
+    let kms = Kms::start();
+    let app = server(kms.settings()).await;
+    for (algorithm, name) in
+        [("RSA_SIGN_PSS_2048_SHA256", "SHA256WithRSAPSS"), ("RSA_SIGN_PKCS1_4096_SHA512", "SHA512WithRSA")]
+    {
+        let own = json!({ "crypto_key": name });
+        write(&app, &format!("cloudckms/{}", name.to_lowercase()), with(generated(algorithm), own)).await;
+        let root = json!({ "common_name": "Root", "issuer_name": name, "managed_key_name": name, "not_after": FAR });
+        let made = app.client.post("pki/root/generate/kms", root).await;
+        assert_eq!(made.status, 200, "{}", made.text);
+        // The defaults of a role are those of RSA keys.
+        let role = json!({ "allow_any_name": true, "issuer_ref": name, "ttl": "1h" });
+        assert_eq!(app.client.post("pki/roles/r", role).await.status, 200);
+        let signed = json!({ "common_name": "a.test", "csr": csr("rsa-2048", "/CN=a.test", "") });
+        let issued = app.client.post("pki/sign/r", signed).await;
+        assert_eq!(issued.status, 200, "{}", issued.text);
+        let serial = &issued.body["data"]["serial_number"];
+        let revoked = app.client.post("pki/revoke", json!({ "serial_number": serial })).await;
+        assert_eq!(revoked.status, 200, "{}", revoked.text);
+        let shown = app.client.get(&format!("pki/issuer/{name}")).await.body["data"].clone();
+        assert_eq!(shown["revocation_signature_algorithm"], name);
+    }
     app.stop().await;
 }
 
