@@ -77,7 +77,7 @@ const REACH: Duration = Duration::from_secs(8);
 /// Checks the server, brings its schema up to date, and returns the database's writer and its readers.
 /// Reads are driven by the runtime that this is called on.
 pub(super) async fn open(url: PostgresUrl) -> Result<(Writer, Pool)> {
-    let mut session = connect::session(&url).await?;
+    let mut session = connect::dedicated_session(&url).await?;
     schema::migrate(&mut session).await?;
     let dropped_mounts = mounts::any_dropped(&session).await.map_err(|e| e.of_read())?;
     let node = node_id();
@@ -118,7 +118,7 @@ pub(super) async fn is_there(url: &PostgresUrl) -> Result<bool> {
 /// Looks at a database: the version of its schema, the newest that there is, and what reads it; `None` when it is empty.
 /// Its user must have the right to bring it up to date.
 pub(super) async fn look(url: PostgresUrl) -> Result<Option<(usize, usize, Pool)>> {
-    let session = connect::session(&url).await?;
+    let session = connect::dedicated_session(&url).await?;
     let known = schema::known(&session).await?;
     schema::require_right(&session).await?;
     let Some((schema, newest)) = known else { return Ok(None) };

@@ -1,6 +1,7 @@
 //! The server over PostgreSQL: what the rest of this tree shows over the embedded store must not depend
 //! on it, so a few paths through every table are walked again.
 
+mod pooler;
 mod start;
 mod tls;
 

@@ -31,6 +31,13 @@ const SETTINGS: &str = "SET statement_timeout = '10s'; SET lock_timeout = '3s';
 const FACTS: &str = "SELECT current_setting('fsync'), current_setting('full_page_writes'),
     current_setting('synchronous_commit'), current_setting('server_encoding'), current_setting('server_version_num')";
 
+/// Tells a connection of the server from every other one.
+const BACKEND: &str = "SELECT pid || ' ' || backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()";
+/// How often it is looked whether a pooler lends the connection to another client: one that is busy may lend another.
+const PROBES: usize = 3;
+const POOLED: &str = "storage: the database is behind a pooler in transaction or statement mode, which loses LISTEN, \
+    advisory locks and prepared statements between transactions: set pool_mode = session, or connect to the server itself";
+
 /// A connection that nobody drives yet, to the server that takes writes.
 ///
 /// # Errors
@@ -95,11 +102,48 @@ pub(super) async fn session(url: &PostgresUrl) -> Result<Session> {
     let (client, driver) = client(url).await?;
     let session = Session::new(client, driver);
     let answer = session.simple_query(FACTS).await.map_err(lost)?;
-    let fact = |n: usize| {
-        answer.iter().find_map(|m| if let SimpleQueryMessage::Row(row) = m { row.get(n) } else { None }).unwrap_or("")
-    };
-    require_fit([0, 1, 2, 3, 4].map(fact))?;
+    require_fit([0, 1, 2, 3, 4].map(|n| column(&answer, n)))?;
     Ok(session)
+}
+
+/// As [`session`], and one that keeps its connection of the server. LISTEN, advisory locks, prepared statements and
+/// settings belong to that connection; a pooler that lends it to another client between two transactions loses them.
+///
+/// # Errors
+/// As [`session`]; `Invalid` behind such a pooler.
+pub(super) async fn dedicated_session(url: &PostgresUrl) -> Result<Session> {
+    let session = session(url).await?;
+    let (other, driver) = client(url).await?;
+    for _ in 0..PROBES {
+        let before = backend(&session).await?;
+        // A pooler lends the connection that was given back last.
+        other.batch_execute("BEGIN").await.map_err(|error| match error.as_db_error() {
+            // It takes no transactions at all.
+            Some(_) => Error::invalid(POOLED),
+            None => lost(error),
+        })?;
+        let lent = backend(&other).await?;
+        let after = backend(&session).await?;
+        other.batch_execute("ROLLBACK").await.map_err(lost)?;
+        if before == lent || before != after {
+            return Err(Error::invalid(POOLED));
+        }
+    }
+    drop(other);
+    // It ends with its client.
+    let _ = driver.await;
+    Ok(session)
+}
+
+/// What tells the connections of a server apart.
+async fn backend(client: &Client) -> Result<String> {
+    let answer = client.simple_query(BACKEND).await.map_err(lost)?;
+    Ok(column(&answer, 0).to_owned())
+}
+
+/// A column of the first row.
+fn column(answer: &[SimpleQueryMessage], n: usize) -> &str {
+    answer.iter().find_map(|m| if let SimpleQueryMessage::Row(row) = m { row.get(n) } else { None }).unwrap_or_default()
 }
 
 /// A connection that failed when it was just made.

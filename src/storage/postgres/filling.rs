@@ -59,7 +59,7 @@ impl Filling {
     /// # Errors
     /// `Conflict` when the database is not empty, which stays as it is then, and those of connecting.
     pub(crate) async fn begin(url: &PostgresUrl) -> Result<Self> {
-        let mut db = connect::session(url).await?;
+        let mut db = connect::dedicated_session(url).await?;
         // What is somebody's is not brought up to date either.
         require_empty(&db).await?;
         schema::migrate(&mut db).await?;

@@ -11,7 +11,7 @@ use crate::process::refused;
 use crate::serve::Site;
 
 /// A site on a database of this cluster, prepared; what is added to its URL.
-fn site(url: &str) -> Site {
+pub(super) fn site(url: &str) -> Site {
     let site = Site::new();
     configure(&site, url);
     site
