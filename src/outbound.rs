@@ -28,9 +28,8 @@ use serde::de::DeserializeOwned;
 use url::Url;
 
 pub(crate) use self::exchange::{Call, Reply, Tries};
-use self::reach::Guarded;
 pub use self::reach::Reach;
-pub(crate) use self::reach::base_url;
+pub(crate) use self::reach::{Guarded, base_url};
 pub(crate) use self::token::{Token, Tokens};
 use self::trust::certificates;
 use crate::error::{Error, Kind, Result};

@@ -368,11 +368,12 @@ async fn domains(stores: Stores, keys: Keys, given: Given, kinds: StoreKinds) ->
     let reach = Reach::new(stores.auth, auth.clone(), auth.is_initialized().await?);
     auth.note_version(env!("CARGO_PKG_VERSION")).await?;
     let grants = Arc::new(MountGrants::new(auth.clone()));
+    let outbound = keys.cloud.reach;
     let devices = Devices { libraries: keys.libraries, cloud: CloudServices::new(keys.cloud, clock.clone())? };
     let keyring = Keyring::new(stores.keyring, clock.clone());
     let managed_keys = ManagedKeys::open(stores.managed_keys, devices, grants, clock.clone()).await?;
     let signers = keys.signers.unwrap_or_else(|| managed_keys.clone());
-    let engine = Engine::new(stores.pki, settings.serial_numbers.source(&clock), signers, clock.clone());
+    let engine = Engine::new(stores.pki, settings.serial_numbers.source(&clock), signers, clock.clone(), outbound);
     let mounts = Mounts::open(auth.clone(), managed_keys.clone(), engine.clone()).await?;
     let stopping = Stopping::default();
     let nodes = Nodes::new(baseline, mounts.clone());

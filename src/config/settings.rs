@@ -272,7 +272,7 @@ pub const SETTINGS: &[Setting] = &[
         "outbound_loopback",
         "SIGNET_OUTBOUND_LOOPBACK",
         "false",
-        "Whether auth methods and managed keys may be configured to call this machine, over plain HTTP too.",
+        "Whether auth methods, managed keys and policy engines may be configured to call this machine.",
     ),
     setting(
         "cloudb.authority_url",

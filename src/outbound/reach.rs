@@ -149,7 +149,7 @@ pub(crate) fn base_url(name: &str, text: &str) -> Result<Url> {
 }
 
 /// Looks names up, and gives the addresses that may be called.
-pub(super) struct Guarded(pub(super) Reach);
+pub(crate) struct Guarded(pub(crate) Reach);
 
 impl Resolve for Guarded {
     fn resolve(&self, name: Name) -> Resolving {

@@ -27,7 +27,10 @@ use crate::clock::{Clock, Time};
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result, Warnings};
 use crate::keys::pool::{KeyPool, StockSizes};
-use crate::keys::signing::Signers;
+use crate::keys::signer::Known;
+use crate::keys::signing::{ManagedKey, Signers};
+use crate::outbound::Reach;
+use crate::x509::public_key::PublicKey;
 
 /// Answered requests that are removed in one commit.
 const SWEEP: u32 = 500;
@@ -58,10 +61,16 @@ pub struct Engine {
 
 impl Engine {
     /// An engine without mounts, whose certificates get serial numbers of `serials` and whose managed keys are
-    /// those of `signers`. Starts the thread that the control actors share, so an actix system must run.
-    pub fn new(store: Arc<dyn PkiStore>, serials: Serials, signers: Arc<dyn Signers>, clock: Clock) -> Arc<Self> {
+    /// those of `signers`; `reach` says which addresses that callers configure may be called. Starts the thread that the control actors share, so an actix system must run.
+    pub fn new(
+        store: Arc<dyn PkiStore>,
+        serials: Serials,
+        signers: Arc<dyn Signers>,
+        clock: Clock,
+        reach: Reach,
+    ) -> Arc<Self> {
         let control = ControlThread::start(clock.clone());
-        let tools = Tools { store, pool: KeyPool::start(), clock, serials, signers };
+        let tools = Tools { store, pool: KeyPool::start(), clock, serials, signers, reach };
         Arc::new(Self {
             tools,
             answers: Arc::default(),
@@ -167,6 +176,26 @@ impl Engine {
     }
 
     /// The open mounts.
+    /// The keys of issuers that sign by the managed key of this UUID, as the mounts took them into use.
+    pub(crate) fn keys_of(&self, uuid: &str) -> Vec<Known> {
+        let mut keys = Vec::new();
+        for authority in self.authorities() {
+            let view = authority.view();
+            let managed = view.signers().filter_map(|signer| signer.key.as_ref()?.signing.managed());
+            keys.extend(managed.filter(|key| key.uuid == uuid).map(ManagedKey::known));
+        }
+        keys
+    }
+
+    /// The keys of the issuers' certificates in some of the mounts.
+    pub(crate) fn certificate_keys(&self, of: impl Fn(MountId) -> bool) -> Vec<PublicKey> {
+        let mut keys = Vec::new();
+        for authority in self.authorities().filter(|authority| of(authority.mount())) {
+            keys.extend(authority.view().issuers().map(|issuer| issuer.certificate.key().clone()));
+        }
+        keys
+    }
+
     pub(crate) fn authorities(&self) -> impl Iterator<Item = Arc<Authority>> + use<> {
         self.authorities.load().values().cloned().collect::<Vec<_>>().into_iter()
     }

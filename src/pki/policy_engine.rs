@@ -12,16 +12,19 @@ mod breaker;
 pub(crate) mod tls;
 
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use reqwest::{Client, Response, StatusCode, Url, redirect, retry};
+use rustls::ClientConfig;
 use tokio::sync::Semaphore;
 
 use self::breaker::Breaker;
 use self::tls::Material;
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Kind, Result};
+use crate::outbound::{Guarded, Reach};
 use crate::telemetry;
 
 /// Calls of one mount that may be on their way.
@@ -36,7 +39,9 @@ const MEDIA_TYPE: &str = "application/json";
 
 /// The way to a mount's policy engine.
 pub struct PolicyEngine {
-    client: Client,
+    /// Made for the first question.
+    client: OnceLock<Client>,
+    tls: ClientConfig,
     url: Url,
     timeout: Duration,
     permits: Semaphore,
@@ -66,19 +71,9 @@ impl PolicyEngine {
     /// # Errors
     /// `Invalid` naming the member, `Internal` when TLS cannot be set up.
     pub(crate) fn new(url: &str, timeout: Duration, trust: Material) -> Result<Self> {
-        let tls = trust.client_config()?;
-        let client = Client::builder()
-            .tls_backend_preconfigured(tls)
-            .https_only(true)
-            .no_proxy()
-            .redirect(redirect::Policy::none())
-            .retry(retry::never())
-            .referer(false)
-            .pool_idle_timeout(IDLE)
-            .build()
-            .map_err(|e| Error::internal(e.without_url()))?;
         Ok(Self {
-            client,
+            client: OnceLock::new(),
+            tls: trust.client_config()?,
             url: Url::parse(url).map_err(|_| Error::invalid("external_service_url: is not a URL"))?,
             timeout,
             permits: Semaphore::new(MAX_IN_FLIGHT),
@@ -107,21 +102,42 @@ impl PolicyEngine {
         Ok(())
     }
 
-    /// Posts a question, and gives what `read` makes of the bytes that come back.
+    /// The client, which calls the addresses of the engine's host that `reach` admits.
+    fn client(&self, reach: Reach) -> Result<&Client> {
+        if let Some(client) = self.client.get() {
+            return Ok(client);
+        }
+        let made = Client::builder()
+            .tls_backend_preconfigured(self.tls.clone())
+            .https_only(true)
+            .no_proxy()
+            .redirect(redirect::Policy::none())
+            .retry(retry::never())
+            .referer(false)
+            .pool_idle_timeout(IDLE)
+            .dns_resolver(Arc::new(Guarded(reach)))
+            .build()
+            .map_err(|e| Error::internal(e.without_url()))?;
+        Ok(self.client.get_or_init(|| made))
+    }
+
+    /// Posts a question, and gives what `read` makes of the bytes that come back. `reach` has the rules for the address,
+    /// the same for every question.
     ///
     /// # Errors
-    /// `Unavailable` when there is no answer in time, `Busy` when too many calls are on their way,
+    /// `Unavailable` when the address must not be called and when there is no answer in time, `Busy` when too many calls are on their way,
     /// `BadGateway` for anything that is no answer; those of `read`.
     pub(crate) async fn ask<T>(
         &self,
         question: Vec<u8>,
         clock: &Clock,
+        reach: Reach,
         read: impl FnOnce(&[u8]) -> Result<T>,
     ) -> Result<T> {
         let Ok(_permit) = self.permits.try_acquire() else { return Err(counted("busy", busy())) };
         let Some(ticket) = self.breaker.enter(clock.now()) else { return Err(counted("open", resting())) };
         let started = Instant::now();
-        let exchange = tokio::time::timeout(self.timeout, self.exchange(question)).await;
+        let exchange = tokio::time::timeout(self.timeout, self.exchange(question, reach)).await;
         let outcome = exchange.unwrap_or_else(|_| {
             let text = format!("external policy: the engine did not answer within {} s", self.timeout.as_secs());
             Err(Failure::of("failed", false, Error::unavailable(text, "timed out")))
@@ -136,8 +152,14 @@ impl PolicyEngine {
         Ok(answer)
     }
 
-    async fn exchange(&self, question: Vec<u8>) -> Result<Vec<u8>, Failure> {
-        let request = self.client.post(self.url.clone()).header(CONTENT_TYPE, MEDIA_TYPE).header(ACCEPT, MEDIA_TYPE);
+    async fn exchange(&self, question: Vec<u8>, reach: Reach) -> Result<Vec<u8>, Failure> {
+        let refused = |error: Error| {
+            let text = format!("external policy: {}", error.text());
+            Failure::of("failed", false, Error::new(Kind::Unavailable, text))
+        };
+        reach.url("external_service_url", self.url.as_str()).map_err(refused)?;
+        let client = self.client(reach).map_err(|error| Failure::of("failed", false, error))?;
+        let request = client.post(self.url.clone()).header(CONTENT_TYPE, MEDIA_TYPE).header(ACCEPT, MEDIA_TYPE);
         let response = request.body(question).send().await.map_err(unreachable)?;
         let status = response.status();
         if status != StatusCode::OK {

@@ -7,6 +7,7 @@ use super::store::PkiStore;
 use crate::clock::Clock;
 use crate::keys::pool::KeyPool;
 use crate::keys::signing::Signers;
+use crate::outbound::Reach;
 
 /// What issuing needs besides the view: shared by all mounts of a server.
 #[derive(Clone)]
@@ -21,4 +22,6 @@ pub struct Tools {
     pub serials: Serials,
     /// Who signs with managed keys.
     pub signers: Arc<dyn Signers>,
+    /// Which addresses that callers configure may be called.
+    pub reach: Reach,
 }

@@ -53,6 +53,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "error",
             "fields",
             "keys",
+            "outbound",
             "random",
             "secret",
             "telemetry",
@@ -61,7 +62,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "x509",
         ],
     ),
-    ("mounts", &["auth", "documents", "error", "fields", "keys", "pki", "telemetry"]),
+    ("mounts", &["auth", "documents", "error", "fields", "keys", "pki", "telemetry", "x509"]),
     ("nodes", &["clock", "documents", "error", "mounts", "telemetry"]),
     ("projects", &["budget", "clock", "error", "random", "secret", "sql", "telemetry", "turns"]),
     (
@@ -184,7 +185,7 @@ const LIBRARIES: &[(&str, &[&str])] = &[
     ("aws_smithy_types", &["keys/cloudakms"]),
     (
         "rustls",
-        &["cli/client.rs", "server/tls.rs", "server/listener", "pki/policy_engine/tls.rs", "storage/postgres/tls.rs"],
+        &["cli/client.rs", "server/tls.rs", "server/listener", "pki/policy_engine", "storage/postgres/tls.rs"],
     ),
     ("rustls_native_certs", &["storage/postgres/tls.rs"]),
     ("tokio_rustls", &["server/listener/handshake.rs", "server/stream.rs", "storage/postgres/tls.rs"]),

@@ -9,6 +9,7 @@ use signet::clock::Clock;
 use signet::documents::MountId;
 use signet::error::Kind;
 use signet::keys::signing::NoSigners;
+use signet::outbound::Reach;
 use signet::pki::actor::{Planned, ReplicaLink};
 use signet::pki::ca::intermediate::{self, CsrRequest};
 use signet::pki::ca::key::{KeyOrigin, KeyRequest};
@@ -58,7 +59,8 @@ impl Domain {
         .await
         .unwrap();
         storage.auth().commit(vec![AuthWrite::MountCreate(MOUNT)]).await.unwrap();
-        let engine = Engine::new(storage.pki(), SerialNumbers::default().source(&clock), Arc::new(NoSigners), clock);
+        let (serials, reach) = (SerialNumbers::default().source(&clock), Reach::default());
+        let engine = Engine::new(storage.pki(), serials, Arc::new(NoSigners), clock, reach);
         engine.open(MOUNT).await.unwrap();
         let authority = engine.authority(MOUNT).unwrap();
         let validity = RequestedValidity { ttl: Some(12 * HOUR), ..RequestedValidity::default() };

@@ -333,10 +333,14 @@ pub async fn write_external_policy(
     merge: impl Fn(&external_policy::Config) -> Result<external_policy::Config> + Send + 'static,
 ) -> Result<()> {
     let now = authority.tools().clock.now();
+    let reach = authority.tools().reach;
     authority
         .change(move |view| {
             let merged = merge(&view.external_policy.value)?;
             let config = external_policy::Config { updated_at: now.unix_timestamp(), ..merged }.checked()?;
+            if !config.url.is_empty() {
+                reach.url("external_service_url", &config.url)?;
+            }
             let mut next = view.clone();
             let writes = vec![next.set_external_policy(config)?];
             Ok((Planned { view: next, writes, crls: false }, ()))

@@ -113,7 +113,7 @@ pub async fn run(
     let asked = wire::Asked { who, policy: &policy, mount: &mount, mode: &mode, limits: origin.limits };
     let question = wire::question(&view, &asked, body, &uuid, subject.csr_pem, issuer.as_deref())?;
     drop((view, issuer));
-    let answer = engine.ask(question, &tools.clock, |body| wire::Answer::read(body, &uuid)).await?;
+    let answer = engine.ask(question, &tools.clock, tools.reach, |body| wire::Answer::read(body, &uuid)).await?;
     let view = views.load_full();
     view.policy_engine()?;
     let consent = answer.decision.map_err(|text| Error::invalid(format!("external policy: {text}")))?;

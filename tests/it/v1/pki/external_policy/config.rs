@@ -53,6 +53,24 @@ async fn settings_are_merged_and_the_key_is_never_read_back() {
 }
 
 #[actix_web::test]
+async fn an_engine_at_an_address_that_is_not_called_is_refused() {
+    let governed = Governed::start().await;
+    let pki = &governed.pki;
+    for host in ["169.254.169.254", "100.100.100.200", "[fe80::1]", "[::ffff:169.254.169.254]", "0.0.0.0", "2852039166"]
+    {
+        let settings = json!({ "external_service_url": format!("https://{host}/decide") });
+        pki.refused(
+            "config/external-policy",
+            settings,
+            "external_service_url: the host is an address that is not called",
+        )
+        .await;
+    }
+    governed.sign(json!({})).await;
+    governed.stop().await;
+}
+
+#[actix_web::test]
 async fn it_counts_as_validated_after_an_exchange_and_until_the_way_changes() {
     let governed = Governed::start().await;
     let pki = &governed.pki;

@@ -136,6 +136,7 @@ async fn of_two_nodes_one_tidies() {
         Arc::clone(&authority.tools().serials),
         Arc::clone(&authority.tools().signers),
         pki.app.clock.clone(),
+        signet::outbound::Reach::default(),
     );
     other.open(mount).await.unwrap();
     advance(&pki, 60).await;
