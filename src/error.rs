@@ -10,6 +10,7 @@ mod warnings;
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use self::warnings::Warnings;
 
@@ -93,6 +94,7 @@ pub struct Error {
     kind: Kind,
     text: Cow<'static, str>,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+    retry_after: Option<Duration>,
 }
 
 /// The result type used everywhere.
@@ -101,7 +103,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     /// An error of `kind` with a public `text`: the field, the value's problem, the rule.
     pub fn new(kind: Kind, text: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind, text: text.into(), source: None }
+        Self { kind, text: text.into(), source: None, retry_after: None }
     }
 
     /// [`Kind::Invalid`] with a text that names field and rule.
@@ -126,18 +128,29 @@ impl Error {
 
     /// [`Kind::Unavailable`] with a public text and the cause for the log.
     pub fn unavailable(text: impl Into<Cow<'static, str>>, source: impl Into<Source>) -> Self {
-        Self { kind: Kind::Unavailable, text: text.into(), source: Some(Arc::from(source.into())) }
+        Self { source: Some(Arc::from(source.into())), ..Self::new(Kind::Unavailable, text) }
     }
 
     /// [`Kind::Internal`]: `source` goes to the log, callers get a fixed text.
     pub fn internal(source: impl Into<Source>) -> Self {
-        Self { kind: Kind::Internal, text: Cow::Borrowed("internal error"), source: Some(Arc::from(source.into())) }
+        Self { source: Some(Arc::from(source.into())), ..Self::new(Kind::Internal, "internal error") }
     }
 
     /// The same error, its text behind what was being done or the field that was read.
     #[must_use]
     pub fn within(self, what: &str) -> Self {
         Self { text: format!("{what}: {}", self.text).into(), ..self }
+    }
+
+    /// The same error for a caller who is to come back no earlier than after this time.
+    #[must_use]
+    pub fn with_retry_after(self, pause: Duration) -> Self {
+        Self { retry_after: Some(pause), ..self }
+    }
+
+    /// The time before which a retry is of no use, where it is known.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
     }
 
     /// The same error behind something that is stored, which its text says at the end. No mistake of the caller any more:

@@ -27,14 +27,18 @@ use crate::auth::mounts::{Mount, MountKind, Move};
 use crate::documents::MountId;
 use crate::error::{Error, Result, Warnings};
 use crate::fields::Fields;
-use crate::keys::ManagedKeys;
+use crate::keys::managed::BackendType;
+use crate::keys::{Known, ManagedKeys};
 use crate::pki::check::validity::Limits;
 use crate::pki::{Authority, Engine};
+use crate::x509::public_key::PublicKey;
 
 pub use grants::MountGrants;
 
 /// Most issuers that a warning names.
 const MOST_NAMED: usize = 20;
+/// Most keys of one managed key that are tested.
+const MOST_KEYS: usize = 16;
 
 /// How long certificates of a mount live.
 pub fn lifetimes(mount: &Mount) -> Limits {
@@ -100,6 +104,29 @@ impl Mounts {
             warnings.add(format!("{text}: {named}{more}"));
         }
         Ok(warnings)
+    }
+
+    /// The keys that issuers of mounts sign with by a managed key, as they were when the mounts took them into use.
+    pub fn keys_in_use(&self, kind: BackendType, name: &str) -> Vec<Known> {
+        let Some(uuid) = self.keys.uuid(kind, name) else { return Vec::new() };
+        let mut keys: Vec<Known> = Vec::new();
+        for key in self.pki.keys_of(&uuid) {
+            if keys.len() < MOST_KEYS && !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        keys
+    }
+
+    /// The keys of the certificates of all mounts that may use a managed key.
+    pub fn candidate_keys(&self, kind: BackendType, name: &str) -> Vec<PublicKey> {
+        let Some(record) = self.keys.read(kind, name) else { return Vec::new() };
+        let mounts = self.auth.mounts();
+        let may_use = |mount: MountId| {
+            let lists = |mount: &Arc<Mount>| mount.allowed_managed_keys.contains(&record.name);
+            record.terms.any_mount || mounts.by_id(mount).is_some_and(lists)
+        };
+        self.pki.certificate_keys(may_use)
     }
 
     fn refused_issuers(&self, path: &str) -> BTreeSet<String> {

@@ -10,6 +10,7 @@ pub mod catalogue;
 mod line;
 mod live;
 pub mod logs;
+mod managed_keys;
 mod meter;
 pub mod outage;
 mod output;
@@ -26,6 +27,7 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 pub use self::catalogue::*;
 pub use self::line::LogFormat;
 pub use self::logs::{LogSettings, flush_logs, install_logs, is_log_filter};
+pub use self::managed_keys::ExportedKey;
 pub use self::meter::RouteMeter;
 pub use self::outage::not_done;
 pub use self::paths::{mount_path, name_mounts};
@@ -88,7 +90,7 @@ pub const METRICS_TYPE: &str = "text/plain; version=0.0.4";
 /// [`install_metrics`].
 pub fn rendered_metrics(looked_up: &[Series]) -> String {
     let Some(exporter) = EXPORTER.get() else { return String::new() };
-    let mut page = exporter.render();
+    let mut page = managed_keys::without_deleted(&exporter.render());
     live::write(&mut page, &live::of_process());
     live::write(&mut page, looked_up);
     page

@@ -41,9 +41,14 @@ use self::line::Line;
 use self::link::Link;
 pub use self::measure::Meter;
 use self::waiting::Rank;
-use super::signer::{Known, RemoteSigner};
+use super::signer::{Input, Known, RemoteSigner, Wants};
 use super::test_sign::TestSign;
 use crate::error::{Error, Kind, Result};
+use crate::x509::algorithm::SignatureAlgorithm;
+use crate::x509::public_key::PublicKey;
+
+/// Bytes of a message that is signed as a test.
+const TEST_BYTES: usize = 64;
 
 /// The way to a key's actor; clones share it.
 #[derive(Clone)]
@@ -74,6 +79,12 @@ impl SignerActor {
         self.0.line().configure(backend, max_parallel)
     }
 
+    /// Keeps public keys of certificates, one of which may belong to the key: for a device that does not give the public
+    /// part itself. What a signature does not verify under is not taken for it.
+    pub fn offer(&self, candidates: &[PublicKey]) {
+        self.0.line().backend().offer(candidates);
+    }
+
     /// The key, looked up in the backend. With `create`, a key that is not there is made first where
     /// its configuration allows that; one that is there is used.
     ///
@@ -100,6 +111,26 @@ impl SignerActor {
         }
     }
 
+    /// Signs random bytes with `key`, which a mount took into use and which the configuration may not name any more, and
+    /// verifies the signature.
+    ///
+    /// # Errors
+    /// As [`SignerActor::test_sign`].
+    pub async fn test_key(&self, key: Known) -> Result<()> {
+        let signer = self.signer(key);
+        let kind = signer.public().kind();
+        let algorithm = SignatureAlgorithm::all_for(kind).find(|algorithm| signer.wants(*algorithm).is_ok());
+        let of_mount =
+            |error: Error| classed(error.within("the key that a mount uses, which is not the one named now"));
+        let algorithm = algorithm.ok_or_else(|| of_mount(Error::invalid("supports no algorithm")))?;
+        let message = crate::random::bytes::<TEST_BYTES>();
+        let input = match (signer.wants(algorithm).map_err(of_mount)?, algorithm.hash()) {
+            (Wants::Digest, Some(hash)) => Input::Digest(hash.digest(&message).as_ref().to_vec()),
+            _ => Input::Message(message.to_vec()),
+        };
+        signer.sign(algorithm, input).await.map(drop).map_err(of_mount)
+    }
+
     /// Signs for `key`, which [`SignerActor::key`] gave now or when the key was taken into use.
     pub fn signer(&self, key: Known) -> Arc<dyn RemoteSigner> {
         Arc::new(verified::Signer::new(self.0.clone(), key))
@@ -115,12 +146,11 @@ impl SignerActor {
 
 /// The error of a test signature: what the configuration is to blame for is the caller's to mend.
 fn classed(error: Error) -> Error {
-    let (kind, class) = match error.kind() {
-        Kind::Invalid | Kind::BadGateway => (Kind::Invalid, "configuration"),
-        Kind::Busy | Kind::Unavailable => (error.kind(), "backend"),
-        _ => return error,
-    };
-    Error::new(kind, format!("{class}: {}", error.text()))
+    match error.kind() {
+        Kind::Invalid | Kind::BadGateway => Error::invalid(format!("configuration: {}", error.text())),
+        Kind::Busy | Kind::Unavailable => error.within("backend"),
+        _ => error,
+    }
 }
 
 #[cfg(test)]

@@ -50,10 +50,15 @@ use super::actor::{BlockingBackend, Lane, Meter};
 use super::signer::Wants;
 use crate::error::Result;
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
+use crate::x509::public_key::PublicKey;
 
 impl BlockingBackend for Pkcs11Key {
     fn wants(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<Wants> {
         mechanism::Plan::of(self.config.mechanism, kind, algorithm).map(|plan| plan.wants())
+    }
+
+    fn offer(&self, candidates: &[PublicKey]) {
+        Pkcs11Key::offer(self, candidates);
     }
 
     fn lane(self: Arc<Self>, meter: Meter) -> Box<dyn Lane> {

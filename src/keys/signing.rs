@@ -43,6 +43,15 @@ pub trait Signers: Send + Sync {
     /// when the backend has none that can be used; `Busy`, `Unavailable` and `BadGateway` as
     /// [`RemoteSigner::sign`].
     fn take(&self, mount: MountId, key: ManagedKeyRef) -> Result<Taking>;
+
+    /// As [`Signers::take`]; `candidates` are the keys of the mount's certificates, for a device that does not give the
+    /// public part of its key.
+    ///
+    /// # Errors
+    /// As there.
+    fn take_among(&self, mount: MountId, key: ManagedKeyRef, _candidates: &[PublicKey]) -> Result<Taking> {
+        self.take(mount, key)
+    }
 }
 
 /// A managed key that its backend is asked for.

@@ -30,15 +30,24 @@ pub(crate) struct Tries {
     pub(crate) more: u32,
     /// The wait before the second attempt; it doubles with each one.
     pub(crate) first: Duration,
-    /// The longest wait, be it asked for by the service with `Retry-After`.
+    /// The longest wait.
     pub(crate) longest: Duration,
+    /// The longest `Retry-After` that is waited for. The caller of a request that would have to wait for longer gets the
+    /// error at once, with the pause in it.
+    pub(crate) longest_pause: Duration,
 }
 
 impl Tries {
     /// Once: sent twice, it would be done twice, or somebody would wait too long.
-    pub(crate) const ONE: Self = Self { more: 0, first: Duration::ZERO, longest: Duration::ZERO };
+    pub(crate) const ONE: Self =
+        Self { more: 0, first: Duration::ZERO, longest: Duration::ZERO, longest_pause: Duration::ZERO };
     /// Up to four times.
-    pub(crate) const FOUR: Self = Self { more: 3, first: Duration::from_millis(200), longest: Duration::from_secs(5) };
+    pub(crate) const FOUR: Self = Self {
+        more: 3,
+        first: Duration::from_millis(200),
+        longest: Duration::from_secs(5),
+        longest_pause: Duration::from_secs(1),
+    };
 }
 
 /// A request in the making. It can be sent more than once.
@@ -94,7 +103,8 @@ impl Call {
                 },
                 Err(error) => (unreachable(error, who), None),
             };
-            if left == 0 {
+            let failure = asked.into_iter().fold(failure, Error::with_retry_after);
+            if left == 0 || asked.is_some_and(|pause| pause > tries.longest_pause) {
                 return Err(failure);
             }
             tracing::debug!(error = %failure, left, "a request to elsewhere is sent again");

@@ -1,6 +1,6 @@
 //! The settings of a mount as clients send them, at creation (`config`) and in a tune.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use serde_json::Value;
 
@@ -59,6 +59,8 @@ impl Mount {
         }
         // Names of managed keys are kept in lower case.
         self.allowed_managed_keys.iter_mut().for_each(|name| *name = lower(name).into_owned());
+        let mut listed = HashSet::new();
+        self.allowed_managed_keys.retain(|name| listed.insert(name.clone()));
         self.check_headers()
     }
 

@@ -5,6 +5,7 @@ mod pieces;
 
 use std::borrow::Cow;
 use std::io::Write as _;
+use std::time::Duration;
 
 use actix_web::HttpResponse;
 use actix_web::body::None as NoBody;
@@ -198,6 +199,9 @@ fn bytes_of(secret: &Secret) -> Bytes {
     Bytes::copy_from_slice(secret.expose())
 }
 
+/// The longest `Retry-After`: clients that obey one of a day seem dead.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
+
 /// An error as a response: `{"errors":["…"]}`, with an empty list when there is nothing to say, and beside it
 /// `warnings` where there are some about the request's fields. Clients of this wire read `errors` alone.
 pub fn error(error: &Error, id: &RequestId, warnings: &[String]) -> HttpResponse {
@@ -212,10 +216,16 @@ pub fn error(error: &Error, id: &RequestId, warnings: &[String]) -> HttpResponse
         .map_into_boxed_body();
     set_header(&mut response, CONTENT_TYPE, HeaderValue::from_static(JSON));
     if matches!(status, 429 | 503) {
-        set_header(&mut response, RETRY_AFTER, HeaderValue::from_static("1"));
+        set_header(&mut response, RETRY_AFTER, HeaderValue::from(retry_after_seconds(error)));
     }
     common_headers(&mut response, id);
     response
+}
+
+/// `Retry-After` of an error, whole seconds: at least 1, at most [`MAX_RETRY_AFTER`].
+pub(crate) fn retry_after_seconds(error: &Error) -> u64 {
+    let pause = error.retry_after().unwrap_or_default().min(MAX_RETRY_AFTER);
+    pause.as_millis().div_ceil(1000).try_into().unwrap_or(1).max(1)
 }
 
 #[derive(Serialize)]

@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::keys::signer::{Input, Known, Wants};
 use crate::keys::test_sign::TestSign;
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
+use crate::x509::public_key::PublicKey;
 
 /// One question to a backend.
 #[derive(Clone)]
@@ -68,6 +69,12 @@ impl Backend {
             Self::Async(backend) => backend.wants(kind, algorithm),
         }
     }
+
+    pub(super) fn offer(&self, candidates: &[PublicKey]) {
+        if let Self::Blocking(backend) = self {
+            backend.offer(candidates);
+        }
+    }
 }
 
 /// A backend whose calls block.
@@ -77,6 +84,10 @@ pub trait BlockingBackend: Send + Sync {
     /// # Errors
     /// `Invalid`, saying why, when the configuration does not go with it.
     fn wants(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<Wants>;
+
+    /// Keeps public keys of certificates for a device that does not give the public part of its key: one of them may be
+    /// it. Asks nobody.
+    fn offer(&self, _candidates: &[PublicKey]) {}
 
     /// What works at one place; made on the place's own thread, where it stays. Asks nobody yet.
     fn lane(self: Arc<Self>, meter: Meter) -> Box<dyn Lane>;

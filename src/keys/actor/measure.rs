@@ -1,5 +1,6 @@
 //! What is measured of one managed key. The label is its name, which an operator chose.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::{Gauge, Histogram, counter, gauge, histogram};
@@ -16,6 +17,7 @@ pub struct Meter {
     sessions: [(Gauge, Sessions); 3],
     wait: Histogram,
     call: Histogram,
+    _exported: Arc<telemetry::ExportedKey>,
 }
 
 /// The state of a place.
@@ -47,6 +49,7 @@ impl Meter {
                 .map(|(word, state)| (gauge!(telemetry::SIGNER_SESSIONS, "key" => label(), "state" => word), state)),
             wait: histogram!(telemetry::SIGNER_WAIT_SECONDS, "key" => label()),
             call: histogram!(telemetry::SIGNER_CALL_SECONDS, "key" => label()),
+            _exported: Arc::new(telemetry::ExportedKey::new(key)),
         };
         for kind in ["busy", "unavailable", "refused", "invalid", "wrong", "changed", "internal"] {
             counter!(telemetry::SIGNER_ERRORS, "key" => label(), "kind" => kind).increment(0);

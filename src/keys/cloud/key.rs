@@ -9,6 +9,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
@@ -25,6 +26,16 @@ const TEST_OCTETS: usize = 64;
 
 /// Smallest RSA key that signs.
 const MIN_RSA_BITS: u32 = 2048;
+
+/// How long a request waits until the service shows a key that was just generated, and the pauses between the look-ups.
+/// The services are eventually consistent: a key is not visible everywhere at once.
+const APPEARANCE: Duration = Duration::from_secs(10);
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause of a service that is kept.
+const MAX_PAUSE: Duration = Duration::from_secs(300);
+/// How long a generated key that the service does not show yet is expected to appear: no other one is generated.
+const EXPECTATION: Duration = Duration::from_secs(600);
 
 /// The calls of a service, for one key in one version of its configuration.
 ///
@@ -72,14 +83,22 @@ pub(in crate::keys) struct CloudKey<S: Service> {
     generate: bool,
     pins: Mutex<Pins>,
     looking: Mutex<Option<WeakShared<Look>>>,
-    /// Held by whoever makes it.
-    making: tokio::sync::Mutex<()>,
+    /// Held while a key is generated: when that was, until the service shows the key.
+    making: tokio::sync::Mutex<Option<Instant>>,
+    /// The end of the pause that the service asked for.
+    paused_until: Mutex<Option<Instant>>,
 }
 
 impl<S: Service> CloudKey<S> {
     pub(in crate::keys) fn backend(service: S, generate: bool) -> Arc<dyn AsyncBackend> {
-        let (pins, looking, making) = (Mutex::default(), Mutex::default(), tokio::sync::Mutex::default());
-        Arc::new(Self { service, generate, pins, looking, making })
+        Arc::new(Self {
+            service,
+            generate,
+            pins: Mutex::default(),
+            looking: Mutex::default(),
+            making: tokio::sync::Mutex::default(),
+            paused_until: Mutex::default(),
+        })
     }
 
     fn pins(&self) -> MutexGuard<'_, Pins> {
@@ -130,16 +149,69 @@ impl<S: Service> CloudKey<S> {
             return Err(Error::invalid("key does not exist in backend and allow_generate_key is false"));
         }
         let own = Arc::clone(self);
-        let making = async move {
-            let _one_at_a_time = own.making.lock().await;
-            if let Some(found) = own.find().await? {
-                return Ok(found);
+        tokio::spawn(async move { own.generated().await }).await.map_err(Error::internal)?
+    }
+
+    /// Generates the key, once, and waits until the service shows it.
+    async fn generated(&self) -> Result<Arc<Known>> {
+        let mut generated_at = self.making.lock().await;
+        if let Some(found) = self.find().await? {
+            *generated_at = None;
+            return Ok(found);
+        }
+        if generated_at.is_some_and(|at| at.elapsed() < EXPECTATION) {
+            return Err(not_visible::<S>());
+        }
+        self.service.create().await?;
+        *generated_at = Some(Instant::now());
+        tracing::info!(service = S::NAME, "a key was generated at a cloud service");
+        let found = self.appeared().await?;
+        *generated_at = None;
+        Ok(found)
+    }
+
+    /// The key, as soon as the service shows it.
+    async fn appeared(&self) -> Result<Arc<Known>> {
+        let begun = Instant::now();
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let failure = match self.find().await {
+                Ok(Some(found)) => return Ok(found),
+                Ok(None) => not_visible::<S>(),
+                Err(error) if error.kind() == Kind::Unavailable => error,
+                Err(error) => return Err(error),
+            };
+            if begun.elapsed() + pause > APPEARANCE || failure.retry_after().is_some_and(|asked| asked > LONGEST_PAUSE)
+            {
+                return Err(failure);
             }
-            own.service.create().await?;
-            tracing::info!(service = S::NAME, "a key was generated at a cloud service");
-            own.find().await?.ok_or_else(missing)
-        };
-        tokio::spawn(making).await.map_err(Error::internal)?
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Refuses a call during the pause that the service asked for.
+    ///
+    /// # Errors
+    /// `Unavailable`, with the rest of the pause.
+    fn check_pause(&self) -> Result<()> {
+        let until = *self.paused_until.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = until.map(|until| until.saturating_duration_since(Instant::now())).unwrap_or_default();
+        if left.is_zero() {
+            return Ok(());
+        }
+        let seconds = left.as_millis().div_ceil(1000);
+        let text = format!("{}: the service asked for a pause, try again in {seconds} s", S::NAME);
+        Err(Error::new(Kind::Unavailable, text).with_retry_after(left))
+    }
+
+    /// Keeps the pause that the service asked for with an error.
+    fn keep_pause(&self, error: &Error) {
+        if let Some(pause) = error.retry_after() {
+            let until = Instant::now().checked_add(pause.min(MAX_PAUSE));
+            let mut paused_until = self.paused_until.lock().unwrap_or_else(PoisonError::into_inner);
+            *paused_until = (*paused_until).max(until);
+        }
     }
 
     /// What signs for a key that was taken into use, and whether the name leads to another one now; `None` when it does and
@@ -212,6 +284,10 @@ impl<S: Service> CloudKey<S> {
     }
 }
 
+fn not_visible<S: Service>() -> Error {
+    Error::new(Kind::Unavailable, format!("{}: the generated key is not visible yet, try again shortly", S::NAME))
+}
+
 fn missing() -> Error {
     Error::invalid("key does not exist in backend")
 }
@@ -228,17 +304,25 @@ impl<S: Service> AsyncBackend for CloudKey<S> {
 
     fn call(self: Arc<Self>, request: Request) -> BoxFuture<'static, Result<Answer>> {
         async move {
-            match request {
-                Request::Find { create: false } => {
-                    let found = self.look().await?.ok_or_else(missing)?;
-                    Ok(Answer::Key(Known::clone(&found)))
-                }
-                Request::Find { create: true } => self.made().await.map(|found| Answer::Key(Known::clone(&found))),
-                Request::Sign { algorithm, input, key } => self.sign(algorithm, &input, &key).await,
-                Request::TestSign(test) => self.test(test).await,
-            }
+            self.check_pause()?;
+            let answer = self.answer(request).await;
+            answer.inspect_err(|error| self.keep_pause(error))
         }
         .boxed()
+    }
+}
+
+impl<S: Service> CloudKey<S> {
+    async fn answer(self: &Arc<Self>, request: Request) -> Result<Answer> {
+        match request {
+            Request::Find { create: false } => {
+                let found = self.look().await?.ok_or_else(missing)?;
+                Ok(Answer::Key(Known::clone(&found)))
+            }
+            Request::Find { create: true } => self.made().await.map(|found| Answer::Key(Known::clone(&found))),
+            Request::Sign { algorithm, input, key } => self.sign(algorithm, &input, &key).await,
+            Request::TestSign(test) => self.test(test).await,
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::error::Error as StdError;
 use std::io;
+use std::time::Duration;
 
 use aws_sdk_kms::config::http::HttpResponse;
 use aws_sdk_kms::error::{ProvideErrorMetadata, SdkError};
@@ -50,7 +51,12 @@ where
             let status = refusal.raw().status().as_u16();
             let code = refusal.err().code().unwrap_or_default();
             tracing::debug!(status, ?code, "a call of the key service failed");
-            refused(status, code)
+            let error = refused(status, code);
+            let pause = refusal.raw().headers().get("retry-after").and_then(|text| text.trim().parse().ok());
+            match pause.filter(|_| error.kind() == Kind::Unavailable) {
+                Some(seconds) => error.with_retry_after(Duration::from_secs(seconds)),
+                None => error,
+            }
         }
         SdkError::TimeoutError(_) => unavailable("the service did not answer in time", error),
         SdkError::DispatchFailure(ref failure) if failure.is_timeout() => {

@@ -1,6 +1,11 @@
 //! The calls of the service, for one key.
 
+use std::time::Duration;
+
 use aws_sdk_kms::Client;
+use aws_sdk_kms::config::http::HttpResponse;
+use aws_sdk_kms::error::SdkError;
+use aws_sdk_kms::operation::create_alias::CreateAliasError;
 use aws_sdk_kms::primitives::Blob;
 use aws_sdk_kms::types::{KeyMetadata, KeySpec, KeyState, KeyUsageType, MessageType, SigningAlgorithmSpec};
 use tokio::sync::OnceCell;
@@ -17,6 +22,14 @@ use crate::x509::public_key::PublicKey;
 
 /// How long the service keeps a key that it was told to delete, days; it knows no less.
 const DELETION_DAYS: i32 = 7;
+/// Pauses between the attempts to name a new key that the service does not find yet.
+const ALIAS_PAUSES: [Duration; 5] = [
+    Duration::from_millis(100),
+    Duration::from_millis(200),
+    Duration::from_millis(400),
+    Duration::from_millis(800),
+    Duration::from_millis(1600),
+];
 
 /// One key at the service.
 pub(super) struct Kms {
@@ -62,7 +75,7 @@ impl Kms {
     /// Gives a new key its alias. A key that does not get it is nobody's, and goes again.
     async fn name(&self, client: &Client, id: &str) -> Result<()> {
         let alias = self.config.alias().ok_or_else(|| Error::internal("a key is made for an alias"))?;
-        let Err(error) = client.create_alias().alias_name(alias).target_key_id(id).send().await else { return Ok(()) };
+        let Err(error) = create_alias(client, alias, id).await else { return Ok(()) };
         let deletion = client.schedule_key_deletion().key_id(id).pending_window_in_days(DELETION_DAYS).send().await;
         if let Err(error) = deletion {
             tracing::warn!(key = id, error = %failed(error), "a key without an alias is left at the key service");
@@ -98,7 +111,15 @@ impl Service for Kms {
         let key = described.key_metadata.ok_or_else(not_understood)?;
         let spec = key.key_spec().cloned();
         let arn = self.hold(key)?;
-        let given = client.get_public_key().key_id(&arn).send().await.map_err(failed)?;
+        let given = match client.get_public_key().key_id(&arn).send().await {
+            Ok(given) => given,
+            // Described a moment ago: it was just made, or the service's machines do not agree yet.
+            Err(error) if error.as_service_error().is_some_and(|error| error.is_not_found_exception()) => {
+                let text = format!("{NAME}: the service does not show the key everywhere yet, try again shortly");
+                return Err(Error::new(Kind::Unavailable, text));
+            }
+            Err(error) => return Err(failed(error)),
+        };
         let public = PublicKey::parse(given.public_key().ok_or_else(not_understood)?.as_ref())?;
         if spec_of(public.kind()) != spec {
             let text = format!("{NAME}: the public key is of another kind than the service says");
@@ -131,6 +152,23 @@ impl Service for Kms {
         let signed = request.message(Blob::new(digest)).signing_algorithm(by).send().await.map_err(failed)?;
         Ok(signed.signature.ok_or_else(not_understood)?.into_inner())
     }
+}
+
+/// Names a key that was made a moment ago, which the service may not find everywhere yet.
+async fn create_alias(
+    client: &Client,
+    alias: &str,
+    id: &str,
+) -> std::result::Result<(), SdkError<CreateAliasError, HttpResponse>> {
+    for pause in ALIAS_PAUSES {
+        match client.create_alias().alias_name(alias).target_key_id(id).send().await {
+            Err(error) if error.as_service_error().is_some_and(CreateAliasError::is_not_found_exception) => {
+                tokio::time::sleep(pause).await;
+            }
+            outcome => return outcome.map(drop),
+        }
+    }
+    client.create_alias().alias_name(alias).target_key_id(id).send().await.map(drop)
 }
 
 fn spec_of(kind: KeyKind) -> Option<KeySpec> {

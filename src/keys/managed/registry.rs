@@ -18,8 +18,10 @@ use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
 use crate::keys::actor::SignerActor;
 use crate::keys::pkcs11::{Libraries, PIN_IS_KEPT};
+use crate::keys::signer::Known;
 use crate::keys::store::{KeyStore, MANAGED_KEYS};
 use crate::keys::test_sign::TestSign;
+use crate::x509::public_key::PublicKey;
 
 /// How long the calls of a key that was deleted may take to end.
 const END: Duration = Duration::from_secs(30);
@@ -100,22 +102,48 @@ impl ManagedKeys {
     }
 
     /// Makes a test signature of random octets and verifies it; makes the key first where it is missing and that is
-    /// allowed, one node at a time. A PIN that was refused is tried once more.
+    /// allowed, one node at a time. A PIN that was refused is tried once more. The keys `in_use` are what mounts took into
+    /// use: those that the configuration does not name any more are tested after the one that it names.
     ///
     /// # Errors
     /// `NotFound` without such a key; `Invalid` when the key is not for signing, and with the class of the cause in
     /// front as [`SignerActor::test_sign`](crate::keys::SignerActor::test_sign) says.
-    pub async fn test_sign(&self, kind: BackendType, name: &str, test: TestSign) -> Result<()> {
+    pub async fn test_sign(&self, kind: BackendType, name: &str, test: TestSign, in_use: &[Known]) -> Result<()> {
         let entry = self.entry(kind, name).ok_or_else(Error::not_found)?;
         entry.record.check_usage(Usage::Sign)?;
         entry.record.check_usage(Usage::Verify)?;
         let actor = entry.used().map_err(|error| Error::invalid(format!("configuration: {}", error.text())))?.clone();
         match entry.record.place() {
             Some(place) if self.may_be_missing(&actor).await? => {
-                self.turns.run(Some(place), async move { actor.test_sign(test).await }).await
+                let actor = actor.clone();
+                self.turns.run(Some(place), async move { actor.test_sign(test).await }).await?;
             }
-            _ => actor.test_sign(test).await,
+            _ => actor.test_sign(test).await?,
         }
+        if in_use.is_empty() {
+            return Ok(());
+        }
+        let named = actor.key(false).await?;
+        let is_named =
+            |key: &Known| key.public == named.public && (key.locator == named.locator || key.locator.is_empty());
+        for key in in_use.iter().filter(|key| !is_named(key)) {
+            actor.test_key(key.clone()).await?;
+        }
+        Ok(())
+    }
+
+    /// Keeps public keys of certificates, one of which may belong to a key whose device does not give the public part.
+    pub fn offer(&self, kind: BackendType, name: &str, candidates: &[PublicKey]) {
+        if let Some(entry) = self.entry(kind, name)
+            && let Ok(actor) = entry.actor()
+        {
+            actor.offer(candidates);
+        }
+    }
+
+    /// The UUID of a key.
+    pub fn uuid(&self, kind: BackendType, name: &str) -> Option<String> {
+        self.entry(kind, name).map(|entry| entry.record.uuid.clone())
     }
 
     /// Whether a test signature may have to make the key: where it was found, nobody's turn is waited for. A PIN that

@@ -12,6 +12,7 @@ use crate::error::{Error, Kind, Result};
 use crate::keys::actor::SignerActor;
 use crate::keys::signer::{Known, RemoteSigner};
 use crate::keys::signing::{ManagedKey, ManagedKeyRef, Signers, Taking};
+use crate::x509::public_key::PublicKey;
 
 /// Characters of a name that an error repeats.
 const LONGEST: usize = 128;
@@ -47,6 +48,10 @@ impl Signers for ManagedKeys {
     }
 
     fn take(&self, mount: MountId, key: ManagedKeyRef) -> Result<Taking> {
+        self.take_among(mount, key, &[])
+    }
+
+    fn take_among(&self, mount: MountId, key: ManagedKeyRef, candidates: &[PublicKey]) -> Result<Taking> {
         let view = self.view();
         let (entry, actor) = match &key {
             ManagedKeyRef::Name(name) => {
@@ -55,6 +60,7 @@ impl Signers for ManagedKeys {
             }
             ManagedKeyRef::Uuid(uuid) => self.granted(mount, view.by_uuid(uuid), uuid),
         }?;
+        actor.offer(candidates);
         let turns = Arc::clone(&self.turns);
         let taking = async move {
             let Known { public, locator } = match entry.record.place() {

@@ -289,7 +289,7 @@ async fn a_key_whose_library_this_server_lacks_is_counted_when_it_is_refused() {
     let taken = w.keys.take(MountId(1), ManagedKeyRef::Name("lacking".to_owned())).err().unwrap();
     assert_eq!(taken.kind(), Kind::Unavailable);
     counted(1);
-    let tested = w.keys.test_sign(BackendType::Pkcs11, "lacking", TestSign::default()).await.unwrap_err();
+    let tested = w.keys.test_sign(BackendType::Pkcs11, "lacking", TestSign::default(), &[]).await.unwrap_err();
     assert!(tested.text().contains("no kms_library configured"), "{tested}");
     counted(2);
 }

@@ -19,6 +19,7 @@ pub(super) struct Entry {
     pub(super) version: u64,
     /// `Err` where this server lacks what the configuration names.
     actor: Result<SignerActor>,
+    _exported: telemetry::ExportedKey,
 }
 
 impl Entry {
@@ -36,7 +37,8 @@ impl Entry {
             // There before it is counted: a counter that begins with the first refusal does not grow by it.
             refused(&record.name).increment(0);
         }
-        Self { record: Arc::new(record), version, actor }
+        let exported = telemetry::ExportedKey::new(&record.name);
+        Self { record: Arc::new(record), version, actor, _exported: exported }
     }
 
     /// The way to its actor.

@@ -12,7 +12,7 @@ use cryptoki::types::Ulong;
 use super::healing::Failure;
 use super::key::{Pkcs11Config, Pkcs11Key};
 use super::mechanism::{ECDSA, RSA_OAEP, RSA_PKCS, RSA_PSS};
-use super::object::{self, Found};
+use super::object;
 use super::session::Session;
 use crate::error::{Error, Result};
 use crate::x509::algorithm::KeyKind;
@@ -39,7 +39,7 @@ pub(super) fn key(key: &Pkcs11Key) -> Result<(), Failure> {
     let _turn = key.library.generation.lock().unwrap_or_else(PoisonError::into_inner);
     let session = Session::open(key, true)?;
     session.run(|raw| match object::find(raw, config)? {
-        Some(Found { .. }) => Ok(()),
+        Some(_) => Ok(()),
         None => make(raw, config, label, kind),
     })
 }
@@ -74,16 +74,33 @@ fn make(session: &Raw, config: &Pkcs11Config, label: &str, kind: KeyKind) -> Res
     let public = [&shared[..], &[Attribute::Verify(true)], &specific].concat();
     let private =
         [&shared[..], &[Attribute::Private(true), Attribute::Sensitive(true), Attribute::Sign(true)]].concat();
-    let kept = [&private[..], &[Attribute::Extractable(false)]].concat();
-    match session.generate_key_pair(&mechanism, &public, &kept) {
-        // There are modules that let nobody say so, because they do nothing else.
-        Err(BindingError::Pkcs11(RvError::TemplateInconsistent, _)) => {
-            session.generate_key_pair(&mechanism, &public, &private)?;
-        }
-        made => {
-            made?;
+    // The default of some modules is that a key does everything that its type can.
+    let of_public = [Attribute::Encrypt(false), Attribute::Wrap(false)];
+    let of_private = [Attribute::Decrypt(false), Attribute::Unwrap(false)];
+    let kept = [Attribute::Extractable(false)];
+    // There are modules that refuse attributes which they do not let anybody choose.
+    let attempts = [
+        ([&public[..], &of_public].concat(), [&private[..], &of_private, &kept].concat()),
+        (public.clone(), [&private[..], &kept].concat()),
+        (public, private),
+    ];
+    let mut outcome = Err(Failure::from(Error::internal("a key pair without an attempt")));
+    for (public, private) in attempts {
+        match session.generate_key_pair(&mechanism, &public, &private) {
+            Err(error) if is_of_template(&error) => outcome = Err(error.into()),
+            made => {
+                outcome = made.map(drop).map_err(Failure::from);
+                break;
+            }
         }
     }
+    outcome?;
     tracing::info!(label, kind = kind.name(), "a key was generated on a pkcs11 token");
     Ok(())
+}
+
+/// Whether a module refuses what a key is to be like.
+fn is_of_template(error: &BindingError) -> bool {
+    let codes = [RvError::TemplateInconsistent, RvError::AttributeTypeInvalid, RvError::AttributeValueInvalid];
+    matches!(error, BindingError::Pkcs11(code, _) if codes.contains(code))
 }

@@ -1,6 +1,6 @@
 //! The configuration of a key, and what its sessions share: library, PIN, and whether the token is gone.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::library::{Libraries, Library};
 use super::pin::Pin;
@@ -9,6 +9,7 @@ use super::trouble::Trouble;
 use crate::error::{Error, Result};
 use crate::secret::Secret;
 use crate::x509::algorithm::KeyKind;
+use crate::x509::public_key::PublicKey;
 
 /// The configuration of one managed key; its rules have been checked.
 #[derive(Clone)]
@@ -31,7 +32,12 @@ pub struct Pkcs11Config {
     pub force_rw_session: bool,
     /// The key to make when there is none; `None` where none may be made.
     pub generate: Option<KeyKind>,
+    /// The public part, for a token that does not give it.
+    pub public: Option<PublicKey>,
 }
+
+/// Most public keys that are tried for a key whose token does not give the public part.
+const MAX_CANDIDATES: usize = 256;
 
 /// A managed key behind a PKCS #11 module, in one version of its configuration.
 pub struct Pkcs11Key {
@@ -39,6 +45,8 @@ pub struct Pkcs11Key {
     pub(super) config: Pkcs11Config,
     pub(super) pin: Pin,
     pub(super) trouble: Trouble,
+    /// Public keys of certificates, one of which may be the public part of the key.
+    candidates: Mutex<Vec<PublicKey>>,
 }
 
 impl Pkcs11Key {
@@ -51,6 +59,21 @@ impl Pkcs11Key {
             return Err(Error::invalid("either key_label or key_id is required"));
         }
         let (library, pin) = (libraries.get(&config.library)?, Pin::new(config.pin.clone()));
-        Ok(Arc::new(Self { library, config, pin, trouble: Trouble::default() }))
+        Ok(Arc::new(Self { library, config, pin, trouble: Trouble::default(), candidates: Mutex::default() }))
+    }
+
+    /// Keeps public keys of certificates, one of which may be the public part of the key.
+    pub(super) fn offer(&self, candidates: &[PublicKey]) {
+        let kept = candidates.iter().take(MAX_CANDIDATES).cloned().collect();
+        *self.candidates.lock().unwrap_or_else(PoisonError::into_inner) = kept;
+    }
+
+    /// What may be the public part of the key, where the token does not give it: what the configuration says, or else
+    /// the key of a certificate.
+    pub(super) fn candidates(&self) -> Vec<PublicKey> {
+        match &self.config.public {
+            Some(public) => vec![public.clone()],
+            None => self.candidates.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        }
     }
 }

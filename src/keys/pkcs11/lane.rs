@@ -1,5 +1,6 @@
 //! One place of a key's actor: a session, the key's handle in it, and what is done when they are lost.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -7,7 +8,7 @@ use super::generate;
 use super::healing::{Cause, Failure, Rebuild, row_of};
 use super::key::Pkcs11Key;
 use super::mechanism::Plan;
-use super::object::{self, Found};
+use super::object::{self, Found, Located};
 use super::session::{self, Session};
 use super::trouble::Admission;
 use crate::error::{Error, Result};
@@ -20,6 +21,22 @@ use crate::x509::public_key::PublicKey;
 
 /// Octets that a test signature is about.
 const TEST_OCTETS: usize = 64;
+
+const NO_PUBLIC_PART: &str = "the token does not give the public part of the key: write it to public_key, or import the \
+    certificate of the key into a mount that may use the key";
+
+/// A signature that shows which public key belongs to a private one.
+struct Sample {
+    algorithm: SignatureAlgorithm,
+    message: Vec<u8>,
+    signature: Vec<u8>,
+}
+
+impl Sample {
+    fn verifies(&self, key: &PublicKey) -> bool {
+        key.verify(self.algorithm, &self.message, &self.signature).is_ok()
+    }
+}
 
 /// A session, opened when it is needed.
 pub(super) struct SessionLane {
@@ -137,7 +154,11 @@ impl SessionLane {
             Admission::Refused(error) if !is_test => return Err(error.into()),
             Admission::Looks | Admission::Refused(_) => true,
         };
-        let mut reached = self.reach(needs_key);
+        let key = match request {
+            Request::Sign { key, .. } => Some(&key.public),
+            Request::Find { .. } | Request::TestSign(_) => None,
+        };
+        let mut reached = self.reach(key);
         if looks
             && matches!(&reached, Err(failure) if failure.cause.is_of_token())
             && self.key.library.renewals.admit(now)
@@ -145,7 +166,7 @@ impl SessionLane {
             self.close();
             // Where somebody is inside who does not come out, it stays at what was found.
             if self.renew().is_ok() {
-                reached = self.reach(needs_key);
+                reached = self.reach(key);
             }
         }
         if reached.is_ok() {
@@ -154,14 +175,15 @@ impl SessionLane {
         reached
     }
 
-    fn reach(&mut self, needs_key: bool) -> Result<(), Failure> {
+    /// Opens a session, and finds the key of a signature in it.
+    fn reach(&mut self, key: Option<&PublicKey>) -> Result<(), Failure> {
         if self.session.is_none() {
             self.session = Some(Session::open(&self.key, false)?);
         }
-        if needs_key && self.found.is_none() {
+        if key.is_some() && self.found.is_none() {
             // It was there when the signer was made: a login that is lost shows like this, too.
             let missing = || Failure::new(Cause::Missing, "the managed key is not in its backend any more");
-            self.found = Some(self.look()?.ok_or_else(missing)?);
+            self.found = Some(self.look(key)?.ok_or_else(missing)?);
         }
         Ok(())
     }
@@ -181,11 +203,11 @@ impl SessionLane {
     /// Looks the key up now.
     fn find(&mut self, create: bool) -> Result<PublicKey, Failure> {
         self.found = None;
-        let mut found = self.look()?;
+        let mut found = self.look(None)?;
         if found.is_none() {
             if create {
                 generate::key(&self.key)?;
-                found = self.look()?;
+                found = self.look(None)?;
             } else {
                 return Err(Error::invalid("key does not exist in backend").into());
             }
@@ -196,13 +218,58 @@ impl SessionLane {
         Ok(public)
     }
 
-    fn look(&self) -> Result<Option<Found>, Failure> {
+    /// The key as it is now. `key` is the public part that a signature is wanted for.
+    fn look(&self, key: Option<&PublicKey>) -> Result<Option<Found>, Failure> {
         let session = self.session()?;
-        let found = session.run(|raw| object::find(raw, &self.key.config))?;
-        if found.is_none() && !session.has_token()? {
-            return Err(Failure::new(Cause::Token, "pkcs11 token: is not present"));
+        let Some(located) = session.run(|raw| object::find(raw, &self.key.config))? else {
+            if !session.has_token()? {
+                return Err(Failure::new(Cause::Token, "pkcs11 token: is not present"));
+            }
+            return Ok(None);
+        };
+        let public = match &located.public {
+            Some(public) => public.clone(),
+            None => self.proven(&located, key)?,
+        };
+        Ok(Some(Found { private: located.private, public }))
+    }
+
+    /// The public part of a key that the token does not give: the candidate that a signature of the key verifies under.
+    ///
+    /// # Errors
+    /// `Invalid` when there is none.
+    fn proven(&self, located: &Located, key: Option<&PublicKey>) -> Result<PublicKey, Failure> {
+        let mut candidates = self.key.candidates();
+        candidates.extend(key.cloned());
+        candidates.extend(located.assumed());
+        candidates.retain(|candidate| located.may_have(candidate) && object::check_size(candidate).is_ok());
+        let kinds: HashSet<KeyKind> = candidates.iter().map(PublicKey::kind).collect();
+        for kind in kinds {
+            let of_kind = |candidate: &&PublicKey| candidate.kind() == kind;
+            let Some(signed) = self.sample(located, kind)? else { continue };
+            if let Some(public) = candidates.iter().filter(of_kind).find(|candidate| signed.verifies(candidate)) {
+                return Ok(public.clone());
+            }
         }
-        Ok(found)
+        Err(Error::invalid(NO_PUBLIC_PART).into())
+    }
+
+    /// A signature by a key that would be of this kind; `None` where the module does not make one.
+    fn sample(&self, located: &Located, kind: KeyKind) -> Result<Option<Sample>, Failure> {
+        let plan = |algorithm| Plan::of(self.key.config.mechanism, kind, algorithm).ok().map(|plan| (algorithm, plan));
+        let Some((algorithm, plan)) = SignatureAlgorithm::all_for(kind).find_map(plan) else { return Ok(None) };
+        let message = crate::random::bytes::<TEST_OCTETS>().to_vec();
+        let input = match (plan.wants(), algorithm.hash()) {
+            (Wants::Digest, Some(hash)) => hash.digest(&message).as_ref().to_vec(),
+            _ => message.clone(),
+        };
+        match self.session()?.run(|raw| plan.sign(raw, located.private, &input)) {
+            Ok(signature) => {
+                Ok(plan.finished(signature).ok().map(|signature| Sample { algorithm, message, signature }))
+            }
+            Err(failure) if failure.cause == Cause::Request => Ok(None),
+            Err(failure) => Err(failure),
+        }
     }
 
     fn sign(&mut self, algorithm: SignatureAlgorithm, input: &Input, key: &PublicKey) -> Result<Answer, Failure> {

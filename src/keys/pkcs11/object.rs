@@ -13,6 +13,7 @@ use crate::x509::reader::Reader;
 use crate::x509::writer::{OCTET_STRING, OID, SEQUENCE, build};
 
 const MIN_RSA_BITS: u32 = 2048;
+const USUAL_EXPONENT: [u8; 3] = [1, 0, 1];
 
 /// A key of this token: the handle of its private part is good for the session that found it.
 pub(super) struct Found {
@@ -20,12 +21,41 @@ pub(super) struct Found {
     pub(super) public: PublicKey,
 }
 
+/// A private key of this token.
+pub(super) struct Located {
+    pub(super) private: ObjectHandle,
+    /// The public part, where the token gives it.
+    pub(super) public: Option<PublicKey>,
+    own: Attributes,
+}
+
+impl Located {
+    /// The public key of an RSA key that says no exponent: nearly all have 65537.
+    pub(super) fn assumed(&self) -> Option<PublicKey> {
+        let usual =
+            Attributes { key_type: self.own.key_type, modulus: self.own.modulus.clone(), ..Attributes::default() };
+        Attributes { exponent: USUAL_EXPONENT.to_vec(), ..usual }.public_key().ok().flatten()
+    }
+
+    /// Whether a public key may be the other part of this private key, by what the token says.
+    pub(super) fn may_have(&self, public: &PublicKey) -> bool {
+        match (self.own.key_type, public.kind()) {
+            (Some(KeyType::EC), KeyKind::Ec(of_public)) => {
+                self.own.curve.is_empty() || curve(&self.own.curve) == Some(of_public)
+            }
+            (Some(KeyType::RSA), KeyKind::Rsa { .. }) | (Some(KeyType::EC_EDWARDS), KeyKind::Ed25519) => true,
+            (None, _) => true,
+            _ => false,
+        }
+    }
+}
+
 /// The key that the configuration names; `None` when there is none.
 ///
 /// # Errors
 /// `Invalid` when there are two, and for a key that is refused: RSA below 2048 bits, on an unknown curve, or
 /// one that wants a login for each signature.
-pub(super) fn find(session: &Session, config: &Pkcs11Config) -> Result<Option<Found>, Failure> {
+pub(super) fn find(session: &Session, config: &Pkcs11Config) -> Result<Option<Located>, Failure> {
     let Some(private) = only(session, &template(ObjectClass::PRIVATE_KEY, config), "key label is ambiguous")? else {
         return Ok(None);
     };
@@ -41,12 +71,21 @@ pub(super) fn find(session: &Session, config: &Pkcs11Config) -> Result<Option<Fo
         None => None,
     };
     let public = other.and_then(|other| other.public_key().transpose()).or_else(|| own.public_key().transpose());
-    let public = public.ok_or_else(|| Error::invalid("the token does not give the public part of the key"))??;
+    let public = public.transpose()?;
+    public.as_ref().map_or(Ok(()), check_size)?;
+    Ok(Some(Located { private, public, own }))
+}
+
+/// Refuses RSA keys that are too short.
+///
+/// # Errors
+/// `Invalid` below 2048 bits.
+pub(super) fn check_size(public: &PublicKey) -> Result<()> {
     match public.kind() {
         KeyKind::Rsa { bits } if bits < MIN_RSA_BITS => {
-            Err(Error::invalid("RSA keys below 2048 bits are not supported").into())
+            Err(Error::invalid("RSA keys below 2048 bits are not supported"))
         }
-        _ => Ok(Some(Found { private, public })),
+        _ => Ok(()),
     }
 }
 

@@ -64,6 +64,7 @@ pub fn seal_device(settings: &Pkcs11SealSettings, libraries: &Libraries) -> Resu
         pin: settings.pin.read("seal.pin_file")?,
         force_rw_session: false,
         generate: None,
+        public: None,
     };
     let key = Pkcs11Key::new(libraries, config).map_err(|error| error.within("seal.library"))?;
     Ok(Arc::new(TokenSeal { key, mechanism: settings.mechanism }))

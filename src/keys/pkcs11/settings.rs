@@ -8,6 +8,8 @@ use super::token::TokenAddress;
 use crate::error::{Error, Result};
 use crate::secret::Secret;
 use crate::x509::algorithm::{Curve, KeyKind};
+use crate::x509::pem;
+use crate::x509::public_key::PublicKey;
 
 /// Curves that keys are made on, by their words.
 const CURVES: [(&str, Curve); 3] = [("P256", Curve::P256), ("P384", Curve::P384), ("P521", Curve::P521)];
@@ -47,6 +49,9 @@ pub struct Pkcs11Settings {
     pub force_rw_session: bool,
     /// Most calls to the module at a time.
     pub max_parallel: u32,
+    /// The public part of the key, PEM, for a token that does not give it.
+    #[serde(default)]
+    pub public_key: String,
 }
 
 impl Default for Pkcs11Settings {
@@ -63,6 +68,7 @@ impl Default for Pkcs11Settings {
             key_bits: 0,
             force_rw_session: false,
             max_parallel: 1,
+            public_key: String::new(),
         }
     }
 }
@@ -78,6 +84,15 @@ impl Pkcs11Settings {
         let all_hexadecimal = |digits: &&str| digits.bytes().all(|b| b.is_ascii_hexdigit());
         let number = digits.filter(all_hexadecimal).and_then(|digits| u64::from_str_radix(digits, 16).ok());
         number.ok_or_else(|| Error::invalid("mechanism must be a hexadecimal value with a 0x prefix"))
+    }
+
+    /// Takes a `mechanism` that was given as a number, as it is shown.
+    ///
+    /// # Errors
+    /// `Invalid` for what is no number of a mechanism.
+    pub fn numbered_mechanism(number: Option<u64>) -> Result<u64> {
+        let is_fitting = |number: &u64| u32::try_from(*number).is_ok();
+        number.filter(is_fitting).ok_or_else(|| Error::invalid("mechanism must be an unsigned number of 32 bits"))
     }
 
     /// Reads `slot`: decimal, up to 64 bits; an empty text is none.
@@ -126,6 +141,22 @@ impl Pkcs11Settings {
         }
     }
 
+    /// Reads `public_key`: one PEM block `PUBLIC KEY`; an empty text is none.
+    ///
+    /// # Errors
+    /// `Invalid`.
+    pub fn parse_public_key(text: &str) -> Result<Option<PublicKey>> {
+        if text.trim().is_empty() {
+            return Ok(None);
+        }
+        let wrong = || Error::invalid("public_key must be one PEM block PUBLIC KEY");
+        let (label, der) = pem::first(text).map_err(|error| error.within("public_key"))?.ok_or_else(wrong)?;
+        if label != "PUBLIC KEY" {
+            return Err(wrong());
+        }
+        PublicKey::parse(&der).map(Some).map_err(|error| error.within("public_key"))
+    }
+
     /// Holds the parameters against each other.
     ///
     /// # Errors
@@ -143,6 +174,7 @@ impl Pkcs11Settings {
             return Err(Error::invalid("either key_label or key_id is required"));
         }
         self.id()?;
+        Self::parse_public_key(&self.public_key)?;
         let mechanism = self.number()?;
         if self.pin.expose().is_empty() {
             return Err(Error::invalid("pin is required"));
@@ -182,6 +214,7 @@ impl Pkcs11Settings {
             pin: self.pin.clone(),
             force_rw_session: self.force_rw_session,
             generate: allow_generate_key.then(|| self.made(mechanism)),
+            public: Self::parse_public_key(&self.public_key)?,
         })
     }
 

@@ -96,15 +96,30 @@ pub enum TokenAddress {
 impl TokenAddress {
     /// Finds the token in the slots of the module, and what it says of itself.
     ///
+    /// A label finds the only token whose information cannot be read, too, when no other token has that label.
+    ///
     /// # Errors
-    /// `Invalid` when two tokens have the label.
+    /// `Invalid` when two tokens have the label, or may have it.
     pub(super) fn find(&self, pass: &Pass<'_>) -> Result<(Slot, Option<TokenInfo>), Failure> {
         let mut found = None;
+        let mut unreadable = Vec::new();
         for slot in pass.module.get_slots_with_token()? {
             if matches!(self, Self::Slot(number) if slot.id() != *number) {
                 continue;
             }
-            let info = info(pass, slot)?;
+            let info = match pass.module.get_token_info(slot) {
+                Ok(info) => Some(info),
+                Err(error) => {
+                    // The token is there, and the binding cannot read what it says of itself.
+                    if !matches!(error, BindingError::Pkcs11(..)) {
+                        unreadable.push(slot);
+                    }
+                    match Failure::from(error) {
+                        failure if failure.cause == Cause::Module => return Err(failure),
+                        _ => None,
+                    }
+                }
+            };
             let is = match self {
                 // There are modules that go on naming the slot of a token that is gone.
                 Self::Slot(_) => info.is_some() || is_there(pass, slot)?,
@@ -116,7 +131,20 @@ impl TokenAddress {
                 return Err(Error::invalid("token label is ambiguous").into());
             }
         }
-        found.ok_or_else(|| Failure::new(Cause::Token, "pkcs11 token: is not present"))
+        match (found, unreadable.as_slice()) {
+            (Some(found), _) => Ok(found),
+            (None, [slot]) => {
+                tracing::debug!(slot = slot.id(), "a token whose information cannot be read is taken by its label");
+                Ok((*slot, None))
+            }
+            (None, [_, _, ..]) => {
+                let slots: Vec<String> = unreadable.iter().map(|slot| slot.id().to_string()).collect();
+                let slots = slots.join(", ");
+                let text = format!("token_label: the token information in slots {slots} cannot be read, use slot");
+                Err(Error::invalid(text).into())
+            }
+            (None, []) => Err(Failure::new(Cause::Token, "pkcs11 token: is not present")),
+        }
     }
 }
 

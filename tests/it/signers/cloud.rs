@@ -4,7 +4,7 @@
 mod akms;
 mod bkeyvault;
 mod ckms;
-mod key;
+pub mod key;
 pub mod kms;
 #[cfg(feature = "keys-aws")]
 pub mod ministack;

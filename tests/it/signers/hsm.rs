@@ -101,6 +101,23 @@ impl Hsm {
         self.run("softhsm2-util", &arguments);
     }
 
+    /// Puts the private part of a key, PEM, on a token, and nothing of the public part but what is in it.
+    pub fn import_private(&self, token: &str, label: &str, pem: &str) {
+        let (key, der) = (self.folder.join("private.pem"), self.folder.join("private.der"));
+        std::fs::write(&key, pem).unwrap();
+        let (key, der) = (key.to_str().unwrap(), der.to_str().unwrap());
+        self.run("openssl", &["pkcs8", "-topk8", "-nocrypt", "-in", key, "-outform", "DER", "-out", der]);
+        let login = ["--module", SOFTHSM, "--token-label", token, "--login", "--pin", PIN];
+        let object = ["--write-object", der, "--type", "privkey", "--label", label, "--usage-sign"];
+        self.run("pkcs11-tool", &[&login[..], &object[..]].concat());
+    }
+
+    /// What a tool says of the objects on a token.
+    pub fn objects(&self, token: &str) -> String {
+        let list = ["--module", SOFTHSM, "--token-label", token, "--login", "--pin", PIN, "--list-objects"];
+        self.run("pkcs11-tool", &list)
+    }
+
     /// Puts a new AES key of 256 bits on a token.
     pub fn aes(&self, token: &str, label: &str, id: &str) {
         let key = self.folder.join("aes.key");
@@ -190,6 +207,7 @@ pub fn config(mechanism: u64, label: &str, generate: Option<KeyKind>) -> Pkcs11C
         pin: Secret::new(PIN),
         force_rw_session: false,
         generate,
+        public: None,
     }
 }
 

@@ -7,7 +7,7 @@
  *   flip          call the module, then change one bit of what it gave
  *   close         close all sessions of the slot behind everybody's back, then call the module
  *   sessions 3    (C_GetTokenInfo) so many sessions at most
- *   nonsense      (C_GetTokenInfo) a time that is none
+ *   nonsense      (C_GetTokenInfo) a time that is none, of a token that is initialised
  *   final         (C_GetTokenInfo) one more try of the PIN
  *
  * Every call of such a function is a line in the file `log`. */
@@ -121,7 +121,7 @@ static word GetTokenInfo(word slot, struct token_info *info) {
   code = module->functions[GET_TOKEN_INFO](slot, info);
   if (!strncmp(line, "sessions", 8)) info->max_sessions = strtoul(line + 8, NULL, 10);
   if (!strncmp(line, "final", 5)) info->flags |= 0x20000;
-  if (!strncmp(line, "nonsense", 8)) {
+  if (!strncmp(line, "nonsense", 8) && info->flags & 0x400) {
     info->flags |= 0x40;
     memset(info->time, 'x', sizeof info->time);
   }

@@ -95,7 +95,7 @@ async fn write(keys: &ManagedKeys, name: &str, pin: &str) {
 }
 
 async fn test(keys: &ManagedKeys, name: &str) -> Result<()> {
-    keys.test_sign(BackendType::Pkcs11, name, TestSign::default()).await
+    keys.test_sign(BackendType::Pkcs11, name, TestSign::default(), &[]).await
 }
 
 #[test]

@@ -187,6 +187,7 @@ impl Config {
                 more: u32::try_from(config.max_retries).unwrap_or(0),
                 first: config.retry_delay,
                 longest: config.max_retry_delay,
+                longest_pause: Duration::MAX,
             },
         })
     }

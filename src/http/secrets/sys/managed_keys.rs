@@ -20,12 +20,13 @@ use super::super::route::{Call, Named};
 use super::to_the_end;
 use crate::auth::policy::{Spelling, lower};
 use crate::error::{Error, Result};
-use crate::fields::{Cap, Fields};
+use crate::fields::{Cap, Fields, MAX_NAME};
 use crate::keys::managed::{BackendConfig, BackendType, Record, Terms, Usages};
 use crate::keys::{TestHash, TestSign};
 
 /// The parameters of a write, of all types.
 pub(super) const FIELDS: &[&str] = &[
+    "UUID",
     "type",
     "name",
     "allow_generate_key",
@@ -44,6 +45,7 @@ pub(super) const FIELDS: &[&str] = &[
     "key_bits",
     "force_rw_session",
     "max_parallel",
+    "public_key",
     "access_key",
     "secret_key",
     "key_type",
@@ -68,8 +70,8 @@ pub(super) const FIELDS: &[&str] = &[
 /// The parameters of a test signature.
 pub(super) const TEST: &[&str] = &["use_pss", "hash_algorithm"];
 
-/// Those that every type has: the first seven of [`FIELDS`].
-const SHARED: usize = 7;
+/// Those that every type has: the first eight of [`FIELDS`].
+const SHARED: usize = 8;
 
 /// The most usages of a list.
 const USAGES: Cap = Cap::new(16, 64).limiting();
@@ -142,7 +144,10 @@ pub(super) async fn test_sign(call: Call) -> Result<Answer> {
     let kind = backend(&call)?;
     let hash = call.fields.text("hash_algorithm")?.map(|word| TestHash::parse(&word)).transpose()?;
     let test = TestSign { hash, use_pss: call.fields.bool("use_pss")? };
-    call.state.managed_keys.test_sign(kind, name(&call), test).await?;
+    let in_use = call.state.mounts.keys_in_use(kind, name(&call));
+    let candidates = call.state.mounts.candidate_keys(kind, name(&call));
+    call.state.managed_keys.offer(kind, name(&call), &candidates);
+    call.state.managed_keys.test_sign(kind, name(&call), test, &in_use).await?;
     Ok(Answer::empty())
 }
 
@@ -192,6 +197,7 @@ fn secret_fields(kind: BackendType) -> &'static [&'static str] {
 
 /// What a write makes of the configuration that stands.
 fn changed(kind: BackendType, sent: &Sent, stored: Option<&Record>) -> Result<(Terms, BackendConfig)> {
+    check_uuid(sent, stored)?;
     let terms = terms(sent, stored)?;
     // A key of another type under this name is refused by the registry.
     let stored = stored.map(|record| &record.backend);
@@ -210,11 +216,32 @@ fn changed(kind: BackendType, sent: &Sent, stored: Option<&Record>) -> Result<(T
     Ok((terms, backend))
 }
 
+/// The server assigns the UUID: a body may repeat that of the key.
+fn check_uuid(sent: &Sent, stored: Option<&Record>) -> Result<()> {
+    match (sent.fields().text_within("UUID", MAX_NAME)?, stored) {
+        (Some(given), Some(record)) if given != record.uuid => {
+            Err(Error::invalid("UUID: is assigned by the server and cannot be changed"))
+        }
+        (Some(given), None) if !given.is_empty() => {
+            Err(Error::invalid("UUID: is assigned by the server; a new key must be written without it"))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn terms(sent: &Sent, stored: Option<&Record>) -> Result<Terms> {
     let mut terms = stored.map(|record| record.terms.clone()).unwrap_or_default();
     sent.flag("allow_generate_key", &mut terms.allow_generate_key)?;
-    sent.flag("allow_replace_key", &mut terms.allow_replace_key)?;
-    sent.flag("allow_store_key", &mut terms.allow_store_key)?;
+    for (name, to, operation) in [
+        ("allow_replace_key", &mut terms.allow_replace_key, "replaces a key that is in the backend"),
+        ("allow_store_key", &mut terms.allow_store_key, "copies a private key into the backend"),
+    ] {
+        let was_allowed = *to;
+        sent.flag(name, to)?;
+        if *to && !was_allowed {
+            return Err(Error::invalid(format!("{name}: must be false: this server never {operation}")));
+        }
+    }
     sent.flag("any_mount", &mut terms.any_mount)?;
     if let Some(words) = sent.fields().list_within("usages", USAGES)? {
         terms.usages = Usages::parse(words.iter().map(String::as_str))?;

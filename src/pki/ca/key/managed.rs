@@ -5,6 +5,7 @@ use crate::keys::signing::{ManagedKey, ManagedKeyRef};
 use crate::pki::check::ca_request::check_key;
 use crate::pki::engine::Authority;
 use crate::pki::mount::signer::first_algorithm;
+use crate::x509::public_key::PublicKey;
 use crate::x509::weak_key;
 
 /// The managed key that a request names. One that is not in its backend is made where its configuration allows
@@ -20,7 +21,9 @@ pub(super) async fn take(authority: &Authority, named: ManagedKeyRef) -> Result<
         ManagedKeyRef::Uuid(_) => "managed_key_id",
     };
     let signers = &*authority.tools().signers;
-    let taking = signers.take(authority.mount(), named);
+    let view = authority.view();
+    let candidates: Vec<PublicKey> = view.issuers().map(|issuer| issuer.certificate.key().clone()).collect();
+    let taking = signers.take_among(authority.mount(), named, &candidates);
     let taking = taking.map_err(|e| e.within("unable to determine managed key id"))?;
     let key = taking.await.map_err(|e| e.within("failed to lookup public key from managed key"))?;
     check_key(field, key.public.kind())?;

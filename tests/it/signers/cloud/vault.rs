@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -38,6 +39,9 @@ pub struct State {
     pub instead: VecDeque<Told>,
     /// Paths of all requests to the store.
     pub asked: Vec<String>,
+    /// How long a key that was made is not found.
+    pub lag: Duration,
+    pub hidden_until: Option<Instant>,
 }
 
 pub struct Vault {
@@ -132,11 +136,18 @@ impl State {
     fn create(&mut self, name: &str, body: &Value) -> Told {
         assert_eq!((&body["kty"], &body["key_ops"]), (&json!("RSA-HSM"), &json!(["sign", "verify"])));
         self.make(name, "RSA-HSM", u32::try_from(body["key_size"].as_u64().unwrap()).unwrap());
-        self.bundle(name)
+        let made = self.bundle(name);
+        self.hidden_until = Some(Instant::now() + self.lag);
+        made
+    }
+
+    fn is_hidden(&self) -> bool {
+        self.hidden_until.is_some_and(|until| Instant::now() < until)
     }
 
     fn bundle(&self, name: &str) -> Told {
-        let Some(version) = self.keys.get(name).and_then(|versions| versions.last()) else {
+        let version = self.keys.get(name).and_then(|versions| versions.last());
+        let Some(version) = version.filter(|_| !self.is_hidden()) else {
             return refused(404, "KeyNotFound");
         };
         let [modulus, exponent] = version.key.numbers().map(|number| URL_SAFE_NO_PAD.encode(number));

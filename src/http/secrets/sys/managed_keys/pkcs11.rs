@@ -21,6 +21,7 @@ pub(super) const FIELDS: &[&str] = &[
     "key_bits",
     "force_rw_session",
     "max_parallel",
+    "public_key",
 ];
 
 /// Those that are secret.
@@ -30,6 +31,8 @@ pub(super) const SECRETS: &[&str] = &["pin"];
 const LABEL: usize = 255;
 /// Longest identifier of a key, hexadecimal digits.
 const ID: usize = 512;
+/// Longest public key, bytes of PEM.
+const PUBLIC_KEY: usize = 4_096;
 /// Longest text of a number or a word.
 const WORD: usize = 32;
 
@@ -41,13 +44,20 @@ pub(super) fn read(sent: &Sent, stored: Option<&Pkcs11Settings>) -> Result<Pkcs1
     sent.text("key_label", LABEL, &mut settings.key_label)?;
     sent.text("key_id", ID, &mut settings.key_id)?;
     sent.text("token_label", LABEL, &mut settings.token_label)?;
+    sent.text("public_key", PUBLIC_KEY, &mut settings.public_key)?;
     sent.flag("force_rw_session", &mut settings.force_rw_session)?;
     sent.secret("pin", &mut settings.pin)?;
-    if let Some(text) = fields.text_within("mechanism", WORD)? {
+    if let Some(Value::Number(number)) = fields.value("mechanism") {
+        settings.mechanism = Some(Pkcs11Settings::numbered_mechanism(number.as_u64())?);
+    } else if let Some(text) = fields.text_within("mechanism", WORD)? {
         settings.mechanism = Some(Pkcs11Settings::parse_mechanism(&text)?);
     }
     if let Some(text) = fields.text_within("slot", WORD)? {
-        settings.slot = Pkcs11Settings::parse_slot(&text)?;
+        let slot = Pkcs11Settings::parse_slot(&text)?;
+        // A key whose token is found by its label is shown with the number 0.
+        let is_number = matches!(fields.value("slot"), Some(Value::Number(_)));
+        let is_label = slot == Some(0) && is_number && !settings.token_label.is_empty();
+        settings.slot = slot.filter(|_| !is_label);
     }
     if let Some(text) = fields.text_within("curve", WORD)? {
         settings.curve = Pkcs11Settings::parse_curve(&text)?;
@@ -82,5 +92,6 @@ pub(super) fn shown(settings: &Pkcs11Settings) -> Vec<(&'static str, Value)> {
         ("key_bits", json!(settings.key_bits)),
         ("force_rw_session", json!(settings.force_rw_session)),
         ("max_parallel", json!(settings.max_parallel)),
+        ("public_key", json!(settings.public_key)),
     ]
 }

@@ -17,7 +17,7 @@ async fn k1_a_key_of_the_least_parameters_is_shown_with_all_of_them_and_keeps_it
         "allow_generate_key": false, "allow_replace_key": false, "allow_store_key": false, "any_mount": false,
         "usages": ["sign", "verify"],
         "library": NO_MODULE, "key_label": "web", "key_id": "", "mechanism": 4161, "pin": "redacted", "slot": 0,
-        "token_label": "one", "curve": "", "key_bits": 0, "force_rw_session": false, "max_parallel": 1,
+        "token_label": "one", "curve": "", "key_bits": 0, "force_rw_session": false, "max_parallel": 1, "public_key": "",
     });
     assert_eq!(data, expected);
     assert_eq!(data["UUID"].as_str().unwrap().len(), 36);
@@ -135,6 +135,9 @@ async fn k2_to_k6_and_k19_parameters_against_the_rules_are_refused_by_name_and_n
     let app = App::start().await;
     let hexadecimal = "mechanism must be a hexadecimal value with a 0x prefix";
     let bits = "key_bits must be one of 2048, 3072, 4096";
+    let number = "mechanism must be an unsigned number of 32 bits";
+    let replace = "allow_replace_key: must be false: this server never replaces a key that is in the backend";
+    let store = "allow_store_key: must be false: this server never copies a private key into the backend";
     for (members, text) in [
         (json!({ "slot": "5" }), "only one of slot or token_label can be set"),
         (json!({ "token_label": "" }), "either slot or token_label is required"),
@@ -145,7 +148,14 @@ async fn k2_to_k6_and_k19_parameters_against_the_rules_are_refused_by_name_and_n
         (json!({ "key_id": "xyz" }), "key_id must be the octets of the identifier, hexadecimal"),
         (json!({ "mechanism": null }), "missing mechanism"),
         (json!({ "mechanism": "1041" }), hexadecimal),
-        (json!({ "mechanism": 4161 }), hexadecimal),
+        (json!({ "mechanism": "4161" }), hexadecimal),
+        (json!({ "mechanism": -1 }), number),
+        (json!({ "mechanism": 4294967296_u64 }), number),
+        (json!({ "mechanism": 1.5 }), number),
+        (json!({ "slot": "0" }), "only one of slot or token_label can be set"),
+        (json!({ "allow_replace_key": true }), replace),
+        (json!({ "allow_store_key": "true" }), store),
+        (json!({ "UUID": "x" }), "UUID: is assigned by the server; a new key must be written without it"),
         (json!({ "mechanism": "0xZZ" }), hexadecimal),
         (json!({ "mechanism": "0x123456789" }), hexadecimal),
         (
@@ -217,13 +227,18 @@ async fn an_update_is_held_against_the_rules_as_a_whole() {
     }
     let before = shown(&app.client, "web").await;
     for members in [json!({}), json!({ "pin": "redacted" }), json!({ "pin": null }), before.clone()] {
-        // What is shown can be written back, but for what it says of the slot and the mechanism.
-        let members = match members.get("slot") {
-            Some(_) => with(members, json!({ "slot": "", "mechanism": "0x1041" })),
-            None => members,
-        };
-        write(&app.client, "web", members).await;
+        let written = write(&app.client, "web", members).await;
+        assert_eq!((written.status, written.text.as_str()), (204, ""), "it has no warning");
         assert_eq!(shown(&app.client, "web").await, before);
+    }
+    let other = "UUID: is assigned by the server and cannot be changed";
+    refused(&app.client, "web", json!({ "UUID": "00000000-0000-0000-0000-000000000000" }), other).await;
+    // The same with the token in a slot, be it the first one.
+    for slot in [0, 7] {
+        write(&app.client, "web", json!({ "slot": slot.to_string(), "token_label": "" })).await;
+        let before = shown(&app.client, "web").await;
+        write(&app.client, "web", before.clone()).await;
+        assert_eq!((&before["slot"], shown(&app.client, "web").await), (&json!(slot), before.clone()));
     }
     app.stop().await;
 }
@@ -334,5 +349,28 @@ async fn many_writers_of_one_key_are_taken_in_turn() {
     assert_eq!(list.body["keys"], json!(["web"]));
     let count = shown(&app.client, "web").await["max_parallel"].as_i64().unwrap();
     assert!((1..=12).contains(&count));
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn the_series_of_a_deleted_key_are_exported_no_more() {
+    let app = App::start().await;
+    let name = "exported-for-a-while";
+    let series = async || {
+        let page = app.client.page("/metrics").await.text;
+        page.lines().filter(|line| line.contains(&format!("key=\"{name}\""))).count()
+    };
+    for _ in 0..2 {
+        assert_eq!(series().await, 0);
+        write(&app.client, name, key()).await;
+        assert!(series().await >= 7);
+        assert_eq!(app.client.delete(&format!("sys/managed-keys/pkcs11/{name}")).await.status, 204);
+        // Its actor ends in the background.
+        let begun = std::time::Instant::now();
+        while series().await > 0 {
+            assert!(begun.elapsed() < std::time::Duration::from_secs(60), "they stay");
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    }
     app.stop().await;
 }

@@ -13,6 +13,7 @@ use signet::pki::mount::view::View;
 use super::{shown, with, write};
 use crate::signers::hsm::{Hsm, PIN, alone};
 use crate::support::{Answer, App};
+use crate::v1::pki::foreign::{Ca, csr, new_key, openssl_text};
 use crate::v1::pki::mount::FAR;
 
 const P256: [&str; 4] = ["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"];
@@ -279,6 +280,158 @@ fn k25_two_keys_of_one_token_share_its_login_and_another_pin_is_not_tried() {
         test_refused(&app, "guess", json!({}), text).await;
         assert_eq!(hsm.calls("C_Login"), 0);
         tested(&app, "web", json!({})).await;
+        app.stop().await;
+    });
+}
+
+const NO_PUBLIC_PART: &str = "configuration: the token does not give the public part of the key: write it to public_key, \
+    or import the certificate of the key into a mount that may use the key";
+
+/// A server whose token `one` has the private part of this key alone, which every mount may use as `web`.
+async fn with_private_part(hsm: &Hsm, pem: &str, mechanism: &str) -> App {
+    hsm.token("one");
+    hsm.import_private("one", "imported", pem);
+    let app = server(hsm.libraries()).await;
+    write(&app.client, "web", with(key("imported", mechanism), json!({ "any_mount": "true" }))).await;
+    app
+}
+
+#[test]
+fn a_key_without_its_public_object_is_used_by_the_certificate_that_was_imported() {
+    let name = "a_key_without_its_public_object_is_used_by_the_certificate_that_was_imported";
+    alone(module_path!(), name, |hsm: Hsm| async move {
+        let (ca, other) = (Ca::root("/CN=Imported"), Ca::root("/CN=Other"));
+        let app = with_private_part(&hsm, &ca.key, "0x1041").await;
+        test_refused(&app, "web", json!({}), NO_PUBLIC_PART).await;
+        let taken = app.client.post("pki/keys/generate/kms", json!({ "managed_key_name": "web" })).await;
+        assert_eq!(taken.status, 400, "{}", taken.text);
+        // The certificate of another key proves nothing.
+        let import = async |ca: &Ca| {
+            let imported = app.client.post("pki/issuers/import/cert", json!({ "pem_bundle": ca.pem })).await;
+            assert_eq!(imported.status, 200, "{}", imported.text);
+            imported.body["data"]["imported_issuers"][0].as_str().unwrap().to_owned()
+        };
+        import(&other).await;
+        test_refused(&app, "web", json!({}), NO_PUBLIC_PART).await;
+        let issuer = import(&ca).await;
+        tested(&app, "web", json!({})).await;
+        let taken = app.client.post("pki/keys/generate/kms", json!({ "managed_key_name": "web" })).await;
+        assert_eq!(taken.status, 200, "{}", taken.text);
+        let role = json!({ "allow_any_name": true, "key_type": "ec", "ttl": "1h", "issuer_ref": issuer });
+        assert_eq!(app.client.post("pki/roles/r", role).await.status, 200);
+        issued(&app).await;
+        // What the mount knows of the key is enough after a start.
+        let app = app.restart().await;
+        issued(&app).await;
+        tested(&app, "web", json!({})).await;
+        app.stop().await;
+    });
+}
+
+#[test]
+fn a_key_without_its_public_object_is_used_by_the_public_key_of_its_configuration() {
+    let name = "a_key_without_its_public_object_is_used_by_the_public_key_of_its_configuration";
+    alone(module_path!(), name, |hsm: Hsm| async move {
+        let pem = new_key("ec-256");
+        let app = with_private_part(&hsm, &pem, "0x1041").await;
+        let public = |pem: &str| openssl_text(&["pkey", "-pubout"], pem.as_bytes());
+        for (text, rule) in [
+            ("none", "public_key must be one PEM block PUBLIC KEY"),
+            (pem.as_str(), "public_key must be one PEM block PUBLIC KEY"),
+        ] {
+            super::refused(&app.client, "web", json!({ "public_key": text }), rule).await;
+        }
+        write(&app.client, "web", json!({ "public_key": public(&new_key("ec-256")) })).await;
+        test_refused(&app, "web", json!({}), NO_PUBLIC_PART).await;
+        write(&app.client, "web", json!({ "public_key": public(&pem) })).await;
+        assert_eq!(shown(&app.client, "web").await["public_key"], public(&pem));
+        tested(&app, "web", json!({})).await;
+        let root = json!({ "common_name": "Root", "managed_key_name": "web", "not_after": FAR });
+        let made = app.client.post("pki/root/generate/kms", root).await;
+        assert_eq!(made.status, 200, "{}", made.text);
+        app.stop().await;
+    });
+}
+
+#[test]
+fn an_rsa_key_without_its_public_object_says_its_public_part_itself() {
+    let name = "an_rsa_key_without_its_public_object_says_its_public_part_itself";
+    alone(module_path!(), name, |hsm: Hsm| async move {
+        let app = with_private_part(&hsm, &new_key("rsa-2048"), "0x0001").await;
+        tested(&app, "web", json!({})).await;
+        app.stop().await;
+    });
+}
+
+#[test]
+fn generated_keys_sign_and_verify_and_do_nothing_else() {
+    let name = "generated_keys_sign_and_verify_and_do_nothing_else";
+    alone(module_path!(), name, |hsm: Hsm| async move {
+        hsm.token("one");
+        let app = server(hsm.libraries()).await;
+        for (label, mechanism, more) in
+            [("rsa", "0x000d", json!({ "key_bits": 2048 })), ("ec", "0x1041", json!({ "curve": "P256" }))]
+        {
+            let generated = with(key(label, mechanism), json!({ "allow_generate_key": "true" }));
+            write(&app.client, label, with(generated, more)).await;
+            tested(&app, label, json!({})).await;
+        }
+        let objects = hsm.objects("one");
+        let usages: Vec<&str> = objects.lines().filter_map(|line| line.trim().strip_prefix("Usage:")).collect();
+        assert_eq!(usages.len(), 4, "{objects}");
+        assert!(usages.iter().all(|usage| matches!(usage.trim(), "sign" | "verify")), "{objects}");
+        app.stop().await;
+    });
+}
+
+#[test]
+fn a_mechanism_of_one_scheme_issues_where_nobody_names_the_scheme() {
+    let name = "a_mechanism_of_one_scheme_issues_where_nobody_names_the_scheme";
+    alone(module_path!(), name, |hsm: Hsm| async move {
+        hsm.token("one");
+        let app = server(hsm.libraries()).await;
+        let body = json!({ "allow_generate_key": "true", "key_bits": 2048, "any_mount": "true" });
+        write(&app.client, "web", with(key("web", "0x000d"), body)).await;
+        let root = json!({ "common_name": "Root", "managed_key_name": "web", "not_after": FAR });
+        let made = app.client.post("pki/root/generate/kms", root).await;
+        assert_eq!(made.status, 200, "{}", made.text);
+        // A role of the defaults, which are those of RSA.
+        assert_eq!(app.client.post("pki/roles/r", json!({ "allow_any_name": true, "ttl": "1h" })).await.status, 200);
+        let signed = json!({ "common_name": "a.test", "csr": csr("rsa-2048", "/CN=a.test", "") });
+        let issued = app.client.post("pki/sign/r", signed).await;
+        assert_eq!(issued.status, 200, "{}", issued.text);
+        app.stop().await;
+    });
+}
+
+#[test]
+fn a_token_whose_information_cannot_be_read_is_found_by_its_label() {
+    let name = "a_token_whose_information_cannot_be_read_is_found_by_its_label";
+    alone(module_path!(), name, |hsm: Hsm| async move {
+        hsm.token("one");
+        let app = server(hsm.shim()).await;
+        let body = json!({ "allow_generate_key": "true", "curve": "P256" });
+        write(&app.client, "web", with(key("web", "0x1041"), body)).await;
+        hsm.order("C_GetTokenInfo", &["nonsense"; 400]);
+        tested(&app, "web", json!({})).await;
+        assert!(hsm.calls("C_GetTokenInfo") > 0);
+        app.stop().await;
+    });
+}
+
+#[test]
+fn of_two_tokens_whose_information_cannot_be_read_none_is_guessed() {
+    let name = "of_two_tokens_whose_information_cannot_be_read_none_is_guessed";
+    alone(module_path!(), name, |hsm: Hsm| async move {
+        hsm.token("one");
+        hsm.token("two");
+        let app = server(hsm.shim()).await;
+        hsm.order("C_GetTokenInfo", &["nonsense"; 400]);
+        write(&app.client, "web", key("web", "0x1041")).await;
+        let refused = test(&app, "web", json!({})).await;
+        assert_eq!(refused.status, 400, "{}", refused.text);
+        assert!(refused.error().contains("cannot be read, use slot"), "{}", refused.text);
+        assert_eq!(hsm.calls("C_Login"), 0, "the PIN is tried on none");
         app.stop().await;
     });
 }

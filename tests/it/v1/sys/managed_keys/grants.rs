@@ -48,6 +48,7 @@ async fn names_that_a_mount_lists_are_in_lower_case_and_read_back() {
         (json!(["WEB"]), json!(["web"])),
         (json!(""), Value::Null),
         (json!("a"), json!(["a"])),
+        (json!(["b", "a", "B", "a"]), json!(["b", "a"])),
         (json!([]), Value::Null),
     ] {
         tune(&app, "team", keys).await;

@@ -1,12 +1,21 @@
 //! `cloudakms`, over ministack.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
 use aws_sdk_kms::types::{KeySpec, KeyState, KeyUsageType};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
+use signet::x509::algorithm::{Curve, Hash, KeyKind, SignatureAlgorithm};
 
 use super::super::{key as pkcs11, with};
 use super::{refused, shown_of_all, test, test_refused, tested, write};
+use crate::signers::cloud::key::Key;
 use crate::signers::cloud::ministack::Ministack;
+use crate::signers::cloud::server::{Told, serve};
 use crate::support::App;
 
 /// A key of P-256, or of RSA with so many bits where it is more than one of the curves has.
@@ -95,6 +104,111 @@ async fn k30_a_key_that_is_disabled_of_another_use_or_of_another_spec_is_refused
     write(&app, "cloudakms/web", json!({ "kms_key": "alias/absent" })).await;
     let text = "configuration: key does not exist in backend and allow_generate_key is false";
     test_refused(&app, "cloudakms/web", json!({}), text).await;
+    app.stop().await;
+}
+
+/// A service that does not find a key for a while after it was made.
+#[derive(Default)]
+struct Lagging {
+    keys: Vec<(String, Key)>,
+    aliases: BTreeMap<String, String>,
+    lag: Duration,
+    hidden_until: Option<Instant>,
+}
+
+impl Lagging {
+    fn start(lag: Duration) -> (String, Arc<Mutex<Self>>) {
+        let state = Arc::new(Mutex::new(Self { lag, ..Self::default() }));
+        let own = Arc::clone(&state);
+        let url = serve(move |asked| own.lock().unwrap().answer(asked.header("x-amz-target"), &asked.json()));
+        (url, state)
+    }
+
+    fn answer(&mut self, target: &str, body: &Value) -> Told {
+        let operation = target.trim_start_matches("TrentService.");
+        if operation == "CreateKey" {
+            let id = format!("key-{}", self.keys.len());
+            self.keys.push((id.clone(), Key::generate(KeyKind::Ec(Curve::P256))));
+            self.hidden_until = Some(Instant::now() + self.lag);
+            return Told::new(200, json!({ "KeyMetadata": { "KeyId": id } }));
+        }
+        if operation == "CreateAlias" {
+            let id = body["TargetKeyId"].as_str().unwrap().to_owned();
+            self.aliases.insert(body["AliasName"].as_str().unwrap().to_owned(), id);
+            return Told::new(200, json!({}));
+        }
+        let named = body["KeyId"].as_str().unwrap();
+        let named = named.rsplit_once("key/").map_or(named, |(_, id)| id);
+        let id = self.aliases.get(named).map_or(named, String::as_str);
+        let key = self.keys.iter().find(|(known, _)| known == id);
+        let is_hidden = self.hidden_until.is_some_and(|until| Instant::now() < until);
+        let Some((id, key)) = key.filter(|_| !is_hidden) else {
+            return Told::new(400, json!({ "__type": "NotFoundException" }));
+        };
+        let arn = format!("arn:aws:kms:us-east-1:000000000000:key/{id}");
+        match operation {
+            "DescribeKey" => Told::new(
+                200,
+                json!({ "KeyMetadata": { "KeyId": id, "Arn": arn, "KeyUsage": "SIGN_VERIFY", "KeyState": "Enabled",
+                    "Enabled": true, "KeySpec": "ECC_NIST_P256" } }),
+            ),
+            "GetPublicKey" => Told::new(200, json!({ "KeyId": arn, "PublicKey": STANDARD.encode(key.spki()) })),
+            "Sign" => {
+                let digest = STANDARD.decode(body["Message"].as_str().unwrap()).unwrap();
+                let signature = key.sign(SignatureAlgorithm::Ecdsa(Hash::Sha256), &digest).unwrap();
+                Told::new(200, json!({ "KeyId": arn, "Signature": STANDARD.encode(signature) }))
+            }
+            other => panic!("{other}"),
+        }
+    }
+}
+
+#[actix_web::test]
+async fn a_generated_key_that_the_service_does_not_find_yet_is_waited_for_and_generated_once() {
+    let (url, state) = Lagging::start(Duration::from_millis(1500));
+    let app = App::start().await;
+    let body = |alias: &str| {
+        json!({ "access_key": "test", "secret_key": "test-secret", "kms_key": format!("alias/{alias}"),
+            "endpoint": url, "region": "us-east-1", "key_type": "ecdsa", "curve": "P256",
+            "allow_generate_key": "true", "any_mount": "true" })
+    };
+    for alias in ["web", "late"] {
+        write(&app, &format!("cloudakms/{alias}"), body(alias)).await;
+    }
+    let race = join_all((0..4).map(|_| test(&app, "cloudakms/web", json!({})))).await;
+    race.iter().for_each(|answer| assert_eq!(answer.status, 204, "{}", answer.text));
+    assert_eq!(state.lock().unwrap().keys.len(), 1);
+    state.lock().unwrap().lag = Duration::from_secs(600);
+    let text = "backend: cloudakms: the generated key is not visible yet, try again shortly";
+    for _ in 0..3 {
+        let late = test(&app, "cloudakms/late", json!({})).await;
+        assert_eq!((late.status, late.error(), late.header("retry-after")), (503, text, "1"));
+    }
+    assert_eq!(state.lock().unwrap().keys.len(), 2);
+    state.lock().unwrap().hidden_until = None;
+    tested(&app, "cloudakms/late", json!({})).await;
+    assert_eq!(state.lock().unwrap().keys.len(), 2);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_test_signature_is_made_with_the_key_that_an_issuer_uses_when_the_alias_leads_elsewhere() {
+    let (url, state) = Lagging::start(Duration::ZERO);
+    let app = App::start().await;
+    let body = json!({ "access_key": "test", "secret_key": "test-secret", "kms_key": "alias/web", "endpoint": url,
+        "region": "us-east-1", "key_type": "ecdsa", "curve": "P256", "allow_generate_key": "true",
+        "any_mount": "true" });
+    write(&app, "cloudakms/web", body).await;
+    super::with_root(&app, json!({ "managed_key_name": "web" })).await;
+    let other = ("other".to_owned(), Key::generate(KeyKind::Ec(Curve::P256)));
+    state.lock().unwrap().keys.push(other);
+    state.lock().unwrap().aliases.insert("alias/web".to_owned(), "other".to_owned());
+    tested(&app, "cloudakms/web", json!({})).await;
+    state.lock().unwrap().keys.remove(0);
+    assert_eq!(super::issue(&app).await.status, 502);
+    let tested = test(&app, "cloudakms/web", json!({})).await;
+    assert_eq!(tested.status, 400, "{}", tested.text);
+    assert!(tested.error().starts_with("configuration: the key that a mount uses"), "{}", tested.text);
     app.stop().await;
 }
 

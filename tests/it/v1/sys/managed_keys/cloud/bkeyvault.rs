@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -58,6 +59,80 @@ async fn k35_a_key_is_made_once_and_signs_and_another_authority_gets_no_credenti
     assert_eq!(issue(&app).await.status, 200);
     vault.lock().keys.get_mut("key").unwrap()[0].enabled = false;
     test_refused(&app, KEY, json!({}), "configuration: cloudbkeyvault: the key is disabled").await;
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_generated_key_that_the_store_does_not_show_yet_is_waited_for_and_generated_once() {
+    let vault = Vault::start();
+    let app = server(vault.settings()).await;
+    let generated = json!({ "allow_generate_key": "true", "any_mount": "true" });
+    write(&app, KEY, with(key(), generated.clone())).await;
+    vault.lock().lag = Duration::from_millis(700);
+    tested(&app, KEY, json!({})).await;
+    assert_eq!(vault.lock().keys["key"].len(), 1);
+    with_root(&app, json!({ "managed_key_name": "web" })).await;
+
+    // One that stays away.
+    write(&app, "cloudbkeyvault/late", with(with(key(), generated), json!({ "key_name": "late" }))).await;
+    vault.lock().lag = Duration::from_secs(600);
+    let text = "backend: cloudbkeyvault: the generated key is not visible yet, try again shortly";
+    for _ in 0..3 {
+        let late = test(&app, "cloudbkeyvault/late", json!({})).await;
+        assert_eq!((late.status, late.error(), late.header("retry-after")), (503, text, "1"));
+    }
+    let root = json!({ "common_name": "Late", "managed_key_name": "late" });
+    let late = app.client.post("pki/root/generate/kms", root).await;
+    assert_eq!((late.status, late.header("retry-after")), (503, "1"), "{}", late.text);
+    assert_eq!(vault.lock().keys["late"].len(), 1);
+    vault.lock().hidden_until = None;
+    tested(&app, "cloudbkeyvault/late", json!({})).await;
+    assert_eq!(vault.lock().keys["late"].len(), 1);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn the_pause_that_the_store_asks_for_is_kept_and_told_to_the_client() {
+    let vault = Vault::start();
+    let app = server(vault.settings()).await;
+    write(&app, KEY, with(key(), json!({ "allow_generate_key": "true", "any_mount": "true" }))).await;
+    with_root(&app, json!({ "managed_key_name": "web" })).await;
+    vault.lock().instead.push_back(Told(429, json!({}), Some(("Retry-After", "3".to_owned()))));
+    let begun = Instant::now();
+    let asked = || vault.lock().asked.len();
+    let before = asked();
+    let busy = issue(&app).await;
+    assert_eq!((busy.status, busy.header("retry-after")), (503, "3"), "{}", busy.text);
+    assert_eq!(asked(), before + 1, "it was not held");
+    for answer in [issue(&app).await, test(&app, KEY, json!({})).await] {
+        assert_eq!(answer.status, 503, "{}", answer.text);
+        assert!((1..=3).contains(&answer.header("retry-after").parse::<u64>().unwrap()), "{}", answer.text);
+        assert!(answer.error().contains("the service asked for a pause"), "{}", answer.text);
+    }
+    assert_eq!(asked(), before + 1, "nobody asked within the pause");
+    while issue(&app).await.status != 200 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the pause does not end");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(begun.elapsed() >= Duration::from_secs(3));
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_test_signature_is_made_with_the_key_that_an_issuer_uses_too() {
+    let vault = Vault::start();
+    let app = server(vault.settings()).await;
+    write(&app, KEY, with(key(), json!({ "allow_generate_key": "true", "any_mount": "true" }))).await;
+    with_root(&app, json!({ "managed_key_name": "web" })).await;
+    vault.lock().make("key", "RSA-HSM", 2048);
+    tested(&app, KEY, json!({})).await;
+    vault.lock().keys.get_mut("key").unwrap()[0].enabled = false;
+    assert_eq!(issue(&app).await.status, 502);
+    let text = "configuration: the key that a mount uses, which is not the one named now: cloudbkeyvault: the key is \
+        disabled";
+    test_refused(&app, KEY, json!({}), text).await;
+    vault.lock().keys.get_mut("key").unwrap()[0].enabled = true;
+    tested(&app, KEY, json!({})).await;
     app.stop().await;
 }
 
