@@ -109,6 +109,9 @@ pub struct StoredRevocation {
     pub sequence: u64,
 }
 
+/// Seconds by which thisUpdate of a CRL lies before the time at which it is made, as notBefore of certificates does.
+pub const CRL_BACKDATING: u64 = 30;
+
 /// What is known of a published CRL; its body is rebuilt from the revocations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CrlRow {

@@ -12,7 +12,7 @@
 
 use crate::clock::Time;
 use crate::error::{Error, Kind, Result};
-use crate::pki::mount::role::DEFAULT_NOT_BEFORE_DURATION;
+use crate::pki::store::CRL_BACKDATING;
 use crate::storage::backend::{Fact, micros};
 
 /// The fact that a store is a copy that nobody has worked on yet; its value is when it was made, epoch microseconds.
@@ -72,7 +72,7 @@ pub(super) fn restored(now: Time, (this_update, number): (i64, i64), facts: &[Fa
     let number = number.max(0).unsigned_abs();
     let used = number.max(crl_floor(facts));
     // A list of a second has at most the number of the second's end, and thisUpdate is backdated.
-    let made_by = this_update.max(0).unsigned_abs().saturating_add(DEFAULT_NOT_BEFORE_DURATION);
+    let made_by = this_update.max(0).unsigned_abs().saturating_add(CRL_BACKDATING);
     let made_before = made_by.saturating_add(1).saturating_mul(1_000_000);
     let ahead = used >= now || number >= made_before;
     let floor = if ahead { used.saturating_add(MANY).max(now) } else { now };

@@ -124,9 +124,10 @@ impl ManagedKeys {
             return Ok(());
         }
         let named = actor.key(false).await?;
-        let is_named =
-            |key: &Known| key.public == named.public && (key.locator == named.locator || key.locator.is_empty());
-        for key in in_use.iter().filter(|key| !is_named(key)) {
+        // What has no locator is the one key that the configuration names.
+        let is_other =
+            |key: &&Known| !key.locator.is_empty() && (key.public != named.public || key.locator != named.locator);
+        for key in in_use.iter().filter(is_other) {
             actor.test_key(key.clone()).await?;
         }
         Ok(())

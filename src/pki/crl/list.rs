@@ -10,8 +10,8 @@ use crate::pki::check::blocking::Outside;
 use crate::pki::check::prepared::PreparedCrl;
 use crate::pki::check::structure::{Expected, Sources};
 use crate::pki::mount::profile::issuer_key_id;
-use crate::pki::mount::role::DEFAULT_NOT_BEFORE_DURATION;
 use crate::pki::mount::signer::{Signer, revocation_algorithm};
+use crate::pki::store::CRL_BACKDATING;
 use crate::pki::values::hex;
 use crate::x509::algorithm::{Hash, SignatureAlgorithm};
 use crate::x509::crl::{CrlTbs, EncodedTbs};
@@ -57,7 +57,7 @@ impl Published {
 /// thisUpdate of a CRL or an OCSP answer that is made at `made_at`: as far back as certificates are, for clients whose
 /// clocks are behind, but never before the latest revocation on it. Epoch seconds.
 pub(crate) fn this_update(made_at: i64, latest_revocation: Option<i64>) -> i64 {
-    let backdated = made_at.saturating_sub_unsigned(DEFAULT_NOT_BEFORE_DURATION);
+    let backdated = made_at.saturating_sub_unsigned(CRL_BACKDATING);
     latest_revocation.map_or(backdated, |latest| backdated.max(latest))
 }
 

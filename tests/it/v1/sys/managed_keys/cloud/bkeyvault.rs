@@ -127,10 +127,10 @@ async fn a_test_signature_is_made_with_the_key_that_an_issuer_uses_too() {
     vault.lock().make("key", "RSA-HSM", 2048);
     tested(&app, KEY, json!({})).await;
     vault.lock().keys.get_mut("key").unwrap()[0].enabled = false;
-    assert_eq!(issue(&app).await.status, 502);
     let text = "configuration: the key that a mount uses, which is not the one named now: cloudbkeyvault: the key is \
         disabled";
     test_refused(&app, KEY, json!({}), text).await;
+    assert_eq!(issue(&app).await.status, 502);
     vault.lock().keys.get_mut("key").unwrap()[0].enabled = true;
     tested(&app, KEY, json!({})).await;
     app.stop().await;
