@@ -75,6 +75,20 @@ pub struct Document {
     pub body: Vec<u8>,
 }
 
+impl Document {
+    /// The error of a document whose body means nothing to this program. It names the document, and nothing of the body.
+    pub fn unreadable(&self, cause: impl Display) -> Error {
+        let Self { key: DocumentKey { mount, kind, name }, .. } = self;
+        unreadable(*mount, kind, name, &cause.to_string())
+    }
+}
+
+/// The error of a stored document that cannot be used; callers of requests hear nothing of it.
+pub(crate) fn unreadable(mount: MountId, kind: &str, name: &str, cause: &str) -> Error {
+    let of = if mount == SYSTEM { String::new() } else { format!(" of the mount with the id {}", mount.0) };
+    Error::new(Kind::Internal, format!("storage: the document {kind} {name:?}{of} cannot be read: {cause}"))
+}
+
 /// A change of one document.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DocumentWrite {

@@ -129,7 +129,7 @@ async fn metrics_page(state: State, request: HttpRequest, payload: web::Payload)
 
 /// The metrics page where it is open.
 async fn open_metrics(state: State, request: HttpRequest) -> HttpResponse {
-    let caller = Sender::Address(request.peer_addr().map(|peer| peer.ip())).queued_as();
+    let caller = Sender::at(request.peer_addr().map(|peer| peer.ip())).queued_as();
     let figures = figures::of(&state);
     let text = match cpu::run_as(caller, move || telemetry::rendered_metrics(&figures)).await {
         Ok(text) => text,

@@ -28,6 +28,7 @@
 pub mod actor;
 pub mod ca;
 pub mod check;
+pub mod compromised;
 pub mod constraints;
 pub mod crl;
 pub mod engine;

@@ -108,7 +108,7 @@ impl Times {
 
     /// Until the caller is known, the request's work joins the queues of this address.
     pub fn come_from(&self, address: Option<IpAddr>) {
-        self.caller.set(Sender::Address(address).queued_as());
+        self.caller.set(Sender::at(address).queued_as());
     }
 
     /// Polls the body of the response, for the same caller.

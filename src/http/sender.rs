@@ -45,7 +45,7 @@ impl Sender {
     /// The caller whose queues the sender's work joins.
     pub fn queued_as(&self) -> turns::Caller {
         match self {
-            Self::Address(_) => turns::Caller::without_token(self),
+            Self::Network(_) => turns::Caller::without_token(self),
             _ => turns::Caller::with_token(self),
         }
     }

@@ -62,6 +62,8 @@ impl Mounts {
     /// closed.
     pub async fn follow_table(&self) -> Result<()> {
         self.auth.reload().await?;
+        let compromised = self.pki.compromised().reload().await;
+        compromised.or_else(|error| tolerate("compromised keys of another node cannot be read", error))?;
         self.keys.reload().await.or_else(|error| tolerate("managed keys of another node cannot be read", error))?;
         counter!(telemetry::CHANGES_RELOADS, "part" => "system").increment(1);
         self.close_absent();

@@ -17,6 +17,7 @@ use tokio::sync::{Mutex, Notify, mpsc};
 use self::answers::Answers;
 use self::tidying::Tidying;
 use super::actor::{Coming, ControlLink, ControlThread, Planned, ReplicaLink};
+use super::compromised::CompromisedKeys;
 use super::crl::{self, Builder, Crls, Lists, Summary, WantedCrls};
 use super::mount::signer::Signer;
 use super::mount::view::View;
@@ -70,7 +71,8 @@ impl Engine {
         reach: Reach,
     ) -> Arc<Self> {
         let control = ControlThread::start(clock.clone());
-        let tools = Tools { store, pool: KeyPool::start(), clock, serials, signers, reach };
+        let compromised = Arc::new(CompromisedKeys::new(Arc::clone(&store), clock.clone()));
+        let tools = Tools { store, pool: KeyPool::start(), clock, serials, signers, reach, compromised };
         Arc::new(Self {
             tools,
             answers: Arc::default(),
@@ -80,6 +82,11 @@ impl Engine {
             leases: Notify::new(),
             background: Handle::current(),
         })
+    }
+
+    /// Keys that nothing certifies.
+    pub fn compromised(&self) -> &CompromisedKeys {
+        &self.tools.compromised
     }
 
     /// Keeps so many RSA keys ready from now on; an engine begins without.
@@ -97,6 +104,7 @@ impl Engine {
         if self.authority(mount).is_ok() {
             return Ok(());
         }
+        self.tools.compromised.open().await?;
         let documents = self.tools.store.documents(mount).await?;
         self.start(View::load(mount, documents)?);
         Ok(())

@@ -459,6 +459,9 @@ pub trait PkiStore: Send + Sync {
     /// All documents of a mount.
     fn documents(&self, mount: MountId) -> BoxFuture<'static, Result<Vec<Document>>>;
 
+    /// The documents of a mount of one kind.
+    fn documents_of_kind(&self, mount: MountId, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>>;
+
     /// A certificate by serial; a revocation without a stored certificate is not found here.
     fn certificate(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<StoredCertificate>>>;
 

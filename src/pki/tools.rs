@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::compromised::CompromisedKeys;
 use super::serials::Serials;
 use super::store::PkiStore;
 use crate::clock::Clock;
@@ -24,4 +25,6 @@ pub struct Tools {
     pub signers: Arc<dyn Signers>,
     /// Which addresses that callers configure may be called.
     pub reach: Reach,
+    /// Keys that nothing certifies.
+    pub compromised: Arc<CompromisedKeys>,
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::documents::{Document, DocumentKey, DocumentWrite, MountId};
+use crate::documents::{Document, DocumentKey, DocumentWrite, MountId, unreadable};
 use crate::error::Result;
 use crate::storage::backend::SealedDocument;
 use crate::storage::keys::Keys;
@@ -30,7 +30,9 @@ pub(super) fn open_with(ring: &Ring, mount: MountId, sealed: Vec<SealedDocument>
 
 fn open_one(ring: &Ring, mount: MountId, sealed: SealedDocument) -> Result<Document> {
     let SealedDocument { kind, name, version, body } = sealed;
-    let body = ring.open(&document_context(mount, &kind, &name, version), &body)?;
+    let opened = ring.open(&document_context(mount, &kind, &name, version), &body);
+    let damaged = |_| unreadable(mount, &kind, &name, "its row was altered, moved or damaged");
+    let body = opened.map_err(damaged)?;
     Ok(Document { key: DocumentKey { mount, kind: word(&kind), name }, version, body })
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::oid::{self, oid_text};
 use super::pieces::Extensions;
 use super::reader::{DerError, Read, Reader};
-use super::usage::KeyUsage;
+use super::usage::{KeyUsage, OCSP_SIGNING};
 use super::writer::{BIT_STRING, SEQUENCE, context};
 
 /// Most extensions of a certificate, CRL or request that somebody brings, and of everything that is signed.
@@ -99,6 +99,13 @@ impl<'a> ExtensionRef<'a> {
 /// The extension with identifier `oid`.
 pub fn find<'a>(extensions: &'a [RawExtension], oid: &[u8]) -> Option<&'a RawExtension> {
     extensions.iter().find(|extension| extension.oid == oid)
+}
+
+/// Whether extensions grant OCSPSigning (RFC 6960 4.2.2.2): answers that are signed with such a certificate are as good as
+/// those of its issuer.
+pub fn grants_ocsp_signing(extensions: &[RawExtension]) -> bool {
+    let usage = find(extensions, oid::EXT_KEY_USAGE).and_then(|usage| read_ext_key_usage(&usage.value).ok());
+    usage.is_some_and(|purposes| purposes.contains(&OCSP_SIGNING))
 }
 
 /// The value of a basicConstraints extension.

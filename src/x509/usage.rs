@@ -136,12 +136,15 @@ const EXT_KEY_USAGES: [(&str, &[u8]); 12] = [
     ("ipsectunnel", &pkix(6)),
     ("ipsecuser", &pkix(7)),
     ("timestamping", &pkix(8)),
-    ("ocspsigning", &pkix(9)),
+    ("ocspsigning", OCSP_SIGNING),
     // 1.3.6.1.4.1.311.10.3.3
     ("microsoftservergatedcrypto", &[0x2b, 6, 1, 4, 1, 0x82, 0x37, 10, 3, 3]),
     // 2.16.840.1.113730.4.1
     ("netscapeservergatedcrypto", &[0x60, 0x86, 0x48, 1, 0x86, 0xf8, 0x42, 4, 1]),
 ];
+
+/// The identifier of OCSPSigning (RFC 6960 4.2.2.2).
+pub const OCSP_SIGNING: &[u8] = &pkix(9);
 
 /// 1.3.6.1.5.5.7.3.n
 const fn pkix(n: u8) -> [u8; 8] {

@@ -475,6 +475,22 @@ fn plain_http_off_the_loopback_is_refused() {
 }
 
 #[test]
+fn a_stored_document_that_does_not_open_is_named_at_start() {
+    let site = Site::new();
+    site.init();
+    let db = rusqlite::Connection::open(site.path("data/signet.db")).unwrap();
+    let find = "SELECT kind, name FROM document WHERE kind = 'policy' ORDER BY name LIMIT 1";
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?));
+    let (kind, name) = db.query_row(find, [], read).unwrap();
+    let damage = "UPDATE document SET version = version + 1 WHERE kind = $1 AND name = $2";
+    assert_eq!(db.execute(damage, [&kind, &name]).unwrap(), 1);
+    drop(db);
+    let error = refused(&mut site.command(&["serve"]));
+    assert!(error.contains(&format!("the document {kind} \"{name}\"")), "{error}");
+    assert!(error.contains("altered, moved or damaged"), "{error}");
+}
+
+#[test]
 fn a_wrong_or_missing_seal_key_is_refused_in_clear_words() {
     let site = Site::new();
     site.init();

@@ -10,7 +10,7 @@ use super::settings::MAX_DESCRIPTION;
 use super::{Family, Mount, MountKind, MountTable};
 use crate::auth::Auth;
 use crate::auth::store::AuthWrite;
-use crate::documents::{DocumentKey, DocumentWrite, MountId, SYSTEM, repeated};
+use crate::documents::{Document, DocumentKey, DocumentWrite, MountId, SYSTEM, repeated};
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::telemetry;
@@ -244,7 +244,7 @@ impl Auth {
         let wanted = key(&format!("{}/", path.trim_matches('/')));
         let documents = self.store.documents(KIND).await?;
         if let Some(document) = documents.iter().find(|document| document.key == wanted) {
-            let mount = serde_json::from_slice(&document.body).map_err(Error::internal)?;
+            let mount = serde_json::from_slice(&document.body).map_err(|error| document.unreadable(error))?;
             return Ok(Some((mount, document.version)));
         }
         let mounts = self.mounts();
@@ -271,8 +271,10 @@ pub(crate) fn name_all(table: &MountTable) {
 /// Reads the stored mounts.
 pub(crate) async fn load(store: &dyn crate::auth::store::AuthStore) -> Result<MountTable> {
     let documents = store.documents(KIND).await?;
-    let mounts = documents.iter().map(|document| serde_json::from_slice::<Mount>(&document.body));
-    Ok(MountTable::new(mounts.collect::<Result<Vec<_>, _>>().map_err(Error::internal)?))
+    let read = |document: &Document| {
+        serde_json::from_slice::<Mount>(&document.body).map_err(|error| document.unreadable(error))
+    };
+    Ok(MountTable::new(documents.iter().map(read).collect::<Result<Vec<_>>>()?))
 }
 
 pub(super) fn key(path: &str) -> DocumentKey {

@@ -2,6 +2,7 @@
 //! keys.
 
 mod audit;
+mod compromised_keys;
 mod cors;
 mod explain;
 mod health;
@@ -132,6 +133,13 @@ pub static ROUTES: &[Route] = &[
         Box::pin(policies::capabilities_accessor(call))
     })
     .with_synonyms(PATHS),
+    Route::sudo(List, "compromised-keys", PAGE, |call| Box::pin(compromised_keys::list(call))),
+    Route::sudo(Update, "compromised-keys", compromised_keys::ADD, |call| Box::pin(compromised_keys::add(call))),
+    Route::sudo(Read, "compromised-keys/:hash", &[], |call| Box::pin(compromised_keys::read(call))),
+    Route::sudo(Update, "compromised-keys/:hash", compromised_keys::ADD_HASH, |call| {
+        Box::pin(compromised_keys::add_hash(call))
+    }),
+    Route::sudo(Delete, "compromised-keys/:hash", &[], |call| Box::pin(compromised_keys::remove(call))),
     Route::sudo(Read, "leases", &["type", "limit"], |call| Box::pin(leases::irrevocable(call))),
     Route::token(List, "quotas/rate-limit", PAGE, |call| Box::pin(quotas::list(call))),
     Route::token(Read, "quotas/rate-limit/:name", &[], |call| Box::pin(quotas::read(call))),

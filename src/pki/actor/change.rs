@@ -156,6 +156,10 @@ mod tests {
             unreachable!("nothing is read")
         }
 
+        fn documents_of_kind(&self, _: MountId, _: &'static str) -> BoxFuture<'static, Result<Vec<Document>>> {
+            unreachable!("nothing is read")
+        }
+
         fn certificate(&self, _: MountId, _: Serial) -> BoxFuture<'static, Result<Option<StoredCertificate>>> {
             unreachable!("nothing is read")
         }

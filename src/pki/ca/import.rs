@@ -72,6 +72,9 @@ pub async fn bundle(
     private_keys: PrivateKeys,
 ) -> Result<Imported> {
     let bundle = cpu::run(move || Bundle::parse(field, exposed(field, &text)?, private_keys)).await??;
+    let compromised = &authority.tools().compromised;
+    bundle.keys.iter().try_for_each(|key| compromised.refuse(field, key.public()))?;
+    bundle.certificates.iter().try_for_each(|certificate| compromised.refuse(field, certificate.key()))?;
     let (lists, revoked) = (bundle.lists, stored_before(authority, field, &bundle.certificates).await?);
     let incoming = Incoming::new(field, bundle, revoked);
     let (signers, now) = (Arc::clone(&authority.tools().signers), authority.tools().clock.now().unix_timestamp());
@@ -152,6 +155,7 @@ pub async fn key(authority: &Authority, text: Secret, name: String) -> Result<Im
     check_name("key_name", &name)?;
     let parse = move || parse_key("pem_bundle", exposed("pem_bundle", &text)?).map(Arc::new);
     let key = cpu::run(parse).await??;
+    authority.tools().compromised.refuse("pem_bundle", key.public())?;
     let (signers, now) = (Arc::clone(&authority.tools().signers), authority.tools().clock.now().unix_timestamp());
     let published = published(authority).await?;
     let (mut imported, crls) = authority

@@ -62,6 +62,7 @@ pub async fn generate(authority: &Authority, request: CsrRequest) -> Result<Gene
     }
     extensions.extend(&extension::subject_alt_name(&subject_alt_names(&names)?, false));
     let key = order.obtain(authority).await?;
+    authority.tools().compromised.refuse("key", key.key.public())?;
     let algorithm = signature.algorithm(&key.key.signing, &*authority.tools().signers)?;
     let info = request_info(&subject, key.key.public().spki(), &extensions);
     let prepared = Prepared::request(info, algorithm, &key.key.signing);

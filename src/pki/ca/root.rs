@@ -109,6 +109,7 @@ pub async fn generate(
         order.rehearse(&view, &stand_in)?;
     }
     let key = key.obtain(authority).await?;
+    authority.tools().compromised.refuse("key", key.key.public())?;
     let root = order.sign(authority, &key).await?;
     let (signers, now) = (Arc::clone(&authority.tools().signers), authority.tools().clock.now().unix_timestamp());
     let requester = requester.to_owned();

@@ -245,7 +245,7 @@ impl Builder {
         self.reached = self.loaded;
         for group in groups {
             let sorted = incoming.remove(&group.id).unwrap_or_default().sorted();
-            match (stored.remove(&group.id), &group.signer) {
+            match (stored.remove(&group.id), &group.keeper) {
                 (Some(lists), Some(signer)) => self.take_over(view, group, signer, lists, sorted),
                 _ => self.add(group, sorted),
             }
@@ -265,7 +265,7 @@ impl Builder {
             if let Some(state) = self.states.get(&group.id) {
                 let number = complete.number.max(delta.as_ref().map_or(0, |row| row.number));
                 let unmade = state.stale && complete.number == state.unmade;
-                if group.signer.is_none() || unmade || number <= state.number() || complete.covers < state.covers {
+                if group.keeper.is_none() || unmade || number <= state.number() || complete.covers < state.covers {
                     continue;
                 }
                 let same = state.complete.as_ref().is_some_and(|list| list.number == complete.number);

@@ -16,6 +16,8 @@ pub(super) struct Group {
     pub(super) issuers: Vec<String>,
     /// Whoever signs for them; none has its key here and the usage where it is missing.
     pub(super) signer: Option<Arc<Signer>>,
+    /// The issuer that the stored list of the group is put together for again: the signer, else another member.
+    pub(super) keeper: Option<Arc<Signer>>,
     /// Whether a key of theirs is here, be it without the usage.
     pub(super) keyed: bool,
     /// Numbers are above this one: they had reached it elsewhere.
@@ -49,6 +51,7 @@ pub(super) fn groups(view: &View) -> Vec<Group> {
                 id,
                 issuers: members.iter().map(|s| s.issuer.record.id.clone()).collect(),
                 signer: signer.map(|s| Arc::clone(s)),
+                keeper: signer.or_else(|| members.iter().find(is_default)).or(members.first()).map(|s| Arc::clone(s)),
                 keyed: members.iter().any(|s| s.key.is_some()),
                 floor: members.iter().map(|s| s.issuer.record.crl_number).max().unwrap_or(0),
             }

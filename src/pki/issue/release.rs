@@ -134,6 +134,7 @@ impl Draft {
         record: &Record<'_>,
         stages: &Stages,
     ) -> Result<Issued> {
+        tools.compromised.refuse("public key", subject_key)?;
         for _ in 0..SERIAL_TRIES {
             let started = Instant::now();
             let serial = view.new_serial(&*tools.serials)?;

@@ -40,6 +40,7 @@ pub async fn sign(
     repeats::unless_stored(false, origin.repeatable.as_deref(), "sign-self-issued stores no certificate")?;
     let certificate = &request.certificate;
     check(certificate)?;
+    tools.compromised.refuse("certificate", certificate.key())?;
     let now = tools.clock.agreed_now()?;
     let signer = signer(&view, origin.issuer_or("default"))?;
     let key = usable_key(&signer, now)?;

@@ -30,7 +30,8 @@ use crate::x509::extension::{self, KeyUsage};
 use crate::x509::name::{self, Attribute};
 use crate::x509::oid;
 use crate::x509::pieces::{Extensions, Name};
-use crate::x509::raw_extension::read_ext_key_usage;
+use crate::x509::raw_extension::{grants_ocsp_signing, read_ext_key_usage};
+use crate::x509::usage::OCSP_SIGNING;
 
 /// keyUsage where neither CSR nor request names one.
 const DEFAULT_KEY_USAGE: KeyUsage =
@@ -48,9 +49,12 @@ pub async fn sign(
     stages: Stages,
 ) -> Result<Issued> {
     let started = Instant::now();
-    let role = match &request.role {
-        None => Role::default(),
-        Some(name) => role(&view, name)?.role.for_verbatim(),
+    let (role, may_answer) = match &request.role {
+        None => (Role::default(), false),
+        Some(name) => {
+            let role = &role(&view, name)?.role;
+            (role.for_verbatim(), role.grants_ocsp_signing())
+        }
     };
     let named = request.role.as_deref().map(|name| (name, &role));
     let record = Record::of(&origin, named, request.metadata.as_deref())?;
@@ -58,6 +62,9 @@ pub async fn sign(
     let csr = &request.csr;
     csr::verify(csr)?;
     refuse_authority(csr)?;
+    if !may_answer {
+        refuse_responder(&request)?;
+    }
     let signer = signer(&view, origin.issuer_or(&role.issuer_ref))?;
     let key = usable_key(&signer, tools.clock.now())?;
     let pieces = signer.pieces()?;
@@ -136,6 +143,21 @@ fn refuse_authority(csr: &Csr) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+/// Refuses an OCSP responder: whoever has its key says of every certificate of the issuer what they like.
+fn refuse_responder(request: &VerbatimRequest) -> Result<()> {
+    let field = match request.csr.extension(oid::EXT_KEY_USAGE) {
+        Some(_) => grants_ocsp_signing(&request.csr.extensions).then_some("csr: extKeyUsage has"),
+        None => request.usages.ext_key_usage.iter().any(|oid| oid == OCSP_SIGNING).then_some("ext_key_usage:"),
+    };
+    match field {
+        Some(field) => Err(Error::invalid(format!(
+            "{field} OCSPSigning, which lets its holder answer for the issuer (RFC 6960 4.2.2.2): sign it by a role whose \
+             ext_key_usage names OCSPSigning"
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// The CSR's subject, byte for byte, and one RDN for each user id, which is there once.

@@ -25,7 +25,7 @@ use super::settings::tidy::AutoTidy;
 use super::signatures::Signatures;
 use super::signer::Signer;
 use super::urls::Urls;
-use crate::documents::{Document, DocumentKey, DocumentWrite, MountId};
+use crate::documents::{Document, DocumentKey, DocumentWrite, MountId, unreadable};
 use crate::error::{Error, Result};
 use crate::pki::policy_engine::PolicyEngine;
 use crate::pki::store::PkiWrite;
@@ -125,7 +125,11 @@ impl View {
     pub(crate) fn reloaded(&self, documents: Vec<Document>) -> Result<Self> {
         let mut view = Self::empty(self.mount);
         for document in documents {
-            view.take(document)?;
+            let (kind, name) = (document.key.kind, document.key.name.clone());
+            view.take(document).map_err(|error| {
+                let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+                unreadable(view.mount, kind, &name, &cause)
+            })?;
         }
         view.parents = chains::parents(&view.issuers, &self.parents);
         view.work_out();
@@ -519,6 +523,13 @@ impl View {
         let own = &issuer.record.urls;
         let urls = if own.is_empty() { &self.urls.value } else { own };
         urls.in_cluster(&self.cluster.value).for_issuer(&issuer.record.id)
+    }
+
+    /// Whether an issuer with the name and key of this one signs CRLs here.
+    pub fn has_crl_signer(&self, issuer: &Issuer) -> bool {
+        let id = authority_id(&issuer.certificate);
+        let mut signing = self.signers().filter(|signer| signer.key.is_some() && signer.issuer.record.usage.crl);
+        signing.any(|signer| authority_id(&signer.issuer.certificate) == id)
     }
 
     /// The mount's URLs with its own addresses filled in.

@@ -22,11 +22,14 @@ use crate::pki::engine::Authority;
 use crate::pki::mount::issuer::{IssuerRecord, authority_id, may_sign_crls};
 use crate::pki::mount::signer::Signer;
 use crate::pki::mount::view::View;
+use crate::pki::revocation::revoke::list_key;
 use crate::pki::store::{Grounds, KnownSerial, PkiOutcome, PkiWrite, RevocationRow};
 use crate::turns::{Caller, cpu};
 use crate::x509::foreign_crl::{ForeignCrl, ForeignEntry, ON_HOLD};
 use crate::x509::serial::Serial;
 
+/// keyCompromise and cACompromise (RFC 5280 5.3.1).
+const COMPROMISED: [u8; 2] = [1, 2];
 /// Entries of one unit of writes.
 const PAGE: usize = 500;
 /// Tries when the queue of writes is full, and the pause between them.
@@ -258,6 +261,7 @@ impl Import {
                 return Ok(imported);
             }
             at = next;
+            self.list_keys(&page, ends).await?;
             let unit: Vec<PkiWrite> = page.iter().map(|entry| self.revocation(entry, ends)).collect::<Result<_>>()?;
             for outcome in self.commit(unit).await? {
                 let PkiOutcome::Revoked { stored, fresh } = outcome else { continue };
@@ -267,6 +271,18 @@ impl Import {
                 imported += usize::from(fresh);
             }
         }
+    }
+
+    /// Lists the keys of certificates that are here and were revoked elsewhere because their key is compromised.
+    async fn list_keys(&self, page: &[ForeignEntry], ends: &HashMap<Serial, i64>) -> Result<()> {
+        let compromised = page.iter().filter(|entry| entry.reason.is_some_and(|reason| COMPROMISED.contains(&reason)));
+        for entry in compromised.filter(|entry| ends.contains_key(&entry.serial)) {
+            let stored = self.authority.tools().store.certificate(self.authority.mount(), entry.serial).await?;
+            if let Some(stored) = stored {
+                list_key(&self.authority, entry.serial, &stored.row.der).await?;
+            }
+        }
+        Ok(())
     }
 
     fn revocation(&self, entry: &ForeignEntry, ends: &HashMap<Serial, i64>) -> Result<PkiWrite> {

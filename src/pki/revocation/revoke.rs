@@ -14,6 +14,7 @@ use crate::documents::MountId;
 use crate::error::{Error, Result, Warnings};
 use crate::keys::local::PrivateKey;
 use crate::pki::actor::{Coming, Planned};
+use crate::pki::compromised::{Added, KeyHash, MAX_KEYS};
 use crate::pki::engine::Authority;
 use crate::pki::mount::issuer::Issuer;
 use crate::pki::mount::view::View;
@@ -186,6 +187,8 @@ pub async fn revoke_with_key(
     let der = target.der.clone();
     // The check of a large RSA key takes milliseconds.
     cpu::run(move || prove_possession(&der, proof)).await??;
+    // A key that was shown is compromised, whatever else is said of it.
+    let why = Why { reason: Some(Reason::KeyCompromise), ..why };
     carry_out(authority, target, why, authority.announce_revocation()).await
 }
 
@@ -235,6 +238,11 @@ async fn attempt(authority: &Arc<Authority>, mut target: Target, why: Why, comin
     if target.revocation.as_ref().is_some_and(|stands| view.differ(&stands.row.issuer, &target.issuer)) {
         return Err(collides());
     }
+    // Before the record: what is answered with success is listed.
+    let full = match why.reason {
+        Some(Reason::KeyCompromise | Reason::CaCompromise) => list_key(authority, target.serial, &target.der).await?,
+        _ => None,
+    };
     // Before its end of validity is looked at: what was revoked in time stays so.
     let is_revoked = target.revocation.is_some();
     let stands = target.revocation.take().filter(|earlier| earlier.row.amended_by(&row).is_none());
@@ -244,6 +252,7 @@ async fn attempt(authority: &Arc<Authority>, mut target: Target, why: Why, comin
         authority.answers().revoked();
         let mut warnings = authority.publish_revocation(&earlier, coming).await?;
         warnings.extend(too_late(earlier.row.grounds(), why));
+        warnings.extend(full);
         return Ok(Some(Outcome::Revoked { at: earlier.row.revoked_at, warnings }));
     }
     let expired_too = view.crl_config.value.allow_expired_cert_revocation;
@@ -257,7 +266,26 @@ async fn attempt(authority: &Arc<Authority>, mut target: Target, why: Why, comin
     // A task of its own: a caller that leaves must not separate the record from its CRL.
     let authority = Arc::clone(authority);
     let work = async move { record(&authority, unit, &issuer, why, coming).await };
-    tokio::spawn(Caller::current().scope(work)).await.map_err(Error::internal)?
+    let recorded = tokio::spawn(Caller::current().scope(work));
+    let mut outcome = recorded.await.map_err(Error::internal)??;
+    if let Some(Outcome::Revoked { warnings, .. }) = &mut outcome {
+        warnings.extend(full);
+    }
+    Ok(outcome)
+}
+
+/// Puts the key of a certificate on the list of compromised keys; a warning when that is full. Nothing is known of the key
+/// of a certificate that is not here.
+pub(super) async fn list_key(authority: &Authority, serial: Serial, der: &[u8]) -> Result<Option<String>> {
+    let Ok(certificate) = Certificate::parse(der) else { return Ok(None) };
+    let hash = KeyHash::of(certificate.key());
+    let added = authority.tools().compromised.add(hash, "revocation", serial.to_string()).await?;
+    let full = || {
+        format!(
+            "the list of compromised keys has its most entries ({MAX_KEYS}): the key of {serial} may be certified again"
+        )
+    };
+    Ok((added == Added::Full).then(full))
 }
 
 /// What is said of a reason or date that a revocation has not taken.
@@ -409,6 +437,12 @@ pub async fn revoke_issuer(
     let now = authority.tools().clock.agreed_now()?;
     why.check_date(now)?;
     let rows = issuer_rows(authority, &view, issuer, now, why, requester).await?;
+    let full = match why.reason {
+        Some(Reason::KeyCompromise | Reason::CaCompromise) => {
+            list_key(authority, issuer.certificate.serial(), issuer.certificate.der()).await?
+        }
+        _ => None,
+    };
     let wanted = id.clone();
     let ((mut warnings, fresh), crls) = authority
         .change_and_crls(move |view| {
@@ -432,6 +466,7 @@ pub async fn revoke_issuer(
         .await?;
     metrics::counter!(telemetry::PKI_REVOCATIONS).increment(u64::from(fresh));
     warnings.extend(crls);
+    warnings.extend(full);
     Ok((id, warnings))
 }
 

@@ -120,6 +120,10 @@ impl PkiStore for Store<Pool> {
         self.open_documents(mount, None)
     }
 
+    fn documents_of_kind(&self, mount: MountId, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>> {
+        self.open_documents(mount, Some(kind))
+    }
+
     fn certificate(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<StoredCertificate>>> {
         self.reader.read("certificate", move |db| certificates::get(db, mount, serial).boxed())
     }

@@ -352,6 +352,10 @@ impl PkiStore for Double {
         self.call("documents (pki)", |s| s.pki.documents(mount))
     }
 
+    fn documents_of_kind(&self, mount: MountId, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>> {
+        self.call("documents of a kind (pki)", |s| s.pki.documents_of_kind(mount, kind))
+    }
+
     fn certificate(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<StoredCertificate>>> {
         self.call("certificate", |s| s.pki.certificate(mount, serial))
     }

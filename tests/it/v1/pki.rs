@@ -12,6 +12,7 @@ mod bad_revocation;
 mod brought;
 mod ca;
 mod chains;
+mod compromised;
 mod constraints;
 mod corpus;
 mod cpu_queue;

@@ -28,7 +28,12 @@ const BETWEEN: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How often the issuer is asked within one login while there are no keys.
-const WITHOUT_KEYS: Tries = Tries { more: 2, first: Duration::from_millis(200), longest: Duration::from_secs(2) };
+const WITHOUT_KEYS: Tries = Tries {
+    more: 2,
+    first: Duration::from_millis(200),
+    longest: Duration::from_secs(2),
+    longest_pause: Duration::from_secs(2),
+};
 
 /// The keys of one issuer.
 pub(super) struct Cache {

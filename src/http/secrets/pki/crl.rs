@@ -14,7 +14,7 @@ use serde_json::json;
 
 pub(super) use self::config::FIELDS as CONFIG_FIELDS;
 pub(super) use self::worded::{RESIGN_FIELDS, SIGN_FIELDS, resign, sign as sign_list};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::http::secrets::answer::{Answer, Body, MAX_AGE, Pieces, Validators};
 use crate::http::secrets::route::Call;
 use crate::pki::ca::changes;
@@ -91,8 +91,19 @@ async fn find(call: &Call) -> Result<Option<(i64, Arc<Published>)>> {
     let reference = Some(call.param("issuer_ref")).filter(|r| !r.is_empty()).unwrap_or("default");
     let Some(signer) = view.signer(reference) else { return Ok(None) };
     let Some(lists) = authority.crls(&signer.issuer.record.id).await? else { return Ok(None) };
+    let now = authority.tools().clock.now().unix_timestamp();
+    if now >= lists.complete.next_update && !view.has_crl_signer(&signer.issuer) {
+        return Err(Error::new(
+            Kind::NotFound,
+            format!(
+                "no CRL: the last one of the issuer {} has expired, and no issuer with its name and key has its key here and \
+                 the usage crl-signing",
+                signer.issuer.record.id
+            ),
+        ));
+    }
     let list = if names("delta") { lists.delta } else { Some(lists.complete) };
-    Ok(list.map(|list| (authority.tools().clock.now().unix_timestamp(), list)))
+    Ok(list.map(|list| (now, list)))
 }
 
 fn pem_pieces(list: &Published, newline: &'static str) -> Pieces {

@@ -29,6 +29,7 @@ use crate::pki::tools::Tools;
 use crate::x509::certificate::Certificate;
 use crate::x509::pieces::Extensions;
 use crate::x509::public_key::PublicKey;
+use crate::x509::raw_extension::grants_ocsp_signing;
 use crate::x509::serial::Serial;
 use crate::x509::{extension, oid, pem};
 
@@ -103,6 +104,9 @@ fn check(template: &Certificate, mode: &Mode, key: &PublicKey) -> Result<()> {
     }
     if template.is_ca() && !matches!(mode, Mode::SignIntermediate(_)) {
         return refuse("the template is a CA certificate, which sign-intermediate alone may make");
+    }
+    if grants_ocsp_signing(template.extensions()) {
+        return refuse("the template is an OCSP responder (OCSPSigning), which a role alone may make");
     }
     if template.has_unique_ids() {
         return refuse("the template has unique identifiers, which must not be used (RFC 5280 4.1.2.8)");

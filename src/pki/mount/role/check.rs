@@ -7,7 +7,7 @@ use crate::pki::values::oid::{check_size, is_dotted_oid};
 use crate::pki::values::{Most, check_ext_key_usage, check_key_usage, parse_network, parse_other, subject_bounds};
 use crate::x509::algorithm::{Curve, KeyKind};
 use crate::x509::oid;
-use crate::x509::usage::KeyUsage;
+use crate::x509::usage::{KeyUsage, OCSP_SIGNING, eku_oids};
 
 /// A list of texts of a role.
 pub struct RoleList {
@@ -45,7 +45,17 @@ pub const LISTS: &[RoleList] = lists! {
 /// Those that are a subject's values: they are encoded as they are.
 const SUBJECT: &[&str] = &["ou", "organization", "country", "locality", "province", "street_address", "postal_code"];
 
+/// The warning about a role that makes OCSP responders.
+const OCSP_RESPONDERS: &str = "ext_key_usage: OCSPSigning makes OCSP responders: whoever has the key of one answers for every \
+    certificate of the issuer, a revoked one too (RFC 6960 4.2.2.2)";
+
 impl Role {
+    /// Whether the role's certificates may sign OCSP answers.
+    pub(crate) fn grants_ocsp_signing(&self) -> bool {
+        let named = eku_oids(&self.ext_key_usage, false, false, false, false, &self.ext_key_usage_oids);
+        named.is_ok_and(|oids| oids.iter().any(|oid| oid == OCSP_SIGNING))
+    }
+
     /// This role in the form in which it is stored, and warnings for whoever wrote it.
     ///
     /// # Errors
@@ -71,6 +81,7 @@ impl Role {
         let mut warnings = self.settle_leases();
         warnings.extend(self.unfit_usages());
         warnings.extend(self.unfit_for_time_stamping());
+        warnings.extend(self.grants_ocsp_signing().then(|| OCSP_RESPONDERS.to_owned()));
         self.check_limits()?;
         if self.issuer_ref.is_empty() {
             self.issuer_ref = "default".to_owned();

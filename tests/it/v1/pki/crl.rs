@@ -568,3 +568,47 @@ async fn what_tidying_removed_leaves_the_list_and_nothing_else_does() {
     assert_eq!(pki.crl("default").await.der, after.der);
     pki.stop().await;
 }
+
+/// The list of an issuer that may not sign lists any more, over a start, until it has expired.
+async fn list_without_signer(now: Time, app: App) {
+    let pki = Pki::on(app).await;
+    let leaf = fresh(&pki).await;
+    revoke(&pki, &leaf).await;
+    let before = pki.crl("default").await;
+    pki.post("issuer/root", json!({ "issuer_name": "root", "usage": "read-only,issuing-certificates" })).await;
+    assert_eq!(pki.crl("default").await.der, before.der);
+    if pki.app.is_postgres() {
+        let other = pki.app.another().await;
+        let there = other.client.get("pki/crl/pem").await;
+        assert_eq!((there.status, &there.text), (200, &pki.app.client.get("pki/crl/pem").await.text));
+        other.stop().await;
+    }
+    let pki = Pki { app: pki.app.restart().await };
+    assert_eq!(pki.crl("default").await.der, before.der, "it is still valid");
+    pki.app.clock.set(now + Duration::from_secs(80 * 3600));
+    for _ in 0..2 {
+        for path in ["pki/crl", "pki/crl/pem", "pki/cert/crl", "pki/issuer/root/crl", "pki/issuer/root/crl/der"] {
+            let answer = pki.app.client.get(path).await;
+            assert!(answer.status == 404 && answer.error().contains("crl-signing"), "{path}: {}", answer.text);
+        }
+    }
+    pki.post("issuer/root", json!({ "issuer_name": "root", "usage": "read-only,issuing-certificates,crl-signing" }))
+        .await;
+    pki.get("crl/rotate").await;
+    let after = pki.crl("default").await;
+    assert_eq!(after.serials(), [leaf.serial()]);
+    assert!(after.number() > before.number());
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn an_issuer_without_crl_signing_serves_its_list_until_it_expires() {
+    let now = Time::from_unix_timestamp(1_906_545_600).unwrap();
+    list_without_signer(now, App::builder().manual_clock(now).start().await).await;
+}
+
+#[actix_web::test]
+async fn an_issuer_without_crl_signing_serves_its_list_on_every_node() {
+    let now = Time::from_unix_timestamp(1_906_545_600).unwrap();
+    list_without_signer(now, App::builder().manual_clock(now).postgres().start().await).await;
+}

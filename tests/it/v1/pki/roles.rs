@@ -160,8 +160,14 @@ async fn vector_16_7_h16_h17_reading_certificates() {
     assert_eq!(raw.bytes().await.unwrap(), leaf.certificate.der());
     let pem = anyone.get(&format!("pki/cert/{serial}/raw/pem")).await;
     assert_eq!(pem.header("content-type"), "application/pem-certificate-chain");
-    assert_eq!(pem.text, format!("{}
-", leaf.pem));
+    assert_eq!(
+        pem.text,
+        format!(
+            "{}
+",
+            leaf.pem
+        )
+    );
     for path in ["cert/00:11", "cert/0011", "cert/0x11"] {
         let unknown = anyone.get(&format!("pki/{path}")).await;
         assert_eq!((unknown.status, unknown.text.as_str()), (404, "{\"errors\":[]}"), "{path}");

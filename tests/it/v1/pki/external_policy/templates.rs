@@ -7,6 +7,7 @@ use signet::x509::name;
 use signet::x509::oid;
 use signet::x509::pieces::{Extensions, Name};
 use signet::x509::serial::Serial;
+use signet::x509::usage::OCSP_SIGNING;
 
 use super::engine::{Reply, Template, authority_key_id, common_name, consent_to, csr_of, dns, has, unknown_extension};
 use super::{Governed, csr};
@@ -144,6 +145,10 @@ async fn a_template_keeps_the_rules_of_every_certificate() {
             "keyCertSign needs cA TRUE",
         ),
         (Template { subject: name::name(&[]), ..good.clone() }, "subjectAltName must be critical"),
+        (
+            Template { extensions: vec![extension::ext_key_usage(&[OCSP_SIGNING.to_vec()])], ..good.clone() },
+            "OCSPSigning",
+        ),
     ] {
         governed.refuses(&template, json!({}), rule).await;
     }

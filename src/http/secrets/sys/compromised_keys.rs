@@ -1,0 +1,96 @@
+//! Keys that are known to be compromised (`sys/compromised-keys`): listing, adding and removing them.
+
+use serde_json::json;
+
+use super::super::answer::Answer;
+use super::super::page::Page;
+use super::super::route::Call;
+use super::to_the_end;
+use crate::clock::{Time, rfc3339};
+use crate::error::{Error, Result};
+use crate::pki::compromised::{Added, KeyHash, MAX_KEYS};
+use crate::x509::certificate::Certificate;
+use crate::x509::csr::Csr;
+use crate::x509::pem;
+use crate::x509::public_key::PublicKey;
+
+pub(super) const ADD: &[&str] = &["public_key", "note"];
+pub(super) const ADD_HASH: &[&str] = &["note"];
+/// Longest note, bytes.
+const MAX_NOTE: usize = 512;
+
+/// `LIST sys/compromised-keys`.
+pub(super) async fn list(call: Call) -> Result<Answer> {
+    let hashes = call.state.engine.compromised().hashes();
+    Answer::keys(Page::of(&call.fields)?.cut(hashes.iter().map(String::as_str)), None)
+}
+
+/// `GET sys/compromised-keys/:hash`.
+pub(super) async fn read(call: Call) -> Result<Answer> {
+    let hash = KeyHash::parse(call.param("hash"))?;
+    let listed = call.state.engine.compromised().get(&hash).ok_or_else(Error::not_found)?;
+    let added = Time::from_unix_timestamp(listed.added_at).map_err(Error::internal)?;
+    Ok(Answer::data(json!({
+        "hash": hash.text(),
+        "added_time": rfc3339(added),
+        "source": listed.source,
+        "note": listed.note,
+    })))
+}
+
+/// `POST sys/compromised-keys`: by the key.
+pub(super) async fn add(call: Call) -> Result<Answer> {
+    let text = call.fields.text("public_key")?.unwrap_or_default();
+    let hash = KeyHash::of(&public_key(&text)?);
+    put(call, hash).await
+}
+
+/// `POST sys/compromised-keys/:hash`.
+pub(super) async fn add_hash(call: Call) -> Result<Answer> {
+    let hash = KeyHash::parse(call.param("hash"))?;
+    put(call, hash).await
+}
+
+async fn put(call: Call, hash: KeyHash) -> Result<Answer> {
+    let note = call.fields.text("note")?.unwrap_or_default();
+    if note.len() > MAX_NOTE || note.contains(char::is_control) {
+        return Err(Error::invalid(format!("note: must be at most {MAX_NOTE} bytes without control characters")));
+    }
+    to_the_end(async move {
+        match call.state.engine.compromised().add(hash, "operator", note).await? {
+            Added::Full => {
+                Err(Error::invalid(format!("public_key: the list has its most entries ({MAX_KEYS}); remove some")))
+            }
+            Added::New | Added::Known => Ok(Answer::data(json!({ "hash": hash.text() }))),
+        }
+    })
+    .await
+}
+
+/// `DELETE sys/compromised-keys/:hash`, of an absent one too.
+pub(super) async fn remove(call: Call) -> Result<Answer> {
+    let hash = KeyHash::parse(call.param("hash"))?;
+    to_the_end(async move {
+        call.state.engine.compromised().remove(hash).await?;
+        Ok(Answer::empty())
+    })
+    .await
+}
+
+/// The key of a PEM block: a public key, a certificate, or a request.
+fn public_key(text: &str) -> Result<PublicKey> {
+    let wrong = |why: &str| Error::invalid(format!("public_key: {why}"));
+    if text.len() > pem::MAX_TEXT {
+        return Err(wrong("longer than 64 KiB"));
+    }
+    let block = pem::first(text).map_err(|error| wrong(error.text()))?;
+    let (label, der) =
+        block.ok_or_else(|| wrong("must be a PEM block PUBLIC KEY, CERTIFICATE or CERTIFICATE REQUEST"))?;
+    let key = match label.as_str() {
+        "PUBLIC KEY" => PublicKey::parse(&der),
+        "CERTIFICATE" => Certificate::parse(&der).map(|certificate| certificate.key().clone()),
+        "CERTIFICATE REQUEST" | "NEW CERTIFICATE REQUEST" => Csr::from_der(&der).map(|csr| csr.key),
+        _ => return Err(wrong("must be a PEM block PUBLIC KEY, CERTIFICATE or CERTIFICATE REQUEST")),
+    };
+    key.map_err(|error| error.within("public_key"))
+}
