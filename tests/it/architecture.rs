@@ -183,10 +183,7 @@ const LIBRARIES: &[(&str, &[&str])] = &[
     ("aws_smithy_http_client", &["keys/cloudakms"]),
     ("aws_smithy_runtime_api", &["keys/cloudakms"]),
     ("aws_smithy_types", &["keys/cloudakms"]),
-    (
-        "rustls",
-        &["cli/client.rs", "server/tls.rs", "server/listener", "pki/policy_engine", "storage/postgres/tls.rs"],
-    ),
+    ("rustls", &["cli/client.rs", "server/tls.rs", "server/listener", "pki/policy_engine", "storage/postgres/tls.rs"]),
     ("rustls_native_certs", &["storage/postgres/tls.rs"]),
     ("tokio_rustls", &["server/listener/handshake.rs", "server/stream.rs", "storage/postgres/tls.rs"]),
     ("metrics_exporter_prometheus", &["telemetry"]),

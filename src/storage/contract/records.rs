@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use super::auth::{hash, token};
 use super::*;
 use crate::auth::store::TokenRow;
-use crate::pki::store::{LeaseRow, MetadataRow, PkiOutcome};
+use crate::pki::store::{LeaseRange, LeaseRow, MetadataRow, PkiOutcome};
 
 /// Above all ids of these tests.
 const END: &str = "~";
@@ -35,7 +35,8 @@ async fn tokens(w: &World, rows: impl IntoIterator<Item = TokenRow>) {
 
 /// The ids of all leases that are shown.
 async fn shown(w: &World) -> Vec<String> {
-    w.pki.lease_ids(String::new(), END.into(), 10_000).await.unwrap()
+    let range = LeaseRange { mount: None, after: String::new(), below: END.into() };
+    w.pki.lease_ids(range, 10_000).await.unwrap()
 }
 
 /// The serials of all leases that wait for their revocation, once those of ended tokens are marked.
@@ -163,7 +164,8 @@ pub(super) async fn leases_are_found_by_id_and_prefix_until_they_end(fixture: &i
     let mut pages = Vec::new();
     loop {
         let after = pages.last().cloned().unwrap_or_else(|| "pki/issue/r1/".to_owned());
-        let page = w.pki.lease_ids(after, "pki/issue/r10".into(), 3).await.unwrap();
+        let range = LeaseRange { mount: None, after, below: "pki/issue/r10".into() };
+        let page = w.pki.lease_ids(range, 3).await.unwrap();
         if page.is_empty() {
             break;
         }
