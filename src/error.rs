@@ -9,6 +9,7 @@ mod warnings;
 
 use std::borrow::Cow;
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -94,7 +95,8 @@ pub struct Error {
     kind: Kind,
     text: Cow<'static, str>,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
-    retry_after: Option<Duration>,
+    /// Seconds; kept short, because every `Result` is as large as its error.
+    retry_after: Option<NonZeroU32>,
 }
 
 /// The result type used everywhere.
@@ -142,15 +144,16 @@ impl Error {
         Self { text: format!("{what}: {}", self.text).into(), ..self }
     }
 
-    /// The same error for a caller who is to come back no earlier than after this time.
+    /// The same error for a caller who is to come back no earlier than after this time, rounded up to seconds.
     #[must_use]
     pub fn with_retry_after(self, pause: Duration) -> Self {
-        Self { retry_after: Some(pause), ..self }
+        let seconds = u32::try_from(pause.as_millis().div_ceil(1000)).unwrap_or(u32::MAX);
+        Self { retry_after: NonZeroU32::new(seconds), ..self }
     }
 
     /// The time before which a retry is of no use, where it is known.
     pub fn retry_after(&self) -> Option<Duration> {
-        self.retry_after
+        self.retry_after.map(|seconds| Duration::from_secs(seconds.get().into()))
     }
 
     /// The same error behind something that is stored, which its text says at the end. No mistake of the caller any more:

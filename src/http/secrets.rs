@@ -526,7 +526,9 @@ mod tests {
             let name = pattern.split_once("*name").map_or("", |(_, behind)| behind);
             assert!(name.is_empty(), "{kind} {pattern}: the name of a policy is the rest of its path");
             let folded = |name: &&str| name.chars().any(|c| !c.is_ascii_lowercase() && c != '_' && !c.is_ascii_digit());
-            assert_eq!(route.fields.iter().find(|name| folded(name)), None, "{kind} {pattern}");
+            // The contract spells this one field of managed keys in capitals.
+            let odd = route.fields.iter().find(|name| folded(name) && **name != "UUID");
+            assert_eq!(odd, None, "{kind} {pattern}");
             let known = |name: &str| route.fields.contains(&name);
             assert!(route.synonyms.iter().all(|(one, other)| known(one) && known(other)), "{kind} {pattern}");
             let bounded = route.body_limit.is_some_and(|limit| limit <= 64 << 10);

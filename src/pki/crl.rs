@@ -34,6 +34,7 @@ use crate::pki::store::{Listed, StoredRevocation};
 
 pub use self::builder::verify::Unmade;
 pub use self::builder::{Builder, Built, WantedCrls};
+pub use self::groups::has_signer;
 pub use self::list::Published;
 pub use self::summary::{Summaries, Summary};
 

@@ -120,6 +120,7 @@ pub fn closed_set(label: &str) -> BTreeSet<String> {
                     "entities",
                     "aliases",
                     "lease",
+                    "api_token_seal",
                     "lease_ids",
                     "answered",
                     "ending_leases",

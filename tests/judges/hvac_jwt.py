@@ -73,7 +73,8 @@ def roles(client, mount):
         token_type="service",
         path=mount,
     )
-    assert answer.status_code == 204, answer
+    # The client sends fields of other login flows, which the answer names.
+    assert any("unrecognized parameters" in warning for warning in answer["warnings"]), answer
     data = jwt.read_role("build", path=mount)["data"]
     assert (data["role_type"], data["user_claim"], data["token_ttl"]) == ("jwt", "sub", 600), data
     assert (data["bound_claims"], data["bound_claims_type"]) == ({"project": ["web", "api-*"]}, "glob"), data

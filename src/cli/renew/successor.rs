@@ -17,7 +17,7 @@ pub(super) struct Successor<'s> {
 }
 
 impl Successor<'_> {
-    fn new(&self) -> &Certificate {
+    fn certificate(&self) -> &Certificate {
         &self.issued.leaf.certificate
     }
 
@@ -27,9 +27,9 @@ impl Successor<'_> {
 
     /// That it is for every name of the old one.
     pub(super) fn require_names(&self) -> Result<()> {
-        let (old, new) = (self.old.sans()?, self.new().sans()?);
+        let (old, new) = (self.old.sans()?, self.certificate().sans()?);
         let keeps_others = old.other.iter().all(|name| new.other.contains(name));
-        let mut lost = names_of(self.old)?.lost_in(&names_of(self.new())?);
+        let mut lost = names_of(self.old)?.lost_in(&names_of(self.certificate())?);
         if !keeps_others {
             lost.push("an otherName".to_owned());
         }
@@ -44,12 +44,12 @@ impl Successor<'_> {
 
     /// Whether it is for further names.
     pub(super) fn has_more_names(&self) -> Result<bool> {
-        Ok(names_of(self.old)?.sorted() != names_of(self.new())?.sorted())
+        Ok(names_of(self.old)?.sorted() != names_of(self.certificate())?.sorted())
     }
 
     /// That it and its authority are valid at `now`.
     pub(super) fn require_validity(&self, now: i64) -> Result<()> {
-        let (begins, ends) = (self.new().not_before(), self.new().not_after());
+        let (begins, ends) = (self.certificate().not_before(), self.certificate().not_after());
         let by_clock = format!("and by this machine's clock it is {}", day(now));
         if ends <= now {
             return Self::refuse(format!(
@@ -73,7 +73,7 @@ impl Successor<'_> {
 
     /// That it does not end before the old one.
     pub(super) fn require_life(&self) -> Result<()> {
-        let (old, new) = (self.old.not_after(), self.new().not_after());
+        let (old, new) = (self.old.not_after(), self.certificate().not_after());
         if new >= old {
             return Ok(());
         }

@@ -35,6 +35,13 @@ impl Group {
     }
 }
 
+/// Whether an issuer with the name and key of this one signs CRLs in the mount.
+pub fn has_signer(view: &View, issuer: &Issuer) -> bool {
+    let id = authority_id(&issuer.certificate);
+    let mut signing = view.signers().filter(|signer| signer.key.is_some() && signer.issuer.record.usage.crl);
+    signing.any(|signer| authority_id(&signer.issuer.certificate) == id)
+}
+
 /// The groups of a mount.
 pub(super) fn groups(view: &View) -> Vec<Group> {
     let mut by_authority: BTreeMap<String, Vec<&Arc<Signer>>> = BTreeMap::new();

@@ -223,6 +223,11 @@ impl Issuer {
         }
     }
 
+    /// Whether the certificate has one name as its issuer and its subject (RFC 5280 3.2).
+    pub(crate) fn is_self_issued(&self) -> bool {
+        self.subject == self.issuer
+    }
+
     /// As [`may_sign_crls`], of its certificate.
     pub fn may_sign_crls(&self) -> bool {
         may_sign_crls(&self.certificate)

@@ -174,10 +174,6 @@ fn served(path: &[Arc<Issuer>], issuers: &Issuers) -> Vec<Arc<Issuer>> {
     served
 }
 
-fn is_self_issued(issuer: &Issuer) -> bool {
-    issuer.subject == issuer.issuer
-}
-
 /// How a message names an issuer's certificate.
 fn shown(issuer: &Issuer) -> String {
     let name: String = issuer.certificate.subject().display().chars().take(MAX_SHOWN).collect();
@@ -193,7 +189,7 @@ fn refusal(path: &[Arc<Issuer>]) -> Option<String> {
             let who = shown(issuer);
             return Some(format!("{START}: {who} has a keyUsage without keyCertSign (RFC 5280 4.2.1.3)"));
         }
-        let authorities = below.iter().filter(|issuer| !is_self_issued(issuer)).count();
+        let authorities = below.iter().filter(|issuer| !issuer.is_self_issued()).count();
         if let Some(length) = issuer.certificate.path_length()
             && (length as usize) < authorities
         {
@@ -208,7 +204,7 @@ fn refusal(path: &[Arc<Issuer>]) -> Option<String> {
             Ok(None) => continue,
             Err(unreadable) => return Some(unreadable.clone()),
         };
-        for authority in below.iter().filter(|issuer| !is_self_issued(issuer)) {
+        for authority in below.iter().filter(|issuer| !issuer.is_self_issued()) {
             if let Err(error) = constraints::hold_authority(authority.certificate.tbs(), constraints) {
                 let (who, authority) = (shown(issuer), shown(authority));
                 return Some(format!("{START}: {who} does not allow {authority}: {}", error.text()));
@@ -228,7 +224,7 @@ fn path_length(path: &[Arc<Issuer>]) -> Option<u32> {
             let left = length.saturating_sub(between);
             least = Some(least.map_or(left, |least| least.min(left)));
         }
-        between += u32::from(!is_self_issued(issuer));
+        between += u32::from(!issuer.is_self_issued());
     }
     least
 }

@@ -129,6 +129,7 @@ pub struct Role {
     pub strict_subject: bool,
     /// Gives each value of a subject attribute an RDN of its own, in the order of the list. Without it an attribute's values
     /// are one RDN, a SET in DER order, as peers of this server have them.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub separate_rdns: bool,
     /// Requires a common name.
     pub require_cn: bool,

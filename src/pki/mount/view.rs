@@ -525,13 +525,6 @@ impl View {
         urls.in_cluster(&self.cluster.value).for_issuer(&issuer.record.id)
     }
 
-    /// Whether an issuer with the name and key of this one signs CRLs here.
-    pub fn has_crl_signer(&self, issuer: &Issuer) -> bool {
-        let id = authority_id(&issuer.certificate);
-        let mut signing = self.signers().filter(|signer| signer.key.is_some() && signer.issuer.record.usage.crl);
-        signing.any(|signer| authority_id(&signer.issuer.certificate) == id)
-    }
-
     /// The mount's URLs with its own addresses filled in.
     pub fn global_urls(&self) -> Urls {
         self.urls.value.in_cluster(&self.cluster.value)

@@ -14,6 +14,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::compromise::list_key;
 use crate::clock::Time;
 use crate::error::{Error, Kind, Result, Warnings};
 use crate::pki::actor::Planned;
@@ -22,7 +23,7 @@ use crate::pki::engine::Authority;
 use crate::pki::mount::issuer::{IssuerRecord, authority_id, may_sign_crls};
 use crate::pki::mount::signer::Signer;
 use crate::pki::mount::view::View;
-use crate::pki::revocation::revoke::list_key;
+
 use crate::pki::store::{Grounds, KnownSerial, PkiOutcome, PkiWrite, RevocationRow};
 use crate::turns::{Caller, cpu};
 use crate::x509::foreign_crl::{ForeignCrl, ForeignEntry, ON_HOLD};

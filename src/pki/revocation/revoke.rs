@@ -8,13 +8,13 @@
 
 use std::sync::Arc;
 
+use super::compromise::list_key;
 use super::imported::SKEW;
 use crate::clock::Time;
 use crate::documents::MountId;
 use crate::error::{Error, Result, Warnings};
 use crate::keys::local::PrivateKey;
 use crate::pki::actor::{Coming, Planned};
-use crate::pki::compromised::{Added, KeyHash, MAX_KEYS};
 use crate::pki::engine::Authority;
 use crate::pki::mount::issuer::Issuer;
 use crate::pki::mount::view::View;
@@ -272,20 +272,6 @@ async fn attempt(authority: &Arc<Authority>, mut target: Target, why: Why, comin
         warnings.extend(full);
     }
     Ok(outcome)
-}
-
-/// Puts the key of a certificate on the list of compromised keys; a warning when that is full. Nothing is known of the key
-/// of a certificate that is not here.
-pub(super) async fn list_key(authority: &Authority, serial: Serial, der: &[u8]) -> Result<Option<String>> {
-    let Ok(certificate) = Certificate::parse(der) else { return Ok(None) };
-    let hash = KeyHash::of(certificate.key());
-    let added = authority.tools().compromised.add(hash, "revocation", serial.to_string()).await?;
-    let full = || {
-        format!(
-            "the list of compromised keys has its most entries ({MAX_KEYS}): the key of {serial} may be certified again"
-        )
-    };
-    Ok((added == Added::Full).then(full))
 }
 
 /// What is said of a reason or date that a revocation has not taken.

@@ -35,8 +35,10 @@ const MIGRATIONS: &[Migration] = &[
         name: "0013_team_membership_organizations",
         sql: include_str!("../../../migrations/sqlite/0013_team_membership_organizations.sql"),
     },
-    Migration { name: "0014_reserved", sql: include_str!("../../../migrations/sqlite/0014_reserved.sql") },
-    Migration { name: "0015_projects", sql: include_str!("../../../migrations/sqlite/0015_projects.sql") },
+    Migration {
+        name: "0014_api_token_seals",
+        sql: include_str!("../../../migrations/sqlite/0014_api_token_seals.sql"),
+    },
 ];
 
 /// That a database is a store, and no newer than this program.

@@ -36,8 +36,10 @@ const MIGRATIONS: &[Migration] = &[
         name: "0013_team_membership_organizations",
         sql: include_str!("../../../migrations/postgres/0013_team_membership_organizations.sql"),
     },
-    Migration { name: "0014_reserved", sql: include_str!("../../../migrations/postgres/0014_reserved.sql") },
-    Migration { name: "0015_projects", sql: include_str!("../../../migrations/postgres/0015_projects.sql") },
+    Migration {
+        name: "0014_api_token_seals",
+        sql: include_str!("../../../migrations/postgres/0014_api_token_seals.sql"),
+    },
 ];
 
 /// A migration may take its time, and another node's too. The pair of numbers is another space than

@@ -589,8 +589,8 @@ async fn nodes_count_what_is_left_together_and_in_steps() {
     first.keyring().rotate(1).await.unwrap();
     fixture.clock().advance(Duration::from_secs(31));
     let nodes = [first.keyring(), second.keyring()];
-    // It is taken up, and then a step counts each of the seven tables, whoever takes it.
-    for step in 0..8 {
+    // It is taken up, and then a step counts each of the eight tables, whoever takes it.
+    for step in 0..9 {
         assert_eq!(nodes[0].status().await.unwrap().older, None, "step {step}");
         assert_eq!(nodes[step % 2].re_seal().await.unwrap(), Step::More);
     }

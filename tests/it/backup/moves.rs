@@ -103,7 +103,7 @@ fn a_copy_whose_commit_was_not_answered_leaves_one_store_that_starts() {
     let cluster = Cluster::over_tcp();
     // The database is asked, and has it all.
     let (place, database, said) = copied(&cluster, Commit::Arrives, true);
-    assert_ne!(certificates(&database), "0");
+    assert_ne!(certificates(&database), "0", "{said:?}");
     assert!(said.unwrap().ends_with("the database: ok\n"));
     assert!(refused(&place).contains("by copy-store"));
 

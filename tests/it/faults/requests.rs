@@ -166,6 +166,22 @@ async fn system(stage: &Stage, operation: Operation, pattern: &str) -> Option<As
             stage.post("gone/roles/web", json!({ "key_type": "ec" })).await;
             Ask::read("sys/mounts/gone")
         }
+        (List | Read | Update | Delete, "compromised-keys" | "compromised-keys/:hash") => {
+            let listed = format!("sys/compromised-keys/{:064x}", 1);
+            stage.app.client.delete(&listed).await;
+            match (operation, pattern) {
+                (Update, "compromised-keys") => {
+                    let csr = json!({ "common_name": "a.test", "key_type": "ec" });
+                    let csr = stage.post("pki/intermediate/generate/internal", csr).await.body["data"]["csr"].clone();
+                    Ask::new(path, json!({ "public_key": csr, "note": "found on a disk" }))
+                }
+                (Update, _) => Ask::new(listed, json!({ "note": "found on a disk" })),
+                _ => {
+                    stage.post(&listed, json!({ "note": "found on a disk" })).await;
+                    Ask::read(if operation == List { path } else { listed })
+                }
+            }
+        }
         (Read, "config/cors") => Ask::read(path),
         (Update, "config/cors") => {
             stage.app.client.delete(&path).await;
@@ -640,7 +656,9 @@ async fn pki_write(stage: &Stage, operation: Operation, pattern: &str) -> Option
         (Update, "revoke-with-key") => {
             let issued = stage.post("pki/issue/web", name).await.body["data"].clone();
             let proof = json!({ "serial_number": issued["serial_number"], "private_key": issued["private_key"] });
-            Ask::new(path, proof).afterwards(Afterwards::Unanswered("a 200 promises that the CRL lists the serial"))
+            let why =
+                "the key is shown, so it is listed as compromised first; a 200 promises that the CRL lists the serial";
+            Ask::new(path, proof).afterwards(Afterwards::InParts(why))
         }
         (Update, "crl/rotate" | "crl/rotate-delta") => Ask::new(path, json!({})),
         (Update, "issuer/:issuer_ref/sign-revocation-list" | "issuer/:issuer_ref/resign-crls") => {

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::secret_id::within;
 use crate::auth::login::role::Role;
 use crate::auth::mounts::Mount;
 use crate::auth::token::{Network, TokenTerms};
+use crate::clock::compact;
 use crate::error::{Error, Result};
 use crate::fields::has_invisible;
 use crate::secret::Secret;
@@ -107,5 +107,23 @@ impl AppRole {
             true => Ok(()),
             false => Err(Error::invalid("at least one constraint should be enabled on the role")),
         }
+    }
+}
+
+/// The lifetime of secret ids in a mount where `asked` is asked for, zero for one without an end, and the warning that it
+/// is shorter. Without a lifetime they have the longest.
+pub(super) fn within(mount: &Mount, field: &str, asked: Option<Duration>) -> (Duration, Option<String>) {
+    let max = mount.max_ttl();
+    let shown = compact(max);
+    match asked {
+        Some(ttl) if !ttl.is_zero() && ttl <= max => (ttl, None),
+        Some(ttl) if ttl.is_zero() => {
+            (max, Some(format!("{field}: a secret ID always ends: the mount's max_lease_ttl, {shown}, is used")))
+        }
+        Some(ttl) => {
+            let above = format!("{field}: {} is above the mount's max_lease_ttl: {shown} is used", compact(ttl));
+            (max, Some(above))
+        }
+        None => (max, None),
     }
 }

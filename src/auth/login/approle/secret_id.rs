@@ -6,11 +6,11 @@ use std::time::Duration;
 use aws_lc_rs::hmac;
 use serde::{Deserialize, Serialize};
 
-use super::role::AppRole;
+use super::role::{AppRole, within};
 use crate::auth::mounts::Mount;
 use crate::auth::store::{SecretIdHash, SecretIdRow};
 use crate::auth::token::Network;
-use crate::clock::{Time, compact};
+use crate::clock::Time;
 use crate::error::{Error, Result, Warnings};
 use crate::secret::Secret;
 
@@ -127,23 +127,5 @@ impl Wanted {
             num_uses,
             cut.into_iter().collect(),
         ))
-    }
-}
-
-/// The lifetime of secret ids in a mount where `asked` is asked for, zero for one without an end, and the warning that it
-/// is shorter. Without a lifetime they have the longest.
-pub(super) fn within(mount: &Mount, field: &str, asked: Option<Duration>) -> (Duration, Option<String>) {
-    let max = mount.max_ttl();
-    let shown = compact(max);
-    match asked {
-        Some(ttl) if !ttl.is_zero() && ttl <= max => (ttl, None),
-        Some(ttl) if ttl.is_zero() => {
-            (max, Some(format!("{field}: a secret ID always ends: the mount's max_lease_ttl, {shown}, is used")))
-        }
-        Some(ttl) => {
-            let above = format!("{field}: {} is above the mount's max_lease_ttl: {shown} is used", compact(ttl));
-            (max, Some(above))
-        }
-        None => (max, None),
     }
 }

@@ -18,7 +18,7 @@ use crate::error::{Error, Kind, Result};
 use crate::http::secrets::answer::{Answer, Body, MAX_AGE, Pieces, Validators};
 use crate::http::secrets::route::Call;
 use crate::pki::ca::changes;
-use crate::pki::crl::{Published, WantedCrls};
+use crate::pki::crl::{Published, WantedCrls, has_signer};
 use crate::pki::mount::settings::crl::CrlConfig;
 use crate::x509::pem;
 
@@ -92,7 +92,7 @@ async fn find(call: &Call) -> Result<Option<(i64, Arc<Published>)>> {
     let Some(signer) = view.signer(reference) else { return Ok(None) };
     let Some(lists) = authority.crls(&signer.issuer.record.id).await? else { return Ok(None) };
     let now = authority.tools().clock.now().unix_timestamp();
-    if now >= lists.complete.next_update && !view.has_crl_signer(&signer.issuer) {
+    if now >= lists.complete.next_update && !has_signer(&view, &signer.issuer) {
         return Err(Error::new(
             Kind::NotFound,
             format!(

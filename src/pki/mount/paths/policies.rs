@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::is_self_issued;
 use crate::pki::mount::issuer::Issuer;
 use crate::x509::certificate::Certificate;
 use crate::x509::oid;
@@ -33,7 +32,7 @@ impl PolicyDemand {
             if let Some(allowed) = &mut allowed {
                 map(certificate, allowed);
             }
-            if !is_self_issued(issuer) {
+            if !issuer.is_self_issued() {
                 left = left.map(|left| left.saturating_sub(1));
             }
             let own = requires_explicit(certificate);

@@ -27,7 +27,10 @@ async fn serials_and_certificates_to_revoke() {
         (json!({ "serial_number": {} }), "serial_number"),
         (json!({ "certificate": "" }), "certificate: too short"),
         (json!({ "certificate": { "pem": leaf.pem } }), "certificate"),
-        (json!({ "certificate": leaf.pem.replace("CERTIFICATE", "X509 CRL") }), "certificate: the PEM block must be"),
+        (
+            json!({ "certificate": leaf.pem.replace("CERTIFICATE", "X509 CRL") }),
+            "certificate: must hold a PEM block CERTIFICATE",
+        ),
         (json!({ "certificate": format!("{}\n{}", leaf.pem, leaf.pem) }), "certificate: must be exactly one PEM"),
     ] {
         pki.refused("revoke", body, rule).await;

@@ -92,7 +92,7 @@ async fn vector_16_5_a11_an_intermediate_of_the_same_mount() {
     let csr = request(&pki, json!({ "common_name": "Third" })).await;
     let body = json!({ "csr": csr["csr"], "common_name": "Third", "ttl": "10h" });
     let signed = pki.post("root/sign-intermediate", body).await.body["data"].clone();
-    pki.post("revoke", json!({ "serial_number": signed["serial_number"], "reason": "keyCompromise" })).await;
+    pki.post("revoke", json!({ "serial_number": signed["serial_number"], "reason": "superseded" })).await;
     let set = pki.post("intermediate/set-signed", json!({ "certificate": signed["certificate"] })).await;
     assert!(set.warnings().contains("was revoked in this mount and stays so"), "{}", set.text);
     let id = set.body["data"]["imported_issuers"][0].as_str().unwrap();

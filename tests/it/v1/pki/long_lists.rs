@@ -451,14 +451,14 @@ async fn other_lists_that_grow_are_read_in_pages_too() {
             &app,
             ROWS,
             "INSERT INTO lease (id, mount, serial, token, issued_at, expires_at)
-            SELECT 'pki/issue/r/zz' || TEXT, (SELECT MAX(id) FROM mount), SERIAL, SERIAL, 1, 9999999999 FROM n",
+            SELECT 'gone/issue/r/zz' || TEXT, (SELECT MAX(id) FROM mount), SERIAL, SERIAL, 1, 9999999999 FROM n",
         );
         for (path, has_info) in [
             ("auth/approle/role/r/secret-id", false),
             ("identity/entity/id", true),
             ("identity/entity/name", true),
             ("identity/entity-alias/id", true),
-            ("sys/leases/lookup/pki/issue/r", false),
+            ("sys/leases/lookup/gone/issue/r", false),
         ] {
             let answer = client.list(path).await;
             assert_eq!((answer.status, answer.header("transfer-encoding")), (200, "chunked"), "{path}");

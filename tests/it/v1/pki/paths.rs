@@ -180,7 +180,8 @@ async fn role_without_a_policy_that_the_chain_demands_is_told() {
         let leaf = files.write("leaf.pem", issued.body["data"]["certificate"].as_str().unwrap().as_bytes());
         let [ca, between, leaf] = [&ca, &between, &leaf].map(|path| path.to_str().unwrap());
         let arguments = ["verify", "-policy_check", "-CAfile", ca, "-untrusted", between, leaf];
-        assert_eq!(run("openssl", &arguments, b"").status.success(), fits, "{policies}");
+        let verified = run("openssl", &arguments, b"");
+        assert_eq!(verified.status.success(), fits, "{policies}: {verified:?}");
     }
     let verbatim: Value = json!({ "csr": csr("ec-256", "/CN=a.test", ""), "ttl": "1h" });
     assert!(pki.post("sign-verbatim", verbatim).await.warnings().contains(told));

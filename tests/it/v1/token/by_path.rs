@@ -66,7 +66,7 @@ async fn tokens_end_by_path(app: App) {
     assert_eq!(leases(client, "auth/approle/login").await, listed[1..]);
 
     // All by the mount's path, with those that they made, but for orphans, which another path created.
-    assert_eq!(client.post("sys/leases/revoke-prefix/auth/approle/", json!({})).await.status, 204);
+    assert_eq!(client.post("sys/leases/revoke-prefix/auth/approle", json!({})).await.status, 204);
     for machine in &machines {
         assert!(!lives(machine).await);
     }

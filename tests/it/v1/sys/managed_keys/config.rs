@@ -62,7 +62,7 @@ async fn key_of_the_terraform_provider_reads_back_as_it_was_written() {
     let read = peers("GET", "pkcs11/web", None).await.body["data"].clone();
     let expected = json!({ "UUID": read["UUID"], "name": "web", "type": "pkcs11", "usages": ["sign", "verify"],
         "library": NO_MODULE, "key_label": "web", "key_id": "", "mechanism": "0x1041", "pin": "redacted",
-        "token_label": "one", "curve": "", "max_parallel": 1 });
+        "token_label": "one", "curve": "", "public_key": "", "max_parallel": 1 });
     assert_eq!(read, with(expected, unset.clone()));
     let given = json!({ "slot": "0", "token_label": "", "key_bits": "2048", "force_rw_session": "true",
         "usages": "generate_random,sign,verify", "mechanism": "0x000d" });

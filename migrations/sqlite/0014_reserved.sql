@@ -1,2 +1,0 @@
--- Nothing: the number is kept for a change that is made beside this one.
-SELECT 1;
