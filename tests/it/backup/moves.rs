@@ -46,7 +46,7 @@ fn ask(mut client: TcpStream, mut server: TcpStream, commit: Commit, ended: &Ato
     let has = |sent: &[u8], text: &[u8]| sent.windows(text.len()).any(|part| part == text);
     while let Ok(read @ 1..) = client.read(&mut buffer) {
         let sent = &buffer[..read];
-        fills |= has(sent, b"DROP CONSTRAINT");
+        fills |= has(sent, b"idle_in_transaction_session_timeout = '10min'");
         if fills && has(sent, b"COMMIT\0") {
             over.store(true, Ordering::SeqCst);
             ended.store(true, Ordering::SeqCst);

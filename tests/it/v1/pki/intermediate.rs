@@ -98,7 +98,7 @@ async fn vector_16_5_a11_an_intermediate_of_the_same_mount() {
     let id = set.body["data"]["imported_issuers"][0].as_str().unwrap();
     assert_eq!(pki.get(&format!("issuer/{id}")).await["revoked"], true);
     let listed = pki.crl("root").await;
-    assert!(listed.entry(text(&signed, "serial_number")).unwrap().contains("Key Compromise"));
+    assert!(listed.entry(text(&signed, "serial_number")).unwrap().contains("Superseded"));
     let body = json!({ "common_name": "localhost", "ttl": "1h" });
     pki.refused(&format!("issuer/{id}/issue/r"), body, "it is revoked").await;
     let pki = Pki { app: pki.app.restart().await };

@@ -179,7 +179,7 @@ async fn role_without_a_policy_that_the_chain_demands_is_told() {
         assert_eq!(!issued.warnings().contains(told), fits, "{policies}: {}", issued.text);
         let leaf = files.write("leaf.pem", issued.body["data"]["certificate"].as_str().unwrap().as_bytes());
         let [ca, between, leaf] = [&ca, &between, &leaf].map(|path| path.to_str().unwrap());
-        let arguments = ["verify", "-policy_check", "-CAfile", ca, "-untrusted", between, leaf];
+        let arguments = ["verify", "-policy_check", "-policy", "1.2.3.5", "-CAfile", ca, "-untrusted", between, leaf];
         let verified = run("openssl", &arguments, b"");
         assert_eq!(verified.status.success(), fits, "{policies}: {verified:?}");
     }
