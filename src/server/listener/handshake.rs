@@ -81,29 +81,51 @@ type Computed = (Poll<io::Result<TlsStream<TcpStream>>>, Accept<TcpStream>);
 
 #[cfg(test)]
 mod tests {
-    use futures_util::stream::FuturesUnordered;
-    use futures_util::{StreamExt as _, poll};
+    use std::sync::Mutex;
+
+    use futures_util::future::join_all;
+    use futures_util::poll;
+    use rustls::crypto::CryptoProvider;
     use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+    use rustls::server::{ClientHello, ResolvesServerCert};
+    use rustls::sign::CertifiedKey;
     use rustls::{ClientConfig, ClientConnection, RootCertStore};
     use tokio::net::TcpListener;
 
     use super::*;
     use crate::x509::testing::root;
 
-    fn handshakes(places: usize) -> Handshakes {
+    /// Gives every client the same certificate, and notes the names that they ask for in the order of their handshakes.
+    #[derive(Debug)]
+    struct Recording {
+        certificate: Arc<CertifiedKey>,
+        names: Mutex<Vec<String>>,
+    }
+
+    impl ResolvesServerCert for Recording {
+        fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+            self.names.lock().unwrap().push(hello.server_name().unwrap_or_default().to_owned());
+            Some(Arc::clone(&self.certificate))
+        }
+    }
+
+    fn handshakes(places: usize) -> (Handshakes, Arc<Recording>) {
         let (key, certificate) = root("ec", 256);
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.to_pkcs8().unwrap().expose().to_vec()));
         let builder = ServerConfig::builder().with_no_client_auth();
-        let config = builder.with_single_cert(vec![certificate.der().to_vec().into()], key).unwrap();
-        Handshakes { config: Arc::new(config), queue: Entrance::new(places) }
+        let provider: &CryptoProvider = builder.crypto_provider();
+        let certificate = CertifiedKey::from_der(vec![certificate.der().to_vec().into()], key, provider).unwrap();
+        let recording = Arc::new(Recording { certificate: Arc::new(certificate), names: Mutex::default() });
+        let config = Arc::new(builder.with_cert_resolver(recording.clone()));
+        (Handshakes { config, queue: Entrance::new(places) }, recording)
     }
 
-    /// A connection whose client has sent its first message, and its client.
-    async fn hello() -> (StartHandshake<TcpStream>, std::net::TcpStream) {
+    /// A connection whose client has sent its first message for this name, and its client.
+    async fn hello(name: String) -> (StartHandshake<TcpStream>, std::net::TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let config = ClientConfig::builder().with_root_certificates(RootCertStore::empty()).with_no_client_auth();
-        let mut sent = ClientConnection::new(Arc::new(config), "signet.test".try_into().unwrap()).unwrap();
+        let mut sent = ClientConnection::new(Arc::new(config), name.try_into().unwrap()).unwrap();
         sent.write_tls(&mut client).unwrap();
         let (accepted, _) = listener.accept().await.unwrap();
         (LazyConfigAcceptor::new(Acceptor::default(), accepted).await.unwrap(), client)
@@ -111,22 +133,22 @@ mod tests {
 
     #[tokio::test]
     async fn handshakes_of_one_network_let_others_go_ahead() {
-        let handshakes = handshakes(1);
+        let (handshakes, recording) = handshakes(1);
         let busy = handshakes.queue.enter(0).await;
-        let (mut waiting, mut clients) = (FuturesUnordered::new(), Vec::new());
+        let (mut waiting, mut clients) = (Vec::new(), Vec::new());
         // Many of one /64, each from another address, and then one of another network.
         for n in 0..9_u16 {
             let address = if n < 8 { [0x2001, 0xdb8, 0, 1, 0, 0, 0, n] } else { [0x2001, 0xdb8, 0, 2, 0, 0, 0, 1] };
             let network = CallerNetwork::of(std::net::IpAddr::from(address));
-            let (hello, client) = hello().await;
+            let (hello, client) = hello(format!("client-{n}.test")).await;
             clients.push(client);
             let handshakes = handshakes.clone();
-            let mut one = Box::pin(async move { (handshakes.compute(hello, network).await.is_ok(), n) });
+            let mut one = Box::pin(async move { handshakes.compute(hello, network).await.is_ok() });
             assert!(poll!(&mut one).is_pending());
             waiting.push(one);
         }
         drop(busy);
-        let order: Vec<(bool, u16)> = waiting.by_ref().take(2).collect().await;
-        assert_eq!(order, [(true, 0), (true, 8)]);
+        assert!(join_all(waiting).await.into_iter().all(|is_ok| is_ok));
+        assert_eq!(recording.names.lock().unwrap()[..2], ["client-0.test", "client-8.test"]);
     }
 }
