@@ -34,7 +34,7 @@ pub fn asker_of(caller: &(impl Hash + ?Sized)) -> Asker {
 enum Class {
     /// The server's own work, which requests wait for: no bound.
     Server,
-    /// A caller with a valid token.
+    /// A caller with a valid token, or a client that connects.
     WithToken,
     /// A caller without one: served when no other waits.
     WithoutToken,
@@ -45,7 +45,7 @@ enum Class {
 pub struct Caller {
     class: Class,
     asker: Asker,
-    /// Whether a response has begun that cannot become a refusal any more.
+    /// Whether a response or a handshake has begun that cannot become a refusal any more.
     has_begun: bool,
 }
 
@@ -68,6 +68,11 @@ impl Caller {
     /// A caller without a valid token.
     pub fn without_token(caller: &(impl Hash + ?Sized)) -> Self {
         Self { class: Class::WithoutToken, asker: asker_of(caller), has_begun: false }
+    }
+
+    /// A client that connects, which has had no chance to send a token. The limits on connections bound its queue.
+    pub fn connecting(network: &(impl Hash + ?Sized)) -> Self {
+        Self { has_begun: true, ..Self::with_token(network) }
     }
 
     /// A part of the server with a queue of its own, such as the changes of one mount.
@@ -182,14 +187,29 @@ impl<T> Turns<T> {
         dropped
     }
 
-    /// Whether one more job of a caller may wait, where `most` may in all. Jobs of callers who have left are dropped first
-    /// when it is full.
-    pub fn has_room(&mut self, asker: Asker, most: usize, has_left: impl Fn(&T) -> bool) -> bool {
+    /// Makes room for one more job of a caller, of whom [`MAX_WAITING_PER_CALLER`] may wait, and `most` of all callers
+    /// together. In a full queue the jobs of callers who have left are dropped; then, where all together are too many, the
+    /// latest job of the longest line leaves for one whose line is shorter by two.
+    ///
+    /// # Errors
+    /// [`Full`] when there is no room.
+    pub fn admit(
+        &mut self,
+        asker: Asker,
+        most: usize,
+        has_left: impl Fn(&T) -> bool,
+    ) -> std::result::Result<Displaced<T>, Full> {
         let is_full = |turns: &Self| turns.waiting_of(asker) >= MAX_WAITING_PER_CALLER || turns.waiting() >= most;
+        let mut left = Vec::new();
         if is_full(self) {
-            drop(self.drop_unless(|job| !has_left(job)));
+            left = self.drop_unless(|job| !has_left(job));
         }
-        !is_full(self)
+        let refused = match is_full(self) {
+            false => None,
+            true if self.waiting_of(asker) >= MAX_WAITING_PER_CALLER => return Err(Full),
+            true => Some(self.take_excess(asker).ok_or(Full)?),
+        };
+        Ok(Displaced { left, refused })
     }
 
     /// Makes room for one more job of `asker`: takes the latest job of the caller with the most waiting jobs, when that
@@ -260,6 +280,18 @@ impl<T> Turns<T> {
     }
 }
 
+/// What [`Turns::admit`] took out of a queue.
+pub struct Displaced<T> {
+    /// Jobs of callers who have left. To be dropped where nothing is locked: a job may hold much.
+    pub left: Vec<T>,
+    /// A job that is to be refused.
+    pub refused: Option<T>,
+}
+
+/// A queue that takes no further job of a caller.
+#[derive(Debug)]
+pub struct Full;
+
 /// An entrance to places; clones are the same.
 #[derive(Clone)]
 pub struct Entrance(Arc<Mutex<Turns<oneshot::Sender<Place>>>>);
@@ -297,14 +329,11 @@ impl Entrance {
     /// `Busy` when too many requests of the caller wait already.
     pub async fn enter_bounded(&self, busy: &'static str) -> Result<Place> {
         let caller = Caller::current();
-        if caller.is_bounded() && !self.has_room(caller.asker) {
-            return Err(Error::new(Kind::Busy, busy));
+        if caller.is_bounded() {
+            let admitted = self.turns().admit(caller.asker, usize::MAX, oneshot::Sender::is_closed);
+            admitted.map_err(|Full| Error::new(Kind::Busy, busy))?;
         }
         Ok(self.enter(caller.asker).await)
-    }
-
-    fn has_room(&self, asker: Asker) -> bool {
-        self.turns().has_room(asker, usize::MAX, oneshot::Sender::is_closed)
     }
 
     /// Waits for a turn.

@@ -1,40 +1,62 @@
 //! The pause before a refusal for want of room.
 //!
-//! Whoever is refused at once and asks again at once is refused thousands of times a second, and what there is room
-//! for gets the processor that these refusals leave. So they are answered after a pause, which holds nothing but
-//! the connection, or the stream, that they are for. It is not the same for all of them: those who came at once would
-//! come back at once, and whoever stands behind such a wave would wait for all of it. Each request that waits for its
-//! refusal makes the pause of the next one longer, so that the number of refusals in a second has a limit.
+//! A client that is refused at once and asks again at once is refused thousands of times a second, and the requests for
+//! which there is room get what these refusals leave of the processor. So a refusal is answered after a pause, which holds
+//! nothing but its connection or stream. The pause is random: clients that came at once would otherwise come back at once.
+//! Each refusal of a caller that waits makes the next pause of that caller longer, so that the number of refusals in a
+//! second has a limit for each caller.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::collections::HashMap;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::error::Kind;
 use crate::random;
+use crate::turns::{Asker, Caller};
 
 /// The shortest pause; the longest is short beside the second that `Retry-After` asks for.
 const LEAST: Duration = Duration::from_millis(10);
 /// What it is longer by, so many times as a random octet says: up to 20 ms.
 const STEP: Duration = Duration::from_micros(80);
 
-/// What each other refusal that waits adds to a pause: there are at most about 2,000 refusals in a second.
+/// What each other refusal of the caller that waits adds to a pause: a caller gets at most about 2,000 refusals in a second.
 const PER_REFUSAL: Duration = Duration::from_micros(500);
 /// Refusals that count for that.
 const MAX_COUNTED: u32 = 1_000;
 
-/// Refusals of the process that wait.
-static WAITING: AtomicU32 = AtomicU32::new(0);
+/// Refusals of the process that wait, by caller. A caller without any has no entry.
+static WAITING: LazyLock<Mutex<HashMap<Asker, u32>>> = LazyLock::new(Mutex::default);
 
 /// A refusal that waits.
-struct Waiting;
+struct Waiting(Asker);
 
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        WAITING.fetch_sub(1, Ordering::Relaxed);
+impl Waiting {
+    /// One more of this caller, and how many others of the caller wait.
+    fn of(caller: Asker) -> (Self, u32) {
+        let mut waiting = waiting();
+        let count = waiting.entry(caller).or_default();
+        *count += 1;
+        (Self(caller), *count - 1)
     }
 }
 
-/// To be waited for before a refusal of this kind is answered.
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut waiting = waiting();
+        if let Some(count) = waiting.get_mut(&self.0) {
+            *count -= 1;
+            if *count == 0 {
+                waiting.remove(&self.0);
+            }
+        }
+    }
+}
+
+fn waiting() -> MutexGuard<'static, HashMap<Asker, u32>> {
+    WAITING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// To be waited for before a refusal of this kind is answered to the [current caller](Caller::current).
 pub(super) async fn before(refusal: Kind) {
     let least = match refusal {
         Kind::Busy => {
@@ -44,21 +66,22 @@ pub(super) async fn before(refusal: Kind) {
         Kind::Quota => Duration::ZERO,
         _ => return,
     };
-    let others = WAITING.fetch_add(1, Ordering::Relaxed);
-    let _waiting = Waiting;
+    let (_waiting, others) = Waiting::of(Caller::current().asker());
     let pause = least + longer_by(others);
     if !pause.is_zero() {
         tokio::time::sleep(pause).await;
     }
 }
 
-/// What a pause is longer by when so many other refusals wait.
+/// What a pause is longer by when so many other refusals of the caller wait.
 fn longer_by(others: u32) -> Duration {
     PER_REFUSAL * others.min(MAX_COUNTED)
 }
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::*;
 
     #[test]
@@ -69,11 +92,15 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn a_refusal_that_is_not_waited_for_any_more_counts_no_more() {
-        let mut pause = Box::pin(before(Kind::Busy));
+    async fn only_refusals_of_the_caller_that_wait_count() {
+        let [one, other] = [Caller::with_token("one"), Caller::with_token("other")];
+        let counted = |caller: Caller| waiting().get(&caller.asker()).copied();
+        let mut pause = Box::pin(one.scope(before(Kind::Busy)));
         assert!(futures_util::poll!(&mut pause).is_pending());
-        assert!(WAITING.load(Ordering::Relaxed) > 0);
+        assert_eq!((counted(one), counted(other)), (Some(1), None));
+        let at_once = Box::pin(other.scope(before(Kind::Quota))).now_or_never();
+        assert!(at_once.is_some(), "another caller's refusals make no pause");
         drop(pause);
-        tokio::time::timeout(Duration::from_secs(10), before(Kind::Quota)).await.unwrap();
+        assert_eq!((counted(one), counted(other)), (None, None), "a refusal whose client has left counts no more");
     }
 }

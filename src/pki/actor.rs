@@ -44,7 +44,7 @@ use crate::pki::mount::view::View;
 use crate::pki::store::{PkiStore, PkiWrite};
 use crate::pki::tools::Tools;
 use crate::telemetry;
-use crate::turns::{Asker, Caller, Turns};
+use crate::turns::{Asker, Caller, Full, Turns};
 
 /// How often the control actor looks for revocations of other nodes and for CRLs close to their end.
 const TICK: Duration = Duration::from_secs(60);
@@ -434,9 +434,13 @@ impl Handler<Change> for Control {
             self.own_changes.push_back(change);
             return self.next_change(ctx);
         };
-        if !self.changes.has_room(caller, MAX_WAITING_CHANGES, |change| change.reply.is_closed()) {
+        let refuse = |change: Change| {
             let busy = Error::new(Kind::Busy, "too many changes of this mount wait, try again shortly");
-            return drop(change.reply.send(Err(busy)));
+            drop(change.reply.send(Err(busy)));
+        };
+        match self.changes.admit(caller, MAX_WAITING_CHANGES, |change| change.reply.is_closed()) {
+            Ok(displaced) => displaced.refused.map_or((), refuse),
+            Err(Full) => return refuse(change),
         }
         self.changes.push(caller, change);
         self.next_change(ctx);

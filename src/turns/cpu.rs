@@ -12,7 +12,7 @@ use std::thread;
 
 use tokio::sync::oneshot;
 
-use super::{Caller, Class, MAX_WAITING_PER_CALLER, Turns};
+use super::{Caller, Class, Full, Turns};
 use crate::error::{Error, Kind, Result};
 use crate::telemetry;
 
@@ -145,27 +145,14 @@ impl CpuQueue {
     fn push(&self, caller: Caller, job: Box<dyn Job>) -> Result<()> {
         let mut state = self.lock();
         let turns = state.of(caller.class);
-        let mut gone = Vec::new();
-        let mut excess = None;
-        if caller.is_bounded() {
-            let is_full = |turns: &Turns<_>| {
-                turns.waiting_of(caller.asker) >= MAX_WAITING_PER_CALLER || turns.waiting() >= MAX_WAITING
-            };
-            if is_full(turns) {
-                gone = turns.drop_unless(|job| !job.is_void());
-            }
-            if turns.waiting_of(caller.asker) >= MAX_WAITING_PER_CALLER {
-                return Err(busy());
-            }
-            if is_full(turns) {
-                excess = Some(turns.take_excess(caller.asker).ok_or_else(busy)?);
-            }
-        }
+        let displaced = match caller.is_bounded() {
+            true => Some(turns.admit(caller.asker, MAX_WAITING, |job| job.is_void()).map_err(|Full| busy())?),
+            false => None,
+        };
         turns.push(caller.asker, job);
         drop(state);
         self.0.changed.notify_one();
-        drop(gone);
-        if let Some(job) = excess {
+        if let Some(job) = displaced.and_then(|displaced| displaced.refused) {
             job.refuse(busy());
         }
         Ok(())
@@ -223,6 +210,7 @@ mod tests {
     use futures_util::{FutureExt as _, poll};
 
     use super::*;
+    use crate::turns::MAX_WAITING_PER_CALLER;
 
     type Pushed = Pin<Box<dyn Future<Output = Result<u32>>>>;
 

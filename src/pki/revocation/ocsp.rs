@@ -74,7 +74,8 @@ impl Answered {
         Self { outcome, der: Bytes::copy_from_slice(&ocsp::failure(outcome as u8)), lasting: None }
     }
 
-    /// What a failure of storage or signer is to the one who asks; the cause goes to the log.
+    /// What a failure of storage or signer is to the client. The cause goes to the log, unless it is only that the client
+    /// asks too much.
     pub fn failed(error: &Error) -> Self {
         let outcome = match error.kind() {
             Kind::Busy | Kind::Unavailable | Kind::Quota => Outcome::TryLater,
@@ -82,7 +83,8 @@ impl Answered {
             Kind::Invalid => Outcome::Unauthorized,
             _ => Outcome::InternalError,
         };
-        if let Some(why) = telemetry::outage::told(error) {
+        let is_refusal = matches!(error.kind(), Kind::Busy | Kind::Quota);
+        if let Some(why) = telemetry::outage::told(error).filter(|_| !is_refusal) {
             tracing::error!("an OCSP answer failed: {why}");
         }
         Self::failure(outcome)

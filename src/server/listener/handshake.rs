@@ -1,8 +1,8 @@
 //! TLS handshakes: fair by client network, and off the HTTP workers.
 //!
 //! A handshake costs the server a signature and a key agreement, 0.2 to 10 ms of CPU by the type of its key. Any client can
-//! ask for many at once, so they wait in a fair queue, and one network never has all its places. The worker waits for
-//! the client; a place is held only while the handshake computes.
+//! ask for many at once, so they are made in the [CPU queue](crate::turns::cpu), in the turn of the client's network. The
+//! worker waits for the client's messages.
 
 use std::io;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use rustls::ServerConfig;
 use rustls::server::Acceptor;
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
-use tokio_rustls::{Accept, LazyConfigAcceptor, StartHandshake};
+use tokio_rustls::{Accept, LazyConfigAcceptor};
 
 use crate::caller_network::CallerNetwork;
 use crate::server::connection::HEAD_TIMEOUT;
@@ -22,19 +22,16 @@ use crate::server::connections::{self, Place};
 use crate::server::mismatch;
 use crate::server::stream::Transport;
 use crate::server::tls::HTTP2;
-use crate::turns::{Entrance, asker_of};
+use crate::turns::{Caller, cpu};
 
-/// The handshakes of one listener; clones share the queue.
+/// The handshakes of one listener.
 #[derive(Clone)]
-pub(super) struct Handshakes {
-    config: Arc<ServerConfig>,
-    queue: Entrance,
-}
+pub(super) struct Handshakes(Arc<ServerConfig>);
 
 impl Handshakes {
-    /// Handshakes with these settings, on at most every second core.
+    /// Handshakes with these settings.
     pub(super) fn new(config: ServerConfig) -> Self {
-        Self { config: Arc::new(config), queue: Entrance::beside_workers() }
+        Self(Arc::new(config))
     }
 
     /// Agrees on TLS and on the version of HTTP, unless it takes too long or the connection has to leave.
@@ -54,101 +51,99 @@ impl Handshakes {
         if mismatch::answered_plain(&mut stream).await? {
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
-        let hello = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
-        match self.compute(hello, place.connection().source).await? {
-            (Poll::Ready(agreed), _) => agreed,
-            (Poll::Pending, rest) => rest.await,
-        }
+        self.handshake(stream, place.connection().source).await
     }
 
-    /// Answers the client's first message, in the turn of its network.
-    async fn compute(&self, hello: StartHandshake<TcpStream>, network: CallerNetwork) -> io::Result<Computed> {
-        let permit = self.queue.enter(asker_of(&network)).await;
-        let config = Arc::clone(&self.config);
-        let compute = move || {
-            let _permit = permit;
-            let mut rest = hello.into_stream(config);
-            // Nothing more is needed from the client for the signature, so the first poll makes it.
-            let first = Pin::new(&mut rest).poll(&mut Context::from_waker(Waker::noop()));
-            (first, rest)
-        };
-        tokio::task::spawn_blocking(compute).await.map_err(io::Error::other)
+    async fn handshake(&self, stream: TcpStream, network: CallerNetwork) -> io::Result<TlsStream<TcpStream>> {
+        let hello = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
+        let mut handshake = hello.into_stream(Arc::clone(&self.0));
+        // Which of the client's messages the signature answers depends on the client: with key shares that the server does
+        // not know it is the second one (RFC 8446, 4.1.4). So each message is answered in the queue.
+        loop {
+            let (polled, rest) = step(handshake, network).await?;
+            match polled {
+                Poll::Ready(agreed) => return agreed,
+                Poll::Pending => handshake = rest,
+            }
+            let stream = handshake.get_ref().ok_or_else(|| io::Error::other("a handshake without its connection"))?;
+            stream.readable().await?;
+        }
     }
 }
 
-/// The outcome of the first poll of a handshake, and its rest.
-type Computed = (Poll<io::Result<TlsStream<TcpStream>>>, Accept<TcpStream>);
+/// Goes on with a handshake as far as the client's messages go that have arrived, in the turn of its network.
+async fn step(
+    mut handshake: Accept<TcpStream>,
+    network: CallerNetwork,
+) -> io::Result<(Poll<io::Result<TlsStream<TcpStream>>>, Accept<TcpStream>)> {
+    let work = move || {
+        let polled = Pin::new(&mut handshake).poll(&mut Context::from_waker(Waker::noop()));
+        (polled, handshake)
+    };
+    cpu::run_as(Caller::connecting(&network), work).await.map_err(io::Error::other)
+}
 
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
 
-    use futures_util::future::join_all;
-    use futures_util::poll;
-    use rustls::crypto::CryptoProvider;
-    use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+    use rustls::crypto::{CryptoProvider, SupportedKxGroup, aws_lc_rs};
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
     use rustls::server::{ClientHello, ResolvesServerCert};
     use rustls::sign::CertifiedKey;
-    use rustls::{ClientConfig, ClientConnection, RootCertStore};
+    use rustls::{ClientConfig, RootCertStore};
     use tokio::net::TcpListener;
+    use tokio_rustls::TlsConnector;
 
     use super::*;
     use crate::x509::testing::root;
 
-    /// Gives every client the same certificate, and notes the names that they ask for in the order of their handshakes.
+    /// Gives every client the same certificate, and notes the threads that ask for it.
     #[derive(Debug)]
     struct Recording {
         certificate: Arc<CertifiedKey>,
-        names: Mutex<Vec<String>>,
+        threads: Mutex<Vec<String>>,
     }
 
     impl ResolvesServerCert for Recording {
-        fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-            self.names.lock().unwrap().push(hello.server_name().unwrap_or_default().to_owned());
+        fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+            let thread = std::thread::current().name().unwrap_or_default().to_owned();
+            self.threads.lock().unwrap().push(thread);
             Some(Arc::clone(&self.certificate))
         }
     }
 
-    fn handshakes(places: usize) -> (Handshakes, Arc<Recording>) {
-        let (key, certificate) = root("ec", 256);
-        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.to_pkcs8().unwrap().expose().to_vec()));
-        let builder = ServerConfig::builder().with_no_client_auth();
-        let provider: &CryptoProvider = builder.crypto_provider();
-        let certificate = CertifiedKey::from_der(vec![certificate.der().to_vec().into()], key, provider).unwrap();
-        let recording = Arc::new(Recording { certificate: Arc::new(certificate), names: Mutex::default() });
-        let config = Arc::new(builder.with_cert_resolver(recording.clone()));
-        (Handshakes { config, queue: Entrance::new(places) }, recording)
-    }
-
-    /// A connection whose client has sent its first message for this name, and its client.
-    async fn hello(name: String) -> (StartHandshake<TcpStream>, std::net::TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let config = ClientConfig::builder().with_root_certificates(RootCertStore::empty()).with_no_client_auth();
-        let mut sent = ClientConnection::new(Arc::new(config), name.try_into().unwrap()).unwrap();
-        sent.write_tls(&mut client).unwrap();
-        let (accepted, _) = listener.accept().await.unwrap();
-        (LazyConfigAcceptor::new(Acceptor::default(), accepted).await.unwrap(), client)
+    fn provider(groups: &[&'static dyn SupportedKxGroup]) -> Arc<CryptoProvider> {
+        Arc::new(CryptoProvider { kx_groups: groups.to_vec(), ..aws_lc_rs::default_provider() })
     }
 
     #[tokio::test]
-    async fn handshakes_of_one_network_let_others_go_ahead() {
-        let (handshakes, recording) = handshakes(1);
-        let busy = handshakes.queue.enter(0).await;
-        let (mut waiting, mut clients) = (Vec::new(), Vec::new());
-        // Many of one /64, each from another address, and then one of another network.
-        for n in 0..9_u16 {
-            let address = if n < 8 { [0x2001, 0xdb8, 0, 1, 0, 0, 0, n] } else { [0x2001, 0xdb8, 0, 2, 0, 0, 0, 1] };
-            let network = CallerNetwork::of(std::net::IpAddr::from(address));
-            let (hello, client) = hello(format!("client-{n}.test")).await;
-            clients.push(client);
-            let handshakes = handshakes.clone();
-            let mut one = Box::pin(async move { handshakes.compute(hello, network).await.is_ok() });
-            assert!(poll!(&mut one).is_pending());
-            waiting.push(one);
-        }
-        drop(busy);
-        assert!(join_all(waiting).await.into_iter().all(|is_ok| is_ok));
-        assert_eq!(recording.names.lock().unwrap()[..2], ["client-0.test", "client-8.test"]);
+    async fn every_message_of_a_handshake_is_answered_in_the_cpu_queue() {
+        use aws_lc_rs::kx_group::{SECP256R1, X25519};
+        let (key, certificate) = root("ec", 256);
+        let der = CertificateDer::from(certificate.der().to_vec());
+        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.to_pkcs8().unwrap().expose().to_vec()));
+        let certificate = CertifiedKey::from_der(vec![der.clone()], key, &provider(&[SECP256R1])).unwrap();
+        let recording = Arc::new(Recording { certificate: Arc::new(certificate), threads: Mutex::default() });
+        let server = ServerConfig::builder_with_provider(provider(&[SECP256R1])).with_safe_default_protocol_versions();
+        let server = server.unwrap().with_no_client_auth().with_cert_resolver(recording.clone());
+        // Its key share is of a group that the server does not take, so that the server asks for another one.
+        let client = ClientConfig::builder_with_provider(provider(&[X25519, SECP256R1]));
+        let client = client.with_safe_default_protocol_versions().unwrap();
+        let mut trusted = RootCertStore::empty();
+        trusted.add(der).unwrap();
+        let client = Arc::new(client.with_root_certificates(trusted).with_no_client_auth());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let connecting = tokio::spawn(async move {
+            let stream = TcpStream::connect(address).await.unwrap();
+            TlsConnector::from(client).connect("a.test".try_into().unwrap(), stream).await.map(drop)
+        });
+        let (stream, peer) = listener.accept().await.unwrap();
+        // Whether the client takes the name in the certificate is not the question.
+        let _ = Handshakes::new(server).handshake(stream, CallerNetwork::of(peer.ip())).await;
+        let _ = connecting.await.unwrap();
+        let threads = recording.threads.lock().unwrap();
+        assert!(threads.len() == 2 && threads.iter().all(|thread| thread.starts_with("cpu-")), "{threads:?}");
     }
 }

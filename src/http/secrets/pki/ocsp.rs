@@ -11,6 +11,7 @@ use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 use crate::error::{Kind, Result};
+use crate::http::pause;
 use crate::http::secrets::answer::{Answer, Validators};
 use crate::http::secrets::path;
 use crate::http::secrets::render::conditional::date;
@@ -63,7 +64,16 @@ fn decoded(text: &[u8]) -> Option<Vec<u8>> {
     BASE64.decode(plain.collect::<Option<Vec<u8>>>()?).ok()
 }
 
+/// What is answered. A `tryLater` is a refusal for want of room, and comes after the pause of one.
 async fn answered(call: &Call, request: &[u8]) -> Result<Answered> {
+    let answered = asked(call, request).await?;
+    if answered.outcome == Outcome::TryLater {
+        pause::before(Kind::Busy).await;
+    }
+    Ok(answered)
+}
+
+async fn asked(call: &Call, request: &[u8]) -> Result<Answered> {
     // An answer is dated, and nobody need show rights for it.
     if let Err(error) = call.state.clock.require_agreed() {
         return Ok(Answered::failed(&error));
