@@ -5,6 +5,8 @@
 //! may be three times its quiet value or 20 ms, whichever is larger, and the server's memory at most 300 MiB.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,7 +14,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::Args;
-use crate::client::{Client, Wire};
+use crate::client::{Client, Peer, Wire};
 use crate::crowd::{BEFORE, Crowd, Kind};
 use crate::drive::{Answered, Bounds, Class, Figures, Place, drive};
 use crate::ocsp::Asked;
@@ -34,6 +36,12 @@ const CERTIFICATES: u64 = 2_000;
 /// The mount whose authority has an RSA key of 4096 bits.
 const RSA_MOUNT: &str = "attack-rsa";
 
+/// What costs the server nothing but HTTP.
+const HEALTH: &str = "/v1/sys/health";
+/// Where the connections of the attacker and of the victim come from where each is for one request.
+const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+const VICTIM: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
+
 /// What the victim asks for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Victim {
@@ -41,6 +49,8 @@ enum Victim {
     IssueByRsa,
     WriteRole,
     WritePolicy,
+    /// A TLS handshake and a request that costs nothing.
+    Connect,
 }
 
 impl Victim {
@@ -50,6 +60,7 @@ impl Victim {
             Self::IssueByRsa => "issue, RSA-4096 authority",
             Self::WriteRole => "role write",
             Self::WritePolicy => "policy write",
+            Self::Connect => "connect, RSA-4096",
         }
     }
 
@@ -60,16 +71,20 @@ impl Victim {
             Self::IssueByRsa => (format!("/v1/{RSA_MOUNT}/issue/leaf"), issue),
             Self::WriteRole => (format!("/v1/{MOUNT}/roles/victim-2"), json!({ "allow_any_name": true })),
             Self::WritePolicy => ("/v1/sys/policies/acl/victim".to_owned(), policy("victim")),
+            Self::Connect => (HEALTH.to_owned(), Value::Null),
         };
-        let bodies = vec![Bytes::from(body.to_string())];
-        Class { name: self.name().to_owned(), clients: VICTIMS, method: Method::POST, path, bodies, ..Class::default() }
+        let (method, body) = match body {
+            Value::Null => (Method::GET, Bytes::new()),
+            body => (Method::POST, body.to_string().into()),
+        };
+        Class { name: self.name().to_owned(), clients: VICTIMS, method, path, bodies: vec![body], ..Class::default() }
     }
 
-    /// Requests in a second: a write is a commit of its own.
+    /// Requests in a second: a write is a commit of its own, a handshake several milliseconds.
     fn rate(self) -> f64 {
         match self {
             Self::Issue | Self::IssueByRsa => RATE,
-            Self::WriteRole | Self::WritePolicy => RATE / 5.0,
+            Self::WriteRole | Self::WritePolicy | Self::Connect => RATE / 5.0,
         }
     }
 }
@@ -101,14 +116,45 @@ struct Measured {
 pub(crate) async fn run(args: &Args) -> Result<(), String> {
     let binary = args.server.as_deref().ok_or("attack: --server must name the signet binary")?;
     let server = Started::new(binary, &args.data_dir, args.postgres.as_deref())?;
-    let sizes = if args.clients == crate::CLIENTS { CONNECTIONS.to_vec() } else { vec![args.clients.into()] };
-    let (attacker, victim) = prepare(&server, args.quiet).await?;
-    let rows = rows(&server).await?;
-    let mut quiet = BTreeMap::new();
+    let store = server.store()?;
+    let tokens = prepare(&server, args.quiet).await?;
     let mut parts = Vec::new();
+    let rows = rows(&server).await?;
+    let peers = Peers { attacker: server.peer.clone(), victim: server.peer.clone() };
+    beside(args, &server, &peers, &tokens, rows, &mut parts).await?;
+    if args.postgres.is_none() {
+        drop(server);
+        let server = Started::over_tls(binary, &args.data_dir)?;
+        let peers = Peers { attacker: server.peer.anew_from(ATTACKER), victim: server.peer.anew_from(VICTIM) };
+        beside(args, &server, &peers, &tokens, vec![handshakes()], &mut parts).await?;
+    }
+    let shown: Vec<Value> = parts.iter().map(Part::json).collect();
+    args.outputs.write_json(&json!({ "scenario": "attack", "store": store, "parts": shown }))?;
+    let missed: Vec<String> = parts.iter().filter(|part| !part.holds()).map(Part::title).collect();
+    if missed.is_empty() { Ok(()) } else { Err(format!("over the limits: {}", missed.join("; "))) }
+}
+
+/// The server, as the attacker and the victim reach it.
+struct Peers {
+    attacker: Peer,
+    victim: Peer,
+}
+
+/// Measures the victim alone, once for each thing that it asks for, and beside each row.
+async fn beside(
+    args: &Args,
+    server: &Started,
+    peers: &Peers,
+    (attacker, victim): &(String, String),
+    rows: Vec<Row>,
+    parts: &mut Vec<Part>,
+) -> Result<(), String> {
+    let sizes = if args.clients == crate::CLIENTS { CONNECTIONS.to_vec() } else { vec![args.clients.into()] };
+    let place = Place { peer: &peers.victim, token: victim, ..server.place() };
+    let mut quiet = BTreeMap::new();
     for row in rows {
-        if let std::collections::btree_map::Entry::Vacant(entry) = quiet.entry(row.victim) {
-            let figures = measure(args, &server, &victim, row.victim).await?;
+        if let Entry::Vacant(entry) = quiet.entry(row.victim) {
+            let figures = measure(args, server, &place, row.victim).await?;
             let p99 = figures.answered.known(99.0);
             entry.insert(p99);
             let part = Part {
@@ -122,11 +168,11 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
             part.print();
             parts.push(part);
         }
-        let token = if row.has_token { &attacker } else { "" };
+        let token = if row.has_token { attacker } else { "" };
         for connections in &sizes {
-            let crowd = Crowd::start(&server.peer, token, *connections, row.kind.clone())?;
+            let crowd = Crowd::start(&peers.attacker, token, *connections, row.kind.clone())?;
             tokio::time::sleep(BEFORE).await;
-            let figures = measure(args, &server, &victim, row.victim).await;
+            let figures = measure(args, server, &place, row.victim).await;
             let part = Part {
                 attack: row.kind.name.to_owned(),
                 victim: row.victim,
@@ -141,10 +187,7 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     }
-    let shown: Vec<Value> = parts.iter().map(Part::json).collect();
-    args.outputs.write_json(&json!({ "scenario": "attack", "store": server.store()?, "parts": shown }))?;
-    let missed: Vec<String> = parts.iter().filter(|part| !part.holds()).map(Part::title).collect();
-    if missed.is_empty() { Ok(()) } else { Err(format!("over the limits: {}", missed.join("; "))) }
+    Ok(())
 }
 
 impl Part {
@@ -266,13 +309,25 @@ async fn rows(server: &Started) -> Result<Vec<Row>, String> {
     ])
 }
 
+/// Handshakes with a server whose key is an RSA key of 4096 bits.
+fn handshakes() -> Row {
+    let kind = Kind {
+        name: "handshakes",
+        wire: Wire::Secrets,
+        method: Method::GET,
+        path: HEALTH.to_owned(),
+        body: Bytes::new(),
+        gzip: false,
+    };
+    Row { kind, has_token: false, victim: Victim::Connect }
+}
+
 /// The victim, at its rate.
-async fn measure(args: &Args, server: &Started, token: &str, victim: Victim) -> Result<Measured, String> {
+async fn measure(args: &Args, server: &Started, place: &Place<'_>, victim: Victim) -> Result<Measured, String> {
     let pace = Pace { rate: Some(victim.rate()), ramp: Duration::ZERO };
     let bounds = Bounds { requests: u64::MAX, time: Duration::from_secs(args.seconds), pace, quiet: true };
-    let place = Place { token, ..server.place() };
     let Figures { classes, server_mib, samples, .. } =
-        drive(&place, vec![victim.class()], &bounds, server.watched()).await?;
+        drive(place, vec![victim.class()], &bounds, server.watched()).await?;
     let answered = classes.into_iter().next().ok_or("a run without its class")?;
     let resident = samples.iter().filter_map(|sample| sample.resident_mib).chain(server_mib).fold(0.0, f64::max);
     Ok(Measured { answered, resident_mib: resident })

@@ -1,5 +1,6 @@
 //! One keep-alive connection with one request in flight, to a server that speaks `/v1` or `/api/v2`.
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,11 +10,12 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use rustls::client::Resumption;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 
 /// The header of a token where nothing else is said, and that of Signet's own contract.
@@ -28,6 +30,8 @@ pub(crate) struct Peer {
     tls: Option<(TlsConnector, ServerName<'static>)>,
     /// The header that carries tokens of `/v1`.
     token_header: HeaderName,
+    /// Where connections come from, each of which is for one request.
+    anew_from: Option<IpAddr>,
 }
 
 impl Peer {
@@ -58,7 +62,12 @@ impl Peer {
         };
         let token_header = HeaderName::from_bytes(token_header.as_bytes())
             .map_err(|_| format!("token_header: must be the name of a header, and is {token_header}"))?;
-        Ok(Self { host, tls, token_header })
+        Ok(Self { host, tls, token_header, anew_from: None })
+    }
+
+    /// The same server; each request is sent on a connection of its own, which comes from this address.
+    pub(crate) fn anew_from(&self, address: IpAddr) -> Self {
+        Self { anew_from: Some(address), ..self.clone() }
     }
 
     /// `host:port`.
@@ -82,11 +91,13 @@ fn connector(file: &Path) -> Result<TlsConnector, String> {
         return Err(wrong("holds no certificate in PEM".to_owned()));
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
+    let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|e| e.to_string())?
         .with_root_certificates(roots)
         .with_no_client_auth();
+    // Whoever connects again makes a whole handshake.
+    config.resumption = Resumption::disabled();
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
@@ -160,7 +171,7 @@ impl Client {
 
     /// Sends one request and reads the whole answer; connects again first where the server has closed.
     pub(crate) async fn send(&mut self, method: Method, path: &str, body: Bytes) -> Result<Answer, String> {
-        if self.sender.ready().await.is_err() {
+        if self.peer.anew_from.is_some() || self.sender.ready().await.is_err() {
             self.sender = connected(&self.peer).await?;
             self.sender.ready().await.map_err(|e| e.to_string())?;
         }
@@ -197,7 +208,11 @@ impl Client {
 
 async fn connected(peer: &Peer) -> Result<SendRequest<Full<Bytes>>, String> {
     let failed = |cause: String| format!("connecting to {}: {cause}", peer.host);
-    let stream = TcpStream::connect(&peer.host).await.map_err(|e| failed(e.to_string()))?;
+    let stream = match peer.anew_from {
+        None => TcpStream::connect(&peer.host).await,
+        Some(address) => connected_from(address, &peer.host).await,
+    };
+    let stream = stream.map_err(|e| failed(e.to_string()))?;
     stream.set_nodelay(true).map_err(|e| e.to_string())?;
     let Some((connector, name)) = &peer.tls else {
         let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|e| failed(e.to_string()))?;
@@ -208,6 +223,13 @@ async fn connected(peer: &Peer) -> Result<SendRequest<Full<Bytes>>, String> {
     let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|e| failed(e.to_string()))?;
     tokio::spawn(connection);
     Ok(sender)
+}
+
+async fn connected_from(address: IpAddr, host: &str) -> std::io::Result<TcpStream> {
+    let to: SocketAddr = host.parse().map_err(std::io::Error::other)?;
+    let socket = if to.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.bind(SocketAddr::new(address, 0))?;
+    socket.connect(to).await
 }
 
 #[cfg(test)]

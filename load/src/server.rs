@@ -1,12 +1,13 @@
 //! A server started for the run, with its store: the embedded one or a PostgreSQL cluster.
 
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, Permissions};
 use std::io::{BufRead as _, BufReader};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rcgen::{CertificateParams, KeyPair, PKCS_RSA_SHA256, RsaKeySize};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::client::{OWN_HEADER, Peer};
@@ -19,6 +20,8 @@ use crate::proc;
 pub(crate) const MOUNT: &str = "pki";
 /// The folder of a server's own data, below that of the run.
 const NODE: &str = "signet";
+/// The root token of the servers.
+const TOKEN: &str = "load-generator-root";
 /// Longest time for a process of ours to end in good order.
 const STOP: Duration = Duration::from_secs(60);
 
@@ -148,19 +151,54 @@ impl Started {
         database: Option<&str>,
         Extras { arguments, rsa_stock }: Extras<'_>,
     ) -> Result<Self, String> {
-        let token = "load-generator-root".to_owned();
         let mut command = Command::new(binary);
-        command.args(["dev", "--listen", "127.0.0.1:0", "--root-token", &token, "--data-dir"]);
+        command.args(["dev", "--listen", "127.0.0.1:0", "--root-token", TOKEN, "--data-dir"]);
         command.arg(folder).args(arguments);
         if let Some(url) = database {
             command.args(["--database-url", url]);
         }
-        command.env_remove("SIGNET_DATABASE_URL").stdout(Stdio::piped());
         for (size, keys) in [("2048", rsa_stock), ("3072", 0), ("4096", 0)] {
             command.env(format!("SIGNET_RSA_KEY_STOCK_{size}"), keys.to_string());
         }
+        Self::run(command, None)
+    }
+
+    /// Serves the embedded store of a server that has ended over TLS, with an RSA key of 4096 bits.
+    pub(crate) fn over_tls(binary: &Path, data_dir: &Path) -> Result<Self, String> {
+        let folder = data_dir.canonicalize().map_err(|e| format!("the data folder {}: {e}", data_dir.display()))?;
+        let file = |name: &str, text: String| {
+            let path = folder.join(name);
+            let written = std::fs::write(&path, text)
+                .and_then(|()| std::fs::set_permissions(&path, Permissions::from_mode(0o600)));
+            written.map(|()| path.clone()).map_err(|e| format!("{}: {e}", path.display()))
+        };
+        let made = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_4096).and_then(|key| {
+            let certificate = CertificateParams::new(["127.0.0.1".to_owned()])?.self_signed(&key)?;
+            Ok((key, certificate))
+        });
+        let (key, certificate) = made.map_err(|e| format!("the certificate of the server: {e}"))?;
+        let certificate = file("tls.pem", certificate.pem())?;
+        let key = file("tls-key.pem", key.serialize_pem())?;
+        let data = folder.join(NODE);
+        // A text of JSON is one of TOML.
+        let text = |path: &Path| serde_json::Value::from(path.to_string_lossy().into_owned()).to_string();
+        let config = format!(
+            "listen = \"127.0.0.1:0\"\ndata_dir = {}\ntls_certificate_file = {}\ntls_key_file = {}\n",
+            text(&data),
+            text(&certificate),
+            text(&key)
+        );
+        let mut command = Command::new(binary);
+        command.arg("serve").arg("--config").arg(file("tls.toml", config)?);
+        Self::run(command, Some(&certificate))
+    }
+
+    /// Starts a server and waits until it listens, over TLS with this authority.
+    fn run(mut command: Command, ca_file: Option<&Path>) -> Result<Self, String> {
+        command.env_remove("SIGNET_DATABASE_URL").stdout(Stdio::piped());
         let began = Instant::now();
-        let mut child = command.spawn().map_err(|e| format!("starting {}: {e}", binary.display()))?;
+        let program = command.get_program().to_owned();
+        let mut child = command.spawn().map_err(|e| format!("starting {}: {e}", program.display()))?;
         let output = child.stdout.take().ok_or("the server has no output")?;
         let process = Process::new(child, Signal::TERM);
         let mut lines = BufReader::new(output).lines();
@@ -172,8 +210,8 @@ impl Started {
         let listening = began.elapsed();
         // The rest of its output is read, so that it never blocks on a full pipe.
         std::thread::spawn(move || lines.for_each(drop));
-        let peer = Peer::new(&addr, OWN_HEADER, None)?;
-        Ok(Self { process, cluster: None, began, listening, peer, token })
+        let peer = Peer::new(&addr, OWN_HEADER, ca_file)?;
+        Ok(Self { process, cluster: None, began, listening, peer, token: TOKEN.to_owned() })
     }
 
     /// Asks for the first CRL; to be called right after the start.

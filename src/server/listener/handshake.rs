@@ -56,31 +56,33 @@ impl Handshakes {
 
     async fn handshake(&self, stream: TcpStream, network: CallerNetwork) -> io::Result<TlsStream<TcpStream>> {
         let hello = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
-        let mut handshake = hello.into_stream(Arc::clone(&self.0));
+        let config = Arc::clone(&self.0);
         // Which of the client's messages the signature answers depends on the client: with key shares that the server does
         // not know it is the second one (RFC 8446, 4.1.4). So each message is answered in the queue.
+        let (mut polled, mut handshake) = queued(network, move || step(hello.into_stream(config))).await?;
         loop {
-            let (polled, rest) = step(handshake, network).await?;
-            match polled {
-                Poll::Ready(agreed) => return agreed,
-                Poll::Pending => handshake = rest,
+            if let Poll::Ready(agreed) = polled {
+                return agreed;
             }
             let stream = handshake.get_ref().ok_or_else(|| io::Error::other("a handshake without its connection"))?;
             stream.readable().await?;
+            (polled, handshake) = queued(network, move || step(handshake)).await?;
         }
     }
 }
 
-/// Goes on with a handshake as far as the client's messages go that have arrived, in the turn of its network.
-async fn step(
-    mut handshake: Accept<TcpStream>,
-    network: CallerNetwork,
-) -> io::Result<(Poll<io::Result<TlsStream<TcpStream>>>, Accept<TcpStream>)> {
-    let work = move || {
-        let polled = Pin::new(&mut handshake).poll(&mut Context::from_waker(Waker::noop()));
-        (polled, handshake)
-    };
-    cpu::run_as(Caller::connecting(&network), work).await.map_err(io::Error::other)
+/// What became of a handshake so far, and its rest.
+type Step = (Poll<io::Result<TlsStream<TcpStream>>>, Accept<TcpStream>);
+
+/// Goes on with a handshake as far as the client's messages go that have arrived.
+fn step(mut handshake: Accept<TcpStream>) -> Step {
+    let polled = Pin::new(&mut handshake).poll(&mut Context::from_waker(Waker::noop()));
+    (polled, handshake)
+}
+
+/// Does a step in the turn of the client's network.
+async fn queued(network: CallerNetwork, step: impl FnOnce() -> Step + Send + 'static) -> io::Result<Step> {
+    cpu::run_as(Caller::connecting(&network), step).await.map_err(io::Error::other)
 }
 
 #[cfg(test)]
