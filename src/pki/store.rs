@@ -136,10 +136,19 @@ pub struct CrlRow {
 pub struct LeaseRange {
     /// Only those of this mount; `None` for any.
     pub mount: Option<MountId>,
+    /// None of these mounts.
+    pub without: Vec<MountId>,
     /// The ids are above this text,
     pub after: String,
     /// and below this one.
     pub below: String,
+}
+
+impl LeaseRange {
+    /// The ids in `without`, as the statements of both engines take them: `,1,2,`.
+    pub fn without_text(&self) -> String {
+        self.without.iter().fold(",".to_owned(), |text, mount| format!("{text}{},", mount.0))
+    }
 }
 
 /// A lease of a certificate: whoever revokes the lease revokes the certificate, and so does the end of
