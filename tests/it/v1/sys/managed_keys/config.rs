@@ -153,6 +153,7 @@ async fn k2_to_k6_and_k19_parameters_against_the_rules_are_refused_by_name_and_n
         (json!({ "mechanism": 4294967296_u64 }), number),
         (json!({ "mechanism": 1.5 }), number),
         (json!({ "slot": "0" }), "only one of slot or token_label can be set"),
+        (json!({ "slot": 0 }), "only one of slot or token_label can be set"),
         (json!({ "allow_replace_key": true }), replace),
         (json!({ "allow_store_key": "true" }), store),
         (json!({ "UUID": "x" }), "UUID: is assigned by the server; a new key must be written without it"),
