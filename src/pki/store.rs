@@ -54,8 +54,10 @@ pub struct RevocationRow {
     pub invalidity_date: Option<i64>,
 }
 
-/// The reasons keyCompromise and cACompromise.
-const COMPROMISES: [u8; 2] = [1, 2];
+/// Whether a CRL reason code says that the key is known to others: keyCompromise or cACompromise (RFC 5280 5.3.1).
+pub fn is_compromise(reason: Option<u8>) -> bool {
+    matches!(reason, Some(1 | 2))
+}
 
 /// What is said of a revocation beside its time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,7 +78,7 @@ impl Grounds {
     /// to others may be found out after the certificate was revoked for something else, and takes its place
     /// (CA/B BR 7.2.2); of what was on hold everything else does, too: it is revoked for good (RFC 5280 5.3.1).
     pub fn amended_by(self, later: Self) -> Option<Self> {
-        let compromised = |one: Self| one.reason.is_some_and(|reason| COMPROMISES.contains(&reason));
+        let compromised = |one: Self| is_compromise(one.reason);
         let held = |one: Self| one.reason == Some(ON_HOLD);
         let amends = (compromised(later) && !compromised(self)) || (held(self) && !held(later));
         let invalidity_date = later.invalidity_date.or(self.invalidity_date);
