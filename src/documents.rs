@@ -160,6 +160,9 @@ pub struct DocumentWrite {
 /// Times that a change is tried before its caller is told that others were always first.
 pub const TRIES: usize = 8;
 
+/// Text of the refusal when too many changes of one caller wait.
+pub const TOO_MANY_CHANGES: &str = "too many changes of this caller wait, try again shortly";
+
 /// The longest wait before the second try, some commits long, and how often it doubles.
 const ASIDE: Duration = Duration::from_millis(8);
 const MOST_DOUBLINGS: usize = 5;
