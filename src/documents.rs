@@ -45,7 +45,7 @@ impl PathScope {
         Self { mount: None, stored: stored.to_owned(), shown: String::new(), left_out: Vec::new() }
     }
 
-    /// Whether a lease that was created at `path` by a request to `mount` is in the scope.
+    /// Returns `true` if a lease that was created at `path` by a request to `mount` is in the scope.
     pub fn includes(&self, mount: Option<MountId>, path: &str) -> bool {
         let is_left_out =
             |(moved, former): &(MountId, String)| mount == Some(*moved) && path_below(former, path).is_some();
@@ -64,8 +64,8 @@ impl PathScope {
     }
 }
 
-/// The part of `path` that follows `prefix`, without a leading `/`; `None` when it is not at or below `prefix`. A prefix
-/// ends at a segment.
+/// The part of `path` that follows `prefix`, without a leading `/`; `None` when it is not at or below `prefix`. A
+/// prefix ends at a segment.
 pub fn path_below<'p>(prefix: &str, path: &'p str) -> Option<&'p str> {
     let rest = path.strip_prefix(prefix)?;
     match rest.strip_prefix('/') {
@@ -106,7 +106,7 @@ impl Document {
     }
 }
 
-/// What is wrong with the body of a stored document. Quotes no value of the body, which may be secret.
+/// Problem of the body of a stored document. Quotes no value of the body, which may be secret.
 pub struct BodyProblem(String);
 
 impl From<serde_json::Error> for BodyProblem {

@@ -306,9 +306,9 @@ impl MountTable {
         self.by_id.get(&id)
     }
 
-    /// The stored prefixes of leases created at or below `path`, by what each path leads to today. A moved mount adds its
-    /// former paths. What a mount created before it moved away is left out, unless `path` is at or below a path that it
-    /// had and that no other mount has today.
+    /// The stored prefixes of leases created at or below `path`, by what each path leads to today. A moved mount adds
+    /// its former paths. What a mount created before it moved away is left out, unless `path` is at or below a path
+    /// that it had and that no other mount has today.
     pub fn path_scopes(&self, path: &str) -> Vec<PathScope> {
         let path = path.trim_matches('/');
         if let Some((mount, rest)) = self.route(path).filter(|(mount, _)| !mount.is_built_in()) {

@@ -54,7 +54,8 @@ pub struct RevocationRow {
     pub invalidity_date: Option<i64>,
 }
 
-/// Whether a CRL reason code says that the key is known to others: keyCompromise or cACompromise (RFC 5280 5.3.1).
+/// Returns `true` if a CRL reason code says that the key is known to others: keyCompromise or cACompromise (RFC 5280
+/// 5.3.1).
 pub fn is_compromise(reason: Option<u8>) -> bool {
     matches!(reason, Some(1 | 2))
 }

@@ -1,9 +1,9 @@
 //! The seal of API tokens: a body without content, sealed to the columns that make the token ([`BoundToken`]). A row that
 //! was written past the API does not open, and its token is refused.
 //!
-//! Tokens of versions before schema 14 have no body. They are sealed once, when a version that seals opens the store for
-//! the first time. Where nodes of an earlier version may still run, tokens that those make are sealed until a node of this
-//! version has run for [`GRACE`]. That this is over is kept in the wrapping of the data keys
+//! Tokens of versions before schema 14 have no body. They are sealed once, when a version that seals opens the store
+//! for the first time. Where nodes of an earlier version may still run, tokens that those make are sealed until a node
+//! of this version has run for [`GRACE`]. That this is over is kept in the wrapping of the data keys
 //! ([`Wrapping`](crate::storage::seal::Wrapping)): a database writer who removes it removes what opens the store.
 
 use std::sync::Arc;

@@ -300,13 +300,13 @@ impl Keys {
         Ok(rewrapped.map(write).collect())
     }
 
-    /// Whether API tokens without a seal are refused for good, as far as is known here.
+    /// Returns `true` if API tokens without a seal are refused for good, as far as is known here.
     pub(super) fn are_tokens_sealed(&self) -> bool {
         self.ring.wrapping() == Wrapping::TokensSealed
     }
 
     /// Records that the API tokens of earlier versions are sealed: from now on those without a seal are refused. It is
-    /// recorded in the wrapping of the data keys, which nobody can change without the seal.
+    /// recorded in the wrapping of the data keys, which cannot be changed without the seal.
     ///
     /// # Errors
     /// `Conflict` when others change the keys all the time; those of the store.
@@ -336,7 +336,7 @@ impl Keys {
                 Err(error) => return Err(error),
             }
         }
-        Err(Error::new(Kind::Conflict, "data keys: others change them all the time; try again"))
+        Err(Error::new(Kind::Conflict, "data keys: other nodes changed them at each attempt; try again"))
     }
 
     /// That every node knows the data key of this term, under which the next root key is left for it. The first one is

@@ -86,7 +86,7 @@ pub(crate) struct Ring {
     unnoted: AtomicU64,
     /// And how much is noted there, as it was last seen.
     noted: AtomicU64,
-    /// Whether a data key with [`Wrapping::TokensSealed`] was met. Never goes back to `false`.
+    /// `true` once a data key with [`Wrapping::TokensSealed`] was read. Never goes back to `false`.
     tokens_sealed: AtomicBool,
 }
 
@@ -688,7 +688,7 @@ mod tests {
         earlier[1].1 = new.rewrapped(&key, &key, Wrapping::TokensMayBeBare, &facts).unwrap().remove(0).2;
         let ring = load(&root, &earlier).unwrap();
         assert_eq!(ring.wrapping(), Wrapping::TokensMayBeBare);
-        // A term that is added meanwhile is wrapped alike.
+        // A new term is wrapped alike.
         let mut two = earlier.clone();
         two.push(next(&ring).fact);
         assert_eq!(load(&root, &two).unwrap().wrapping(), Wrapping::TokensMayBeBare);

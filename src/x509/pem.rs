@@ -164,7 +164,7 @@ pub fn private_key_of_file(file: &[u8]) -> Result<Zeroizing<Vec<u8>>> {
     blocks.into_iter().find(|(label, _)| is_private_key(label)).map(|(_, der)| der).ok_or_else(|| refuse(""))
 }
 
-/// Whether blocks with this label are private keys that are not encrypted: PKCS #8, PKCS #1 and SEC 1.
+/// Returns `true` if blocks with this label are private keys that are not encrypted: PKCS #8, PKCS #1 and SEC 1.
 pub fn is_private_key(label: &str) -> bool {
     matches!(label, "PRIVATE KEY" | "RSA PRIVATE KEY" | "EC PRIVATE KEY")
 }

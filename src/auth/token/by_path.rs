@@ -16,13 +16,13 @@ use crate::error::Result;
 /// Rows that are read and opened between two other requests.
 const PAGE: u32 = 100;
 
-/// What a revocation by path does with tokens whose record cannot be read: the path that created them is unknown.
+/// Treatment of tokens whose record cannot be read, and whose path is therefore unknown, in a revocation by path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnreadableTokens {
     /// They stay.
     Keep,
     /// They are revoked, if the login that they descend from is not of another mount. No request is allowed by such a
-    /// token, so nobody loses anything; but its descendants can be read, and a row can be put back as it was.
+    /// token, so no client loses anything; but its descendants can be read, and a row can be put back as it was.
     Revoke,
 }
 
@@ -104,14 +104,21 @@ impl Auth {
         let mut unreadable_count = 0;
         loop {
             let rows = self.store.tokens(after, PAGE).await?;
-            let Some(last) = rows.last() else { return Ok(unreadable_count) };
+            let Some(last) = rows.last() else {
+                if unreadable_count > 0 {
+                    tracing::warn!(
+                        tokens = unreadable_count,
+                        "tokens were revoked by path; some records cannot be read"
+                    );
+                }
+                return Ok(unreadable_count);
+            };
             after = last.accessor_hash;
             let mut found = Vec::new();
             for row in rows.iter().filter(|row| self.is_live(row) || row.uses == Some(0)) {
                 match TokenLease::of(row) {
                     Ok(Some(lease)) if is_below(&scopes, row, &lease.path) => found.push(row.hash),
-                    Err(error) if may_be_below(&scopes, row) => {
-                        tracing::error!("the record of a token cannot be read: {error}");
+                    Err(_) if may_be_below(&scopes, row) => {
                         unreadable_count += 1;
                         if unreadable == UnreadableTokens::Revoke {
                             found.push(row.hash);
@@ -126,7 +133,7 @@ impl Auth {
         }
     }
 
-    /// Whether there is a token lease.
+    /// Returns `true` if there is a token lease.
     ///
     /// # Errors
     /// Those of the store.
@@ -186,12 +193,12 @@ impl Auth {
     }
 }
 
-/// Whether a token was created in one of the scopes.
+/// Returns `true` if a token was created in one of the scopes.
 fn is_below(scopes: &[PathScope], row: &TokenRow, path: &str) -> bool {
     scopes.iter().any(|scope| scope.includes(row.mount, path))
 }
 
-/// Whether a token whose path is unknown may have been created in one of the scopes.
+/// Returns `true` if a token whose path is unknown may have been created in one of the scopes.
 fn may_be_below(scopes: &[PathScope], row: &TokenRow) -> bool {
     scopes.iter().any(|scope| scope.mount.is_none_or(|mount| row.mount == Some(mount)))
 }

@@ -117,7 +117,7 @@ pub trait AsyncBackend: Send + Sync {
     /// Answers one request; dropped when its time is up.
     fn call(self: Arc<Self>, request: Request) -> BoxFuture<'static, Result<Answer>>;
 
-    /// Shares the keys that were generated and have not appeared with other nodes and configurations; `place` is that of
-    /// this key. For backends that generate such keys.
+    /// Shares the keys that were generated and have not appeared with other nodes and configurations; `place` is that
+    /// of this key. For backends that generate such keys.
     fn share_pending(&self, _pending: Arc<dyn PendingKeys>, _place: String) {}
 }

@@ -88,7 +88,7 @@ pub(in crate::keys) struct CloudKey<S: Service> {
     /// Keys that were generated and have not appeared, and the place of this one among them. Without it nothing is
     /// shared with other nodes and configurations.
     pending: OnceLock<(Arc<dyn PendingKeys>, String)>,
-    /// Whether this key may be among them.
+    /// `true` if this key may be among them.
     is_pending: AtomicBool,
     /// The end of the pause that the service asked for.
     paused_until: Mutex<Option<Instant>>,
@@ -182,7 +182,7 @@ impl<S: Service> CloudKey<S> {
         Ok(found)
     }
 
-    /// Records that the key is generated now; `false` when it was generated before, by whatever node or configuration,
+    /// Records that the key is generated now; `false` when it was generated before, by any node or configuration,
     /// and is expected to appear.
     async fn begin_pending(&self) -> Result<bool> {
         let was_pending = self.is_pending.swap(true, Ordering::Relaxed);

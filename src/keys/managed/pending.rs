@@ -1,7 +1,7 @@
 //! Keys that were generated at a cloud service and have not appeared, as documents of the store.
 //!
-//! A record is written before the key is generated, and removed when the key appears or the service refuses. A node that
-//! ends in between leaves it: for [`EXPECTATION`] no node generates a key at that place.
+//! A record is written before the key is generated, and removed when the key appears or the service refuses. A node
+//! that ends in between leaves it: for [`EXPECTATION`] no node generates a key at that place.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub(super) struct StoredPendingKeys {
     clock: Clock,
 }
 
-/// What is stored of a key.
+/// The stored record of a key.
 #[derive(Serialize, Deserialize)]
 struct Pending {
     /// Seconds since 1970.

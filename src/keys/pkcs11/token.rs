@@ -24,7 +24,7 @@ const LOGIN_WAIT: Duration = Duration::from_millis(500);
 pub(in crate::keys) const PIN_IS_KEPT: &str =
     "the token refused the pin: it is not tried again before the key is written or tested";
 
-/// What is said of a token that is not found.
+/// Error text for a token that is not found.
 const ABSENT: &str = "pkcs11 token: is not present";
 
 /// A slot with a token, and what the token says of itself where that can be read.
@@ -104,8 +104,8 @@ impl TokenAddress {
     /// Finds the token in the slots of the module, and what it says of itself.
     ///
     /// A label also finds a token whose information cannot be read, if it is the only token of the module and no token
-    /// with that label was read before in this process: the PIN of one token must not be sent to another one. `seen` are
-    /// the labels that were read.
+    /// with that label was read before in this process: the PIN of one token must not be sent to another one. `seen`
+    /// are the labels that were read.
     ///
     /// # Errors
     /// `Invalid` when two tokens have the label, or may have it.

@@ -47,7 +47,7 @@ pub(crate) struct BundledCrl {
 }
 
 impl Bundle {
-    /// Reads `text`, the value of `field`. EC parameters, which tools write beside keys, are skipped.
+    /// Reads `text`, the value of `field`. EC parameters, which tools write next to keys, are skipped.
     ///
     /// # Errors
     /// `Invalid` naming the field, the block and the rule, and never quoting the text: too short or too

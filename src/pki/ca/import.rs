@@ -53,16 +53,16 @@ pub struct Imported {
     pub warnings: Warnings,
 }
 
-/// What is imported of a text.
+/// Rules for the import of a text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct BundleRules {
-    /// Whether private keys are taken.
+    /// Private keys, accepted or not.
     pub private_keys: PrivateKeys,
-    /// What becomes of a text of which a CRL cannot be taken.
+    /// CRLs that cannot be taken.
     pub refused_crls: RefusedCrls,
 }
 
-/// What becomes of a text of which a CRL cannot be taken.
+/// Treatment of a text with a CRL that cannot be taken.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum RefusedCrls {
     /// Nothing is imported: without its list, an authority has revoked nothing.
@@ -86,8 +86,8 @@ pub struct ImportedKey {
 /// Imports the PEM bundle that was `given` in `field`, and the CRLs in it.
 ///
 /// # Errors
-/// `Invalid` naming field, block and rule; nothing is imported then. `Busy` while another CRL is imported. When the store
-/// fails between the issuers and their CRLs, the error says so: the same text may be sent again.
+/// `Invalid` naming field, block and rule; nothing is imported then. `Busy` while another CRL is imported. When the
+/// store fails between the issuers and their CRLs, the error says so: the same text may be sent again.
 pub async fn bundle(
     authority: &Arc<Authority>,
     field: &'static str,

@@ -12,8 +12,8 @@
 //! the number of the list is not taken over, and no CRL is built for it. Sending the same list again goes on: entries
 //! that are stored count as existing. One list of a mount is imported at a time.
 //!
-//! CRLs beside certificates that are imported ([`AccompanyingLists`]) are checked against the mount as it will be, before
-//! anything is stored.
+//! CRLs that come with imported certificates ([`AccompanyingLists`]) are checked against the mount as it will be,
+//! before anything is stored.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -142,7 +142,7 @@ impl AccompanyingLists {
     }
 }
 
-/// The turn to import lists into a mount.
+/// The lock for importing lists into a mount.
 fn import_turn(authority: &Authority) -> Result<OwnedMutexGuard<()>> {
     let busy = |_| Error::new(Kind::Busy, "another CRL is being imported into this mount");
     Arc::clone(authority.importing()).try_lock_owned().map_err(busy)
@@ -150,8 +150,8 @@ fn import_turn(authority: &Authority) -> Result<OwnedMutexGuard<()>> {
 
 fn used_by_another(serial: Serial) -> Error {
     Error::invalid(format!(
-        "crl: serial number {serial} is that of a certificate of another issuer of this mount: give each authority with \
-         serial numbers from elsewhere a mount of its own"
+        "crl: serial number {serial} is that of a certificate of another issuer of this mount: give each authority \
+         with serial numbers from elsewhere a mount of its own"
     ))
 }
 

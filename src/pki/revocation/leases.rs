@@ -45,8 +45,8 @@ fn below(prefix: &str) -> (String, String) {
     }
 }
 
-/// The leases of a scope between two ids. Those of a certificate are always below a path of their mount, so a mount that
-/// is left out has none of them here.
+/// The leases of a scope between two ids. Those of a certificate are always below a path of their mount, so a mount
+/// that is left out has none of them here.
 fn range(scope: &PathScope, after: String, below: String) -> LeaseRange {
     let without = scope.left_out.iter().map(|(mount, _)| *mount).collect();
     LeaseRange { mount: scope.mount, without, after, below }

@@ -67,7 +67,7 @@ pub(super) fn get(db: &Connection, id: &str) -> rusqlite::Result<Option<LeaseRow
 pub(super) fn ids(db: &Connection, range: &LeaseRange, limit: u32) -> rusqlite::Result<Vec<String>> {
     let mount = range.mount.map(|mount| mount.0);
     prepared(db, sql::IDS)?
-        .query_map(params![range.after, range.below, mount, limit, range.without_text()], |row| row.get(0))?
+        .query_map(params![range.after, range.below, mount, range.without_text(), limit], |row| row.get(0))?
         .collect()
 }
 

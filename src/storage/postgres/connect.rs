@@ -135,7 +135,7 @@ pub(super) async fn dedicated_session(url: &PostgresUrl) -> Result<Session> {
     Ok(session)
 }
 
-/// Whether a BEGIN was refused with this code because nothing but a pooler in statement mode is there, which takes no
+/// Returns `true` if this code of a refused BEGIN means a pooler in statement mode, which takes no
 /// transactions (PgBouncer: 08P01). Every other error is the server's, and may pass: it shuts down, or lacks memory.
 fn takes_no_transactions(code: &SqlState) -> bool {
     [&SqlState::PROTOCOL_VIOLATION, &SqlState::FEATURE_NOT_SUPPORTED, &SqlState::SYNTAX_ERROR].contains(&code)

@@ -112,7 +112,7 @@ fn not_listed(unreadable: u64) -> String {
 struct KeysOfTokens {
     auth: Arc<Auth>,
     prefix: String,
-    /// How many tokens the last page found whose records cannot be read.
+    /// Number of tokens of the last page whose records cannot be read.
     unreadable: Arc<AtomicU64>,
 }
 

@@ -682,7 +682,7 @@ async fn a_bundle_and_its_crls_are_imported_together_or_not_at_all(app: App) {
     assert!(both.error().contains("that of a certificate of another issuer"), "{}", both.text);
     assert!(pki.list("issuers").await.is_empty());
 
-    // Told otherwise, the rest is imported, and the first CRL of this server goes on above the list.
+    // With the option, the rest is imported, and the first CRL of this server goes on above the list.
     let text = format!("{}{list}{foreign}", own.bundle());
     let body = json!({ "pem_bundle": text, "without_refused_crls": true });
     let answer = pki.app.client.post("pki/issuers/import/bundle", body).await;

@@ -167,7 +167,7 @@ async fn one_damaged_token_does_not_keep_the_others(app: App) {
     let none = client.list("sys/leases/lookup/auth/approle/login").await;
     assert_eq!((none.status, &none.body["data"]["keys"]), (200, &json!([])), "{}", none.text);
 
-    // Of another method it is not, whatever its path was.
+    // A prefix of another method leaves it alone.
     assert_eq!(client.post("sys/auth/other", json!({ "type": "approle" })).await.status, 204);
     assert_eq!(client.post("sys/leases/revoke-force/auth/other", json!({})).await.status, 204);
     assert_eq!(living().await, 1);

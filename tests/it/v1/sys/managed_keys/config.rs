@@ -153,7 +153,6 @@ async fn k2_to_k6_and_k19_parameters_against_the_rules_are_refused_by_name_and_n
         (json!({ "mechanism": 4294967296_u64 }), number),
         (json!({ "mechanism": 1.5 }), number),
         (json!({ "slot": "0" }), "only one of slot or token_label can be set"),
-        (json!({ "slot": 0 }), "only one of slot or token_label can be set"),
         (json!({ "allow_replace_key": true }), replace),
         (json!({ "allow_store_key": "true" }), store),
         (json!({ "UUID": "x" }), "UUID: is assigned by the server; a new key must be written without it"),
@@ -217,6 +216,7 @@ async fn an_update_is_held_against_the_rules_as_a_whole() {
     let app = with_key().await;
     for (members, text) in [
         (json!({ "slot": 1 }), "only one of slot or token_label can be set"),
+        (json!({ "slot": 0 }), "only one of slot or token_label can be set"),
         (json!({ "token_label": "" }), "either slot or token_label is required"),
         (json!({ "pin": "" }), "pin is required"),
         (
