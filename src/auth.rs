@@ -44,6 +44,7 @@ use arc_swap::ArcSwap;
 
 use crate::clock::{Clock, Time};
 use crate::derived::Derived;
+use crate::documents::TOO_MANY_CHANGES;
 use crate::error::{Error, Kind, Result};
 use crate::templates::Identity;
 use crate::turns::{Caller as Queued, Entrance, Place as Permit, cpu};
@@ -314,7 +315,7 @@ impl Auth {
     /// # Errors
     /// `Busy` when too many writes of the caller wait.
     async fn turn_to_write(&self) -> Result<Permit> {
-        self.writing.enter_bounded("too many changes of this caller wait, try again shortly").await
+        self.writing.enter_bounded(TOO_MANY_CHANGES).await
     }
 
     /// The permit of the one writer, with views that show what is stored.

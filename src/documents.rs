@@ -8,6 +8,8 @@
 use std::fmt::Display;
 use std::time::Duration;
 
+use serde_json::error::Category;
+
 use crate::error::{Error, Kind, Result};
 
 /// A mount in storage: a random positive number, never used again. [`SYSTEM`] is the server itself.
@@ -24,31 +26,52 @@ impl MountId {
     }
 }
 
-/// One place where things lie that were made at or below a path.
+/// A stored path prefix to search for leases, and the mount that must own them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathScope {
-    /// Only what belongs to this mount; `None` for any.
+    /// Only what belongs to this mount; `None` for any, but for `left_out`.
     pub mount: Option<MountId>,
     /// The path under which they are stored, without a trailing `/`.
     pub stored: String,
     /// Where the stored path lies today, relative to the path that was asked for; `""` at that path.
     pub shown: String,
+    /// Mounts that have moved, each with a path below `stored` that leads to another place today.
+    pub left_out: Vec<(MountId, String)>,
 }
 
 impl PathScope {
+    /// The scope of everything at or below a path.
+    pub fn of(stored: &str) -> Self {
+        Self { mount: None, stored: stored.to_owned(), shown: String::new(), left_out: Vec::new() }
+    }
+
+    /// Returns `true` if a lease that was created at `path` by a request to `mount` is in the scope.
+    pub fn includes(&self, mount: Option<MountId>, path: &str) -> bool {
+        let is_left_out =
+            |(moved, former): &(MountId, String)| mount == Some(*moved) && path_below(former, path).is_some();
+        self.mount.is_none_or(|own| mount == Some(own))
+            && path_below(&self.stored, path).is_some()
+            && !self.left_out.iter().any(is_left_out)
+    }
+
     /// The part of a stored path that follows the path that was asked for, as it is today, without a leading `/`; `None`
     /// for a path outside.
     pub fn relative(&self, path: &str) -> Option<String> {
-        let rest = path.strip_prefix(&self.stored)?;
-        let rest = match rest.strip_prefix('/') {
-            Some(rest) => rest,
-            None if rest.is_empty() || self.stored.is_empty() => rest,
-            None => return None,
-        };
-        Some(match (&self.shown[..], rest) {
+        Some(match (&self.shown[..], path_below(&self.stored, path)?) {
             ("", rest) | (rest, "") => rest.to_owned(),
             (shown, rest) => format!("{shown}/{rest}"),
         })
+    }
+}
+
+/// The part of `path` that follows `prefix`, without a leading `/`; `None` when it is not at or below `prefix`. A
+/// prefix ends at a segment.
+pub fn path_below<'p>(prefix: &str, path: &'p str) -> Option<&'p str> {
+    let rest = path.strip_prefix(prefix)?;
+    match rest.strip_prefix('/') {
+        Some(rest) => Some(rest),
+        None if rest.is_empty() || prefix.is_empty() => Some(rest),
+        None => None,
     }
 }
 
@@ -77,16 +100,50 @@ pub struct Document {
 
 impl Document {
     /// The error of a document whose body means nothing to this program. It names the document, and nothing of the body.
-    pub fn unreadable(&self, cause: impl Display) -> Error {
+    pub fn unreadable(&self, problem: impl Into<BodyProblem>) -> Error {
         let Self { key: DocumentKey { mount, kind, name }, .. } = self;
-        unreadable(*mount, kind, name, &cause.to_string())
+        unreadable(*mount, kind, name, &problem.into().0)
+    }
+}
+
+/// Problem of the body of a stored document. Quotes no value of the body, which may be secret.
+pub struct BodyProblem(String);
+
+impl From<serde_json::Error> for BodyProblem {
+    /// Only the category and the place: the error's own text quotes values.
+    fn from(error: serde_json::Error) -> Self {
+        Self::of_json(&error)
+    }
+}
+
+impl From<Error> for BodyProblem {
+    /// The text, or the place where the body is no JSON.
+    fn from(error: Error) -> Self {
+        match std::error::Error::source(&error) {
+            None => Self(error.to_string()),
+            Some(source) => {
+                source.downcast_ref::<serde_json::Error>().map_or_else(|| Self(source.to_string()), Self::of_json)
+            }
+        }
+    }
+}
+
+impl BodyProblem {
+    fn of_json(error: &serde_json::Error) -> Self {
+        let category = match error.classify() {
+            Category::Io => "input error",
+            Category::Syntax => "no JSON",
+            Category::Data => "a member is missing, unknown or of another type",
+            Category::Eof => "JSON that ends too early",
+        };
+        Self(format!("{category}, at line {} column {}", error.line(), error.column()))
     }
 }
 
 /// The error of a stored document that cannot be used; callers of requests hear nothing of it.
-pub(crate) fn unreadable(mount: MountId, kind: &str, name: &str, cause: &str) -> Error {
+pub(crate) fn unreadable(mount: MountId, kind: &str, name: &str, problem: &str) -> Error {
     let of = if mount == SYSTEM { String::new() } else { format!(" of the mount with the id {}", mount.0) };
-    Error::new(Kind::Internal, format!("storage: the document {kind} {name:?}{of} cannot be read: {cause}"))
+    Error::new(Kind::Internal, format!("storage: the document {kind} {name:?}{of} cannot be read: {problem}"))
 }
 
 /// A change of one document.
@@ -102,6 +159,9 @@ pub struct DocumentWrite {
 
 /// Times that a change is tried before its caller is told that others were always first.
 pub const TRIES: usize = 8;
+
+/// Text of the refusal when too many changes of one caller wait.
+pub const TOO_MANY_CHANGES: &str = "too many changes of this caller wait, try again shortly";
 
 /// The longest wait before the second try, some commits long, and how often it doubles.
 const ASIDE: Duration = Duration::from_millis(8);
@@ -134,4 +194,39 @@ pub async fn step_aside(times: usize) {
 /// What a caller hears when others were always first.
 pub fn overtaken(what: impl Display) -> Error {
     Error::new(Kind::Busy, format!("{what}: others change the same at this moment; try again"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_of_a_document_quotes_nothing_of_its_body() {
+        #[derive(Debug, serde::Deserialize)]
+        #[serde(rename_all = "lowercase", deny_unknown_fields)]
+        enum Kind {
+            Known {
+                #[allow(dead_code)]
+                number: u32,
+            },
+        }
+        let key = DocumentKey { mount: MountId(7), kind: "role", name: "web".to_owned() };
+        for (body, place) in [
+            ("{\"known\": {\"number\": \"hunter2\"}}", "at line 1 column 31"),
+            ("{\"hunter2\": 1}", "at line 1 column 10"),
+            ("{\"known\":\n {\"hunter2\": 1}}", "at line 2 column 11"),
+            ("hunter2", "no JSON, at line 1 column 1"),
+            ("{\"known\"", "JSON that ends too early, at line 1 column 8"),
+        ] {
+            let document = Document { key: key.clone(), version: 1, body: body.into() };
+            let cause = || serde_json::from_slice::<Kind>(&document.body).unwrap_err();
+            for error in [document.unreadable(cause()), document.unreadable(Error::internal(cause()))] {
+                let text = error.text();
+                assert!(
+                    text.starts_with("storage: the document role \"web\" of the mount with the id 7 cannot be read: ")
+                );
+                assert!(text.ends_with(place) && !text.contains("hunter2"), "{text}");
+            }
+        }
+    }
 }

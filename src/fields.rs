@@ -260,9 +260,16 @@ pub fn is_invisible(c: char) -> bool {
     ) || IGNORED.iter().any(|ignored| ignored.contains(&c))
 }
 
-/// Whether a text has characters that no name may have; see [`is_invisible`].
+/// Returns `true` if a text has characters that no name chosen by an operator may have; see [`is_invisible`].
 pub fn has_invisible(text: &str) -> bool {
     text.chars().any(is_invisible)
+}
+
+/// Returns `true` for a control character, or one that changes the direction of text.
+pub fn is_control_or_bidi(c: char) -> bool {
+    let changes_direction =
+        matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || changes_direction
 }
 
 /// Letters and marks that show as nothing (Default_Ignorable_Code_Point of Unicode, beside those of other categories).

@@ -127,9 +127,9 @@ impl Projects {
         }
     }
 
-    /// Seals tokens of the version before, as long as that is due, and removes what is left of deleted organizations, in
-    /// short transactions with pauses as long as each: whoever else
-    /// writes has at least half of the store's time.
+    /// Seals tokens that nodes of the version before have made, for as long as that is allowed. Then removes what is
+    /// left of deleted organizations, in short transactions with pauses as long as each: other writers have at least
+    /// half of the store's time.
     ///
     /// # Errors
     /// Those of the store; what is left then is found the next time.

@@ -369,7 +369,7 @@ async fn domains(stores: Stores, keys: Keys, given: Given, kinds: StoreKinds) ->
     auth.note_version(env!("CARGO_PKG_VERSION")).await?;
     let grants = Arc::new(MountGrants::new(auth.clone()));
     let outbound = keys.cloud.reach;
-    let devices = Devices { libraries: keys.libraries, cloud: CloudServices::new(keys.cloud, clock.clone())? };
+    let devices = Devices::new(keys.libraries, CloudServices::new(keys.cloud, clock.clone())?);
     let keyring = Keyring::new(stores.keyring, clock.clone());
     let managed_keys = ManagedKeys::open(stores.managed_keys, devices, grants, clock.clone()).await?;
     let signers = keys.signers.unwrap_or_else(|| managed_keys.clone());

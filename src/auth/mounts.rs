@@ -23,7 +23,7 @@ pub use moves::Move;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::documents::{MountId, PathScope, SYSTEM};
+use crate::documents::{MountId, PathScope, SYSTEM, path_below};
 
 /// Default and longest life of what a mount hands out, unless it says otherwise: 32 days.
 pub const SYSTEM_TTL: Duration = Duration::from_secs(768 * 3600);
@@ -136,6 +136,11 @@ impl Mount {
             external_entropy_access: false,
             former_paths: Vec::new(),
         }
+    }
+
+    /// Its path and those that it had before, without a trailing `/`.
+    fn stored_paths(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&self.path).chain(&self.former_paths).map(|path| path.trim_end_matches('/'))
     }
 
     /// A built-in mount: accessor and id follow from its path, so all nodes show the same.
@@ -301,34 +306,34 @@ impl MountTable {
         self.by_id.get(&id)
     }
 
-    /// Where everything lies that was made at or below `path`, by what each path leads to today. A mount that was moved
-    /// brings the paths that it had before; what another mount made at `path` before it moved away is left out.
+    /// The stored prefixes of leases created at or below `path`, by what each path leads to today. A moved mount adds
+    /// its former paths. What a mount created before it moved away is left out, unless `path` is at or below a path
+    /// that it had and that no other mount has today.
     pub fn path_scopes(&self, path: &str) -> Vec<PathScope> {
         let path = path.trim_matches('/');
         if let Some((mount, rest)) = self.route(path).filter(|(mount, _)| !mount.is_built_in()) {
-            let paths = std::iter::once(&mount.path).chain(&mount.former_paths);
-            let scope = |path: &String| PathScope {
+            let scope = |stored: &str| PathScope {
                 mount: Some(mount.id),
-                stored: format!("{path}{rest}").trim_end_matches('/').to_owned(),
-                shown: String::new(),
+                ..PathScope::of(format!("{stored}/{rest}").trim_end_matches('/'))
             };
-            return paths.map(scope).collect();
+            return mount.stored_paths().map(scope).collect();
         }
-        let mut scopes = vec![PathScope { mount: None, stored: path.to_owned(), shown: String::new() }];
-        for mount in &self.sorted {
-            let below = if path.is_empty() { Some(&mount.path[..]) } else { mount.path.strip_prefix(path) };
-            let Some(shown) = below.map(|below| below.trim_matches('/')).filter(|shown| !shown.is_empty()) else {
-                continue;
-            };
-            if !path.is_empty() && !mount.path[path.len()..].starts_with('/') {
+        let mut anywhere = PathScope::of(path);
+        let mut scopes = Vec::new();
+        for mount in self.sorted.iter().filter(|mount| !mount.former_paths.is_empty()) {
+            let today = path_below(path, mount.path.trim_end_matches('/')).filter(|shown| !shown.is_empty());
+            if today.is_none() && mount.stored_paths().any(|former| path_below(former, path).is_some()) {
                 continue;
             }
-            scopes.extend(mount.former_paths.iter().map(|former| PathScope {
+            anywhere.left_out.extend(mount.stored_paths().map(|stored| (mount.id, stored.to_owned())));
+            let scope = |stored: &str| PathScope {
                 mount: Some(mount.id),
-                stored: former.trim_end_matches('/').to_owned(),
-                shown: shown.to_owned(),
-            }));
+                shown: today.unwrap_or_default().to_owned(),
+                ..PathScope::of(stored)
+            };
+            scopes.extend(mount.stored_paths().filter(|_| today.is_some()).map(scope));
         }
+        scopes.insert(0, anywhere);
         scopes
     }
 
@@ -382,6 +387,42 @@ mod tests {
                 let whole = format!("{}{rest}", mount.path);
                 proptest::prop_assert!(whole == path || whole.strip_suffix('/') == Some(path.as_str()));
             }
+        }
+    }
+
+    #[test]
+    fn a_prefix_above_mounts_leaves_out_what_has_moved_away() {
+        let mount = |path: &str, former: &[&str]| Mount {
+            former_paths: former.iter().map(|path| (*path).to_owned()).collect(),
+            ..Mount::new(MountId::random(), path, MountKind::Pki, "00000000", crate::random::uuid())
+        };
+        let (away, within, stays) =
+            (mount("prod/pki/", &["team/pki/"]), mount("team/new/", &["old/", "team/old/"]), mount("team/stays/", &[]));
+        let (away_id, within_id, stays_id) = (away.id, within.id, stays.id);
+        let table = MountTable::new([away, within, stays]);
+        let found = |asked: &str, mount: MountId, path: &str| {
+            let scopes = table.path_scopes(asked);
+            let found: Vec<_> = scopes.iter().filter(|scope| scope.includes(Some(mount), path)).collect();
+            assert!(found.len() < 2, "{asked} {path} {found:?}");
+            found.first().and_then(|scope| scope.relative(path))
+        };
+        for (asked, mount, path, shown) in [
+            ("team", stays_id, "team/stays/issue/web/1", Some("stays/issue/web/1")),
+            ("team", away_id, "team/pki/issue/web/1", None),
+            ("team/pki", away_id, "team/pki/issue/web/1", Some("issue/web/1")),
+            ("team/pki/issue", away_id, "team/pki/issue/web/1", Some("web/1")),
+            ("prod", away_id, "team/pki/issue/web/1", Some("pki/issue/web/1")),
+            ("prod/pki/issue", away_id, "team/pki/issue/web/1", Some("web/1")),
+            ("team", within_id, "old/issue/web/1", Some("new/issue/web/1")),
+            ("team", within_id, "team/old/issue/web/1", Some("new/issue/web/1")),
+            ("team", within_id, "team/new/issue/web/1", Some("new/issue/web/1")),
+            ("old", within_id, "old/issue/web/1", Some("issue/web/1")),
+            ("", away_id, "team/pki/issue/web/1", Some("prod/pki/issue/web/1")),
+            // Its own login's method has moved, and the path of the token has not.
+            ("", away_id, "auth/token/create", Some("auth/token/create")),
+            ("tea", away_id, "team/pki/issue/web/1", None),
+        ] {
+            assert_eq!(found(asked, mount, path).as_deref(), shown, "{asked} {path}");
         }
     }
 

@@ -299,7 +299,7 @@ pub trait AuthStore: Send + Sync {
     fn cubbyhole_paths(&self, token: TokenHash) -> BoxFuture<'static, Result<Vec<String>>>;
 
     /// Tokens whose accessor has a higher hash than `after`, in the order of these hashes; at most `limit` of them,
-    /// ended ones too.
+    /// ended ones too. A token whose body does not open has an empty body: one damaged row must not hide the others.
     fn tokens(&self, after: TokenHash, limit: u32) -> BoxFuture<'static, Result<Vec<TokenRow>>>;
 
     /// Seals what is given away and not kept; `what` is what it is, and nothing else opens as that.

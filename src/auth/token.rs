@@ -30,7 +30,7 @@ use serde_json::Value;
 
 pub use super::identity::LoginAlias as Alias;
 pub(super) use batch::{Batch, is_batch};
-pub use by_path::TokenLease;
+pub use by_path::{TokenLease, TokenLeaseKeys, UnreadableTokens};
 pub use create::CreatePath;
 pub use ended::MOST_SWEPT;
 pub use given::Given;
@@ -162,10 +162,11 @@ impl Auth {
     pub async fn accessor_page(&self, after: TokenHash, limit: u32) -> Result<Vec<(TokenHash, Option<String>)>> {
         let rows = self.store.tokens(after, limit).await?;
         let placed = |row: &TokenRow| {
-            let accessor = if self.is_live(row) { Some(Record::of(row)?.accessor) } else { None };
-            Ok((row.accessor_hash, accessor))
+            // A record that cannot be read has no accessor to show, and does not hide the others.
+            let record = Some(row).filter(|row| self.is_live(row)).and_then(|row| Record::of(row).ok());
+            (row.accessor_hash, record.map(|record| record.accessor))
         };
-        rows.iter().map(placed).collect()
+        Ok(rows.iter().map(placed).collect())
     }
 
     /// Where an accessor stands among the others; before all of them for a text that is none.

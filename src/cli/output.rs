@@ -7,6 +7,7 @@ use std::fmt::Display;
 use std::io::{ErrorKind, Result as IoResult, Stderr, Stdout, Write};
 
 use signet::error::{Error, Result, io_words};
+use signet::fields::is_control_or_bidi;
 
 /// Standard output, for text.
 pub(super) fn stdout() -> Escaping<Stdout> {
@@ -41,11 +42,7 @@ pub(super) fn one_line(text: &str) -> Cow<'_, str> {
 /// The text with `\uXXXX`, as JSON has it, in the place of control characters and of those that change the direction
 /// of text.
 fn escaped(text: &str, keeps: impl Fn(char) -> bool) -> Cow<'_, str> {
-    let acts = |c: char| {
-        let changes_direction =
-            matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        (c.is_control() || changes_direction) && !keeps(c)
-    };
+    let acts = |c: char| is_control_or_bidi(c) && !keeps(c);
     if !text.contains(acts) {
         return Cow::Borrowed(text);
     }

@@ -11,6 +11,7 @@
 //! | `grants` | which mounts may use which key: asked of whoever has the mounts |
 //! | `signers` | what mounts sign with |
 //! | `turn` | one node at a time makes a key that is not there |
+//! | `pending` | keys that were generated and have not appeared: no other one is generated |
 //!
 //! A record is a sealed document under the name of its key, so a name is there once over all types, and its
 //! version settles who was first. A change is durable, then published, then answered. Readers load the published
@@ -25,6 +26,7 @@ mod change;
 mod grants;
 #[cfg(test)]
 mod memory;
+mod pending;
 mod record;
 mod registry;
 mod signers;

@@ -20,6 +20,20 @@ pub trait KeyStore: Send + Sync {
     fn documents(&self, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>>;
 }
 
+/// Keys that were generated at cloud services and that the services do not show yet. Shared by all nodes, and by all
+/// versions of a configuration: where names are no identity, a repeated request would generate another key.
+pub trait PendingKeys: Send + Sync {
+    /// Records that a key is generated at `place` now. `false` when one was generated there shortly before, and has not
+    /// appeared: nothing may be generated then.
+    ///
+    /// # Errors
+    /// `Unavailable` from the store.
+    fn begin(&self, place: &str) -> BoxFuture<'static, Result<bool>>;
+
+    /// Removes the record: the key has appeared, or was not generated.
+    fn end(&self, place: &str) -> BoxFuture<'static, ()>;
+}
+
 /// A seal key that is elsewhere.
 pub trait SealDevice: Send + Sync {
     /// Its type, as the configuration names it.

@@ -183,7 +183,6 @@ impl Engine {
         self.control.summaries()
     }
 
-    /// The open mounts.
     /// The keys of issuers that sign by the managed key of this UUID, as the mounts took them into use.
     pub(crate) fn keys_of(&self, uuid: &str) -> Vec<Known> {
         let mut keys = Vec::new();
@@ -204,6 +203,7 @@ impl Engine {
         keys
     }
 
+    /// The open mounts.
     pub(crate) fn authorities(&self) -> impl Iterator<Item = Arc<Authority>> + use<> {
         self.authorities.load().values().cloned().collect::<Vec<_>>().into_iter()
     }

@@ -54,8 +54,11 @@ pub struct RevocationRow {
     pub invalidity_date: Option<i64>,
 }
 
-/// The reasons keyCompromise and cACompromise.
-const COMPROMISES: [u8; 2] = [1, 2];
+/// Returns `true` if a CRL reason code says that the key is known to others: keyCompromise or cACompromise (RFC 5280
+/// 5.3.1).
+pub fn is_compromise(reason: Option<u8>) -> bool {
+    matches!(reason, Some(1 | 2))
+}
 
 /// What is said of a revocation beside its time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,7 +79,7 @@ impl Grounds {
     /// to others may be found out after the certificate was revoked for something else, and takes its place
     /// (CA/B BR 7.2.2); of what was on hold everything else does, too: it is revoked for good (RFC 5280 5.3.1).
     pub fn amended_by(self, later: Self) -> Option<Self> {
-        let compromised = |one: Self| one.reason.is_some_and(|reason| COMPROMISES.contains(&reason));
+        let compromised = |one: Self| is_compromise(one.reason);
         let held = |one: Self| one.reason == Some(ON_HOLD);
         let amends = (compromised(later) && !compromised(self)) || (held(self) && !held(later));
         let invalidity_date = later.invalidity_date.or(self.invalidity_date);
@@ -136,10 +139,19 @@ pub struct CrlRow {
 pub struct LeaseRange {
     /// Only those of this mount; `None` for any.
     pub mount: Option<MountId>,
+    /// None of these mounts.
+    pub without: Vec<MountId>,
     /// The ids are above this text,
     pub after: String,
     /// and below this one.
     pub below: String,
+}
+
+impl LeaseRange {
+    /// The ids in `without`, as the statements of both engines take them: `,1,2,`.
+    pub fn without_text(&self) -> String {
+        self.without.iter().fold(",".to_owned(), |text, mount| format!("{text}{},", mount.0))
+    }
 }
 
 /// A lease of a certificate: whoever revokes the lease revokes the certificate, and so does the end of

@@ -11,10 +11,10 @@ use super::refusal::{Outcome, Refusal};
 use super::store::BoundToken;
 use super::token::{self, NewToken};
 use super::tx::Tx;
-use super::{id, member, team};
+use super::{member, team};
 use crate::clock::Time;
 use crate::secret::Secret;
-use crate::sql::{Failure, Row, Value};
+use crate::sql::{Row, Value};
 
 /// Longest description, characters.
 const DESCRIPTION: usize = 256;
@@ -167,25 +167,7 @@ pub async fn create(
         kind: kind.word(),
         expired_at: wanted.expired_at,
     };
-    let body = tx.token_seal().seal(&bound).map_err(Failure::Engine)?;
-    let insert = "INSERT INTO api_tokens (ext_id, lookup, secret_sha256, user_id, team_id, org_id, kind, description,
-        created_by, created_at, expired_at, body) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
-        RETURNING id";
-    let values: [Value; 12] = [
-        id::new("at").into(),
-        lookup.into(),
-        hash.into(),
-        user.into(),
-        team.into(),
-        org.into(),
-        kind.word().into(),
-        wanted.description.into(),
-        caller.reference().into(),
-        tx.now.into(),
-        wanted.expired_at.into(),
-        body.into(),
-    ];
-    let row: i64 = tx.one(insert, &values).await?.get()?;
+    let row = token::insert(tx, &bound, wanted.description.as_deref(), caller.reference()).await?;
     let stored = where_is(tx, "t.id = $1", &[row.into()]).await?;
     Ok((stored.ok_or_else(Refusal::not_found)?, text))
 }

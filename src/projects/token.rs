@@ -1,4 +1,4 @@
-//! The form of API tokens, and how one is recognised; [`api_token`](super::api_token) has the rows.
+//! The form of API tokens, how one is recognised, and how one is stored; [`api_token`](super::api_token) has the rows.
 //!
 //! `<14 characters of base 58>.pjv1.<43 characters of base64url>`: the first part is public and is looked
 //! up, the last one is 256 random bits, of which only the SHA-256 is stored. Full entropy needs no slow
@@ -9,9 +9,13 @@ use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-use super::id::base58;
+use super::id::{self, base58};
+use super::refusal::Outcome;
+use super::store::BoundToken;
+use super::tx::Tx;
 use crate::clock::Time;
 use crate::secret::Secret;
+use crate::sql::{Failure, Value};
 
 /// Between the parts of a token.
 const MARK: &str = ".pjv1.";
@@ -46,6 +50,37 @@ pub fn draw() -> NewToken {
 pub fn given(text: &str) -> Option<NewToken> {
     let (lookup, hash) = split(text)?;
     Some(NewToken { text: Secret::new(text), lookup, hash })
+}
+
+/// Stores a token with its seal; `maker` is the type and id of who made it. Returns its row.
+///
+/// # Errors
+/// Those of the store.
+pub(super) async fn insert(
+    tx: &mut Tx<'_>,
+    token: &BoundToken<'_>,
+    description: Option<&str>,
+    maker: String,
+) -> Outcome<i64> {
+    let body = tx.token_seal().seal(token).map_err(Failure::Engine)?;
+    let insert = "INSERT INTO api_tokens (ext_id, lookup, secret_sha256, user_id, team_id, org_id, kind, description,
+        created_by, created_at, expired_at, body) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+        RETURNING id";
+    let values: [Value; 12] = [
+        id::new("at").into(),
+        token.lookup.into(),
+        token.secret_sha256.to_vec().into(),
+        token.user.into(),
+        token.team.into(),
+        token.org.into(),
+        token.kind.into(),
+        description.into(),
+        maker.into(),
+        tx.now.into(),
+        token.expired_at.into(),
+        body.into(),
+    ];
+    Ok(tx.one(insert, &values).await?.get()?)
 }
 
 /// What a presented token is looked up by, and the hash of its secret part; `None` for what no token is.

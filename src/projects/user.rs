@@ -6,11 +6,11 @@ use super::id;
 use super::page;
 use super::refusal::{Outcome, Refusal};
 use super::store::BoundToken;
-use super::token::{NewToken, two_years_after};
+use super::token::{self, NewToken, two_years_after};
 use super::tx::Tx;
 use crate::clock::Time;
 use crate::error::Kind;
-use crate::sql::{Failure, Row, Value};
+use crate::sql::{Row, Value};
 
 /// A user as stored.
 #[derive(Clone, Debug)]
@@ -233,21 +233,7 @@ pub async fn give(
         kind: "standard",
         expired_at: ends,
     };
-    let body = tx.token_seal().seal(&bound).map_err(Failure::Engine)?;
-    let insert = "INSERT INTO api_tokens (ext_id, lookup, secret_sha256, user_id, description, created_by, created_at,
-        expired_at, body) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
-    let values: [Value; 9] = [
-        id::new("at").into(),
-        token.lookup[..].into(),
-        token.hash.clone().into(),
-        user.into(),
-        description.into(),
-        format!("users/{maker}").into(),
-        tx.now.into(),
-        ends.into(),
-        body.into(),
-    ];
-    tx.execute(insert, &values).await?;
+    token::insert(tx, &bound, description, format!("users/{maker}")).await?;
     Ok(())
 }
 

@@ -1,37 +1,31 @@
 //! The seal of API tokens: a body without content, sealed to the columns that make the token ([`BoundToken`]). A row that
 //! was written past the API does not open, and its token is refused.
 //!
-//! Tokens of versions before the seal have no body. They are sealed once, when a store is opened for the first time by a
-//! version that seals; the fact `api-token-seal` says how far that has come and is sealed itself. Where nodes of such a
-//! version may still run beside this one, tokens that they make are sealed for a while longer ([`GRACE`]), and never after.
+//! Tokens of versions before schema 14 have no body. They are sealed once, when a version that seals opens the store
+//! for the first time. Where nodes of an earlier version may still run, tokens that those make are sealed until a node
+//! of this version has run for [`GRACE`]. That this is over is kept in the wrapping of the data keys
+//! ([`Wrapping`](crate::storage::seal::Wrapping)): a database writer who removes it removes what opens the store.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
-use serde::{Deserialize, Serialize};
 
 use crate::clock::Time;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::projects::store::{BoundToken, TokenSeal};
-use crate::sql::{Failure, Row, Session, Value};
+use crate::sql::{Failure, Row, Session};
 use crate::storage::backend::micros;
 use crate::storage::keys::Keys;
-use crate::storage::seal::{api_token_context, held_context};
+use crate::storage::seal::api_token_context;
 use crate::storage::session::Sessions;
 
-/// How long after an upgrade nodes of the version before may make tokens that are taken.
+/// How long after an upgrade nodes of the version before may make tokens that are accepted.
 const GRACE: Duration = Duration::from_secs(3600);
 /// Tokens that are sealed in one transaction.
 const PAGE: i64 = 500;
-/// The fact, and what it is sealed to.
-const FACT: &str = "api-token-seal";
 
-const READ: &str = "SELECT value FROM meta WHERE name = $1";
-const BEGIN: &str = "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";
-const CLOSE: &str = "UPDATE meta SET value = $1 WHERE name = $2 AND value = $3";
-const SEALED: &str = "SELECT 1 FROM api_tokens WHERE body IS NOT NULL LIMIT 1";
 const BARE: &str = "SELECT id, lookup, secret_sha256, user_id, team_id, org_id, kind, expired_at FROM api_tokens
     WHERE body IS NULL AND id > $1 ORDER BY id LIMIT $2";
 const SEAL: &str = "UPDATE api_tokens SET body = $1 WHERE id = $2 AND body IS NULL";
@@ -42,13 +36,8 @@ pub(super) struct ApiTokens {
     sessions: Sessions,
     /// Whether other nodes use the same store.
     shared: bool,
-}
-
-/// How far the sealing of earlier tokens has come: the fact.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Progress {
-    /// Epoch seconds until which tokens without a seal are sealed; `None` while those of the upgrade are.
-    until: Option<i64>,
+    /// When this process opened the store.
+    opened_at: Time,
 }
 
 /// Columns of a token without a seal.
@@ -65,92 +54,32 @@ struct Bare {
 
 impl ApiTokens {
     pub(super) fn new(keys: Arc<Keys>, sessions: Sessions, shared: bool) -> Self {
-        Self { keys, sessions, shared }
+        let opened_at = keys.now();
+        Self { keys, sessions, shared, opened_at }
     }
 
-    /// Seals the tokens of the version before, when that is due. Safe on several nodes at the same time, and to repeat.
+    /// Seals the tokens of versions before schema 14, once for each store. Safe on several nodes at the same time, and
+    /// after a start that ended in the middle.
     ///
     /// # Errors
     /// Those of the store; what is left then is sealed the next time.
     pub(super) async fn seal_bare(&self) -> Result<()> {
-        let (progress, stored) = match self.stored().await? {
-            Some(stored) => (self.opened(&stored).await?, stored),
-            None => self.begin().await?,
-        };
-        let now = self.keys.now().unix_timestamp();
-        if progress.until.is_some_and(|until| until <= now) {
+        if self.keys.are_tokens_sealed() {
+            return Ok(());
+        }
+        // Another node may have come to the end.
+        self.keys.learn().await?;
+        if self.keys.are_tokens_sealed() {
             return Ok(());
         }
         let sealed = self.seal_all().await?;
         if sealed > 0 {
             tracing::warn!(tokens = sealed, "API tokens of the version before were sealed");
         }
-        if progress.until.is_none() {
-            // A store without tokens had no users, and no earlier version works on it.
-            let grace = if self.shared && sealed > 0 { GRACE.as_secs() as i64 } else { 0 };
-            self.close(Progress { until: Some(now + grace) }, stored).await?;
+        if self.shared && self.keys.now() - self.opened_at < GRACE {
+            return Ok(());
         }
-        Ok(())
-    }
-
-    /// The fact, as it is stored.
-    async fn stored(&self) -> Result<Option<Vec<u8>>> {
-        let read = self.sessions.read("api_token_seal", |session| {
-            async move {
-                session.query(READ, &[FACT.into()]).await?.into_iter().next().map(|mut row| row.get()).transpose()
-            }
-            .boxed_local()
-        });
-        read.await
-    }
-
-    /// Of the stored fact: what does not open was not written by a node, and nothing is sealed for it.
-    async fn opened(&self, stored: &[u8]) -> Result<Progress> {
-        self.keys.follow(std::iter::once(stored)).await?;
-        let opened = self.keys.open(&held_context(FACT), stored);
-        Ok(opened.ok().and_then(|fact| serde_json::from_slice(&fact).ok()).unwrap_or_else(|| {
-            tracing::error!("the fact that API tokens were sealed does not open: no token is sealed any more");
-            Progress { until: Some(0) }
-        }))
-    }
-
-    fn sealed(&self, progress: Progress) -> Result<Vec<u8>> {
-        self.keys.seal(&held_context(FACT), serde_json::to_vec(&progress).map_err(Error::internal)?)
-    }
-
-    /// Begins: when a token has a seal already, the fact was taken away, and nothing is sealed.
-    async fn begin(&self) -> Result<(Progress, Vec<u8>)> {
-        let (open, closed) = (Progress { until: None }, Progress { until: Some(0) });
-        let (if_bare, if_sealed) = (self.sealed(open)?, self.sealed(closed)?);
-        let begun = self.sessions.write("api_token_seal", move |session| {
-            let (if_bare, if_sealed) = (if_bare.clone(), if_sealed.clone());
-            async move {
-                let any_sealed = !session.query(SEALED, &[]).await?.is_empty();
-                let fact = if any_sealed { if_sealed } else { if_bare };
-                session.execute(BEGIN, &[FACT.into(), fact.into()]).await?;
-                // Another node may have been first.
-                let mut rows = session.query(READ, &[FACT.into()]).await?;
-                let stored = rows.first_mut().map(|row| row.get::<Vec<u8>>()).transpose()?;
-                Ok((any_sealed, stored.unwrap_or_default()))
-            }
-            .boxed_local()
-        });
-        let (any_sealed, stored) = begun.await?;
-        let progress = self.opened(&stored).await?;
-        if any_sealed && progress == closed {
-            tracing::error!("the fact that API tokens were sealed is gone: no token is sealed any more");
-        }
-        Ok((progress, stored))
-    }
-
-    async fn close(&self, progress: Progress, stored: Vec<u8>) -> Result<()> {
-        let fact = self.sealed(progress)?;
-        let closed = self.sessions.write("api_token_seal", move |session| {
-            let values: [Value; 3] = [fact.clone().into(), FACT.into(), stored.clone().into()];
-            // Another node may have been first.
-            async move { session.execute(CLOSE, &values).await.map(drop) }.boxed_local()
-        });
-        closed.await
+        self.keys.end_token_upgrade().await
     }
 
     /// Seals every token without a seal; how many there were.

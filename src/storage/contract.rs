@@ -2,6 +2,7 @@
 //! the end of this file.
 
 mod answered;
+mod api_tokens;
 mod auth;
 mod commits;
 mod cubbyhole;
@@ -195,6 +196,8 @@ macro_rules! contract {
             answered::a_key_is_taken_by_one_unit_until_it_expires,
             answered::of_many_units_with_one_key_one_is_stored,
             answered::answered_requests_are_swept_by_their_end,
+            api_tokens::tokens_of_an_earlier_version_are_sealed_once,
+            api_tokens::a_new_store_seals_no_tokens_of_a_database_writer,
             tidy::tidy_removes_expired_certificates_in_steps,
             tidy::tidy_removes_expired_revocations_with_their_certificates,
             tidy::tidy_finds_revocations_that_are_to_be_listed_first,

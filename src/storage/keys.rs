@@ -11,7 +11,7 @@ use crate::error::{Error, Kind, Result};
 use crate::secret::Secret;
 use crate::storage::backend::{Fact, FactWrite, Reader, Unit};
 use crate::storage::commit;
-use crate::storage::seal::{self, About, HANDOVER, Question, Ring, Root, SealKey, root};
+use crate::storage::seal::{self, About, HANDOVER, Question, Ring, Root, SealKey, Wrapping, root};
 use crate::telemetry;
 use again::Again;
 
@@ -212,8 +212,10 @@ impl Keys {
             }
             let new = self.ring.new_term(&root, term)?;
             let unchanged = FactWrite::over(&facts, root::SEAL, None);
+            // Wrapped as the one before, which may be changed by `end_token_upgrade` at the same moment.
+            let wrapped_alike = FactWrite::over(&facts, &seal::term_name(term.into()), None);
             let made = made(new.term, self.clock.now());
-            let mut writes = vec![unchanged, FactWrite::new(new.fact.clone()), FactWrite::new(made)];
+            let mut writes = vec![unchanged, wrapped_alike, FactWrite::new(new.fact.clone()), FactWrite::new(made)];
             writes.extend(self.handover_ends(&facts)?);
             match self.change(writes).await {
                 Ok(()) => return Ok(self.ring.adopt(new)),
@@ -285,15 +287,56 @@ impl Keys {
             writes.push(FactWrite::over(&facts, HANDOVER, Some(Vec::new())));
         }
         let root = Arc::new(Root::new(&root, generation)?);
-        let rewrapped = self.ring.rewrapped(&before, &root, &facts)?.into_iter();
-        writes.extend(rewrapped.map(|(name, before, after)| FactWrite {
-            name,
-            expected: Some(before),
-            value: Some(after),
-        }));
+        writes.extend(self.rewrapped(&before, &root, self.ring.wrapping(), &facts)?);
         self.change(writes).await?;
         self.ring.meet(&root);
         self.seal_status().await
+    }
+
+    /// The writes that wrap the data keys by `to`, in this way.
+    fn rewrapped(&self, from: &Root, to: &Root, wrapping: Wrapping, facts: &[Fact]) -> Result<Vec<FactWrite>> {
+        let rewrapped = self.ring.rewrapped(from, to, wrapping, facts)?.into_iter();
+        let write = |(name, before, after)| FactWrite { name, expected: Some(before), value: Some(after) };
+        Ok(rewrapped.map(write).collect())
+    }
+
+    /// Returns `true` if API tokens without a seal are refused for good, as far as is known here.
+    pub(super) fn are_tokens_sealed(&self) -> bool {
+        self.ring.wrapping() == Wrapping::TokensSealed
+    }
+
+    /// Records that the API tokens of earlier versions are sealed: from now on those without a seal are refused. It is
+    /// recorded in the wrapping of the data keys, which cannot be changed without the seal.
+    ///
+    /// # Errors
+    /// `Conflict` when others change the keys all the time; those of the store.
+    pub(super) async fn end_token_upgrade(&self) -> Result<()> {
+        self.wrap_in(Wrapping::TokensSealed).await
+    }
+
+    /// As a version before schema 14 leaves the data keys.
+    #[cfg(test)]
+    pub(super) async fn begin_token_upgrade(&self) -> Result<()> {
+        self.wrap_in(Wrapping::TokensMayBeBare).await
+    }
+
+    async fn wrap_in(&self, wrapping: Wrapping) -> Result<()> {
+        for _ in 0..AGAIN {
+            let (facts, root) = self.read().await?;
+            let newest = seal::newest_term(&facts);
+            let mut writes = vec![
+                FactWrite::over(&facts, root::SEAL, None),
+                FactWrite { name: seal::term_name(u64::from(newest) + 1), expected: None, value: None },
+            ];
+            writes.extend(self.rewrapped(&root, &root, wrapping, &facts)?);
+            match self.change(writes).await {
+                Ok(()) => return self.learn().await,
+                // Another node does the same, added a key, or changed the seal.
+                Err(error) if error.kind() == Kind::Conflict => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::new(Kind::Conflict, "data keys: other nodes changed them at each attempt; try again"))
     }
 
     /// That every node knows the data key of this term, under which the next root key is left for it. The first one is

@@ -12,6 +12,9 @@
 //! go on without the new seal. Whoever has that data key can take it, too, so it goes when the next data key is made.
 //! A node that was away for so long takes the seal of its configuration once more.
 //!
+//! The wrapping of the data keys also says whether the API tokens of versions before schema 14 have been sealed
+//! (`Wrapping`). No database writer can take that back alone: without its data keys a store does not open.
+//!
 //! Called by the storage front door only; engines see sealed bodies. Keys are overwritten when they
 //! go, and no type here has `Debug`.
 
@@ -23,7 +26,7 @@ pub(crate) mod root;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use aws_lc_rs::aead::{LessSafeKey, NONCE_LEN};
@@ -52,9 +55,26 @@ const HEADER_LEN: usize = 5;
 const ASK_EVERY: u64 = 1 << 12;
 const INSTALLATION: &str = "installation";
 const DATA_KEY: &str = "data-key/";
-const DATA_KEY_PURPOSE: &str = "signet/data-key/v1";
 /// The fact that holds the root key for nodes that run with the one before; empty when it holds none.
 pub(crate) const HANDOVER: &str = "root-key-handover";
+
+/// How a data key is wrapped: part of the associated data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wrapping {
+    /// API tokens without a seal may be left from a version before schema 14.
+    TokensMayBeBare,
+    /// Every API token has a seal; a token without one is refused for good.
+    TokensSealed,
+}
+
+impl Wrapping {
+    fn purpose(self) -> &'static str {
+        match self {
+            Self::TokensMayBeBare => "signet/data-key/v1",
+            Self::TokensSealed => "signet/data-key/v2",
+        }
+    }
+}
 
 /// The data keys of one installation, and the root key that wraps them.
 pub(crate) struct Ring {
@@ -66,6 +86,8 @@ pub(crate) struct Ring {
     unnoted: AtomicU64,
     /// And how much is noted there, as it was last seen.
     noted: AtomicU64,
+    /// `true` once a data key with [`Wrapping::TokensSealed`] was read. Never goes back to `false`.
+    tokens_sealed: AtomicBool,
 }
 
 /// A root key, ready for use.
@@ -97,6 +119,7 @@ impl Ring {
     /// The ring of a new installation, and the facts that must be stored before it is used.
     pub(crate) fn create(root: &Secret, installation: String) -> Result<(Self, Vec<Fact>)> {
         let ring = Self::with(Root::new(root, 0)?, installation);
+        ring.tokens_sealed.store(true, Ordering::Release);
         let first = ring.new_term(&ring.root.load(), 0)?;
         let facts = vec![(INSTALLATION.to_owned(), ring.installation.clone().into_bytes()), first.fact.clone()];
         ring.adopt(first);
@@ -116,7 +139,8 @@ impl Ring {
     fn with(root: Root, installation: String) -> Self {
         let keys = Keys { current: 0, by_term: BTreeMap::new() };
         let (root, keys) = (ArcSwap::from_pointee(root), ArcSwap::from_pointee(keys));
-        Self { root, installation, keys, unnoted: AtomicU64::new(0), noted: AtomicU64::new(0) }
+        let (unnoted, noted) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { root, installation, keys, unnoted, noted, tokens_sealed: AtomicBool::new(false) }
     }
 
     /// Whether the key that a value says it is sealed with is here; another node may have added it.
@@ -164,18 +188,27 @@ impl Ring {
                 (root, stored)
             }
         };
-        let newest = stored.keys().next_back().copied().unwrap_or(0);
+        if stored.wrapping == Wrapping::TokensSealed {
+            self.tokens_sealed.store(true, Ordering::Release);
+        }
+        let newest = stored.keys.keys().next_back().copied().unwrap_or(0);
         let current = self.keys.load().current;
         if in_use(current, newest) != current {
             self.begin_count();
         }
         self.keys.rcu(|keys| {
             let mut keys = Keys::clone(keys);
-            keys.by_term.extend(stored.iter().map(|(term, key)| (*term, Arc::clone(&key.0))));
+            keys.by_term.extend(stored.keys.iter().map(|(term, key)| (*term, Arc::clone(&key.0))));
             keys.current = in_use(keys.current, newest);
             keys
         });
         Ok(root)
+    }
+
+    /// How the data keys of this store are wrapped, as far as is known here.
+    pub(crate) fn wrapping(&self) -> Wrapping {
+        let tokens_sealed = self.tokens_sealed.load(Ordering::Acquire);
+        if tokens_sealed { Wrapping::TokensSealed } else { Wrapping::TokensMayBeBare }
     }
 
     /// Looks with this root key first from now on, unless a later one was met before.
@@ -190,20 +223,27 @@ impl Ring {
         opened.map(|root| Root::new(&root, root::generation(facts)?)).transpose()
     }
 
-    /// The data keys in the facts of the store, which `from` wraps, wrapped by another root key: names, what is stored,
+    /// The data keys in the facts of the store, which `from` wraps, wrapped by `to` in this way: names, what is stored,
     /// what is to be.
     ///
     /// # Errors
     /// As [`Ring::load`].
-    pub(crate) fn rewrapped(&self, from: &Root, to: &Root, facts: &[Fact]) -> Result<Vec<Rewrapped>> {
+    pub(crate) fn rewrapped(
+        &self,
+        from: &Root,
+        to: &Root,
+        wrapping: Wrapping,
+        facts: &[Fact],
+    ) -> Result<Vec<Rewrapped>> {
         let stored = unwrap_all(&from.key, &self.installation, facts)?;
         let rewrap = |(term, (_, bytes)): (u32, (_, Secret))| {
             let name = term_name(term.into());
             let before = facts.iter().find(|(found, _)| *found == name).map(|(_, value)| value.clone());
-            let after = seal_with(&to.key, &wrap_context(&self.installation, term), bytes.expose(), Vec::new())?;
+            let context = wrap_context(wrapping, &self.installation, term);
+            let after = seal_with(&to.key, &context, bytes.expose(), Vec::new())?;
             Ok((name, before.unwrap_or_default(), after))
         };
-        stored.into_iter().map(rewrap).collect()
+        stored.keys.into_iter().map(rewrap).collect()
     }
 
     /// A question that whoever has the seal of this store can answer, by its facts and the root key that wraps the data
@@ -228,7 +268,8 @@ impl Ring {
         let term = after.checked_add(1).ok_or_else(|| Error::internal("data key terms used up"))?;
         let mut bytes: [u8; 32] = crate::random::bytes();
         let key = aead_key(&bytes)?;
-        let wrapped = seal_with(&root.key, &wrap_context(&self.installation, term), &bytes, Vec::new())?;
+        let wrapped =
+            seal_with(&root.key, &wrap_context(self.wrapping(), &self.installation, term), &bytes, Vec::new())?;
         bytes.zeroize();
         Ok(NewTerm { term, key, fact: (term_name(term.into()), wrapped) })
     }
@@ -350,21 +391,33 @@ fn damaged() -> Error {
     Error::invalid("storage: the data keys of this store are missing or damaged")
 }
 
-/// Data keys by their terms, ready for use and as they are.
-type Unwrapped = BTreeMap<u32, (Arc<LessSafeKey>, Secret)>;
+/// The data keys of a store, opened.
+struct Unwrapped {
+    /// By their terms, ready for use and as they are.
+    keys: BTreeMap<u32, (Arc<LessSafeKey>, Secret)>,
+    /// [`Wrapping::TokensSealed`] when one of them is wrapped so.
+    wrapping: Wrapping,
+}
 
 /// Every data key in the facts of a store.
 fn unwrap_all(root: &LessSafeKey, installation: &str, facts: &[Fact]) -> Result<Unwrapped> {
-    let mut by_term = BTreeMap::new();
+    let mut unwrapped = Unwrapped { keys: BTreeMap::new(), wrapping: Wrapping::TokensMayBeBare };
     for (name, value) in facts {
         let Some(term) = name.strip_prefix(DATA_KEY) else { continue };
         let term = term.parse().map_err(|_| damaged())?;
-        let bytes = open_with(root, &wrap_context(installation, term), value).ok_or_else(|| {
-            Error::invalid("seal key: does not open the data keys of this store (wrong key, or damaged store)")
-        })?;
-        by_term.insert(term, (Arc::new(aead_key(&bytes)?), Secret::new(bytes)));
+        let open = |wrapping| open_with(root, &wrap_context(wrapping, installation, term), value);
+        let bytes = match open(Wrapping::TokensSealed) {
+            Some(bytes) => {
+                unwrapped.wrapping = Wrapping::TokensSealed;
+                bytes
+            }
+            None => open(Wrapping::TokensMayBeBare).ok_or_else(|| {
+                Error::invalid("seal key: does not open the data keys of this store (wrong key, or damaged store)")
+            })?,
+        };
+        unwrapped.keys.insert(term, (Arc::new(aead_key(&bytes)?), Secret::new(bytes)));
     }
-    Ok(by_term)
+    Ok(unwrapped)
 }
 
 /// The associated data of a document's body: mount, kind, name and version, each of known length.
@@ -452,8 +505,8 @@ pub(crate) fn api_token_context(
     context
 }
 
-fn wrap_context(installation: &str, term: u32) -> Vec<u8> {
-    let mut context = DATA_KEY_PURPOSE.as_bytes().to_vec();
+fn wrap_context(wrapping: Wrapping, installation: &str, term: u32) -> Vec<u8> {
+    let mut context = wrapping.purpose().as_bytes().to_vec();
     context.extend_from_slice(installation.as_bytes());
     context.extend_from_slice(&term.to_be_bytes());
     context
@@ -577,7 +630,7 @@ mod tests {
         let mut facts = facts.to_vec();
         let generation = root::generation(&facts).unwrap() + 1;
         let [from, next] = [(from, 0), (to, generation)].map(|(root, n)| Root::new(root, n).unwrap());
-        for (name, was, wrapped) in ring.rewrapped(&from, &next, &facts).unwrap() {
+        for (name, was, wrapped) in ring.rewrapped(&from, &next, ring.wrapping(), &facts).unwrap() {
             let fact = facts.iter_mut().find(|(found, _)| *found == name).unwrap();
             assert_eq!(std::mem::replace(&mut fact.1, wrapped), was);
         }
@@ -623,6 +676,30 @@ mod tests {
         let mut early = early.clone();
         early.push(ring.new_term(&of_early, 1).unwrap().fact);
         assert!(load(&second, &early).is_ok(), "and what is put beside the early ones is wrapped by theirs");
+    }
+
+    #[test]
+    fn tokens_count_as_sealed_when_one_data_key_says_so_and_for_as_long_as_the_ring_is_open() {
+        let root = root();
+        let (new, facts) = Ring::create(&root, "one".to_owned()).unwrap();
+        assert_eq!(new.wrapping(), Wrapping::TokensSealed, "a new store has no tokens of an earlier version");
+        let key = Root::new(&root, 0).unwrap();
+        let mut earlier = facts.clone();
+        earlier[1].1 = new.rewrapped(&key, &key, Wrapping::TokensMayBeBare, &facts).unwrap().remove(0).2;
+        let ring = load(&root, &earlier).unwrap();
+        assert_eq!(ring.wrapping(), Wrapping::TokensMayBeBare);
+        // A new term is wrapped alike.
+        let mut two = earlier.clone();
+        two.push(next(&ring).fact);
+        assert_eq!(load(&root, &two).unwrap().wrapping(), Wrapping::TokensMayBeBare);
+        two[1] = facts[1].clone();
+        assert_eq!(load(&root, &two).unwrap().wrapping(), Wrapping::TokensSealed);
+        ring.learn(&two).unwrap();
+        ring.learn(&earlier).unwrap();
+        assert_eq!(ring.wrapping(), Wrapping::TokensSealed, "rows put back change nothing");
+        let mut moved = facts;
+        moved[1].0 = "data-key/2".to_owned();
+        assert!(load(&root, &moved).is_err());
     }
 
     #[test]

@@ -61,9 +61,10 @@ pub(super) mod leases {
             AND EXISTS (SELECT 1 FROM mount WHERE mount.id = lease.mount)";
     pub(crate) const IDS: &str = "SELECT id FROM lease
         WHERE id > $1 AND id < $2 AND ending = 0 AND (CAST($3 AS BIGINT) IS NULL OR lease.mount = $3)
+            AND CAST($4 AS TEXT) NOT LIKE '%,' || lease.mount || ',%'
             AND NOT EXISTS (SELECT 1 FROM ended_token WHERE hash = lease.token)
             AND EXISTS (SELECT 1 FROM mount WHERE mount.id = lease.mount)
-        ORDER BY id LIMIT $4";
+        ORDER BY id LIMIT $5";
     pub(crate) const ENDING: &str = "SELECT id, mount, serial, token, issued_at, expires_at FROM lease
         WHERE ending = 1 AND id > $1 AND id < $2 AND EXISTS (SELECT 1 FROM mount WHERE mount.id = lease.mount)
         ORDER BY id LIMIT $3";

@@ -135,8 +135,8 @@ impl<R: Reader + Clone> Store<R> {
         .boxed()
     }
 
-    /// The rows that a read finds, with their bodies opened.
-    pub(super) fn open_rows<T: SealedRow>(
+    /// The rows that a read finds, with their bodies opened; a row whose body does not open has an empty body.
+    pub(super) fn open_readable_rows<T: SealedRow>(
         &self,
         found: BoxFuture<'static, Result<Vec<T>>>,
     ) -> BoxFuture<'static, Result<Vec<T>>> {
@@ -144,9 +144,9 @@ impl<R: Reader + Clone> Store<R> {
         async move {
             let mut rows = found.await?;
             for row in &mut rows {
-                let sealed = std::mem::take(row.body());
-                keys.follow(std::iter::once(&sealed[..])).await?;
-                *row.body() = keys.open(&row.context(), &sealed)?;
+                keys.follow(std::iter::once(&row.body()[..])).await?;
+                // A body that does not open stays empty.
+                let _ = row.open(&keys);
             }
             Ok(rows)
         }

@@ -101,8 +101,11 @@ pub fn rdn(attribute: Attribute, values: &[String]) -> Rdns {
     }
 }
 
-/// As [`rdn`], with one RelativeDistinguishedName for each value, in their order.
-pub fn separate_rdns(attribute: Attribute, values: &[String]) -> Rdns {
+/// As [`rdn`]; with `separate` one RelativeDistinguishedName for each value, in their order.
+pub fn rdns(attribute: Attribute, values: &[String], separate: bool) -> Rdns {
+    if !separate {
+        return rdn(attribute, values);
+    }
     let mut seen = HashSet::new();
     values.iter().filter(|value| seen.insert(*value)).map(|value| rdn(attribute, std::slice::from_ref(value))).collect()
 }

@@ -161,8 +161,12 @@ pub fn certificates_of_file(file: &[u8]) -> Result<Vec<Vec<u8>>> {
 pub fn private_key_of_file(file: &[u8]) -> Result<Zeroizing<Vec<u8>>> {
     let refuse = |why: &str| Error::invalid(format!("must hold a private key as PEM, not encrypted{why}"));
     let blocks = blocks_of_file(file).map_err(|error| refuse(&format!(": {}", error.text())))?;
-    let is_key = |label: &str| matches!(label, "PRIVATE KEY" | "RSA PRIVATE KEY" | "EC PRIVATE KEY");
-    blocks.into_iter().find(|(label, _)| is_key(label)).map(|(_, der)| der).ok_or_else(|| refuse(""))
+    blocks.into_iter().find(|(label, _)| is_private_key(label)).map(|(_, der)| der).ok_or_else(|| refuse(""))
+}
+
+/// Returns `true` if blocks with this label are private keys that are not encrypted: PKCS #8, PKCS #1 and SEC 1.
+pub fn is_private_key(label: &str) -> bool {
+    matches!(label, "PRIVATE KEY" | "RSA PRIVATE KEY" | "EC PRIVATE KEY")
 }
 
 fn is_blank_or_after_a_block(found: usize, rest: &str) -> bool {

@@ -156,7 +156,7 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("engine", &["actor", "compromised", "crl", "mount", "serials", "store", "tools"]),
     ("revocation", &["actor", "check", "compromised", "crl", "engine", "mount", "store"]),
     ("tidy", &["actor", "engine", "mount", "store"]),
-    ("ca", &["actor", "check", "engine", "mount", "policy_engine", "store", "values"]),
+    ("ca", &["actor", "check", "engine", "mount", "policy_engine", "revocation", "store", "values"]),
 ];
 
 /// Libraries, and the places (begins of paths) that may name them.

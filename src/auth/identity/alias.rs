@@ -10,7 +10,7 @@ use crate::auth::store::{AuthOutcome, AuthWrite, EntityBy};
 use crate::clock::Time;
 use crate::documents::repeated;
 use crate::error::{Error, Result};
-use crate::fields::has_invisible;
+use crate::fields::is_control_or_bidi;
 
 /// Longest name of an alias that an operator makes, bytes.
 const MAX_NAME: usize = 1_024;
@@ -171,10 +171,10 @@ fn wanted(entity: &Entity, now: Time) -> Result<Vec<AuthWrite>> {
 impl AliasChange {
     fn checked(self) -> Result<Self> {
         if let Some(name) = &self.name
-            && (name.is_empty() || name.len() > MAX_NAME || has_invisible(name))
+            && (name.is_empty() || name.len() > MAX_NAME || name.contains(is_control_or_bidi))
         {
             return Err(Error::invalid(format!(
-                "name: must have 1 to {MAX_NAME} bytes and no control or invisible characters"
+                "name: must have 1 to {MAX_NAME} bytes and no control or bidirectional characters"
             )));
         }
         if let Some(pairs) = &self.custom_metadata {

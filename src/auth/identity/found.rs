@@ -12,7 +12,7 @@ use crate::auth::store::{AliasEntry, AuthOutcome, AuthWrite, EntityBy, EntityEnt
 use crate::clock::Time;
 use crate::documents::repeated;
 use crate::error::{Error, Kind, Result};
-use crate::fields::has_invisible;
+use crate::fields::is_control_or_bidi;
 
 /// Longest name of an alias, bytes.
 const MAX_ALIAS_NAME: usize = 1_024;
@@ -39,9 +39,10 @@ impl Auth {
     /// # Errors
     /// `Forbidden` when the entity is disabled; `Invalid` for a name that cannot be one; those of the store.
     pub async fn entity_of(&self, mount: &Mount, login: &LoginAlias) -> Result<EntityRef> {
-        let usable = (1..=MAX_ALIAS_NAME).contains(&login.name.len()) && !has_invisible(&login.name);
+        // Other systems choose these names: joiners, soft hyphens and the like are legal there.
+        let usable = (1..=MAX_ALIAS_NAME).contains(&login.name.len()) && !login.name.contains(is_control_or_bidi);
         if !usable {
-            let rule = format!("must have 1 to {MAX_ALIAS_NAME} bytes and no control or invisible characters");
+            let rule = format!("must have 1 to {MAX_ALIAS_NAME} bytes and no control or bidirectional characters");
             return Err(Error::invalid(format!("the name of who logs in {rule}")));
         }
         let now = self.clock.now();

@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use super::method::{CONFIG, Method, ROLE, View};
 use crate::auth::store::{AuthStore, AuthWrite};
 use crate::auth::token::TokenTerms;
-use crate::documents::{MountId, repeated};
+use crate::documents::{MountId, TOO_MANY_CHANGES, repeated};
 use crate::error::{Error, Kind, Result};
 use crate::fields::Fields;
 use crate::turns::{self, Entrance};
@@ -83,7 +83,7 @@ impl<M: Method> Open<M> {
     /// node changed the same at that moment; and once more on what is stored now when there seems to be nothing to
     /// do, or something is taken already (`Conflict`): what this node does not know another may have changed.
     pub(super) async fn change<T>(&self, plan: impl Fn(&View<M>) -> Result<Plan<M, T>>) -> Result<T> {
-        let _one_writer = self.writing.enter_bounded("too many changes of this caller wait, try again shortly").await?;
+        let _one_writer = self.writing.enter_bounded(TOO_MANY_CHANGES).await?;
         let attempt = async || {
             if self.behind.load(Ordering::Relaxed) {
                 self.reload_held().await?;

@@ -16,6 +16,24 @@ use crate::error::Result;
 /// Rows that are read and opened between two other requests.
 const PAGE: u32 = 100;
 
+/// Treatment of tokens whose record cannot be read, and whose path is therefore unknown, in a revocation by path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnreadableTokens {
+    /// They stay.
+    Keep,
+    /// They are revoked, if the login that they descend from is not of another mount. No request is allowed by such a
+    /// token, so no client loses anything; but its descendants can be read, and a row can be put back as it was.
+    Revoke,
+}
+
+/// Some of the keys of token leases.
+pub struct TokenLeaseKeys {
+    /// In byte order.
+    pub keys: Vec<String>,
+    /// Tokens that may have been created below the path, and whose record cannot be read.
+    pub unreadable: u64,
+}
+
 /// The lease of a token.
 pub struct TokenLease {
     /// The token.
@@ -72,29 +90,61 @@ impl Auth {
     }
 
     /// Ends all tokens with an end that were created at or below `prefix`, or whose lease has this id, with their
-    /// descendants. Tokens that are created meanwhile may stay.
+    /// descendants. Tokens that are created meanwhile may stay. Returns the number of tokens that may have been created
+    /// there, and whose record cannot be read.
     ///
     /// # Errors
     /// Those of the store; some tokens may have ended then, and the rest ends when the call is repeated.
-    pub async fn revoke_tokens_by_path(&self, prefix: &str) -> Result<()> {
+    pub async fn revoke_tokens_by_path(&self, prefix: &str, unreadable: UnreadableTokens) -> Result<u64> {
         if self.revoke_token_lease(prefix).await? {
-            return Ok(());
+            return Ok(0);
         }
         let scopes = self.mounts().path_scopes(prefix);
         let mut after = TokenHash::default();
+        let mut unreadable_count = 0;
         loop {
             let rows = self.store.tokens(after, PAGE).await?;
-            let Some(last) = rows.last() else { return Ok(()) };
+            let Some(last) = rows.last() else {
+                if unreadable_count > 0 {
+                    tracing::warn!(
+                        tokens = unreadable_count,
+                        "tokens were revoked by path; some records cannot be read"
+                    );
+                }
+                return Ok(unreadable_count);
+            };
             after = last.accessor_hash;
             let mut found = Vec::new();
             for row in rows.iter().filter(|row| self.is_live(row) || row.uses == Some(0)) {
-                let Some(lease) = TokenLease::of(row)? else { continue };
-                if scopes.iter().any(|scope| is_below(scope, row, &lease.path)) {
-                    found.push(row.hash);
+                match TokenLease::of(row) {
+                    Ok(Some(lease)) if is_below(&scopes, row, &lease.path) => found.push(row.hash),
+                    Err(_) if may_be_below(&scopes, row) => {
+                        unreadable_count += 1;
+                        if unreadable == UnreadableTokens::Revoke {
+                            found.push(row.hash);
+                        }
+                    }
+                    Ok(_) | Err(_) => {}
                 }
             }
             if !found.is_empty() {
                 self.revoke_hashes(found).await?;
+            }
+        }
+    }
+
+    /// Returns `true` if there is a token lease.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn has_token_leases(&self) -> Result<bool> {
+        let mut after = TokenHash::default();
+        loop {
+            let rows = self.store.tokens(after, PAGE).await?;
+            let Some(last) = rows.last() else { return Ok(false) };
+            after = last.accessor_hash;
+            if rows.iter().any(|row| self.is_live(row) && row.expires_at.is_some()) {
+                return Ok(true);
             }
         }
     }
@@ -104,17 +154,27 @@ impl Auth {
     ///
     /// # Errors
     /// Those of the store.
-    pub async fn token_lease_keys(&self, prefix: &str, after: &str, most: usize) -> Result<Vec<String>> {
+    pub async fn token_lease_keys(&self, prefix: &str, after: &str, most: usize) -> Result<TokenLeaseKeys> {
+        let mut unreadable = 0;
         let scopes = self.mounts().path_scopes(prefix);
         let mut keys = BTreeSet::new();
         let mut from = TokenHash::default();
         loop {
             let rows = self.store.tokens(from, PAGE).await?;
-            let Some(last) = rows.last() else { return Ok(keys.into_iter().collect()) };
+            let Some(last) = rows.last() else {
+                return Ok(TokenLeaseKeys { keys: keys.into_iter().collect(), unreadable });
+            };
             from = last.accessor_hash;
             for row in rows.iter().filter(|row| self.is_live(row)) {
-                let Some(lease) = TokenLease::of(row)? else { continue };
-                let belongs = |scope: &&PathScope| is_below(scope, row, &lease.path);
+                let lease = match TokenLease::of(row) {
+                    Ok(Some(lease)) => lease,
+                    Ok(None) => continue,
+                    Err(_) => {
+                        unreadable += u64::from(may_be_below(&scopes, row));
+                        continue;
+                    }
+                };
+                let belongs = |scope: &&PathScope| scope.includes(row.mount, &lease.path);
                 let Some(rest) = scopes.iter().find(belongs).and_then(|scope| scope.relative(&lease.path)) else {
                     continue;
                 };
@@ -133,14 +193,19 @@ impl Auth {
     }
 }
 
-/// Whether a token was created at or below the path of a scope, and belongs to its mount.
-fn is_below(scope: &PathScope, row: &TokenRow, path: &str) -> bool {
-    scope.mount.is_none_or(|mount| row.mount == Some(mount)) && scope.relative(path).is_some()
+/// Returns `true` if a token was created in one of the scopes.
+fn is_below(scopes: &[PathScope], row: &TokenRow, path: &str) -> bool {
+    scopes.iter().any(|scope| scope.includes(row.mount, path))
+}
+
+/// Returns `true` if a token whose path is unknown may have been created in one of the scopes.
+fn may_be_below(scopes: &[PathScope], row: &TokenRow) -> bool {
+    scopes.iter().any(|scope| scope.mount.is_none_or(|mount| row.mount == Some(mount)))
 }
 
 /// Whether a token was created at exactly the path of a scope.
 fn is_at(scope: &PathScope, row: &TokenRow, path: &str) -> bool {
-    scope.shown.is_empty() && scope.stored == path && is_below(scope, row, path)
+    scope.shown.is_empty() && scope.stored == path && scope.includes(row.mount, path)
 }
 
 /// Path and hash of a lease's id.

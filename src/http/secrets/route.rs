@@ -20,6 +20,22 @@ use crate::http::budget::Room;
 use crate::http::request_id::RequestId;
 use crate::http::state::State;
 
+/// One list of fields out of several; `N` is their number.
+pub(super) const fn joined<const N: usize>(lists: &[&[&'static str]]) -> [&'static str; N] {
+    let mut all = [""; N];
+    let (mut list, mut to) = (0, 0);
+    while list < lists.len() {
+        let mut at = 0;
+        while at < lists[list].len() {
+            all[to] = lists[list][at];
+            (at, to) = (at + 1, to + 1);
+        }
+        list += 1;
+    }
+    assert!(to == N);
+    all
+}
+
 /// The word of an operation in metrics, logs and capability lists.
 pub fn operation_word(operation: Operation) -> &'static str {
     match operation {

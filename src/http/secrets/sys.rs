@@ -18,7 +18,7 @@ mod wrapping;
 
 use super::answer::{Answer, Body};
 use super::route::Operation::{Delete, List, Read, Update};
-use super::route::{Call, Route};
+use super::route::{Call, Route, joined};
 use crate::clock::rfc3339;
 use crate::error::{Error, Result};
 use crate::http::figures;
@@ -48,7 +48,8 @@ const MOUNT: &[&str] = &[
     "plugin_version",
 ];
 
-const TUNE: &[&str] = &[
+/// The settings of a mount, which `config` has where it is enabled.
+const SETTINGS: &[&str] = &[
     "default_lease_ttl",
     "max_lease_ttl",
     "description",
@@ -61,13 +62,10 @@ const TUNE: &[&str] = &[
     "allowed_response_headers",
     "allowed_managed_keys",
     "token_type",
-    "user_lockout_config",
-    "plugin_version",
 ];
+const TUNE: &[&str] = &joined::<14>(&[SETTINGS, &["user_lockout_config", "plugin_version"]]);
 
-/// The settings of a mount, which `config` has where it is enabled: the first twelve of [`TUNE`].
-const SETTINGS: &[&str] = TUNE.split_at(12).0;
-/// What known clients send about a mount, and this server does not do: with a value in them there is a warning.
+/// Mount fields that are accepted without effect; a non-empty value causes a warning.
 const WITHOUT_EFFECT: &[&str] = &["plugin_name", "plugin_version", "user_lockout_config"];
 
 const POLICY: &[&str] = &["policy", "rules", "ttl", "expiration", "cas", "cas_required"];

@@ -7,6 +7,7 @@ use futures_util::future::BoxFuture;
 use super::measure::Meter;
 use crate::error::Result;
 use crate::keys::signer::{Input, Known, Wants};
+use crate::keys::store::PendingKeys;
 use crate::keys::test_sign::TestSign;
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use crate::x509::public_key::PublicKey;
@@ -115,4 +116,8 @@ pub trait AsyncBackend: Send + Sync {
 
     /// Answers one request; dropped when its time is up.
     fn call(self: Arc<Self>, request: Request) -> BoxFuture<'static, Result<Answer>>;
+
+    /// Shares the keys that were generated and have not appeared with other nodes and configurations; `place` is that
+    /// of this key. For backends that generate such keys.
+    fn share_pending(&self, _pending: Arc<dyn PendingKeys>, _place: String) {}
 }

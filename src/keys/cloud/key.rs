@@ -8,7 +8,8 @@
 //! key signs.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
@@ -18,6 +19,7 @@ use super::pins::Pins;
 use crate::error::{Error, Kind, Result};
 use crate::keys::actor::{Answer, AsyncBackend, Request};
 use crate::keys::signer::{Input, Known, Wants};
+use crate::keys::store::PendingKeys;
 use crate::keys::test_sign::TestSign;
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 
@@ -34,8 +36,6 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause of a service that is kept.
 const MAX_PAUSE: Duration = Duration::from_secs(300);
-/// How long a generated key that the service does not show yet is expected to appear: no other one is generated.
-const EXPECTATION: Duration = Duration::from_secs(600);
 
 /// The calls of a service, for one key in one version of its configuration.
 ///
@@ -83,8 +83,13 @@ pub(in crate::keys) struct CloudKey<S: Service> {
     generate: bool,
     pins: Mutex<Pins>,
     looking: Mutex<Option<WeakShared<Look>>>,
-    /// Held while a key is generated: when that was, until the service shows the key.
-    making: tokio::sync::Mutex<Option<Instant>>,
+    /// Held while a key is generated.
+    making: tokio::sync::Mutex<()>,
+    /// Keys that were generated and have not appeared, and the place of this one among them. Without it nothing is
+    /// shared with other nodes and configurations.
+    pending: OnceLock<(Arc<dyn PendingKeys>, String)>,
+    /// `true` if this key may be among them.
+    is_pending: AtomicBool,
     /// The end of the pause that the service asked for.
     paused_until: Mutex<Option<Instant>>,
 }
@@ -97,6 +102,8 @@ impl<S: Service> CloudKey<S> {
             pins: Mutex::default(),
             looking: Mutex::default(),
             making: tokio::sync::Mutex::default(),
+            pending: OnceLock::new(),
+            is_pending: AtomicBool::new(false),
             paused_until: Mutex::default(),
         })
     }
@@ -143,6 +150,9 @@ impl<S: Service> CloudKey<S> {
     /// a key that is half made would be nobody's.
     async fn made(self: &Arc<Self>) -> Result<Arc<Known>> {
         if let Some(found) = self.look().await? {
+            if self.is_pending.load(Ordering::Relaxed) {
+                self.end_pending().await;
+            }
             return Ok(found);
         }
         if !self.generate {
@@ -154,20 +164,39 @@ impl<S: Service> CloudKey<S> {
 
     /// Generates the key, once, and waits until the service shows it.
     async fn generated(&self) -> Result<Arc<Known>> {
-        let mut generated_at = self.making.lock().await;
+        let _one_at_a_time = self.making.lock().await;
         if let Some(found) = self.find().await? {
-            *generated_at = None;
+            self.end_pending().await;
             return Ok(found);
         }
-        if generated_at.is_some_and(|at| at.elapsed() < EXPECTATION) {
+        if !self.begin_pending().await? {
             return Err(not_visible::<S>());
         }
-        self.service.create().await?;
-        *generated_at = Some(Instant::now());
+        if let Err(error) = self.service.create().await {
+            self.end_pending().await;
+            return Err(error);
+        }
         tracing::info!(service = S::NAME, "a key was generated at a cloud service");
         let found = self.appeared().await?;
-        *generated_at = None;
+        self.end_pending().await;
         Ok(found)
+    }
+
+    /// Records that the key is generated now; `false` when it was generated before, by any node or configuration,
+    /// and is expected to appear.
+    async fn begin_pending(&self) -> Result<bool> {
+        let was_pending = self.is_pending.swap(true, Ordering::Relaxed);
+        match self.pending.get() {
+            Some((pending, place)) => pending.begin(place).await,
+            None => Ok(!was_pending),
+        }
+    }
+
+    async fn end_pending(&self) {
+        self.is_pending.store(false, Ordering::Relaxed);
+        if let Some((pending, place)) = self.pending.get() {
+            pending.end(place).await;
+        }
     }
 
     /// The key, as soon as the service shows it.
@@ -298,6 +327,11 @@ fn in_use(error: Error) -> Error {
 }
 
 impl<S: Service> AsyncBackend for CloudKey<S> {
+    fn share_pending(&self, pending: Arc<dyn PendingKeys>, place: String) {
+        // Once, where the backend is made.
+        let _ = self.pending.set((pending, place));
+    }
+
     fn wants(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<Wants> {
         self.service.check(kind, algorithm).map(|()| Wants::Digest)
     }
@@ -328,7 +362,7 @@ impl<S: Service> CloudKey<S> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
     use std::time::Duration;
 
     use aws_lc_rs::digest::{Digest, SHA256};

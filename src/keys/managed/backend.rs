@@ -16,6 +16,7 @@ use crate::keys::cloudakms::{self, CloudAkmsConfig};
 use crate::keys::cloudbkeyvault::{self, CloudBkeyvaultConfig};
 use crate::keys::cloudckms::{self, CloudCkmsConfig};
 use crate::keys::pkcs11::{Libraries, Pkcs11Key, Pkcs11Settings};
+use crate::keys::store::PendingKeys;
 
 /// Where a managed key is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,18 +81,29 @@ pub struct Devices {
     pub libraries: Libraries,
     /// The way to cloud services.
     pub cloud: Arc<CloudServices>,
+    /// Keys that were generated at cloud services and have not appeared; the registry's.
+    pub(super) pending: Option<Arc<dyn PendingKeys>>,
+}
+
+impl Devices {
+    /// The backends of a server.
+    pub fn new(libraries: Libraries, cloud: Arc<CloudServices>) -> Self {
+        Self { libraries, cloud, pending: None }
+    }
+
+    /// A backend at a cloud service that shares what it generates with other nodes.
+    fn cloud_backend(&self, backend: Arc<dyn AsyncBackend>, place: String) -> Opened {
+        if let Some(pending) = &self.pending {
+            backend.share_pending(Arc::clone(pending), place);
+        }
+        Opened { backend: Backend::Async(backend), max_parallel: CLOUD_PARALLEL }
+    }
 }
 
 /// A backend in one version of its configuration, and how many calls it takes at a time.
 pub(super) struct Opened {
     pub(super) backend: Backend,
     pub(super) max_parallel: usize,
-}
-
-impl Opened {
-    fn cloud(backend: Arc<dyn AsyncBackend>) -> Self {
-        Self { backend: Backend::Async(backend), max_parallel: CLOUD_PARALLEL }
-    }
 }
 
 impl BackendConfig {
@@ -133,6 +145,7 @@ impl BackendConfig {
     /// # Errors
     /// `Invalid` for a configuration against the rules of its type, and when this server lacks what it names.
     pub(super) fn open(&self, name: &str, terms: &Terms, devices: &Devices) -> Result<Opened> {
+        let shared = |backend| devices.cloud_backend(backend, self.place());
         match self {
             Self::Pkcs11(settings) => {
                 let config = settings.config(name, terms.allow_generate_key)?;
@@ -141,13 +154,13 @@ impl BackendConfig {
             }
             Self::CloudAkms(config) => {
                 let reach = devices.cloud.settings.reach;
-                cloudakms::backend(config.clone(), reach, terms.allow_generate_key).map(Opened::cloud)
+                cloudakms::backend(config.clone(), reach, terms.allow_generate_key).map(shared)
             }
             Self::CloudBKeyVault(config) => {
-                cloudbkeyvault::backend(&devices.cloud, config.clone(), terms.allow_generate_key).map(Opened::cloud)
+                cloudbkeyvault::backend(&devices.cloud, config.clone(), terms.allow_generate_key).map(shared)
             }
             Self::CloudCkms(config) => {
-                cloudckms::backend(&devices.cloud, config.clone(), terms.allow_generate_key).map(Opened::cloud)
+                cloudckms::backend(&devices.cloud, config.clone(), terms.allow_generate_key).map(shared)
             }
         }
     }

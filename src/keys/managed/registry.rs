@@ -10,6 +10,7 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use super::backend::{BackendType, Devices};
 use super::grants::Grants;
+use super::pending::StoredPendingKeys;
 use super::record::Record;
 use super::turn::Turns;
 use super::usage::Usage;
@@ -51,6 +52,8 @@ impl ManagedKeys {
         grants: Arc<dyn Grants>,
         clock: Clock,
     ) -> Result<Arc<Self>> {
+        let pending = StoredPendingKeys::new(Arc::clone(&store), clock.clone());
+        let devices = Devices { pending: Some(Arc::new(pending)), ..devices };
         let view = View::load(store.documents(MANAGED_KEYS).await?, &View::default(), &devices)?;
         let (view, writing, behind) = (ArcSwap::from_pointee(view), Mutex::default(), AtomicBool::new(false));
         let (devices, turns) = (ArcSwap::from_pointee(devices), Turns::new(Arc::clone(&store), clock));
@@ -62,7 +65,7 @@ impl ManagedKeys {
     pub async fn use_libraries(&self, libraries: Libraries) {
         let _one_writer = self.writer().await;
         let before = self.devices();
-        let now = Arc::new(Devices { libraries, cloud: Arc::clone(&before.cloud) });
+        let now = Arc::new(Devices { libraries, ..Devices::clone(&before) });
         self.devices.store(Arc::clone(&now));
         let moved = |record: &Record| record.backend.is_moved(&before, &now);
         self.publish(self.view().opened_again(moved, &now));

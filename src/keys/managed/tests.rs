@@ -73,7 +73,7 @@ struct World {
 fn devices() -> Devices {
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
     let libraries = Libraries::new([("hsm".to_owned(), file)]).unwrap();
-    Devices { libraries, cloud: CloudServices::new(CloudSettings::default(), Clock::system()).unwrap() }
+    Devices::new(libraries, CloudServices::new(CloudSettings::default(), Clock::system()).unwrap())
 }
 
 async fn world() -> World {

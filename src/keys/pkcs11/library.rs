@@ -1,6 +1,6 @@
 //! The libraries, by configured name; one per file for as long as the process lives.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -93,6 +93,8 @@ pub(super) struct Library {
     pub(super) module: Module,
     pub(super) renewals: Renewals,
     tokens: Mutex<Tokens>,
+    /// Labels of tokens whose information was read.
+    seen_labels: Mutex<HashSet<String>>,
     /// Held by whoever makes a key.
     pub(super) generation: Mutex<()>,
 }
@@ -128,6 +130,7 @@ impl Library {
             module: Module::new(real.clone()),
             renewals: Renewals::default(),
             tokens: Mutex::default(),
+            seen_labels: Mutex::default(),
             generation: Mutex::default(),
         });
         loaded.insert(real, Arc::clone(&library));
@@ -136,7 +139,7 @@ impl Library {
 
     /// The token with this address, found now.
     pub(super) fn token(&self, pass: &Pass<'_>, address: &TokenAddress) -> Result<Arc<Token>, Failure> {
-        let (slot, info) = address.find(pass)?;
+        let (slot, info) = address.find(pass, &self.seen_labels)?;
         let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
         if tokens.epoch != pass.epoch {
             *tokens = Tokens { epoch: pass.epoch, by_slot: HashMap::new() };

@@ -1,6 +1,7 @@
 //! A token, as this process uses it: whoever is logged in is logged in with all sessions, so the login, the
 //! PINs that were refused and the number of sessions belong to the token and not to a key.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,6 +23,12 @@ const LOGIN_WAIT: Duration = Duration::from_millis(500);
 /// What is answered where a PIN was refused before, and is not tried now.
 pub(in crate::keys) const PIN_IS_KEPT: &str =
     "the token refused the pin: it is not tried again before the key is written or tested";
+
+/// Error text for a token that is not found.
+const ABSENT: &str = "pkcs11 token: is not present";
+
+/// A slot with a token, and what the token says of itself where that can be read.
+type Found = (Slot, Option<TokenInfo>);
 
 /// A token in its slot, for one epoch of its library.
 pub(super) struct Token {
@@ -96,19 +103,37 @@ pub enum TokenAddress {
 impl TokenAddress {
     /// Finds the token in the slots of the module, and what it says of itself.
     ///
-    /// A label finds the only token whose information cannot be read, too, when no other token has that label.
+    /// A label also finds a token whose information cannot be read, if it is the only token of the module and no token
+    /// with that label was read before in this process: the PIN of one token must not be sent to another one. `seen`
+    /// are the labels that were read.
     ///
     /// # Errors
     /// `Invalid` when two tokens have the label, or may have it.
-    pub(super) fn find(&self, pass: &Pass<'_>) -> Result<(Slot, Option<TokenInfo>), Failure> {
+    pub(super) fn find(&self, pass: &Pass<'_>, seen: &Mutex<HashSet<String>>) -> Result<Found, Failure> {
+        match self {
+            Self::Slot(number) => Self::in_slot(pass, *number),
+            Self::Label(label) => Self::by_label(pass, label, seen),
+        }
+    }
+
+    fn in_slot(pass: &Pass<'_>, number: u64) -> Result<Found, Failure> {
+        let slot = pass.module.get_slots_with_token()?.into_iter().find(|slot| slot.id() == number);
+        let slot = slot.ok_or_else(|| Failure::new(Cause::Token, ABSENT))?;
+        let info = info(pass, slot)?;
+        // There are modules that go on naming the slot of a token that is gone.
+        if info.is_none() && !is_there(pass, slot)? {
+            return Err(Failure::new(Cause::Token, ABSENT));
+        }
+        Ok((slot, info))
+    }
+
+    fn by_label(pass: &Pass<'_>, label: &str, seen: &Mutex<HashSet<String>>) -> Result<Found, Failure> {
         let mut found = None;
         let mut unreadable = Vec::new();
+        let mut readable = 0;
         for slot in pass.module.get_slots_with_token()? {
-            if matches!(self, Self::Slot(number) if slot.id() != *number) {
-                continue;
-            }
             let info = match pass.module.get_token_info(slot) {
-                Ok(info) => Some(info),
+                Ok(info) => info,
                 Err(error) => {
                     // The token is there, and the binding cannot read what it says of itself.
                     if !matches!(error, BindingError::Pkcs11(..)) {
@@ -116,34 +141,39 @@ impl TokenAddress {
                     }
                     match Failure::from(error) {
                         failure if failure.cause == Cause::Module => return Err(failure),
-                        _ => None,
+                        _ => continue,
                     }
                 }
             };
-            let is = match self {
-                // There are modules that go on naming the slot of a token that is gone.
-                Self::Slot(_) => info.is_some() || is_there(pass, slot)?,
-                Self::Label(label) => {
-                    info.as_ref().is_some_and(|info| info.token_initialized() && info.label().trim() == label)
-                }
-            };
-            if is && found.replace((slot, info)).is_some() {
+            if !info.token_initialized() {
+                continue;
+            }
+            readable += 1;
+            seen.lock().unwrap_or_else(PoisonError::into_inner).insert(info.label().trim().to_owned());
+            if info.label().trim() == label && found.replace((slot, Some(info))).is_some() {
                 return Err(Error::invalid("token label is ambiguous").into());
             }
         }
-        match (found, unreadable.as_slice()) {
-            (Some(found), _) => Ok(found),
-            (None, [slot]) => {
+        if let Some(found) = found {
+            return Ok(found);
+        }
+        let slots: Vec<String> = unreadable.iter().map(|slot| slot.id().to_string()).collect();
+        let slots = slots.join(", ");
+        let was_read = seen.lock().unwrap_or_else(PoisonError::into_inner).contains(label);
+        match unreadable.as_slice() {
+            [] => Err(Failure::new(Cause::Token, ABSENT)),
+            [slot] if readable == 0 && !was_read => {
                 tracing::debug!(slot = slot.id(), "a token whose information cannot be read is taken by its label");
                 Ok((*slot, None))
             }
-            (None, [_, _, ..]) => {
-                let slots: Vec<String> = unreadable.iter().map(|slot| slot.id().to_string()).collect();
-                let slots = slots.join(", ");
+            [_] => {
+                let text = format!("{ABSENT}, or is in slot {slots}, whose token information cannot be read: use slot");
+                Err(Failure::new(Cause::Token, text))
+            }
+            _ => {
                 let text = format!("token_label: the token information in slots {slots} cannot be read, use slot");
                 Err(Error::invalid(text).into())
             }
-            (None, []) => Err(Failure::new(Cause::Token, "pkcs11 token: is not present")),
         }
     }
 }

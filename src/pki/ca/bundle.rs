@@ -34,13 +34,20 @@ pub enum PrivateKeys {
 pub(crate) struct Bundle {
     pub(crate) certificates: Vec<Certificate>,
     pub(crate) keys: Vec<Arc<PrivateKey>>,
-    /// How many CRLs are among the blocks: they are skipped.
-    pub(crate) lists: usize,
+    /// CRLs, which are not read yet.
+    pub(crate) lists: Vec<BundledCrl>,
+}
+
+/// A CRL of a text.
+pub(crate) struct BundledCrl {
+    /// Which block of the text it is, from 0.
+    pub(crate) block: usize,
+    /// Its DER.
+    pub(crate) der: Vec<u8>,
 }
 
 impl Bundle {
-    /// Reads `text`, the value of `field`. CRLs and EC parameters, which tools write beside certificates
-    /// and keys, are skipped.
+    /// Reads `text`, the value of `field`. EC parameters, which tools write next to keys, are skipped.
     ///
     /// # Errors
     /// `Invalid` naming the field, the block and the rule, and never quoting the text: too short or too
@@ -50,7 +57,7 @@ impl Bundle {
         let mut bundle = Self::default();
         for (index, (label, content)) in blocks(field, text, SHORTEST)?.into_iter().enumerate() {
             let at = |e: Error| Error::invalid(format!("{field}: block {index}: {}", e.text()));
-            if is_private_key(&label) {
+            if pem::is_private_key(&label) {
                 if private_keys == PrivateKeys::Refused {
                     return Err(Error::invalid(format!("{field}: private keys are not taken here")));
                 }
@@ -59,7 +66,7 @@ impl Bundle {
                 let certificate = Certificate::submitted(&content).and_then(check_certificate).map_err(at)?;
                 bundle.add_certificate(certificate);
             } else if label == pem::CRL {
-                bundle.lists += 1;
+                bundle.lists.push(BundledCrl { block: index, der: content.to_vec() });
             } else if !is_skipped(&label) {
                 return Err(Error::invalid(format!("{field}: block {index}: {}", other_block(&label))));
             }
@@ -91,7 +98,7 @@ pub(crate) fn parse_key(field: &str, text: &str) -> Result<PrivateKey> {
     let mut blocks = blocks(field, text, SHORTEST_KEY)?;
     blocks.retain(|(label, _)| label != "EC PARAMETERS");
     match blocks.as_slice() {
-        [(label, content)] if is_private_key(label) => {
+        [(label, content)] if pem::is_private_key(label) => {
             read_key(label, content).map_err(|e| Error::invalid(format!("{field}: {}", e.text())))
         }
         [(label, _)] => Err(Error::invalid(format!("{field}: {}", other_block(label)))),
@@ -114,10 +121,6 @@ fn blocks(field: &str, text: &str, shortest: usize) -> Result<Vec<Block>> {
         return Err(Error::invalid(format!("{field}: no data: no PEM block")));
     }
     Ok(blocks)
-}
-
-fn is_private_key(label: &str) -> bool {
-    matches!(label, "PRIVATE KEY" | "RSA PRIVATE KEY" | "EC PRIVATE KEY")
 }
 
 fn is_skipped(label: &str) -> bool {

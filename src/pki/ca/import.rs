@@ -11,10 +11,10 @@ use std::sync::Arc;
 use base64::Engine as _;
 
 pub use super::bundle::PrivateKeys;
-use super::bundle::{Bundle, parse_key};
+use super::bundle::{Bundle, BundledCrl, parse_key};
 use super::key::put::put_key;
 use super::readable;
-use crate::error::{Error, Result, Warnings};
+use crate::error::{Error, Kind, Result, Warnings};
 use crate::keys::local::PrivateKey;
 use crate::keys::signing::{Signers, SigningKey};
 use crate::pki::actor::Planned;
@@ -27,11 +27,13 @@ use crate::pki::mount::signatures::Signatures;
 use crate::pki::mount::signer::{Signer, unchosen_revocation_algorithm};
 use crate::pki::mount::urls::NO_URLS;
 use crate::pki::mount::view::View;
+use crate::pki::revocation::imported::{AccompanyingLists, ImportedList};
 use crate::pki::store::PkiWrite;
 use crate::secret::Secret;
-use crate::turns::cpu;
+use crate::turns::{Caller, cpu};
 use crate::x509::algorithm::KeyKind;
 use crate::x509::certificate::Certificate;
+use crate::x509::foreign_crl::ForeignCrl;
 
 /// An import that was done: ids, in the order of the text.
 pub struct Imported {
@@ -45,8 +47,28 @@ pub struct Imported {
     pub existing_keys: Vec<String>,
     /// The keys of all these issuers, by the issuer; empty for one whose key is not here.
     pub mapping: BTreeMap<String, String>,
+    /// CRLs of the text, in its order.
+    pub lists: Vec<ImportedList>,
     /// Warnings for the caller.
     pub warnings: Warnings,
+}
+
+/// Rules for the import of a text.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct BundleRules {
+    /// Private keys, accepted or not.
+    pub private_keys: PrivateKeys,
+    /// CRLs that cannot be taken.
+    pub refused_crls: RefusedCrls,
+}
+
+/// Treatment of a text with a CRL that cannot be taken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum RefusedCrls {
+    /// Nothing is imported: without its list, an authority has revoked nothing.
+    RefuseAll,
+    /// The rest is imported, with a warning.
+    Skip,
 }
 
 /// A key that is here, imported now or before.
@@ -61,44 +83,111 @@ pub struct ImportedKey {
     pub warnings: Warnings,
 }
 
-/// Imports the PEM bundle that was `given` in `field`.
+/// Imports the PEM bundle that was `given` in `field`, and the CRLs in it.
 ///
 /// # Errors
-/// `Invalid` naming field, block and rule; nothing is imported then.
+/// `Invalid` naming field, block and rule; nothing is imported then. `Busy` while another CRL is imported. When the
+/// store fails between the issuers and their CRLs, the error says so: the same text may be sent again.
 pub async fn bundle(
-    authority: &Authority,
+    authority: &Arc<Authority>,
     field: &'static str,
     text: Secret,
-    private_keys: PrivateKeys,
+    rules: BundleRules,
 ) -> Result<Imported> {
-    let bundle = cpu::run(move || Bundle::parse(field, exposed(field, &text)?, private_keys)).await??;
+    let bundle = cpu::run(move || Bundle::parse(field, exposed(field, &text)?, rules.private_keys)).await??;
+    if bundle.lists.is_empty() {
+        return import_bundle(authority, field, bundle, rules).await;
+    }
+    let authority = Arc::clone(authority);
+    // A task of its own: a caller that leaves must not separate an authority from its CRLs.
+    let work = async move { import_bundle(&authority, field, bundle, rules).await };
+    tokio::spawn(Caller::current().scope(work)).await.map_err(Error::internal)?
+}
+
+async fn import_bundle(
+    authority: &Arc<Authority>,
+    field: &'static str,
+    mut bundle: Bundle,
+    rules: BundleRules,
+) -> Result<Imported> {
     let compromised = &authority.tools().compromised;
     bundle.keys.iter().try_for_each(|key| compromised.refuse(field, key.public()))?;
     bundle.certificates.iter().try_for_each(|certificate| compromised.refuse(field, certificate.key()))?;
-    let (lists, revoked) = (bundle.lists, stored_before(authority, field, &bundle.certificates).await?);
+    let revoked = stored_before(authority, field, &bundle.certificates).await?;
+    let lists = std::mem::take(&mut bundle.lists);
     let incoming = Incoming::new(field, bundle, revoked);
     let (signers, now) = (Arc::clone(&authority.tools().signers), authority.tools().clock.now().unix_timestamp());
     let published = published(authority).await?;
+    let mut accompanying = if lists.is_empty() { None } else { Some(AccompanyingLists::begin(authority)?) };
     // One import of a mount at a time: it is held against what the one before has left.
     let turn = Arc::clone(authority.certifying()).lock_owned().await;
     let (view, tools) = (authority.view(), Arc::clone(&signers));
     let rehearse = move || Ok::<_, Error>((incoming.rehearsed(&view, &*tools, now)?, turn));
-    let (incoming, turn) = cpu::run(rehearse).await??;
+    let ((incoming, to_be), turn) = cpu::run(rehearse).await??;
+    let mut skipped = Warnings::default();
+    if let Some(accompanying) = &mut accompanying {
+        skipped = check_lists(accompanying, field, Arc::new(to_be), lists, rules.refused_crls).await?;
+    }
+    let listed = accompanying.as_ref().map(AccompanyingLists::issuers).unwrap_or_default();
     let (mut imported, crls) = authority
         .change_and_crls(move |view| {
             let _ends_with_the_change = &turn;
             let mut import = Import::new(view, &*signers, now);
+            import.listed.clone_from(&listed);
             import.take(&incoming)?;
             // A key that was made here has signed nothing elsewhere.
-            let foreign = private_keys == PrivateKeys::Allowed;
+            let foreign = rules.private_keys == PrivateKeys::Allowed;
             import.finish(view, foreign.then_some(&published))
         })
         .await?;
     imported.warnings.extend(crls);
-    imported.warnings.extend((lists > 0).then(|| {
-        format!("{lists} CRLs of the bundle are not imported: what they revoke counts when issuers/import/crl has them")
-    }));
+    imported.warnings.extend(skipped);
+    if let Some(accompanying) = accompanying {
+        imported.lists = accompanying.carry_out().await.map_err(|error| {
+            let text = format!(
+                "{field}: the issuers are imported, and their CRLs are not complete: send the same again ({})",
+                error.text()
+            );
+            Error::new(error.kind(), text)
+        })?;
+    }
+    for list in &mut imported.lists {
+        imported.warnings.extend(std::mem::take(&mut list.warnings));
+    }
     Ok(imported)
+}
+
+/// Checks the CRLs of a text against the mount as it will be; warnings about those that are skipped.
+///
+/// # Errors
+/// `Invalid` for one that cannot be taken, unless it is to be skipped; those of the store.
+async fn check_lists(
+    accompanying: &mut AccompanyingLists,
+    field: &'static str,
+    to_be: Arc<View>,
+    lists: Vec<BundledCrl>,
+    refused: RefusedCrls,
+) -> Result<Warnings> {
+    let mut skipped = Warnings::default();
+    for BundledCrl { block, der } in lists {
+        let added = match cpu::run(move || ForeignCrl::read(der)).await? {
+            Ok(list) => accompanying.add(&to_be, list).await,
+            Err(error) => Err(error),
+        };
+        match added {
+            Err(error) if error.kind() == Kind::Invalid => {
+                let rule = error.text().trim_start_matches("crl: ");
+                let text = format!("{field}: block {block}: a CRL is refused: {rule}");
+                if refused == RefusedCrls::RefuseAll {
+                    let remedy = "nothing is imported; without_refused_crls imports the rest";
+                    return Err(Error::invalid(format!("{text} ({remedy})")));
+                }
+                skipped.add(format!("{text}; what it revokes is not revoked here"));
+            }
+            added => added?,
+        }
+    }
+    Ok(skipped)
 }
 
 /// A bundle on its way into a mount.
@@ -130,13 +219,15 @@ impl Incoming {
 
     /// The same after an import that is not stored: what is not taken is refused, and whose key made which signature is
     /// known. Checking many takes seconds, during which other changes of the mount go on.
-    fn rehearsed(mut self, view: &View, signers: &dyn Signers, now: i64) -> Result<Self> {
+    /// Also gives the mount as it would be.
+    fn rehearsed(mut self, view: &View, signers: &dyn Signers, now: i64) -> Result<(Self, View)> {
         let mut import = Import::new(view, signers, now);
         import.take(&self)?;
         for candidate in &mut self.certificates {
             candidate.signatures = import.next.signatures(&candidate.id);
         }
-        Ok(self)
+        import.next.settle();
+        Ok((self, import.next))
     }
 }
 
@@ -229,6 +320,8 @@ struct Import<'a> {
     existing_keys: Vec<String>,
     /// Issuers that were there before and have their key from now on.
     linked: Vec<String>,
+    /// Issuers whose CRL is imported next: until then there is none.
+    listed: HashSet<String>,
     warnings: Warnings,
 }
 
@@ -246,6 +339,7 @@ impl<'a> Import<'a> {
             imported_keys: Vec::new(),
             existing_keys: Vec::new(),
             linked: Vec::new(),
+            listed: HashSet::new(),
             warnings: Warnings::default(),
         }
     }
@@ -350,13 +444,16 @@ impl<'a> Import<'a> {
         let issuers = self.imported_issuers.iter().chain(&self.existing_issuers);
         let mapping =
             issuers.filter_map(|id| Some((id.clone(), self.next.signer(id)?.issuer.record.key_id.clone()))).collect();
-        let crls = !self.imported_issuers.is_empty() || !self.linked.is_empty();
+        let changes = !self.imported_issuers.is_empty() || !self.linked.is_empty();
+        // The import of lists builds CRLs itself, with their entries and numbers.
+        let crls = changes && self.listed.is_empty();
         let imported = Imported {
             imported_issuers: self.imported_issuers,
             imported_keys: self.imported_keys,
             existing_issuers: self.existing_issuers,
             existing_keys: self.existing_keys,
             mapping,
+            lists: Vec::new(),
             warnings: self.warnings,
         };
         Ok((Planned { view: self.next, writes: self.writes, crls }, imported))
@@ -391,7 +488,11 @@ impl<'a> Import<'a> {
             let Some(signer) = self.next.signer(id).filter(|s| s.key.is_some() && s.issuer.record.usage.crl) else {
                 continue;
             };
-            if signer.issuer.record.crl_number == 0 && told.insert(authority_id(&signer.issuer.certificate)) {
+            let has_list = self.listed.contains(id);
+            if signer.issuer.record.crl_number == 0
+                && !has_list
+                && told.insert(authority_id(&signer.issuer.certificate))
+            {
                 self.warnings.add(format!(
                     "the CRLs of issuer {id} begin with number 1 and without entries: if it published CRLs elsewhere, \
                      import the last one (issuers/import/crl) before anybody fetches one from here"
@@ -406,7 +507,7 @@ impl<'a> Import<'a> {
             let Some(Signer { issuer: new, .. }) = self.next.signer(id).map(|signer| &**signer) else { continue };
             let is_twin = |other: &&Arc<Issuer>| {
                 other.certificate.key() == new.certificate.key()
-                    && other.certificate.subject() == new.certificate.subject()
+                    && other.certificate.subject().matches(new.certificate.subject())
                     && issuer_key_id(other) != issuer_key_id(new)
             };
             if let Some(twin) = self.next.issuers().find(is_twin) {

@@ -6,7 +6,7 @@ use super::structure::Sources;
 use crate::error::{Error, Result, Warnings};
 use crate::x509::algorithm::{Curve, KeyKind};
 use crate::x509::extension::{self, KeyUsage, NameConstraints, Subtrees};
-use crate::x509::name::{self, Attribute, rdn, separate_rdns};
+use crate::x509::name::{self, Attribute, rdn};
 use crate::x509::oid;
 use crate::x509::pieces::{Extensions, Name};
 use crate::x509::profile;
@@ -52,7 +52,7 @@ pub(crate) fn subject(asked: &RequestedSubject, common_name: &str, serial_number
         if values.iter().any(|v| v.chars().any(char::is_control)) {
             return Err(Error::invalid(format!("{field}: control characters are not allowed")));
         }
-        rdns.push(if asked.separate_rdns { separate_rdns(attribute, values) } else { rdn(attribute, values) });
+        rdns.push(name::rdns(attribute, values, asked.separate_rdns));
     }
     for (attribute, value) in [(Attribute::CommonName, common_name), (Attribute::SerialNumber, serial_number)] {
         if !value.is_empty() {

@@ -91,7 +91,7 @@ pub async fn sign(
 /// result has the issuer and the serial number of the certificate that was sent (RFC 5280 4.1.2.2).
 fn same_issuer_and_serial(certificate: &Certificate, issuer: &Issuer) -> Option<String> {
     let serial = certificate.serial();
-    (certificate.issuer() == issuer.certificate.subject()).then(|| {
+    certificate.issuer().matches(issuer.certificate.subject()).then(|| {
         format!(
             "certificate: the result repeats its issuer and serial number {serial} (RFC 5280 4.1.2.2), so that NSS and \
              issuers/import refuse the two together. For a new key of this authority use intermediate/cross-sign, and \

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::pki::constraints::ChainConstraints;
 use crate::x509::algorithm::{Curve, KeyKind};
 use crate::x509::extension::{self, Policy};
-use crate::x509::name::{Attribute, rdn, separate_rdns};
+use crate::x509::name::{Attribute, rdns};
 use crate::x509::pem;
 use crate::x509::pieces::{Extensions, Rdns};
 
@@ -45,11 +45,7 @@ impl RoleEntry {
             (Attribute::OrganizationalUnit, &role.ou),
         ]
         .into_iter()
-        .map(
-            |(attribute, values)| {
-                if role.separate_rdns { separate_rdns(attribute, values) } else { rdn(attribute, values) }
-            },
-        )
+        .map(|(attribute, values)| rdns(attribute, values, role.separate_rdns))
         .collect();
         let policies = policies(&role)?;
         // A default depends on the family of the key alone, not on its size.

@@ -25,7 +25,7 @@ use super::settings::tidy::AutoTidy;
 use super::signatures::Signatures;
 use super::signer::Signer;
 use super::urls::Urls;
-use crate::documents::{Document, DocumentKey, DocumentWrite, MountId, unreadable};
+use crate::documents::{Document, DocumentKey, DocumentWrite, MountId};
 use crate::error::{Error, Result};
 use crate::pki::policy_engine::PolicyEngine;
 use crate::pki::store::PkiWrite;
@@ -125,11 +125,8 @@ impl View {
     pub(crate) fn reloaded(&self, documents: Vec<Document>) -> Result<Self> {
         let mut view = Self::empty(self.mount);
         for document in documents {
-            let (kind, name) = (document.key.kind, document.key.name.clone());
-            view.take(document).map_err(|error| {
-                let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-                unreadable(view.mount, kind, &name, &cause)
-            })?;
+            let named = Document { key: document.key.clone(), version: document.version, body: Vec::new() };
+            view.take(document).map_err(|error| named.unreadable(error))?;
         }
         view.parents = chains::parents(&view.issuers, &self.parents);
         view.work_out();

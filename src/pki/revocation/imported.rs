@@ -7,12 +7,19 @@
 //! issuer of the mount has used is refused, because a mount knows certificates by their serial number alone.
 //!
 //! A list may have millions of entries. It is read off the workers and stored in units of [`PAGE`], so that others'
-//! writes go on in between; a caller that leaves does not end the import, and one that sends the list again finds what
-//! is stored. One list of a mount is imported at a time.
+//! writes go on in between: one transaction would hold up every other write for seconds. A caller that leaves does not
+//! end the import. When the store fails in the middle, the entries of earlier units stay revoked, as their issuer said;
+//! the number of the list is not taken over, and no CRL is built for it. Sending the same list again goes on: entries
+//! that are stored count as existing. One list of a mount is imported at a time.
+//!
+//! CRLs that come with imported certificates ([`AccompanyingLists`]) are checked against the mount as it will be,
+//! before anything is stored.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::sync::OwnedMutexGuard;
 
 use super::compromise::list_key;
 use crate::clock::Time;
@@ -23,14 +30,11 @@ use crate::pki::engine::Authority;
 use crate::pki::mount::issuer::{IssuerRecord, authority_id, may_sign_crls};
 use crate::pki::mount::signer::Signer;
 use crate::pki::mount::view::View;
-
-use crate::pki::store::{Grounds, KnownSerial, PkiOutcome, PkiWrite, RevocationRow};
+use crate::pki::store::{Grounds, KnownSerial, PkiOutcome, PkiWrite, RevocationRow, is_compromise};
 use crate::turns::{Caller, cpu};
 use crate::x509::foreign_crl::{ForeignCrl, ForeignEntry, ON_HOLD};
 use crate::x509::serial::Serial;
 
-/// keyCompromise and cACompromise (RFC 5280 5.3.1).
-const COMPROMISED: [u8; 2] = [1, 2];
 /// Entries of one unit of writes.
 const PAGE: usize = 500;
 /// Tries when the queue of writes is full, and the pause between them.
@@ -63,17 +67,92 @@ pub struct ImportedList {
 /// `Invalid` naming `crl` and the rule, and nothing is stored then; `Busy` while another one is imported; `Unavailable`
 /// from storage, and what was stored stays.
 pub async fn import(authority: &Arc<Authority>, list: ForeignCrl) -> Result<ImportedList> {
-    let busy = |_| Error::new(Kind::Busy, "another CRL is being imported into this mount");
-    let turn = Arc::clone(authority.importing()).try_lock_owned().map_err(busy)?;
+    let turn = import_turn(authority)?;
     let authority = Arc::clone(authority);
     // A task of its own: a caller that leaves must not leave half a list behind.
     let work = async move {
         let _turn = turn;
-        let import = Import::of(authority, list).await?;
+        let view = authority.view();
+        let import = Import::of(authority, view, list).await?;
         let checked = import.check().await?;
         import.carry_out(checked).await
     };
     tokio::spawn(Caller::current().scope(work)).await.map_err(Error::internal)?
+}
+
+/// CRLs that come with the certificates of their issuers, checked and not stored yet.
+pub struct AccompanyingLists {
+    authority: Arc<Authority>,
+    lists: Vec<(Import, Checked)>,
+    /// The first issuer of the list that has a serial number.
+    serials: HashMap<Serial, String>,
+    _turn: OwnedMutexGuard<()>,
+}
+
+impl AccompanyingLists {
+    /// None so far. As long as it lives no other list of the mount is imported.
+    ///
+    /// # Errors
+    /// `Busy` while another one is imported.
+    pub fn begin(authority: &Arc<Authority>) -> Result<Self> {
+        let turn = import_turn(authority)?;
+        Ok(Self { authority: Arc::clone(authority), lists: Vec::new(), serials: HashMap::new(), _turn: turn })
+    }
+
+    /// Adds a list of an issuer of `view`, which is the mount as it will be.
+    ///
+    /// # Errors
+    /// `Invalid` naming `crl` and the rule; those of the store. The list is not added then.
+    pub async fn add(&mut self, view: &Arc<View>, list: ForeignCrl) -> Result<()> {
+        let import = Import::of(Arc::clone(&self.authority), Arc::clone(view), list).await?;
+        let checked = import.check().await?;
+        let issuer = import.issuers.first().cloned().unwrap_or_default();
+        let (mut serials, mut at) = (Vec::new(), 0);
+        loop {
+            let (page, next) = import.list.page(at, PAGE)?;
+            if page.is_empty() {
+                break;
+            }
+            at = next;
+            serials.extend(page.iter().map(|entry| entry.serial));
+        }
+        if let Some(serial) = serials.iter().find(|serial| self.serials.get(serial).is_some_and(|of| *of != issuer)) {
+            return Err(used_by_another(*serial));
+        }
+        self.serials.extend(serials.into_iter().map(|serial| (serial, issuer.clone())));
+        self.lists.push((import, checked));
+        Ok(())
+    }
+
+    /// Ids of the issuers that have a list here.
+    pub fn issuers(&self) -> HashSet<String> {
+        self.lists.iter().flat_map(|(import, _)| import.issuers.iter().cloned()).collect()
+    }
+
+    /// Stores the lists. Their issuers are in the mount by now.
+    ///
+    /// # Errors
+    /// Those of the store: what was stored stays, and the same lists may be sent again.
+    pub async fn carry_out(self) -> Result<Vec<ImportedList>> {
+        let mut imported = Vec::with_capacity(self.lists.len());
+        for (import, checked) in self.lists {
+            imported.push(import.carry_out(checked).await?);
+        }
+        Ok(imported)
+    }
+}
+
+/// The lock for importing lists into a mount.
+fn import_turn(authority: &Authority) -> Result<OwnedMutexGuard<()>> {
+    let busy = |_| Error::new(Kind::Busy, "another CRL is being imported into this mount");
+    Arc::clone(authority.importing()).try_lock_owned().map_err(busy)
+}
+
+fn used_by_another(serial: Serial) -> Error {
+    Error::invalid(format!(
+        "crl: serial number {serial} is that of a certificate of another issuer of this mount: give each authority \
+         with serial numbers from elsewhere a mount of its own"
+    ))
 }
 
 /// An import under way.
@@ -107,8 +186,8 @@ struct Checked {
 
 impl Import {
     /// Finds whose list it is, and reads all of it.
-    async fn of(authority: Arc<Authority>, list: ForeignCrl) -> Result<Self> {
-        let (view, now) = (authority.view(), authority.tools().clock.now().unix_timestamp());
+    async fn of(authority: Arc<Authority>, view: Arc<View>, list: ForeignCrl) -> Result<Self> {
+        let now = authority.tools().clock.now().unix_timestamp();
         // Its signature covers all of it, and each entry is looked at.
         let read = move || {
             let issuers = issuers_of(&view, &list)?;
@@ -173,10 +252,7 @@ impl Import {
         if of_certificate.chain(&known.revocation).all(|issuer| self.same.contains(issuer)) {
             return Ok(());
         }
-        Err(Error::invalid(format!(
-            "crl: serial number {serial} is that of a certificate of another issuer of this mount: give each authority \
-             with serial numbers from elsewhere a mount of its own"
-        )))
+        Err(used_by_another(serial))
     }
 
     /// Whether the next list may be as long as it would be: otherwise there would be none at all.
@@ -276,7 +352,7 @@ impl Import {
 
     /// Lists the keys of certificates that are here and were revoked elsewhere because their key is compromised.
     async fn list_keys(&self, page: &[ForeignEntry], ends: &HashMap<Serial, i64>) -> Result<()> {
-        let compromised = page.iter().filter(|entry| entry.reason.is_some_and(|reason| COMPROMISED.contains(&reason)));
+        let compromised = page.iter().filter(|entry| is_compromise(entry.reason));
         for entry in compromised.filter(|entry| ends.contains_key(&entry.serial)) {
             let stored = self.authority.tools().store.certificate(self.authority.mount(), entry.serial).await?;
             if let Some(stored) = stored {

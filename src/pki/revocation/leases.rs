@@ -45,6 +45,13 @@ fn below(prefix: &str) -> (String, String) {
     }
 }
 
+/// The leases of a scope between two ids. Those of a certificate are always below a path of their mount, so a mount
+/// that is left out has none of them here.
+fn range(scope: &PathScope, after: String, below: String) -> LeaseRange {
+    let without = scope.left_out.iter().map(|(mount, _)| *mount).collect();
+    LeaseRange { mount: scope.mount, without, after, below }
+}
+
 /// The keys of leases directly below a path, in byte order: random parts of leases, and segments of longer paths with a
 /// trailing `/`.
 pub struct LeaseKeys {
@@ -91,12 +98,10 @@ async fn keys_of(store: &dyn PkiStore, scope: &PathScope, from: &str, most: u32)
     if !scope.shown.is_empty() {
         let segment = scope.shown.split('/').next().unwrap_or_default();
         let place = below(segment).1;
-        let range = LeaseRange { mount: scope.mount, after: start, below: end };
-        let exists = *from < *place && !store.lease_ids(range, 1).await?.is_empty();
+        let exists = *from < *place && !store.lease_ids(range(scope, start, end), 1).await?.is_empty();
         return Ok((exists.then(|| (place, format!("{segment}/"))).into_iter().collect(), None));
     }
-    let range = LeaseRange { mount: scope.mount, after: format!("{start}{from}"), below: end };
-    let found = store.lease_ids(range, most).await?;
+    let found = store.lease_ids(range(scope, format!("{start}{from}"), end), most).await?;
     let mut keys = Vec::new();
     let mut reached = from.to_owned();
     for id in &found {
@@ -124,7 +129,7 @@ impl Engine {
 
     /// As [`Engine::lease`], ended ones too.
     async fn stored_lease(&self, id: &str, scopes: &[PathScope]) -> Result<Option<LeaseRow>> {
-        let given = PathScope { mount: None, stored: id.to_owned(), shown: String::new() };
+        let given = PathScope::of(id);
         let searched = std::iter::once(&given).chain(scopes).filter(|scope| scope.shown.is_empty());
         for scope in searched.filter(|scope| !scope.stored.is_empty() && is_id(&scope.stored)) {
             let lease = self.tools().store.lease(scope.stored.clone()).await?;
@@ -177,8 +182,7 @@ impl Engine {
         for scope in scopes {
             let (mut after, end) = below(&scope.stored);
             loop {
-                let range = LeaseRange { mount: scope.mount, after, below: end.clone() };
-                let ids = self.tools().store.lease_ids(range, STEP).await?;
+                let ids = self.tools().store.lease_ids(range(scope, after, end.clone()), STEP).await?;
                 let Some(last) = ids.last() else { break };
                 after = last.clone();
                 self.tools().store.commit(vec![PkiWrite::LeasesMark(ids)]).await?;

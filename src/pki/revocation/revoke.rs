@@ -19,7 +19,7 @@ use crate::pki::engine::Authority;
 use crate::pki::mount::issuer::Issuer;
 use crate::pki::mount::view::View;
 use crate::pki::store::{
-    CertificateRow, Grounds, PkiOutcome, PkiWrite, RevocationRow, StoredCertificate, StoredRevocation,
+    CertificateRow, Grounds, PkiOutcome, PkiWrite, RevocationRow, StoredCertificate, StoredRevocation, is_compromise,
 };
 use crate::telemetry;
 use crate::turns::{Caller, cpu};
@@ -239,10 +239,8 @@ async fn attempt(authority: &Arc<Authority>, mut target: Target, why: Why, comin
         return Err(collides());
     }
     // Before the record: what is answered with success is listed.
-    let full = match why.reason {
-        Some(Reason::KeyCompromise | Reason::CaCompromise) => list_key(authority, target.serial, &target.der).await?,
-        _ => None,
-    };
+    let is_compromise = is_compromise(why.reason.map(Reason::code));
+    let full = if is_compromise { list_key(authority, target.serial, &target.der).await? } else { None };
     // Before its end of validity is looked at: what was revoked in time stays so.
     let is_revoked = target.revocation.is_some();
     let stands = target.revocation.take().filter(|earlier| earlier.row.amended_by(&row).is_none());
@@ -423,11 +421,10 @@ pub async fn revoke_issuer(
     let now = authority.tools().clock.agreed_now()?;
     why.check_date(now)?;
     let rows = issuer_rows(authority, &view, issuer, now, why, requester).await?;
-    let full = match why.reason {
-        Some(Reason::KeyCompromise | Reason::CaCompromise) => {
-            list_key(authority, issuer.certificate.serial(), issuer.certificate.der()).await?
-        }
-        _ => None,
+    let full = if is_compromise(why.reason.map(Reason::code)) {
+        list_key(authority, issuer.certificate.serial(), issuer.certificate.der()).await?
+    } else {
+        None
     };
     let wanted = id.clone();
     let ((mut warnings, fresh), crls) = authority

@@ -35,7 +35,7 @@ async fn tokens(w: &World, rows: impl IntoIterator<Item = TokenRow>) {
 
 /// The ids of all leases that are shown.
 async fn shown(w: &World) -> Vec<String> {
-    let range = LeaseRange { mount: None, after: String::new(), below: END.into() };
+    let range = LeaseRange { mount: None, without: Vec::new(), after: String::new(), below: END.into() };
     w.pki.lease_ids(range, 10_000).await.unwrap()
 }
 
@@ -164,7 +164,7 @@ pub(super) async fn leases_are_found_by_id_and_prefix_until_they_end(fixture: &i
     let mut pages = Vec::new();
     loop {
         let after = pages.last().cloned().unwrap_or_else(|| "pki/issue/r1/".to_owned());
-        let range = LeaseRange { mount: None, after, below: "pki/issue/r10".into() };
+        let range = LeaseRange { mount: None, without: Vec::new(), after, below: "pki/issue/r10".into() };
         let page = w.pki.lease_ids(range, 3).await.unwrap();
         if page.is_empty() {
             break;

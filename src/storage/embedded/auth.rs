@@ -120,7 +120,7 @@ impl AuthStore for Store<Pool> {
     }
 
     fn tokens(&self, after: TokenHash, limit: u32) -> BoxFuture<'static, Result<Vec<TokenRow>>> {
-        self.open_rows(self.reader.read(move |db| tokens::page(db, &after, limit)))
+        self.open_readable_rows(self.reader.read(move |db| tokens::page(db, &after, limit)))
     }
 
     fn seal(&self, what: &'static str, plain: Vec<u8>) -> Result<Vec<u8>> {

@@ -66,7 +66,9 @@ pub(super) fn get(db: &Connection, id: &str) -> rusqlite::Result<Option<LeaseRow
 
 pub(super) fn ids(db: &Connection, range: &LeaseRange, limit: u32) -> rusqlite::Result<Vec<String>> {
     let mount = range.mount.map(|mount| mount.0);
-    prepared(db, sql::IDS)?.query_map(params![range.after, range.below, mount, limit], |row| row.get(0))?.collect()
+    prepared(db, sql::IDS)?
+        .query_map(params![range.after, range.below, mount, range.without_text(), limit], |row| row.get(0))?
+        .collect()
 }
 
 pub(super) fn ending(db: &Connection, after: &str, below: &str, limit: u32) -> rusqlite::Result<Vec<LeaseRow>> {

@@ -9,6 +9,7 @@ use std::io;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use tokio::task::JoinHandle;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Connection, SimpleQueryMessage, Socket};
 
 use super::query::Session;
@@ -117,10 +118,9 @@ pub(super) async fn dedicated_session(url: &PostgresUrl) -> Result<Session> {
     for _ in 0..PROBES {
         let before = backend(&session).await?;
         // A pooler lends the connection that was given back last.
-        other.batch_execute("BEGIN").await.map_err(|error| match error.as_db_error() {
-            // It takes no transactions at all.
-            Some(_) => Error::invalid(POOLED),
-            None => lost(error),
+        other.batch_execute("BEGIN").await.map_err(|error| match error.code() {
+            Some(code) if takes_no_transactions(code) => Error::invalid(POOLED),
+            _ => lost(error),
         })?;
         let lent = backend(&other).await?;
         let after = backend(&session).await?;
@@ -133,6 +133,12 @@ pub(super) async fn dedicated_session(url: &PostgresUrl) -> Result<Session> {
     // It ends with its client.
     let _ = driver.await;
     Ok(session)
+}
+
+/// Returns `true` if this code of a refused BEGIN means a pooler in statement mode, which takes no
+/// transactions (PgBouncer: 08P01). Every other error is the server's, and may pass: it shuts down, or lacks memory.
+fn takes_no_transactions(code: &SqlState) -> bool {
+    [&SqlState::PROTOCOL_VIOLATION, &SqlState::FEATURE_NOT_SUPPORTED, &SqlState::SYNTAX_ERROR].contains(&code)
 }
 
 /// What tells the connections of a server apart.
@@ -199,6 +205,13 @@ fn require_fit(facts: [&str; 5]) -> Result<()> {
 #[cfg(test)]
 mod unit_tests {
     use super::*;
+
+    #[test]
+    fn only_a_refusal_of_transactions_is_called_a_pooler() {
+        for (code, is) in [("08P01", true), ("0A000", true), ("42601", true), ("57P01", false), ("53200", false)] {
+            assert_eq!(takes_no_transactions(&SqlState::from_code(code)), is, "{code}");
+        }
+    }
 
     #[test]
     fn a_server_that_would_lose_data_is_refused_by_name() {

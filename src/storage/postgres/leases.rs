@@ -78,7 +78,8 @@ pub(super) async fn get(db: &Session, id: &str) -> Result<Option<LeaseRow>, Fail
 
 pub(super) async fn ids(db: &Session, range: &LeaseRange, limit: u32) -> Result<Vec<String>, Failure> {
     let mount = range.mount.map(|mount| mount.0);
-    let found = rows(db, sql::IDS, &[&range.after, &range.below, &mount, &i64::from(limit)]).await?;
+    let without = range.without_text();
+    let found = rows(db, sql::IDS, &[&range.after, &range.below, &mount, &without, &i64::from(limit)]).await?;
     found.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 

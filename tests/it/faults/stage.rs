@@ -171,7 +171,7 @@ impl Stage {
         compare("policies and mounts", access(&shared.auth), access(&stored));
         let grants = Arc::new(MountGrants::new(Arc::clone(&stored)));
         let cloud = CloudServices::new(CloudSettings::default(), signet::clock::Clock::system()).unwrap();
-        let devices = Devices { libraries: no_module(), cloud };
+        let devices = Devices::new(no_module(), cloud);
         let keys = ManagedKeys::open(Arc::clone(&real.managed_keys), devices, grants, signet::clock::Clock::system())
             .await
             .unwrap();

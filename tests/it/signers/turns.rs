@@ -72,7 +72,7 @@ impl Grants for Nobody {
 
 async fn registry(hsm: &Hsm, store: &Arc<Store>) -> Arc<ManagedKeys> {
     let cloud = CloudServices::new(CloudSettings::default(), Clock::system()).unwrap();
-    let devices = Devices { libraries: hsm.shim(), cloud };
+    let devices = Devices::new(hsm.shim(), cloud);
     ManagedKeys::open(store.clone(), devices, Arc::new(Nobody), Clock::system()).await.unwrap()
 }
 

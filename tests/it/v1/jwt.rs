@@ -77,3 +77,23 @@ pub fn auth(answer: &Answer) -> &Value {
     assert_eq!(answer.status, 200, "{}", answer.text);
     &answer.body["auth"]
 }
+
+#[actix_web::test]
+async fn names_of_other_systems_may_have_joiners_and_no_control_or_bidirectional_characters() {
+    let bed = Bed::start().await;
+    for name in ["Ali\u{200c}Reza", "soft\u{ad}hyphen", "a\u{a0}b", "\u{1f468}\u{200d}\u{1f469}"] {
+        auth(&bed.with_claims(json!({ "sub": name })).await);
+    }
+    for name in ["a\u{202e}b", "a\u{2066}b", "a\u{7}b", "a\nb"] {
+        let refused = bed.with_claims(json!({ "sub": name })).await;
+        assert_eq!(refused.status, 400, "{}", refused.text);
+        assert!(refused.error().contains("no control or bidirectional characters"), "{}", refused.text);
+    }
+    // An operator may write such an alias beforehand.
+    let entity = bed.app.client.post("identity/entity", json!({ "name": "ali" })).await;
+    let accessor = bed.app.client.get("sys/auth").await.body["data"]["jwt/"]["accessor"].clone();
+    let alias = json!({ "name": "Ali\u{200c}", "canonical_id": entity.body["data"]["id"], "mount_accessor": accessor });
+    let made = bed.app.client.post("identity/entity-alias", alias).await;
+    assert_eq!(made.status, 200, "{}", made.text);
+    bed.app.stop().await;
+}

@@ -24,7 +24,7 @@ on_both_stores!(
     a_token_that_ends_while_a_body_comes_is_refused_behind_it,
     account_details,
     a_token_that_the_api_did_not_store_is_refused,
-    tokens_of_the_version_before_are_sealed_at_the_first_start_and_never_again,
+    a_token_without_a_seal_is_refused_whatever_a_database_writer_removes,
     whose_maker_is_an_organization_is_told_by_its_name,
 );
 
@@ -348,39 +348,35 @@ async fn a_token_that_the_api_did_not_store_is_refused(world: World) {
     world.app.stop().await;
 }
 
-/// As the version before leaves them: without a seal, and without the fact that says how far sealing has come.
-async fn tokens_of_the_version_before_are_sealed_at_the_first_start_and_never_again(world: World) {
-    let sql = async |world: &World, sql: &'static str| {
-        world.run(move |mut tx| async move { tx.execute(sql, &[]).await.map(drop) }.boxed_local()).await;
-    };
-    let restarted = async |world: World| {
-        let World { app, owner } = world;
-        let app = app.restart().await;
-        let owner = Api::new(&app, &owner.token);
-        World { app, owner }
-    };
-    let is_taken = async |world: &World| world.owner.get("account/details").await.status == 200;
-    const BARE: &str = "UPDATE api_tokens SET body = NULL";
-    const FORGET: &str = "DELETE FROM meta WHERE name = 'api-token-seal'";
-    assert!(is_taken(&world).await);
-    sql(&world, BARE).await;
-    let world = restarted(world).await;
-    assert!(!is_taken(&world).await, "a new store has no tokens of a version before");
-    sql(&world, FORGET).await;
-    let world = restarted(world).await;
-    assert!(is_taken(&world).await, "sealed at the start");
-    // Nodes of the version before may run beside this one for a while, where there can be others.
-    sql(&world, BARE).await;
-    let world = restarted(world).await;
-    assert_eq!(is_taken(&world).await, world.app.is_postgres());
-    // Who takes the fact away while another token is sealed gets nothing sealed.
-    let other = world.token_of("olga").await;
-    sql(&world, FORGET).await;
-    sql(&world, "UPDATE api_tokens SET body = NULL WHERE id = (SELECT min(id) FROM api_tokens)").await;
-    let world = restarted(world).await;
-    assert!(!is_taken(&world).await);
-    assert_eq!(world.owner.with_token(&other).get("account/details").await.status, 200);
-    world.app.stop().await;
+/// A database writer removes the seals and every fact that the server starts without, and inserts a token.
+async fn a_token_without_a_seal_is_refused_whatever_a_database_writer_removes(world: World) {
+    let drawn = signet::projects::token::draw();
+    let forged = String::from_utf8(drawn.text.expose().to_vec()).unwrap();
+    world
+        .run(move |mut tx| {
+            let drawn = drawn.clone();
+            async move {
+                let insert = "INSERT INTO api_tokens (ext_id, lookup, secret_sha256, user_id, created_by, created_at)
+                    SELECT $1, $2, $3, id, 'users/x', 0 FROM users WHERE username = 'olga'";
+                let values = [signet::projects::id::new("at").into(), drawn.lookup.into(), drawn.hash.into()];
+                assert_eq!(tx.execute(insert, &values).await?, 1);
+                tx.execute("UPDATE api_tokens SET body = NULL", &[]).await?;
+                let removed = "DELETE FROM meta WHERE name NOT IN ('schema', 'installation')
+                    AND name NOT LIKE 'data-key/%'";
+                tx.execute(removed, &[]).await.map(drop)
+            }
+            .boxed_local()
+        })
+        .await;
+    let World { app, owner } = world;
+    let app = app.restart().await;
+    let owner = Api::new(&app, &owner.token);
+    // What the upkeep does every 30 seconds.
+    app.shared().projects.sweep().await.unwrap();
+    for api in [owner.with_token(&forged), owner] {
+        assert_eq!(api.get("account/details").await.status, 401);
+    }
+    app.stop().await;
 }
 
 fn attribute_id(answer: &Answer) -> String {

@@ -52,22 +52,6 @@ const VALUES: Cap = Cap::new(SUBJECT_VALUES.entries, SUBJECT_VALUES.bytes);
 /// What a list of name constraints may hold.
 const SUBTREES: Cap = Cap { entries: MAX_SUBTREES, ..Cap::LIST }.limiting();
 
-/// One list of fields out of several; `N` is their number.
-pub(super) const fn joined<const N: usize>(lists: &[&[&'static str]]) -> [&'static str; N] {
-    let mut all = [""; N];
-    let (mut list, mut to) = (0, 0);
-    while list < lists.len() {
-        let mut at = 0;
-        while at < lists[list].len() {
-            all[to] = lists[list][at];
-            (at, to) = (at + 1, to + 1);
-        }
-        list += 1;
-    }
-    assert!(to == N);
-    all
-}
-
 /// A text without the blanks around it.
 fn trimmed(fields: &Fields, name: &str) -> Result<String> {
     Ok(fields.text(name)?.map(|text| text.trim().to_owned()).unwrap_or_default())
@@ -222,6 +206,7 @@ pub(super) fn constraints(fields: &Fields) -> Result<NameConstraints> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::secrets::route::joined;
     use proptest::prelude::*;
     use serde_json::{Value, json};
 

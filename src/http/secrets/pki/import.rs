@@ -5,14 +5,14 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::http::secrets::answer::Answer;
 use crate::http::secrets::route::Call;
-use crate::pki::ca::import::{self, PrivateKeys};
-use crate::pki::revocation::imported;
+use crate::pki::ca::import::{self, BundleRules, PrivateKeys, RefusedCrls};
+use crate::pki::revocation::imported::{self, ImportedList};
 use crate::secret::Secret;
 use crate::turns::cpu;
 use crate::x509::foreign_crl::ForeignCrl;
@@ -20,6 +20,13 @@ use crate::x509::pem;
 
 /// Longest body with a CRL, octets: one of two million entries in JSON.
 pub(super) const MAX_LIST: usize = 96 << 20;
+
+/// The field that imports a text although a CRL of it is refused.
+const WITHOUT_REFUSED_CRLS: &str = "without_refused_crls";
+/// The fields of texts in `pem_bundle`.
+pub(super) const BUNDLE: &[&str] = &["pem_bundle", WITHOUT_REFUSED_CRLS];
+/// The fields of `intermediate/set-signed`.
+pub(super) const SIGNED: &[&str] = &["certificate", WITHOUT_REFUSED_CRLS];
 
 /// Certificates and keys.
 pub(super) async fn bundle(call: Call) -> Result<Answer> {
@@ -38,14 +45,20 @@ pub(super) async fn set_signed(call: Call) -> Result<Answer> {
 
 async fn import(mut call: Call, field: &'static str, private_keys: PrivateKeys) -> Result<Answer> {
     let given = given(field, &mut call.fields)?;
-    let imported = import::bundle(&*call.authority().await?, field, given, private_keys).await?;
-    let data = json!({
+    let skips = call.fields.bool(WITHOUT_REFUSED_CRLS)?.unwrap_or(false);
+    let refused_crls = if skips { RefusedCrls::Skip } else { RefusedCrls::RefuseAll };
+    let rules = BundleRules { private_keys, refused_crls };
+    let imported = import::bundle(&call.authority().await?, field, given, rules).await?;
+    let mut data = json!({
         "imported_issuers": imported.imported_issuers,
         "imported_keys": imported.imported_keys,
         "existing_issuers": imported.existing_issuers,
         "existing_keys": imported.existing_keys,
         "mapping": imported.mapping,
     });
+    if !imported.lists.is_empty() {
+        data["imported_crls"] = imported.lists.iter().map(list_json).collect();
+    }
     Ok(Answer::data(data).with_warnings(imported.warnings))
 }
 
@@ -65,15 +78,18 @@ pub(super) async fn list(mut call: Call) -> Result<Answer> {
     let read = move || ForeignCrl::read(der(&body)?);
     let list = cpu::run(read).await??;
     let imported = imported::import(&authority, list).await?;
-    let data = json!({
-        "issuers": imported.issuers,
-        "crl_number": imported.number,
-        "published_crl_number": imported.published,
-        "entries": imported.entries,
-        "imported_entries": imported.imported,
-        "existing_entries": imported.entries.saturating_sub(imported.imported),
-    });
-    Ok(Answer::data(data).with_warnings(imported.warnings))
+    Ok(Answer::data(list_json(&imported)).with_warnings(imported.warnings))
+}
+
+fn list_json(list: &ImportedList) -> Value {
+    json!({
+        "issuers": list.issuers,
+        "crl_number": list.number,
+        "published_crl_number": list.published,
+        "entries": list.entries,
+        "imported_entries": list.imported,
+        "existing_entries": list.entries.saturating_sub(list.imported),
+    })
 }
 
 /// The DER of a list in a body.

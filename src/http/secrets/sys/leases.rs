@@ -2,6 +2,7 @@
 //! them can be renewed here: a lease ends with its certificate, and tokens have a route of their own.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -13,10 +14,10 @@ use super::super::page::Page;
 use super::super::route::Call;
 use super::to_the_end;
 use crate::auth::Auth;
-use crate::auth::token::TokenLease;
+use crate::auth::token::{TokenLease, UnreadableTokens};
 use crate::clock::{Time, rfc3339};
 use crate::documents::PathScope;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::pki::revocation::leases::LeaseKeys;
 use crate::pki::store::LeaseRow;
 
@@ -81,21 +82,41 @@ pub(super) async fn list(call: Call) -> Result<Answer> {
     let Page { after, limit } = Page::of(&call.fields)?;
     let prefix = call.param("prefix");
     if is_of_tokens(prefix) {
-        let keys = TokenLeaseKeys { auth: Arc::clone(&call.state.auth), prefix: prefix.to_owned() };
-        return listing::answer(&call, keys, after, limit).await;
+        let unreadable = Arc::new(AtomicU64::new(0));
+        let auth = Arc::clone(&call.state.auth);
+        let keys = KeysOfTokens { auth, prefix: prefix.to_owned(), unreadable: Arc::clone(&unreadable) };
+        let answer = listing::answer(&call, keys, after, limit).await;
+        return match (answer, unreadable.load(Ordering::Relaxed)) {
+            (answer, 0) => answer,
+            // Not "there are none".
+            (Err(error), unreadable) if error.kind() == Kind::NotFound => {
+                Ok(Answer::data(json!({ "keys": [] })).with_warnings([not_listed(unreadable)]))
+            }
+            (answer, unreadable) => answer.map(|answer| answer.with_warnings([not_listed(unreadable)])),
+        };
     }
     let keys = call.state.engine.lease_keys(scopes(&call, prefix), &after);
     let (keys, from) = keys.ok_or_else(Error::not_found)?;
-    listing::answer(&call, keys, from, limit).await
+    let with_tokens = prefix.is_empty() && call.state.auth.has_token_leases().await?;
+    listing::answer(&call, KeysOfCertificates { keys, with_tokens }, from, limit).await
+}
+
+fn not_listed(unreadable: u64) -> String {
+    format!(
+        "{unreadable} tokens that may have been created below this path are not listed: their records cannot be read; \
+         sys/leases/revoke-force revokes them"
+    )
 }
 
 /// Keys of the leases of tokens below a path.
-struct TokenLeaseKeys {
+struct KeysOfTokens {
     auth: Arc<Auth>,
     prefix: String,
+    /// Number of tokens of the last page whose records cannot be read.
+    unreadable: Arc<AtomicU64>,
 }
 
-impl Source for TokenLeaseKeys {
+impl Source for KeysOfTokens {
     /// The last key.
     type Place = String;
 
@@ -106,19 +127,37 @@ impl Source for TokenLeaseKeys {
 
     fn page(&self, from: &String, most: usize, _: bool) -> BoxFuture<'static, Result<listing::Page<String>>> {
         let (auth, prefix, from) = (Arc::clone(&self.auth), self.prefix.clone(), from.clone());
-        let keys = async move { auth.token_lease_keys(&prefix, &from, most).await };
+        let unreadable = Arc::clone(&self.unreadable);
+        let keys = async move {
+            let found = auth.token_lease_keys(&prefix, &from, most).await?;
+            unreadable.store(found.unreadable, Ordering::Relaxed);
+            Ok(found.keys)
+        };
         listing::Page::read(keys, most, |key: String| Row::named(key.clone(), &key, None))
     }
 }
 
-impl Source for LeaseKeys {
+/// Keys of the leases of certificates; at the root also the segment of the leases of tokens.
+struct KeysOfCertificates {
+    keys: LeaseKeys,
+    with_tokens: bool,
+}
+
+impl Source for KeysOfCertificates {
     /// The last id that was read, or the end of the segment that it is in.
     type Place = String;
 
     fn page(&self, from: &String, most: usize, _: bool) -> BoxFuture<'static, Result<listing::Page<String>>> {
-        let found = LeaseKeys::page(self, from, most as u32);
+        /// The segment of the leases of tokens, and its end: '0' follows '/'.
+        const TOKENS: [&str; 2] = ["auth/", "auth0"];
+        let found = self.keys.page(from, most as u32);
+        let is_behind = self.with_tokens && from.as_str() < TOKENS[1];
         async move {
-            let (keys, next) = found.await?;
+            let (mut keys, next) = found.await?;
+            if is_behind && next.as_ref().is_none_or(|next| TOKENS[1] <= next.as_str()) {
+                keys.push((TOKENS[1].to_owned(), TOKENS[0].to_owned()));
+                keys.sort_unstable();
+            }
             let rows = keys.into_iter().map(|(at, key)| Row::named(at, &key, None)).collect();
             Ok(listing::Page { rows, next })
         }
@@ -144,7 +183,7 @@ pub(super) async fn revoke(call: Call) -> Result<Answer> {
     let id = lease_id(&call)?;
     let wait = wait(&call)?;
     if is_of_tokens(&id) {
-        return end_tokens(call, wait, async move |auth| auth.revoke_token_lease(&id).await.map(drop)).await;
+        return end_tokens(call, wait, async move |auth| auth.revoke_token_lease(&id).await.map(|_| None)).await;
     }
     call.state.engine.revoke_lease(&id, &scopes(&call, &id), wait).await?;
     Ok(done(wait))
@@ -153,18 +192,22 @@ pub(super) async fn revoke(call: Call) -> Result<Answer> {
 /// `POST sys/leases/revoke-prefix/:prefix`.
 pub(super) async fn revoke_prefix(call: Call) -> Result<Answer> {
     let wait = wait(&call)?;
-    revoke_below(call, wait).await
+    revoke_below(call, wait, UnreadableTokens::Keep).await
 }
 
-/// `POST sys/leases/revoke-force/:prefix`: where nothing but this server revokes, the same as by prefix.
+/// `POST sys/leases/revoke-force/:prefix`: as by prefix, and tokens whose records cannot be read are revoked too.
 pub(super) async fn revoke_force(call: Call) -> Result<Answer> {
-    revoke_below(call, true).await
+    revoke_below(call, true, UnreadableTokens::Revoke).await
 }
 
-async fn revoke_below(call: Call, wait: bool) -> Result<Answer> {
+async fn revoke_below(call: Call, wait: bool, unreadable: UnreadableTokens) -> Result<Answer> {
     let prefix = call.param("prefix").to_owned();
     if is_of_tokens(&prefix) {
-        return end_tokens(call, wait, async move |auth| auth.revoke_tokens_by_path(&prefix).await).await;
+        return end_tokens(call, wait, async move |auth| {
+            let count = auth.revoke_tokens_by_path(&prefix, unreadable).await?;
+            Ok((count > 0).then(|| unreadable_warning(count, unreadable)))
+        })
+        .await;
     }
     call.state.engine.revoke_leases(&prefix, &scopes(&call, &prefix), wait).await?;
     Ok(done(wait))
@@ -175,14 +218,29 @@ async fn revoke_below(call: Call, wait: bool) -> Result<Answer> {
 async fn end_tokens(
     call: Call,
     wait: bool,
-    end: impl AsyncFnOnce(Arc<Auth>) -> Result<()> + 'static,
+    end: impl AsyncFnOnce(Arc<Auth>) -> Result<Option<String>> + 'static,
 ) -> Result<Answer> {
     to_the_end(async move {
-        end(Arc::clone(&call.state.auth)).await?;
+        let warning = end(Arc::clone(&call.state.auth)).await?;
         call.state.mounts.tokens_ended();
-        Ok(done(wait))
+        Ok(match warning {
+            Some(warning) => Answer::empty().with_warnings([warning]),
+            None => done(wait),
+        })
     })
     .await
+}
+
+fn unreadable_warning(count: u64, what: UnreadableTokens) -> String {
+    match what {
+        UnreadableTokens::Keep => format!(
+            "{count} tokens were not revoked: their records cannot be read, so the path that created them is unknown; \
+             sys/leases/revoke-force revokes them"
+        ),
+        UnreadableTokens::Revoke => format!(
+            "{count} tokens were revoked whose records cannot be read: they may have been created below this path"
+        ),
+    }
 }
 
 /// Whether the caller waits for the revocations; they happen in any case.

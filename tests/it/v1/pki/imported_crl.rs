@@ -651,3 +651,66 @@ async fn keys_that_were_made_here_have_published_nothing_elsewhere() {
     assert!(pki.crl(back.body["data"]["imported_issuers"][0].as_str().unwrap()).await.number() > 1);
     pki.stop().await;
 }
+
+async fn a_bundle_and_its_crls_are_imported_together_or_not_at_all(app: App) {
+    let pki = Pki { app };
+    let own = Authority::new("/CN=Bundled");
+    own.issue("first");
+    own.revoke("first", &["-crl_reason", "superseded"]);
+    let list = own.publish();
+    let other = Authority::new("/CN=Elsewhere");
+    let foreign = other.publish();
+
+    // A list of an authority that is not here, or that cannot be read, refuses all of the text.
+    let broken = "-----BEGIN X509 CRL-----\nMAAA\n-----END X509 CRL-----\n";
+    for refused in [&foreign[..], broken] {
+        let text = format!("{}{list}{refused}", own.bundle());
+        let answer = pki.app.client.post("pki/issuers/import/bundle", json!({ "pem_bundle": text })).await;
+        assert_eq!(answer.status, 400, "{}", answer.text);
+        assert!(answer.error().starts_with("pem_bundle: block 3: a CRL is refused: "), "{}", answer.text);
+        assert!(answer.error().ends_with("(nothing is imported; without_refused_crls imports the rest)"));
+        assert!(pki.list("issuers").await.is_empty() && pki.list("keys").await.is_empty());
+        assert!(pki.list("certs/revoked").await.is_empty());
+    }
+    // Two authorities whose lists have one serial number.
+    other.issue("first");
+    other.revoke("first", &[]);
+    let same = other.publish();
+    let text = format!("{}{list}{}{same}", own.bundle(), other.bundle());
+    let both = pki.app.client.post("pki/issuers/import/bundle", json!({ "pem_bundle": text })).await;
+    assert_eq!(both.status, 400, "{}", both.text);
+    assert!(both.error().contains("that of a certificate of another issuer"), "{}", both.text);
+    assert!(pki.list("issuers").await.is_empty());
+
+    // With the option, the rest is imported, and the first CRL of this server goes on above the list.
+    let text = format!("{}{list}{foreign}", own.bundle());
+    let body = json!({ "pem_bundle": text, "without_refused_crls": true });
+    let answer = pki.app.client.post("pki/issuers/import/bundle", body).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    assert!(answer.warnings().contains("pem_bundle: block 3: a CRL is refused"), "{}", answer.text);
+    assert!(!answer.warnings().contains("begin with number 1"), "{}", answer.text);
+    let id = answer.body["data"]["imported_issuers"][0].as_str().unwrap().to_owned();
+    let expected = json!([{ "issuers": [id], "crl_number": 420, "published_crl_number": 421, "entries": 1,
+        "imported_entries": 1, "existing_entries": 0 }]);
+    assert_eq!(answer.body["data"]["imported_crls"], expected);
+    let crl = pki.crl(&id).await;
+    assert_eq!(crl.number(), 421);
+    assert!(!own.is_good("first", &crl));
+    assert_eq!(status(&pki, &own.text("ca.pem"), &own.serial("first")).await, "revoked");
+    // Again, nothing is new.
+    let again = json!({ "pem_bundle": format!("{}{list}", own.bundle()) });
+    let again = pki.app.client.post("pki/issuers/import/bundle", again).await;
+    assert_eq!(again.body["data"]["imported_crls"][0]["imported_entries"], 0, "{}", again.text);
+    assert_eq!(again.body["data"]["existing_issuers"], json!([id]));
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn a_bundle_and_its_crls_are_imported_together_on_the_embedded_store() {
+    a_bundle_and_its_crls_are_imported_together_or_not_at_all(App::start().await).await;
+}
+
+#[actix_web::test]
+async fn a_bundle_and_its_crls_are_imported_together_on_postgresql() {
+    a_bundle_and_its_crls_are_imported_together_or_not_at_all(App::builder().postgres().start().await).await;
+}

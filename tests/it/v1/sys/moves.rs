@@ -116,6 +116,36 @@ async fn leases_follow_their_mount_on_postgresql() {
     leases_follow(App::builder().postgres().start().await).await;
 }
 
+async fn a_prefix_above_mounts_leaves_out_what_moved_away(app: App) {
+    let client = &app.client;
+    for mount in ["team/pki", "team/stays"] {
+        assert_eq!(client.post(&format!("sys/mounts/{mount}"), json!({ "type": "pki" })).await.status, 204);
+        authority(client, mount).await;
+    }
+    let (moved, _) = leased(client, "team/pki").await;
+    let (stays, _) = leased(client, "team/stays").await;
+    let to = json!({ "from": "team/pki", "to": "prod/pki" });
+    assert_eq!(client.post("sys/remount", to).await.status, 200);
+    let keys = async |path: &str| client.list(&format!("sys/leases/lookup/{path}")).await.body["data"]["keys"].clone();
+    assert_eq!((keys("team").await, keys("prod").await), (json!(["stays/"]), json!(["pki/"])));
+    assert_eq!(client.post("sys/leases/revoke-prefix/team", json!({})).await.status, 204);
+    assert!(is_revoked(client, "team/stays", &stays).await);
+    assert!(!is_revoked(client, "prod/pki", &moved).await, "it is in use at another path");
+    assert_eq!(client.post("sys/leases/revoke-prefix/prod", json!({})).await.status, 204);
+    assert!(is_revoked(client, "prod/pki", &moved).await);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_prefix_above_mounts_leaves_out_what_moved_away_on_the_embedded_store() {
+    a_prefix_above_mounts_leaves_out_what_moved_away(App::start().await).await;
+}
+
+#[actix_web::test]
+async fn a_prefix_above_mounts_leaves_out_what_moved_away_on_postgresql() {
+    a_prefix_above_mounts_leaves_out_what_moved_away(App::builder().postgres().start().await).await;
+}
+
 #[actix_web::test]
 async fn moving_needs_sudo_and_two_paths() {
     let app = App::start().await;

@@ -1,6 +1,9 @@
 //! Leases of tokens: what was created at a path is listed, looked up and revoked by it.
 
+use futures_util::FutureExt as _;
 use serde_json::json;
+use signet::projects::Access;
+use signet::projects::store::ITSELF;
 
 use crate::support::{App, Client};
 use crate::v1::login::{log_in, role, secret_id, with_approle};
@@ -113,5 +116,99 @@ async fn tokens_of_a_moved_method_end_by_both_paths() {
     assert!(lives(&before).await && lives(&kept).await);
     assert_eq!(client.post("sys/leases/revoke-prefix/auth/team/machines", json!({})).await.status, 204);
     assert!(!lives(&before).await && !lives(&kept).await);
+    app.stop().await;
+}
+
+/// Changes one token of a login so that its row does not open any more.
+async fn damage_one(app: &App) {
+    let damaged = app.shared().projects.run("test", Access::Write(ITSELF), |mut tx| {
+        let sql = "UPDATE token SET expires_at_micros = expires_at_micros + 1 WHERE hash =
+            (SELECT hash FROM token WHERE mount IS NOT NULL AND parent IS NULL ORDER BY hash LIMIT 1)";
+        async move { Ok(tx.execute(sql, &[]).await?) }.boxed_local()
+    });
+    assert_eq!(damaged.await.unwrap(), 1);
+}
+
+async fn one_damaged_token_does_not_keep_the_others(app: App) {
+    let app = with_approle(app).await;
+    let client = &app.client;
+    role(&app, "machine", json!({ "token_policies": "maker" })).await;
+    app.policy("maker", "path \"auth/token/create\" { capabilities = [\"update\"] }").await;
+    let own = secret_id(&app, "machine", json!({})).await;
+    let (mut machines, mut children) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        let machine = holder(client, &log_in(client, "machine", &own["secret_id"]).await.body);
+        children.push(holder(client, &machine.post("auth/token/create", json!({})).await.body));
+        machines.push(machine);
+    }
+    let other = holder(client, &client.post("auth/token/create", json!({ "policies": ["default"] })).await.body);
+    damage_one(&app).await;
+
+    assert_eq!(leases(client, "auth/approle/login").await.len(), 2);
+    let listed = client.list("sys/leases/lookup/auth/approle/login").await;
+    assert!(
+        listed.text.contains("1 tokens that may have been created below this path are not listed"),
+        "{}",
+        listed.text
+    );
+    let revoked = client.post("sys/leases/revoke-prefix/auth/approle", json!({})).await;
+    assert_eq!(revoked.status, 200, "{}", revoked.text);
+    let warning = revoked.body["warnings"][0].as_str().unwrap();
+    assert!(warning.starts_with("1 tokens were not revoked: their records cannot be read"), "{warning}");
+    let living = async || {
+        let mut living = 0;
+        for child in &children {
+            living += usize::from(lives(child).await);
+        }
+        living
+    };
+    assert_eq!(living().await, 1, "that of the token that cannot be read");
+    assert_eq!(client.list("auth/token/accessors").await.status, 200);
+    let none = client.list("sys/leases/lookup/auth/approle/login").await;
+    assert_eq!((none.status, &none.body["data"]["keys"]), (200, &json!([])), "{}", none.text);
+
+    // A prefix of another method leaves it alone.
+    assert_eq!(client.post("sys/auth/other", json!({ "type": "approle" })).await.status, 204);
+    assert_eq!(client.post("sys/leases/revoke-force/auth/other", json!({})).await.status, 204);
+    assert_eq!(living().await, 1);
+    let forced = client.post("sys/leases/revoke-force/auth/approle", json!({})).await;
+    assert!(forced.text.contains("1 tokens were revoked whose records cannot be read"), "{}", forced.text);
+    assert_eq!(living().await, 0);
+    assert!(lives(&other).await);
+    assert_eq!(client.post("sys/leases/revoke-force/auth/approle", json!({})).await.status, 204);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn one_damaged_token_does_not_keep_the_others_on_the_embedded_store() {
+    one_damaged_token_does_not_keep_the_others(App::start().await).await;
+}
+
+#[actix_web::test]
+async fn one_damaged_token_does_not_keep_the_others_on_postgresql() {
+    one_damaged_token_does_not_keep_the_others(App::builder().postgres().start().await).await;
+}
+
+#[actix_web::test]
+async fn the_root_of_leases_shows_those_of_tokens() {
+    let app = App::start().await;
+    let client = &app.client;
+    assert_eq!(client.list("sys/leases/lookup").await.status, 404, "a root token has no end, and no lease");
+    client.post("auth/token/create", json!({ "policies": ["default"] })).await;
+    let root = client.list("sys/leases/lookup").await;
+    assert_eq!(root.body["data"]["keys"], json!(["auth/"]), "{}", root.text);
+    let behind = client.list("sys/leases/lookup?after=auth/").await;
+    assert_eq!(behind.status, 404, "{}", behind.text);
+    let ca = json!({ "common_name": "Root", "key_type": "ec", "ttl": "8760h" });
+    client.post("pki/root/generate/internal", ca).await;
+    let web = json!({ "allow_any_name": true, "key_type": "ec", "ttl": "24h", "generate_lease": true });
+    client.post("pki/roles/web", web).await;
+    assert_eq!(client.post("pki/issue/web", json!({ "common_name": "a.test" })).await.status, 200);
+    for (query, keys) in
+        [("", json!(["auth/", "pki/"])), ("?limit=1", json!(["auth/"])), ("?after=auth/", json!(["pki/"]))]
+    {
+        let listed = client.list(&format!("sys/leases/lookup{query}")).await;
+        assert_eq!(listed.body["data"]["keys"], keys, "{}", listed.text);
+    }
     app.stop().await;
 }

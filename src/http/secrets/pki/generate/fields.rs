@@ -3,7 +3,8 @@
 use crate::auth::policy::lower;
 use crate::error::{Error, Result};
 use crate::fields::{Fields, MAX_NAME};
-use crate::http::secrets::pki::asked::{self, flag, joined};
+use crate::http::secrets::pki::asked::{self, flag};
+use crate::http::secrets::route::joined;
 use crate::keys::signing::ManagedKeyRef;
 use crate::pki::ca::intermediate::CsrRequest;
 use crate::pki::ca::key::{KeyOrigin, KeyRequest};

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::fields::Fields;
-use crate::http::secrets::pki::asked::{self, flag, joined};
+use crate::http::secrets::pki::asked::{self, flag};
 use crate::http::secrets::route::Call;
+use crate::http::secrets::route::joined;
 use crate::pki::ca::readable;
 use crate::pki::check::request::RequestedValidity;
 use crate::pki::issue::request::{

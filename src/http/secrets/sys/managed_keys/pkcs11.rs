@@ -54,9 +54,10 @@ pub(super) fn read(sent: &Sent, stored: Option<&Pkcs11Settings>) -> Result<Pkcs1
     }
     if let Some(text) = fields.text_within("slot", WORD)? {
         let slot = Pkcs11Settings::parse_slot(&text)?;
-        // A key whose token is found by its label is shown with the number 0.
+        // A key whose token is found by its label is shown with the number 0, and may be written back so.
         let is_number = matches!(fields.value("slot"), Some(Value::Number(_)));
-        let is_label = slot == Some(0) && is_number && !settings.token_label.is_empty();
+        let repeats_label = fields.value("token_label").is_some() && !settings.token_label.is_empty();
+        let is_label = slot == Some(0) && is_number && repeats_label;
         settings.slot = slot.filter(|_| !is_label);
     }
     if let Some(text) = fields.text_within("curve", WORD)? {

@@ -216,6 +216,7 @@ async fn an_update_is_held_against_the_rules_as_a_whole() {
     let app = with_key().await;
     for (members, text) in [
         (json!({ "slot": 1 }), "only one of slot or token_label can be set"),
+        (json!({ "slot": 0 }), "only one of slot or token_label can be set"),
         (json!({ "token_label": "" }), "either slot or token_label is required"),
         (json!({ "pin": "" }), "pin is required"),
         (

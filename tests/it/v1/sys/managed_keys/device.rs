@@ -410,9 +410,9 @@ fn a_token_whose_information_cannot_be_read_is_found_by_its_label() {
     alone(module_path!(), name, |hsm: Hsm| async move {
         hsm.token("one");
         let app = server(hsm.shim()).await;
+        hsm.order("C_GetTokenInfo", &["nonsense"; 400]);
         let body = json!({ "allow_generate_key": "true", "curve": "P256" });
         write(&app.client, "web", with(key("web", "0x1041"), body)).await;
-        hsm.order("C_GetTokenInfo", &["nonsense"; 400]);
         tested(&app, "web", json!({})).await;
         assert!(hsm.calls("C_GetTokenInfo") > 0);
         app.stop().await;
@@ -432,6 +432,53 @@ fn of_two_tokens_whose_information_cannot_be_read_none_is_guessed() {
         assert_eq!(refused.status, 400, "{}", refused.text);
         assert!(refused.error().contains("cannot be read, use slot"), "{}", refused.text);
         assert_eq!(hsm.calls("C_Login"), 0, "the PIN is tried on none");
+        app.stop().await;
+    });
+}
+
+/// That a test signature finds no token, and sends its PIN to none.
+async fn absent(app: &App, hsm: &Hsm, name: &str) {
+    hsm.calls("C_Login");
+    let refused = test(app, name, json!({})).await;
+    assert_eq!(refused.status, 503, "{}", refused.text);
+    assert!(refused.error().contains("pkcs11 token: is not present"), "{}", refused.text);
+    assert_eq!(hsm.calls("C_Login"), 0, "the PIN is sent to no token");
+}
+
+#[test]
+fn a_pin_goes_to_no_other_token_because_its_own_is_gone() {
+    let name = "a_pin_goes_to_no_other_token_because_its_own_is_gone";
+    alone(module_path!(), name, |hsm: Hsm| async move {
+        hsm.token("one");
+        let app = server(hsm.shim()).await;
+        let generated = json!({ "allow_generate_key": "true", "curve": "P256" });
+        write(&app.client, "web", with(key("web", "0x1041"), generated.clone())).await;
+        tested(&app, "web", json!({})).await;
+        // The label was read before: what cannot be read now may be another token.
+        hsm.order("C_GetTokenInfo", &["nonsense"; 400]);
+        write(&app.client, "second", with(key("second", "0x1041"), generated)).await;
+        absent(&app, &hsm, "second").await;
+        // A slot whose token goes away while it is looked at.
+        let slot = json!({ "token_label": "", "slot": hsm.slot("one") });
+        write(&app.client, "third", with(key("web", "0x1041"), slot)).await;
+        hsm.order("C_GetTokenInfo", &[["nonsense", "0xe0"]; 100].concat());
+        absent(&app, &hsm, "third").await;
+        app.stop().await;
+    });
+}
+
+#[test]
+fn a_token_that_cannot_be_read_is_not_found_by_a_label_beside_another_token() {
+    let name = "a_token_that_cannot_be_read_is_not_found_by_a_label_beside_another_token";
+    alone(module_path!(), name, |hsm: Hsm| async move {
+        hsm.token("one");
+        hsm.token("two");
+        let app = server(hsm.shim()).await;
+        let label = json!({ "token_label": "gone" });
+        write(&app.client, "web", with(key("web", "0x1041"), label)).await;
+        // One of the two, at each look at the two and at the slot of the next token.
+        hsm.order("C_GetTokenInfo", &[["nonsense", "", ""]; 100].concat());
+        absent(&app, &hsm, "web").await;
         app.stop().await;
     });
 }

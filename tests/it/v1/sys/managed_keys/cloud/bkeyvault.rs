@@ -85,6 +85,14 @@ async fn a_generated_key_that_the_store_does_not_show_yet_is_waited_for_and_gene
     let late = app.client.post("pki/root/generate/kms", root).await;
     assert_eq!((late.status, late.header("retry-after")), (503, "1"), "{}", late.text);
     assert_eq!(vault.lock().keys["late"].len(), 1);
+    // Neither another version of the configuration nor another process generates one more.
+    write(&app, "cloudbkeyvault/late", json!({ "any_mount": "true" })).await;
+    let late = test(&app, "cloudbkeyvault/late", json!({})).await;
+    assert_eq!((late.status, late.error()), (503, text));
+    let app = app.restart().await;
+    let late = test(&app, "cloudbkeyvault/late", json!({})).await;
+    assert_eq!((late.status, late.error()), (503, text));
+    assert_eq!(vault.lock().keys["late"].len(), 1);
     vault.lock().hidden_until = None;
     tested(&app, "cloudbkeyvault/late", json!({})).await;
     assert_eq!(vault.lock().keys["late"].len(), 1);

@@ -1,0 +1,115 @@
+//! Keys that were generated at a cloud service and have not appeared, as documents of the store.
+//!
+//! A record is written before the key is generated, and removed when the key appears or the service refuses. A node
+//! that ends in between leaves it: for [`EXPECTATION`] no node generates a key at that place.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::digest;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Clock;
+use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM};
+use crate::error::{Error, Kind, Result};
+use crate::keys::store::{KeyStore, PendingKeys};
+
+/// The kind of the documents; the name is the digest of the place, hexadecimal.
+const KIND: &str = "managed-key-pending";
+/// How long a generated key that the service does not show is expected to appear.
+const EXPECTATION: Duration = Duration::from_secs(600);
+
+/// The records of all nodes.
+#[derive(Clone)]
+pub(super) struct StoredPendingKeys {
+    store: Arc<dyn KeyStore>,
+    clock: Clock,
+}
+
+/// The stored record of a key.
+#[derive(Serialize, Deserialize)]
+struct Pending {
+    /// Seconds since 1970.
+    generated_at: i64,
+}
+
+impl StoredPendingKeys {
+    pub(super) fn new(store: Arc<dyn KeyStore>, clock: Clock) -> Self {
+        Self { store, clock }
+    }
+
+    async fn stored(&self, key: &DocumentKey) -> Result<Option<Document>> {
+        Ok(self.store.documents(KIND).await?.into_iter().find(|document| document.key == *key))
+    }
+
+    async fn record(&self, key: DocumentKey) -> Result<bool> {
+        let (stored, now) = (self.stored(&key).await?, self.clock.now().unix_timestamp());
+        let pending = stored.as_ref().and_then(|document| serde_json::from_slice::<Pending>(&document.body).ok());
+        if pending.is_some_and(|pending| now - pending.generated_at < EXPECTATION.as_secs().cast_signed()) {
+            return Ok(false);
+        }
+        let body = serde_json::to_vec(&Pending { generated_at: now }).map_err(Error::internal)?;
+        let expected = stored.map_or(0, |document| document.version);
+        match self.store.commit(vec![DocumentWrite { key, expected, body: Some(body) }]).await {
+            Ok(()) => Ok(true),
+            // Another node generates the key.
+            Err(error) if error.kind() == Kind::Conflict => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn remove(&self, key: DocumentKey) -> Result<()> {
+        let Some(stored) = self.stored(&key).await? else { return Ok(()) };
+        self.store.commit(vec![DocumentWrite { key, expected: stored.version, body: None }]).await
+    }
+}
+
+impl PendingKeys for StoredPendingKeys {
+    fn begin(&self, place: &str) -> BoxFuture<'static, Result<bool>> {
+        let (own, key) = (self.clone(), document_key(place));
+        async move { own.record(key).await }.boxed()
+    }
+
+    fn end(&self, place: &str) -> BoxFuture<'static, ()> {
+        let (own, key) = (self.clone(), document_key(place));
+        async move {
+            if let Err(error) = own.remove(key).await {
+                tracing::debug!("the record of a generated key ends by itself: {error}");
+            }
+        }
+        .boxed()
+    }
+}
+
+fn document_key(place: &str) -> DocumentKey {
+    let digest = digest::digest(&digest::SHA256, place.as_bytes());
+    let name = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    DocumentKey { mount: SYSTEM, kind: KIND, name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::memory::Memory;
+    use super::*;
+
+    #[tokio::test]
+    async fn a_generated_key_is_expected_by_all_nodes_for_ten_minutes_or_until_it_appears() {
+        let store = Arc::new(Memory::default());
+        let clock = Clock::manual(crate::clock::parse_rfc3339("now", "2030-01-01T00:00:00Z").unwrap());
+        let [one, other] = [(); 2].map(|()| StoredPendingKeys::new(store.clone(), clock.clone()));
+        assert!(one.begin("place").await.unwrap());
+        assert!(!one.begin("place").await.unwrap() && !other.begin("place").await.unwrap());
+        assert!(other.begin("elsewhere").await.unwrap());
+        other.end("place").await;
+        assert!(one.begin("place").await.unwrap());
+        clock.advance(EXPECTATION);
+        assert!(other.begin("place").await.unwrap());
+        *store.fails.lock().unwrap() = Some(false);
+        assert_eq!(one.begin("third").await.unwrap_err().kind(), Kind::Unavailable);
+        one.end("place").await;
+        *store.fails.lock().unwrap() = None;
+        assert!(!one.begin("place").await.unwrap());
+    }
+}

@@ -1,0 +1,74 @@
+//! Sealing of the API tokens of versions before schema 14.
+
+use std::time::Duration;
+
+use super::*;
+
+const USER: &str = "INSERT INTO users (ext_id, username, username_lc, email, email_lc, created_at)
+    VALUES ('user-1', 'one', 'one', 'one@a.test', 'one@a.test', 0)";
+
+/// Inserts a token as a version before schema 14 does, or a database writer.
+fn insert_bare(fixture: &impl Fixture, name: &str) {
+    let sql = format!(
+        "INSERT INTO api_tokens (ext_id, lookup, secret_sha256, user_id, created_by, created_at)
+        SELECT 'at-{name}', '{name}', $1, id, 'users/x', 0 FROM users"
+    );
+    assert_eq!(fixture.change(&sql, &[&[7; 32]]), 1);
+}
+
+fn count_bare(fixture: &impl Fixture) -> i64 {
+    fixture.number("SELECT COUNT(*) FROM api_tokens WHERE body IS NULL")
+}
+
+async fn restarted(w: World, fixture: &impl Fixture) -> World {
+    w.storage.shutdown().await.unwrap();
+    World::again(fixture, w.mount).await
+}
+
+/// Removes every fact that a store opens without.
+fn remove_facts(fixture: &impl Fixture) {
+    let sql = "DELETE FROM meta WHERE name NOT IN ('schema', 'installation') AND name NOT LIKE 'data-key/%'";
+    fixture.change(sql, &[]);
+}
+
+pub(super) async fn tokens_of_an_earlier_version_are_sealed_once(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    w.storage.keys.begin_token_upgrade().await.unwrap();
+    fixture.change(USER, &[]);
+    insert_bare(fixture, "one");
+    let w = restarted(w, fixture).await;
+    assert_eq!(count_bare(fixture), 0, "sealed at the start");
+    // Nodes of the earlier version run for a while, where there can be others.
+    let shared = w.storage.changes().is_some();
+    insert_bare(fixture, "two");
+    w.storage.token_seal().keep().await.unwrap();
+    assert_eq!(count_bare(fixture) == 0, shared);
+    fixture.clock().advance(Duration::from_secs(3601));
+    w.storage.token_seal().keep().await.unwrap();
+    fixture.change("UPDATE api_tokens SET body = NULL", &[]);
+    remove_facts(fixture);
+    w.storage.token_seal().keep().await.unwrap();
+    let w = restarted(w, fixture).await;
+    w.storage.token_seal().keep().await.unwrap();
+    assert_eq!(count_bare(fixture), 2, "the upgrade has ended, whatever a database writer removes");
+    // And it stays so with the next data key, and another seal key.
+    w.storage.keyring().rotate(1).await.unwrap();
+    fixture.clock().advance(Duration::from_secs(61));
+    let next = SealKey::random();
+    w.storage.change_seal(&next).await.unwrap();
+    w.storage.shutdown().await.unwrap();
+    let storage = fixture.open_with(next, 1000).await.unwrap();
+    storage.token_seal().keep().await.unwrap();
+    assert_eq!(count_bare(fixture), 2);
+}
+
+pub(super) async fn a_new_store_seals_no_tokens_of_a_database_writer(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    fixture.change(USER, &[]);
+    insert_bare(fixture, "forged");
+    remove_facts(fixture);
+    w.storage.token_seal().keep().await.unwrap();
+    let w = restarted(w, fixture).await;
+    w.storage.token_seal().keep().await.unwrap();
+    assert_eq!(count_bare(fixture), 1);
+}
