@@ -8,6 +8,8 @@
 use std::fmt::Display;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
+
 use crate::error::{Error, Kind, Result};
 
 /// A mount in storage: a random positive number, never used again. [`SYSTEM`] is the server itself.
@@ -76,6 +78,16 @@ pub struct Document {
 }
 
 impl Document {
+    /// The body as the value that it is.
+    ///
+    /// # Errors
+    /// [`Document::unreadable`] with the position in the body; never its text, which may be secret.
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T> {
+        let position =
+            |error: serde_json::Error| format!("unexpected at line {} column {}", error.line(), error.column());
+        serde_json::from_slice(&self.body).map_err(|error| self.unreadable(position(error)))
+    }
+
     /// The error of a document whose body means nothing to this program. It names the document, and nothing of the body.
     pub fn unreadable(&self, cause: impl Display) -> Error {
         let Self { key: DocumentKey { mount, kind, name }, .. } = self;
