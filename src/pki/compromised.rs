@@ -306,8 +306,8 @@ impl CompromisedKeys {
                     if reloaded {
                         unfinished.finish();
                     }
-                    let is_listed = additions.entries.keys().any(|hash| self.get(hash).is_some());
-                    if !(error.kind() == Kind::Conflict && reloaded && is_listed) {
+                    // The entry that was first may be removed again by now, so any conflict is tried again.
+                    if error.kind() != Kind::Conflict || !reloaded {
                         return Err(error);
                     }
                 }
