@@ -8,6 +8,7 @@
 use std::fmt::Display;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
 use crate::error::{Error, Kind, Result};
@@ -99,6 +100,14 @@ pub struct Document {
 }
 
 impl Document {
+    /// The body as the value that it is.
+    ///
+    /// # Errors
+    /// [`Document::unreadable`].
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T> {
+        serde_json::from_slice(&self.body).map_err(|error| self.unreadable(error))
+    }
+
     /// The error of a document whose body means nothing to this program. It names the document, and nothing of the body.
     pub fn unreadable(&self, problem: impl Into<BodyProblem>) -> Error {
         let Self { key: DocumentKey { mount, kind, name }, .. } = self;

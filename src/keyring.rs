@@ -163,7 +163,7 @@ impl Keyring {
     /// The settings, and the version of their document.
     async fn stored(&self) -> Result<(Rotation, u64)> {
         let Some(document) = self.store.settings().await? else { return Ok((Rotation::default(), 0)) };
-        Ok((serde_json::from_slice(&document.body).map_err(Error::internal)?, document.version))
+        Ok((document.parse()?, document.version))
     }
 
     /// Ticks for as long as it is polled.

@@ -58,6 +58,8 @@ impl Mounts {
     /// # Errors
     /// `Unavailable` from storage, `Internal` when what is stored of a mount cannot be read.
     pub async fn open(auth: Arc<Auth>, keys: Arc<ManagedKeys>, pki: Arc<Engine>) -> Result<Arc<Self>> {
+        // Before any mount signs, and also where the first one is made later.
+        pki.compromised().reload().await?;
         let mounts = Self { auth, keys, pki };
         for mount in mounts.auth.mounts().iter() {
             mounts.open_one(mount, From::Stored).await?;

@@ -56,7 +56,7 @@ impl Cors {
 pub(super) async fn load(store: &dyn AuthStore) -> Result<Cors> {
     let document = store.documents(KIND).await?.into_iter().find(|document| document.key.name == NAME);
     let Some(document) = document else { return Ok(Cors::default()) };
-    let stored = serde_json::from_slice(&document.body).map_err(Error::internal)?;
+    let stored = document.parse()?;
     Ok(Cors { stored: Some(stored), version: document.version })
 }
 

@@ -198,7 +198,7 @@ pub(super) async fn load(store: &dyn AuthStore, before: Option<Arc<Policies>>) -
 }
 
 fn entry<'k>(document: Document, known: impl Fn(&str) -> Option<&'k Arc<Entry>>) -> Result<(String, Arc<Entry>)> {
-    let stored: Stored = serde_json::from_slice(&document.body).map_err(|error| document.unreadable(error))?;
+    let stored: Stored = document.parse()?;
     let (name, version) = (document.key.name, document.version);
     if let Some(same) = known(&name).filter(|known| known.version == version && known.stored == stored) {
         let same = Arc::clone(same);

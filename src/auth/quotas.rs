@@ -41,7 +41,7 @@ const MOST: usize = 256;
 pub(super) async fn load(store: &dyn AuthStore, before: Option<&Quotas>) -> Result<Quotas> {
     let document = store.documents(KIND).await?.into_iter().find(|document| document.key.name == NAME);
     let (stored, version) = match document {
-        Some(document) => (serde_json::from_slice(&document.body).map_err(Error::internal)?, document.version),
+        Some(document) => (document.parse()?, document.version),
         None => (Stored::default(), 0),
     };
     Ok(Quotas::compile(stored, version, before))

@@ -55,6 +55,9 @@ async fn catch_up(mounts: Arc<Mounts>) {
         if let Err(error) = mounts.keys.catch_up().await {
             telemetry::not_done("managed keys cannot be read again yet", &error);
         }
+        if let Err(error) = mounts.pki.compromised().catch_up().await {
+            telemetry::not_done("compromised keys cannot be read again yet", &error);
+        }
     }
 }
 

@@ -1,22 +1,26 @@
 //! Keys that are known to be compromised: nothing certifies them, in any mount of the store.
 //!
 //! A key is listed by the SHA-256 of its SubjectPublicKeyInfo, so that a list holds no key. Revocations for
-//! keyCompromise and by proof of possession add to it, and operators do. The list outlives the certificates that it
-//! came from. It is held in memory as a whole, and read again when another node has changed it.
+//! keyCompromise and by proof of possession add to it, in the commit of the revocation, and operators do. The list
+//! outlives the certificates that it came from. All of it is in memory, and is read again when another node changes it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::btree_map::Entry;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 
-use arc_swap::ArcSwap;
 use aws_lc_rs::digest;
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, ready};
 use serde::{Deserialize, Serialize};
-use tokio::sync::Mutex;
 
 use super::store::{PkiStore, PkiWrite};
 use crate::clock::Clock;
-use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM};
+use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM, TRIES, overtaken, repeated, step_aside};
 use crate::error::{Error, Kind, Result};
+use crate::x509::certificate::Certificate;
 use crate::x509::public_key::PublicKey;
+use crate::x509::serial::Serial;
 
 /// The kind of the documents, one for each key; their name is the hash in hexadecimal.
 const KIND: &str = "compromised-key";
@@ -53,7 +57,8 @@ impl KeyHash {
 
     /// As 64 hexadecimal digits.
     pub fn text(&self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+        let digit = |half: u8| char::from(b"0123456789abcdef"[usize::from(half)]);
+        self.0.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
     }
 }
 
@@ -68,31 +73,114 @@ pub struct Listed {
     pub note: String,
 }
 
-/// What became of a key that was to be added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Added {
-    /// It is new.
-    New,
-    /// It was there.
-    Known,
-    /// The list is full: it was not added.
-    Full,
+/// A key that a commit adds to the list.
+pub(crate) struct NewKey {
+    hash: KeyHash,
+    source: &'static str,
+    note: String,
 }
+
+impl NewKey {
+    /// The key of a certificate that is revoked because of it; `None` for a certificate that is not here.
+    pub(crate) fn of_revoked(serial: Serial, der: &[u8]) -> Option<Self> {
+        let certificate = Certificate::parse(der).ok()?;
+        Some(Self { hash: KeyHash::of(certificate.key()), source: "revocation", note: serial.to_string() })
+    }
+}
+
+/// The outcome of a commit with additions.
+pub(crate) struct Added<T> {
+    /// The result of the commit; `None` when it stored nothing.
+    pub(crate) stored: Option<T>,
+    /// Keys were left out because the list is full.
+    pub(crate) is_full: bool,
+}
+
+impl<T> Added<T> {
+    /// A warning when keys were left out.
+    pub(crate) fn warning(&self) -> Option<String> {
+        self.is_full.then(|| {
+            format!("sys/compromised-keys: the list is full ({MAX_KEYS} keys), so this key may be certified again")
+        })
+    }
+}
+
+/// An entry, with the version of its document.
+type Versioned = (u64, Arc<Listed>);
+
+/// The entries by their hashes.
+type Entries = BTreeMap<KeyHash, Versioned>;
 
 /// The list of a store.
 pub struct CompromisedKeys {
     store: Arc<dyn PkiStore>,
     clock: Clock,
-    keys: ArcSwap<BTreeMap<KeyHash, (u64, Arc<Listed>)>>,
-    /// Held by a change and by a reload, so that a reload never takes back what was added meanwhile. Whether the list was
-    /// read.
-    changing: Mutex<bool>,
+    /// Held for one look-up, one insertion or the exchange of the whole map.
+    entries: RwLock<Entries>,
+    progress: Mutex<Progress>,
+    /// Held by a reload.
+    reloading: tokio::sync::Mutex<()>,
+    /// A commit ended without a known result, so that the store may have what this list lacks.
+    behind: AtomicBool,
+}
+
+/// State that overlapping additions, removals and reloads share.
+#[derive(Default)]
+struct Progress {
+    /// Additions (with their entries) and removals since the reload under way began: it may have read the store before them.
+    since_reload: Option<Vec<(KeyHash, Option<Versioned>)>>,
+    /// Additions that this node has shown. The same key may have been added again right after its removal.
+    additions: u64,
+    /// Removals on this node. An addition that was committed before one may be gone again.
+    removals: u64,
+}
+
+/// The additions of one commit.
+struct Additions {
+    entries: Entries,
+    is_full: bool,
+    /// [`Progress::removals`] before the commit.
+    removals: u64,
+}
+
+impl Additions {
+    fn writes(&self) -> Result<Vec<PkiWrite>> {
+        let write = |(hash, (_, listed)): (&KeyHash, &Versioned)| {
+            let body = serde_json::to_vec(&**listed).map_err(Error::internal)?;
+            Ok(PkiWrite::Document(DocumentWrite { key: key(hash), expected: 0, body: Some(body) }))
+        };
+        self.entries.iter().map(write).collect()
+    }
+}
+
+/// Marks the list as behind unless a commit or a reload came to its end: a request may be dropped while it waits.
+struct Unfinished<'a>(Option<&'a AtomicBool>);
+
+impl Unfinished<'_> {
+    fn finish(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if let Some(behind) = self.0 {
+            behind.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 impl CompromisedKeys {
-    /// A list that was not read yet.
+    /// An empty list, before the first [`CompromisedKeys::reload`].
     pub(crate) fn new(store: Arc<dyn PkiStore>, clock: Clock) -> Self {
-        Self { store, clock, keys: ArcSwap::default(), changing: Mutex::new(false) }
+        Self {
+            store,
+            clock,
+            entries: RwLock::default(),
+            progress: Mutex::default(),
+            reloading: tokio::sync::Mutex::default(),
+            behind: AtomicBool::new(false),
+        }
     }
 
     /// Refuses a key that is on the list; `field` is where the caller gave it.
@@ -100,8 +188,12 @@ impl CompromisedKeys {
     /// # Errors
     /// `Invalid` naming the field.
     pub fn refuse(&self, field: &str, key: &PublicKey) -> Result<()> {
-        let keys = self.keys.load();
-        if keys.is_empty() || !keys.contains_key(&KeyHash::of(key)) {
+        // Most stores have an empty list, and then nothing is hashed.
+        if self.with(Entries::is_empty) {
+            return Ok(());
+        }
+        let hash = KeyHash::of(key);
+        if !self.with(|entries| entries.contains_key(&hash)) {
             return Ok(());
         }
         Err(Error::invalid(format!("{field}: this key is known to be compromised (sys/compromised-keys)")))
@@ -109,90 +201,216 @@ impl CompromisedKeys {
 
     /// The entry of a key.
     pub fn get(&self, hash: &KeyHash) -> Option<Arc<Listed>> {
-        self.keys.load().get(hash).map(|(_, listed)| Arc::clone(listed))
+        self.with(|entries| entries.get(hash).map(|(_, listed)| Arc::clone(listed)))
     }
 
-    /// All hashes, in their order.
-    pub fn hashes(&self) -> Vec<String> {
-        self.keys.load().keys().map(KeyHash::text).collect()
-    }
-
-    /// Reads the list where that was not done yet.
-    ///
-    /// # Errors
-    /// `Unavailable` from storage, `Internal` when an entry cannot be read.
-    pub(crate) async fn open(&self) -> Result<()> {
-        let mut is_read = self.changing.lock().await;
-        if !*is_read {
-            self.read().await?;
-            *is_read = true;
-        }
-        Ok(())
+    /// All hashes, ascending.
+    pub fn hashes(&self) -> Vec<KeyHash> {
+        self.with(|entries| entries.keys().copied().collect())
     }
 
     /// Reads the list again.
     ///
     /// # Errors
-    /// As [`CompromisedKeys::open`].
+    /// `Unavailable` from storage, `Internal` when an entry cannot be read. The list then stays as it was.
     pub async fn reload(&self) -> Result<()> {
-        let mut is_read = self.changing.lock().await;
-        self.read().await?;
-        *is_read = true;
-        Ok(())
-    }
-
-    async fn read(&self) -> Result<()> {
+        let _one_at_a_time = self.reloading.lock().await;
+        // A commit that fails during the reload marks the list again.
+        self.behind.store(false, Ordering::Relaxed);
+        let unfinished = Unfinished(Some(&self.behind));
+        self.progress().since_reload = Some(Vec::new());
         let documents = self.store.documents_of_kind(SYSTEM, KIND).await?;
-        let keys = documents.iter().map(entry).collect::<Result<BTreeMap<_, _>>>()?;
-        self.keys.store(Arc::new(keys));
+        let mut entries = documents.iter().map(entry).collect::<Result<Entries>>()?;
+        let mut progress = self.progress();
+        for (hash, added) in progress.since_reload.take().unwrap_or_default() {
+            match added {
+                Some(entry) => entries.insert(hash, entry),
+                None => entries.remove(&hash),
+            };
+        }
+        let before = std::mem::replace(&mut *self.entries_mut(), entries);
+        drop(progress);
+        // Dropping tens of thousands of entries takes milliseconds: outside of the locks.
+        drop(before);
+        unfinished.finish();
         Ok(())
     }
 
-    /// Adds a key; of one that is there the entry stays.
+    /// Reads the list again when a commit ended without a known result. To be called again and again.
+    ///
+    /// # Errors
+    /// As [`CompromisedKeys::reload`].
+    pub async fn catch_up(&self) -> Result<()> {
+        if self.behind.load(Ordering::Relaxed) { self.reload().await } else { Ok(()) }
+    }
+
+    /// Adds a key; the entry of one that is listed already stays. Whether there was room.
     ///
     /// # Errors
     /// `Unavailable` or `Busy` from storage.
-    pub async fn add(&self, hash: KeyHash, source: &str, note: String) -> Result<Added> {
-        let _alone = self.changing.lock().await;
-        if self.get(&hash).is_some() {
-            return Ok(Added::Known);
-        }
-        if self.keys.load().len() >= MAX_KEYS {
-            return Ok(Added::Full);
-        }
-        let listed = Listed { added_at: self.clock.now().unix_timestamp(), source: source.to_owned(), note };
-        let body = serde_json::to_vec(&listed).map_err(Error::internal)?;
-        let write = DocumentWrite { key: key(&hash), expected: 0, body: Some(body) };
-        match self.store.commit(vec![PkiWrite::Document(write)]).await {
-            Ok(_) => {
-                let mut keys = BTreeMap::clone(&self.keys.load());
-                keys.insert(hash, (1, Arc::new(listed)));
-                self.keys.store(Arc::new(keys));
-                Ok(Added::New)
+    pub async fn add(&self, hash: KeyHash, source: &'static str, note: String) -> Result<bool> {
+        self.add_alone(NewKey { hash, source, note }).await.map(|added| !added.is_full)
+    }
+
+    /// Adds a key in a commit of its own, where nothing else is to be stored.
+    ///
+    /// # Errors
+    /// As [`CompromisedKeys::add`].
+    pub(crate) async fn add_alone(&self, key: NewKey) -> Result<Added<()>> {
+        let commit = |writes: Vec<PkiWrite>| match writes.is_empty() {
+            true => ready(Ok(Some(()))).boxed(),
+            false => self.store.commit(writes).map(|stored| stored.map(|_| Some(()))).boxed(),
+        };
+        self.add_with(&[key], commit).await
+    }
+
+    /// Adds keys in a commit of the caller: `commit` is given the writes of those that are not listed yet, stores them
+    /// in one unit with its own, and gives `None` when it stored nothing. It is called again when another node has
+    /// listed one of the keys at the same moment.
+    ///
+    /// # Errors
+    /// Those of `commit`; `Busy` when other nodes were always first.
+    pub(crate) async fn add_with<'a, T>(
+        &self,
+        keys: &[NewKey],
+        commit: impl Fn(Vec<PkiWrite>) -> BoxFuture<'a, Result<Option<T>>>,
+    ) -> Result<Added<T>> {
+        for tried in 0..TRIES {
+            step_aside(tried).await;
+            if !keys.is_empty() {
+                // An entry that is stored and not in memory would refuse the whole unit.
+                self.catch_up().await?;
             }
-            // Another node was first.
-            Err(error) if error.kind() == Kind::Conflict => {
-                self.read().await?;
-                Ok(Added::Known)
+            let additions = self.additions(keys);
+            let is_full = additions.is_full;
+            if additions.entries.is_empty() {
+                return Ok(Added { stored: commit(Vec::new()).await?, is_full });
             }
-            Err(error) => Err(error),
+            let unfinished = Unfinished(Some(&self.behind));
+            match commit(additions.writes()?).await {
+                Ok(stored) => {
+                    unfinished.finish();
+                    if stored.is_some() {
+                        self.show(additions).await;
+                    }
+                    return Ok(Added { stored, is_full });
+                }
+                // It was not admitted.
+                Err(error) if error.kind() == Kind::Busy => {
+                    unfinished.finish();
+                    return Err(error);
+                }
+                // Another node's entry, or a commit whose end is not known: what is stored decides.
+                Err(error) => {
+                    let reloaded = self.reload().await.is_ok();
+                    if reloaded {
+                        unfinished.finish();
+                    }
+                    // The entry that was first may be removed again by now, so any conflict is tried again.
+                    if error.kind() != Kind::Conflict || !reloaded {
+                        return Err(error);
+                    }
+                }
+            }
         }
+        Err(overtaken("sys/compromised-keys"))
     }
 
     /// Removes a key; whether it was there.
     ///
     /// # Errors
-    /// As [`CompromisedKeys::add`]; `Conflict` when another node has changed it at this moment.
+    /// `Unavailable` or `Busy` from storage.
     pub async fn remove(&self, hash: KeyHash) -> Result<bool> {
-        let _alone = self.changing.lock().await;
-        // Another node may have added it this moment.
-        self.read().await?;
-        let mut keys = BTreeMap::clone(&self.keys.load());
-        let Some((version, _)) = keys.remove(&hash) else { return Ok(false) };
-        let write = DocumentWrite { key: key(&hash), expected: version, body: None };
-        self.store.commit(vec![PkiWrite::Document(write)]).await?;
-        self.keys.store(Arc::new(keys));
-        Ok(true)
+        repeated("sys/compromised-keys", async || {
+            let version = || self.with(|entries| entries.get(&hash).map(|(version, _)| *version));
+            let mut expected = version();
+            if expected.is_none() {
+                // Another node may have added it a moment ago.
+                self.reload().await?;
+                expected = version();
+            }
+            let Some(expected) = expected else { return Ok(false) };
+            let additions = self.progress().additions;
+            let write = DocumentWrite { key: key(&hash), expected, body: None };
+            let unfinished = Unfinished(Some(&self.behind));
+            let committed = self.store.commit(vec![PkiWrite::Document(write)]).await;
+            if committed.is_err() {
+                self.reload().await?;
+            } else if !self.hide(&hash, additions) {
+                let _ = self.reload().await;
+            }
+            unfinished.finish();
+            committed.map(|_| true)
+        })
+        .await
+    }
+
+    /// Takes a removed key out of memory; false when an addition in the meantime may have been of the same key.
+    fn hide(&self, hash: &KeyHash, additions: u64) -> bool {
+        let mut progress = self.progress();
+        progress.removals += 1;
+        if progress.additions != additions {
+            return false;
+        }
+        self.entries_mut().remove(hash);
+        if let Some(since) = &mut progress.since_reload {
+            since.push((*hash, None));
+        }
+        true
+    }
+
+    /// The entries that `keys` lack. Requests that add at the same moment may exceed the limit by one entry each.
+    fn additions(&self, keys: &[NewKey]) -> Additions {
+        // Before the entries are looked at, so that no removal in between goes unseen.
+        let removals = self.progress().removals;
+        let added_at = self.clock.now().unix_timestamp();
+        let (mut entries, mut is_full) = (Entries::new(), false);
+        self.with(|listed| {
+            for new in keys.iter().filter(|new| !listed.contains_key(&new.hash)) {
+                let has_room = listed.len() + entries.len() < MAX_KEYS;
+                match entries.entry(new.hash) {
+                    Entry::Vacant(place) if has_room => {
+                        let (source, note) = (new.source.to_owned(), new.note.clone());
+                        place.insert((1, Arc::new(Listed { added_at, source, note })));
+                    }
+                    Entry::Vacant(_) => is_full = true,
+                    Entry::Occupied(_) => {}
+                }
+            }
+        });
+        Additions { entries, is_full, removals }
+    }
+
+    /// Shows additions that were committed.
+    async fn show(&self, additions: Additions) {
+        let is_current = {
+            let mut progress = self.progress();
+            let is_current = progress.removals == additions.removals;
+            progress.additions += 1;
+            if is_current {
+                if let Some(since) = &mut progress.since_reload {
+                    since.extend(additions.entries.iter().map(|(hash, entry)| (*hash, Some(entry.clone()))));
+                }
+                self.entries_mut().extend(additions.entries);
+            }
+            is_current
+        };
+        if !is_current {
+            // One of them may be removed by now. When this fails, it is tried again in the background.
+            let _ = self.reload().await;
+        }
+    }
+
+    fn with<T>(&self, look: impl FnOnce(&Entries) -> T) -> T {
+        look(&self.entries.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn entries_mut(&self) -> RwLockWriteGuard<'_, Entries> {
+        self.entries.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -200,8 +418,7 @@ fn key(hash: &KeyHash) -> DocumentKey {
     DocumentKey { mount: SYSTEM, kind: KIND, name: hash.text() }
 }
 
-fn entry(document: &Document) -> Result<(KeyHash, (u64, Arc<Listed>))> {
+fn entry(document: &Document) -> Result<(KeyHash, Versioned)> {
     let hash = KeyHash::parse(&document.key.name).map_err(|error| document.unreadable(error))?;
-    let listed = serde_json::from_slice(&document.body).map_err(|error| document.unreadable(error))?;
-    Ok((hash, (document.version, Arc::new(listed))))
+    Ok((hash, (document.version, Arc::new(document.parse()?))))
 }

@@ -104,7 +104,6 @@ impl Engine {
         if self.authority(mount).is_ok() {
             return Ok(());
         }
-        self.tools.compromised.open().await?;
         let documents = self.tools.store.documents(mount).await?;
         self.start(View::load(mount, documents)?);
         Ok(())

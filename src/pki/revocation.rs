@@ -2,7 +2,6 @@
 //! ([`leases`]), and whoever asks is told ([`ocsp`]). What was revoked before an authority came here is taken over by
 //! [`imported`]. Lists that a caller words are in [`on_request`]; those that a mount publishes are built a floor below, by [`crl`](crate::pki::crl).
 
-mod compromise;
 pub mod imported;
 pub mod leases;
 pub mod ocsp;

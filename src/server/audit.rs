@@ -46,7 +46,7 @@ pub(super) async fn open(
 async fn keys(store: &dyn AuthStore, declared: &[DeviceSettings]) -> Result<BTreeMap<String, String>> {
     let stored = server_document(store, DOCUMENT).await?;
     let mut keys: BTreeMap<String, String> = match &stored {
-        Some(document) => serde_json::from_slice(&document.body).map_err(Error::internal)?,
+        Some(document) => document.parse()?,
         None => BTreeMap::new(),
     };
     let before = keys.len();

@@ -2,6 +2,7 @@
 
 mod cancel;
 mod crls;
+mod damage;
 pub mod double;
 mod endpoints;
 mod ocsp;

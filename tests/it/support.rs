@@ -350,8 +350,13 @@ impl App {
 
     /// Why another node on the same database does not start.
     pub async fn refusal_of_another(&self) -> String {
+        self.opening_of_another().await.unwrap()
+    }
+
+    /// As [`App::refusal_of_another`]; `None` when it opens.
+    pub async fn opening_of_another(&self) -> Option<String> {
         let (builder, folder) = self.beside();
-        Server::open(builder.options(&folder)).await.err().unwrap().text().to_owned()
+        Server::open(builder.options(&folder)).await.err().map(|error| error.text().to_owned())
     }
 
     fn beside(&self) -> (Builder, tempfile::TempDir) {

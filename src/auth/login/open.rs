@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use super::method::{CONFIG, Method, ROLE, View};
 use crate::auth::store::{AuthStore, AuthWrite};
 use crate::auth::token::TokenTerms;
-use crate::documents::{MountId, TOO_MANY_CHANGES, repeated};
+use crate::documents::{MountId, TOO_MANY_CHANGES, repeated, unreadable};
 use crate::error::{Error, Kind, Result};
 use crate::fields::Fields;
 use crate::turns::{self, Entrance};
@@ -127,7 +127,11 @@ impl<M: Method> Open<M> {
     async fn reload_held(&self) -> Result<()> {
         let mut documents = self.store.documents_of(self.mount, ROLE).await?;
         documents.extend(self.store.documents_of(self.mount, CONFIG.0).await?);
-        let next = View::load(&documents, &self.view()).map_err(Error::internal)?;
+        // What cannot be read has its name already; else the method can make nothing of its configuration.
+        let next = View::load(&documents, &self.view()).map_err(|error| match error.kind() {
+            Kind::Internal => error,
+            _ => unreadable(self.mount, CONFIG.0, CONFIG.1, error.text()),
+        })?;
         self.view.store(Arc::new(next));
         self.behind.store(false, Ordering::Relaxed);
         Ok(())

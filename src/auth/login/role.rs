@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use crate::auth::policy::lower;
 use crate::auth::token::TokenTerms;
 use crate::documents::Document;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// Most roles of one mount: they are read when it is opened, and kept.
 pub(crate) const MAX_ROLES: usize = 10_000;
@@ -39,7 +39,7 @@ impl<T> Clone for Versioned<T> {
 
 impl<T: DeserializeOwned> Versioned<T> {
     pub(super) fn of(document: &Document) -> Result<Self> {
-        let value = serde_json::from_slice(&document.body).map_err(Error::internal)?;
+        let value = document.parse()?;
         Ok(Self { value: Arc::new(value), version: document.version })
     }
 }

@@ -244,8 +244,7 @@ impl Auth {
         let wanted = key(&format!("{}/", path.trim_matches('/')));
         let documents = self.store.documents(KIND).await?;
         if let Some(document) = documents.iter().find(|document| document.key == wanted) {
-            let mount = serde_json::from_slice(&document.body).map_err(|error| document.unreadable(error))?;
-            return Ok(Some((mount, document.version)));
+            return Ok(Some((document.parse()?, document.version)));
         }
         let mounts = self.mounts();
         Ok(mounts.get(path).filter(|mount| mount.is_built_in()).map(|mount| (Mount::clone(mount), 0)))
@@ -271,10 +270,7 @@ pub(crate) fn name_all(table: &MountTable) {
 /// Reads the stored mounts.
 pub(crate) async fn load(store: &dyn crate::auth::store::AuthStore) -> Result<MountTable> {
     let documents = store.documents(KIND).await?;
-    let read = |document: &Document| {
-        serde_json::from_slice::<Mount>(&document.body).map_err(|error| document.unreadable(error))
-    };
-    Ok(MountTable::new(documents.iter().map(read).collect::<Result<Vec<_>>>()?))
+    Ok(MountTable::new(documents.iter().map(Document::parse).collect::<Result<Vec<_>>>()?))
 }
 
 pub(super) fn key(path: &str) -> DocumentKey {

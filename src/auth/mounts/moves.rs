@@ -85,7 +85,7 @@ impl Auth {
         let Some(document) = documents.into_iter().find(|document| document.key == moves_key()) else {
             return Ok((Vec::new(), 0));
         };
-        Ok((serde_json::from_slice(&document.body).map_err(Error::internal)?, document.version))
+        Ok((document.parse()?, document.version))
     }
 
     async fn with_move(&self, made: &Move) -> Result<DocumentWrite> {

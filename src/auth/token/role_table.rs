@@ -26,7 +26,7 @@ impl RoleTable {
     /// Reads all of them.
     pub(in crate::auth) async fn load(store: &dyn AuthStore) -> Result<Self> {
         let read = store.documents(KIND).await?.into_iter().map(|document| {
-            let role = serde_json::from_slice(&document.body).map_err(Error::internal)?;
+            let role = document.parse()?;
             Ok((document.key.name, (document.version, role)))
         });
         read.collect::<Result<_>>().map(Self)

@@ -47,8 +47,7 @@ impl Auth {
         let hash = hash_of(&token).ok_or_else(|| Error::invalid("root token: must have 1 to 512 characters"))?;
         let mut unit = Vec::new();
         let document = self.root_document(display_name).await?;
-        let old = document.as_ref().map(|d| serde_json::from_slice::<Current>(&d.body)).transpose();
-        let old = old.map_err(Error::internal)?.map(|current| current.hash);
+        let old = document.as_ref().map(Document::parse::<Current>).transpose()?.map(|current| current.hash);
         let stored = self.store.token(hash).await?;
         if let Some(row) = &stored {
             let is_root = Record::of(row)?.policies == [ROOT];

@@ -47,9 +47,10 @@ impl Record {
 
     /// Reads a stored one.
     pub(super) fn of(document: Document) -> Result<Self> {
-        // Overwritten when it has been read.
-        let body = Secret::new(document.body);
-        serde_json::from_slice(body.expose()).map_err(|_| Error::internal("a managed key's record cannot be read"))
+        let record = document.parse();
+        // Overwritten now that it has been read.
+        drop(Secret::new(document.body));
+        record
     }
 
     /// The write that puts it in the place of version `expected`.

@@ -4,8 +4,24 @@ use crate::error::{Error, Result};
 use crate::pki::mount::role::{Role, RoleKeys};
 use crate::x509::algorithm::KeyKind;
 use crate::x509::csr::Csr;
+use crate::x509::oid;
 use crate::x509::public_key::PublicKey;
+use crate::x509::raw_extension::{self, RawExtension, grants_ocsp_signing};
+use crate::x509::usage::OCSP_SIGNING;
 use crate::x509::weak_key;
+
+/// The reason for refusing an authority with the purpose OCSPSigning; the field comes before it.
+pub(crate) const AUTHORITY_AS_RESPONDER: &str = "OCSPSigning, which lets its holder answer for the issuer (RFC 6960 \
+    4.2.2.2); an authority answers for its own certificates without it";
+
+/// The place where a request asks for OCSPSigning: the extKeyUsage among the `copied` extensions of the CSR, else
+/// `ext_key_usage`.
+pub(crate) fn responder_field(copied: &[RawExtension], asked: &[Vec<u8>]) -> Option<&'static str> {
+    match raw_extension::find(copied, oid::EXT_KEY_USAGE) {
+        Some(_) => grants_ocsp_signing(copied).then_some("csr: extKeyUsage has"),
+        None => asked.iter().any(|oid| oid == OCSP_SIGNING).then_some("ext_key_usage:"),
+    }
+}
 
 /// Key rules of `sign` (RSA below 2048 bits is refused whatever the role).
 pub(crate) fn check_key(role: &Role, kind: KeyKind) -> Result<()> {

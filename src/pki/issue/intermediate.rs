@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use super::beside::Beside;
 use super::csr;
+use super::csr::AUTHORITY_AS_RESPONDER;
 use super::issued::Issued;
 use super::not_granted;
 use super::release::{Draft, Record, SubjectKeyId};
@@ -57,6 +58,7 @@ pub async fn sign(
     let path_length = path_length(request.max_path_length, &signer, &mut warnings)?;
     let issuer = &signer.issuer;
     let naming = naming(&request.names, csr, &mut warnings)?;
+    refuse_responder(&request, naming.from_csr)?;
     if naming.subject.matches(issuer.certificate.subject()) {
         warnings.add("common_name: the subject is the issuer's own, which confuses chain building".to_owned());
     }
@@ -110,6 +112,14 @@ pub async fn sign(
     };
     let issued = draft.release(&view, &tools, &csr.key, &record, &stages).await?;
     Ok(issued.with_warnings(warnings))
+}
+
+/// Refuses an authority that is an OCSP responder for its issuer. No role permits it here, and an authority needs no
+/// purpose to sign answers about its own certificates.
+fn refuse_responder(request: &IntermediateRequest, from_csr: bool) -> Result<()> {
+    let copied = if from_csr { &request.csr.extensions[..] } else { &[] };
+    let field = csr::responder_field(copied, &request.usages.ext_key_usage);
+    field.map_or(Ok(()), |field| Err(Error::invalid(format!("{field} {AUTHORITY_AS_RESPONDER}"))))
 }
 
 /// The path length to write: as asked, or one less than the issuer's where that has one.

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::csr::check_outside_key;
+use super::csr::{AUTHORITY_AS_RESPONDER, check_outside_key};
 use super::issued::Issued;
 use super::repeats;
 use super::request::{Origin, SelfIssuedRequest};
@@ -24,6 +24,7 @@ use crate::pki::values::renewal;
 use crate::x509::certificate::Certificate;
 use crate::x509::oid;
 use crate::x509::pieces::Extensions;
+use crate::x509::raw_extension::grants_ocsp_signing;
 
 /// Signs a self-issued certificate.
 ///
@@ -109,6 +110,10 @@ fn check(certificate: &Certificate) -> Result<()> {
     }
     if !certificate.issuer().matches(certificate.subject()) {
         return refuse("must be self-issued: its issuer and subject differ");
+    }
+    // Its extensions stay as they are, so it cannot be signed without the purpose.
+    if grants_ocsp_signing(certificate.extensions()) {
+        return refuse(&format!("extKeyUsage has {AUTHORITY_AS_RESPONDER}"));
     }
     Ok(())
 }

@@ -30,8 +30,7 @@ use crate::x509::extension::{self, KeyUsage};
 use crate::x509::name::{self, Attribute};
 use crate::x509::oid;
 use crate::x509::pieces::{Extensions, Name};
-use crate::x509::raw_extension::{grants_ocsp_signing, read_ext_key_usage};
-use crate::x509::usage::OCSP_SIGNING;
+use crate::x509::raw_extension::read_ext_key_usage;
 
 /// keyUsage where neither CSR nor request names one.
 const DEFAULT_KEY_USAGE: KeyUsage =
@@ -147,11 +146,7 @@ fn refuse_authority(csr: &Csr) -> Result<()> {
 
 /// Refuses an OCSP responder: whoever has its key says of every certificate of the issuer what they like.
 fn refuse_responder(request: &VerbatimRequest) -> Result<()> {
-    let field = match request.csr.extension(oid::EXT_KEY_USAGE) {
-        Some(_) => grants_ocsp_signing(&request.csr.extensions).then_some("csr: extKeyUsage has"),
-        None => request.usages.ext_key_usage.iter().any(|oid| oid == OCSP_SIGNING).then_some("ext_key_usage:"),
-    };
-    match field {
+    match csr::responder_field(&request.csr.extensions, &request.usages.ext_key_usage) {
         Some(field) => Err(Error::invalid(format!(
             "{field} OCSPSigning, which lets its holder answer for the issuer (RFC 6960 4.2.2.2): sign it by a role whose \
              ext_key_usage names OCSPSigning"

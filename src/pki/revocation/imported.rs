@@ -19,12 +19,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use tokio::sync::OwnedMutexGuard;
 
-use super::compromise::list_key;
 use crate::clock::Time;
 use crate::error::{Error, Kind, Result, Warnings};
 use crate::pki::actor::Planned;
+use crate::pki::compromised::NewKey;
 use crate::pki::crl::{Published, WantedCrls};
 use crate::pki::engine::Authority;
 use crate::pki::mount::issuer::{IssuerRecord, authority_id, may_sign_crls};
@@ -276,9 +277,10 @@ impl Import {
     /// Stores the entries, then the number, then has the next list made.
     async fn carry_out(self, checked: Checked) -> Result<ImportedList> {
         let Checked { ends, revoked, unlisted, .. } = checked;
-        let imported = self.store(&ends).await?;
+        let (imported, full) = self.store(&ends).await?;
         self.authority.answers().revoked();
         let mut warnings = self.warnings();
+        warnings.extend(full);
         for (id, entry) in &revoked {
             let serial = entry.serial;
             warnings.add(format!(
@@ -329,18 +331,25 @@ impl Import {
         Ok(ImportedList { issuers: self.issuers, number, published, entries: self.entries, imported, warnings })
     }
 
-    /// Stores the entries, in units; how many were new.
-    async fn store(&self, ends: &HashMap<Serial, i64>) -> Result<usize> {
-        let (mut imported, mut at) = (0, 0);
+    /// Stores the entries, in units, with the keys that they show to be compromised; how many were new, and a warning when
+    /// the list of compromised keys is full.
+    async fn store(&self, ends: &HashMap<Serial, i64>) -> Result<(usize, Option<String>)> {
+        let (mut imported, mut full, mut at) = (0, None, 0);
         loop {
             let (page, next) = self.list.page(at, PAGE)?;
             if page.is_empty() {
-                return Ok(imported);
+                return Ok((imported, full));
             }
             at = next;
-            self.list_keys(&page, ends).await?;
+            let keys = self.compromised_keys(&page, ends).await?;
             let unit: Vec<PkiWrite> = page.iter().map(|entry| self.revocation(entry, ends)).collect::<Result<_>>()?;
-            for outcome in self.commit(unit).await? {
+            let commit = |listing: Vec<PkiWrite>| {
+                let unit = listing.into_iter().chain(unit.iter().cloned()).collect();
+                self.commit(unit).map(|outcomes| outcomes.map(Some)).boxed()
+            };
+            let committed = self.authority.tools().compromised.add_with(&keys, commit).await?;
+            full = full.or_else(|| committed.warning());
+            for outcome in committed.stored.unwrap_or_default() {
                 let PkiOutcome::Revoked { stored, fresh } = outcome else { continue };
                 // Another request revoked it since it was looked at.
                 let known = KnownSerial { certificate: None, revocation: Some(stored.row.issuer) };
@@ -350,16 +359,15 @@ impl Import {
         }
     }
 
-    /// Lists the keys of certificates that are here and were revoked elsewhere because their key is compromised.
-    async fn list_keys(&self, page: &[ForeignEntry], ends: &HashMap<Serial, i64>) -> Result<()> {
+    /// The keys of certificates that are here and were revoked elsewhere because their key is compromised.
+    async fn compromised_keys(&self, page: &[ForeignEntry], ends: &HashMap<Serial, i64>) -> Result<Vec<NewKey>> {
         let compromised = page.iter().filter(|entry| is_compromise(entry.reason));
+        let mut keys = Vec::new();
         for entry in compromised.filter(|entry| ends.contains_key(&entry.serial)) {
             let stored = self.authority.tools().store.certificate(self.authority.mount(), entry.serial).await?;
-            if let Some(stored) = stored {
-                list_key(&self.authority, entry.serial, &stored.row.der).await?;
-            }
+            keys.extend(stored.and_then(|stored| NewKey::of_revoked(entry.serial, &stored.row.der)));
         }
-        Ok(())
+        Ok(keys)
     }
 
     fn revocation(&self, entry: &ForeignEntry, ends: &HashMap<Serial, i64>) -> Result<PkiWrite> {

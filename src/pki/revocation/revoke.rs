@@ -8,13 +8,15 @@
 
 use std::sync::Arc;
 
-use super::compromise::list_key;
+use futures_util::FutureExt as _;
+
 use super::imported::SKEW;
 use crate::clock::Time;
 use crate::documents::MountId;
 use crate::error::{Error, Result, Warnings};
 use crate::keys::local::PrivateKey;
 use crate::pki::actor::{Coming, Planned};
+use crate::pki::compromised::NewKey;
 use crate::pki::engine::Authority;
 use crate::pki::mount::issuer::Issuer;
 use crate::pki::mount::view::View;
@@ -52,6 +54,11 @@ pub struct Why {
 impl Why {
     fn grounds(self) -> Grounds {
         Grounds { reason: self.reason.map(Reason::code), invalidity_date: self.invalidity_date }
+    }
+
+    /// The key to list as compromised, where that is the reason.
+    fn compromised_key(self, serial: Serial, der: &[u8]) -> Option<NewKey> {
+        is_compromise(self.reason.map(Reason::code)).then(|| NewKey::of_revoked(serial, der)).flatten()
     }
 
     /// Refuses a date that no list has, and one that is later than the revocation, which is made `now`.
@@ -238,9 +245,7 @@ async fn attempt(authority: &Arc<Authority>, mut target: Target, why: Why, comin
     if target.revocation.as_ref().is_some_and(|stands| view.differ(&stands.row.issuer, &target.issuer)) {
         return Err(collides());
     }
-    // Before the record: what is answered with success is listed.
-    let is_compromise = is_compromise(why.reason.map(Reason::code));
-    let full = if is_compromise { list_key(authority, target.serial, &target.der).await? } else { None };
+    let compromised = why.compromised_key(target.serial, &target.der);
     // Before its end of validity is looked at: what was revoked in time stays so.
     let is_revoked = target.revocation.is_some();
     let stands = target.revocation.take().filter(|earlier| earlier.row.amended_by(&row).is_none());
@@ -248,6 +253,8 @@ async fn attempt(authority: &Arc<Authority>, mut target: Target, why: Why, comin
         // Its CRL may still be on the way, and whoever stored it may not know: the answer means the same
         // for every caller.
         authority.answers().revoked();
+        // An operator may have removed the key from the list.
+        let full = list(authority, compromised).await?;
         let mut warnings = authority.publish_revocation(&earlier, coming).await?;
         warnings.extend(too_late(earlier.row.grounds(), why));
         warnings.extend(full);
@@ -255,6 +262,8 @@ async fn attempt(authority: &Arc<Authority>, mut target: Target, why: Why, comin
     }
     let expired_too = view.crl_config.value.allow_expired_cert_revocation;
     if !is_revoked && target.has_expired(now) && !expired_too {
+        // The certificate has ended, and its key may still be brought for another one.
+        list(authority, compromised).await?;
         return Ok(Some(Outcome::Expired));
     }
     let issuer = row.issuer.clone();
@@ -263,13 +272,18 @@ async fn attempt(authority: &Arc<Authority>, mut target: Target, why: Why, comin
     unit.push(PkiWrite::Revocation(row));
     // A task of its own: a caller that leaves must not separate the record from its CRL.
     let authority = Arc::clone(authority);
-    let work = async move { record(&authority, unit, &issuer, why, coming).await };
+    let work = async move { record(&authority, unit, compromised, &issuer, why, coming).await };
     let recorded = tokio::spawn(Caller::current().scope(work));
-    let mut outcome = recorded.await.map_err(Error::internal)??;
-    if let Some(Outcome::Revoked { warnings, .. }) = &mut outcome {
-        warnings.extend(full);
-    }
-    Ok(outcome)
+    recorded.await.map_err(Error::internal)?
+}
+
+/// Lists a key whose certificate needs no new record; a warning when the list is full.
+async fn list(authority: &Arc<Authority>, compromised: Option<NewKey>) -> Result<Option<String>> {
+    let Some(key) = compromised else { return Ok(None) };
+    let authority = Arc::clone(authority);
+    // A task of its own: a caller that leaves must not separate the entry from what this node serves.
+    let listed = tokio::spawn(async move { authority.tools().compromised.add_alone(key).await });
+    Ok(listed.await.map_err(Error::internal)??.warning())
 }
 
 /// What is said of a reason or date that a revocation has not taken.
@@ -283,14 +297,27 @@ fn too_late(stands: Grounds, why: Why) -> Option<String> {
 async fn record(
     authority: &Authority,
     unit: Vec<PkiWrite>,
+    compromised: Option<NewKey>,
     issuer: &str,
     why: Why,
     coming: Coming,
 ) -> Result<Option<Outcome>> {
-    let outcomes = authority.tools().store.commit(unit).await;
+    // The key and the revocation are one fact: in one unit, so that neither is stored without the other.
+    let commit = |mut writes: Vec<PkiWrite>| {
+        writes.extend(unit.iter().cloned());
+        let committed = authority.tools().store.commit(writes);
+        let revoked = |outcomes: Vec<PkiOutcome>| match outcomes.into_iter().next_back() {
+            Some(PkiOutcome::Revoked { stored, fresh }) => Some((stored, fresh)),
+            _ => None,
+        };
+        committed.map(move |outcomes| outcomes.map(revoked)).boxed()
+    };
+    let committed = authority.tools().compromised.add_with(compromised.as_slice(), commit).await;
     // After a failure, too: the record may be there.
     authority.answers().revoked();
-    let Some(PkiOutcome::Revoked { stored, fresh }) = outcomes?.into_iter().next_back() else { return Ok(None) };
+    let committed = committed?;
+    let full = committed.warning();
+    let Some((stored, fresh)) = committed.stored else { return Ok(None) };
     if authority.view().differ(&stored.row.issuer, issuer) {
         // A list that is imported at this moment has the number for a certificate of another issuer.
         return Err(collides());
@@ -301,6 +328,7 @@ async fn record(
     // Another request's revocation of this moment, too, is answered when a CRL lists it.
     let mut warnings = authority.publish_revocation(&stored, coming).await?;
     warnings.extend(too_late(stored.row.grounds(), why));
+    warnings.extend(full);
     Ok(Some(Outcome::Revoked { at: stored.row.revoked_at, warnings }))
 }
 
@@ -421,36 +449,50 @@ pub async fn revoke_issuer(
     let now = authority.tools().clock.agreed_now()?;
     why.check_date(now)?;
     let rows = issuer_rows(authority, &view, issuer, now, why, requester).await?;
-    let full = if is_compromise(why.reason.map(Reason::code)) {
-        list_key(authority, issuer.certificate.serial(), issuer.certificate.der()).await?
-    } else {
-        None
+    let compromised = why.compromised_key(issuer.certificate.serial(), issuer.certificate.der());
+    let (wanted, rows) = (id.clone(), Arc::new(rows));
+    // In the change of the issuer's record, for the same reason as in `record`.
+    let commit = |listing: Vec<PkiWrite>| {
+        let (wanted, rows) = (wanted.clone(), Arc::clone(&rows));
+        let plan = move |view: &View| plan_revocation(view, &wanted, why, now, &listing, &rows);
+        authority.change_and_crls(plan).map(|changed| changed.map(Some)).boxed()
     };
-    let wanted = id.clone();
-    let ((mut warnings, fresh), crls) = authority
-        .change_and_crls(move |view| {
-            let issuer = &view.signer(&wanted).ok_or_else(Error::not_found)?.issuer;
-            let mut next = view.clone();
-            let record = &issuer.record;
-            let (grounds, earlier) = (why.grounds(), record.revoked_at.map(|_| record.revoked_for));
-            let Some(revoked_for) = earlier.map_or(Some(grounds), |earlier| earlier.amended_by(grounds)) else {
-                let warnings = too_late(record.revoked_for, why).into_iter().collect();
-                return Ok((Planned { view: next, writes: Vec::new(), crls: false }, (warnings, false)));
-            };
-            let mut record = record.clone();
-            record.usage.issuing = false;
-            record.revoked_at = record.revoked_at.or(Some(now.unix_timestamp()));
-            record.revoked_for = revoked_for;
-            record.modified_at = now.unix_timestamp();
-            let mut writes = vec![next.put_issuer(record)?];
-            writes.extend(rows.iter().cloned());
-            Ok((Planned { view: next, writes, crls: true }, (issuer_warnings(view, issuer), earlier.is_none())))
-        })
-        .await?;
+    let committed = authority.tools().compromised.add_with(compromised.as_slice(), commit).await?;
+    let full = committed.warning();
+    let ((mut warnings, fresh), crls) =
+        committed.stored.ok_or_else(|| Error::internal("a revocation without an outcome"))?;
     metrics::counter!(telemetry::PKI_REVOCATIONS).increment(u64::from(fresh));
     warnings.extend(crls);
     warnings.extend(full);
     Ok((id, warnings))
+}
+
+/// The change that revokes an issuer, with `listing` and `rows` in its commit; warnings, and whether it was not revoked
+/// before. Of one that is revoked already only what amends the earlier grounds is written.
+fn plan_revocation(
+    view: &View,
+    wanted: &str,
+    why: Why,
+    now: Time,
+    listing: &[PkiWrite],
+    rows: &[PkiWrite],
+) -> Result<(Planned, (Warnings, bool))> {
+    let issuer = &view.signer(wanted).ok_or_else(Error::not_found)?.issuer;
+    let mut next = view.clone();
+    let record = &issuer.record;
+    let (grounds, earlier) = (why.grounds(), record.revoked_at.map(|_| record.revoked_for));
+    let Some(revoked_for) = earlier.map_or(Some(grounds), |earlier| earlier.amended_by(grounds)) else {
+        let warnings = too_late(record.revoked_for, why).into_iter().collect();
+        return Ok((Planned { view: next, writes: listing.to_vec(), crls: false }, (warnings, false)));
+    };
+    let mut record = record.clone();
+    record.usage.issuing = false;
+    record.revoked_at = record.revoked_at.or(Some(now.unix_timestamp()));
+    record.revoked_for = revoked_for;
+    record.modified_at = now.unix_timestamp();
+    let mut writes = vec![next.put_issuer(record)?];
+    writes.extend(listing.iter().chain(rows).cloned());
+    Ok((Planned { view: next, writes, crls: true }, (issuer_warnings(view, issuer), earlier.is_none())))
 }
 
 /// What stands beside the issuer's own record: the revocation of its certificate, and the certificate

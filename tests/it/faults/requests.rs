@@ -651,14 +651,15 @@ async fn pki_write(stage: &Stage, operation: Operation, pattern: &str) -> Option
             let root = openssl(&stage.folder(), &[&NEW_KEY[..], &["-x509", "-subj", "/CN=Other Root"]].concat());
             Ask::new(path, json!({ "certificate": root }))
         }
-        (Update, "revoke") => Ask::new(path, json!({ "serial_number": stage.issue().await }))
-            .afterwards(Afterwards::Unanswered("a 200 promises that the CRL lists the serial")),
+        // With the entry of the list of compromised keys, which is in the same commit.
+        (Update, "revoke") => {
+            Ask::new(path, json!({ "serial_number": stage.issue().await, "reason": "keyCompromise" }))
+                .afterwards(Afterwards::Unanswered("a 200 promises that the CRL lists the serial"))
+        }
         (Update, "revoke-with-key") => {
             let issued = stage.post("pki/issue/web", name).await.body["data"].clone();
             let proof = json!({ "serial_number": issued["serial_number"], "private_key": issued["private_key"] });
-            let why =
-                "the key is shown, so it is listed as compromised first; a 200 promises that the CRL lists the serial";
-            Ask::new(path, proof).afterwards(Afterwards::InParts(why))
+            Ask::new(path, proof).afterwards(Afterwards::Unanswered("a 200 promises that the CRL lists the serial"))
         }
         (Update, "crl/rotate" | "crl/rotate-delta") => Ask::new(path, json!({})),
         (Update, "issuer/:issuer_ref/sign-revocation-list" | "issuer/:issuer_ref/resign-crls") => {
@@ -690,7 +691,7 @@ async fn pki_write(stage: &Stage, operation: Operation, pattern: &str) -> Option
         }
         (Update, "issuer/:issuer_ref/revoke") => {
             two_issuers(stage).await;
-            Ask::new("pki/issuer/next/revoke", json!({})).afterwards(Afterwards::Warns)
+            Ask::new("pki/issuer/next/revoke", json!({ "reason": "keyCompromise" })).afterwards(Afterwards::Warns)
         }
         (Update, "keys/generate/:type") => Ask::new("pki/keys/generate/internal", json!({ "key_type": "ec" })),
         (Update, "keys/import") => {

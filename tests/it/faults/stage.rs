@@ -11,9 +11,11 @@ use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 use signet::auth::Auth;
 use signet::auth::mounts::MountKind;
+use signet::documents::SYSTEM;
 use signet::keys::managed::BackendType;
 use signet::keys::{CloudServices, CloudSettings, Devices, ManagedKeys};
 use signet::mounts::MountGrants;
+use signet::pki::compromised::KeyHash;
 use signet::pki::mount::view::View;
 use time::macros::datetime;
 use tokio::sync::OnceCell;
@@ -176,6 +178,10 @@ impl Stage {
             .await
             .unwrap();
         compare("managed keys", managed(&shared.managed_keys), managed(&keys));
+        let listed = real.pki.documents_of_kind(SYSTEM, "compromised-key").await.unwrap();
+        let served: Vec<String> = shared.engine.compromised().hashes().iter().map(KeyHash::text).collect();
+        let stored_hashes: Vec<&String> = listed.iter().map(|document| &document.key.name).collect();
+        compare("compromised keys", json!(served), json!(stored_hashes));
         for mount in stored.mounts().iter().filter(|mount| mount.kind == MountKind::Pki) {
             if let Ok(authority) = shared.engine.authority(mount.id) {
                 let documents = real.pki.documents(mount.id).await.unwrap();

@@ -8,7 +8,8 @@ use super::super::route::Call;
 use super::to_the_end;
 use crate::clock::{Time, rfc3339};
 use crate::error::{Error, Result};
-use crate::pki::compromised::{Added, KeyHash, MAX_KEYS};
+use crate::pki::compromised::{KeyHash, MAX_KEYS};
+use crate::turns::cpu;
 use crate::x509::certificate::Certificate;
 use crate::x509::csr::Csr;
 use crate::x509::pem;
@@ -21,8 +22,13 @@ const MAX_NOTE: usize = 512;
 
 /// `LIST sys/compromised-keys`.
 pub(super) async fn list(call: Call) -> Result<Answer> {
+    let page = Page::of(&call.fields)?;
     let hashes = call.state.engine.compromised().hashes();
-    Answer::keys(Page::of(&call.fields)?.cut(hashes.iter().map(String::as_str)), None)
+    let keys = cpu::run(move || {
+        let from = hashes.partition_point(|hash| hash.text() <= page.after);
+        hashes[from..].iter().take(page.limit.unwrap_or(usize::MAX)).map(KeyHash::text).collect()
+    });
+    Answer::keys(keys.await?, None)
 }
 
 /// `GET sys/compromised-keys/:hash`.
@@ -57,12 +63,12 @@ async fn put(call: Call, hash: KeyHash) -> Result<Answer> {
         return Err(Error::invalid(format!("note: must be at most {MAX_NOTE} bytes without control characters")));
     }
     to_the_end(async move {
-        match call.state.engine.compromised().add(hash, "operator", note).await? {
-            Added::Full => {
-                Err(Error::invalid(format!("public_key: the list has its most entries ({MAX_KEYS}); remove some")))
-            }
-            Added::New | Added::Known => Ok(Answer::data(json!({ "hash": hash.text() }))),
+        if !call.state.engine.compromised().add(hash, "operator", note).await? {
+            return Err(Error::invalid(format!(
+                "public_key: the list is full (at most {MAX_KEYS} keys); remove some first"
+            )));
         }
+        Ok(Answer::data(json!({ "hash": hash.text() })))
     })
     .await
 }

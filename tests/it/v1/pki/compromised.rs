@@ -1,9 +1,22 @@
 //! Keys that are known to be compromised are not certified again, and nothing lets others make OCSP responders.
 
-use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use super::foreign::{csr, key, openssl_text};
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use signet::auth::policy::Operation;
+use signet::documents::{DocumentKey, DocumentWrite, SYSTEM};
+use signet::http::secrets::all_routes;
+use signet::pki::compromised::KeyHash;
+use signet::pki::store::PkiWrite;
+use time::macros::datetime;
+
+use super::external_policy::engine::{Engine, Reply, Template, consent_to};
+use super::external_policy::settings;
+use super::foreign::{Ca, Files, csr, key, openssl, openssl_text, run};
 use super::mount::{Pki, with};
+use crate::faults::double::Faults;
 use crate::support::{App, Client};
 
 const REFUSED: &str = "this key is known to be compromised";
@@ -61,25 +74,217 @@ async fn a_compromised_key_is_refused_in_every_way_to_certify_it() {
     refused_everywhere(App::start().await).await.stop().await;
 }
 
+/// Waits until `client` gets this status for a request to sign a key.
+async fn until_signing_gives(client: &Client, status: u16, request: &Value) {
+    let started = Instant::now();
+    loop {
+        let answer = client.post("pki/sign/r", request.clone()).await;
+        if answer.status == status {
+            assert_eq!(answer.error().contains(REFUSED), status == 400, "{}", answer.text);
+            return;
+        }
+        assert!(started.elapsed() < Duration::from_secs(20), "the other node does not follow: {}", answer.text);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 #[actix_web::test]
 async fn a_compromised_key_is_refused_on_postgresql_and_by_other_nodes() {
     let app = refused_everywhere(App::builder().postgres().start().await).await;
     let other = app.another().await;
+    // Added by an operator, and removed.
     let public = openssl_text(&["pkey", "-pubout"], key("ed25519").as_bytes());
     let answer = app.client.post("sys/compromised-keys", json!({ "public_key": public })).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
     let request = json!({ "csr": csr("ed25519", "/CN=localhost", "") });
-    let mut refused = false;
-    for _ in 0..500 {
-        refused = other.client.post("pki/sign/r", request.clone()).await.status == 400;
-        if refused {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    until_signing_gives(&other.client, 400, &request).await;
+    let path = format!("sys/compromised-keys/{}", answer.body["data"]["hash"].as_str().unwrap());
+    assert_eq!(other.client.delete(&path).await.status, 204);
+    until_signing_gives(&app.client, 200, &request).await;
+    // Added by a revocation, on both nodes at the same moment: the entry of one of them is refused, its revocation is not.
+    let certified = async |node: &App| node.client.post("pki/sign/r", request.clone()).await.body["data"].clone();
+    let proof = async |node: &App, leaf: Value| {
+        let body = json!({ "serial_number": leaf["serial_number"], "private_key": key("ed25519") });
+        node.client.post("pki/revoke-with-key", body).await
+    };
+    let leaves = (certified(&app).await, certified(&other).await);
+    let answers = tokio::join!(proof(&app, leaves.0), proof(&other, leaves.1));
+    for answer in [&answers.0, &answers.1] {
+        assert_eq!((answer.status, &answer.body["data"]["state"]), (200, &json!("revoked")), "{}", answer.text);
     }
-    assert!(refused, "the other node follows");
+    for node in [&app, &other] {
+        let answer = node.client.post("pki/sign/r", request.clone()).await;
+        assert!(answer.status == 400 && answer.error().contains(REFUSED), "at once: {}", answer.text);
+    }
     other.stop().await;
     app.stop().await;
+}
+
+/// Routes with these words in their pattern that certify no key of the caller, and why.
+const NOT_CERTIFYING: [(&str, &str); 11] = [
+    ("issue/:name", "the key is new"),
+    ("issuer/:issuer_ref/issue/:name", "the key is new"),
+    ("external-policy/issue", "the key is new"),
+    ("external-policy/issue/:policy", "the key is new"),
+    ("issuer/:issuer_ref/external-policy/issue", "the key is new"),
+    ("issuer/:issuer_ref/external-policy/issue/:policy", "the key is new"),
+    ("keys/generate/:type", "the key is new, or a managed one that is not certified yet"),
+    ("issuer/:issuer_ref/sign-revocation-list", "a list of revocations"),
+    ("issuer/:issuer_ref/resign-crls", "lists of revocations"),
+    ("issuers/import/crl", "a list of revocations"),
+    ("config/external-policy", "settings"),
+];
+
+/// The request to a route that certifies a key or imports one; `None` for other routes.
+fn request_for_certification(pattern: &str, own: &str, key_id: &Value) -> Option<Value> {
+    let request = csr("ec-256", "/CN=localhost", "");
+    let words = ["sign", "issue/", "generate", "root/rotate", "import", "config/ca", "external-policy"];
+    // No ACME directory is served.
+    let is_other = pattern.contains("acme/") || NOT_CERTIFYING.iter().any(|(route, _)| *route == pattern);
+    if is_other || !words.iter().any(|word| pattern.contains(word)) {
+        return None;
+    }
+    Some(match pattern {
+        "keys/import" => json!({ "pem_bundle": key("ec-256") }),
+        "issuers/import/bundle" | "config/ca" => json!({ "pem_bundle": format!("{}\n{own}", key("ec-256")) }),
+        "issuers/import/cert" => json!({ "pem_bundle": own }),
+        "intermediate/set-signed" => json!({ "certificate": own }),
+        _ if pattern.contains("self-issued") => json!({ "certificate": own }),
+        _ if pattern.contains("generate") || pattern.contains("rotate") || pattern.contains("cross-sign") => {
+            json!({ "common_name": "Existing", "key_ref": key_id, "ttl": "1h" })
+        }
+        _ => json!({ "csr": request, "common_name": "localhost" }),
+    })
+}
+
+#[actix_web::test]
+async fn every_route_that_certifies_a_key_refuses_a_compromised_one() {
+    let pki = Pki::start().await;
+    pki.role(&with(&any(), json!({ "allow_any_name": true }))).await;
+    let engine = Engine::start().await;
+    engine.says(|question| {
+        let authority = question["mode"] == "ica" || question.to_string().contains("\"ica\"");
+        let template = if authority { Template::authority(None) } else { Template::default() };
+        Reply::json(consent_to(question, &template))
+    });
+    pki.post("config/external-policy", settings(&engine)).await;
+    let key_id = pki.post("keys/import", json!({ "pem_bundle": key("ec-256") })).await.body["data"]["key_id"].clone();
+    let own =
+        openssl_text(&["req", "-x509", "-new", "-key", "/dev/stdin", "-subj", "/CN=Foreign"], key("ec-256").as_bytes());
+    let public = openssl_text(&["pkey", "-pubout"], key("ec-256").as_bytes());
+    let hash = pki.app.client.post("sys/compromised-keys", json!({ "public_key": public })).await.body["data"]["hash"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let mut refused = Vec::new();
+    for (_, route) in all_routes().filter(|(kind, route)| *kind == "pki" && route.operation == Operation::Update) {
+        let Some(body) = request_for_certification(route.pattern, &own, &key_id) else { continue };
+        let path = route.pattern.replace(":name", "r").replace(":issuer_ref", "root").replace(":type", "existing");
+        pki.refused(&path.replace(":policy", "web"), body, REFUSED).await;
+        refused.push(route.pattern);
+    }
+    assert_eq!(refused.len(), 29, "{refused:#?}");
+    // It was the list that they refused by.
+    assert_eq!(pki.app.client.delete(&format!("sys/compromised-keys/{hash}")).await.status, 204);
+    for path in ["sign/r", "sign-verbatim", "external-policy/sign"] {
+        pki.post(path, json!({ "csr": csr("ec-256", "/CN=localhost", "") })).await;
+    }
+    engine.stop().await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn the_list_outlives_tidied_certificates_and_a_restart() {
+    let pki = Pki::on(App::builder().manual_clock(datetime!(2031-01-01 00:00 UTC)).start().await).await;
+    let leaf = pki.sign(&any(), json!({ "csr": csr("ec-256", "/CN=localhost", ""), "ttl": "1h" })).await;
+    let other = pki.sign(&any(), json!({ "csr": csr("ec-384", "/CN=localhost", ""), "ttl": "1h" })).await;
+    pki.post("revoke-with-key", json!({ "serial_number": leaf.serial(), "private_key": key("ec-256") })).await;
+    pki.post("revoke", json!({ "serial_number": other.serial(), "reason": "keyCompromise" })).await;
+    let listed = pki.app.client.list("sys/compromised-keys").await.body["data"]["keys"].clone();
+    assert_eq!(listed.as_array().unwrap().len(), 2);
+    pki.app.clock.advance(Duration::from_secs(90 * 86_400));
+    let all = json!({ "tidy_cert_store": true, "tidy_revoked_certs": true, "tidy_expired_issuers": true,
+        "safety_buffer": "1s", "issuer_safety_buffer": "1s" });
+    let started = Instant::now();
+    // The CRL that lists an expired certificate once more comes first, so one run may not be enough.
+    while pki.list("certs").await.len() > 1 || !pki.list("certs/revoked").await.is_empty() {
+        assert!(started.elapsed() < Duration::from_secs(30), "tidied: {:?}", pki.get("tidy-status").await);
+        pki.app.client.post("pki/tidy", all.clone()).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let check = async |pki: &Pki| {
+        assert_eq!(pki.app.client.list("sys/compromised-keys").await.body["data"]["keys"], listed);
+        for kind in ["ec-256", "ec-384"] {
+            pki.refused("sign/r", json!({ "csr": csr(kind, "/CN=localhost", "") }), REFUSED).await;
+        }
+    };
+    check(&pki).await;
+    let pki = Pki { app: pki.app.restart().await };
+    check(&pki).await;
+    // Without any mount at the start, and after one is made again.
+    assert_eq!(pki.app.client.delete("sys/mounts/pki").await.status, 204);
+    let app = pki.app.restart().await;
+    assert_eq!(app.client.list("sys/compromised-keys").await.body["data"]["keys"], listed);
+    mount(&app.client, "pki").await;
+    check(&Pki { app }).await;
+}
+
+#[actix_web::test]
+async fn long_fields_of_the_list_are_refused_by_name() {
+    let pki = Pki::start().await;
+    let long = "A".repeat(4_000_000);
+    let block = format!("-----BEGIN PUBLIC KEY-----\n{long}\n-----END PUBLIC KEY-----\n");
+    let hash = "ab".repeat(32);
+    for (path, body, text) in [
+        ("sys/compromised-keys".to_owned(), json!({ "public_key": long }), "public_key: "),
+        ("sys/compromised-keys".to_owned(), json!({ "public_key": block }), "public_key: "),
+        (format!("sys/compromised-keys/{hash}"), json!({ "note": long }), "note: "),
+    ] {
+        let answer = pki.app.client.post(&path, body).await;
+        assert!(answer.status == 400 && answer.error().contains(text), "{path}: {} {}", answer.status, answer.text);
+        assert!(answer.text.len() < 500, "the value is not repeated");
+    }
+    assert_eq!(pki.app.client.list("sys/compromised-keys").await.status, 404, "nothing was listed");
+    pki.stop().await;
+}
+
+/// 50,000 entries, as an operator's import of a published list would leave them.
+#[actix_web::test]
+async fn a_full_list_takes_no_more_keys_and_says_so() {
+    const MAX_KEYS: usize = 50_000;
+    let faults = Arc::new(Faults::default());
+    let pki = Pki::on(App::builder().faults(&faults).start().await).await;
+    let body = serde_json::to_vec(&json!({ "added_at": 0, "source": "operator", "note": "" })).unwrap();
+    let write = |n: usize| {
+        let key = DocumentKey { mount: SYSTEM, kind: "compromised-key", name: format!("{n:064x}") };
+        PkiWrite::Document(DocumentWrite { key, expected: 0, body: Some(body.clone()) })
+    };
+    for page in (0..MAX_KEYS - 20).collect::<Vec<_>>().chunks(5_000) {
+        faults.real().pki.commit(page.iter().map(|n| write(*n)).collect()).await.unwrap();
+    }
+    pki.app.shared().engine.compromised().reload().await.unwrap();
+    let client = &pki.app.client;
+    let started = Instant::now();
+    for n in MAX_KEYS - 20..MAX_KEYS {
+        assert_eq!(client.post(&format!("sys/compromised-keys/{n:064x}"), json!({})).await.status, 200);
+    }
+    println!("20 entries beside 50,000 take {:?}", started.elapsed());
+    let answer = client.post(&format!("sys/compromised-keys/{MAX_KEYS:064x}"), json!({})).await;
+    assert!(
+        answer.status == 400 && answer.error().contains("the list is full (at most 50000 keys)"),
+        "{}",
+        answer.text
+    );
+    let page = client.list(&format!("sys/compromised-keys?after={:064x}&limit=2", 41)).await;
+    assert_eq!(page.body["data"]["keys"], json!([format!("{:064x}", 42), format!("{:064x}", 43)]));
+    assert_eq!(client.list("sys/compromised-keys").await.body["data"]["keys"].as_array().unwrap().len(), MAX_KEYS);
+    // The revocation is recorded all the same.
+    let leaf = pki.sign(&any(), json!({ "csr": csr("ec-256", "/CN=localhost", "") })).await;
+    let body = json!({ "serial_number": leaf.serial(), "private_key": key("ec-256") });
+    let revoked = pki.post("revoke-with-key", body).await;
+    assert_eq!(revoked.body["data"]["state"], "revoked");
+    assert!(revoked.warnings().contains("sys/compromised-keys: the list is full"), "{}", revoked.text);
+    pki.stop().await;
 }
 
 #[actix_web::test]
@@ -158,5 +363,99 @@ async fn ocsp_responders_are_made_by_roles_that_say_so() {
     let warnings = pki.role(&with(&any(), json!({ "ext_key_usage": "OCSPSigning" }))).await;
     assert!(warnings.contains("OCSP responders"), "{warnings}");
     pki.ask("sign-verbatim/r", json!({ "csr": responder })).await;
+    pki.stop().await;
+}
+
+/// Additions, removals and reloads at the same moment, of few keys.
+#[actix_web::test]
+async fn the_list_in_memory_is_the_stored_one_after_concurrent_changes() {
+    let faults = Arc::new(Faults::default());
+    let app = App::builder().faults(&faults).start().await;
+    let (client, engine) = (&app.client, &app.shared().engine);
+    let changes = (0..8).map(|task| async move {
+        for n in 0..40 {
+            let path = format!("sys/compromised-keys/{:064x}", (n * 7 + task) % 5);
+            let answer = match (n + task) % 2 {
+                0 => client.post(&path, json!({})).await,
+                _ => client.delete(&path).await,
+            };
+            assert!(matches!(answer.status, 200 | 204 | 503), "{path}: {}", answer.text);
+        }
+    });
+    let reloads = async {
+        for _ in 0..100 {
+            engine.compromised().reload().await.unwrap();
+        }
+    };
+    tokio::join!(join_all(changes), reloads);
+    let stored = faults.real().pki.documents_of_kind(SYSTEM, "compromised-key").await.unwrap();
+    let stored: Vec<_> = stored.into_iter().map(|document| document.key.name).collect();
+    assert_eq!(engine.compromised().hashes().iter().map(KeyHash::text).collect::<Vec<_>>(), stored);
+    app.stop().await;
+}
+
+/// An authority that may answer for its issuer vouches for every certificate of it, revoked or not.
+#[actix_web::test]
+async fn no_authority_is_signed_as_ocsp_responder() {
+    const WHY: &str = "which lets its holder answer for the issuer (RFC 6960 4.2.2.2)";
+    let pki = Pki::start().await;
+    let responder = csr("ec-256", "/CN=Sub", "extendedKeyUsage=serverAuth,OCSPSigning");
+    let plain = csr("ec-256", "/CN=Sub", "");
+    for path in ["root/sign-intermediate", "issuer/root/sign-intermediate"] {
+        let copied = json!({ "csr": responder, "use_csr_values": true });
+        pki.refused(path, copied, &format!("csr: extKeyUsage has OCSPSigning, {WHY}")).await;
+        for values in [true, false] {
+            for asked in
+                [json!({ "ext_key_usage": "OCSPSigning" }), json!({ "ext_key_usage_oids": "1.3.6.1.5.5.7.3.9" })]
+            {
+                let body = with(&json!({ "csr": plain, "common_name": "Sub", "use_csr_values": values }), asked);
+                pki.refused(path, body, &format!("ext_key_usage: OCSPSigning, {WHY}")).await;
+            }
+        }
+        // Of a CSR whose values are not taken the purpose is not taken either.
+        let leaf = pki.certify(path, json!({ "csr": responder, "common_name": "Sub" })).await;
+        assert!(leaf.extension("extendedKeyUsage").is_none());
+    }
+    let usage = "basicConstraints=critical,CA:TRUE\nextendedKeyUsage=OCSPSigning";
+    let own = Ca::root_with(key("ec-384"), "/CN=Self", usage, &[]).pem;
+    for path in ["root/sign-self-issued", "issuer/root/sign-self-issued"] {
+        let rule = format!("certificate: extKeyUsage has OCSPSigning, {WHY}");
+        pki.refused(path, json!({ "certificate": own }), &rule).await;
+    }
+    pki.stop().await;
+}
+
+/// anyExtendedKeyUsage does not stand for OCSPSigning (RFC 6960 4.2.2.2), so it is left to those who ask for it.
+#[actix_web::test]
+async fn a_certificate_for_any_purpose_forges_no_ocsp_answer() {
+    let pki = Pki::start().await;
+    pki.role(&with(&any(), json!({ "ext_key_usage": "OCSPSigning" }))).await;
+    let files = Files::new();
+    let root = pki.get("cert/ca").await["certificate"].as_str().unwrap().to_owned();
+    let revoked = pki.ask("sign-verbatim", json!({ "csr": csr("ec-384", "/CN=revoked", "") })).await;
+    let root = files.write("root.pem", root.as_bytes());
+    let leaf = files.write("leaf.pem", revoked.pem.as_bytes());
+    let private = files.write("key.pem", key("ec-256").as_bytes());
+    let serial = revoked.serial().replace(':', "").to_uppercase();
+    let index = files.write("index.txt", format!("V\t350101000000Z\t\t{serial}\tunknown\t/CN=revoked\n").as_bytes());
+    let verifies = async |path: &str, purpose: &str| {
+        let request = csr("ec-256", "/CN=signer", &format!("extendedKeyUsage={purpose}"));
+        let signer = pki.ask(path, json!({ "csr": request })).await;
+        let signer = files.write("signer.pem", signer.pem.as_bytes());
+        let (query, answer) = (files.path("query.der"), files.path("answer.der"));
+        let path = |path: &std::path::Path| path.to_str().unwrap().to_owned();
+        let (root, leaf, query, answer) = (path(&root), path(&leaf), path(&query), path(&answer));
+        openssl(&["ocsp", "-issuer", &root, "-cert", &leaf, "-no_nonce", "-reqout", &query], b"");
+        let (index, signer, private) = (path(&index), path(&signer), path(&private));
+        let forge = ["ocsp", "-index", &index, "-CA", &root, "-rsigner", &signer, "-rkey", &private, "-ndays", "1"];
+        openssl(&[&forge[..], &["-reqin", &query, "-respout", &answer]].concat(), b"");
+        let judge = ["ocsp", "-issuer", &root, "-cert", &leaf, "-no_nonce", "-respin", &answer, "-CAfile", &root];
+        let judged = run("openssl", &judge, b"");
+        let said = format!("{}{}", String::from_utf8_lossy(&judged.stdout), String::from_utf8_lossy(&judged.stderr));
+        assert!(said.contains(": good"), "{said}");
+        said.contains("Response verify OK")
+    };
+    assert!(verifies("sign-verbatim/r", "OCSPSigning").await, "the forgery is well made");
+    assert!(!verifies("sign-verbatim", "anyExtendedKeyUsage").await, "openssl wants the purpose itself");
     pki.stop().await;
 }
