@@ -213,10 +213,10 @@ impl Issuer {
         Ok(Self { record, version, certificate, self_signed, subject, issuer, hashes, constraints })
     }
 
-    /// The same issuer with another record; the certificate stays.
+    /// The same issuer with another record; the certificate and the authority stay.
     pub fn with_record(&self, record: IssuerRecord, version: u64) -> Self {
         Self {
-            record,
+            record: IssuerRecord { authority: self.record.authority.clone(), ..record },
             version,
             certificate: self.certificate.clone(),
             self_signed: self.self_signed,
@@ -235,6 +235,15 @@ impl Issuer {
     /// The id of its authority: issuers of one authority share CRLs and the OCSP responder.
     pub(crate) fn authority_id(&self) -> String {
         self.record.authority.clone().unwrap_or_else(|| authority_id(&self.certificate))
+    }
+
+    /// The same issuer, in the authority of those among `others` that have its key and a matching subject.
+    pub(crate) fn in_authority_of<'i>(mut self, mut others: impl Iterator<Item = &'i Arc<Self>>) -> Self {
+        self.record.authority = None;
+        let own = self.authority_id();
+        let same = others.find(|other| other.is_same_authority(&self));
+        self.record.authority = same.map(|other| other.authority_id()).filter(|id| *id != own);
+        self
     }
 
     /// Whether both are one authority: they have one key, and their subjects match by RFC 5280 7.1.

@@ -363,15 +363,10 @@ impl View {
         }
         let version = self.issuers.get(&id).map_or(0, |i| i.version);
         let mut issuer = match self.issuers.get(&id) {
-            Some(known) => {
-                let authority = known.record.authority.clone();
-                known.with_record(IssuerRecord { authority, ..record }, version + 1)
-            }
+            Some(known) => known.with_record(record, version + 1),
             None => {
-                let mut new = Issuer::new(IssuerRecord { authority: None, ..record }, version + 1)?;
+                let new = Issuer::new(record, version + 1)?.in_authority_of(self.issuers.values());
                 self.check_room(&new.certificate)?;
-                let same = self.issuers.values().find(|other| other.is_same_authority(&new));
-                new.record.authority = same.map(|other| other.authority_id()).filter(|id| *id != new.authority_id());
                 chains::add_parents(&mut self.parents, &self.issuers, &new);
                 new
             }

@@ -63,7 +63,7 @@ async fn encodings_of_one_name_share_a_crl() {
     // The list goes on after a restart, and where the issuer that was there first is deleted.
     let pki = Pki { app: pki.app.restart().await };
     assert_eq!(pki.crl(&old_id).await.number(), shared.number());
-    assert_eq!(pki.app.client.delete(&format!("pki/issuer/{new_id}")).await.status, 204);
+    assert_eq!(pki.app.client.delete(&format!("pki/issuer/{new_id}")).await.status, 200, "with a warning: the default");
     pki.post("config/issuers", json!({ "default": old_id })).await;
     let issuer = pki.get(&format!("issuer/{old_id}")).await;
     assert_ne!(issuer["key_id"], Value::from(""), "the key is that of the deleted issuer");
@@ -102,6 +102,6 @@ async fn encodings_of_one_name_are_one_ocsp_responder() {
         &[super::ocsp::cert_id(signet::x509::ocsp::IdHash::Sha1, &parse(&other.pem), &parse(&leaf).serial())],
         None,
     );
-    pki.ocsp(&der).await.assert_fails(200, 6);
+    pki.ocsp(&der).await.assert_fails(401, 6);
     pki.stop().await;
 }
