@@ -342,10 +342,14 @@ async fn tokens(walk: &mut Walk<'_>) {
     }
     walk.post(&format!("{slot}?token=other"), resource("authentication-tokens", json!({}))).await;
     let more = format!("{team}/authentication-tokens");
-    walk.post(&more, resource("authentication-tokens", json!({ "description": "one" }))).await;
+    walk.make("team_token", &more, resource("authentication-tokens", json!({ "description": "one" }))).await;
     walk.post(&more, resource("authentication-tokens", json!({ "expired-at": "yesterday" }))).await;
     walk.get(&more).await;
     walk.get(&format!("{ACME}/team-tokens?q=make")).await;
+    let named = to_many("authentication-tokens", &[walk.id("team_token")]);
+    for _ in 0..2 {
+        walk.ask(Method::DELETE, &format!("{ACME}/team-tokens"), Some(named.clone())).await;
+    }
 }
 
 /// Every attribute that a resource shows, with values of wrong kinds.
