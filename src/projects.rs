@@ -14,6 +14,7 @@
 //! Refuses by [`refusal::Refusal`]: everything that is wrong at once, each fault with its place. Called by
 //! the wire (`http::jsonapi`) and by the commands that prepare a server.
 
+pub mod access_words;
 pub mod admission;
 pub mod agent_pool;
 pub mod agent_scope;
@@ -43,6 +44,8 @@ pub mod token;
 pub mod tx;
 pub mod user;
 pub mod workspace;
+pub mod workspace_access;
+pub mod workspace_keys;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;

@@ -512,6 +512,10 @@ mod tests {
         assert_eq!(late.kind(), Kind::Unavailable);
     }
 
+    /// Fields that are not in lower case, and the only route that may have them: the contract of managed keys names the
+    /// identifier `UUID`, a document of a key is written back as it was read, and so the write knows the field.
+    const SPELLED_IN_CAPITALS: [(&str, &str); 1] = [("managed-keys/:backend/:managed_key", "UUID")];
+
     #[test]
     fn every_route_has_a_sound_pattern() {
         let mut seen = std::collections::HashSet::new();
@@ -526,9 +530,9 @@ mod tests {
             let name = pattern.split_once("*name").map_or("", |(_, behind)| behind);
             assert!(name.is_empty(), "{kind} {pattern}: the name of a policy is the rest of its path");
             let folded = |name: &&str| name.chars().any(|c| !c.is_ascii_lowercase() && c != '_' && !c.is_ascii_digit());
-            // The contract spells this one field of managed keys in capitals.
-            let odd = route.fields.iter().find(|name| folded(name) && **name != "UUID");
-            assert_eq!(odd, None, "{kind} {pattern}");
+            let mut odd = route.fields.iter().filter(|name| folded(name));
+            let excepted = |name: &&str| SPELLED_IN_CAPITALS.contains(&(pattern, *name));
+            assert_eq!(odd.find(|name| !excepted(name)), None, "{kind} {pattern}");
             let known = |name: &str| route.fields.contains(&name);
             assert!(route.synonyms.iter().all(|(one, other)| known(one) && known(other)), "{kind} {pattern}");
             let bounded = route.body_limit.is_some_and(|limit| limit <= 64 << 10);

@@ -188,21 +188,24 @@ impl Kind {
         value: Value,
     ) -> Outcome<HashSet<String>> {
         let columns = match self {
-            Self::Workspaces => "ext_id, project_id, FALSE",
-            Self::Projects => "ext_id, id, is_default",
+            Self::Workspaces => "ext_id, id, FALSE, project_id",
+            Self::Projects => "ext_id, id, is_default, id",
         };
         let sql = format!("SELECT {columns} FROM {} WHERE {condition}", self.table());
         let mut found: Vec<(String, i64, bool)> = Vec::new();
+        let mut places: Vec<(i64, i64)> = Vec::new();
         for mut row in tx.rows(&sql, &[member.organization.id.into(), value]).await? {
-            found.push((row.get()?, row.get()?, row.get()?));
+            let (ext_id, id, is_default) = (row.get()?, row.get()?, row.get()?);
+            found.push((ext_id, id, is_default));
+            places.push((id, row.get()?));
         }
-        let projects: Vec<i64> = found.iter().map(|(_, project, _)| *project).collect();
         match self {
             Self::Workspaces => {
-                let rights = workspace::rights_by_project(tx, member, projects).await?;
+                let rights = workspace::rights_of(tx, member, &places).await?;
                 found.retain(|(_, id, _)| rights.get(id).is_some_and(|rights| rights.has(WorkspaceRights::READ)));
             }
             Self::Projects => {
+                let projects: Vec<i64> = places.iter().map(|(_, project)| *project).collect();
                 let granted = grants::on(tx, member, &projects).await?;
                 found.retain(|(_, id, default)| member.on_project(*default, granted.on(*id)).has(ProjectRights::READ));
             }

@@ -381,6 +381,33 @@ pub async fn delete(tx: &mut Tx<'_>, token: &Token) -> Outcome<()> {
     Refusal::hidden_unless(remove(tx, token).await?)
 }
 
+/// Revokes tokens of teams of the member's organization, by their external ids: all of them, or none.
+///
+/// # Errors
+/// `NotFound` when one of them is absent, is no team's of the organization, or is not the caller's to manage.
+pub async fn delete_of_teams(tx: &mut Tx<'_>, caller: &Caller, member: &Member, mut ids: Vec<String>) -> Outcome<()> {
+    ids.sort_unstable();
+    ids.dedup();
+    let wanted = ids.len() as u64;
+    let sql = "SELECT t.id, t.team_id FROM api_tokens t JOIN teams m ON m.id = t.team_id
+        WHERE t.ext_id = ANY($1) AND m.org_id = $2 ORDER BY t.id";
+    let mut rows: Vec<i64> = Vec::new();
+    let mut teams: Vec<i64> = Vec::new();
+    for mut row in tx.rows(sql, &[ids.into(), member.organization.id.into()]).await? {
+        rows.push(row.get()?);
+        teams.push(row.get()?);
+    }
+    Refusal::hidden_unless(rows.len() as u64 == wanted)?;
+    teams.sort_unstable();
+    teams.dedup();
+    for row in teams {
+        let (member, team) = team::at(tx, caller, row).await?;
+        Refusal::hidden_unless(team::may_manage_tokens(caller, &member, &team))?;
+    }
+    let gone = tx.execute("DELETE FROM api_tokens WHERE id = ANY($1)", &[rows.into()]).await?;
+    Ok(Refusal::hidden_unless(gone == wanted)?)
+}
+
 /// Removes a token that may be gone; whether it was there.
 async fn remove(tx: &mut Tx<'_>, token: &Token) -> Outcome<bool> {
     Ok(tx.execute("DELETE FROM api_tokens WHERE id = $1", &[token.id.into()]).await? > 0)

@@ -58,6 +58,11 @@ impl<'a> Attributes<'a> {
         Self { members, faults: Faults::default() }
     }
 
+    /// The value of an attribute as it was sent.
+    pub fn value(&self, name: &str) -> Option<&'a Value> {
+        self.members.get(name)
+    }
+
     /// Whether a member is there, null or not.
     pub fn has(&self, name: &str) -> bool {
         self.members.contains_key(name)

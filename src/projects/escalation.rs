@@ -2,8 +2,8 @@
 //!
 //! Whoever may make a team's tokens, choose its members, or say what it may do, could act as the team; so the
 //! rights to manage teams, memberships and access reach only as far as the manager's own rights, in the
-//! organization ([`team::access`](super::team::access)) and on each project. Owners have every right. Taking rights
-//! away needs none of them.
+//! organization ([`team::access`](super::team::access)), on each project and on each workspace. Owners have every
+//! right. Taking rights away needs none of them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,8 +14,9 @@ use super::refusal::{Outcome, Refusal};
 use super::rights::{BEYOND, Flag};
 use super::team::Team;
 use super::tx::Tx;
+use super::workspace;
 
-/// Most access to projects that is compared, of all teams of a request together: comparing must not hold up
+/// Most access to projects and workspaces that is compared, of all teams of a request together: comparing must not hold up
 /// other changes. Owners, whoever manages all projects, and a team's own members need no comparing.
 const MOST: i64 = 1000;
 
@@ -58,6 +59,18 @@ pub async fn covered(tx: &mut Tx<'_>, member: &Member, teams: &[Team]) -> Outcom
         // Too much to compare: not known to be within.
         covered.retain(|team| !unknown.contains(team));
         return Ok(covered);
+    }
+    let access = workspace::access_given(tx, unknown.clone(), MOST + 1).await?;
+    if (given.len() + access.len()) as i64 > MOST {
+        covered.retain(|team| !unknown.contains(team));
+        return Ok(covered);
+    }
+    let places: Vec<(i64, i64)> = access.iter().map(|given| (given.workspace, given.project)).collect();
+    let rights = workspace::rights_of(tx, member, &places).await?;
+    for given in access {
+        if !rights.get(&given.workspace).is_some_and(|rights| rights.has(given.rights)) {
+            covered.remove(&given.team);
+        }
     }
     let held = held(tx, member, given.iter().map(|(_, project, ..)| *project).collect()).await?;
     for (team, project, is_default, extent) in given {

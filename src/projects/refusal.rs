@@ -241,6 +241,9 @@ fn of_constraint(name: &str) -> Refusal {
         "team_project_access_team_id_project_id_key" => {
             Refusal::at("/data/relationships/team", "Team already has access to the project")
         }
+        "team_workspace_access_team_id_workspace_id_key" => {
+            Refusal::at("/data/relationships/team", "Team already has access to the workspace")
+        }
         "organization_memberships_user_id_org_id_key" => {
             Refusal::attribute("email", "Email is already that of a member")
         }

@@ -401,7 +401,7 @@ pub async fn update(tx: &mut Tx<'_>, member: &Member, team: &Team, change: TeamC
     these(tx, &[team.id]).await?.pop().ok_or_else(|| Refusal::not_found().into())
 }
 
-/// Deletes a team with its tokens, its people and its access to projects. Where much belongs to it, it is gone at once,
+/// Deletes a team with its tokens, its people and its access to projects and workspaces. Where much belongs to it, it is gone at once,
 /// too, and that goes after it ([`ending`]).
 ///
 /// # Errors
@@ -418,7 +418,9 @@ pub async fn delete(tx: &mut Tx<'_>, team: &Team) -> Outcome<()> {
     let users: i64 = locked.ok_or_else(Refusal::not_found)?.get()?;
     let some = "SELECT project_id FROM team_project_access WHERE team_id = $1 LIMIT $2";
     let projects: Vec<i64> = tx.column(some, &[row.clone(), (PARTS_AT_ONCE + 1).into()]).await?;
-    if users.max(projects.len() as i64) > PARTS_AT_ONCE {
+    let some = "SELECT count(*) FROM (SELECT 1 FROM team_workspace_access WHERE team_id = $1 LIMIT $2) a";
+    let workspaces: i64 = tx.one(some, &[row.clone(), (PARTS_AT_ONCE + 1).into()]).await?.get()?;
+    if users.max(projects.len() as i64).max(workspaces) > PARTS_AT_ONCE {
         // Nodes of older versions take them for as long as they are there.
         tx.execute("DELETE FROM api_tokens WHERE team_id = $1", &[row]).await?;
         return ending::bury(tx, "teams", team.id).await;

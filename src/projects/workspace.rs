@@ -27,7 +27,7 @@ pub use fields::{Fields, Of};
 pub use list::{WorkspaceFilter, list, seen};
 pub use lock::{lock, unlock, unlock_by_force};
 pub use rights::WorkspaceRights;
-pub(super) use rights::by_project as rights_by_project;
+pub(super) use rights::{given as access_given, of_workspaces as rights_of};
 pub use settings::Settings;
 
 /// A workspace as stored, with what it inherits and what the caller may do with it.
@@ -194,14 +194,14 @@ pub async fn these(tx: &mut Tx<'_>, member: &Member, rows: &[i64]) -> Outcome<Ve
     }
     let sql = format!("SELECT {COLUMNS} WHERE w.id = ANY($1)");
     let mut found = page::these(tx, &sql, rows, Workspace::read, |workspace| workspace.id).await?;
-    let projects = found.iter().map(|workspace| workspace.project).collect();
-    let rights = rights::by_project(tx, member, projects).await?;
+    let places: Vec<(i64, i64)> = found.iter().map(|workspace| (workspace.id, workspace.project)).collect();
+    let rights = rights::of_workspaces(tx, member, &places).await?;
     let mut tags = tag::of(tx, Holder::Workspace, rows.to_vec()).await?;
     let holders = found.iter().filter_map(|workspace| workspace.locked_by.as_deref());
     let hidden = team::hidden_references(tx, member, holders).await?;
     for workspace in &mut found {
         workspace.holder_is_hidden = workspace.locked_by.as_ref().is_some_and(|holder| hidden.contains(holder));
-        workspace.rights = rights.get(&workspace.project).copied().unwrap_or_default();
+        workspace.rights = rights.get(&workspace.id).copied().unwrap_or_default();
         workspace.tags = tags.remove(&workspace.id).unwrap_or_default();
     }
     Ok(found)

@@ -31,6 +31,8 @@ pub struct Csr {
     /// The extensions of the extensionRequest attribute, in order. `raw` is the request's bytes, but
     /// for an explicit `critical FALSE`, which is left out because it is not DER.
     pub extensions: Vec<RawExtension>,
+    /// The identifiers (DER content octets) of the other attributes, each once, in order: nothing reads their values.
+    pub other_attributes: Vec<Vec<u8>>,
     der: Vec<u8>,
     /// The signed part, CertificationRequestInfo.
     info: Range<usize>,
@@ -74,7 +76,7 @@ impl Csr {
         let outer = Reader::only(der, SEQUENCE).map_err(of_csr)?;
         let parts = Parts::read(outer.reader()).map_err(of_csr)?;
         let key = PublicKey::parse(parts.spki).map_err(|e| Error::invalid(format!("csr: {}", e.text())))?;
-        let extensions = parts.extensions().map_err(of_csr)?;
+        let (extensions, other_attributes) = parts.attributes().map_err(of_csr)?;
         name::check(parts.subject).map_err(of_csr)?;
         let sans = match find(&extensions, oid::SUBJECT_ALT_NAME) {
             Some(extension) => {
@@ -90,6 +92,7 @@ impl Csr {
             basic_constraints: raw_extension::basic_constraints(&extensions).map_err(of_csr)?,
             key_usage: raw_extension::key_usage(&extensions).map_err(of_csr)?,
             extensions,
+            other_attributes,
             info: info_at..info_at + parts.info.len(),
             algorithm: parts.algorithm.to_vec(),
             signature: parts.signature.to_vec(),
@@ -188,10 +191,11 @@ impl<'a> Parts<'a> {
         Ok(Self { info: info.raw, subject, spki, attributes, algorithm, signature })
     }
 
-    /// The extensions of the one extensionRequest attribute (RFC 2985 5.4.2); other attributes, a
-    /// challenge password or Microsoft's own variants, have no say.
-    fn extensions(&self) -> Read<Vec<RawExtension>> {
+    /// The extensions of the one extensionRequest attribute (RFC 2985 5.4.2), and the identifiers of other attributes, such
+    /// as a challenge password or Microsoft's own variants, which have no effect.
+    fn attributes(&self) -> Read<(Vec<RawExtension>, Vec<Vec<u8>>)> {
         let mut attributes = self.attributes;
+        let mut others: Vec<Vec<u8>> = Vec::new();
         let (mut found, mut count) = (None, 0);
         while !attributes.is_empty() {
             count += 1;
@@ -203,6 +207,9 @@ impl<'a> Parts<'a> {
             let mut values = attribute.expect(SET)?.reader();
             attribute.done()?;
             if identifier != oid::EXTENSION_REQUEST {
+                if others.iter().all(|known| known != identifier) {
+                    others.push(identifier.to_vec());
+                }
                 continue;
             }
             let extensions = values.sequence()?;
@@ -216,7 +223,7 @@ impl<'a> Parts<'a> {
         let mut all = RawExtension::read_few(found.unwrap_or(Reader::new(&[])))?;
         // What a request brings may be copied into a certificate, which has to be DER throughout.
         all.iter_mut().for_each(|e| e.raw = extension::extension(&e.oid, e.critical, &e.value));
-        Ok(all)
+        Ok((all, others))
     }
 }
 

@@ -20,6 +20,7 @@ mod routes;
 mod secret_teams;
 mod tags;
 mod team_projects;
+mod team_workspaces;
 mod teams;
 mod terraform;
 mod tokens;

@@ -8,6 +8,7 @@ pub(crate) mod pieces;
 pub(crate) mod projects;
 pub(crate) mod tags;
 pub(crate) mod team_projects;
+pub(crate) mod team_workspaces;
 pub(crate) mod teams;
 pub(crate) mod tokens;
 pub(crate) mod users;

@@ -10,6 +10,7 @@ pub(crate) mod organizations;
 pub(crate) mod projects;
 pub(crate) mod tags;
 pub(crate) mod team_projects;
+pub(crate) mod team_workspaces;
 pub(crate) mod teams;
 pub(crate) mod tokens;
 pub(crate) mod workspaces;

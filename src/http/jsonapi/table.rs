@@ -9,7 +9,8 @@ use actix_web::http::Method;
 use super::query;
 use super::reply::{Answer, empty};
 use super::resources::{
-    account, agent_pools, locks, memberships, organizations, projects, tags, team_projects, teams, tokens, workspaces,
+    account, agent_pools, locks, memberships, organizations, projects, tags, team_projects, team_workspaces, teams,
+    tokens, workspaces,
 };
 use super::route::Route;
 use crate::error::Kind;
@@ -39,6 +40,7 @@ const TABLES: &[&[Route]] = &[
     memberships::ROUTES,
     teams::ROUTES,
     team_projects::ROUTES,
+    team_workspaces::ROUTES,
 ];
 
 /// Every route, for tests that visit them all.

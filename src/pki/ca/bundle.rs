@@ -51,7 +51,7 @@ impl Bundle {
     ///
     /// # Errors
     /// `Invalid` naming the field, the block and the rule, and never quoting the text: too short or too
-    /// long, no block, broken or encrypted blocks, text after the last one, other blocks, a private key
+    /// long, no block, broken or encrypted blocks, other blocks, a private key
     /// that is not allowed or not valid, a certificate that [`check_certificate`] refuses.
     pub(crate) fn parse(field: &str, text: &str, private_keys: PrivateKeys) -> Result<Self> {
         let mut bundle = Self::default();
@@ -115,7 +115,7 @@ fn blocks(field: &str, text: &str, shortest: usize) -> Result<Vec<Block>> {
     if text.len() > MAX_TEXT {
         return Err(Error::invalid(format!("{field}: longer than {} KiB", MAX_TEXT / 1024)));
     }
-    let blocks = pem::blocks_alone(text).map_err(|e| Error::invalid(format!("{field}: {}", e.text())))?;
+    let blocks = pem::blocks(text).map_err(|e| Error::invalid(format!("{field}: {}", e.text())))?;
     let blocks: Vec<Block> = blocks.into_iter().map(|(label, content)| (label, Zeroizing::new(content))).collect();
     if blocks.is_empty() {
         return Err(Error::invalid(format!("{field}: no data: no PEM block")));

@@ -19,9 +19,7 @@ use crate::keys::local::PrivateKey;
 use crate::keys::signing::{Signers, SigningKey};
 use crate::pki::actor::Planned;
 use crate::pki::engine::Authority;
-use crate::pki::mount::issuer::{
-    Issuer, IssuerRecord, Key, LeafNotAfter, Usage, authority_id, check_name, may_sign_crls,
-};
+use crate::pki::mount::issuer::{Issuer, IssuerRecord, Key, LeafNotAfter, Usage, check_name, may_sign_crls};
 use crate::pki::mount::profile::issuer_key_id;
 use crate::pki::mount::signatures::Signatures;
 use crate::pki::mount::signer::{Signer, unchosen_revocation_algorithm};
@@ -403,6 +401,7 @@ impl<'a> Import<'a> {
             crl_number: 0,
             modified_at: self.now,
             signatures: signatures.clone(),
+            authority: None,
         };
         self.imported_issuers.push(record.id.clone());
         self.next.check_room(certificate).map_err(|e| Error::invalid(format!("{field}: {}", e.text())))?;
@@ -482,17 +481,14 @@ impl<'a> Import<'a> {
     /// Says of authorities that are new here, and may have published CRLs elsewhere, that their numbers begin anew.
     fn warn_of_numbers(&mut self, before: &View, published: &HashSet<String>) {
         let here = before.signers().filter(|signer| signer.key.is_some());
-        let here = here.map(|signer| authority_id(&signer.issuer.certificate));
+        let here = here.map(|signer| signer.issuer.authority_id());
         let mut told: HashSet<String> = here.chain(published.iter().cloned()).collect();
         for id in self.imported_issuers.iter().chain(&self.linked) {
             let Some(signer) = self.next.signer(id).filter(|s| s.key.is_some() && s.issuer.record.usage.crl) else {
                 continue;
             };
             let has_list = self.listed.contains(id);
-            if signer.issuer.record.crl_number == 0
-                && !has_list
-                && told.insert(authority_id(&signer.issuer.certificate))
-            {
+            if signer.issuer.record.crl_number == 0 && !has_list && told.insert(signer.issuer.authority_id()) {
                 self.warnings.add(format!(
                     "the CRLs of issuer {id} begin with number 1 and without entries: if it published CRLs elsewhere, \
                      import the last one (issuers/import/crl) before anybody fetches one from here"
@@ -505,11 +501,8 @@ impl<'a> Import<'a> {
     fn warn_of_twins(&mut self) {
         for id in &self.imported_issuers {
             let Some(Signer { issuer: new, .. }) = self.next.signer(id).map(|signer| &**signer) else { continue };
-            let is_twin = |other: &&Arc<Issuer>| {
-                other.certificate.key() == new.certificate.key()
-                    && other.certificate.subject().matches(new.certificate.subject())
-                    && issuer_key_id(other) != issuer_key_id(new)
-            };
+            let is_twin =
+                |other: &&Arc<Issuer>| other.is_same_authority(new) && issuer_key_id(other) != issuer_key_id(new);
             if let Some(twin) = self.next.issuers().find(is_twin) {
                 self.warnings.add(format!(
                     "issuer {id} has subject and key of issuer {} and another subjectKeyIdentifier: they share one CRL, \

@@ -318,6 +318,7 @@ impl Order {
             crl_number: 0,
             modified_at: now,
             signatures: Default::default(),
+            authority: None,
         }
     }
 }

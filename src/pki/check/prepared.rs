@@ -63,13 +63,13 @@ impl Prepared {
         Ok(Self { tbs, key: key.clone(), algorithm: expected.algorithm, goes_last: false })
     }
 
-    /// ResponseData of an OCSP answer; `signer` identifies the issuer whose key this is.
+    /// ResponseData of an OCSP answer; `signer` identifies the issuer whose key this is, under each encoding of its name.
     ///
     /// # Errors
     /// `Invalid` naming the rule and its source.
     pub(crate) fn ocsp(
         data: Vec<u8>,
-        signer: &IssuerHashes,
+        signer: &[Arc<IssuerHashes>],
         algorithm: SignatureAlgorithm,
         key: &SigningKey,
     ) -> Result<Self> {

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::clock::Time;
-use crate::pki::mount::issuer::{Issuer, authority_id};
+use crate::pki::mount::issuer::Issuer;
 use crate::pki::mount::signer::Signer;
 use crate::pki::mount::view::View;
 use crate::pki::store::{RevocationRow, StoredRevocation};
 use crate::x509::serial::Serial;
 
-/// Issuers with one subject and key: they share lists, numbers and signer.
+/// Issuers with one subject, by RFC 5280 7.1, and one key: they share lists, numbers and signer.
 pub(super) struct Group {
     pub(super) id: String,
     pub(super) issuers: Vec<String>,
@@ -37,16 +37,16 @@ impl Group {
 
 /// Whether an issuer with the name and key of this one signs CRLs in the mount.
 pub fn has_signer(view: &View, issuer: &Issuer) -> bool {
-    let id = authority_id(&issuer.certificate);
+    let id = issuer.authority_id();
     let mut signing = view.signers().filter(|signer| signer.key.is_some() && signer.issuer.record.usage.crl);
-    signing.any(|signer| authority_id(&signer.issuer.certificate) == id)
+    signing.any(|signer| signer.issuer.authority_id() == id)
 }
 
 /// The groups of a mount.
 pub(super) fn groups(view: &View) -> Vec<Group> {
     let mut by_authority: BTreeMap<String, Vec<&Arc<Signer>>> = BTreeMap::new();
     for signer in view.signers() {
-        by_authority.entry(authority_id(&signer.issuer.certificate)).or_default().push(signer);
+        by_authority.entry(signer.issuer.authority_id()).or_default().push(signer);
     }
     by_authority
         .into_iter()

@@ -17,7 +17,18 @@ use crate::x509::usage::eku_text;
 /// Most parts of a CSR that are named.
 const MAX_NAMED: usize = 20;
 
-/// Warnings about attributes of the subject and about extensions of `csr` that `draft` does not have.
+/// Attributes of requests that clients add, by identifier.
+const KNOWN_ATTRIBUTES: [(&str, &str); 7] = [
+    ("1.2.840.113549.1.9.2", "unstructuredName"),
+    ("1.2.840.113549.1.9.7", "challengePassword"),
+    ("1.2.840.113549.1.9.8", "unstructuredAddress"),
+    ("1.3.6.1.4.1.311.2.1.14", "Microsoft certificate extensions"),
+    ("1.3.6.1.4.1.311.13.2.2", "Microsoft enrollment CSP"),
+    ("1.3.6.1.4.1.311.13.2.3", "Microsoft OS version"),
+    ("1.3.6.1.4.1.311.21.20", "Microsoft client information"),
+];
+
+/// Warnings about attributes of the subject, extensions and attributes of `csr` that `draft` does not have.
 pub(super) fn warnings(draft: &Draft, csr: &Csr) -> Warnings {
     let mut warnings = Warnings::default();
     let missing = csr.subject.missing_in(&draft.subject);
@@ -38,7 +49,21 @@ pub(super) fn warnings(draft: &Draft, csr: &Csr) -> Warnings {
     if more > 0 {
         warnings.add(format!("csr: {more} more extensions not granted"));
     }
+    // No certificate has any of them. Their values may be passwords, and are not quoted.
+    let attributes: Vec<String> = csr.other_attributes.iter().map(|oid| attribute_name(oid)).collect();
+    if !attributes.is_empty() {
+        warnings.add(format!("csr: attributes not granted: {}", listed(&attributes)));
+    }
     warnings
+}
+
+/// The name of an attribute where it is known, and its dotted identifier.
+fn attribute_name(oid: &[u8]) -> String {
+    let dotted = extension::oid_text(oid);
+    match KNOWN_ATTRIBUTES.iter().find(|(known, _)| *known == dotted) {
+        Some((_, name)) => format!("{name} ({dotted})"),
+        None => dotted,
+    }
 }
 
 /// The names, at most [`MAX_NAMED`].

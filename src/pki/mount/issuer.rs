@@ -163,6 +163,10 @@ pub struct IssuerRecord {
     /// What is known of its signature, and of those that its key made; whoever puts the record into a view need not say.
     #[serde(default, skip_serializing_if = "Signatures::are_unknown")]
     pub signatures: Signatures,
+    /// The id of the authority whose CRLs it shares, when that is not the id of its own bytes: another issuer with its key
+    /// and a name that matches its subject was in the mount before it. The view that takes the record sets this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authority: Option<String>,
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -209,10 +213,10 @@ impl Issuer {
         Ok(Self { record, version, certificate, self_signed, subject, issuer, hashes, constraints })
     }
 
-    /// The same issuer with another record; the certificate stays.
+    /// The same issuer with another record; the certificate and the authority stay.
     pub fn with_record(&self, record: IssuerRecord, version: u64) -> Self {
         Self {
-            record,
+            record: IssuerRecord { authority: self.record.authority.clone(), ..record },
             version,
             certificate: self.certificate.clone(),
             self_signed: self.self_signed,
@@ -226,6 +230,25 @@ impl Issuer {
     /// Whether the certificate has one name as its issuer and its subject (RFC 5280 3.2).
     pub(crate) fn is_self_issued(&self) -> bool {
         self.subject == self.issuer
+    }
+
+    /// The id of its authority: issuers of one authority share CRLs and the OCSP responder.
+    pub(crate) fn authority_id(&self) -> String {
+        self.record.authority.clone().unwrap_or_else(|| authority_id(&self.certificate))
+    }
+
+    /// The same issuer, in the authority of those among `others` that have its key and a matching subject.
+    pub(crate) fn in_authority_of<'i>(mut self, mut others: impl Iterator<Item = &'i Arc<Self>>) -> Self {
+        self.record.authority = None;
+        let own = self.authority_id();
+        let same = others.find(|other| other.is_same_authority(&self));
+        self.record.authority = same.map(|other| other.authority_id()).filter(|id| *id != own);
+        self
+    }
+
+    /// Whether both are one authority: they have one key, and their subjects match by RFC 5280 7.1.
+    pub(crate) fn is_same_authority(&self, other: &Self) -> bool {
+        self.subject == other.subject && self.certificate.key() == other.certificate.key()
     }
 
     /// As [`may_sign_crls`], of its certificate.
@@ -350,8 +373,9 @@ impl Key {
     }
 }
 
-/// What issuers with one subject and key have in common: the group of their lists.
-pub(crate) fn authority_id(certificate: &Certificate) -> String {
+/// The id of an authority by the bytes of its subject and key. It is stored with CRLs and deleted issuers; ask
+/// [`Issuer::authority_id`], which knows of subjects in other encodings.
+fn authority_id(certificate: &Certificate) -> String {
     let authority = [certificate.subject().as_der(), certificate.key().spki()].concat();
     hex(&digest(&SHA256, &authority).as_ref()[..16])
 }

@@ -1,16 +1,18 @@
 //! Who answers for whom: worked out once for every change of issuers, so that a request only looks up.
 //!
-//! Issuers with one subject and key are one [`Responder`]: certificates of each are certificates of all,
-//! and whichever of them has its key here and the usage `ocsp-signing` signs for them.
+//! Issuers with one subject (RFC 5280 7.1) and key are one [`Responder`]: certificates of each are certificates of all,
+//! and whichever of them has its key here and the usage `ocsp-signing` signs for them. A CertID has a hash of the bytes
+//! of the issuer's name in the client's certificate: each encoding of the name that is in the mount's issuers counts.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::chains::Parents;
-use super::issuer::{Issuer, authority_id};
+use super::issuer::Issuer;
 use super::signer::{Signer, revocation_algorithm};
 use crate::keys::signing::SigningKey;
 use crate::x509::algorithm::SignatureAlgorithm;
+use crate::x509::name::CanonicalName;
 use crate::x509::ocsp::{CertId, IdHash, IssuerHashes};
 use crate::x509::pieces::Name;
 use crate::x509::serial::Serial;
@@ -19,8 +21,13 @@ use crate::x509::serial::Serial;
 pub struct Responder {
     /// Ids.
     issuers: HashSet<String>,
-    /// One of them: name, key and hashes are the same in all.
+    /// What stands for their name and key in stored documents.
+    authorities: HashSet<String>,
+    /// One of them: the key is the same in all, and the names match.
     one: Arc<Issuer>,
+    /// The encodings of the name; `hashes` has what identifies the issuers under each of them, in the same order.
+    names: Vec<Name>,
+    hashes: Vec<Arc<IssuerHashes>>,
     /// Who signs; `None` when none of them may.
     pub(crate) signing: Option<Signing>,
     /// Certificates of issuers of the mount that this one certifies, with the time of their revocation.
@@ -43,19 +50,39 @@ impl Signing {
 }
 
 impl Responder {
-    /// What identifies its issuers.
-    pub(crate) fn hashes(&self) -> &IssuerHashes {
-        &self.one.hashes
+    fn new(issuer: &Arc<Issuer>) -> Self {
+        Self {
+            issuers: HashSet::new(),
+            authorities: HashSet::new(),
+            one: Arc::clone(issuer),
+            names: Vec::new(),
+            hashes: Vec::new(),
+            signing: None,
+            certified: HashMap::new(),
+        }
     }
 
-    /// The subject of its issuers.
-    pub(crate) fn name(&self) -> &Name {
-        self.one.certificate.subject()
+    /// What identifies its issuers, under each encoding of their name.
+    pub(crate) fn hashes(&self) -> &[Arc<IssuerHashes>] {
+        &self.hashes
     }
 
-    /// What stands for the name and key of its issuers.
-    pub(crate) fn authority(&self) -> String {
-        authority_id(&self.one.certificate)
+    /// The subject of its issuers, in the encoding that the client knows: that of the first of the certificates asked about
+    /// which is theirs.
+    pub(crate) fn name<'i>(&self, mut asked: impl Iterator<Item = &'i CertId<'i>>) -> &Name {
+        let known = asked.find_map(|id| self.encoding(id));
+        known.map_or_else(|| self.one.certificate.subject(), |at| &self.names[at])
+    }
+
+    /// Whether this stands for the name and key of its issuers.
+    pub(crate) fn is_authority(&self, id: &str) -> bool {
+        self.authorities.contains(id)
+    }
+
+    /// The place of the encoding of the name that a CertID of its issuers was made from.
+    fn encoding(&self, id: &CertId<'_>) -> Option<usize> {
+        let issuer = id.issuer();
+        self.hashes.iter().position(|hashes| hashes.of(id.hash) == issuer)
     }
 
     /// Whether one of its issuers has this id.
@@ -65,9 +92,7 @@ impl Responder {
 
     /// Whether a CertID names one of its issuers.
     pub(crate) fn is_meant(&self, id: &CertId<'_>) -> bool {
-        let own = self.hashes().of(id.hash);
-        let (name, key) = own.split_at(own.len() / 2);
-        (name, key) == (id.name_hash, id.key_hash)
+        self.encoding(id).is_some()
     }
 
     /// Of an issuer's certificate that it signed: when that was revoked, if it was.
@@ -95,17 +120,29 @@ impl Responders {
     pub fn new(signers: &BTreeMap<String, Arc<Signer>>, parents: &Parents) -> Self {
         let mut responders = Self::default();
         let mut place_of: HashMap<&str, usize> = HashMap::new();
+        let mut known: HashMap<(&CanonicalName, &[u8]), usize> = HashMap::new();
         for (id, signer) in signers {
-            let place = responders.place(&signer.issuer);
+            let issuer = &signer.issuer;
+            let place =
+                *known.entry((&issuer.subject, issuer.certificate.key().spki())).or_insert(responders.all.len());
+            if place == responders.all.len() {
+                responders.all.push(Responder::new(issuer));
+            }
+            responders.add_encoding(place, issuer.certificate.subject(), |_| Arc::clone(&issuer.hashes));
             place_of.insert(id, place);
             let responder = &mut responders.all[place];
             responder.issuers.insert(id.clone());
+            responder.authorities.insert(signer.issuer.authority_id());
             responder.signing = responder.signing.take().or_else(|| Signing::of(signer));
         }
         for (id, signer) in signers {
             let issuer = &signer.issuer;
             let own = issuer.self_signed.then_some(id);
             for place in own.into_iter().chain(&parents[id]).filter_map(|above| place_of.get(above.as_str())) {
+                let name = issuer.certificate.issuer();
+                responders.add_encoding(*place, name, |above| {
+                    Arc::new(IssuerHashes::new(name, above.certificate.key().bits()))
+                });
                 let revoked_at = responders.all[*place].certified.entry(issuer.certificate.serial()).or_default();
                 *revoked_at = revoked_at.or(issuer.record.revoked_at);
             }
@@ -113,22 +150,18 @@ impl Responders {
         responders
     }
 
-    /// The place of an issuer's responder, which may be a new one.
-    fn place(&mut self, issuer: &Arc<Issuer>) -> usize {
-        let next = self.all.len();
-        let place = *self.by_hashes.entry(issuer.hashes.of(IdHash::ALL[1]).to_vec()).or_insert(next);
-        if place == next {
-            for hash in IdHash::ALL {
-                self.by_hashes.insert(issuer.hashes.of(hash).to_vec(), place);
-            }
-            self.all.push(Responder {
-                issuers: HashSet::new(),
-                one: Arc::clone(issuer),
-                signing: None,
-                certified: HashMap::new(),
-            });
+    /// Lets a responder be found by its name in this encoding.
+    fn add_encoding(&mut self, place: usize, name: &Name, hashes: impl FnOnce(&Issuer) -> Arc<IssuerHashes>) {
+        let responder = &mut self.all[place];
+        if responder.names.contains(name) {
+            return;
         }
-        place
+        let hashes = hashes(&responder.one);
+        for hash in IdHash::ALL {
+            self.by_hashes.entry(hashes.of(hash).to_vec()).or_insert(place);
+        }
+        responder.names.push(name.clone());
+        responder.hashes.push(hashes);
     }
 
     /// The responder that a CertID means.

@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 use super::chains::{self, Issuers, Parents};
 use super::cluster::Cluster;
-use super::issuer::{self, Issuer, IssuerRecord, Key, KeyRecord, authority_id};
+use super::issuer::{self, Issuer, IssuerRecord, Key, KeyRecord};
 use super::paths::Paths;
 use super::profile::{Pieces, RoleEntry};
 use super::responders::Responders;
@@ -308,7 +308,7 @@ impl View {
     /// What stands for the name and the key of an issuer by its id, also of one that was deleted; `None` where nobody
     /// knows what it was.
     pub fn authority_of(&self, issuer: &str) -> Option<String> {
-        let here = self.issuers.get(issuer).map(|issuer| authority_id(&issuer.certificate));
+        let here = self.issuers.get(issuer).map(|issuer| issuer.authority_id());
         here.or_else(|| self.issuers_config.value.former.get(issuer).cloned())
     }
 
@@ -362,7 +362,7 @@ impl View {
         let mut issuer = match self.issuers.get(&id) {
             Some(known) => known.with_record(record, version + 1),
             None => {
-                let new = Issuer::new(record, version + 1)?;
+                let new = Issuer::new(record, version + 1)?.in_authority_of(self.issuers.values());
                 self.check_room(&new.certificate)?;
                 chains::add_parents(&mut self.parents, &self.issuers, &new);
                 new
@@ -396,7 +396,7 @@ impl View {
             let Some(gone) = self.issuers.remove(id) else { continue };
             chains::remove_parents(&mut self.parents, id);
             writes.push(self.document::<IssuerRecord>(kind::ISSUER, id, gone.version, None));
-            config.former.insert(id.clone(), authority_id(&gone.certificate));
+            config.former.insert(id.clone(), gone.authority_id());
             if config.default == *id {
                 config.default = String::new();
             }

@@ -28,7 +28,7 @@ use crate::pki::actor::Planned;
 use crate::pki::compromised::NewKey;
 use crate::pki::crl::{Published, WantedCrls};
 use crate::pki::engine::Authority;
-use crate::pki::mount::issuer::{IssuerRecord, authority_id, may_sign_crls};
+use crate::pki::mount::issuer::{IssuerRecord, may_sign_crls};
 use crate::pki::mount::signer::Signer;
 use crate::pki::mount::view::View;
 use crate::pki::store::{Grounds, KnownSerial, PkiOutcome, PkiWrite, RevocationRow, is_compromise};
@@ -428,7 +428,7 @@ impl Import {
 }
 
 fn group(signer: &Signer) -> String {
-    authority_id(&signer.issuer.certificate)
+    signer.issuer.authority_id()
 }
 
 fn record_of(view: &View, id: &str) -> Result<IssuerRecord> {

@@ -118,10 +118,10 @@ async fn respond(authority: &Authority, view: &Arc<View>, request: &Request<'_>)
     let mut responses = Vec::with_capacity(request.certificates.len());
     for id in &request.certificates {
         let status = status(authority, view, responder, id).await?;
-        responses.push(SingleResponse { cert_id: id.raw, status });
+        responses.push((*id, status));
     }
     let (der, times) = sign(authority, view, responder, signing, &responses, request.nonce).await?;
-    let lasting = request.nonce.is_none() && responses.iter().all(|single| single.status != Status::Unknown);
+    let lasting = request.nonce.is_none() && responses.iter().all(|(_, status)| *status != Status::Unknown);
     Ok(Answered { outcome: Outcome::Successful, der, lasting: lasting.then_some(times) })
 }
 
@@ -143,8 +143,7 @@ async fn single(authority: &Authority, view: &Arc<View>, id: &CertId<'_>) -> Res
         return Ok(again(signed));
     }
     metrics::counter!(telemetry::PKI_OCSP_KEPT, "result" => "miss").increment(1);
-    let responses = [SingleResponse { cert_id: id.raw, status }];
-    let (der, times) = sign(authority, view, responder, signing, &responses, None).await?;
+    let (der, times) = sign(authority, view, responder, signing, &[(*id, status)], None).await?;
     let known = status != Status::Unknown;
     if known {
         answers.keep(question, Signed { der: der.clone(), status, times }, view, read);
@@ -176,7 +175,7 @@ async fn status(authority: &Authority, view: &View, responder: &Responder, id: &
     // The revocation of an issuer that was deleted counts for whoever has its name and key now, and where nobody knows
     // what these were, for everybody.
     let was = |issuer: &str| {
-        gone(issuer) && view.authority_of(issuer).is_none_or(|authority| authority == responder.authority())
+        gone(issuer) && view.authority_of(issuer).is_none_or(|authority| responder.is_authority(&authority))
     };
     if let Some(revocation) =
         stored.revocation.map(|r| r.row).filter(|row| responder.has(&row.issuer) || was(&row.issuer))
@@ -211,27 +210,30 @@ async fn sign(
     view: &View,
     responder: &Responder,
     signing: &Signing,
-    responses: &[SingleResponse<'_>],
+    statuses: &[(CertId<'_>, Status)],
     nonce: Option<&[u8]>,
 ) -> Result<(Bytes, Times)> {
     let started = Instant::now();
     let made_at = authority.tools().clock.agreed_now()?.unix_timestamp();
-    let latest = responses.iter().filter_map(|single| match single.status {
-        Status::Revoked { at, .. } => Some(at),
+    let latest = statuses.iter().filter_map(|(_, status)| match status {
+        Status::Revoked { at, .. } => Some(*at),
         Status::Good | Status::Unknown => None,
     });
     let this_update = this_update(made_at, latest.max());
     let life = view.crl_config.value.ocsp_expiry().as_secs();
     let next_update = i64::try_from(life).ok().filter(|&life| life > 0).map(|life| made_at.max(this_update) + life);
+    let name = responder.name(statuses.iter().map(|(id, _)| id));
+    let responses: Vec<_> =
+        statuses.iter().map(|(id, status)| SingleResponse { cert_id: id.raw, status: *status }).collect();
     let data =
-        ResponseData { responder: responder.name(), produced_at: this_update, next_update, responses, nonce }.encode();
+        ResponseData { responder: name, produced_at: this_update, next_update, responses: &responses, nonce }.encode();
     let prepared = Prepared::ocsp(data, responder.hashes(), signing.algorithm, &signing.key)
         // The answer is our own: what is wrong with it is not the fault of who asks.
         .map_err(Error::internal)?;
     let basic = prepared.sign(&*authority.tools().signers, &Watch::ALWAYS).await?.der();
     metrics::histogram!(telemetry::PKI_OCSP_SIGN_SECONDS).record(started.elapsed().as_secs_f64());
-    for single in responses {
-        let word = match single.status {
+    for (_, status) in statuses {
+        let word = match status {
             Status::Good => "good",
             Status::Revoked { .. } => "revoked",
             Status::Unknown => "unknown",

@@ -23,9 +23,16 @@ struct Owned {
 const OWNED: &[Owned] = &[
     Owned {
         table: "teams",
-        parts: &[("team_memberships", "team_id, user_id", "team_id"), ("api_tokens", "id", "team_id")],
+        parts: &[
+            ("team_memberships", "team_id, user_id", "team_id"),
+            ("api_tokens", "id", "team_id"),
+            ("team_workspace_access", "id", "team_id"),
+        ],
     },
-    Owned { table: "workspaces", parts: &[("tag_bindings", "id", "workspace_id")] },
+    Owned {
+        table: "workspaces",
+        parts: &[("team_workspace_access", "id", "workspace_id"), ("tag_bindings", "id", "workspace_id")],
+    },
     Owned {
         table: "projects",
         parts: &[("team_project_access", "id", "project_id"), ("tag_bindings", "id", "project_id")],

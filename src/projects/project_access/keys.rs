@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::super::access_words::Words;
 use super::super::attributes::Attributes;
 use super::super::refusal::{Fault, Faults, Outcome};
 use super::super::rights::ProjectRights;
@@ -62,31 +63,43 @@ pub enum Key {
 
 /// A row of the table: the key, its block, its name, what it may say from the least to the most, and its word at
 /// each level.
-struct Form(Key, Block, &'static str, &'static [&'static str], [&'static str; 5]);
+struct Form(Key, Block, &'static str, Words, [&'static str; 5]);
 
 /// The words of a truth value.
-const FLAG: &[&str] = &["false", "true"];
+const FLAG: Words = Words::FLAG;
 
 const FORMS: [Form; PLACES] = {
     use Block::{Project, Workspace};
-    const THREE: &[&str] = &["none", "read", "write"];
-    const STATES: &[&str] = &["none", "read-outputs", "read", "write"];
+    const THREE: Words = Words(&["none", "read", "write"]);
+    const STATES: Words = Words(&["none", "read-outputs", "read", "write"]);
     [
         Form(
             Key::Settings,
             Project,
             "settings",
-            &["read", "update", "delete"],
+            Words(&["read", "update", "delete"]),
             ["read", "read", "read", "delete", "read"],
         ),
-        Form(Key::Teams, Project, "teams", &["none", "read", "manage"], ["none", "none", "none", "manage", "none"]),
+        Form(
+            Key::Teams,
+            Project,
+            "teams",
+            Words(&["none", "read", "manage"]),
+            ["none", "none", "none", "manage", "none"],
+        ),
         Form(Key::VariableSets, Project, "variable-sets", THREE, ["read", "read", "write", "write", "none"]),
-        Form(Key::Runs, Workspace, "runs", &["read", "plan", "apply"], ["read", "apply", "apply", "apply", "read"]),
+        Form(
+            Key::Runs,
+            Workspace,
+            "runs",
+            Words(&["read", "plan", "apply"]),
+            ["read", "apply", "apply", "apply", "read"],
+        ),
         Form(
             Key::SentinelMocks,
             Workspace,
             "sentinel-mocks",
-            &["none", "read"],
+            Words(&["none", "read"]),
             ["none", "read", "read", "read", "none"],
         ),
         Form(Key::StateVersions, Workspace, "state-versions", STATES, ["read", "write", "write", "write", "none"]),
@@ -122,32 +135,9 @@ impl Key {
 }
 
 impl Form {
-    /// How far a word goes, when it is one of this key's.
-    fn rank(&self, word: &str) -> Option<u8> {
-        // A handful of words each.
-        self.3.iter().position(|known| *known == word).map(|place| place as u8)
-    }
-
-    /// How far a value goes, when it is one of this key's.
-    fn rank_of(&self, value: &Value) -> Option<u8> {
-        match value {
-            Value::Bool(flag) if self.3 == FLAG => Some(u8::from(*flag)),
-            Value::String(word) if self.3 != FLAG => self.rank(word),
-            _ => None,
-        }
-    }
-
-    /// A word as documents show it, by how far it goes.
-    fn value(&self, rank: u8) -> Value {
-        match self.3 {
-            words if words == FLAG => (rank > 0).into(),
-            words => words[usize::from(rank)].into(),
-        }
-    }
-
     /// How far its word at a level goes.
     fn at(&self, level: Level) -> u8 {
-        self.rank(self.4[level.column()]).unwrap_or_default()
+        self.3.rank(self.4[level.column()]).unwrap_or_default()
     }
 }
 
@@ -168,8 +158,14 @@ impl Reach {
     pub const PLAN: Self = Self(Key::Runs, 1);
     /// Applies may be queued.
     pub const APPLY: Self = Self(Key::Runs, 2);
+    /// The outputs of states are read.
+    pub const READ_OUTPUTS: Self = Self(Key::StateVersions, 1);
     /// Whole states are read, and not their outputs alone.
     pub const READ_STATE: Self = Self(Key::StateVersions, 2);
+    /// States are written.
+    pub const WRITE_STATE: Self = Self(Key::StateVersions, 3);
+    /// Mocks for policies are read.
+    pub const READ_MOCKS: Self = Self(Key::SentinelMocks, 1);
     /// Variables are read.
     pub const READ_VARIABLES: Self = Self(Key::Variables, 1);
     /// Variables are changed.
@@ -184,6 +180,8 @@ impl Reach {
     pub const MOVE: Self = Self(Key::Move, 1);
     /// Run tasks are managed.
     pub const RUN_TASKS: Self = Self(Key::RunTasks, 1);
+    /// Policies are overridden.
+    pub const OVERRIDE_POLICIES: Self = Self(Key::PolicyOverrides, 1);
 }
 
 /// For every key how far its word goes.
@@ -201,7 +199,7 @@ impl Settings {
         let mut settings = Self::of(level);
         let Some(Ok(stored)) = custom.map(serde_json::from_str::<Value>) else { return settings };
         for (form, rank) in FORMS.iter().zip(&mut settings.0) {
-            *rank = form.rank_of(&stored[form.1.word()][form.2]).unwrap_or(*rank);
+            *rank = form.3.rank_of(&stored[form.1.word()][form.2]).unwrap_or(*rank);
         }
         settings
     }
@@ -218,7 +216,7 @@ impl Settings {
     pub fn blocks(&self) -> (Value, Value) {
         let block = |block| {
             let keys = FORMS.iter().zip(self.0).filter(|(form, _)| form.1 == block);
-            Value::Object(keys.map(|(form, rank)| (form.2.to_owned(), form.value(rank))).collect())
+            Value::Object(keys.map(|(form, rank)| (form.2.to_owned(), form.3.value(rank))).collect())
         };
         (block(Block::Project), block(Block::Workspace))
     }
@@ -264,10 +262,10 @@ impl Named {
             for form in FORMS.iter().filter(|form| form.1 == block) {
                 let Form(key, _, name, words, _) = form;
                 let Some(value) = members.get(*name).filter(|value| !value.is_null()) else { continue };
-                match form.rank_of(value) {
+                match form.3.rank_of(value) {
                     Some(rank) => named.push((*key, rank)),
                     None => {
-                        let detail = format!("{name} must be one of {}", words.join(", "));
+                        let detail = format!("{name} must be one of {}", words.0.join(", "));
                         attributes.fault(&key.attribute(), detail);
                     }
                 }
@@ -316,7 +314,7 @@ mod tests {
             let value = flag.map_or_else(|| Value::from(word), Value::from);
             let body = json!({ block.word(): { *name: value } });
             let stored = Settings::stored(Level::Custom, Some(&body.to_string()));
-            prop_assert!(usize::from(stored.ranks()[key]) < words.len());
+            prop_assert!(usize::from(stored.ranks()[key]) < words.0.len());
             let mut attributes = Attributes::new(body.as_object().unwrap());
             let named = Named::read(&mut attributes);
             prop_assert_eq!(attributes.is_sound(), named != Named::default());
@@ -344,7 +342,7 @@ mod tests {
     #[test]
     fn every_value_is_one_of_its_key() {
         for (place, Form(key, block, name, words, levels)) in FORMS.iter().enumerate() {
-            assert!(levels.iter().all(|word| words.contains(word)), "{block:?} {name}");
+            assert!(levels.iter().all(|word| words.0.contains(word)), "{block:?} {name}");
             assert_eq!(key.place(), place, "{block:?} {name}");
         }
     }
@@ -358,7 +356,10 @@ mod tests {
             (Reach::MANAGE_TEAMS, "project-access/teams", "manage"),
             (Reach::PLAN, "workspace-access/runs", "plan"),
             (Reach::APPLY, "workspace-access/runs", "apply"),
+            (Reach::READ_OUTPUTS, "workspace-access/state-versions", "read-outputs"),
             (Reach::READ_STATE, "workspace-access/state-versions", "read"),
+            (Reach::WRITE_STATE, "workspace-access/state-versions", "write"),
+            (Reach::READ_MOCKS, "workspace-access/sentinel-mocks", "read"),
             (Reach::READ_VARIABLES, "workspace-access/variables", "read"),
             (Reach::WRITE_VARIABLES, "workspace-access/variables", "write"),
             (Reach::CREATE, "workspace-access/create", "true"),
@@ -366,9 +367,10 @@ mod tests {
             (Reach::DELETE, "workspace-access/delete", "true"),
             (Reach::MOVE, "workspace-access/move", "true"),
             (Reach::RUN_TASKS, "workspace-access/run-tasks", "true"),
+            (Reach::OVERRIDE_POLICIES, "workspace-access/policy-overrides", "true"),
         ] {
             let Reach(key, rank) = reach;
-            assert_eq!((&key.attribute()[..], FORMS[key.place()].3[usize::from(rank)]), (attribute, word));
+            assert_eq!((&key.attribute()[..], FORMS[key.place()].3.0[usize::from(rank)]), (attribute, word));
         }
     }
 

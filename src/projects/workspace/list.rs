@@ -1,8 +1,8 @@
 //! Lists of workspaces: only what the caller sees, by name.
 //!
 //! Who sees every workspace of the organization is served from its indexes, and the counts are kept where
-//! workspaces come and go. For others the projects of their teams' grants are read first, where there are
-//! not too many.
+//! workspaces come and go. For others the projects of their teams' grants are read first, and the workspaces that the teams
+//! have access to by themselves, where there are not too many.
 
 use super::super::grants;
 use super::super::page::{self, Filter, Listed, Order, Page, Source, containing};
@@ -83,6 +83,45 @@ pub struct Seen {
     known: Option<i64>,
 }
 
+/// Most workspaces to which teams have access of their own that are named one by one.
+const FEW: usize = 1_000;
+
+/// The workspaces that the member's teams have access to by themselves, beside those of projects.
+enum Direct {
+    /// Their rows.
+    Few(Vec<i64>),
+    /// Too many to be named one by one.
+    Many,
+}
+
+impl Direct {
+    async fn of(tx: &mut Tx<'_>, member: &Member) -> Outcome<Self> {
+        if member.teams.is_empty() {
+            return Ok(Self::Few(Vec::new()));
+        }
+        let sql = "SELECT workspace_id FROM team_workspace_access WHERE team_id = ANY($1) LIMIT $2";
+        let rows: Vec<i64> = tx.column(sql, &[member.teams.clone().into(), (FEW as i64 + 1).into()]).await?;
+        Ok(if rows.len() > FEW { Self::Many } else { Self::Few(rows) })
+    }
+
+    fn is_none(&self) -> bool {
+        matches!(self, Self::Few(rows) if rows.is_empty())
+    }
+
+    /// The condition on `workspaces w` that `other` or this holds.
+    fn or(self, other: Option<String>, member: &Member, filter: &mut Filter) -> String {
+        let own = match self {
+            Self::Few(rows) if rows.is_empty() => return other.unwrap_or_else(|| "FALSE".to_owned()),
+            Self::Few(rows) => format!("w.id = ANY({})", filter.parameter(rows)),
+            Self::Many => format!(
+                "w.id IN (SELECT workspace_id FROM team_workspace_access WHERE team_id = ANY({}))",
+                filter.parameter(member.teams.clone())
+            ),
+        };
+        other.map_or(own.clone(), |other| format!("({other} OR {own})"))
+    }
+}
+
 /// The workspaces of the organization that the member sees; `None` for none at all.
 ///
 /// # Errors
@@ -92,13 +131,23 @@ pub async fn seen(tx: &mut Tx<'_>, member: &Member) -> Outcome<Option<Seen>> {
     if rights::everywhere(member).has(WorkspaceRights::READ) {
         return Ok(Some(Seen { filter, known: Some(member.organization.workspaces) }));
     }
+    let direct = Direct::of(tx, member).await?;
     let Some(grants) = grants::all(tx, member).await? else {
-        let granted = "EXISTS (SELECT 1 FROM team_project_access a WHERE a.project_id = w.project_id
-            AND a.team_id = ANY({}))";
-        filter.and(granted, member.teams.clone());
+        let teams = filter.parameter(member.teams.clone());
+        let granted = format!(
+            "EXISTS (SELECT 1 FROM team_project_access a WHERE a.project_id = w.project_id AND a.team_id = ANY({teams}))"
+        );
+        let condition = direct.or(Some(granted), member, &mut filter);
+        filter.join(&condition);
         return Ok(Some(Seen { filter, known: None }));
     };
     let projects = grants.newest_with(ProjectRights::NONE);
+    if !direct.is_none() {
+        let granted = (!projects.is_empty()).then(|| format!("w.project_id = ANY({})", filter.parameter(projects)));
+        let condition = direct.or(granted, member, &mut filter);
+        filter.join(&condition);
+        return Ok(Some(Seen { filter, known: None }));
+    }
     if projects.is_empty() {
         return Ok(None);
     }
@@ -116,7 +165,19 @@ async fn of_projects(tx: &mut Tx<'_>, member: &Member, projects: &[String]) -> O
         counts.push((row.get()?, row.get()?));
     }
     let rights = rights::by_project(tx, member, counts.iter().map(|(id, _)| *id).collect()).await?;
+    let asked: Vec<i64> = counts.iter().map(|(id, _)| *id).collect();
     counts.retain(|(id, _)| rights.get(id).is_some_and(|rights| rights.has(WorkspaceRights::READ)));
+    if counts.len() < asked.len() {
+        let direct = Direct::of(tx, member).await?;
+        if !direct.is_none() {
+            let mut filter = Filter::new("w.project_id = ANY({})", asked);
+            let readable: Vec<i64> = counts.iter().map(|(id, _)| *id).collect();
+            let granted = format!("w.project_id = ANY({})", filter.parameter(readable));
+            let condition = direct.or(Some(granted), member, &mut filter);
+            filter.join(&condition);
+            return Ok(Some(Seen { filter, known: None }));
+        }
+    }
     let known = Some(counts.iter().map(|(_, count)| count).sum());
     Ok(match &counts[..] {
         [] => None,

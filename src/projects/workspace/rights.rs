@@ -1,5 +1,5 @@
-//! What a caller may do with a workspace: by the level of its project that the caller's teams have, and by
-//! what they have in the whole organization. Rights only add up.
+//! What a caller may do with a workspace: by the level that the caller's teams have on its project or on the workspace
+//! itself, and by what they have in the whole organization. Rights only add up.
 
 use std::collections::HashMap;
 use std::ops::{BitOr, BitOrAssign};
@@ -9,6 +9,7 @@ use super::super::project_access::Level;
 use super::super::project_access::keys::{Reach, Settings};
 use super::super::refusal::Outcome;
 use super::super::tx::Tx;
+use super::super::workspace_keys::{WorkspaceLevel, WorkspaceReach, WorkspaceSettings};
 
 /// What a caller may do with one workspace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,8 +38,16 @@ impl WorkspaceRights {
     pub const WRITE_VARIABLES: Self = Self(1 << 8);
     /// To read state versions.
     pub const READ_STATE: Self = Self(1 << 9);
+    /// To read the outputs of states.
+    pub const READ_OUTPUTS: Self = Self(1 << 10);
+    /// To write states.
+    pub const WRITE_STATE: Self = Self(1 << 11);
+    /// To read mocks for policies.
+    pub const READ_MOCKS: Self = Self(1 << 12);
+    /// To override policies.
+    pub const OVERRIDE_POLICIES: Self = Self(1 << 13);
     /// Everything.
-    pub const ALL: Self = Self((1 << 10) - 1);
+    pub const ALL: Self = Self((1 << 14) - 1);
 
     /// Whether all of `needed` is granted.
     pub const fn has(self, needed: Self) -> bool {
@@ -57,6 +66,10 @@ impl WorkspaceRights {
             (keys.go(Reach::READ_VARIABLES), Self::READ_VARIABLES),
             (keys.go(Reach::WRITE_VARIABLES), Self::WRITE_VARIABLES),
             (keys.go(Reach::READ_STATE), Self::READ_STATE),
+            (keys.go(Reach::READ_OUTPUTS), Self::READ_OUTPUTS),
+            (keys.go(Reach::WRITE_STATE), Self::WRITE_STATE),
+            (keys.go(Reach::READ_MOCKS), Self::READ_MOCKS),
+            (keys.go(Reach::OVERRIDE_POLICIES), Self::OVERRIDE_POLICIES),
             (keys.go(Reach::LOCK), Self::LOCK),
             (keys.go(Reach::DELETE), Self::DESTROY),
             (keys.go(Reach::RUN_TASKS), Self::RUN_TASKS),
@@ -66,6 +79,35 @@ impl WorkspaceRights {
             }
         }
         rights
+    }
+
+    /// The rights of a team's access to a single workspace. Only administrators delete it.
+    pub fn of_access(level: WorkspaceLevel, keys: &WorkspaceSettings) -> Self {
+        if level == WorkspaceLevel::Admin {
+            return Self::ALL;
+        }
+        [
+            (WorkspaceReach::PLAN, Self::PLAN),
+            (WorkspaceReach::APPLY, Self::APPLY),
+            (WorkspaceReach::READ_VARIABLES, Self::READ_VARIABLES),
+            (WorkspaceReach::WRITE_VARIABLES, Self::WRITE_VARIABLES),
+            (WorkspaceReach::READ_OUTPUTS, Self::READ_OUTPUTS),
+            (WorkspaceReach::READ_STATE, Self::READ_STATE),
+            (WorkspaceReach::WRITE_STATE, Self::WRITE_STATE),
+            (WorkspaceReach::READ_MOCKS, Self::READ_MOCKS),
+            (WorkspaceReach::LOCK, Self::LOCK),
+            (WorkspaceReach::RUN_TASKS, Self::RUN_TASKS),
+            (WorkspaceReach::OVERRIDE_POLICIES, Self::OVERRIDE_POLICIES),
+        ]
+        .into_iter()
+        .filter(|(reach, _)| keys.go(*reach))
+        .fold(Self::READ, |rights, (_, right)| rights | right)
+    }
+
+    /// As [`WorkspaceRights::of_access`], of a stored row.
+    fn of_stored_access(level: &str, custom: Option<&str>) -> Self {
+        let level = WorkspaceLevel::of(level);
+        level.map_or(Self::NONE, |level| Self::of_access(level, &WorkspaceSettings::stored(level, custom)))
     }
 }
 
@@ -122,6 +164,68 @@ pub(crate) async fn by_project(
     Ok(rights)
 }
 
+/// What the member may do with each of these workspaces, by their rows; each is given with the row of its project.
+///
+/// # Errors
+/// Those of the store.
+pub(crate) async fn of_workspaces(
+    tx: &mut Tx<'_>,
+    member: &Member,
+    workspaces: &[(i64, i64)],
+) -> Outcome<HashMap<i64, WorkspaceRights>> {
+    let projects = by_project(tx, member, workspaces.iter().map(|(_, project)| *project).collect()).await?;
+    let of_project = |project: &i64| projects.get(project).copied().unwrap_or_default();
+    let mut rights: HashMap<_, _> =
+        workspaces.iter().map(|(workspace, project)| (*workspace, of_project(project))).collect();
+    let short: Vec<i64> =
+        rights.iter().filter(|(_, rights)| **rights != WorkspaceRights::ALL).map(|(workspace, _)| *workspace).collect();
+    if short.is_empty() || member.teams.is_empty() {
+        return Ok(rights);
+    }
+    let sql = "SELECT workspace_id, access, custom FROM team_workspace_access
+        WHERE workspace_id = ANY($1) AND team_id = ANY($2)";
+    for mut row in tx.rows(sql, &[short.into(), member.teams.clone().into()]).await? {
+        let workspace: i64 = row.get()?;
+        let level: String = row.get()?;
+        let custom: Option<String> = row.get()?;
+        *rights.entry(workspace).or_default() |= WorkspaceRights::of_stored_access(&level, custom.as_deref());
+    }
+    Ok(rights)
+}
+
+/// A team's access to a workspace.
+pub(crate) struct Given {
+    /// Row of the team.
+    pub(crate) team: i64,
+    /// Row of the workspace.
+    pub(crate) workspace: i64,
+    /// Row of its project.
+    pub(crate) project: i64,
+    /// The rights of the access.
+    pub(crate) rights: WorkspaceRights,
+}
+
+/// The access of teams to single workspaces of their organizations, at most `limit` rows.
+///
+/// # Errors
+/// Those of the store.
+pub(crate) async fn given(tx: &mut Tx<'_>, teams: Vec<i64>, limit: i64) -> Outcome<Vec<Given>> {
+    let sql = "SELECT a.team_id, w.id, w.project_id, a.access, a.custom FROM team_workspace_access a
+        JOIN teams t ON t.id = a.team_id JOIN workspaces w ON w.id = a.workspace_id AND w.org_id = t.org_id
+        WHERE a.team_id = ANY($1) ORDER BY a.team_id, w.id LIMIT $2";
+    let mut given = Vec::new();
+    for mut row in tx.rows(sql, &[teams.into(), limit.into()]).await? {
+        let team = row.get()?;
+        let workspace = row.get()?;
+        let project = row.get()?;
+        let level: String = row.get()?;
+        let custom: Option<String> = row.get()?;
+        let rights = WorkspaceRights::of_stored_access(&level, custom.as_deref());
+        given.push(Given { team, workspace, project, rights });
+    }
+    Ok(given)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,7 +234,8 @@ mod tests {
     fn levels_mean_what_their_columns_say() {
         type Rights = WorkspaceRights;
         let of = |level| Rights::of_level(level, None);
-        assert_eq!(of("maintain"), Rights::ALL);
+        assert_eq!(of("maintain") | Rights::OVERRIDE_POLICIES, Rights::ALL);
+        assert!(!of("maintain").has(Rights::OVERRIDE_POLICIES));
         assert_eq!(of("admin"), Rights::ALL);
         assert!(of("write").has(Rights::LOCK | Rights::APPLY | Rights::WRITE_VARIABLES | Rights::READ_STATE));
         assert!(
@@ -147,10 +252,30 @@ mod tests {
         assert_eq!(of("{}"), Rights::READ);
         assert_eq!(of(r#"{"runs":"plan"}"#), Rights::READ | Rights::PLAN);
         assert_eq!(of(r#"{"runs":"apply"}"#), Rights::READ | Rights::PLAN | Rights::APPLY);
-        assert_eq!(of(r#"{"state-versions":"read-outputs","variables":"none"}"#), Rights::READ);
+        let outputs = of(r#"{"state-versions":"read-outputs","variables":"none"}"#);
+        assert_eq!(outputs, Rights::READ | Rights::READ_OUTPUTS);
         let several = of(r#"{"state-versions":"write","variables":"write","locking":true,"delete":true}"#);
-        let expected = Rights::READ_STATE | Rights::READ_VARIABLES | Rights::WRITE_VARIABLES | Rights::LOCK;
+        let states = Rights::READ_OUTPUTS | Rights::READ_STATE | Rights::WRITE_STATE;
+        let expected = states | Rights::READ_VARIABLES | Rights::WRITE_VARIABLES | Rights::LOCK;
         assert_eq!(several, expected | Rights::READ | Rights::DESTROY);
         assert_eq!(Rights::of_level("custom", None), Rights::READ);
+    }
+
+    #[test]
+    fn access_to_one_workspace_is_less_than_administering_unless_it_is_that() {
+        type Rights = WorkspaceRights;
+        let of = |level| Rights::of_stored_access(level, None);
+        assert_eq!(of("admin"), Rights::ALL);
+        let read = Rights::READ | Rights::READ_VARIABLES | Rights::READ_STATE | Rights::READ_OUTPUTS;
+        assert_eq!(of("read"), read);
+        assert_eq!(of("plan"), read | Rights::PLAN);
+        let write = Rights::APPLY | Rights::WRITE_VARIABLES | Rights::WRITE_STATE | Rights::READ_MOCKS | Rights::LOCK;
+        assert_eq!(of("write"), of("plan") | write);
+        assert_eq!((of("custom"), of("unknown")), (Rights::READ, Rights::NONE));
+        let all = r#"{"runs":"apply","variables":"write","state-versions":"write","sentinel-mocks":"read",
+            "workspace-locking":true,"run-tasks":true,"policy-overrides":true}"#;
+        let all = Rights::of_stored_access("custom", Some(all));
+        assert_eq!(all | Rights::ADMIN | Rights::DESTROY, Rights::ALL);
+        assert!(!all.has(Rights::ADMIN) && !all.has(Rights::DESTROY));
     }
 }

@@ -39,6 +39,10 @@ const MIGRATIONS: &[Migration] = &[
         name: "0014_api_token_seals",
         sql: include_str!("../../../migrations/sqlite/0014_api_token_seals.sql"),
     },
+    Migration {
+        name: "0015_team_workspace_access",
+        sql: include_str!("../../../migrations/sqlite/0015_team_workspace_access.sql"),
+    },
 ];
 
 /// That a database is a store, and no newer than this program.

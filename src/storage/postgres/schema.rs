@@ -40,6 +40,10 @@ const MIGRATIONS: &[Migration] = &[
         name: "0014_api_token_seals",
         sql: include_str!("../../../migrations/postgres/0014_api_token_seals.sql"),
     },
+    Migration {
+        name: "0015_team_workspace_access",
+        sql: include_str!("../../../migrations/postgres/0015_team_workspace_access.sql"),
+    },
 ];
 
 /// A migration may take its time, and another node's too. The pair of numbers is another space than

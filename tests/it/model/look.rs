@@ -11,7 +11,7 @@ use signet::x509::serial::Serial;
 use signet::x509::writer::{GENERALIZED_TIME, INTEGER, OCTET_STRING, SEQUENCE, context, context_constructed};
 
 use super::BACKDATING;
-use super::world::{Authority, COMPROMISE, World};
+use super::world::{Authority, COMPROMISE, World, this_update};
 use crate::crash::audit::number;
 use crate::support::Client;
 use crate::v1::pki::ocsp::{cert_id, request};
@@ -109,16 +109,15 @@ impl World {
         assert!(list.crl.is_signed_by(certificate.key()), "{name}: signature");
         assert_eq!(list.crl.issuer(), certificate.subject(), "{name}: issuer");
         let (this, next) = (list.crl.this_update(), list.crl.next_update().unwrap());
-        let allowances = 0..=BACKDATING;
-        // A list that waits for the time of its latest revocation, after the clock was set back, lives for less.
-        let waits = self.times.contains(&this);
-        let lives =
-            |life: &i64| allowances.contains(&(next - this - life)) || (waits && (1..=*life).contains(&(next - this)));
+        // nextUpdate is counted from when the list was made, or from thisUpdate where that lies ahead of the clock.
+        let lives = |life: &i64| (*life..=life + BACKDATING).contains(&(next - this));
         assert!(self.expiries.iter().any(lives), "{name}: lives {} seconds", next - this);
         let old = [&seen.complete, &seen.delta].into_iter().flatten().any(|(_, der)| *der == list.der);
         // Backdated, or the time of the latest revocation.
         let is_time = self.times.contains(&this) || self.times.contains(&(this + BACKDATING));
         assert!(old || is_time, "{name}: thisUpdate {this} was never");
+        let dates = this_update(this, list.crl.entries().iter().map(|entry| entry.revoked_at));
+        assert!(dates.contains(&this), "{name}: thisUpdate {this} is before a revocation: {dates:?}");
     }
 
     /// That an entry may be there, and says when the certificate was revoked.
@@ -228,9 +227,11 @@ pub async fn look_at(client: &Client, world: &mut World, serial: &str) {
     assert_eq!(response.status(), 200, "{serial}");
     let said = Said::read(&response.bytes().await.unwrap());
     assert!(said.next_update > world.now, "{serial}: an OCSP answer that has ended: {said:?}, now {}", world.now);
-    // Of a revocation before the clock was set back the answer is no older than the revocation.
-    let latest = said.revoked.map_or(world.now, |(at, _)| world.now.max(at));
-    assert!(said.this_update <= latest, "{serial}: an OCSP answer of tomorrow: {said:?}, now {}", world.now);
+    let dates = this_update(world.now, said.revoked.map(|(at, _)| at).into_iter());
+    // An answer that was made a while ago may be given again.
+    assert!(said.this_update <= *dates.end(), "{serial}: an OCSP answer of tomorrow: {said:?}, now {}", world.now);
+    let behind = said.revoked.is_some_and(|(at, _)| dates.contains(&at) && said.this_update < at);
+    assert!(!behind, "{serial}: an OCSP answer before its revocation: {said:?}");
     let cert = world.certs.get_mut(serial).unwrap();
     // An answer that was right a moment ago may be given again.
     let known = cert.revocation.as_mut().or(cert.once.as_mut().filter(|_| !cert.stored && said.revoked.is_some()));

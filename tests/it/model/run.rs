@@ -10,12 +10,11 @@ use serde_json::{Value, json};
 use signet::clock::{Clock, Time};
 use time::macros::datetime;
 
-use super::BACKDATING;
 use super::ask::{Ask, Circumstances};
 use super::life::{End, Life};
 use super::look::{keys, lists, look, look_at, look_at_lists};
 use super::random::Random;
-use super::world::{Authority, COMPROMISE, Config, Issuer, Removable, Revocation, World};
+use super::world::{Authority, COMPROMISE, Config, Issuer, Removable, Revocation, World, this_update};
 use crate::faults::double::Fault;
 use crate::support::{App, Client, Place};
 use crate::v1::pki::foreign;
@@ -467,9 +466,9 @@ impl Run {
             let Some(id) = authority.ids().next() else { continue };
             let (complete, _) = lists(&client, id).await;
             let now = self.world.now;
-            // Of a revocation before the clock was set back the list is no older than the revocation.
-            let latest = self.world.times.iter().copied().max().map_or(now, |latest| latest.max(now));
-            assert!((now - BACKDATING..=latest).contains(&complete.crl.this_update()), "{}", authority.name);
+            let dates = this_update(now, self.world.revocations(n).map(|(_, revocation)| revocation.at));
+            let dated = complete.crl.this_update();
+            assert!(dates.contains(&dated), "{}: thisUpdate {dated} is not in {dates:?}", authority.name);
             assert_eq!(complete.crl.entries().len(), self.world.revocations(n).count(), "{}", authority.name);
             assert!(foreign::Crl::new(complete.der).is_signed_by(&authority.issuers[0].pem), "{}", authority.name);
         }

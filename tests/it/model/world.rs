@@ -5,9 +5,12 @@
 //! certificate, or an operator's change (issuers, `disable`) moves it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 use serde_json::{Value, json};
 use signet::x509::certificate::Certificate;
+
+use super::BACKDATING;
 
 /// A name and a key. Its issuers share lists.
 pub struct Authority {
@@ -160,6 +163,18 @@ pub struct World {
     pub half_tidied: bool,
     /// Certificates that were asked for without an answer.
     pub unanswered: usize,
+}
+
+/// How far ahead of the clock a revocation may lie for lists and OCSP answers to be dated by it: further ahead, the clock
+/// was wrong when it was made.
+const MAX_CLOCK_ERROR: i64 = 12 * 3600;
+
+/// Which thisUpdate a list or an OCSP answer may have that is made at `now`, when these are the times of the revocations
+/// on it: backdated, unless a list before it was dated later, and never older than the newest revocation, which lies ahead
+/// of a clock that was set back.
+pub fn this_update(now: i64, revocations: impl Iterator<Item = i64>) -> RangeInclusive<i64> {
+    let newest = revocations.filter(|at| *at <= now + MAX_CLOCK_ERROR).max().unwrap_or(i64::MIN);
+    newest.max(now - BACKDATING)..=newest.max(now)
 }
 
 /// What tidy may remove: certificates, revocations.

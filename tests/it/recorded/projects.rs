@@ -284,6 +284,25 @@ async fn access(walk: &mut Walk<'_>) {
     let custom = json!({ "access": "custom", "project-access": { "settings": "update", "teams": "none" },
         "workspace-access": { "create": true, "runs": "plan" } });
     walk.patch(&one, resource("team-projects", custom)).await;
+    walk.recorder.heading("access of teams to single workspaces");
+    let relationships = json!({
+        "team": { "data": { "type": "teams", "id": walk.id("team") } },
+        "workspace": { "data": { "type": "workspaces", "id": walk.id("workspace") } },
+    });
+    let give = |attributes: Value| related("team-workspaces", attributes, relationships.clone());
+    walk.make("workspace_access", "team-workspaces", give(json!({ "access": "read" }))).await;
+    walk.post("team-workspaces", give(json!({ "access": "write" }))).await;
+    walk.post("team-workspaces", give(json!({ "access": "maintain" }))).await;
+    walk.get(&format!("team-workspaces?filter[workspace][id]={}", walk.id("workspace"))).await;
+    walk.get("team-workspaces").await;
+    let one = format!("team-workspaces/{}", walk.id("workspace_access"));
+    walk.get(&one).await;
+    for level in ["plan", "write", "admin"] {
+        walk.patch(&one, resource("team-workspaces", json!({ "access": level }))).await;
+    }
+    let custom = json!({ "access": "custom", "runs": "plan", "run-tasks": true, "state-versions": "read-outputs" });
+    walk.patch(&one, resource("team-workspaces", custom)).await;
+    walk.patch(&one, resource("team-workspaces", json!({ "runs": "all", "workspace-locking": "yes" }))).await;
 }
 
 async fn pools(walk: &mut Walk<'_>) {
@@ -323,10 +342,14 @@ async fn tokens(walk: &mut Walk<'_>) {
     }
     walk.post(&format!("{slot}?token=other"), resource("authentication-tokens", json!({}))).await;
     let more = format!("{team}/authentication-tokens");
-    walk.post(&more, resource("authentication-tokens", json!({ "description": "one" }))).await;
+    walk.make("team_token", &more, resource("authentication-tokens", json!({ "description": "one" }))).await;
     walk.post(&more, resource("authentication-tokens", json!({ "expired-at": "yesterday" }))).await;
     walk.get(&more).await;
     walk.get(&format!("{ACME}/team-tokens?q=make")).await;
+    let named = to_many("authentication-tokens", &[walk.id("team_token")]);
+    for _ in 0..2 {
+        walk.ask(Method::DELETE, &format!("{ACME}/team-tokens"), Some(named.clone())).await;
+    }
 }
 
 /// Every attribute that a resource shows, with values of wrong kinds.
@@ -338,6 +361,7 @@ async fn attributes(walk: &mut Walk<'_>) {
         ("workspaces", id("workspaces", "workspace")),
         ("teams", id("teams", "team")),
         ("team-projects", id("team-projects", "access")),
+        ("team-workspaces", id("team-workspaces", "workspace_access")),
         ("agent-pools", id("agent-pools", "pool")),
     ];
     for (kind, path) in paths {
@@ -409,6 +433,7 @@ fn named(segment: &str) -> Option<&'static str> {
         ":workspace_id" => "workspace",
         ":team_id" => "team",
         ":access_id" => "access",
+        ":workspace_access_id" => "workspace_access",
         ":agent_pool_id" => "pool",
         ":membership_id" => "membership",
         ":token_id" => "token",
@@ -441,6 +466,7 @@ async fn ends(walk: &mut Walk<'_>) {
     let (workspaces, second) = (format!("{ACME}/workspaces"), id("workspaces", "second"));
     let paths = [
         id("team-projects", "access"),
+        id("team-workspaces", "workspace_access"),
         id("organization-memberships", "membership"),
         id("teams", "team"),
         id("projects", "project"),

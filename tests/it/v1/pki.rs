@@ -19,6 +19,7 @@ mod cpu_queue;
 mod crl;
 mod crl_config;
 mod csr;
+mod encodings;
 pub mod external_policy;
 pub mod foreign;
 mod granted;

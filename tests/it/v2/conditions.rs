@@ -13,7 +13,7 @@ use signet::http::jsonapi::route::Route;
 use signet::http::jsonapi::table::{all_routes, show_of};
 
 use super::fixture::{Api, Store, World, assert_refused, attribute, on_both_stores, resource};
-use super::routes::{Scene, access_of};
+use super::routes::{Scene, access_of, access_to};
 use crate::support::{Answer, send};
 
 on_both_stores!(
@@ -70,6 +70,11 @@ fn change(scene: &Scene, route: &Route, n: usize) -> Value {
             });
             resource("team-projects", json!({ "access": "custom", "workspace-access": workspace }))
         }
+        "team_workspace_update" => {
+            let runs = ["read", "plan", "apply"][n % 3];
+            resource("team-workspaces", json!({ "access": "custom", "runs": runs, "run-tasks": n / 3 % 2 == 0 }))
+        }
+        "team_tokens_delete" => scene.team_tokens(),
         "team_users_add" | "team_users_remove" => named("users", "olga"),
         "team_memberships_add" | "team_memberships_remove" => named("organization-memberships", &scene.membership),
         "project_move" => named("workspaces", &scene.stray),
@@ -194,7 +199,7 @@ async fn of_changes_under_one_condition_one_is_done_whatever_they_change(world: 
         })
         .collect();
     pairs.sort_by_key(|(update, _)| update.name == "organization_update");
-    assert_eq!(pairs.len(), 7);
+    assert_eq!(pairs.len(), 8);
     for (update, deletion) in pairs {
         for round in 0..if update.name == "organization_update" { 1 } else { rounds } {
             number += 1;
@@ -243,6 +248,7 @@ async fn nothing_is_made_under_a_condition_that_nothing_can_meet(world: World) {
         assert_eq!(*route.method, "POST", "{}", route.name);
         let body = match route.name {
             "team_project_create" => access_of(&scene.team, &scene.project),
+            "team_workspace_create" => access_to(&scene.team, &scene.workspace),
             _ => resource("things", json!({ "name": "new", "email": "new@acme.test" })),
         };
         for condition in ["*", "\"other\""] {

@@ -10,6 +10,7 @@ use signet::projects::rights::OrganizationRights;
 
 use super::fixture::{World, assert_refused, on_both_stores, resource};
 use super::moves::{count, move_into, workspace};
+use super::routes::access_to;
 
 on_both_stores!(
     a_body_of_too_many_values_is_refused_while_it_is_parsed,
@@ -39,6 +40,7 @@ struct Setting {
     team: String,
     pool: String,
     access: String,
+    workspace_access: String,
     user: String,
 }
 
@@ -59,8 +61,9 @@ async fn setting(world: &World) -> Setting {
         "project": { "data": { "id": project, "type": "projects" } },
     });
     let access = made("team-projects", access).await;
+    let workspace_access = made("team-workspaces", access_to(&team, &workspace)).await;
     let user = owner.get("account/details").await.body["data"]["id"].as_str().unwrap().to_owned();
-    Setting { project, workspace, team, pool, access, user }
+    Setting { project, workspace, team, pool, access, workspace_access, user }
 }
 
 impl Setting {
@@ -74,6 +77,7 @@ impl Setting {
             ":team_id" => self.team.clone(),
             ":agent_pool_id" => self.pool.clone(),
             ":access_id" => self.access.clone(),
+            ":workspace_access_id" => self.workspace_access.clone(),
             ":user_id" => self.user.clone(),
             other => other.to_owned(),
         };
@@ -185,6 +189,7 @@ async fn every_list_of_a_body_is_counted_before_it_is_walked(world: World) {
         (Method::DELETE, "teams/:team_id/relationships/users", 1000),
         (Method::POST, "teams/:team_id/relationships/organization-memberships", 1000),
         (Method::DELETE, "teams/:team_id/relationships/organization-memberships", 1000),
+        (Method::DELETE, "organizations/:organization_name/team-tokens", 1000),
         (Method::PATCH, "projects/:project_id/tag-bindings", 100),
         (Method::PATCH, "workspaces/:workspace_id/tag-bindings", 100),
         (Method::POST, "workspaces/:workspace_id/relationships/tags", 100),

@@ -112,6 +112,20 @@ async fn people_of_a_team_are_listed(world: World) {
         assert_eq!(ids(&mia.api.get(&format!("{path}?{query}")).await).len(), count, "{query}");
     }
     assert_eq!(mia.api.get(&format!("{path}?filter[is_service_account]=maybe")).await.status, 400);
+    let mut invited = resource("organization-memberships", json!({ "email": "new@acme.test" }));
+    invited["data"]["relationships"]["teams"]["data"] = json!([{ "type": "teams", "id": mia.team }]);
+    let invited = world.owner.post("organizations/acme/organization-memberships", invited).await;
+    assert_eq!(invited.status, 201, "{}", invited.text);
+    let add = json!({ "data": [{ "type": "users", "id": "otto" }] });
+    assert_eq!(world.owner.post(&format!("teams/{}/relationships/users", mia.team), add).await.status, 204);
+    let sorted = async |sort: &str| {
+        let listed = mia.api.get(&format!("{path}?sort={sort}")).await;
+        let status = |one: &Value| one["attributes"]["status"].as_str().unwrap().to_owned();
+        listed.body["data"].as_array().unwrap().iter().map(status).collect::<Vec<_>>()
+    };
+    assert_eq!(sorted("status").await, ["active", "active", "invited"]);
+    assert_eq!(sorted("-status").await, ["invited", "active", "active"]);
+    assert_eq!(mia.api.get(&format!("{path}?sort=email")).await.status, 400);
     world.app.stop().await;
 }
 
@@ -149,6 +163,24 @@ async fn tokens_of_all_teams_are_listed(world: World) {
         assert_eq!(ids(&manager.api.get(&format!("{path}?{query}")).await).len(), expected, "{query}");
     }
     assert_eq!(manager.api.get(&format!("{path}?filter[expiry_status]=soon")).await.status, 400);
+    // All that are named are revoked, or none.
+    let revoke = async |api: &Api, ids: &[&str]| {
+        let named: Vec<_> = ids.iter().map(|id| json!({ "type": "authentication-tokens", "id": id })).collect();
+        api.send_text(reqwest::Method::DELETE, path, json!({ "data": named }).to_string()).await.status
+    };
+    for ids in [&[&first[..], &hidden][..], &[&never, &of_owners], &[&first, "at-none"]] {
+        assert_eq!(revoke(&manager.api, ids).await, 404, "{ids:?}");
+    }
+    assert_eq!((revoke(&plain.api, &[&first]).await, ids(&owner.get(path).await).len()), (404, 4));
+    assert_eq!(revoke(&manager.api, &[&first, &never, &first]).await, 204);
+    assert_eq!(ids(&owner.get(path).await), [&of_owners[..], &hidden]);
+    let own = owner.get("account/details").await.body["data"]["id"].as_str().unwrap().to_owned();
+    let own = owner.get(&format!("users/{own}/authentication-tokens")).await;
+    let own = own.body["data"][0]["id"].as_str().unwrap();
+    assert_eq!(revoke(owner, &[&hidden, own]).await, 404, "a token of a user is no team's");
+    assert_eq!(revoke(owner, &[]).await, 204);
+    assert_eq!(revoke(owner, &[&hidden, &of_owners]).await, 204);
+    assert!(ids(&owner.get(path).await).is_empty());
     world.app.stop().await;
 }
 

@@ -10,7 +10,7 @@ use signet::projects::rights::OrganizationRights;
 
 use super::fixture::{Store, World, assert_refused, on_both_stores, resource};
 use super::moves::{count, move_into, place, workspace};
-use super::routes::{Scene, access_of};
+use super::routes::{Scene, access_of, access_to};
 use crate::support::{Answer, send};
 
 const PATH: &str = "organizations/acme/projects";
@@ -212,12 +212,16 @@ async fn what_is_deleted_while_a_request_names_it_is_not_there() {
     let project =
         |scene: &Scene| format!("{}; DELETE FROM projects WHERE ext_id = '{}'", workspace(scene), scene.project);
     let access = |scene: &Scene| format!("DELETE FROM team_project_access WHERE ext_id = '{}'", scene.access);
+    let workspace_access =
+        |scene: &Scene| format!("DELETE FROM team_workspace_access WHERE ext_id = '{}'", scene.workspace_access);
     let of_team = |rest: &'static str| move |scene: &Scene| format!("teams/{}{rest}", scene.team);
     let of_workspace = |rest: &'static str| move |scene: &Scene| format!("workspaces/{}{rest}", scene.workspace);
     let of_project = |rest: &'static str| move |scene: &Scene| format!("projects/{}{rest}", scene.project);
     type Of<'o> = Box<dyn Fn(&Scene) -> String + 'o>;
     let cases: Vec<(Of<'_>, Method, Of<'_>, serde_json::Value)> = vec![
         (Box::new(team), Method::POST, Box::new(|_| "team-projects".to_owned()), json!(null)),
+        (Box::new(team), Method::POST, Box::new(|_| "team-workspaces".to_owned()), json!(null)),
+        (Box::new(workspace), Method::POST, Box::new(|_| "team-workspaces".to_owned()), json!(null)),
         (Box::new(team), Method::POST, Box::new(of_team("/relationships/users")), olga.clone()),
         (Box::new(team), Method::DELETE, Box::new(of_team("/relationships/users")), olga),
         (Box::new(team), Method::POST, Box::new(of_team("/authentication-token")), empty("authentication-tokens")),
@@ -235,12 +239,22 @@ async fn what_is_deleted_while_a_request_names_it_is_not_there() {
             Box::new(|scene| format!("team-projects/{}", scene.access)),
             empty("team-projects"),
         ),
+        (
+            Box::new(workspace_access),
+            Method::PATCH,
+            Box::new(|scene| format!("team-workspaces/{}", scene.workspace_access)),
+            empty("team-workspaces"),
+        ),
     ];
     let mut faults = Vec::new();
     for (number, (deletion, method, path, body)) in cases.iter().enumerate() {
         let scene = Scene::new(&world, number).await;
-        let body = if body.is_null() { access_of(&scene.team, &scene.project) } else { body.clone() };
         let path = path(&scene);
+        let body = match &path[..] {
+            "team-projects" => access_of(&scene.team, &scene.project),
+            "team-workspaces" => access_to(&scene.team, &scene.workspace),
+            _ => body.clone(),
+        };
         let request = owner.send_text(method.clone(), &path, body.to_string());
         let answer = while_deleting(&world, &deletion(&scene), request).await;
         if answer.status != 404 {

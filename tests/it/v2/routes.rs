@@ -52,6 +52,7 @@ const ROWS: &[(&str, Needs)] = &[
     ("membership_own_list", Token),
     ("team_memberships_list", Member),
     ("team_tokens_of_organization", TEAMS),
+    ("team_tokens_delete", TEAMS),
     ("project_tags_related", On(ProjectRights::READ)),
     ("project_tags_related_add", On(ProjectRights::UPDATE)),
     ("project_tags_related_replace", On(ProjectRights::UPDATE)),
@@ -131,6 +132,11 @@ const ROWS: &[(&str, Needs)] = &[
     ("team_project_show", On(ProjectRights::MANAGE_TEAMS)),
     ("team_project_update", On(ProjectRights::MANAGE_TEAMS)),
     ("team_project_delete", On(ProjectRights::MANAGE_TEAMS)),
+    ("team_workspace_create", WORKSPACES),
+    ("team_workspace_list", READS_ALL),
+    ("team_workspace_show", WORKSPACES),
+    ("team_workspace_update", WORKSPACES),
+    ("team_workspace_delete", WORKSPACES),
     // Behind all others: nothing is left of it.
     ("organization_delete", Owner),
 ];
@@ -163,7 +169,9 @@ pub struct Scene {
     pub team: String,
     pool: String,
     pub access: String,
+    pub workspace_access: String,
     pub membership: String,
+    pub team_token: String,
 }
 
 impl Scene {
@@ -187,12 +195,13 @@ impl Scene {
         let granted = made(&acme("teams"), named(format!("g{number}"))).await;
         let pool = made(&acme("agent-pools"), resource("agent-pools", json!({ "name": format!("p{number}") }))).await;
         let access = made("team-projects", access_of(&granted, &project)).await;
+        let workspace_access = made("team-workspaces", access_to(&granted, &workspace)).await;
         let invited = resource("organization-memberships", json!({ "email": format!("u{number}@acme.test") }));
         let membership = made(&acme("organization-memberships"), invited).await;
-        for path in [format!("teams/{team}/authentication-token"), acme("authentication-token")] {
-            made(&path, resource("authentication-tokens", json!({}))).await;
-        }
-        Self { number, project, workspace, stray, team, pool, access, membership }
+        let token = resource("authentication-tokens", json!({}));
+        let team_token = made(&format!("teams/{team}/authentication-token"), token.clone()).await;
+        made(&acme("authentication-token"), token).await;
+        Self { number, project, workspace, stray, team, pool, access, workspace_access, membership, team_token }
     }
 
     /// The path of a route, for a caller with this id and a token with that one.
@@ -205,6 +214,7 @@ impl Scene {
             ":team_id" => self.team.clone(),
             ":agent_pool_id" => self.pool.clone(),
             ":access_id" => self.access.clone(),
+            ":workspace_access_id" => self.workspace_access.clone(),
             ":membership_id" => self.membership.clone(),
             ":user_id" => user.to_owned(),
             ":token_id" => token.to_owned(),
@@ -216,8 +226,14 @@ impl Scene {
         let path = route.pattern.split('/').map(segment).collect::<Vec<_>>().join("/");
         match route.name {
             "team_project_list" => format!("{path}?filter[project][id]={}", self.project),
+            "team_workspace_list" => format!("{path}?filter[workspace][id]={}", self.workspace),
             _ => path,
         }
+    }
+
+    /// The body that names the team's token.
+    pub fn team_tokens(&self) -> Value {
+        json!({ "data": [{ "type": "authentication-tokens", "id": self.team_token }] })
     }
 
     async fn ask(&self, api: &Api, route: &Route, user: &str, token: &str) -> Answer {
@@ -225,14 +241,25 @@ impl Scene {
         let path = self.path(route, user, token);
         let body = match route.name {
             "team_project_create" => access_of(&self.team, &self.project),
+            "team_workspace_create" => access_to(&self.team, &self.workspace),
+            "team_tokens_delete" => self.team_tokens(),
             _ => json!({}),
         };
         match method {
             Method::GET => api.get(&path).await,
-            Method::DELETE if !route.pattern.contains("relationships") => api.delete(&path).await,
+            Method::DELETE if body == json!({}) && !route.pattern.contains("relationships") => api.delete(&path).await,
             method => api.send_text(method, &path, body.to_string()).await,
         }
     }
+}
+
+pub fn access_to(team: &str, workspace: &str) -> Value {
+    let mut body = resource("team-workspaces", json!({ "access": "read" }));
+    body["data"]["relationships"] = json!({
+        "team": { "data": { "id": team, "type": "teams" } },
+        "workspace": { "data": { "id": workspace, "type": "workspaces" } },
+    });
+    body
 }
 
 pub fn access_of(team: &str, project: &str) -> Value {

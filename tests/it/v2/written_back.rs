@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::fixture::{Api, World, attribute, on_both_stores, resource};
-use super::routes::access_of;
+use super::routes::{access_of, access_to};
 use crate::support::Answer;
 
 on_both_stores!(documents_are_taken_as_they_were_read, one_attribute_changes_by_itself, documents_are_copied);
@@ -41,6 +41,7 @@ struct Scene {
     project: String,
     workspace: String,
     access: String,
+    workspace_access: String,
     pool: String,
 }
 
@@ -53,18 +54,20 @@ async fn scene(world: &World) -> Scene {
     let workspace = made(owner, "organizations/acme/workspaces", workspace).await;
     let team = made(owner, "organizations/acme/teams", resource("teams", json!({ "name": "builders" }))).await;
     let access = made(owner, "team-projects", access_of(&team, &project)).await;
+    let workspace_access = made(owner, "team-workspaces", access_to(&team, &workspace)).await;
     let pool = made(owner, "organizations/acme/agent-pools", resource("agent-pools", json!({ "name": "pool" }))).await;
     Scene {
         project: format!("projects/{project}"),
         workspace: format!("workspaces/{workspace}"),
         access: format!("team-projects/{access}"),
+        workspace_access: format!("team-workspaces/{workspace_access}"),
         pool,
     }
 }
 
 async fn documents_are_taken_as_they_were_read(world: World) {
     let owner = &world.owner;
-    let Scene { project, workspace, access, pool } = scene(&world).await;
+    let Scene { project, workspace, access, workspace_access, pool } = scene(&world).await;
     let same = async |path: &str| {
         let before = read(owner, path).await;
         let written = owner.patch(path, before.clone()).await;
@@ -72,7 +75,14 @@ async fn documents_are_taken_as_they_were_read(world: World) {
         assert_eq!(steady(&read(owner, path).await), steady(&before), "{path}");
     };
     let team = owner.get(&access).await.body["data"]["relationships"]["team"]["data"]["id"].clone();
-    for path in [&project, &workspace, &access, "organizations/acme", &format!("teams/{}", team.as_str().unwrap())] {
+    for path in [
+        &project,
+        &workspace,
+        &access,
+        &workspace_access,
+        "organizations/acme",
+        &format!("teams/{}", team.as_str().unwrap()),
+    ] {
         same(path).await;
     }
     same(&format!("agent-pools/{pool}")).await;
@@ -95,6 +105,10 @@ async fn documents_are_taken_as_they_were_read(world: World) {
     let tags = json!({ "data": [{ "type": "tag-bindings", "attributes": { "key": "a", "value": "1" } }] });
     assert_eq!(owner.patch(&format!("{workspace}/tag-bindings"), tags).await.status, 200);
     same(&workspace).await;
+    for level in ["plan", "write", "admin", "custom"] {
+        patched(owner, &workspace_access, "team-workspaces", json!({ "access": level })).await;
+        same(&workspace_access).await;
+    }
     for level in ["write", "maintain", "admin", "custom"] {
         patched(owner, &access, "team-projects", json!({ "access": level })).await;
         same(&access).await;
@@ -109,7 +123,7 @@ async fn documents_are_taken_as_they_were_read(world: World) {
 /// Whole documents with one attribute that is another one.
 async fn one_attribute_changes_by_itself(world: World) {
     let owner = &world.owner;
-    let Scene { project, workspace, access, pool } = scene(&world).await;
+    let Scene { project, workspace, access, pool, .. } = scene(&world).await;
     let with = async |path: &str, name: &str, value: Value| {
         let mut document = read(owner, path).await;
         document["data"]["attributes"][name] = value;
@@ -143,7 +157,7 @@ async fn one_attribute_changes_by_itself(world: World) {
 /// Documents under another name make another resource of the same kind.
 async fn documents_are_copied(world: World) {
     let owner = &world.owner;
-    let Scene { project, workspace, access, pool } = scene(&world).await;
+    let Scene { project, workspace, access, pool, .. } = scene(&world).await;
     let copy = async |path: &str, list: &str, name: &str| {
         let mut document = read(owner, path).await;
         document["data"]["attributes"]["name"] = json!(name);

@@ -87,6 +87,7 @@ async fn list(tx: &mut Tx<'_>, call: &Call) -> Outcome<Many> {
         status: query.text("filter[status]").map(str::to_owned),
         q: query.text("q").map(str::to_owned),
         team: None,
+        by_status: None,
     };
     let listed = membership::list(tx, &member, &wanted, asked.page).await?;
     let beside = beside(tx, &listed.items, &includes).await?;

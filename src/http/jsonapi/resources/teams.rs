@@ -116,13 +116,14 @@ async fn delete(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
 async fn list_memberships(tx: &mut Tx<'_>, call: &Call) -> Outcome<(ListRequest, Member, Listed<Membership>)> {
     const SERVICES: &str = "filter[is_service_account]";
     let (member, team) = team::visible(tx, &call.caller, call.param("team_id")).await?;
-    let asked = ListRequest::read(call, &["filter[status]", SERVICES])?;
+    let asked = ListRequest::read(call, &["filter[status]", SERVICES, "sort"])?;
     let listed = match call.query.text(SERVICES) {
         // All users are people.
         Some("true") => Listed::none(),
         None | Some("false") => {
             let status = call.query.text("filter[status]").map(str::to_owned);
-            let wanted = MembershipFilter { status, team: Some(team.id), ..MembershipFilter::default() };
+            let by_status = call.query.sort(&["status"])?.map(|(_, backwards)| backwards);
+            let wanted = MembershipFilter { status, team: Some(team.id), by_status, ..MembershipFilter::default() };
             membership::list(tx, &member, &wanted, asked.page).await?
         }
         Some(_) => return Err(Refusal::parameter(SERVICES, format!("{SERVICES} must be true or false")).into()),

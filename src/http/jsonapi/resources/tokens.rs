@@ -3,7 +3,7 @@
 //! The answer to a create is the one place where a token's text is shown; every other document has `null`
 //! there and is otherwise the same.
 
-use super::super::body::{Resource, TypeRule};
+use super::super::body::{self, Resource, TypeRule};
 use super::super::documents::tokens::document;
 use super::super::list::ListRequest;
 use super::super::reply::{Reply, empty};
@@ -30,6 +30,7 @@ pub(crate) const ROUTES: &[Route] = &[
     route!(DELETE "organizations/:organization_name/authentication-token", "organization_token_delete", delete_of_organization => empty),
     route!(GET "organizations/:organization_name/team-tokens", "team_tokens_of_organization",
         list_of_all_teams => listed),
+    route!(DELETE "organizations/:organization_name/team-tokens", "team_tokens_delete", delete_of_all_teams => empty),
     route!(POST "teams/:team_id/authentication-token", "team_token_replace", replace_of_team => created),
     route!(GET "teams/:team_id/authentication-token", "team_token_show", show_of_team => shown),
     route!(DELETE "teams/:team_id/authentication-token", "team_token_delete", delete_of_team => empty),
@@ -153,6 +154,13 @@ async fn list_of_all_teams(tx: &mut Tx<'_>, call: &Call) -> Outcome<(ListRequest
     }
     let listed = api_token::list_of_teams(tx, &member, &wanted, asked.page).await?;
     Ok((asked, listed))
+}
+
+/// Tokens of teams of an organization that the body names.
+async fn delete_of_all_teams(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
+    let member = member::named(tx, &call.caller, call.param("organization_name")).await?;
+    let ids = body::identifiers(&call.document, "authentication-tokens")?;
+    api_token::delete_of_teams(tx, &call.caller, &member, ids).await
 }
 
 /// The team of the path, of which the caller may make tokens: whoever has one acts with the team's rights.

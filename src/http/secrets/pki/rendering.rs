@@ -322,6 +322,7 @@ mod tests {
             crl_number: 0,
             modified_at: 0,
             signatures: Default::default(),
+            authority: None,
         };
         view.put_issuer(record).unwrap();
         view

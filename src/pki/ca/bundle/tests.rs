@@ -48,7 +48,7 @@ fn what_is_no_bundle_of_authorities_is_refused_by_name() {
         ("/etc/ssl/ca.pem", "too short"),
         (&*" ".repeat(100), "no data"),
         (&*"x".repeat(100), "index 0"),
-        (&format!("{certificate}\nafter the last block"), "index 1"),
+        (&format!("{certificate}\n-----END CERTIFICATE-----"), "index 1"),
         (&certificate.replace('\n', "\\n"), "index 0"),
         (&many, "more than 100"),
         (&long, "longer than 512 KiB"),

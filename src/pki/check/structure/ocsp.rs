@@ -1,5 +1,7 @@
 //! The checks of what an OCSP signature is put under: ResponseData, read back from the very bytes.
 
+use std::sync::Arc;
+
 use super::{ReadExtensions, rule};
 use crate::error::Result;
 use crate::x509::ocsp::{CertId, IssuerHashes, MAX_CERTIFICATES, NONCE};
@@ -7,11 +9,12 @@ use crate::x509::reader::{DerError, Read, Reader};
 use crate::x509::writer::{ENUMERATED, GENERALIZED_TIME, OCTET_STRING, SEQUENCE, context, context_constructed};
 use crate::x509::{oid, time};
 
-/// Holds ResponseData (RFC 6960 4.2.1) against every check. `signer` identifies who signs.
+/// Holds ResponseData (RFC 6960 4.2.1) against every check. `signer` identifies who signs, under each
+/// encoding of its name.
 ///
 /// # Errors
 /// `Invalid`, naming the rule and its source.
-pub(crate) fn response(data: &[u8], signer: &IssuerHashes) -> Result<()> {
+pub(crate) fn response(data: &[u8], signer: &[Arc<IssuerHashes>]) -> Result<()> {
     let check = || {
         let answer = Answer::read(data, signer)?;
         CHECKS.iter().try_for_each(|check| check(&answer))
@@ -21,7 +24,7 @@ pub(crate) fn response(data: &[u8], signer: &IssuerHashes) -> Result<()> {
 
 /// An answer that waits for its checks.
 struct Answer<'a> {
-    signer: &'a IssuerHashes,
+    signer: &'a [Arc<IssuerHashes>],
     /// The responder's name for itself: tag and content of the choice.
     responder: (u8, &'a [u8]),
     produced_at: i64,
@@ -40,7 +43,7 @@ struct Single<'a> {
 }
 
 impl<'a> Answer<'a> {
-    fn read(data: &'a [u8], signer: &'a IssuerHashes) -> Read<Self> {
+    fn read(data: &'a [u8], signer: &'a [Arc<IssuerHashes>]) -> Read<Self> {
         let mut fields = Reader::only(data, SEQUENCE)?.reader();
         let responder = fields.any()?;
         let produced_at = generalized(&mut fields)?;
@@ -118,7 +121,7 @@ const CHECKS: &[fn(&Answer<'_>) -> Read<()>] = &[
 /// The signer, by its subject.
 fn rfc6960_4_2_1_responder_id(answer: &Answer<'_>) -> Read<()> {
     let (tag, content) = answer.responder;
-    let own = tag == context_constructed(1) && answer.signer.are_of_name(content);
+    let own = tag == context_constructed(1) && answer.signer.iter().any(|signer| signer.are_of_name(content));
     rule(own, "the responder must name itself by the signer's subject (RFC 6960 4.2.1)")
 }
 
@@ -145,7 +148,8 @@ fn rfc6960_4_2_2_1_times(answer: &Answer<'_>) -> Read<()> {
 
 /// Who signs speaks for its own certificates only; of others it says that it does not know them.
 fn rfc6960_4_2_2_2_authorized_responder(answer: &Answer<'_>) -> Read<()> {
-    let own = |s: &Single<'_>| s.status == UNKNOWN || answer.signer.of(s.id.hash) == s.id.issuer();
+    let is_signer = |id: &CertId<'_>| answer.signer.iter().any(|signer| signer.of(id.hash) == id.issuer());
+    let own = |s: &Single<'_>| s.status == UNKNOWN || is_signer(&s.id);
     rule(answer.singles.iter().all(own), "the signer is not the issuer of a certificate (RFC 6960 4.2.2.2)")
 }
 
@@ -209,8 +213,8 @@ mod tests {
         }
     }
 
-    fn signer() -> IssuerHashes {
-        IssuerHashes::new(&Name::from_der(NAME).unwrap(), KEY)
+    fn signer() -> [Arc<IssuerHashes>; 1] {
+        [Arc::new(IssuerHashes::new(&Name::from_der(NAME).unwrap(), KEY))]
     }
 
     fn encoded(case: &Case) -> Vec<u8> {

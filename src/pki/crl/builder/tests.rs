@@ -58,6 +58,7 @@ impl Nodes {
             crl_number: 0,
             modified_at: 0,
             signatures: Default::default(),
+            authority: None,
         })
         .unwrap();
         view.set_crl_config(CrlConfig { auto_rebuild: true, enable_delta: true, ..CrlConfig::default() });

@@ -31,6 +31,7 @@ fn record(id: &str, der: &[u8]) -> IssuerRecord {
         crl_number: 0,
         modified_at: 0,
         signatures: Default::default(),
+        authority: None,
     }
 }
 

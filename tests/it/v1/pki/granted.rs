@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::foreign::csr;
+use super::foreign::{Files, csr, key, openssl_text};
 use super::mount::{Leaf, Pki, with};
 
 /// A role that allows any name and key.
@@ -49,6 +49,46 @@ async fn parts_of_a_csr_that_a_role_drops_are_named() {
     let warnings = signed(&pki, "/CN=a.foo", &many.join("\n")).await.answer.warnings();
     assert_eq!(warnings.lines().count(), 21, "{warnings}");
     assert!(warnings.ends_with("csr: 10 more extensions not granted"), "{warnings}");
+    pki.stop().await;
+}
+
+/// A request with attributes beside its extensions.
+fn csr_with_attributes(lines: &str) -> String {
+    let files = Files::new();
+    let text = format!("[req]\ndistinguished_name=dn\nattributes=at\nprompt=no\n[dn]\nCN=a.foo\n[at]\n{lines}\n");
+    let config = files.write("attributes.cnf", text.as_bytes());
+    let key_file = files.write("key.pem", key("ec-256").as_bytes());
+    // With a subject on its command line openssl leaves the attributes out.
+    let all = ["req", "-new", "-key", key_file.to_str().unwrap(), "-config", config.to_str().unwrap()];
+    openssl_text(&all, b"")
+}
+
+#[actix_web::test]
+async fn attributes_of_a_csr_are_named_and_not_quoted() {
+    let pki = Pki::start().await;
+    pki.role(&any(json!({}))).await;
+    let common = "challengePassword=hunter2secret\nunstructuredName=the name";
+    let request = csr_with_attributes(&format!("{common}\n1.3.6.1.4.1.311.13.2.3=10.0.1\n1.2.3.4=x"));
+    for path in ["sign/r", "sign-verbatim", "root/sign-intermediate"] {
+        let signed = pki.certify(path, json!({ "csr": request, "common_name": "a.foo" })).await;
+        let warnings = signed.answer.warnings();
+        let named = warnings.lines().find_map(|line| line.split_once("csr: attributes not granted: ")).unwrap().1;
+        let mut named: Vec<&str> = named.split(", ").collect();
+        named.sort_unstable();
+        let expected = [
+            "1.2.3.4",
+            "Microsoft OS version (1.3.6.1.4.1.311.13.2.3)",
+            "challengePassword (1.2.840.113549.1.9.7)",
+            "unstructuredName (1.2.840.113549.1.9.2)",
+        ];
+        assert_eq!(named, expected, "{path}");
+        assert!(!signed.answer.text.contains("hunter2") && !signed.answer.text.contains("the name"), "{path}");
+    }
+    // The caller decides how many there are.
+    let many: Vec<_> = (1..=30).map(|n| format!("1.2.3.{n}=x")).collect();
+    let request = csr_with_attributes(&many.join("\n"));
+    let warnings = pki.ask("sign/r", json!({ "csr": request })).await.answer.warnings();
+    assert!(warnings.ends_with(" and 10 more"), "{warnings}");
     pki.stop().await;
 }
 

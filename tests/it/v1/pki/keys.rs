@@ -140,7 +140,7 @@ async fn vector_16_5_a48_one_key_is_imported_once() {
         (json!({}), "pem_bundle: must be given"),
         (json!({ "pem_bundle": other, "key_name": "mine" }), "key_name: key name already in use"),
         (json!({ "pem_bundle": other, "key_name": "default" }), "key_name: name is reserved"),
-        (json!({ "pem_bundle": format!("{other}after the key") }), "pem_bundle: invalid PEM block at index 1"),
+        (json!({ "pem_bundle": format!("{other}-----BEGIN of another") }), "pem_bundle: invalid PEM block at index 1"),
         (json!({ "pem_bundle": new_key("ec-224") }), "pem_bundle: private key: a P-224 key"),
         (json!({ "pem_bundle": new_key("rsa-1024") }), "pem_bundle: private key: RSA keys below 2048"),
         (json!({ "pem_bundle": new_key("curve-secp256k1") }), "pem_bundle: private key: "),
