@@ -405,7 +405,7 @@ pub async fn delete_of_teams(tx: &mut Tx<'_>, caller: &Caller, member: &Member, 
         Refusal::hidden_unless(team::may_manage_tokens(caller, &member, &team))?;
     }
     let gone = tx.execute("DELETE FROM api_tokens WHERE id = ANY($1)", &[rows.into()]).await?;
-    Ok(Refusal::hidden_unless(gone == wanted)?)
+    Refusal::hidden_unless(gone == wanted)
 }
 
 /// Removes a token that may be gone; whether it was there.

@@ -1,7 +1,7 @@
 //! The access of teams to single workspaces: a level, or custom access key by key ([`super::workspace_keys`]). It
 //! adds to what the teams may do by the workspace's project and in the whole organization.
 //!
-//! Administrators of a workspace manage the access to it. Nobody gives a team more than they have.
+//! Administrators of a workspace manage the access to it. A member gives a team at most their own rights.
 
 use super::attributes::Attributes;
 use super::caller::Caller;
@@ -35,7 +35,7 @@ pub struct WorkspaceAccess {
     pub settings: WorkspaceSettings,
 }
 
-/// What the queries go through. A team or a workspace that was deleted and is not removed yet is in another organization.
+/// The source of the queries. A team or a workspace that was deleted and is not removed yet is in another organization.
 const FROM: &str = "team_workspace_access a JOIN teams t ON t.id = a.team_id
     JOIN workspaces w ON w.id = a.workspace_id AND w.org_id = t.org_id";
 
@@ -90,7 +90,7 @@ pub async fn visible(
     Ok((member, workspace, access))
 }
 
-/// Whether the caller sees the access of other teams to a workspace, as far as they know of the teams ([`team::sees`]).
+/// True when the caller sees the access of other teams to a workspace, limited to the teams they know ([`team::sees`]).
 fn sees_all(workspace: &Workspace) -> bool {
     workspace.rights.has(WorkspaceRights::ADMIN)
 }
@@ -225,5 +225,5 @@ pub async fn update(
 /// `NotFound` when it has gone meanwhile.
 pub async fn delete(tx: &mut Tx<'_>, access: &WorkspaceAccess) -> Outcome<()> {
     let gone = tx.execute("DELETE FROM team_workspace_access WHERE id = $1", &[access.id.into()]).await?;
-    Ok(Refusal::hidden_unless(gone > 0)?)
+    Refusal::hidden_unless(gone > 0)
 }

@@ -21,7 +21,7 @@ use crate::x509::serial::Serial;
 pub struct Responder {
     /// Ids.
     issuers: HashSet<String>,
-    /// What stands for their name and key in stored documents.
+    /// The ids of their authority in stored documents.
     authorities: HashSet<String>,
     /// One of them: the key is the same in all, and the names match.
     one: Arc<Issuer>,
@@ -74,7 +74,7 @@ impl Responder {
         known.map_or_else(|| self.one.certificate.subject(), |at| &self.names[at])
     }
 
-    /// Whether this stands for the name and key of its issuers.
+    /// True for an id of the authority of its issuers.
     pub(crate) fn is_authority(&self, id: &str) -> bool {
         self.authorities.contains(id)
     }

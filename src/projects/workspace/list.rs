@@ -86,7 +86,7 @@ pub struct Seen {
 /// Most workspaces to which teams have access of their own that are named one by one.
 const FEW: usize = 1_000;
 
-/// The workspaces that the member's teams have access to by themselves, beside those of projects.
+/// Workspaces to which the member's teams have access of their own, in addition to those of projects.
 enum Direct {
     /// Their rows.
     Few(Vec<i64>),
