@@ -221,7 +221,7 @@ mod tests {
         }
         let key = DocumentKey { mount: MountId(7), kind: "role", name: "web".to_owned() };
         for (body, place) in [
-            ("{\"known\": {\"number\": \"hunter2\"}}", "at line 1 column 31"),
+            ("{\"known\": {\"number\": \"hunter2\"}}", "at line 1 column 30"),
             ("{\"hunter2\": 1}", "at line 1 column 10"),
             ("{\"known\":\n {\"hunter2\": 1}}", "at line 2 column 11"),
             ("hunter2", "no JSON, at line 1 column 1"),

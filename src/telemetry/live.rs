@@ -94,10 +94,9 @@ mod tests {
         assert!((started - now).abs() < 3600.0, "{started} {now}");
         let before = of(PROCESS_CPU).value;
         let begun = std::time::Instant::now();
-        while begun.elapsed() < std::time::Duration::from_millis(200) {
-            std::hint::black_box(of_process());
+        while of(PROCESS_CPU).value < before + 0.05 {
+            assert!(begun.elapsed() < std::time::Duration::from_secs(60), "it works and its CPU time stays {before}");
         }
-        assert!((0.05..60.0).contains(&(of(PROCESS_CPU).value - before)));
         let files: Vec<_> = (0..5).map(|_| std::fs::File::open("/dev/null").unwrap()).collect();
         assert!(of(PROCESS_OPEN_FDS).value >= files.len() as f64);
         assert_eq!(of(BUILD_INFO).labels[0], env!("CARGO_PKG_VERSION"));
