@@ -35,8 +35,11 @@ pub(super) async fn revoke_with_key(mut call: Call) -> Result<Answer> {
     let authority = call.authority().await?;
     let private_key = call.fields.take_secret("private_key")?;
     let revocation = read(&call.fields)?;
+    let other = revocation.why.reason.is_some_and(|reason| reason != Reason::KeyCompromise);
+    let warning = other.then(|| "reason: not used; a key that was shown is recorded as keyCompromise".to_owned());
     let proof = move || private_key_of(private_key);
-    revoke::revoke_with_key(&authority, revocation, proof, call.recorded_as()).await.map(revoked)
+    let revoked = revoke::revoke_with_key(&authority, revocation, proof, call.recorded_as()).await.map(revoked)?;
+    Ok(revoked.with_warnings(warning))
 }
 
 fn read(fields: &Fields) -> Result<Revocation> {

@@ -32,10 +32,11 @@ async fn vector_16_6_r11_a_matching_key_in_every_form_of_every_type() {
             let (serial, certificate, key) = issued(&pki, json!({ "key_type": kind, "key_bits": bits }), format).await;
             let body = match format {
                 "der" => json!({ "serial_number": serial, "private_key": key }),
-                _ => json!({ "certificate": certificate, "private_key": key, "reason": "keyCompromise" }),
+                _ => json!({ "certificate": certificate, "private_key": key, "reason": "superseded" }),
             };
             let answer = pki.post(PATH, body.clone()).await;
             assert_eq!(answer.body["data"]["state"], "revoked", "{kind} {bits} {format}");
+            assert_eq!(answer.warnings().contains("reason: not used"), format == "pkcs8", "{}", answer.text);
             count += 1;
             let crl = pki.crl("default").await;
             assert_eq!((crl.serials().contains(&serial), crl.serials().len()), (true, count));
