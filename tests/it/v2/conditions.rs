@@ -72,7 +72,7 @@ fn change(scene: &Scene, route: &Route, n: usize) -> Value {
         }
         "team_workspace_update" => {
             let runs = ["read", "plan", "apply"][n % 3];
-            resource("team-workspaces", json!({ "access": "custom", "runs": runs, "run-tasks": n / 3 % 2 == 0 }))
+            resource("team-workspaces", json!({ "access": "custom", "runs": runs, "run-tasks": n.is_multiple_of(2) }))
         }
         "team_tokens_delete" => scene.team_tokens(),
         "team_users_add" | "team_users_remove" => named("users", "olga"),
