@@ -45,8 +45,8 @@ enum Class {
 pub struct Caller {
     class: Class,
     asker: Asker,
-    /// Whether a response or a handshake has begun that cannot become a refusal any more.
-    has_begun: bool,
+    /// Whether its jobs are never refused: a response or a handshake has begun, or what was asked for is stored.
+    must_run: bool,
 }
 
 tokio::task_local! {
@@ -58,26 +58,26 @@ tokio::task_local! {
 
 impl Caller {
     /// The server, for work that belongs to no request.
-    pub const SERVER: Self = Self { class: Class::Server, asker: 0, has_begun: false };
+    pub const SERVER: Self = Self { class: Class::Server, asker: 0, must_run: false };
 
     /// A caller with a valid token.
     pub fn with_token(caller: &(impl Hash + ?Sized)) -> Self {
-        Self { class: Class::WithToken, asker: asker_of(caller), has_begun: false }
+        Self { class: Class::WithToken, asker: asker_of(caller), must_run: false }
     }
 
     /// A caller without a valid token.
     pub fn without_token(caller: &(impl Hash + ?Sized)) -> Self {
-        Self { class: Class::WithoutToken, asker: asker_of(caller), has_begun: false }
+        Self { class: Class::WithoutToken, asker: asker_of(caller), must_run: false }
     }
 
     /// A client that connects, which has had no chance to send a token. The limits on connections bound its queue.
     pub fn connecting(network: &(impl Hash + ?Sized)) -> Self {
-        Self { has_begun: true, ..Self::with_token(network) }
+        Self::with_token(network).must_run()
     }
 
     /// A part of the server with a queue of its own, such as the changes of one mount.
     pub fn server(part: &(impl Hash + ?Sized)) -> Self {
-        Self { class: Class::Server, asker: asker_of(part), has_begun: false }
+        Self { class: Class::Server, asker: asker_of(part), must_run: false }
     }
 
     /// The caller of the request that the current task handles; [`Caller::SERVER`] outside of requests.
@@ -91,9 +91,14 @@ impl Caller {
         OF_PART.scope(self, work).await
     }
 
-    /// Whether the caller's queue is short: not for the server's own work, and not for a response that has begun.
+    /// The same caller, whose jobs are not refused any more.
+    pub fn must_run(self) -> Self {
+        Self { must_run: true, ..self }
+    }
+
+    /// Whether the caller's queue is short: not for the server's own work, and not for jobs that must run.
     fn is_bounded(self) -> bool {
-        self.class != Class::Server && !self.has_begun
+        self.class != Class::Server && !self.must_run
     }
 
     /// The number of the caller.
@@ -125,8 +130,7 @@ impl CurrentCaller {
 
     /// Polls the body of the response, whose work waits in the caller's turn and is not refused any more.
     pub fn scope_of_body<T>(&self, poll: impl FnOnce() -> T) -> T {
-        let caller = Caller { has_begun: true, ..self.0.get() };
-        OF_PART.sync_scope(caller, poll)
+        OF_PART.sync_scope(self.0.get().must_run(), poll)
     }
 }
 

@@ -56,7 +56,7 @@ use crate::projects::refusal::{Fault, Outcome, Refusal, Stop};
 use crate::projects::{Access, Tx};
 use crate::secret::Secret;
 use crate::telemetry::{self, RouteMeter};
-use crate::turns::{asker_of, cpu};
+use crate::turns::{self, asker_of, cpu};
 use audit::Trail;
 use body::Document;
 use query::Query;
@@ -155,7 +155,7 @@ async fn steps(
         let answer = answer?;
         state.answers.check(|| sender.clone())?;
         times.turn().await;
-        let mut written = guarded(deadline, written(answer)).await?;
+        let mut written = guarded(deadline, written(answer, turns::Caller::current())).await?;
         written.room = state.answers.take(written.octets(), reads, || sender)?;
         return Ok(written);
     }
@@ -198,7 +198,9 @@ async fn steps(
         let _ = tokio::time::timeout_at(until.into(), state.projects.clear(organization, access)).await;
     }
     times.turn().await;
-    let mut written = guarded(deadline, written(answer)).await?;
+    // A write is stored by now, and its answer must not become a refusal.
+    let queued = if reads { turns::Caller::current() } else { turns::Caller::current().must_run() };
+    let mut written = guarded(deadline, written(answer, queued)).await?;
     written.room = state.answers.take(written.octets(), reads, || sender)?;
     Ok(written)
 }
@@ -209,10 +211,12 @@ const CLEARING: Duration = Duration::from_secs(1);
 /// Rows that an answer is rendered from on the worker; more are rendered in the CPU queue.
 const ON_A_WORKER: usize = 500;
 
-/// What is sent of an answer.
-async fn written(answer: Answer) -> Result<Written, Refusal> {
-    let is_long = answer.rows() > ON_A_WORKER;
-    Ok(cpu::run_if(is_long, move || Written::of(answer.render())).await?)
+/// What is sent of an answer, rendered in this caller's turn when it is long.
+async fn written(answer: Answer, queued: turns::Caller) -> Result<Written, Refusal> {
+    match answer.rows() > ON_A_WORKER {
+        true => Ok(cpu::run_as(queued, move || Written::of(answer.render())).await?),
+        false => Ok(Written::of(answer.render())),
+    }
 }
 
 /// What is known of a request before its query and its body are read.

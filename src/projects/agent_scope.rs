@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 
 use super::refusal::Outcome;
 use super::tx::Tx;
-use crate::sql::Row;
+use crate::sql::{Row, Value};
 
 /// External ids of the resources that a pool is for, or not for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -104,6 +104,27 @@ impl UsablePool {
                 is_for && !self.excludes(id)
             }
         }
+    }
+
+    /// Whether a workspace is excluded that has no execution mode of its own in the project, or in a project of the
+    /// organization that has none either: the pool would be its pool when the `user` names it.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn excludes_heir(&self, tx: &mut Tx<'_>, org_id: i64, user: PoolUser<'_>) -> Outcome<bool> {
+        const HEIRS: &str = "SELECT 1 FROM workspaces w JOIN projects p ON p.id = w.project_id
+            WHERE w.ext_id = ANY($1) AND w.org_id = $2 AND w.execution_mode IS NULL";
+        let mut values: Vec<Value> = vec![self.scope.excluded_workspaces.clone().into(), org_id.into()];
+        let of_user = match user {
+            _ if self.scope.excluded_workspaces.is_empty() => return Ok(false),
+            PoolUser::Workspace(..) | PoolUser::Project(None) => return Ok(false),
+            PoolUser::Organization => "p.execution_mode IS NULL",
+            PoolUser::Project(Some(project)) => {
+                values.push(project.into());
+                "p.ext_id = $3"
+            }
+        };
+        Ok(tx.row(&format!("{HEIRS} AND {of_user} LIMIT 1"), &values).await?.is_some())
     }
 
     /// Whether a workspace is excluded: it may not use the pool where its project or organization names it either.

@@ -230,14 +230,21 @@ impl ModeChange {
         if let Some(pool) = mode.pool {
             let is_stored = stored.is_some_and(|stored| stored.pool.as_ref() == Some(&pool));
             match agent_scope::usable(tx, org_id, &pool).await? {
-                Some(pool) if is_stored || pool.admits(user) => columns.pool = Some(pool.id),
-                Some(_) => attributes.push(level.pool_fault(out_of_scope(user))),
+                Some(pool) if is_stored => columns.pool = Some(pool.id),
+                Some(pool) if !pool.admits(user) => attributes.push(level.pool_fault(out_of_scope(user))),
+                Some(pool) if pool.excludes_heir(tx, org_id, user).await? => {
+                    attributes.push(level.pool_fault(EXCLUDES_HEIR));
+                }
+                Some(pool) => columns.pool = Some(pool.id),
                 None => attributes.push(level.pool_fault("must be an agent pool of the organization")),
             }
         }
         Ok(Some(columns))
     }
 }
+
+/// The rule that a pool breaks which a workspace would inherit that it excludes.
+pub(super) const EXCLUDES_HEIR: &str = "must not exclude a workspace that would inherit it";
 
 /// The rule that a pool breaks which is not for the one that names it.
 pub(super) fn out_of_scope(user: PoolUser<'_>) -> &'static str {

@@ -37,16 +37,22 @@ pub async fn list(
     const FROM: &str = "tag_bindings b JOIN workspaces w ON w.id = b.workspace_id";
     let Some(seen) = workspace::seen(tx, member).await? else { return Ok(Listed::none()) };
     let mut filter = seen.filter;
+    if let Some(excluded) = &wanted.not_of {
+        // One that the caller does not see leaves nothing out, or the list would say which tags it has.
+        let mut visible = filter.clone();
+        visible.and("w.ext_id = {}", &excluded[..]);
+        let sql = format!("SELECT w.id FROM workspaces w WHERE {}", visible.text());
+        if let Some(mut row) = tx.row(&sql, &visible.values).await? {
+            let id: i64 = row.get()?;
+            filter.and(
+                "NOT EXISTS (SELECT 1 FROM tag_bindings x WHERE x.workspace_id = {} AND x.key = b.key AND x.value = '')",
+                id,
+            );
+        }
+    }
     filter.and("b.org_id = {} AND b.value = ''", member.organization.id);
     if let Some(q) = &wanted.q {
         filter.and(r"lower(b.key) LIKE {} ESCAPE '\'", containing(q));
-    }
-    if let Some(workspace) = &wanted.not_of {
-        filter.and(
-            "NOT EXISTS (SELECT 1 FROM tag_bindings x JOIN workspaces y ON y.id = x.workspace_id
-             WHERE y.ext_id = {} AND y.org_id = w.org_id AND x.key = b.key AND x.value = '')",
-            &workspace[..],
-        );
     }
     tx.fit();
     let count = format!("SELECT count(DISTINCT b.key) FROM {FROM} WHERE {}", filter.text());

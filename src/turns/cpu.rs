@@ -191,7 +191,7 @@ impl State {
     fn next(&mut self) -> Option<(Caller, Box<dyn Job>)> {
         [Class::WithToken, Class::WithoutToken].into_iter().find_map(|class| {
             let (asker, job) = self.of(class).take()?;
-            Some((Caller { class, asker, has_begun: false }, job))
+            Some((Caller { class, asker, must_run: false }, job))
         })
     }
 }
@@ -290,7 +290,7 @@ mod tests {
         jobs.pop();
         jobs.push(push("a").unwrap());
         assert!(push("a").is_err());
-        let begun = Caller { has_begun: true, ..with("a") };
+        let begun = Caller { must_run: true, ..with("a") };
         assert!(pushed(&queue, begun, 0).is_ok(), "a response that has begun cannot be refused");
         drop(jobs);
         assert_eq!(queue.lock().with_token.waiting(), MAX_WAITING_PER_CALLER + 2);

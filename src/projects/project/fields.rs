@@ -1,8 +1,8 @@
 //! What a create or an update gives of a project, and its rules.
 
-use super::super::agent_scope::PoolUser;
+use super::super::agent_scope::{self, PoolUser};
 use super::super::attributes::{Attributes, Given};
-use super::super::mode::{self, Before, Columns};
+use super::super::mode::{self, Before, Columns, EXCLUDES_HEIR, ModeChange};
 use super::super::tag::Tag;
 use super::{Member, Outcome, Project, Tx};
 
@@ -44,6 +44,12 @@ impl Fields {
         let change = mode::read(attributes, &mode::PROJECT, pool, before);
         let user = PoolUser::Project(stored.map(|stored| &stored.ext_id[..]));
         let org_id = member.organization.id;
+        if let (ModeChange::Inherit, Some(_), Some(pool)) = (&change, own, &member.organization.mode.pool)
+            && let Some(pool) = agent_scope::usable(tx, org_id, pool).await?
+            && pool.excludes_heir(tx, org_id, user).await?
+        {
+            attributes.push(mode::PROJECT.pool_fault(EXCLUDES_HEIR));
+        }
         let mode = change.columns(tx, org_id, &mode::PROJECT, attributes, (user, own)).await?;
         Ok(Self { name, description, auto_destroy, mode, tags: None })
     }

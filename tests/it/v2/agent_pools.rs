@@ -189,6 +189,45 @@ async fn a_pool_is_used_within_its_scope(world: World) {
     assert_eq!(change(&two, &inherited).await.status, 200);
     let excluded = rescope(&[("excluded-workspaces", "workspaces", &[&two])]).await;
     assert_refused(&excluded, 409, &[("", "the agent pool is in use by a workspace")]);
+
+    // Nor by a project or an organization that takes the pool later.
+    let heir = world.project("Heir").await;
+    let four = id(&workspace("four", &heir, json!({})).await);
+    let wide = id(&owner
+        .post(PATH, pool(json!({ "name": "wide" }), &[("excluded-workspaces", "workspaces", &[&four])]))
+        .await);
+    let heirs = "must not exclude a workspace that would inherit it";
+    let takes = |mode: &str, pool: &str, value: &str| json!({ mode: "agent", pool: value });
+    let default = takes("default-execution-mode", "default-agent-pool-id", &wide);
+    let path = format!("projects/{heir}");
+    let taken = owner.patch(&path, resource("projects", default.clone())).await;
+    assert_refused(&taken, 422, &[(of_project, &format!("Default agent pool {heirs}"))]);
+    let mut of_organization = resource("organizations", json!({ "default-execution-mode": "agent" }));
+    of_organization["data"]["relationships"] =
+        json!({ "default-agent-pool": { "data": { "type": "agent-pools", "id": wide } } });
+    let taken = owner.patch("organizations/acme", of_organization.clone()).await;
+    assert_refused(&taken, 422, &[(place_of_organization, &format!("Default agent pool {heirs}"))]);
+    assert_eq!(
+        owner.patch(&path, resource("projects", json!({ "default-execution-mode": "local" }))).await.status,
+        200
+    );
+    let taken = owner.patch("organizations/acme", of_organization).await;
+    assert_eq!(taken.status, 200, "the project has a mode of its own: {}", taken.text);
+    let inherits = json!({ "setting-overwrites": { "default-execution-mode": false, "default-agent-pool": false } });
+    let back = owner.patch(&path, resource("projects", inherits)).await;
+    assert_refused(&back, 422, &[(of_project, &format!("Default agent pool {heirs}"))]);
+    let local = json!({ "execution-mode": "local" });
+    assert_eq!(change(&four, &local).await.status, 200);
+    assert_eq!(owner.patch(&path, resource("projects", default)).await.status, 200, "nothing inherits it");
+
+    // A pool by the relationship alone is a change.
+    let mut by_relationship = resource("workspaces", json!({}));
+    by_relationship["data"]["relationships"] =
+        json!({ "agent-pool": { "data": { "type": "agent-pools", "id": wide } } });
+    let changed = owner.patch(&format!("workspaces/{one}"), by_relationship).await;
+    assert_eq!(changed.status, 200, "{}", changed.text);
+    let shown = &changed.body["data"]["relationships"]["agent-pool"]["data"]["id"];
+    assert_eq!(*shown, json!(wide), "{}", changed.text);
     world.app.stop().await;
 }
 

@@ -265,6 +265,24 @@ async fn flat_tags_are_listed(world: World) {
     // Only of workspaces that are seen.
     let mia = world.member("mia", NONE).await;
     assert!(ids(&mia.api.get("organizations/acme/tags").await).is_empty());
+    // The tags of a workspace that is not seen leave nothing out.
+    let project = world.project("Shown").await;
+    let mut own = resource("workspaces", json!({ "name": "own" }));
+    own["data"]["relationships"] = json!({ "project": { "data": { "type": "projects", "id": project } } });
+    let own = owner.post("organizations/acme/workspaces", own).await;
+    let own = own.body["data"]["id"].as_str().unwrap();
+    assert_eq!(owner.post(&format!("workspaces/{own}/relationships/tags"), named(&["red"])).await.status, 204);
+    world.grant(&mia.team, &project, ProjectRights::READ).await;
+    for (excluded, expected) in [(id, &["tag-red"][..]), (own, &[])] {
+        let query = format!("organizations/acme/tags?filter[exclude][taggable][id]={excluded}");
+        assert_eq!(ids(&mia.api.get(&query).await), expected, "{excluded}");
+    }
+    for path in ["tag-bindings", "effective-tag-bindings", "relationships/tag-bindings"] {
+        for holder in [format!("workspaces/{own}"), format!("projects/{project}")] {
+            let refused = owner.get(&format!("{holder}/{path}?filter[key]=x")).await;
+            assert_eq!(refused.status, 400, "{holder}/{path}: {}", refused.text);
+        }
+    }
     let remove = json!({ "data": [{ "type": "tags", "id": "tag-red" }] }).to_string();
     let removed = owner.send_text(reqwest::Method::DELETE, &format!("{}/relationships/tags", paths[0]), remove).await;
     assert_eq!(removed.status, 204, "by the id: {}", removed.text);

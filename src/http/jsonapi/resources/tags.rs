@@ -41,6 +41,7 @@ pub(crate) const ROUTES: &[Route] = &[
 ];
 
 async fn of_project(tx: &mut Tx<'_>, call: &Call) -> Outcome<Vec<Binding>> {
+    call.query.refuse_unknown_filters(&[])?;
     let (_, project) = project::visible(tx, &call.caller, call.param("project_id"), ProjectRights::READ).await?;
     tag::of_one(tx, Holder::Project, project.id).await
 }
@@ -67,6 +68,7 @@ async fn changed_project(tx: &mut Tx<'_>, call: &Call) -> Outcome<i64> {
 }
 
 async fn of_workspace(tx: &mut Tx<'_>, call: &Call) -> Outcome<Vec<Binding>> {
+    call.query.refuse_unknown_filters(&[])?;
     let (_, workspace) = workspace::visible(tx, &call.caller, call.workspace(), WorkspaceRights::READ).await?;
     Ok(workspace.tags)
 }
@@ -115,6 +117,7 @@ struct Inherited {
 }
 
 async fn effective_of_workspace(tx: &mut Tx<'_>, call: &Call) -> Outcome<Inherited> {
+    call.query.refuse_unknown_filters(&[])?;
     let (_, workspace) = workspace::visible(tx, &call.caller, call.workspace(), WorkspaceRights::READ).await?;
     let of_project = tag::of_one(tx, Holder::Project, workspace.project).await?;
     Ok(Inherited { own: workspace.tags, of_project, project: workspace.project_ext_id })

@@ -242,7 +242,7 @@ async fn update(tx: &mut Tx<'_>, call: &Call) -> Outcome<One> {
     let pool = resource.related("agent-pool")?;
     let given = Fields::read(tx, &member, &mut attributes, pool, Of::Stored(&workspace)).await?;
     let bindings = resource.tag_bindings(&mut attributes)?;
-    let changes = !resource.attributes().is_empty() || bindings.is_some();
+    let changes = !resource.attributes().is_empty() || bindings.is_some() || given.mode.is_some();
     // Who may only move it may change nothing else.
     if changes && !workspace.rights.has(WorkspaceRights::ADMIN) {
         return Err(Refusal::not_found().into());
