@@ -1,10 +1,9 @@
 //! Signet: an actor-based signing server. This page is the architecture; each module's page has its part.
 //!
-//! One process speaks the secrets service (`/v1`): a certificate authority engine and the tokens, policies
-//! and mounts around it; and the projects API (`/api/v2`): organizations, teams, projects, workspaces. HTTP
-//! handlers dispatch to actors, actors own state, and short CPU work runs where the request already is: a message
-//! to another thread costs as much as a signature. Longer CPU work and TLS handshakes run in one
-//! fair queue ([`turns::cpu`]).
+//! One process speaks the secrets service (`/v1`): a certificate authority engine and the tokens, policies and mounts
+//! around it; and the projects API (`/api/v2`): organizations, teams, projects, workspaces. HTTP handlers dispatch to
+//! actors, actors own state, and short CPU work runs where the request already is: a message to another thread costs
+//! as much as a signature. Longer CPU work and TLS handshakes run in one fair queue ([`turns::cpu`]).
 //!
 //! # The tree
 //!
