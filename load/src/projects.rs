@@ -384,6 +384,6 @@ mod tests {
             assert!(!part.requests.is_empty() && !part.name.is_empty());
             assert!(!(part.bounded && part.may_be_refused), "{}", part.name);
         }
-        assert_eq!(statements(1_000).len(), 10);
+        assert_eq!(statements(1_000).len(), 7);
     }
 }
