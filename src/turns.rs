@@ -45,7 +45,7 @@ enum Class {
 pub struct Caller {
     class: Class,
     asker: Asker,
-    /// Whether its jobs are never refused: a response or a handshake has begun, or what was asked for is stored.
+    /// `true` if its jobs must not be refused: a response or a handshake has begun, or the change is stored.
     must_run: bool,
 }
 
@@ -96,7 +96,7 @@ impl Caller {
         Self { must_run: true, ..self }
     }
 
-    /// Whether the caller's queue is short: not for the server's own work, and not for jobs that must run.
+    /// `true` if the caller's queue is limited. The server's own work and jobs that must run have no limit.
     fn is_bounded(self) -> bool {
         self.class != Class::Server && !self.must_run
     }
@@ -191,9 +191,10 @@ impl<T> Turns<T> {
         dropped
     }
 
-    /// Makes room for one more job of a caller, of whom [`MAX_WAITING_PER_CALLER`] may wait, and `most` of all callers
-    /// together. In a full queue the jobs of callers who have left are dropped; then, where all together are too many, the
-    /// latest job of the longest line leaves for one whose line is shorter by two.
+    /// Makes room for one more job of a caller. At most [`MAX_WAITING_PER_CALLER`] jobs of a caller wait, and `most` of
+    /// all callers. In a full queue, jobs of callers who have left are removed first. If all callers together still
+    /// have too many, the newest job of the longest line is removed, when that line has at least two jobs more than
+    /// this caller's.
     ///
     /// # Errors
     /// [`Full`] when there is no room.
@@ -284,7 +285,7 @@ impl<T> Turns<T> {
     }
 }
 
-/// What [`Turns::admit`] took out of a queue.
+/// Jobs that [`Turns::admit`] removed from a queue.
 pub struct Displaced<T> {
     /// Jobs of callers who have left. To be dropped where nothing is locked: a job may hold much.
     pub left: Vec<T>,

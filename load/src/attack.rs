@@ -36,7 +36,7 @@ const CERTIFICATES: u64 = 2_000;
 /// The mount whose authority has an RSA key of 4096 bits.
 const RSA_MOUNT: &str = "attack-rsa";
 
-/// What costs the server nothing but HTTP.
+/// A request that needs no work beyond HTTP.
 const HEALTH: &str = "/v1/sys/health";
 /// Where the connections of the attacker and of the victim come from where each is for one request.
 const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
@@ -140,7 +140,7 @@ struct Peers {
     victim: Peer,
 }
 
-/// Measures the victim alone, once for each thing that it asks for, and beside each row.
+/// Measures the victim alone, once for each kind of its requests, and during each row.
 async fn beside(
     args: &Args,
     server: &Started,

@@ -96,7 +96,7 @@ fn connector(file: &Path) -> Result<TlsConnector, String> {
         .map_err(|e| e.to_string())?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    // Whoever connects again makes a whole handshake.
+    // A client that connects again makes a full handshake.
     config.resumption = Resumption::disabled();
     Ok(TlsConnector::from(Arc::new(config)))
 }

@@ -211,7 +211,7 @@ const CLEARING: Duration = Duration::from_secs(1);
 /// Rows that an answer is rendered from on the worker; more are rendered in the CPU queue.
 const ON_A_WORKER: usize = 500;
 
-/// What is sent of an answer, rendered in this caller's turn when it is long.
+/// The response body. A long one is rendered in the CPU queue for this caller.
 async fn written(answer: Answer, queued: turns::Caller) -> Result<Written, Refusal> {
     match answer.rows() > ON_A_WORKER {
         true => Ok(cpu::run_as(queued, move || Written::of(answer.render())).await?),

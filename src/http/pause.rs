@@ -1,10 +1,10 @@
 //! The pause before a refusal for want of room.
 //!
 //! A client that is refused at once and asks again at once is refused thousands of times a second, and the requests for
-//! which there is room get what these refusals leave of the processor. So a refusal is answered after a pause, which holds
-//! nothing but its connection or stream. The pause is random: clients that came at once would otherwise come back at once.
-//! Each refusal of a caller that waits makes the next pause of that caller longer, so that the number of refusals in a
-//! second has a limit for each caller.
+//! which there is room get what these refusals leave of the processor. So a refusal is answered after a pause, which
+//! holds nothing but its connection or stream. The pause is random: clients that came at once would otherwise come back
+//! at once. Each refusal of a caller that waits makes the next pause of that caller longer, so that the number of
+//! refusals in a second has a limit for each caller.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
@@ -16,10 +16,10 @@ use crate::turns::{Asker, Caller};
 
 /// The shortest pause; the longest is short beside the second that `Retry-After` asks for.
 const LEAST: Duration = Duration::from_millis(10);
-/// What it is longer by, so many times as a random octet says: up to 20 ms.
+/// Unit of the random part: 0 to 255 of them, up to 20 ms.
 const STEP: Duration = Duration::from_micros(80);
 
-/// What each other refusal of the caller that waits adds to a pause: a caller gets at most about 2,000 refusals in a second.
+/// Added for each other waiting refusal of the caller, who therefore gets at most about 2,000 refusals per second.
 const PER_REFUSAL: Duration = Duration::from_micros(500);
 /// Refusals that count for that.
 const MAX_COUNTED: u32 = 1_000;
@@ -73,7 +73,7 @@ pub(super) async fn before(refusal: Kind) {
     }
 }
 
-/// What a pause is longer by when so many other refusals of the caller wait.
+/// The part of a pause that grows with the number of waiting refusals of the caller.
 fn longer_by(others: u32) -> Duration {
     PER_REFUSAL * others.min(MAX_COUNTED)
 }

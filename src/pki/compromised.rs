@@ -18,6 +18,7 @@ use super::store::{PkiStore, PkiWrite};
 use crate::clock::Clock;
 use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM, TRIES, overtaken, repeated, step_aside};
 use crate::error::{Error, Kind, Result};
+use crate::turns::{Caller, cpu};
 use crate::x509::certificate::Certificate;
 use crate::x509::public_key::PublicKey;
 use crate::x509::serial::Serial;
@@ -127,7 +128,8 @@ pub struct CompromisedKeys {
 /// State that overlapping additions, removals and reloads share.
 #[derive(Default)]
 struct Progress {
-    /// Additions (with their entries) and removals since the reload under way began: it may have read the store before them.
+    /// Additions (with their entries) and removals since the reload under way began: it may have read the store before
+    /// them.
     since_reload: Option<Vec<(KeyHash, Option<Versioned>)>>,
     /// Additions that this node has shown. The same key may have been added again right after its removal.
     additions: u64,
@@ -220,7 +222,8 @@ impl CompromisedKeys {
         let unfinished = Unfinished(Some(&self.behind));
         self.progress().since_reload = Some(Vec::new());
         let documents = self.store.documents_of_kind(SYSTEM, KIND).await?;
-        let mut entries = documents.iter().map(entry).collect::<Result<Entries>>()?;
+        let read = move || documents.iter().map(entry).collect::<Result<Entries>>();
+        let mut entries = cpu::run_as(Caller::server(KIND), read).await??;
         let mut progress = self.progress();
         for (hash, added) in progress.since_reload.take().unwrap_or_default() {
             match added {

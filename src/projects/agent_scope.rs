@@ -106,7 +106,7 @@ impl UsablePool {
         }
     }
 
-    /// Whether a workspace is excluded that has no execution mode of its own in the project, or in a project of the
+    /// `true` if a workspace is excluded that has no execution mode of its own in the project, or in a project of the
     /// organization that has none either: the pool would be its pool when the `user` names it.
     ///
     /// # Errors

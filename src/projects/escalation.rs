@@ -16,8 +16,8 @@ use super::team::Team;
 use super::tx::Tx;
 use super::workspace;
 
-/// Most access to projects and workspaces that is compared, of all teams of a request together: comparing must not hold up
-/// other changes. Owners, whoever manages all projects, and a team's own members need no comparing.
+/// Most access to projects and workspaces that is compared, of all teams of a request together: comparing must not hold
+/// up other changes. Owners, whoever manages all projects, and a team's own members need no comparing.
 const MOST: i64 = 1000;
 
 /// Refuses to let the member act as a team that may do more than the member.

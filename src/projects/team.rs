@@ -401,8 +401,8 @@ pub async fn update(tx: &mut Tx<'_>, member: &Member, team: &Team, change: TeamC
     these(tx, &[team.id]).await?.pop().ok_or_else(|| Refusal::not_found().into())
 }
 
-/// Deletes a team with its tokens, its people and its access to projects and workspaces. Where much belongs to it, it is gone at once,
-/// too, and that goes after it ([`ending`]).
+/// Deletes a team with its tokens, its people and its access to projects and workspaces. Where much belongs to it, it
+/// is gone at once, too, and that goes after it ([`ending`]).
 ///
 /// # Errors
 /// `Conflict` for the owners team; `NotFound` when it has gone meanwhile.

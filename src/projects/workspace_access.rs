@@ -64,8 +64,8 @@ async fn at(tx: &mut Tx<'_>, row: i64) -> Outcome<WorkspaceAccess> {
     these(tx, &[row]).await?.pop().ok_or_else(|| Refusal::not_found().into())
 }
 
-/// A row of access that the caller may see, with the workspace it is for; both are held until the end of the session when
-/// [`Tx::hold`] was called, the workspace first.
+/// A row of access that the caller may see, with the workspace it is for; both are held until the end of the session
+/// when [`Tx::hold`] was called, the workspace first.
 ///
 /// # Errors
 /// `NotFound` when it is absent or hidden, or `needed` on the workspace is not granted.
@@ -95,8 +95,8 @@ fn sees_all(workspace: &Workspace) -> bool {
     workspace.rights.has(WorkspaceRights::ADMIN)
 }
 
-/// A page of the access to a workspace that the member may see, newest first; that of one team by its external id, where
-/// that is given.
+/// A page of the access to a workspace that the member may see, newest first; that of one team by its external id,
+/// where that is given.
 ///
 /// # Errors
 /// Those of the store.
@@ -163,8 +163,8 @@ fn refuse_more(
 /// Gives a team access to a workspace.
 ///
 /// # Errors
-/// `Invalid` when it has some already, or keys are named with a level that has values of its own; `Forbidden` when it goes
-/// further than that of the member; `NotFound` when the team or the workspace has gone meanwhile.
+/// `Invalid` when it has some already, or keys are named with a level that has values of its own; `Forbidden` when it
+/// goes further than that of the member; `NotFound` when the team or the workspace has gone meanwhile.
 pub async fn create(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -175,7 +175,7 @@ pub async fn create(
     let level = new.level.unwrap_or(WorkspaceLevel::Custom);
     let settings = new.named.over(level, WorkspaceSettings::of(level), None)?;
     refuse_more(member, workspace, WorkspaceRights::NONE, WorkspaceRights::of_access(level, &settings))?;
-    // A team is not deleted meanwhile: that takes the organization's row too.
+    // A deletion of the team takes this row as well, so the team stays until the end of the transaction.
     let org_id = member.organization.id;
     organization::lock(tx, org_id).await?;
     let standing = "SELECT 1 FROM teams WHERE id = $1 AND org_id = $2";
@@ -194,7 +194,8 @@ pub async fn create(
     at(tx, row).await
 }
 
-/// Changes a team's access: another level begins with the values of that level, the same one with those that are stored.
+/// Changes a team's access: another level begins with the values of that level, the same one with those that are
+/// stored.
 ///
 /// # Errors
 /// `Invalid` when keys are named with a level that has values of its own; `Forbidden` when it goes further than before,
@@ -222,7 +223,7 @@ pub async fn update(
 /// Takes a team's access away.
 ///
 /// # Errors
-/// `NotFound` when it has gone meanwhile.
+/// `NotFound` when it was removed by another request.
 pub async fn delete(tx: &mut Tx<'_>, access: &WorkspaceAccess) -> Outcome<()> {
     let gone = tx.execute("DELETE FROM team_workspace_access WHERE id = $1", &[access.id.into()]).await?;
     Refusal::hidden_unless(gone > 0)

@@ -131,7 +131,7 @@ impl WorkspaceSettings {
         FORMS.iter().zip(self.0).map(|(form, rank)| (form.0.to_owned(), form.1.value(rank))).collect()
     }
 
-    /// Whether a key goes so far.
+    /// Returns `true` if a key allows this.
     pub fn go(&self, reach: WorkspaceReach) -> bool {
         self.0[reach.0] >= reach.1
     }
@@ -155,8 +155,8 @@ impl NamedKeys {
         Self(named)
     }
 
-    /// These keys over `base`, which are those of the level or, of a custom one, those that are stored. `before` has the
-    /// values that documents have shown so far: a key that repeats one of them changes nothing.
+    /// These keys over `base`, which are those of the level or, of a custom one, those that are stored. `before` has
+    /// the values that documents have shown so far: a key that repeats one of them changes nothing.
     ///
     /// # Errors
     /// `Invalid` for each key that is to have another value than the one of its level.

@@ -191,8 +191,8 @@ impl<'a> Parts<'a> {
         Ok(Self { info: info.raw, subject, spki, attributes, algorithm, signature })
     }
 
-    /// The extensions of the one extensionRequest attribute (RFC 2985 5.4.2), and the identifiers of other attributes, such
-    /// as a challenge password or Microsoft's own variants, which have no effect.
+    /// The extensions of the one extensionRequest attribute (RFC 2985 5.4.2), and the identifiers of other attributes,
+    /// such as a challenge password or Microsoft's own variants, which have no effect.
     fn attributes(&self) -> Read<(Vec<RawExtension>, Vec<Vec<u8>>)> {
         let mut attributes = self.attributes;
         let mut others: Vec<Vec<u8>> = Vec::new();

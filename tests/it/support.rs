@@ -549,8 +549,8 @@ impl Answer {
     }
 }
 
-/// Does something that does not wait for a timer of the server, until it takes less than `limit`, three times at most: a busy
-/// machine may make one try late, and a wait would make all of them late.
+/// Does something that does not wait for a timer of the server, until it takes less than `limit`, three times at most:
+/// a busy machine may make one try late, and a wait would make all of them late.
 pub async fn quick(limit: Duration, mut work: impl AsyncFnMut()) {
     let mut took = Vec::new();
     for _ in 0..3 {

@@ -63,7 +63,8 @@ impl Prepared {
         Ok(Self { tbs, key: key.clone(), algorithm: expected.algorithm, goes_last: false })
     }
 
-    /// ResponseData of an OCSP answer; `signer` identifies the issuer whose key this is, under each encoding of its name.
+    /// ResponseData of an OCSP answer; `signer` identifies the issuer whose key this is, under each encoding of its
+    /// name.
     ///
     /// # Errors
     /// `Invalid` naming the rule and its source.

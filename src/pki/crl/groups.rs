@@ -35,7 +35,7 @@ impl Group {
     }
 }
 
-/// Whether an issuer with the name and key of this one signs CRLs in the mount.
+/// Returns `true` if an issuer with the name and key of this one signs CRLs in the mount.
 pub fn has_signer(view: &View, issuer: &Issuer) -> bool {
     let id = issuer.authority_id();
     let mut signing = view.signers().filter(|signer| signer.key.is_some() && signer.issuer.record.usage.crl);

@@ -58,8 +58,8 @@ impl Published {
 const MAX_CLOCK_ERROR: i64 = 12 * 3600;
 
 /// thisUpdate of a CRL or an OCSP answer that is made at `made_at`: as far back as certificates are, for clients whose
-/// clocks are behind, but never before the latest revocation on it. A time further ahead than [`MAX_CLOCK_ERROR`] came from
-/// a clock that was wrong, and a list that waits for it would be of no use until then. Epoch seconds.
+/// clocks are behind, but never before the latest revocation on it. A time further ahead than [`MAX_CLOCK_ERROR`] came
+/// from a clock that was wrong, and a list that waits for it would be of no use until then. Epoch seconds.
 pub(crate) fn this_update(made_at: i64, latest_revocation: Option<i64>) -> i64 {
     let backdated = made_at.saturating_sub_unsigned(CRL_BACKDATING);
     let believed = latest_revocation.filter(|latest| *latest <= made_at.saturating_add(MAX_CLOCK_ERROR));

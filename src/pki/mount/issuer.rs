@@ -163,8 +163,8 @@ pub struct IssuerRecord {
     /// What is known of its signature, and of those that its key made; whoever puts the record into a view need not say.
     #[serde(default, skip_serializing_if = "Signatures::are_unknown")]
     pub signatures: Signatures,
-    /// The id of the authority whose CRLs it shares, when that is not the id of its own bytes: another issuer with its key
-    /// and a name that matches its subject was in the mount before it. The view that takes the record sets this.
+    /// The id of the authority whose CRLs it shares, when that is not the id of its own bytes: another issuer with its
+    /// key and a name that matches its subject was in the mount before it. The view that takes the record sets this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authority: Option<String>,
 }
@@ -227,7 +227,7 @@ impl Issuer {
         }
     }
 
-    /// Whether the certificate has one name as its issuer and its subject (RFC 5280 3.2).
+    /// Returns `true` if the names of issuer and subject of the certificate match (RFC 5280 3.2).
     pub(crate) fn is_self_issued(&self) -> bool {
         self.subject == self.issuer
     }
@@ -246,7 +246,7 @@ impl Issuer {
         self
     }
 
-    /// Whether both are one authority: they have one key, and their subjects match by RFC 5280 7.1.
+    /// Returns `true` if both are one authority: the same key, and subjects that match by RFC 5280 7.1.
     pub(crate) fn is_same_authority(&self, other: &Self) -> bool {
         self.subject == other.subject && self.certificate.key() == other.certificate.key()
     }

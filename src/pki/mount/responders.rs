@@ -67,8 +67,8 @@ impl Responder {
         &self.hashes
     }
 
-    /// The subject of its issuers, in the encoding that the client knows: that of the first of the certificates asked about
-    /// which is theirs.
+    /// The subject of its issuers, in the encoding that the client knows: that of the first of the certificates asked
+    /// about which is theirs.
     pub(crate) fn name<'i>(&self, mut asked: impl Iterator<Item = &'i CertId<'i>>) -> &Name {
         let known = asked.find_map(|id| self.encoding(id));
         known.map_or_else(|| self.one.certificate.subject(), |at| &self.names[at])

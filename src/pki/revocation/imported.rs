@@ -108,19 +108,10 @@ impl AccompanyingLists {
         let import = Import::of(Arc::clone(&self.authority), Arc::clone(view), list).await?;
         let checked = import.check().await?;
         let issuer = import.issuers.first().cloned().unwrap_or_default();
-        let (mut serials, mut at) = (Vec::new(), 0);
-        loop {
-            let (page, next) = import.list.page(at, PAGE)?;
-            if page.is_empty() {
-                break;
-            }
-            at = next;
-            serials.extend(page.iter().map(|entry| entry.serial));
-        }
-        if let Some(serial) = serials.iter().find(|serial| self.serials.get(serial).is_some_and(|of| *of != issuer)) {
-            return Err(used_by_another(*serial));
-        }
-        self.serials.extend(serials.into_iter().map(|serial| (serial, issuer.clone())));
+        let (list, known) = (Arc::clone(&import.list), std::mem::take(&mut self.serials));
+        let (known, added) = cpu::run(move || with_serials(known, &list, &issuer)).await?;
+        self.serials = known;
+        added?;
         self.lists.push((import, checked));
         Ok(())
     }
@@ -141,6 +132,34 @@ impl AccompanyingLists {
         }
         Ok(imported)
     }
+}
+
+/// The issuers by serial number, with those of a list of `issuer`; unchanged when one of them is that of another
+/// issuer.
+fn with_serials(
+    mut known: HashMap<Serial, String>,
+    list: &ForeignCrl,
+    issuer: &str,
+) -> (HashMap<Serial, String>, Result<()>) {
+    let mut serials = Vec::new();
+    let mut at = 0;
+    loop {
+        match list.page(at, PAGE) {
+            Ok((page, _)) if page.is_empty() => break,
+            Ok((page, next)) => {
+                serials.extend(page.iter().map(|entry| entry.serial));
+                at = next;
+            }
+            Err(error) => return (known, Err(error)),
+        }
+    }
+    let is_of_another = |serial: &&Serial| known.get(*serial).is_some_and(|other| other != issuer);
+    if let Some(serial) = serials.iter().find(is_of_another) {
+        let refused = Err(used_by_another(*serial));
+        return (known, refused);
+    }
+    known.extend(serials.into_iter().map(|serial| (serial, issuer.to_owned())));
+    (known, Ok(()))
 }
 
 /// The lock for importing lists into a mount.
@@ -331,8 +350,8 @@ impl Import {
         Ok(ImportedList { issuers: self.issuers, number, published, entries: self.entries, imported, warnings })
     }
 
-    /// Stores the entries, in units, with the keys that they show to be compromised; how many were new, and a warning when
-    /// the list of compromised keys is full.
+    /// Stores the entries, in units, with the keys that they show to be compromised; how many were new, and a warning
+    /// when the list of compromised keys is full.
     async fn store(&self, ends: &HashMap<Serial, i64>) -> Result<(usize, Option<String>)> {
         let (mut imported, mut full, mut at) = (0, None, 0);
         loop {

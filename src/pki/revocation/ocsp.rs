@@ -74,8 +74,7 @@ impl Answered {
         Self { outcome, der: Bytes::copy_from_slice(&ocsp::failure(outcome as u8)), lasting: None }
     }
 
-    /// What a failure of storage or signer is to the client. The cause goes to the log, unless it is only that the client
-    /// asks too much.
+    /// The answer after a failure of storage or signer. The cause is logged, unless it is the client's own load.
     pub fn failed(error: &Error) -> Self {
         let outcome = match error.kind() {
             Kind::Busy | Kind::Unavailable | Kind::Quota => Outcome::TryLater,

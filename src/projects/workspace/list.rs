@@ -1,8 +1,8 @@
 //! Lists of workspaces: only what the caller sees, by name.
 //!
 //! Who sees every workspace of the organization is served from its indexes, and the counts are kept where
-//! workspaces come and go. For others the projects of their teams' grants are read first, and the workspaces that the teams
-//! have access to by themselves, where there are not too many.
+//! workspaces come and go. For others the projects of their teams' grants are read first, and the workspaces that the
+//! teams have access to by themselves, where there are not too many.
 
 use super::super::grants;
 use super::super::page::{self, Filter, Listed, Order, Page, Source, containing};

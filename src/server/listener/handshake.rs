@@ -1,8 +1,8 @@
 //! TLS handshakes: fair by client network, and off the HTTP workers.
 //!
-//! A handshake costs the server a signature and a key agreement, 0.2 to 10 ms of CPU by the type of its key. Any client can
-//! ask for many at once, so they are made in the [CPU queue](crate::turns::cpu), in the turn of the client's network. The
-//! worker waits for the client's messages.
+//! A handshake costs the server a signature and a key agreement, 0.2 to 10 ms of CPU by the type of its key. Any client
+//! can start many at once, so they run in the [CPU queue](crate::turns::cpu), as jobs of the client's network. The
+//! worker only waits for the client's messages.
 
 use std::io;
 use std::pin::Pin;
@@ -57,8 +57,8 @@ impl Handshakes {
     async fn handshake(&self, stream: TcpStream, network: CallerNetwork) -> io::Result<TlsStream<TcpStream>> {
         let hello = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
         let config = Arc::clone(&self.0);
-        // Which of the client's messages the signature answers depends on the client: with key shares that the server does
-        // not know it is the second one (RFC 8446, 4.1.4). So each message is answered in the queue.
+        // The signature may come after the first or the second message of the client: the second, if the server accepts
+        // none of its key shares (RFC 8446, 4.1.4). So each message is handled in the queue.
         let (mut polled, mut handshake) = queued(network, move || step(hello.into_stream(config))).await?;
         loop {
             if let Poll::Ready(agreed) = polled {
@@ -71,7 +71,7 @@ impl Handshakes {
     }
 }
 
-/// What became of a handshake so far, and its rest.
+/// The result of a step, and the handshake to continue.
 type Step = (Poll<io::Result<TlsStream<TcpStream>>>, Accept<TcpStream>);
 
 /// Goes on with a handshake as far as the client's messages go that have arrived.
@@ -80,7 +80,7 @@ fn step(mut handshake: Accept<TcpStream>) -> Step {
     (polled, handshake)
 }
 
-/// Does a step in the turn of the client's network.
+/// Runs a step in the CPU queue, as a job of the client's network.
 async fn queued(network: CallerNetwork, step: impl FnOnce() -> Step + Send + 'static) -> io::Result<Step> {
     cpu::run_as(Caller::connecting(&network), step).await.map_err(io::Error::other)
 }

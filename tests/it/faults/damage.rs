@@ -17,7 +17,7 @@ const BODY: &[u8] = b"\"sesame\"";
 const NOT_READ: [&str; 5] =
     ["config mount-moves", "config mount-order", "config root-token/", "config server", "role-id "];
 
-/// Puts a body in the place of the stored one, whatever its version.
+/// Replaces the stored body, at any version.
 async fn write(faults: &Faults, document: &Document, body: &[u8]) {
     let stored = faults.real().pki.documents(document.key.mount).await.unwrap();
     let expected = stored.iter().find(|stored| stored.key == document.key).unwrap().version;

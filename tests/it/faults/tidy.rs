@@ -50,14 +50,14 @@ async fn step(stage: &Stage, n: usize, fault: Fault) -> bool {
     }
     let met = stage.faults.disarm();
     if answer.status == 202 {
-        // The run ends by itself. A clock that moves before it does lets its turn lapse and be renewed again.
+        // The run ends by itself. If the clock moved first, its lock would expire and the run would renew it.
         until(&what, async || {
             let row = stage.faults.real().pki.tidy(mount).await.unwrap();
             row.is_some_and(|row| row.valid_until == 0)
         })
         .await;
     } else {
-        // A turn that was stored without its answer has no run, and lapses.
+        // The lock may be stored although the request failed. It has no run and expires.
         stage.app.clock.advance(Duration::from_secs(61));
     }
     until(&what, async || !["Running", "Cancelling"].contains(&state(stage).await.as_str().unwrap())).await;

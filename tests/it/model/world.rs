@@ -165,13 +165,13 @@ pub struct World {
     pub unanswered: usize,
 }
 
-/// How far ahead of the clock a revocation may lie for lists and OCSP answers to be dated by it: further ahead, the clock
-/// was wrong when it was made.
+/// How far ahead of the clock a revocation may lie for lists and OCSP answers to be dated by it: further ahead, the
+/// clock was wrong when it was made.
 const MAX_CLOCK_ERROR: i64 = 12 * 3600;
 
-/// Which thisUpdate a list or an OCSP answer may have that is made at `now`, when these are the times of the revocations
-/// on it: backdated, unless a list before it was dated later, and never older than the newest revocation, which lies ahead
-/// of a clock that was set back.
+/// Which thisUpdate a list or an OCSP answer may have that is made at `now`, when these are the times of the
+/// revocations on it: backdated, unless a list before it was dated later, and never older than the newest revocation,
+/// which lies ahead of a clock that was set back.
 pub fn this_update(now: i64, revocations: impl Iterator<Item = i64>) -> RangeInclusive<i64> {
     let newest = revocations.filter(|at| *at <= now + MAX_CLOCK_ERROR).max().unwrap_or(i64::MIN);
     newest.max(now - BACKDATING)..=newest.max(now)

@@ -110,8 +110,8 @@ impl AppRole {
     }
 }
 
-/// The lifetime of secret ids in a mount where `asked` is asked for, zero for one without an end, and the warning that it
-/// is shorter. Without a lifetime they have the longest.
+/// The lifetime of secret ids in a mount where `asked` is asked for, zero for one without an end, and the warning that
+/// it is shorter. Without a lifetime they have the longest.
 pub(super) fn within(mount: &Mount, field: &str, asked: Option<Duration>) -> (Duration, Option<String>) {
     let max = mount.max_ttl();
     let shown = compact(max);

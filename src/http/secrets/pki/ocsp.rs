@@ -64,7 +64,7 @@ fn decoded(text: &[u8]) -> Option<Vec<u8>> {
     BASE64.decode(plain.collect::<Option<Vec<u8>>>()?).ok()
 }
 
-/// What is answered. A `tryLater` is a refusal for want of room, and comes after the pause of one.
+/// The answer. `tryLater` is sent after the same pause as any other refusal for want of room.
 async fn answered(call: &Call, request: &[u8]) -> Result<Answered> {
     let answered = asked(call, request).await?;
     if answered.outcome == Outcome::TryLater {

@@ -101,7 +101,8 @@ async fn a_compromised_key_is_refused_on_postgresql_and_by_other_nodes() {
     let path = format!("sys/compromised-keys/{}", answer.body["data"]["hash"].as_str().unwrap());
     assert_eq!(other.client.delete(&path).await.status, 204);
     until_signing_gives(&app.client, 200, &request).await;
-    // Added by a revocation, on both nodes at the same moment: the entry of one of them is refused, its revocation is not.
+    // Added by a revocation, on both nodes at the same moment: the entry of one of them is refused, its revocation is
+    // not.
     let certified = async |node: &App| node.client.post("pki/sign/r", request.clone()).await.body["data"].clone();
     let proof = async |node: &App, leaf: Value| {
         let body = json!({ "serial_number": leaf["serial_number"], "private_key": key("ed25519") });

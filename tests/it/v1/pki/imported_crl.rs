@@ -702,6 +702,12 @@ async fn a_bundle_and_its_crls_are_imported_together_or_not_at_all(app: App) {
     let again = pki.app.client.post("pki/issuers/import/bundle", again).await;
     assert_eq!(again.body["data"]["imported_crls"][0]["imported_entries"], 0, "{}", again.text);
     assert_eq!(again.body["data"]["existing_issuers"], json!([id]));
+    // An authority that comes with the list of another one has a first CRL as well.
+    let third = Authority::new("/CN=Third");
+    let text = format!("{}{list}{}", own.bundle(), third.bundle());
+    let answer = pki.app.client.post("pki/issuers/import/bundle", json!({ "pem_bundle": text })).await;
+    let id = answer.body["data"]["imported_issuers"][0].as_str().unwrap();
+    assert_eq!(pki.crl(id).await.number(), 1, "{}", answer.text);
     pki.stop().await;
 }
 
