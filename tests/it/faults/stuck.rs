@@ -52,6 +52,8 @@ impl Served {
         printed.read_line(&mut line).unwrap();
         let address = line.trim().strip_prefix("listening on http://").unwrap().parse().unwrap();
         let served = Self { folder, child, _printed: printed, client: Client::new(address, &token) };
+        // What a server writes after its start may fill a short queue.
+        served.wait_for_queue(0).await;
         served.post("sys/mounts/pki", json!({ "type": "pki" })).await;
         served.post("pki/root/generate/internal", json!({ "common_name": "Root", "key_type": "ec" })).await;
         let role = json!({ "allow_any_name": true, "key_type": "ec", "key_bits": 256, "ttl": "24h" });
