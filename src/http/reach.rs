@@ -93,7 +93,6 @@ impl Reach {
         let (store, begun, trying) = (Arc::clone(&self.store), Arc::clone(&self.begun), Arc::clone(&self.trying));
         let task = tokio::spawn(async move {
             let verdict = ask(&*store, &begun, before).await;
-            // Behind the empty write: in one commit with it, this would fail that one too.
             if store.writes_fail() {
                 try_once(&store, &trying);
             }

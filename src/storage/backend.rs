@@ -40,6 +40,17 @@ pub(crate) enum Unit {
 }
 
 impl Unit {
+    /// Whether it writes nothing: it asks whether the store can be reached.
+    pub(crate) fn is_empty(&self) -> bool {
+        match self {
+            Self::Pki(writes) => writes.is_empty(),
+            Self::Auth { writes, .. } => writes.is_empty(),
+            Self::Documents(writes) => writes.is_empty(),
+            Self::Facts(writes) => writes.is_empty(),
+            Self::Work(..) => false,
+        }
+    }
+
     /// Whether it ends a mount: its rows are then background work.
     pub(crate) fn drops_mount(&self) -> bool {
         let drops = |write: &AuthWrite| matches!(write, AuthWrite::MountDrop(_));

@@ -173,12 +173,14 @@ async fn changes_of_one_caller_do_not_hold_up_those_of_another() {
     let mut first = Box::pin(one.scope(numbered(&domain, 0, Some(begins), &done)));
     assert!(poll!(&mut first).is_pending());
     let mut changes = Vec::new();
-    for number in 1..=u32::try_from(MAX_WAITING_PER_CALLER).unwrap() + 1 {
+    let most = u32::try_from(MAX_WAITING_PER_CALLER).unwrap();
+    for number in 1..=most {
         let mut change = Box::pin(one.scope(numbered(&domain, number, None, &done)));
         assert!(poll!(&mut change).is_pending());
         changes.push(change);
     }
-    let refused = tokio::time::timeout(Duration::from_secs(60), changes.pop().unwrap()).await.unwrap().unwrap_err();
+    let beyond = one.scope(numbered(&domain, most + 1, None, &done));
+    let refused = tokio::time::timeout(Duration::from_secs(60), beyond).await.unwrap().unwrap_err();
     assert_eq!((refused.kind(), refused.text().contains("try again")), (Kind::Busy, true));
     let mut others = Box::pin(other.scope(numbered(&domain, 1_000, None, &done)));
     assert!(poll!(&mut others).is_pending());

@@ -165,15 +165,20 @@ impl Queue {
         }
     }
 
-    /// The next batch; `None`, and nothing ever again, when no unit waits and the actor is `stopping`.
+    /// The next batch; `None`, and nothing ever again, when no unit waits and the actor is `stopping`. Empty units have
+    /// batches of their own: with the writes of others, a full disk would fail them, too.
     fn take(&self, stopping: bool) -> Option<Vec<Job>> {
         let mut waiting = self.lock();
         waiting.closed = stopping && waiting.len() == 0;
         if waiting.closed {
             return None;
         }
-        let size = waiting.jobs.len().min(MAX_BATCH);
-        let mut batch: Vec<Job> = waiting.jobs.drain(..size).collect();
+        let is_empty = waiting.jobs.front().is_some_and(|job| job.unit.is_empty());
+        let alike = waiting.jobs.iter().take(MAX_BATCH).take_while(|job| job.unit.is_empty() == is_empty).count();
+        let mut batch: Vec<Job> = waiting.jobs.drain(..alike).collect();
+        if is_empty {
+            return Some(batch);
+        }
         let begun: Vec<_> = std::iter::from_fn(|| waiting.work.take()).collect();
         for (asker, job) in begun {
             waiting.work.ended(asker);
@@ -358,13 +363,13 @@ async fn commit(backend: &mut impl Backend, batch: Vec<Job>, seen: &Seen) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::backend::Outcomes;
+    use crate::storage::backend::{FactWrite, Outcomes};
     use crate::storage::commit::job::Place;
     use metrics::Gauge;
     use tokio::sync::Semaphore;
 
     fn job() -> (Job, oneshot::Receiver<Result<Outcomes>>) {
-        of(Unit::Pki(Vec::new()))
+        of(Unit::Facts(vec![FactWrite::new(("a".to_owned(), Vec::new()))]))
     }
 
     fn of(unit: Unit) -> (Job, oneshot::Receiver<Result<Outcomes>>) {
@@ -388,6 +393,18 @@ mod tests {
         assert!(queue.take(false).unwrap().is_empty());
         assert!(!queue.again(false));
         assert!(queue.push(job().0), "idle again");
+    }
+
+    #[test]
+    fn empty_units_do_not_share_the_commit_of_writes() {
+        let queue = Queue::default();
+        let empty = || of(Unit::Pki(Vec::new())).0;
+        queue.push(of(Unit::Work(1, Arc::new(|_| ready(Ok(())).boxed_local()))).0);
+        for job in [job().0, job().0, empty(), empty(), job().0] {
+            queue.push(job);
+        }
+        let sizes = [(); 4].map(|()| queue.take(false).unwrap().len());
+        assert_eq!(sizes, [3, 2, 1, 0], "the work goes with the first");
     }
 
     #[test]

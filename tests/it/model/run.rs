@@ -414,23 +414,20 @@ impl Run {
         let removable = self.world.removable(&body);
         let faults = Arc::clone(&self.life.as_ref().unwrap().faults);
         faults.arm(self.random.of(4..12) as usize, *self.random.pick(&[Fault::Before, Fault::After, Fault::Outage]));
-        let _ = self.client().post("pki/tidy", body).await;
-        // The run goes on by itself.
+        let begun = self.client().post("pki/tidy", body).await.status == 202;
         let started = Instant::now();
         while !faults.has_met() && started.elapsed() < Duration::from_millis(300) {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         let met = faults.disarm();
-        self.journal.note(format!("met {met:?}"));
+        self.journal.note(format!("begun {begun}, met {met:?}"));
+        if !begun {
+            // The lock may be stored although the request failed. It has no run and expires.
+            self.set_clock(self.clock.now() + Duration::from_secs(61));
+        }
         let started = Instant::now();
-        let mut waited = Instant::now();
         while self.client().get("pki/tidy-status").await.body["data"]["state"] == "Running" {
             assert!(started.elapsed() < Duration::from_secs(20), "tidy does not end");
-            if waited.elapsed() > Duration::from_millis(500) {
-                // Its end could not be recorded: its turn lapses. A run that still goes on has it renewed.
-                self.set_clock(self.clock.now() + Duration::from_secs(61));
-                waited = Instant::now();
-            }
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         self.world.half_tidied = true;
