@@ -2,6 +2,7 @@
 
 mod under_way;
 
+use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -274,6 +275,8 @@ async fn outcome(client: &Client, path: &str) -> Option<u16> {
 async fn a_store_that_fails_on_the_way_breaks_the_answer_off() {
     let faults = [Arc::default(), Arc::default()];
     let both = on_both(Some(&faults)).await;
+    // Not what the server reads by itself meanwhile.
+    let calls = BTreeSet::from(["token", "has mount", "serials", "certificates", "revoked serials", "revocations"]);
     for (pki, faults) in both.iter().zip(&faults) {
         copies(&pki.app, 2_400);
         revocations(&pki.app, 2_400);
@@ -283,7 +286,7 @@ async fn a_store_that_fails_on_the_way_breaks_the_answer_off() {
             let path = format!("pki/{path}");
             let (mut refused, mut broken) = (0, 0);
             for n in 1.. {
-                faults.arm(n, Fault::Outage);
+                faults.arm_among(&calls, n, Fault::Outage);
                 let outcome = outcome(&pki.app.client, &path).await;
                 match (faults.disarm().is_some(), outcome) {
                     (true, Some(503)) => refused += 1,
