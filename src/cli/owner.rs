@@ -9,6 +9,8 @@ use signet::config::{Config, SealKeySource, Store};
 use signet::error::{Error, Kind, Result};
 use signet::storage::backup;
 
+use super::files::folder_of;
+
 /// The users of this machine.
 const USERS: &str = "/etc/passwd";
 
@@ -21,6 +23,19 @@ pub(super) fn require(config: &Config) -> Result<()> {
         (Store::Embedded(folder), _) => require_of_folder(folder),
         (Store::Database(_), SealKeySource::File(key)) => require_of(std::slice::from_ref(key)),
         (Store::Database(_), _) => Ok(()),
+    }
+}
+
+/// As [`require`], also before anything of the installation is made: then the folder of its configuration tells whose
+/// it is to be.
+///
+/// # Errors
+/// `Forbidden` naming the user who may.
+pub(super) fn require_to_make(config: &Config, file: &Path) -> Result<()> {
+    require(config)?;
+    match &config.store {
+        Store::Embedded(data) if data.exists() => Ok(()),
+        _ => require_of(&[folder_of(file).to_owned()]),
     }
 }
 

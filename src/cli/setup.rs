@@ -37,7 +37,7 @@ use self::files::Content;
 use self::plan::Plan;
 use self::said::say;
 use super::output::told;
-use super::{installation, operator};
+use super::{installation, operator, owner};
 
 /// Sets up what is not there yet.
 pub(crate) fn run(arguments: Arguments) -> Result<()> {
@@ -73,6 +73,8 @@ fn begin(mut arguments: Arguments) -> Result<(Config, Plan)> {
     let text = files::configuration(&arguments.config, &arguments.place, &plan)?;
     // Everything is looked at before anything is made.
     let config = config::parse(&text, |name| std::env::var(name).ok())?;
+    owner::require_to_make(&config, &arguments.config)?;
+    let plan = plan.addressed_by(&config)?;
     files::check_new(&config, &plan)?;
     files::check_folders(&config, &plan)?;
     files::folders(&config, &arguments.config)?;
@@ -113,7 +115,8 @@ fn again(arguments: Arguments) -> Result<(Config, Plan)> {
     if let Some(renewal) = config.tls_renewal.as_ref().filter(|_| wanted.mount == MOUNT) {
         wanted.mount.clone_from(&renewal.mount);
     }
-    let plan = Plan::new(wanted, &arguments.config)?;
+    owner::require_to_make(&config, &arguments.config)?;
+    let plan = Plan::new(wanted, &arguments.config)?.addressed_by(&config)?;
     if let (Some(pair), Some(_)) = (&config.tls, &config.tls_renewal) {
         files::check_pair(pair)?;
     }

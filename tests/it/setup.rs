@@ -1,7 +1,7 @@
 //! `signet setup` as its user meets it: the real program in an empty folder, the server that comes of it, openssl and
 //! curl as judges; run again, refused, with a root elsewhere, on a database; and the certificate that renews itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use signet::auth::policy::Operation;
+use signet::http::secrets::all_routes;
+use signet::http::secrets::route::{Access, Route};
 
 use crate::cluster;
 use crate::process::{openssl, refused, shell, signet};
@@ -108,6 +111,32 @@ impl Place {
     }
 }
 
+/// What the administrator's policy leaves out: audit devices, and another way to ask for what `default` lets every token
+/// read.
+const WITHHELD: [&str; 2] = ["auth/token/lookup-self", "sys/audit/x"];
+
+/// A path that leads to a route of a mount of this kind.
+fn sample_path(kind: &str, pattern: &str) -> String {
+    let mount = match kind {
+        "system" => "sys".to_owned(),
+        "pki" | "identity" | "cubbyhole" => kind.to_owned(),
+        _ => format!("auth/{kind}"),
+    };
+    let segments = pattern.split('/').map(|part| if part.starts_with([':', '*']) { "x" } else { part });
+    std::iter::once(mount.as_str()).chain(segments).collect::<Vec<_>>().join("/")
+}
+
+fn capability(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Read => "read",
+        Operation::List => "list",
+        Operation::Create => "create",
+        Operation::Update => "update",
+        Operation::Patch => "patch",
+        Operation::Delete => "delete",
+    }
+}
+
 fn mode(path: &Path) -> u32 {
     std::fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
@@ -166,6 +195,13 @@ async fn an_empty_folder_becomes_an_authority_that_issues_over_its_own_tls() {
     // Named rights: those of daily work, and not everything.
     for (method, path, body, status) in [
         ("POST", "sys/mounts/other", Some(json!({ "type": "pki" })), 204),
+        ("POST", "other/root/generate/internal", Some(json!({ "common_name": "Other" })), 200),
+        ("DELETE", "sys/mounts/other", None, 204),
+        ("POST", "sys/policy/old", Some(json!({ "policy": "path \"pki/ca\" { capabilities = [\"read\"] }" })), 204),
+        ("GET", "sys/policy/old", None, 200),
+        ("DELETE", "sys/policy/old", None, 204),
+        ("POST", "sys/config/cors", Some(json!({ "allowed_origins": "https://ui.example.test" })), 204),
+        ("LIST", "sys/compromised-keys", None, 404),
         ("POST", "pki/roles/web", Some(json!({ "allow_any_name": true })), 200),
         (
             "POST",
@@ -179,11 +215,20 @@ async fn an_empty_folder_becomes_an_authority_that_issues_over_its_own_tls() {
         ("LIST", "auth/token/accessors", None, 200),
         ("GET", "pki-root/cert/ca", None, 200),
         ("POST", "cubbyhole/own", Some(json!({ "a": "b" })), 204),
-        ("GET", "sys/raw/x", None, 403),
+        ("POST", "sys/audit/second", Some(json!({ "type": "file" })), 403),
     ] {
         let (got, body) = place.ask(&served, &token, method, path, body);
         assert_eq!(got, status, "{method} {path}: {body}");
     }
+    let routes: Vec<_> = all_routes().filter(|(_, route)| [Access::Token, Access::Sudo].contains(&route.access)).collect();
+    let paths: Vec<String> = routes.iter().map(|(kind, route)| sample_path(kind, route.pattern)).collect();
+    let (_, found) = place.ask(&served, &token, "POST", "sys/capabilities-self", Some(json!({ "paths": paths })));
+    let lacks = |(path, (_, route)): &(&String, &(&str, &Route))| {
+        let has = |word: &str| found["data"][path].as_array().unwrap().contains(&json!(word));
+        !has(capability(route.operation)) || (route.access == Access::Sudo && !has("sudo"))
+    };
+    let withheld: BTreeSet<&str> = paths.iter().zip(&routes).filter(lacks).map(|(path, _)| path.as_str()).collect();
+    assert_eq!(withheld, BTreeSet::from(WITHHELD));
     // A token for clients, by the other policy.
     let asked = json!({ "policies": ["issue-server"], "period": "24h" });
     let (_, made) = place.ask(&served, &token, "POST", "auth/token/create-orphan", Some(asked));
@@ -319,12 +364,13 @@ fn a_configuration_that_is_there_gets_its_installation() {
         ["data", "tls/own.pem", "tls/own-key.pem"].map(|name| place.path(name).display().to_string());
     let text = format!(
         "listen = \"127.0.0.1:0\"\ndata_dir = \"{data}\"\ntls_certificate_file = \"{pem}\"\ntls_key_file = \"{key}\"\n\
-         [tls_renew]\nmount = \"issuing\"\nrole = \"own\"\nnames = [\"localhost\", \"127.0.0.1\"]\n"
+         public_url = \"http://pki.example.test\"\n[tls_renew]\nmount = \"issuing\"\nrole = \"own\"\nnames = [\"localhost\", \"127.0.0.1\"]\n"
     );
     std::fs::write(place.path("signet.toml"), &text).unwrap();
     assert!(place.refused(&[]).contains("--domain: must be given"));
     let out = place.again(&["--domain", "example.test"]);
-    assert!(out.contains("made: the mount issuing") && out.contains("made: the role own"), "{out}");
+    let urls = "made: the addresses of issuing, below http://pki.example.test/v1/issuing";
+    assert!(out.contains("made: the mount issuing") && out.contains("made: the role own") && out.contains(urls), "{out}");
     assert_eq!(place.text("signet.toml"), text);
     assert_eq!(mode(&place.path("data/seal.key")), 0o600);
     let mut served = place.serve();
@@ -334,6 +380,21 @@ fn a_configuration_that_is_there_gets_its_installation() {
     served.lines.read_to_string(&mut rest).unwrap();
     assert_eq!(rest, "", "there is an authority, and nothing more to say");
     served.wait();
+}
+
+#[test]
+fn setup_by_root_is_refused_where_another_user_owns_the_folders() {
+    if !rustix::process::geteuid().is_root() {
+        return crate::crash::left_out("only root can write to folders of other users");
+    }
+    for owned in ["data", "."] {
+        let place = Place::new();
+        std::fs::create_dir_all(place.path(owned)).unwrap();
+        std::os::unix::fs::chown(place.path(owned), Some(4711), Some(4712)).unwrap();
+        let error = place.refused(&["--listen", "127.0.0.1:0", "--domain", "example.test"]);
+        assert!(error.contains("setpriv --reuid 4711 --regid 4712"), "{owned}: {error}");
+        assert!(place.files().is_empty(), "{owned}: {:?}", place.files().keys());
+    }
 }
 
 #[test]
@@ -399,7 +460,7 @@ fn what_cannot_be_set_up_is_refused_and_leaves_nothing() {
 #[test]
 fn an_outside_authority_signs_the_intermediate() {
     let place = Place::new();
-    let out = place.setup(&["--csr", "intermediate.csr"]);
+    let out = place.setup(&["--csr", "intermediate.csr", "--public-url", "http://pki.example.test"]);
     assert!(out.contains("made: intermediate.csr") && out.contains("--signed FILE"), "{out}");
     assert!(!place.path("data/tls.pem").exists() && !place.path("root-ca.pem").exists());
     let request = place.text("intermediate.csr");
@@ -423,6 +484,8 @@ fn an_outside_authority_signs_the_intermediate() {
     let error = place.refused(&["--signed", "outside.pem"]);
     assert!(error.contains("--signed: holds no certificate of the key in pki"), "{error}");
     // Without its root the issuer works, and what is below the root is not what clients trust.
+    let error = place.refused(&["--signed", "signed.pem", "--public-url", "http://other.test"]);
+    assert!(error.contains("--public-url: signet.toml has public_url = \"http://pki.example.test\""), "{error}");
     let out = place.again(&["--signed", "signed.pem"]);
     assert!(out.contains("the listener's certificate; it renews itself"), "{out}");
     // As the authority named it, and not as it was asked.
@@ -440,6 +503,14 @@ fn an_outside_authority_signs_the_intermediate() {
     assert_eq!(place.text("root-ca.pem").trim(), place.text("outside.pem").trim());
     let served = place.serve();
     place.shown(&served);
+    // The request was given the URL, and what the authority issues has it.
+    let leaf = Some(json!({ "common_name": "www.example.test" }));
+    let (_, issued) = place.ask(&served, &place.admin(), "POST", "pki/issue/server", leaf);
+    std::fs::write(place.path("leaf.pem"), issued["data"]["certificate"].as_str().unwrap()).unwrap();
+    let leaf = run(&["x509", "-in", "leaf.pem", "-noout", "-ext", "crlDistributionPoints,authorityInfoAccess"]);
+    for start in ["CA Issuers - URI:", "OCSP - URI:", "URI:"] {
+        assert!(leaf.contains(&format!("{start}http://pki.example.test/v1/pki/")), "{start}: {leaf}");
+    }
     assert_eq!(place.ask(&served, &place.admin(), "GET", "sys/mounts/pki-root", None).0, 400, "no root here");
     let (_, issuers) = place.ask(&served, &place.admin(), "LIST", "pki/issuers", None);
     assert_eq!(issuers["data"]["keys"].as_array().unwrap().len(), 2, "the other one was not left: {issuers}");

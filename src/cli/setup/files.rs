@@ -56,12 +56,13 @@ pub(super) fn configuration(file: &Path, place: &Place, plan: &Plan) -> Result<S
         format!("seal_key_file = {}", path(&seal_key)?)
     };
     let names: Vec<String> = names.iter().map(|name| quoted(name)).collect();
-    let public = match (place.public_listen, &plan.public_url) {
-        (None, _) => "# public_listen = \"0.0.0.0:8080\"".to_owned(),
-        (Some(address), None) => format!("public_listen = {}", quoted(&address.to_string())),
-        (Some(address), Some(url)) => {
-            format!("public_listen = {}\npublic_url = {}", quoted(&address.to_string()), quoted(url))
-        }
+    let public_listen = match place.public_listen {
+        Some(address) => format!("public_listen = {}", quoted(&address.to_string())),
+        None => "# public_listen = \"0.0.0.0:8080\"".to_owned(),
+    };
+    let public_url = match &plan.public_url {
+        Some(url) => format!("public_url = {}", quoted(url)),
+        None => "# public_url = \"http://pki.example\"".to_owned(),
     };
     Ok(format!(
         "# Configuration of this Signet server, made by `signet setup`. signet.example.toml explains every setting, and\n\
@@ -83,7 +84,8 @@ pub(super) fn configuration(file: &Path, place: &Place, plan: &Plan) -> Result<S
          # metrics_listen = \"127.0.0.1:8201\"\n\
          \n\
          # CRLs, OCSP and CA certificates over plain HTTP for whoever checks a certificate, and nothing else.\n\
-         {public}\n\
+         {public_listen}\n\
+         {public_url}\n\
          \n\
          # The certificate that clients see, the chain behind it, and its key.\n\
          tls_certificate_file = {certificate}\n\

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use signet::auth::mounts;
 use signet::clock::parse_duration;
-use signet::error::{Error, Result};
+use signet::config::Config;
+use signet::error::{Error, Kind, Result};
 use signet::fields::{MAX_NAME, is_name};
 use url::Url;
 
@@ -108,6 +109,25 @@ impl Plan {
             admin_token_file: wanted.admin_token_file.unwrap_or_else(|| beside("admin-token")),
             root_file: beside("root-ca.pem"),
         })
+    }
+
+    /// Takes the public URL of the configuration, which `--public-url` may repeat.
+    ///
+    /// # Errors
+    /// `Conflict` when they differ.
+    pub(super) fn addressed_by(mut self, config: &Config) -> Result<Self> {
+        let Some(configured) = &config.http.public_url else { return Ok(self) };
+        match &self.public_url {
+            Some(given) if given != configured => {
+                let file = self.config.display();
+                let text = format!("--public-url: {file} has public_url = \"{configured}\": change it there");
+                Err(Error::new(Kind::Conflict, text))
+            }
+            _ => {
+                self.public_url = Some(configured.clone());
+                Ok(self)
+            }
+        }
     }
 
     /// The domains, where a role needs them.
