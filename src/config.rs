@@ -13,6 +13,7 @@
 mod audit;
 mod cloud;
 mod cloudb;
+mod environment;
 mod reader;
 mod rules;
 mod seal;
@@ -26,6 +27,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
+pub use self::environment::Environment;
 use self::reader::Reader;
 pub use self::settings::{SETTINGS, Setting};
 use crate::audit::DeviceSettings;
@@ -138,7 +140,7 @@ pub fn load_new(file: &Path) -> Result<Config> {
     load_with(file, |name| name.replacen("SIGNET_", "SIGNET_NEW_", 1))
 }
 
-/// Reads and checks a file, with the environment of this process.
+/// Reads and checks a file, with the environment of this process and that of the package's unit.
 ///
 /// # Errors
 /// `Invalid` with every problem, one per line.
@@ -152,8 +154,12 @@ fn load_with(file: &Path, named: impl Fn(&str) -> String) -> Result<Config> {
     if text.len() as u64 > LARGEST {
         return Err(Error::invalid(format!("{}: is larger than 1 MiB, which no configuration is", file.display())));
     }
-    parse_with(&text, |name| std::env::var(named(name)).ok(), &named)
-        .map_err(|error| Error::invalid(format!("{}:\n{}", file.display(), error.text())))
+    let environment = Environment::for_file(file)?;
+    let describe = |name: &str| environment.describe(&named(name));
+    parse_with(&text, |name| environment.get(&named(name)), describe).map_err(|error| {
+        let hint = environment.hint().map_or_else(String::new, |hint| format!("\n{hint}"));
+        Error::invalid(format!("{}:\n{}{hint}", file.display(), error.text()))
+    })
 }
 
 /// A file, as far as it may be one: a device has no end.
@@ -173,10 +179,15 @@ fn unreadable(file: &Path, why: ErrorKind) -> Error {
 /// # Errors
 /// `Invalid` with every problem, one per line.
 pub fn parse(text: &str, env: impl Fn(&str) -> Option<String>) -> Result<Config> {
-    parse_with(text, env, str::to_owned)
+    parse_with(text, env, of_process)
 }
 
-fn parse_with(text: &str, env: impl Fn(&str) -> Option<String>, named: impl Fn(&str) -> String) -> Result<Config> {
+/// How a problem names a variable of this process.
+fn of_process(name: &str) -> String {
+    format!("{name} of the environment")
+}
+
+fn parse_with(text: &str, env: impl Fn(&str) -> Option<String>, describe: impl Fn(&str) -> String) -> Result<Config> {
     let file: Map<String, Value> = toml::from_str(text).map_err(|e| {
         // The message of the parser quotes the line; only its place is passed on.
         let before = e.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
@@ -202,7 +213,7 @@ fn parse_with(text: &str, env: impl Fn(&str) -> Option<String>, named: impl Fn(&
     }
     let mut of_rules = Vec::new();
     let config = rules::checked(&given(&file, &env), &mut of_rules);
-    problems.extend(blamed(of_rules, env, named));
+    problems.extend(blamed(of_rules, env, describe));
     unless(problems).map(|()| config)
 }
 
@@ -215,15 +226,15 @@ fn unless(problems: Vec<String>) -> Result<()> {
 fn blamed(
     problems: Vec<String>,
     env: impl Fn(&str) -> Option<String>,
-    named: impl Fn(&str) -> String,
+    describe: impl Fn(&str) -> String,
 ) -> impl Iterator<Item = String> {
     let variable = move |name: &str| {
         let setting = SETTINGS.iter().find(|setting| setting.name == name)?;
-        of(setting, &env).map(|_| named(setting.env))
+        of(setting, &env).map(|_| describe(setting.env))
     };
     problems.into_iter().map(move |problem| match problem.split_once(": ") {
         Some((name, rule)) => match variable(name) {
-            Some(variable) => format!("{name} ({variable} of the environment): {rule}"),
+            Some(variable) => format!("{name} ({variable}): {rule}"),
             None => problem,
         },
         None => problem,
@@ -263,7 +274,7 @@ pub fn log_of_environment(env: impl Fn(&str) -> Option<String>) -> Result<LogSet
 fn of_environment<T>(env: impl Fn(&str) -> Option<String>, read: impl FnOnce(&mut Reader<'_>) -> T) -> Result<T> {
     let (fields, mut problems) = (given(&Map::new(), &env), Vec::new());
     let settings = read(&mut Reader { fields: &fields, problems: &mut problems });
-    unless(blamed(problems, env, str::to_owned).collect()).map(|()| settings)
+    unless(blamed(problems, env, of_process).collect()).map(|()| settings)
 }
 
 /// Every setting's value: the environment's, else the file's, else the default. A secret of the environment, or the
@@ -437,12 +448,12 @@ mod tests {
             _ => None,
         };
         let text = "data_dir = \"d\"\nseal_key = \"00\"\nlisten = \"127.0.0.1:1\"\nworkers = -1";
-        let told = |named: fn(&str) -> String| parse_with(text, env, named).err().unwrap().text().to_owned();
-        for (named, prefix) in [
-            (str::to_owned as fn(&str) -> String, "SIGNET_"),
-            (|name| name.replacen("SIGNET_", "SIGNET_NEW_", 1), "SIGNET_NEW_"),
+        let told = |describe: fn(&str) -> String| parse_with(text, env, describe).err().unwrap().text().to_owned();
+        for (describe, prefix) in [
+            (of_process as fn(&str) -> String, "SIGNET_"),
+            (|name| of_process(&name.replacen("SIGNET_", "SIGNET_NEW_", 1)), "SIGNET_NEW_"),
         ] {
-            let told = told(named);
+            let told = told(describe);
             for problem in [
                 format!("listen ({prefix}LISTEN of the environment): must be an address"),
                 "workers: must be a number".to_owned(),

@@ -23,7 +23,7 @@ mod said;
 use std::io::Write as _;
 use std::path::Path;
 
-use signet::config::{self, Config};
+use signet::config::{self, Config, Environment};
 use signet::error::{Error, Kind, Result};
 use signet::server::{forbid_core_dumps, renewal};
 use signet::storage::seal::SealKey;
@@ -70,9 +70,10 @@ fn begin(mut arguments: Arguments) -> Result<(Config, Plan)> {
     }
     let plan = Plan::new(arguments.wanted, &arguments.config)?;
     plan.domains()?;
-    let text = files::configuration(&arguments.config, &arguments.place, &plan)?;
+    let environment = Environment::for_file(&arguments.config)?;
+    let text = files::configuration(&arguments.config, &arguments.place, &plan, &environment)?;
     // Everything is looked at before anything is made.
-    let config = config::parse(&text, |name| std::env::var(name).ok())?;
+    let config = config::parse(&text, |name| environment.get(name))?;
     owner::require_to_make(&config, &arguments.config)?;
     let plan = plan.addressed_by(&config)?;
     files::check_new(&config, &plan)?;

@@ -61,9 +61,22 @@ async fn the_package_is_installed_started_upgraded_and_purged() {
     let variables =
         machine.read(UNIT).lines().find_map(|line| line.strip_prefix("EnvironmentFile=-").map(str::to_owned));
     assert_eq!(variables.as_deref(), Some(VARIABLES));
-    assert_eq!(machine.run(&["stat", "-c", "%U:%G %a", VARIABLES]), "root:root 600\n", "it is for secrets");
+    assert_eq!(machine.run(&["stat", "-c", "%U:%G %a", VARIABLES]), "root:signet 640\n", "it is for secrets");
     assert!(machine.read(VARIABLES).lines().all(|line| line.starts_with('#')), "nothing is set");
-    machine.run(&["sed", "-i", "$aSIGNET_DATABASE_URL=edited", VARIABLES]);
+    machine.run(&["sed", "-i", "$aSIGNET_DATABASE_URL=\"edited\"", VARIABLES]);
+    let check = [AS_SIGNET, &["signet", "check", "--config", CONFIG]].concat();
+    let refused = |rule: &str| {
+        let output = machine.command(&check).output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && error.contains(rule), "{error}");
+    };
+    refused("database_url (SIGNET_DATABASE_URL of /etc/default/signet): must not be given with data_dir");
+    machine.run(&["chmod", "600", VARIABLES]);
+    machine.run(&["sed", "-i", "s/^data_dir/# data_dir/", CONFIG]);
+    refused("/etc/default/signet: cannot be read (permission denied)");
+    machine.run(&["sed", "-i", "s/^# data_dir/data_dir/", CONFIG]);
+    machine.run(&["sed", "-i", "s/^SIGNET_DATABASE_URL=.*/SIGNET_COMMIT_QUEUE=4096/", VARIABLES]);
+    machine.run(&["chmod", "640", VARIABLES]);
     assert_eq!(machine.run(&["systemd-analyze", "verify", UNIT]), "");
     let exposure = ["security", "--offline=true", "--threshold", EXPOSURE, UNIT];
     machine.run(&[&["systemd-analyze"], &exposure[..]].concat());
@@ -88,8 +101,8 @@ async fn the_package_is_installed_started_upgraded_and_purged() {
     assert_eq!(client.get("pki/ca/pem").await.text, ca, "the old program goes on until it is told to stop");
     served.terminate();
     assert!(machine.read(CONFIG).contains("# edited"), "the operator's configuration stays");
-    assert!(machine.read(VARIABLES).contains("=edited"), "and the variables, for nobody else");
-    assert_eq!(machine.run(&["stat", "-c", "%U:%G %a", VARIABLES]), "root:root 600\n");
+    assert!(machine.read(VARIABLES).contains("=4096"), "and the variables, for nobody else");
+    assert_eq!(machine.run(&["stat", "-c", "%U:%G %a", VARIABLES]), "root:signet 640\n");
     let served = start(&machine);
     assert_eq!(served.client(token).get("pki/ca/pem").await.text, ca, "and so do the data");
     served.terminate();

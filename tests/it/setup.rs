@@ -220,7 +220,8 @@ async fn an_empty_folder_becomes_an_authority_that_issues_over_its_own_tls() {
         let (got, body) = place.ask(&served, &token, method, path, body);
         assert_eq!(got, status, "{method} {path}: {body}");
     }
-    let routes: Vec<_> = all_routes().filter(|(_, route)| [Access::Token, Access::Sudo].contains(&route.access)).collect();
+    let routes: Vec<_> =
+        all_routes().filter(|(_, route)| [Access::Token, Access::Sudo].contains(&route.access)).collect();
     let paths: Vec<String> = routes.iter().map(|(kind, route)| sample_path(kind, route.pattern)).collect();
     let (_, found) = place.ask(&served, &token, "POST", "sys/capabilities-self", Some(json!({ "paths": paths })));
     let lacks = |(path, (_, route)): &(&String, &(&str, &Route))| {
@@ -370,7 +371,10 @@ fn a_configuration_that_is_there_gets_its_installation() {
     assert!(place.refused(&[]).contains("--domain: must be given"));
     let out = place.again(&["--domain", "example.test"]);
     let urls = "made: the addresses of issuing, below http://pki.example.test/v1/issuing";
-    assert!(out.contains("made: the mount issuing") && out.contains("made: the role own") && out.contains(urls), "{out}");
+    assert!(
+        out.contains("made: the mount issuing") && out.contains("made: the role own") && out.contains(urls),
+        "{out}"
+    );
     assert_eq!(place.text("signet.toml"), text);
     assert_eq!(mode(&place.path("data/seal.key")), 0o600);
     let mut served = place.serve();

@@ -5,7 +5,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
-use signet::config::{Config, SealKeySource, Store, TlsFiles};
+use signet::config::{Config, Environment, SealKeySource, Store, TlsFiles};
 use signet::error::{Error, Kind, Result, io_words};
 use signet::storage::backup;
 
@@ -26,8 +26,8 @@ pub(super) fn data_dir(config: &Path) -> PathBuf {
 }
 
 /// The text of a configuration file.
-pub(super) fn configuration(file: &Path, place: &Place, plan: &Plan) -> Result<String> {
-    let from_environment = std::env::var_os("SIGNET_DATABASE_URL").is_some_and(|url| !url.is_empty());
+pub(super) fn configuration(file: &Path, place: &Place, plan: &Plan, environment: &Environment) -> Result<String> {
+    let from_environment = environment.get("SIGNET_DATABASE_URL").is_some();
     let folder = match (&place.data_dir, &place.database_url) {
         (Some(folder), _) => Some(absolute(folder)),
         (None, Some(_)) => None,
@@ -50,7 +50,7 @@ pub(super) fn configuration(file: &Path, place: &Place, plan: &Plan) -> Result<S
         (None, Some(url)) => format!("database_url = {}", quoted(url)),
         (None, None) => "# database_url is in the environment: SIGNET_DATABASE_URL".to_owned(),
     };
-    let seal = if std::env::var_os("SIGNET_SEAL_KEY").is_some_and(|key| !key.is_empty()) {
+    let seal = if environment.get("SIGNET_SEAL_KEY").is_some() {
         "# seal_key is in the environment: SIGNET_SEAL_KEY".to_owned()
     } else {
         format!("seal_key_file = {}", path(&seal_key)?)
@@ -272,7 +272,8 @@ mod tests {
             let line = [&["setup", "--domain", "example.test"], flags].concat();
             let Arguments { place, wanted, .. } = Line::parse_from(line).arguments;
             let plan = Plan::new(wanted, Path::new(file)).unwrap();
-            configuration(Path::new(file), &place, &plan).unwrap()
+            let environment = Environment::for_file(Path::new(file)).unwrap();
+            configuration(Path::new(file), &place, &plan, &environment).unwrap()
         };
         let database = ["--database-url", "postgres:///signet"];
         for (file, flags, folder) in [

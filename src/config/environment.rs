@@ -1,0 +1,122 @@
+//! Variables that a command over a configuration file sees: its own, and those that the Debian package's unit gives to
+//! the server of that file (`EnvironmentFile=`), so that both read the same settings.
+
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read as _};
+use std::path::Path;
+
+use super::LARGEST;
+use crate::error::{Error, Result, io_words};
+
+/// Folder of the configuration that the unit starts the server with.
+const UNIT_CONFIG_FOLDER: &str = "/etc/signet";
+/// Variables of the unit.
+const UNIT_VARIABLES: &str = "/etc/default/signet";
+
+/// The variables that hold for a configuration file.
+pub struct Environment {
+    unit: BTreeMap<String, String>,
+    /// Why the variables of the unit cannot be read.
+    unreadable: Option<ErrorKind>,
+}
+
+impl Environment {
+    /// The variables for a configuration file: those of the unit count for the files in its folder.
+    ///
+    /// # Errors
+    /// `Invalid` naming a line of the unit's variables that is not `NAME=VALUE`.
+    pub fn for_file(config: &Path) -> Result<Self> {
+        let mut environment = Self { unit: BTreeMap::new(), unreadable: None };
+        if !std::path::absolute(config).is_ok_and(|path| path.parent() == Some(Path::new(UNIT_CONFIG_FOLDER))) {
+            return Ok(environment);
+        }
+        let mut text = String::new();
+        match std::fs::File::open(UNIT_VARIABLES).and_then(|file| file.take(LARGEST).read_to_string(&mut text)) {
+            Ok(_) => environment.unit = variables(&text)?,
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => environment.unreadable = Some(error.kind()),
+        }
+        Ok(environment)
+    }
+
+    /// The value of a variable; that of this process wins. An empty one counts as none.
+    pub fn get(&self, name: &str) -> Option<String> {
+        self.own(name).or_else(|| self.unit.get(name).cloned())
+    }
+
+    /// The name of a variable, and where its value is.
+    pub(super) fn describe(&self, name: &str) -> String {
+        let is_of_unit = self.own(name).is_none() && self.unit.contains_key(name);
+        format!("{name} of {}", if is_of_unit { UNIT_VARIABLES } else { "the environment" })
+    }
+
+    /// What to do about variables of the unit that this user cannot read.
+    pub(super) fn hint(&self) -> Option<String> {
+        let why = io_words(self.unreadable?);
+        Some(format!(
+            "{UNIT_VARIABLES}: cannot be read ({why}), so settings of the server may be missing here; as root: \
+             chgrp signet {UNIT_VARIABLES} && chmod 640 {UNIT_VARIABLES}"
+        ))
+    }
+
+    fn own(&self, name: &str) -> Option<String> {
+        std::env::var(name).ok().filter(|value| !value.is_empty())
+    }
+}
+
+/// Reads lines `NAME=VALUE` as systemd does (systemd.exec(5), `EnvironmentFile=`): comments begin with `#` or `;`, and a
+/// value may stand in quotes. Values over several lines are refused.
+fn variables(text: &str) -> Result<BTreeMap<String, String>> {
+    let mut found = BTreeMap::new();
+    for (at, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with(['#', ';']) {
+            continue;
+        }
+        let wrong = |rule: &str| Error::invalid(format!("{UNIT_VARIABLES}: line {}: {rule}", at + 1));
+        let (name, value) = line.split_once('=').ok_or_else(|| wrong("must be NAME=VALUE"))?;
+        let value = unquoted(value.trim()).ok_or_else(|| wrong("must be a value on one line, its quotes closed"))?;
+        found.insert(name.trim().to_owned(), value);
+    }
+    Ok(found)
+}
+
+/// A value without its quotes and backslashes; `None` where one of them is left open.
+fn unquoted(value: &str) -> Option<String> {
+    let quote = value.chars().next().filter(|first| matches!(first, '"' | '\''));
+    let inner = match quote {
+        Some(quote) => value.strip_prefix(quote)?.strip_suffix(quote)?,
+        None => value,
+    };
+    if quote == Some('\'') {
+        return Some(inner.to_owned());
+    }
+    let mut plain = String::new();
+    let mut characters = inner.chars();
+    while let Some(character) = characters.next() {
+        plain.push(if character == '\\' { characters.next()? } else { character });
+    }
+    Some(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_are_read_as_systemd_reads_them() {
+        let text = "# comment\n; other\n\nA=one two \nB=\"a \\\"b\\\" $c\"\nC='d\\e'\n D = f\\\\g\nE=\n";
+        let found = variables(text).unwrap();
+        let expected = [("A", "one two"), ("B", "a \"b\" $c"), ("C", "d\\e"), ("D", "f\\g"), ("E", "")];
+        assert_eq!(found.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect::<Vec<_>>(), expected);
+        for (text, rule) in [
+            ("A=1\nwords", "line 2: must be NAME=VALUE"),
+            ("A=\"open", "line 1: must be a value on one line"),
+            ("A=next\\", "line 1: must be a value on one line"),
+            ("A='", "line 1: must be a value on one line"),
+        ] {
+            let error = variables(text).err().unwrap();
+            assert!(error.text().contains(rule), "{text}: {error}");
+        }
+    }
+}
