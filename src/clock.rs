@@ -153,7 +153,7 @@ pub const MAX_DURATION_TEXT: usize = 64;
 const MAX_SECONDS: f64 = 315_576_000_000.0;
 
 /// Reads a duration text: `""` (zero), bare seconds (`"90"`), or a sum of numbers with the units
-/// `ns us µs ms s m h d` (`"1h30m"`, `"1.5h"`, `"1d"`). `None` when it is negative, has no or an
+/// `ns us µs ms s m h d w` (`"1h30m"`, `"1.5h"`, `"1w"`). `None` when it is negative, has no or an
 /// unknown unit, or is too long.
 pub fn parse_duration(text: &str) -> Option<Duration> {
     read_duration(text).ok()
@@ -212,6 +212,7 @@ fn one_term(number: &str, unit: &str) -> std::result::Result<Duration, NoDuratio
         "m" => 60_000_000_000,
         "h" => 3_600_000_000_000,
         "d" => 86_400_000_000_000,
+        "w" => 604_800_000_000_000,
         _ => return Err(NoDuration::Malformed),
     };
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));

@@ -33,7 +33,7 @@ pub use self::settings::{SETTINGS, Setting};
 use crate::audit::DeviceSettings;
 use crate::auth::{CloudbSettings, LoginSettings};
 use crate::error::{Error, Result, io_words};
-use crate::fields::Fields;
+use crate::fields::{Fields, closest};
 use crate::http::settings::Settings;
 use crate::keys::cloudakms::AkmsSealSettings;
 use crate::keys::pkcs11::Pkcs11SealSettings;
@@ -204,7 +204,7 @@ fn parse_with(text: &str, env: impl Fn(&str) -> Option<String>, describe: impl F
     for name in file.keys() {
         match SETTINGS.iter().find(|s| s.name == name.as_str()) {
             None if is_table(name) => problems.push(format!("{name}: must be a table, [{name}]")),
-            None => problems.push(format!("{name}: unknown setting")),
+            None => problems.push(unknown(name)),
             Some(s) if s.env_only => {
                 problems.push(format!("{name}: is taken from the environment only, as {}", s.env));
             }
@@ -215,6 +215,22 @@ fn parse_with(text: &str, env: impl Fn(&str) -> Option<String>, describe: impl F
     let config = rules::checked(&given(&file, &env), &mut of_rules);
     problems.extend(blamed(of_rules, env, describe));
     unless(problems).map(|()| config)
+}
+
+/// The problem of a name that no setting has. Behind a table in TOML, a setting of the file's own level becomes a member
+/// of that table.
+fn unknown(name: &str) -> String {
+    let is_setting = |name: &str| SETTINGS.iter().any(|setting| setting.name == name);
+    match name.split_once('.') {
+        Some((table, member)) if is_setting(member) => {
+            format!("{name}: unknown setting: {member} belongs above the first table ([{table}])")
+        }
+        _ => {
+            let names: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).collect();
+            let meant = closest(name, &names).map(|meant| format!(": did you mean {meant}?")).unwrap_or_default();
+            format!("{name}: unknown setting{meant}")
+        }
+    }
 }
 
 /// Refuses what has problems.
@@ -509,6 +525,11 @@ mod tests {
             ("[cloudb]\nimds_url = \"http://10.0.0.1\"", "cloudb.imds_url: must be an absolute https URL"),
             ("[cloudb]\nca_file = \"ca.pem\"", "cloudb.ca_file: must be"),
             ("[cloudb]\nother = 1", "cloudb.other: unknown setting"),
+            ("data_dri = \"d\"", "data_dri: unknown setting: did you mean data_dir?"),
+            (
+                "[cloudb]\nlisten = \"127.0.0.1:1\"",
+                "cloudb.listen: unknown setting: listen belongs above the first table",
+            ),
             ("cloudb = 1", "cloudb: must be a table, [cloudb]"),
             ("commit_queue = 0", "commit_queue: must be"),
             ("rsa_key_stock.2048 = 4097", "rsa_key_stock.2048: must be a number between 0 and 4096"),

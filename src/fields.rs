@@ -9,6 +9,7 @@
 //! it as a list ([`Cap`]), so a list costs no more in the one form than in the other.
 
 mod list;
+mod similar;
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -24,6 +25,7 @@ use crate::clock::{no_duration, parse_duration};
 use crate::error::{Error, Result};
 use crate::secret::Secret;
 pub use list::Cap;
+pub use similar::closest;
 
 /// Deepest nesting of a body.
 pub const MAX_DEPTH: usize = 64;

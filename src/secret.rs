@@ -5,8 +5,20 @@
 //! which some is secret: an answer with a private key in it. What storage seals is read and written
 //! through [`sealed`].
 
+use std::fs::Metadata;
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt as _;
+
+/// The rule of [`is_private`].
+pub const PRIVATE_FILE: &str = "must not be open to group or others (set its mode to 0600, or 0640 when it is root's)";
+
+/// Whether a file that holds a secret is closed to group and others. A group may read root's file: that is how libpq takes
+/// keys, and how Kubernetes mounts a Secret for a user.
+pub fn is_private(file: &Metadata) -> bool {
+    let forbidden = if file.uid() == 0 { 0o037 } else { 0o077 };
+    file.mode() & forbidden == 0
+}
 
 /// Overwrites bytes all at once, even where nobody reads them afterwards.
 fn overwrite(bytes: &mut [u8]) {

@@ -262,7 +262,7 @@ impl Authority {
             answer = read(&reply);
         }
         if reply.status != 200 {
-            let refused = reply.refusal(&hint(&reply, &answer.errors, &path, &self.caller));
+            let refused = reply.refusal(&hint(&reply, &answer.errors, &self.caller));
             return Err(Refusal { error: refused, retry_after: reply.retry_after, is_useless: false });
         }
         let expected = if let Subject::Request(request) = subject { Some(*request) } else { None };
@@ -325,10 +325,10 @@ fn read(reply: &Reply) -> Answer {
 }
 
 /// The next step of whoever was refused.
-fn hint(reply: &Reply, errors: &[String], path: &str, caller: &Caller) -> String {
+fn hint(reply: &Reply, errors: &[String], caller: &Caller) -> String {
     let says = |word: &str| errors.iter().any(|text| text.contains(word));
     match reply.status {
-        403 => format!(" (does the token in {} grant update on {path}?)", caller.token_place()),
+        403 => reply.denial_hint(&caller.token_place()),
         404 => " (are --mount and --role right?)".to_owned(),
         400 if says("unknown role") => " (are --mount and --role right?)".to_owned(),
         400 if says("role requires") || says("key_type") || says("key_bits") => {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use reqwest::header::{CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_json::Value;
+use serde_json::{Value, json};
 use signet::clock::parse_duration;
 use signet::error::{Error, Kind, Result, io_words};
 use signet::random;
@@ -32,6 +32,11 @@ const LONGEST_ANSWER: usize = 4 << 20;
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// The first pause before a question is asked again whose answer was lost, and the longest of all.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// Where a server explains decisions of policies.
+const EXPLAIN: &str = "sys/internal/explain";
+/// Where it explains them to the token itself.
+const EXPLAIN_SELF: &str = "sys/internal/explain-self";
 
 /// How long a request with many octets may take.
 const LONG: Duration = Duration::from_secs(600);
@@ -105,6 +110,8 @@ pub(super) struct Reply {
     pub(super) peer: Option<Vec<u8>>,
     /// The body, of which a private key may be a part.
     pub(super) body: PartlySecret,
+    /// Why it denies the request (403), where the server explains that.
+    denial: Option<String>,
 }
 
 /// The body of an answer, with the members of `data` that matter to who asks.
@@ -255,7 +262,28 @@ impl Server {
         Ok((status, serde_json::from_slice(body.expose()).unwrap_or_default()))
     }
 
+    /// Sends a request. Where the server denies it, it is asked why.
     async fn send(&self, question: Question<'_>, token: &str) -> std::result::Result<Reply, Lost> {
+        let mut reply = self.send_only(question, token).await?;
+        if reply.status == 403 && !token.is_empty() && !question.path.starts_with(EXPLAIN) {
+            reply.denial = self.denial(question.method, question.path, token).await;
+        }
+        Ok(reply)
+    }
+
+    /// Why the server denies a request to a token: it does not know the token, or the rule that decides.
+    async fn denial(&self, method: &str, path: &str, token: &str) -> Option<String> {
+        let body = json!({ "method": method, "path": path });
+        let reply = self.send_only(Question::post(EXPLAIN_SELF, &body), token).await.ok()?;
+        if reply.status == 403 {
+            return Some("the token is not known to the server, has ended, or is bound to other networks".to_owned());
+        }
+        let answer: Value = serde_json::from_slice(reply.body.expose()).ok()?;
+        let reason = answer["data"]["reason"].as_str()?;
+        Some(format!("{}: see signet explain - {method} {path}", one_line(reason)))
+    }
+
+    async fn send_only(&self, question: Question<'_>, token: &str) -> std::result::Result<Reply, Lost> {
         let base = self.address();
         check_address(base)?;
         let method = reqwest::Method::from_bytes(question.method.as_bytes()).map_err(Error::internal)?;
@@ -287,7 +315,11 @@ impl Server {
         check_address(base)?;
         let request = self.client()?.post(format!("{base}/v1/{path}")).header("X-Service-Token", header(token)?);
         let request = request.timeout(LONG).header(CONTENT_TYPE, media_type).body(octets);
-        answer(base, request).await.map_err(|lost| lost.error)
+        let mut reply = answer(base, request).await.map_err(|lost| lost.error)?;
+        if reply.status == 403 {
+            reply.denial = self.denial("POST", path, token).await;
+        }
+        Ok(reply)
     }
 
     fn client(&self) -> Result<reqwest::Client> {
@@ -331,7 +363,7 @@ async fn answer(base: &str, request: reqwest::RequestBuilder) -> std::result::Re
     let info = answer.extensions().get::<reqwest::tls::TlsInfo>();
     let peer = info.and_then(|info| info.peer_certificate()).map(<[u8]>::to_vec);
     let body = read(answer, base).await.map_err(|error| Lost { sent: error.kind() == Kind::Unavailable, error })?;
-    Ok(Reply { url, status, retry_after, peer, body })
+    Ok(Reply { url, status, retry_after, peer, body, denial: None })
 }
 
 /// When to come back, of what a server says (RFC 9110 10.2.3); a date is not read.
@@ -350,9 +382,19 @@ fn header(token: &str) -> Result<HeaderValue> {
 }
 
 impl Reply {
+    /// The hint of a denied request: why, and where the token is from.
+    pub(super) fn denial_hint(&self, token_place: &str) -> String {
+        match &self.denial {
+            Some(denial) => format!(" ({denial}; the token is from {token_place})"),
+            None => format!(" (does the token in {token_place} grant it?)"),
+        }
+    }
+
     /// The refusal that it is: why, what the server says that may be done about it, and what the caller might do. Of an
     /// answer in other words than a server's own, such as a proxy's, its beginning is shown.
     pub(super) fn refusal(&self, hint: &str) -> Error {
+        let denial = self.denial.as_ref().filter(|_| hint.is_empty()).map(|denial| format!(" ({denial})"));
+        let hint = denial.as_deref().unwrap_or(hint);
         let said = match serde_json::from_slice::<Answer<IgnoredAny>>(self.body.expose()) {
             Ok(Answer { errors, warnings, .. }) => match warnings.unwrap_or_default() {
                 warnings if warnings.is_empty() => one_line(&errors.join("; ")).into_owned(),
@@ -454,7 +496,7 @@ mod tests {
     fn refused(body: &[u8]) -> String {
         let mut kept = PartlySecret::default();
         kept.push_secret(body);
-        let reply = Reply { url: "u".to_owned(), status: 400, retry_after: None, peer: None, body: kept };
+        let reply = Reply { url: "u".to_owned(), status: 400, retry_after: None, peer: None, body: kept, denial: None };
         reply.refusal(" (next)").to_string()
     }
 

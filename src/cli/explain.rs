@@ -26,6 +26,9 @@ pub(crate) struct Arguments {
     method: String,
     /// The path of the request, with or without `/v1/`.
     path: String,
+    /// Fields of the request's body, held against the parameter rules of policies.
+    #[arg(value_name = "NAME=VALUE", value_parser = field)]
+    parameters: Vec<(String, String)>,
     /// Where the request would come from: tokens may be bound to networks.
     #[arg(long, value_name = "IP")]
     from: Option<String>,
@@ -36,6 +39,12 @@ pub(crate) struct Arguments {
     server: Server,
     #[command(flatten)]
     token: token::Source,
+}
+
+/// A field among the arguments.
+fn field(text: &str) -> std::result::Result<(String, String), &'static str> {
+    let (name, value) = text.split_once('=').ok_or("must be NAME=VALUE, such as ttl=1h")?;
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 /// Asks, and prints the answer.
@@ -66,6 +75,9 @@ async fn ask(arguments: &Arguments) -> Result<Value> {
     if let Some(address) = &arguments.from {
         body["address"] = address.as_str().into();
     }
+    if !arguments.parameters.is_empty() {
+        body["parameters"] = arguments.parameters.iter().cloned().collect();
+    }
     let (path, token) = match (&arguments.subject[..], arguments.token.given()?) {
         ("-", None) => ("sys/internal/explain-self", other().await?),
         ("-", Some(own)) => {
@@ -81,7 +93,7 @@ async fn ask(arguments: &Arguments) -> Result<Value> {
     let Answer { data } = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
     match reply.status {
         200 => Ok(data),
-        403 => Err(reply.refusal(" (whoever asks about others needs update on sys/internal/explain)")),
+        403 => Err(reply.refusal(" (the token is not known to the server or has ended; to ask about others, it needs update on sys/internal/explain)")),
         _ => Err(reply.refusal("")),
     }
 }

@@ -139,7 +139,7 @@ fn answer(reply: &Reply, source: &token::Source) -> Result<Answer> {
     let answer: Answer = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
     let hint = match reply.status {
         200 => return Ok(answer),
-        403 => format!(" (does the token in {} grant it?)", source.shown()),
+        403 => reply.denial_hint(&source.shown()),
         404 => " (is --mount right?)".to_owned(),
         _ => String::new(),
     };

@@ -161,11 +161,8 @@ impl Status {
         let path = "auth/token/lookup-self";
         let reply = caller.ask(Question::get(path)).await?;
         if reply.status != 200 {
-            let step = format!(
-                " (does the token in {} stand, and grant read on {path}? Who has the seal key gets one by signet operator \
-                 new-root-token)",
-                caller.token_place()
-            );
+            let hint = reply.denial_hint(&caller.token_place());
+            let step = format!("{hint}; whoever has the seal key makes another token: signet operator new-root-token");
             return Err(reply.refusal(if reply.status == 403 { &step } else { "" }));
         }
         let mut answer: Value = serde_json::from_slice(reply.body.expose()).unwrap_or_default();

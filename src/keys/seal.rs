@@ -7,7 +7,6 @@
 
 use std::fs::File;
 use std::io::Read as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
 use crate::error::{Error, Kind, Result};
-use crate::secret::Secret;
+use crate::secret::{PRIVATE_FILE, Secret, is_private};
 
 /// Longest time for one call, with everything that is tried for it.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -67,9 +66,8 @@ impl SecretSource {
         };
         let failed = |e| Error::unavailable(format!("{name}: {} cannot be read", path.display()), e);
         let file = File::open(path).map_err(failed)?;
-        if file.metadata().map_err(failed)?.mode() & 0o077 != 0 {
-            let rule = "must not be open to group or others (set its mode to 0600)";
-            return Err(Error::invalid(format!("{name}: {} {rule}", path.display())));
+        if !is_private(&file.metadata().map_err(failed)?) {
+            return Err(Error::invalid(format!("{name}: {} {PRIVATE_FILE}", path.display())));
         }
         let mut bytes = Vec::with_capacity(MAX_SECRET as usize);
         file.take(MAX_SECRET).read_to_end(&mut bytes).map_err(failed)?;

@@ -142,7 +142,7 @@ fn check_tells_a_store_that_the_seal_key_does_not_open() {
     std::fs::write(&key, "00".repeat(32)).unwrap();
     seal("seal key");
     std::fs::write(&key, &good).unwrap();
-    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o640)).unwrap();
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
     seal("set its mode to 0600");
     std::fs::remove_file(&key).unwrap();
     seal("put the seal key back");
@@ -174,7 +174,7 @@ fn check_opens_the_certificate_of_the_listener_and_its_key() {
     };
     let key = site.path("tls-key.pem");
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
-    wrong("tls_key", "must not be open to group or others (set its mode to 0600)");
+    wrong("tls_key", "must not be open to group or others (set its mode to 0600, or 0640 when it is root's)");
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
     certify(&site, &[]);
     wrong("tls_certificate", "is the certificate of an authority");

@@ -114,7 +114,7 @@ runuser -u signet -- signet setup --config /etc/signet/signet.toml {store} --lis
 systemctl start signet
 export SIGNET_ADDR=https://127.0.0.1:8200 SIGNET_CACERT=/etc/signet/root-ca.pem CURL_CA_BUNDLE=/etc/signet/root-ca.pem
 export SIGNET_TOKEN=$(cat /etc/signet/admin-token)
-curl -sS --fail-with-body -o /dev/null -H "X-Service-Token: $SIGNET_TOKEN" $SIGNET_ADDR/v1/pki/issue/listener \
+curl -sS --fail-with-body -o /dev/null -H @<(printf "X-Service-Token: %s" "$SIGNET_TOKEN") $SIGNET_ADDR/v1/pki/issue/listener \
     -d '{{"common_name": "localhost"}}'
 "#
     )

@@ -111,19 +111,34 @@ impl ParameterRules {
         self.allowed.is_empty() && self.denied.is_empty() && self.required.is_empty()
     }
 
-    /// Whether a request keeps to the rules. Lists have no parameters, and deletes only those that their endpoint reads;
-    /// they need none.
+    /// Whether a request keeps to the rules.
     pub(super) fn permit(&self, operation: Operation, parameters: &Parameters<'_>) -> bool {
+        self.violation(operation, parameters).is_none()
+    }
+
+    /// What a request does against the rules. Lists have no parameters, and deletes only those that their endpoint reads;
+    /// they need none.
+    pub fn violation(&self, operation: Operation, parameters: &Parameters<'_>) -> Option<String> {
         if self.is_empty() || operation == Operation::List {
-            return true;
+            return None;
         }
         let deletes = operation == Operation::Delete;
         let given = parameters.fields.iter().filter(|(_, value)| operation == Operation::Patch || !value.is_null());
         let given = given.filter(|(name, _)| !deletes || parameters.reads(name));
         let given = given.map(|(name, value)| (name, Some(value))).chain(parameters.unread.map(|name| (name, None)));
         let sent: Vec<Sent<'_>> = given.map(|(name, value)| Sent { name, lowered: lower(name), value }).collect();
-        (deletes || self.required.iter().all(|name| is_given(name, parameters, &sent)))
-            && sent.iter().all(|field| !self.denies(parameters, field) && self.allows(parameters, field))
+        if let Some(name) = self.required.iter().find(|name| !deletes && !is_given(name, parameters, &sent)) {
+            return Some(format!("required_parameters: {name} is missing"));
+        }
+        sent.iter().find_map(|field| {
+            if self.denies(parameters, field) {
+                Some(format!("denied_parameters: {} is denied, or its value", field.name))
+            } else if self.allows(parameters, field) {
+                None
+            } else {
+                Some(format!("allowed_parameters: {} is not allowed, or its value", field.name))
+            }
+        })
     }
 
     fn denies(&self, parameters: &Parameters<'_>, sent: &Sent<'_>) -> bool {

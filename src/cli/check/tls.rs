@@ -1,10 +1,10 @@
 //! The certificate of the listener: what the server itself would refuse, and what every client would.
 
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use signet::clock::Clock;
 use signet::config::Config;
+use signet::secret::{PRIVATE_FILE, is_private};
 use signet::server::tls;
 use signet::x509::certificate::Certificate;
 use signet::x509::pem;
@@ -30,10 +30,8 @@ pub(super) fn look(report: &mut Report, config: &Config) {
     {
         report.wrong(KEY, error.text());
     }
-    let open = std::fs::metadata(&files.key).is_ok_and(|key| key.mode() & 0o077 != 0);
-    if open {
-        let text = "must not be open to group or others (set its mode to 0600)";
-        report.wrong(KEY, format!("{}: {text}", files.key.display()));
+    if std::fs::metadata(&files.key).is_ok_and(|key| !is_private(&key)) {
+        report.wrong(KEY, format!("{}: {PRIVATE_FILE}", files.key.display()));
     }
     if !is_told {
         certificates(report, &files.certificate);

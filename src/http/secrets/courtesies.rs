@@ -2,7 +2,7 @@
 
 use super::route::{BodyKind, Operation, Params, Route};
 use crate::error::Warnings;
-use crate::fields::Fields;
+use crate::fields::{Fields, closest};
 
 /// Warnings about the fields of one request.
 #[derive(Default)]
@@ -63,48 +63,12 @@ pub(super) fn unrecognised<'a>(mut names: impl Iterator<Item = &'a str>, known: 
     warnings
 }
 
-/// The known field that a misspelt name most likely stands for: one that differs in case and separators only, or in at
-/// most one of four characters.
-fn closest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
-    let plain = plain(name);
-    let limit = plain.len() / 4;
-    let similar = known.iter().filter_map(|known| {
-        let other = self::plain(known);
-        // A difference in length is a lower bound that costs nothing.
-        let near = plain.len().abs_diff(other.len()) <= limit;
-        near.then(|| (strsim::osa_distance(&plain, &other), *known)).filter(|(distance, _)| *distance <= limit)
-    });
-    similar.min_by_key(|(distance, _)| *distance).map(|(_, known)| known)
-}
-
-/// A name without case and separators.
-fn plain(name: &str) -> String {
-    name.chars().filter(|c| !matches!(c, '_' | '-' | '.' | ' ')).flat_map(char::to_lowercase).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn misspelt_field_names_the_closest_known_one() {
-        const KNOWN: &[&str] = &["ttl", "max_ttl", "key_type", "allowed_domains", "bound_cidrs"];
-        for (name, meant) in [
-            ("keytype", Some("key_type")),
-            ("keyType", Some("key_type")),
-            ("KEY-TYPE", Some("key_type")),
-            ("key_tyep", Some("key_type")),
-            ("alowed_domain", Some("allowed_domains")),
-            ("maxttl", Some("max_ttl")),
-            ("TTL", Some("ttl")),
-            ("tt", None),
-            ("bogus", None),
-            ("", None),
-            ("\u{1F600}\u{1F600}", None),
-        ] {
-            assert_eq!(closest(name, KNOWN), meant, "{name}");
-        }
-        assert_eq!(closest("ttl_", &[]), None);
-        assert!(unrecognised(std::iter::empty(), KNOWN).is_empty());
+    fn no_unrecognised_field_gives_no_warning() {
+        assert!(unrecognised(std::iter::empty(), &["ttl"]).is_empty());
     }
 }

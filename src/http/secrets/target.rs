@@ -200,11 +200,19 @@ impl Target {
         wrapped_for: Option<Duration>,
         decide: impl FnOnce(Option<&Parameters<'_>>) -> Decision,
     ) -> Decision {
-        let Found::Route(_, route, params) = &self.found else { return decide(None) };
-        let read = (route.body != BodyKind::Verbatim).then_some(route.fields);
+        let Found::Route(_, route, _) = &self.found else { return decide(None) };
         let unread = route.fields.first().copied().filter(|_| route.body == BodyKind::Raw && !body.is_empty());
+        self.with_parameters(fields, |parameters| {
+            decide(parameters.map(|parameters| Parameters { unread, wrapped_for, ..parameters }).as_ref())
+        })
+    }
+
+    /// Fields as the route reads them; `None` where there is no route.
+    pub(super) fn with_parameters<T>(&self, fields: &Fields, use_them: impl FnOnce(Option<Parameters<'_>>) -> T) -> T {
+        let Found::Route(_, route, params) = &self.found else { return use_them(None) };
+        let read = (route.body != BodyKind::Verbatim).then_some(route.fields);
         let in_path = &params.names();
-        decide(Some(&Parameters { fields, unread, read, in_path, synonyms: route.synonyms, wrapped_for }))
+        use_them(Some(Parameters { read, in_path, synonyms: route.synonyms, ..Parameters::verbatim(fields) }))
     }
 
     /// What was sent, when its sender is welcome and the route reads it.

@@ -3,14 +3,13 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 
 use crate::error::{Error, Result, io_words};
-use crate::secret::Secret;
+use crate::secret::{PRIVATE_FILE, Secret, is_private};
 
 /// Folders of unix sockets that the name `localhost` stands for too.
 const SOCKETS: [&str; 3] = ["/run/postgresql", "/var/run/postgresql", "/tmp"];
@@ -24,8 +23,8 @@ pub(super) fn read(path: &Path) -> Result<Secret> {
     let unreadable = |error: std::io::Error| refused(&format!("cannot be read ({})", io_words(error.kind())));
     let mut file = File::open(path).map_err(unreadable)?;
     // Asked of the open file, so that no other file can take its place after the check.
-    if file.metadata().map_err(unreadable)?.mode() & 0o077 != 0 {
-        return Err(refused("must not be open to group or others (set its mode to 0600)"));
+    if !is_private(&file.metadata().map_err(unreadable)?) {
+        return Err(refused(PRIVATE_FILE));
     }
     let mut content = Vec::new();
     let read = file.read_to_end(&mut content);

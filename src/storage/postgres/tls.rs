@@ -7,7 +7,6 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -28,7 +27,7 @@ use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream}
 use tokio_rustls::TlsConnector;
 
 use crate::error::{Error, Result, io_words};
-use crate::secret::Secret;
+use crate::secret::{PRIVATE_FILE, Secret, is_private};
 use crate::x509::certificate::Certificate;
 use crate::x509::pem;
 
@@ -129,16 +128,11 @@ fn certified(own: &Own, provider: &CryptoProvider) -> Result<CertifiedKey> {
     })
 }
 
-/// Nobody but its owner has a right to the file; one of root's may be read by a group, so that a service can
-/// have it (as libpq holds it).
 fn key_file(path: &Path) -> Result<Secret> {
     let unreadable = |e: io::Error| refused("sslkey", path, &format!("cannot be read ({})", io_words(e.kind())));
     let mut file = File::open(path).map_err(unreadable)?;
-    let found = file.metadata().map_err(unreadable)?;
-    let forbidden = if found.uid() == 0 { 0o037 } else { 0o077 };
-    if found.mode() & forbidden != 0 {
-        let rule = "must not be open to group or others (set its mode to 0600, or 0640 when it is root's)";
-        return Err(refused("sslkey", path, rule));
+    if !is_private(&file.metadata().map_err(unreadable)?) {
+        return Err(refused("sslkey", path, PRIVATE_FILE));
     }
     let mut content = Vec::new();
     let read = file.read_to_end(&mut content);

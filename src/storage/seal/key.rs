@@ -13,7 +13,7 @@ use zeroize::Zeroize;
 
 use crate::error::{Error, Kind, Result, io_words};
 use crate::keys::store::SealDevice;
-use crate::secret::Secret;
+use crate::secret::{PRIVATE_FILE, Secret, is_private};
 
 const LEN: usize = 32;
 /// Longer than any form of a key; a larger file is no key file.
@@ -97,17 +97,13 @@ impl SealKey {
     /// Reads a key file: a text as [`SealKey::from_text`] takes it, or exactly 32 raw bytes.
     ///
     /// # Errors
-    /// `Invalid` when group or others have any right to it, or when it holds no key; `Unavailable`
-    /// when it cannot be read.
+    /// `Invalid` when it is [not private](is_private) or holds no key; `Unavailable` when it cannot be read.
     pub fn from_file(path: &Path) -> Result<Self> {
         let failed = |e| unreadable(path, e);
         let file = File::open(path).map_err(failed)?;
         // Asked of the open file, so that no other file can take its place after the check.
-        if file.metadata().map_err(failed)?.mode() & 0o077 != 0 {
-            return Err(Error::invalid(format!(
-                "seal key file {}: must not be open to group or others (set its mode to 0600)",
-                path.display()
-            )));
+        if !is_private(&file.metadata().map_err(failed)?) {
+            return Err(Error::invalid(format!("seal key file {}: {PRIVATE_FILE}", path.display())));
         }
         let mut bytes = Vec::with_capacity(MAX_FILE as usize);
         file.take(MAX_FILE).read_to_end(&mut bytes).map_err(failed)?;
@@ -291,12 +287,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("seal.key");
         SealKey::create_file(&path).unwrap();
-        for mode in [0o640, 0o604, 0o620, 0o610, 0o601] {
+        for mode in [0o604, 0o620, 0o610, 0o601] {
             set_mode(&path, mode);
             assert_eq!(SealKey::from_file(&path).err().unwrap().kind(), Kind::Invalid, "{mode:o}");
         }
         set_mode(&path, 0o400);
         assert!(SealKey::from_file(&path).is_ok());
+        // Root's file may be read by the group of a service.
+        set_mode(&path, 0o440);
+        let is_of_root = std::fs::metadata(&path).unwrap().uid() == 0;
+        assert_eq!(SealKey::from_file(&path).is_ok(), is_of_root);
     }
 
     #[test]

@@ -5,12 +5,11 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::key::{Owner, SealKey, write_new};
 use crate::error::{Error, Kind, Result, io_words};
-use crate::secret::Secret;
+use crate::secret::{Secret, is_private};
 
 /// Shortest text of a key, but for 32 raw octets: base64 without its padding.
 const SHORTEST: u64 = 43;
@@ -140,7 +139,7 @@ fn left(file: &Path) -> Result<Option<SealKey>> {
     };
     match SealKey::from_file(file) {
         // A file that others can read says nothing of its content.
-        Err(error) if error.kind() == Kind::Invalid && metadata.mode() & 0o077 == 0 && metadata.len() < SHORTEST => {
+        Err(error) if error.kind() == Kind::Invalid && is_private(&metadata) && metadata.len() < SHORTEST => {
             std::fs::remove_file(file).map_err(|e| cannot(file, "removed", e))?;
             Ok(None)
         }
@@ -169,7 +168,7 @@ fn beside(file: &Path, word: &str) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+    use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 
     fn folder() -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();

@@ -1,8 +1,9 @@
 //! What the commands of clients say when a server refuses them, or is none of the kind that they were told.
 
-use std::process::Command;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::process::{dev, refused, signet};
 use crate::serve::Site;
@@ -53,11 +54,13 @@ fn a_server_with_tls_tells_who_asks_it_over_http_and_who_does_not_know_its_autho
 
     // A token that is not known: where it came from, and who gives another.
     let text = refused(&mut trusting("hunter2"));
-    assert!(text.contains("permission denied (does the token in SIGNET_TOKEN stand"), "{text}");
+    let ended = "permission denied (the token is not known to the server, has ended, or is bound to other networks; the \
+                 token is from";
+    assert!(text.contains(&format!("{ended} SIGNET_TOKEN)")), "{text}");
     assert!(text.contains("signet operator new-root-token"), "{text}");
     std::fs::write(site.path("token"), "hunter2").unwrap();
     let text = refused(trusting("").arg("--token-file").arg(site.path("token")));
-    assert!(text.contains(&format!("does the token in {} stand", site.path("token").display())), "{text}");
+    assert!(text.contains(&format!("{ended} {})", site.path("token").display())), "{text}");
     served.terminate();
 }
 
@@ -84,6 +87,32 @@ async fn a_server_without_tls_and_a_role_that_is_too_narrow_say_what_to_change()
     // The token is where the command had it from.
     std::fs::write(folder.path().join("token"), "hunter2").unwrap();
     let text = refused(issue("narrow", "").args(["--token-file", "token"]));
-    assert!(text.contains("(does the token in token grant update on pki/sign/narrow?)"), "{text}");
+    assert!(text.contains("(the token is not known to the server") && text.contains("is from token)"), "{text}");
+    // A token that lives: the rule that decides, as the server explains it.
+    let made = |body: Value| dev.client().post("auth/token/create", body);
+    let policy = "path \"pki/sign/narrow\" { capabilities = [\"update\"] allowed_parameters = { \"ttl\" = [] } }";
+    assert_eq!(dev.client().post("sys/policies/acl/ttl-only", json!({ "policy": policy })).await.status, 204);
+    for (policy, reason) in [
+        ("default", "no rule of the token's policies matches the path: see signet explain - POST pki/sign/narrow"),
+        ("ttl-only", "the rule grants update, for a request whose parameters keep to it: see signet explain"),
+    ] {
+        let token =
+            made(json!({ "policies": [policy] })).await.body["auth"]["client_token"].as_str().unwrap().to_owned();
+        let text = refused(&mut issue("narrow", &token));
+        assert!(text.contains(reason), "{text}");
+        let explained = |parameter: &str| {
+            let mut command = signet();
+            command.args(["explain", "-", "POST", "pki/sign/narrow", parameter]).env("SIGNET_ADDR", &dev.address);
+            let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            child.stdin.take().unwrap().write_all(token.as_bytes()).unwrap();
+            String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
+        };
+        if policy == "ttl-only" {
+            assert!(explained("ttl=1h").starts_with("allowed: the rule grants update\n"), "{}", explained("ttl=1h"));
+            let denied = "denied: the rule grants update, but not with these parameters: allowed_parameters: csr is not \
+                          allowed, or its value\n";
+            assert!(explained("csr=x").starts_with(denied), "{}", explained("csr=x"));
+        }
+    }
     dev.terminate();
 }

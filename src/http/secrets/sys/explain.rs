@@ -25,9 +25,10 @@ use crate::auth::policy::explain::{Explanation, Merged, Written};
 use crate::auth::policy::{Capabilities, MAX_RULES, MAX_SEGMENTS};
 use crate::clock::rfc3339;
 use crate::error::{Error, Result};
+use crate::fields::Fields;
 
-pub(super) const FIELDS: &[&str] = &["accessor", "token", "method", "path", "address"];
-pub(super) const OWN: &[&str] = &["method", "path"];
+pub(super) const FIELDS: &[&str] = &["accessor", "token", "method", "path", "address", "parameters"];
+pub(super) const OWN: &[&str] = &["method", "path", "parameters"];
 
 /// Longest text of an address, bytes.
 const LONGEST_ADDRESS: usize = 64;
@@ -121,7 +122,8 @@ async fn explained(call: &Call, subject: &Subject, address: Option<IpAddr>) -> R
     let list = asked.operation == Operation::List;
     let explanation = auth.explain(&subject.caller, target.place(&asked), list).await?;
     let needed = needed(call, subject, &target, &asked).await?;
-    let verdict = Verdict::new(subject, address, &explanation, target.access(), needed);
+    let parameters = parameters(call, &target, &explanation, needed.unwrap_or(asked.operation))?;
+    let verdict = Verdict::new(subject, address, &explanation, target.access(), (needed, &parameters));
     let mut data = json!({
         "allowed": verdict.allowed,
         "reason": verdict.reason,
@@ -144,6 +146,37 @@ async fn explained(call: &Call, subject: &Subject, address: Option<IpAddr>) -> R
         data["expired"] = explanation.expired.iter().take(MOST_OTHERS).map(place).collect();
     }
     Ok(Answer::data(data))
+}
+
+/// The parameters that the caller asks about.
+enum ParameterVerdict {
+    /// None are given: the answer holds for all that the rule permits.
+    Unknown,
+    /// The rule that decides permits them.
+    Permitted,
+    /// They violate the rule, in this way.
+    Violating(String),
+}
+
+/// Holds the `parameters` of the request (an object, as its body would be) against the rule that decides.
+fn parameters(
+    call: &Call,
+    target: &Target,
+    explanation: &Explanation,
+    operation: Operation,
+) -> Result<ParameterVerdict> {
+    let fields = match call.fields.value("parameters").filter(|value| !value.is_null()) {
+        None => return Ok(ParameterVerdict::Unknown),
+        Some(Value::Object(members)) => {
+            let mut fields = Fields::default();
+            members.iter().for_each(|(name, value)| fields.set(name, value.clone()));
+            fields
+        }
+        Some(_) => return Err(Error::invalid("parameters: must be an object of the request's fields")),
+    };
+    let rules = explanation.decides.as_ref().map(|rule| &rule.terms.parameters);
+    let violation = target.with_parameters(&fields, |parameters| rules?.violation(operation, &parameters?));
+    Ok(violation.map_or(ParameterVerdict::Permitted, ParameterVerdict::Violating))
 }
 
 /// The right that the token needs; `None` where it depends on what is there, which is not told. What somebody keeps in a
@@ -210,7 +243,7 @@ impl Verdict {
         address: Option<IpAddr>,
         explanation: &Explanation,
         access: Access,
-        needed: Option<Operation>,
+        (needed, parameters): (Option<Operation>, &ParameterVerdict),
     ) -> Self {
         let open = |reason: &str| Self {
             allowed: Some(true),
@@ -226,7 +259,7 @@ impl Verdict {
             _ if subject.caller.is_root() => open("the token holds the policy root, which grants everything"),
             Access::Caller => open("whoever has a token may ask this; what is answered depends on its rights"),
             access => match needed {
-                Some(operation) => Self::of_rules(explanation, access == Access::Sudo, operation),
+                Some(operation) => Self::of_rules(explanation, access == Access::Sudo, operation, parameters),
                 None => Self::of_what_is_there(explanation),
             },
         };
@@ -255,7 +288,7 @@ impl Verdict {
         }
     }
 
-    fn of_rules(explanation: &Explanation, sudo: bool, operation: Operation) -> Self {
+    fn of_rules(explanation: &Explanation, sudo: bool, operation: Operation, parameters: &ParameterVerdict) -> Self {
         let needed = Capabilities::needed(operation);
         let granted = explanation.decides.as_ref().map(|rule| rule.terms.capabilities).unwrap_or_default();
         let passes = granted.has(needed);
@@ -278,10 +311,13 @@ impl Verdict {
             Some(_) if sudo && !granted.has(Capabilities::SUDO) => {
                 (false, format!("the rule grants {word}, but this path needs sudo too"))
             }
+            Some(_) if let ParameterVerdict::Violating(violation) = parameters => {
+                (false, format!("the rule grants {word}, but not with these parameters: {violation}"))
+            }
             Some(rule) if !(rule.terms.min_wrapping.is_zero() && rule.terms.max_wrapping.is_zero()) => {
                 (true, format!("the rule grants {word}, for an answer that is wrapped as it says"))
             }
-            Some(rule) if !rule.terms.parameters.is_empty() => {
+            Some(rule) if !rule.terms.parameters.is_empty() && matches!(parameters, ParameterVerdict::Unknown) => {
                 (true, format!("the rule grants {word}, for a request whose parameters keep to it"))
             }
             Some(_) => (true, format!("the rule grants {word}")),
