@@ -10,7 +10,7 @@ use signet::config::SETTINGS;
 use signet::http::secrets::all_routes;
 
 use super::{documents, root, texts, yaml};
-use crate::crash::left_out;
+use crate::crash::left_out_anywhere;
 use crate::process::signet;
 use crate::support::place_of;
 
@@ -138,7 +138,7 @@ fn tool(name: &str) -> Option<PathBuf> {
         .map(|folder| folder.join(name))
         .find(|file| file.is_file());
     if found.is_none() {
-        left_out(&format!("no {name} (tests/run installs it where there is go)"));
+        left_out_anywhere(&format!("no {name} (tests/run installs it where there is go)"));
     }
     found
 }
