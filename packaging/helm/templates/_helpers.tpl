@@ -34,7 +34,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- if eq .Values.store.kind "embedded" }}yes{{ end }}
 {{- end }}
 
-{{- define "signet.copiesSealKey" -}}
+{{- define "signet.hasSealKeyFile" -}}
 {{- if eq .Values.sealKey.delivery "file" }}yes{{ end }}
 {{- end }}
 
@@ -53,7 +53,7 @@ securityContext:
   runAsUser: 65532
   runAsGroup: 65532
   fsGroup: 65532
-  # Change the group of the volume once. A change at every start would open the store's files to the group.
+  # Change the group of the data volume once. A change at every start would open the store's files to the group.
   fsGroupChangePolicy: OnRootMismatch
   seccompProfile:
     type: RuntimeDefault
@@ -68,22 +68,6 @@ tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .Values.affinity }}
 affinity: {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- if include "signet.copiesSealKey" . }}
-# The server rejects a seal key file with any permission for group or others. In a Secret volume the file belongs to
-# root: without fsGroup the server cannot read it, and fsGroup adds read permission for the group. The image of the
-# server contains neither a shell nor install, hence a second image.
-initContainers:
-  - name: seal-key
-    image: {{ .Values.sealKey.copyImage }}
-    command: ["install", "-m", "0400", "/seal-key-secret/seal.key", "/run/signet-seal/seal.key"]
-    securityContext: {{- include "signet.containerSecurity" . | nindent 6 }}
-    resources:
-      requests: { cpu: 10m, memory: 8Mi }
-      limits: { memory: 32Mi }
-    volumeMounts:
-      - { name: seal-key-secret, mountPath: /seal-key-secret, readOnly: true }
-      - { name: seal-key, mountPath: /run/signet-seal }
 {{- end }}
 {{- end }}
 
@@ -118,7 +102,7 @@ capabilities:
 {{- else if .Values.store.postgresql.filesSecret }}
 - { name: database, mountPath: /etc/signet-database, readOnly: true }
 {{- end }}
-{{- if include "signet.copiesSealKey" . }}
+{{- if include "signet.hasSealKeyFile" . }}
 - { name: seal-key, mountPath: /run/signet-seal, readOnly: true }
 {{- end }}
 {{- if .Values.tls.secretName }}
@@ -143,14 +127,13 @@ capabilities:
     secretName: {{ .Values.store.postgresql.filesSecret }}
     defaultMode: 0440
 {{- end }}
-{{- if include "signet.copiesSealKey" . }}
-- name: seal-key-secret
+{{- if include "signet.hasSealKeyFile" . }}
+# The file belongs to root, and fsGroup lets the group of the server read it: the server accepts that of root's files.
+- name: seal-key
   secret:
     secretName: {{ .Values.sealKey.secret.name }}
     items: [{ key: {{ .Values.sealKey.secret.key | quote }}, path: seal.key }]
-    defaultMode: 0440
-- name: seal-key
-  emptyDir: { medium: Memory, sizeLimit: 1Mi }
+    defaultMode: 0400
 {{- end }}
 {{- with .Values.tls.secretName }}
 - name: tls
