@@ -1,7 +1,10 @@
-//! What is in `packaging/` beside the Debian package: the container and the composed installation.
+//! The parts of `packaging/` other than the Debian package: the container, the composed installation and the Helm chart.
 
+mod helm;
+
+use std::io::Write;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
@@ -16,10 +19,17 @@ fn root() -> &'static Path {
 
 /// A YAML file, read by the Python that tests/run made.
 fn yaml(file: &str) -> Value {
-    let script = "import json, sys, yaml; print(json.dumps(yaml.safe_load(open(sys.argv[1]))))";
+    documents(&std::fs::read_to_string(root().join(file)).unwrap()).remove(0)
+}
+
+/// The documents of a YAML text, without empty ones.
+fn documents(text: &str) -> Vec<Value> {
+    let script = "import json, sys, yaml; print(json.dumps([d for d in yaml.safe_load_all(sys.stdin) if d]))";
     let mut python = Command::new(root().join("target/peers/bin/python"));
-    let output = python.args(["-c", script]).arg(root().join(file)).output().unwrap();
-    assert!(output.status.success(), "{file}: {}", String::from_utf8_lossy(&output.stderr));
+    let mut python = python.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    python.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let output = python.wait_with_output().unwrap();
+    assert!(output.status.success(), "{text}");
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
