@@ -436,8 +436,7 @@ fn more_connections_than_files_are_a_warning_and_not_a_promise() {
 }
 
 /// Asks for certificates on one connection until it ends: the serial numbers that were answered.
-fn issues_until_closed(address: SocketAddr, request: &str) -> Vec<String> {
-    let mut wire = Wire::open(address);
+fn issues_until_closed(mut wire: Wire, request: &str) -> Vec<String> {
     let mut serials = Vec::new();
     while let Ok(()) = wire.0.write_all(request.as_bytes()) {
         let (mut answer, mut piece) = (Vec::new(), [0; 16 << 10]);
@@ -480,8 +479,9 @@ async fn what_was_read_at_a_stop_is_answered_or_not_begun() {
         let address = served.socket().parse().unwrap();
         let asking: Vec<_> = (0..48)
             .map(|_| {
-                let request = request.clone();
-                std::thread::spawn(move || issues_until_closed(address, &request))
+                // Connected here: a thread that starts late would find the listener closed.
+                let (wire, request) = (Wire::open(address), request.clone());
+                std::thread::spawn(move || issues_until_closed(wire, &request))
             })
             .collect();
         std::thread::sleep(Duration::from_millis(300));

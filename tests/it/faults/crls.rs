@@ -74,21 +74,22 @@ async fn entries_move_to_another_default_issuer_after_a_read_that_failed() {
         let listed = pki.app.client.list("pki/certs/revoked").await.body["data"]["keys"].clone();
         serde_json::from_value::<Vec<String>>(listed).unwrap()
     };
-    for n in 1..40 {
+    for n in 1..9 {
         let ended = revoked("other", 60).await;
         pki.app.clock.advance(Duration::from_secs(600));
-        faults.arm(n, Fault::Before);
-        pki.app.client.post("pki/tidy", json!({ "tidy_revoked_certs": true, "safety_buffer": 1 })).await;
+        faults.arm_among(&BTreeSet::from(["revocations"]), n, Fault::Before);
+        let tidy = json!({ "tidy_revoked_certs": true, "safety_buffer": 1 });
+        assert_eq!(pki.app.client.post("pki/tidy", tidy).await.status, 202);
         let started = std::time::Instant::now();
-        while !faults.has_met() && started.elapsed() < Duration::from_millis(200) {
+        while pki.get("tidy-status").await["state"] == "Running" {
+            assert!(started.elapsed() < Duration::from_secs(20), "tidy does not end");
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         // What ends is put on a list once more before it goes: that read is an earlier one.
-        if faults.disarm().is_some_and(|met| met.call == "revocations") && !stored().await.contains(&ended) {
+        if faults.disarm().is_some() && !stored().await.contains(&ended) {
             break;
         }
-        assert!(n < 39, "no read of revocations");
-        pki.app.clock.advance(Duration::from_secs(61));
+        assert!(n < 8, "no read of revocations");
     }
     pki.post("config/issuers", json!({ "default": "other" })).await;
     let left = stored().await;

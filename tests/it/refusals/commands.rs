@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::process::{dev, refused, signet};
 use crate::serve::Site;
@@ -89,15 +89,15 @@ async fn a_server_without_tls_and_a_role_that_is_too_narrow_say_what_to_change()
     let text = refused(issue("narrow", "").args(["--token-file", "token"]));
     assert!(text.contains("(the token is not known to the server") && text.contains("is from token)"), "{text}");
     // A token that lives: the rule that decides, as the server explains it.
-    let made = |body: Value| dev.client().post("auth/token/create", body);
+    let client = dev.client();
     let policy = "path \"pki/sign/narrow\" { capabilities = [\"update\"] allowed_parameters = { \"ttl\" = [] } }";
-    assert_eq!(dev.client().post("sys/policies/acl/ttl-only", json!({ "policy": policy })).await.status, 204);
+    assert_eq!(client.post("sys/policies/acl/ttl-only", json!({ "policy": policy })).await.status, 204);
     for (policy, reason) in [
         ("default", "no rule of the token's policies matches the path: see signet explain - POST pki/sign/narrow"),
         ("ttl-only", "the rule grants update, for a request whose parameters keep to it: see signet explain"),
     ] {
-        let token =
-            made(json!({ "policies": [policy] })).await.body["auth"]["client_token"].as_str().unwrap().to_owned();
+        let made = client.post("auth/token/create", json!({ "policies": [policy] })).await.body["auth"].clone();
+        let token = made["client_token"].as_str().unwrap().to_owned();
         let text = refused(&mut issue("narrow", &token));
         assert!(text.contains(reason), "{text}");
         let explained = |parameter: &str| {
