@@ -11,6 +11,7 @@ mod attack;
 mod chart;
 mod client;
 mod cluster;
+mod command_line;
 mod compare;
 mod crl;
 mod crowd;
@@ -347,6 +348,8 @@ impl Args {
 }
 
 fn main() {
+    // The load of the machine is that before the run.
+    environment::environment();
     let Cli { command, args } = Cli::parse();
     if let Err(text) = managed::in_its_environment(&args) {
         report::complain(&text);

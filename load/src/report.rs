@@ -9,7 +9,7 @@ use crate::drive::{Answered, Figures};
 use crate::environment::{Facts, environment};
 use crate::html::{Page, Run};
 use crate::preload::Stock;
-use crate::run_context::INTERRUPTED;
+use crate::run_context::{INTERRUPTED, ServerFacts, servers};
 use crate::scenario::Plan;
 use crate::server::Start;
 use crate::timeline;
@@ -54,6 +54,7 @@ impl Outputs {
         let mut json = json.clone();
         let facts = environment().into_iter().map(|(name, text)| (name, Value::from(text))).collect();
         json["environment"] = Value::Object(facts);
+        json["environment"]["servers"] = servers().iter().map(ServerFacts::json).collect();
         json["commit"] = json!(self.commit);
         std::fs::write(path, format!("{json:#}\n")).map_err(|e| format!("writing {}: {e}", path.display()))
     }
@@ -63,6 +64,8 @@ impl Outputs {
         self.write_json(json)?;
         let Some(path) = &self.html else { return Ok(()) };
         let mut page = page();
+        let server = |facts: ServerFacts| (format!("server {}", facts.name), facts.text());
+        page.facts.extend(servers().into_iter().map(server));
         page.facts.extend(self.commit.clone().map(|commit| ("commit".to_owned(), commit)));
         std::fs::write(path, page.html()).map_err(|e| format!("writing {}: {e}", path.display()))
     }

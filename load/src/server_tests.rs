@@ -134,7 +134,10 @@ async fn two_servers_take_turns_and_the_ratios_and_runs_are_written() {
     let here = format!("(pid {})", std::process::id());
     assert_eq!(json["servers"][1]["store"], "a store of its own");
     assert!(json["servers"][0]["process"].as_str().unwrap().ends_with(&here), "{}", json["servers"]);
-    assert!(json["environment"]["cores"].is_string());
+    let environment = &json["environment"];
+    for fact in ["command", "cores", "memory", "load average before", "when", "generator"] {
+        assert!(environment[fact].is_string(), "{fact}: {environment}");
+    }
     let html = std::fs::read_to_string(folder.path().join("out.html")).unwrap();
     assert!(html.contains("signet, round 2") && html.contains("other, round 2") && html.contains("abc123"));
     assert!(html.contains("a store of its own") && html.contains(&here));
@@ -491,4 +494,20 @@ fn command_that_was_interrupted_fails_even_when_it_finished() {
     assert_eq!(crate::concluded(Ok(()), true, &notes), Err("interrupted".to_owned()));
     let cause = crate::concluded(Err("2 limits missed".to_owned()), true, &notes);
     assert_eq!(cause, Err("interrupted: 2 limits missed".to_owned()));
+}
+
+#[tokio::test]
+async fn reports_name_the_server_its_address_and_its_version() {
+    let double = Arc::new(Double::start(Shape::default()));
+    let folder = tempfile::tempdir().unwrap();
+    let (json, html) = (folder.path().join("out.json"), folder.path().join("out.html"));
+    let outputs = Outputs { json: Some(json.clone()), html: Some(html.clone()), commit: None };
+    let order = order("health", "", &format!("addr = \"{}\"", double.addr));
+    supervised(&double, None, order::run(&order, &outputs)).await.0.unwrap();
+    let servers = json!([{ "name": "signet", "address": double.addr, "version": "9.8.7" }]);
+    assert_eq!(read_json(&json)["environment"]["servers"], servers);
+    let page = std::fs::read_to_string(html).unwrap();
+    for text in [format!("{}, 9.8.7", double.addr), "load average before".to_owned(), "command".to_owned()] {
+        assert!(page.contains(&text), "{text}");
+    }
 }
