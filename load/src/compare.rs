@@ -88,6 +88,9 @@ impl Args {
 /// Compares as the command line says.
 pub(crate) async fn command(args: &Args) -> Result<(), String> {
     order::can_be_planned(args.first.scenario())?;
+    if args.first.find_rate {
+        return Err("--find-rate: cannot be used with compare".to_owned());
+    }
     args.other().check(args.first.scenario(), args.first.wanted(), "--other-")?;
     let (other, first) = (args.other(), &args.first);
     let order = Order { other: Some(other.clone()), rounds: args.rounds, at_once: args.at_once, ..first.order()? };

@@ -19,6 +19,7 @@ mod crowd;
 mod double;
 mod drive;
 mod environment;
+mod find_rate;
 mod floor;
 mod histogram;
 mod html;
@@ -233,6 +234,12 @@ struct Args {
     /// Seconds in which the rate grows from nothing, or the connections begin.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     ramp: u64,
+    /// Search the highest rate that keeps `--p99`: a closed loop, then at most 11 steps at a rate, `--seconds` together.
+    #[arg(long, requires = "p99", conflicts_with_all = ["rate", "ramp", "requests"])]
+    find_rate: bool,
+    /// With `--find-rate`: the p99 to keep, such as 20ms.
+    #[arg(long, value_name = "LATENCY", requires = "find_rate", value_parser = find_rate::latency)]
+    p99: Option<Duration>,
     /// Longest time of the run, in seconds.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=order::SECONDS))]
     seconds: u64,
@@ -343,6 +350,9 @@ impl Args {
         plan.check()?;
         let (name, target, wanted) = (self.scenario().name(), self.target(), self.wanted());
         target.check(self.scenario(), wanted, "--")?;
+        if self.find_rate && !find_rate::takes(self.scenario()) {
+            return Err(format!("--find-rate: cannot be used with {name}"));
+        }
         Ok(Order { name, plan, target, other: None, rounds: 1, at_once: false, wanted })
     }
 }
@@ -428,6 +438,9 @@ async fn run(args: Args) -> Result<(), String> {
     ];
     if own.contains(&args.scenario()) && (args.outputs.html.is_some() || args.rate.is_some() || args.ramp > 0) {
         return Err(format!("{}: takes none of --html, --rate and --ramp", args.scenario().name()));
+    }
+    if args.find_rate {
+        return find_rate::run(&args).await;
     }
     match args.scenario() {
         Scenario::Crl => verdict::run(&args).await,
@@ -536,6 +549,7 @@ mod tests {
             ("signet-load crl-get --prepared --preload 5", "--role: must be given with --prepared for crl-get"),
             ("signet-load login --prepared", "--prepared: cannot be used with login"),
             ("signet-load preload --preload 5", "--keep: must be given"),
+            ("signet-load revoke --find-rate --p99 20ms", "--find-rate: cannot be used with revoke"),
         ] {
             assert!(wrong(line).starts_with(says), "{line}: {}", wrong(line));
         }
@@ -545,6 +559,7 @@ mod tests {
             "signet-load crl-get --prepared --mount pki",
             "signet-load preload --preload 5 --keep",
             "signet-load preload --preload 5 --server ./signet",
+            "signet-load issue --find-rate --p99 20ms",
         ] {
             assert!(parsed(line).args.order().is_ok(), "{line}");
         }
@@ -585,6 +600,10 @@ mod tests {
             ("signet-load", "<SCENARIO>"),
             ("signet-load else", "possible values"),
             ("signet-load issue --rate 0", "must be from 0.001 to 1000000"),
+            ("signet-load issue --find-rate", "--p99"),
+            ("signet-load issue --p99 20ms", "--find-rate"),
+            ("signet-load issue --find-rate --p99 20", "must end with us, ms or s"),
+            ("signet-load issue --find-rate --p99 20ms --rate 5", "cannot be used with"),
             ("signet-load issue --access-log", "--server"),
             ("signet-load issue --seconds 0", "0 is not in 1"),
             ("signet-load issue --seconds 86401", "86401 is not in 1"),

@@ -19,7 +19,7 @@ use crate::provision::Provisioner;
 use crate::report::Outputs;
 use crate::run_context::{self, INTERRUPTED, Notes};
 use crate::target::Target;
-use crate::{Cli, Scenario, login, scenario};
+use crate::{Cli, Scenario, find_rate, login, scenario};
 
 fn target(double: &Double) -> Target {
     Target { addr: double.addr.clone(), token: "root".to_owned(), ..Target::default() }
@@ -510,4 +510,28 @@ async fn reports_name_the_server_its_address_and_its_version() {
     for text in [format!("{}, 9.8.7", double.addr), "load average before".to_owned(), "command".to_owned()] {
         assert!(page.contains(&text), "{text}");
     }
+}
+
+#[tokio::test]
+async fn rate_search_is_bounded_and_reports_each_step() {
+    let double = Arc::new(Double::start(Shape { delay: |_| Duration::from_millis(5), ..Shape::default() }));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("out.json");
+    for (p99, is_found) in [("60s", true), ("1us", false)] {
+        let line = format!(
+            "signet-load issue --find-rate --p99 {p99} --seconds 3 --clients 4 --quiet --token root --addr {} --json {}",
+            double.addr,
+            file.display()
+        );
+        let cli = Cli::try_parse_from(line.split(' ')).unwrap();
+        let (result, notes) = supervised(&double, None, find_rate::run(&cli.args)).await;
+        let search = &read_json(&file)["find_rate"];
+        let steps = search["steps"].as_array().unwrap();
+        assert!((2..=12).contains(&steps.len()), "{steps:?}");
+        assert!(steps[0]["rate"].is_null() && steps[1]["rate"].as_f64().unwrap() > 0.0, "{steps:?}");
+        let highest = steps[1..].iter().filter(|step| step["held"] == true).filter_map(|step| step["rate"].as_f64());
+        assert_eq!(search["requests_per_second"].as_f64(), highest.reduce(f64::max), "{search}");
+        assert_eq!((result.is_ok(), notes.left().len()), (is_found, 0), "{search}");
+    }
+    assert_eq!(double.configured()[0], json!({}));
 }
