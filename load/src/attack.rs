@@ -14,12 +14,13 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::Args;
-use crate::client::{Client, Peer, Wire};
+use crate::client::{Peer, Wire};
 use crate::crowd::{BEFORE, Crowd, Kind};
 use crate::drive::{Answered, Bounds, Class, Figures, Place, drive};
 use crate::ocsp::Asked;
 use crate::pace::Pace;
 use crate::preload::{self, Stock};
+use crate::run_context::is_interrupted;
 use crate::server::{MOUNT, Started};
 
 /// Connections of the attacker, when nothing else is said.
@@ -33,8 +34,8 @@ const MAX_P99_MS: f64 = 20.0;
 const MAX_RESIDENT_MIB: f64 = 300.0;
 /// Certificates that lists are of.
 const CERTIFICATES: u64 = 2_000;
-/// The mount whose authority has an RSA key of 4096 bits.
-const RSA_MOUNT: &str = "attack-rsa";
+/// Suffix of the mount whose authority has an RSA key of 4096 bits.
+const RSA_SUFFIX: &str = "-rsa";
 
 /// A request that needs no work beyond HTTP.
 const HEALTH: &str = "/v1/sys/health";
@@ -64,13 +65,14 @@ impl Victim {
         }
     }
 
-    fn class(self) -> Class {
+    /// Its clients; `prefix` begins the names of the run's objects.
+    fn class(self, prefix: &str) -> Class {
         let issue = json!({ "common_name": "victim.example.test" });
         let (path, body) = match self {
-            Self::Issue => (format!("/v1/{MOUNT}/issue/victim"), issue),
-            Self::IssueByRsa => (format!("/v1/{RSA_MOUNT}/issue/leaf"), issue),
-            Self::WriteRole => (format!("/v1/{MOUNT}/roles/victim-2"), json!({ "allow_any_name": true })),
-            Self::WritePolicy => ("/v1/sys/policies/acl/victim".to_owned(), policy("victim")),
+            Self::Issue => (format!("/v1/{MOUNT}/issue/{prefix}-victim"), issue),
+            Self::IssueByRsa => (format!("/v1/{prefix}{RSA_SUFFIX}/issue/leaf"), issue),
+            Self::WriteRole => (role_path(prefix, "victim-2"), json!({ "allow_any_name": true })),
+            Self::WritePolicy => (policy_path(prefix, "victim"), policy("victim")),
             Self::Connect => (HEALTH.to_owned(), Value::Null),
         };
         let (method, body) = match body {
@@ -114,17 +116,19 @@ struct Measured {
 
 /// Runs every row and prints the table; an error when a limit is missed.
 pub(crate) async fn run(args: &Args) -> Result<(), String> {
-    let binary = args.server.as_deref().ok_or("attack: --server must name the signet binary")?;
-    let server = Started::new(binary, &args.data_dir, args.postgres.as_deref())?;
+    let launch = args.launch()?;
+    let server = Started::launch(&launch).await?;
     let store = server.store()?;
     let tokens = prepare(&server, args.quiet).await?;
     let mut parts = Vec::new();
     let rows = rows(&server).await?;
     let peers = Peers { attacker: server.peer.clone(), victim: server.peer.clone() };
     beside(args, &server, &peers, &tokens, rows, &mut parts).await?;
-    if args.postgres.is_none() {
+    if args.postgres.is_none() && !is_interrupted() {
         drop(server);
-        let server = Started::over_tls(binary, &args.data_dir)?;
+        let server = Started::over_tls(&launch).await?;
+        // The tokens went with the first server; handshakes need none.
+        let tokens = Default::default();
         let peers = Peers { attacker: server.peer.anew_from(ATTACKER), victim: server.peer.anew_from(VICTIM) };
         beside(args, &server, &peers, &tokens, vec![handshakes()], &mut parts).await?;
     }
@@ -153,6 +157,9 @@ async fn beside(
     let place = Place { peer: &peers.victim, token: victim, ..server.place() };
     let mut quiet = BTreeMap::new();
     for row in rows {
+        if is_interrupted() {
+            return Ok(());
+        }
         if let Entry::Vacant(entry) = quiet.entry(row.victim) {
             let figures = measure(args, server, &place, row.victim).await?;
             let p99 = figures.answered.known(99.0);
@@ -170,6 +177,9 @@ async fn beside(
         }
         let token = if row.has_token { attacker } else { "" };
         for connections in &sizes {
+            if is_interrupted() {
+                return Ok(());
+            }
             let crowd = Crowd::start(&peers.attacker, token, *connections, row.kind.clone())?;
             tokio::time::sleep(BEFORE).await;
             let figures = measure(args, server, &place, row.victim).await;
@@ -233,37 +243,47 @@ impl Part {
     }
 }
 
-/// Tokens of the attacker and of the victim, and what both ask for.
+/// Creates what the attacker and the victim ask for; their tokens.
 async fn prepare(server: &Started, quiet: bool) -> Result<(String, String), String> {
-    let mut admin = Client::connect(&server.peer, &server.token).await?;
+    let provisioner = server.place().provisioner;
+    let prefix = provisioner.name();
     let all = "path \"*\" { capabilities = [\"create\", \"read\", \"update\", \"delete\", \"list\", \"sudo\"] }";
-    admin.must("/v1/sys/policies/acl/attack", &json!({ "policy": all })).await?;
+    provisioner.policy(prefix, all).await?;
     let role = json!({ "allow_any_name": true, "key_type": "ec", "key_bits": 256, "ttl": "24h" });
-    admin.must(&format!("/v1/{MOUNT}/roles/victim"), &role).await?;
-    let mounts = admin.send(Method::GET, "/v1/sys/mounts", Bytes::new()).await?;
-    if !String::from_utf8_lossy(&mounts.body).contains(RSA_MOUNT) {
-        admin.must(&format!("/v1/sys/mounts/{RSA_MOUNT}"), &json!({ "type": "pki" })).await?;
-        let root = json!({ "common_name": "RSA root", "key_type": "rsa", "key_bits": 4096, "ttl": "240h" });
-        admin.must(&format!("/v1/{RSA_MOUNT}/root/generate/internal"), &root).await?;
-    }
+    provisioner.role(MOUNT, &format!("{prefix}-victim"), &role).await?;
+    let rsa_mount = format!("{prefix}{RSA_SUFFIX}");
+    provisioner.mount(&rsa_mount, &json!({ "type": "pki" })).await?;
+    let root = json!({ "common_name": "RSA root", "key_type": "rsa", "key_bits": 4096, "ttl": "240h" });
+    provisioner.must(&format!("/v1/{rsa_mount}/root/generate/internal"), &root).await?;
     let rsa = json!({ "allow_any_name": true, "key_type": "rsa", "key_bits": 2048, "ttl": "24h", "no_store": true });
-    admin.must(&format!("/v1/{MOUNT}/roles/rsa"), &rsa).await?;
+    provisioner.role(MOUNT, &format!("{prefix}-rsa-keys"), &rsa).await?;
     for (name, no_store) in [("leaf", true), ("stored", false)] {
         let role =
             json!({ "allow_any_name": true, "key_type": "ec", "key_bits": 256, "ttl": "24h", "no_store": no_store });
-        admin.must(&format!("/v1/{RSA_MOUNT}/roles/{name}"), &role).await?;
+        provisioner.role(&rsa_mount, name, &role).await?;
     }
     let leaf = json!({ "common_name": "leaf.example.test" });
-    admin.must(&format!("/v1/{RSA_MOUNT}/issue/stored"), &leaf).await?;
+    provisioner.must(&format!("/v1/{rsa_mount}/issue/stored"), &leaf).await?;
+    // Both write these during the run.
+    for (kind, path) in [
+        ("role", role_path(prefix, "victim-2")),
+        ("role", role_path(prefix, "attack")),
+        ("policy", policy_path(prefix, "victim")),
+        ("policy", policy_path(prefix, "attacked")),
+    ] {
+        provisioner.remove_later(format!("the {kind} at {path}"), Wire::Secrets, path);
+    }
     preload::fill(&server.place(), Stock { certificates: CERTIFICATES, revoked: 0 }, None, quiet).await?;
-    Ok((token(&mut admin).await?, token(&mut admin).await?))
+    let token = json!({ "policies": [prefix], "ttl": "24h" });
+    Ok((provisioner.token(&token).await?, provisioner.token(&token).await?))
 }
 
-async fn token(admin: &mut Client) -> Result<String, String> {
-    let asked = json!({ "policies": ["attack"], "ttl": "24h" });
-    let created = admin.must("/v1/auth/token/create", &asked).await?;
-    let text = created["auth"]["client_token"].as_str().ok_or("auth/token/create: no token in the answer")?;
-    Ok(text.to_owned())
+fn role_path(prefix: &str, name: &str) -> String {
+    format!("/v1/{MOUNT}/roles/{prefix}-{name}")
+}
+
+fn policy_path(prefix: &str, name: &str) -> String {
+    format!("/v1/sys/policies/acl/{prefix}-{name}")
 }
 
 fn policy(name: &str) -> Value {
@@ -272,7 +292,9 @@ fn policy(name: &str) -> Value {
 
 /// The table.
 async fn rows(server: &Started) -> Result<Vec<Row>, String> {
-    let place = Place { mount: RSA_MOUNT, ..server.place() };
+    let prefix = server.place().provisioner.name();
+    let rsa_mount = format!("{prefix}{RSA_SUFFIX}");
+    let place = Place { mount: &rsa_mount, ..server.place() };
     let about = Asked::find(&place, 1).await?.class(&Method::GET, true, 1);
     let ocsp = String::from_utf8_lossy(&about.bodies[0]).into_owned();
     let secrets = |name, method, path: &str, body: Value| Kind {
@@ -286,17 +308,17 @@ async fn rows(server: &Started) -> Result<Vec<Row>, String> {
     let post = |name, path: &str, body| secrets(name, Method::POST, path, body);
     let list = Method::from_bytes(b"LIST").map_err(|e| e.to_string())?;
     let leaf = json!({ "common_name": "attack.example.test" });
-    let sign = || post("rsa-sign", &format!("/v1/{RSA_MOUNT}/issue/leaf"), leaf.clone());
+    let sign = || post("rsa-sign", &format!("/v1/{rsa_mount}/issue/leaf"), leaf.clone());
     let nonce = || secrets("ocsp-nonce", Method::GET, &ocsp, Value::Null);
-    let role = || post("role-writes", &format!("/v1/{MOUNT}/roles/attack"), json!({ "allow_any_name": true }));
-    let policies = || post("policy-writes", "/v1/sys/policies/acl/attacked", policy("attacked"));
+    let role = || post("role-writes", &role_path(prefix, "attack"), json!({ "allow_any_name": true }));
+    let policies = || post("policy-writes", &policy_path(prefix, "attacked"), policy("attacked"));
     let detailed =
         secrets("detailed-list", list.clone(), &format!("/v1/{MOUNT}/certs/detailed?limit=250"), Value::Null);
     let names = secrets("gzip-list", list, &format!("/v1/{MOUNT}/certs?limit=1000"), Value::Null);
     let row = |kind, victim| Row { kind, has_token: true, victim };
     Ok(vec![
         row(sign(), Victim::Issue),
-        row(post("rsa-keys", &format!("/v1/{MOUNT}/issue/rsa"), leaf.clone()), Victim::Issue),
+        row(post("rsa-keys", &format!("/v1/{MOUNT}/issue/{prefix}-rsa-keys"), leaf.clone()), Victim::Issue),
         Row { has_token: false, ..row(nonce(), Victim::Issue) },
         row(detailed, Victim::Issue),
         row(Kind { gzip: true, ..names }, Victim::Issue),
@@ -327,7 +349,7 @@ async fn measure(args: &Args, server: &Started, place: &Place<'_>, victim: Victi
     let pace = Pace { rate: Some(victim.rate()), ramp: Duration::ZERO };
     let bounds = Bounds { requests: u64::MAX, time: Duration::from_secs(args.seconds), pace, quiet: true };
     let Figures { classes, server_mib, samples, .. } =
-        drive(place, vec![victim.class()], &bounds, server.watched()).await?;
+        drive(place, vec![victim.class(server.place().provisioner.name())], &bounds, server.watched()).await?;
     let answered = classes.into_iter().next().ok_or("a run without its class")?;
     let resident = samples.iter().filter_map(|sample| sample.resident_mib).chain(server_mib).fold(0.0, f64::max);
     Ok(Measured { answered, resident_mib: resident })

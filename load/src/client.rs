@@ -18,6 +18,8 @@ use serde_json::Value;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 
+use crate::run_context::unless_interrupted;
+
 /// The header of a token where nothing else is said, and that of Signet's own contract.
 pub(crate) const VAULT_HEADER: &str = "X-Vault-Token";
 pub(crate) const OWN_HEADER: &str = "X-Service-Token";
@@ -149,7 +151,8 @@ impl Client {
             Wire::Secrets => (Some((peer.token_header.clone(), value(token.to_owned())?)), None),
         };
         let host = HeaderValue::from_str(&peer.host).map_err(|e| e.to_string())?;
-        Ok(Self { sender: connected(peer).await?, peer: peer.clone(), host, token, media_type, gzip: false })
+        let sender = unless_interrupted(connected(peer)).await?;
+        Ok(Self { sender, peer: peer.clone(), host, token, media_type, gzip: false })
     }
 
     /// The server at the other end.
@@ -169,8 +172,14 @@ impl Client {
         self
     }
 
-    /// Sends one request and reads the whole answer; connects again first where the server has closed.
+    /// Sends one request and reads the whole answer, unless the command is interrupted; connects again first where the
+    /// server has closed.
     pub(crate) async fn send(&mut self, method: Method, path: &str, body: Bytes) -> Result<Answer, String> {
+        unless_interrupted(self.exchange(method, path, body)).await
+    }
+
+    /// The same without a look at interruptions, for the clients of a run: the run ends them all.
+    pub(crate) async fn exchange(&mut self, method: Method, path: &str, body: Bytes) -> Result<Answer, String> {
         if self.peer.anew_from.is_some() || self.sender.ready().await.is_err() {
             self.sender = connected(&self.peer).await?;
             self.sender.ready().await.map_err(|e| e.to_string())?;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use crate::run_context;
 use crate::server::Process;
 
 /// What is set, whatever the cluster's own file says: durable as the defaults are, and the sizes that
@@ -51,7 +52,9 @@ impl Cluster {
             initdb.args(["-U", NAME, "-A", "trust", "-E", "UTF8", "--locale=C", "-D"]).arg(&data);
             succeed(initdb)?;
         }
-        let log = File::create(folder.join("log")).map_err(|e| e.to_string())?;
+        let log_path = folder.join("log");
+        let log = File::create(&log_path).map_err(|e| e.to_string())?;
+        run_context::note_log(&log_path);
         let mut postgres = User::command(user.as_ref(), &programs.join("postgres"), folder);
         postgres.arg("-D").arg(&data).arg("-c").arg(format!("unix_socket_directories={}", folder.display()));
         postgres.args(SETTINGS.iter().flat_map(|setting| ["-c", setting]));

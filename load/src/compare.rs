@@ -13,8 +13,8 @@ use crate::html::{Page, Run, Table};
 use crate::order::{self, Order};
 use crate::preload::Stock;
 use crate::report::{self, Outputs};
+use crate::run_context::is_interrupted;
 use crate::scenario;
-use crate::server::MOUNT;
 use crate::target::{Open, Target};
 
 /// `compare SCENARIO …`: the first server is told of as in every other run.
@@ -54,14 +54,14 @@ pub(crate) struct Args {
     /// What it stores in, for the report.
     #[arg(long, value_name = "TEXT")]
     other_store: Option<String>,
-    /// Its mount.
-    #[arg(long, value_name = "MOUNT", default_value = MOUNT)]
-    other_mount: String,
-    /// Its role.
+    /// Its mount. Without it the run creates its own, and removes it.
+    #[arg(long, value_name = "MOUNT")]
+    other_mount: Option<String>,
+    /// Its role; the run creates it, or its own.
     #[arg(long, value_name = "NAME")]
     other_role: Option<String>,
-    /// Its mount, root and role exist, and the token may use them.
-    #[arg(long, requires = "other_role")]
+    /// Its mount, root and role exist and are used as they are.
+    #[arg(long)]
     other_prepared: bool,
 }
 
@@ -88,6 +88,10 @@ impl Args {
 /// Compares as the command line says.
 pub(crate) async fn command(args: &Args) -> Result<(), String> {
     order::can_be_planned(args.first.scenario())?;
+    if args.first.find_rate {
+        return Err("--find-rate: cannot be used with compare".to_owned());
+    }
+    args.other().check(args.first.scenario(), args.first.wanted(), "--other-")?;
     let (other, first) = (args.other(), &args.first);
     let order = Order { other: Some(other.clone()), rounds: args.rounds, at_once: args.at_once, ..first.order()? };
     run(&order, &other, &first.outputs).await
@@ -130,7 +134,8 @@ pub(crate) async fn run(order: &Order, other: &Target, outputs: &Outputs) -> Res
     if order.target.name == other.name {
         return Err(format!("name: the servers must not both be called {}", other.name));
     }
-    let both = [(&order.target, order.target.open().await?), (other, other.open().await?)];
+    let scenario = order.plan.scenario;
+    let both = [(&order.target, order.target.open(scenario).await?), (other, other.open(scenario).await?)];
     let mut sides = Vec::new();
     for (target, open) in &both {
         let stock = crate::filled(open, &target.plan(&order.plan), order.wanted).await?;
@@ -148,10 +153,18 @@ pub(crate) async fn run(order: &Order, other: &Target, outputs: &Outputs) -> Res
             Ok::<_, String>(turn)
         };
         let [first, second] = &both;
-        turns.extend(match order.at_once {
-            true => <[_; 2]>::from(tokio::try_join!(run(first), run(second))?),
-            false => [run(first).await?, run(second).await?],
-        });
+        if order.at_once {
+            turns.extend(<[_; 2]>::from(tokio::try_join!(run(first), run(second))?));
+        } else {
+            turns.push(run(first).await?);
+            if is_interrupted() {
+                break;
+            }
+            turns.push(run(second).await?);
+        }
+        if is_interrupted() {
+            break;
+        }
     }
     let measures: Vec<Measures> = turns.iter().map(|turn| Measures::of(&turn.figures)).collect();
     let pairs: Vec<(Measures, Measures)> = measures.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
@@ -352,7 +365,15 @@ mod tests {
         let (timeline, errors) = Default::default();
         let class = Answered { name: "any".to_owned(), clients: 1, latencies, timeline, errors };
         let (elapsed, cpu) = (Duration::from_secs(10), Cpu { server: Some(0.5), postgres: None });
-        let figures = Figures { elapsed, classes: vec![class], cpu, server_mib: None, samples: Vec::new(), unsent };
+        let figures = Figures {
+            elapsed,
+            classes: vec![class],
+            cpu,
+            server_mib: None,
+            samples: Vec::new(),
+            unsent,
+            interrupted: false,
+        };
         Turn { round: 1, server: server.to_owned(), figures }
     }
 

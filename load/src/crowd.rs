@@ -18,7 +18,8 @@ use crate::Args;
 use crate::client::{Client, Peer, Wire};
 use crate::drive::{Answered, Bounds, Class, Place, Watched, drive};
 use crate::pace::Pace;
-use crate::server::{MOUNT, Started};
+use crate::run_context::is_interrupted;
+use crate::server::Started;
 
 /// Connections of the crowd when nothing else is said.
 const CLIENTS: usize = 50;
@@ -61,15 +62,17 @@ struct Part {
 /// Runs every part and prints the verdict; an error when the bound is missed, or the crowd gets an answer that says that
 /// the server is at fault.
 pub(crate) async fn run(args: &Args) -> Result<(), String> {
-    let binary = args.server.as_deref().ok_or("crowd: --server must name the signet binary")?;
-    let server = Started::new(binary, &args.data_dir, args.postgres.as_deref())?;
+    let server = Started::launch(&args.launch()?).await?;
     let clients = if args.clients == crate::CLIENTS { CLIENTS } else { args.clients.into() };
-    let mut admin = Client::connect(&server.peer, &server.token).await?;
-    let (one, others) = (token(&mut admin).await?, token(&mut admin).await?);
+    let one = token(&server).await?;
+    let others = token(&server).await?;
     let kinds = kinds(&server).await?;
     let alone = looked_up(args, &server, &others).await?;
     let mut parts = vec![Part { name: "nobody", others: alone, answers: Answers::new() }];
     for kind in kinds {
+        if is_interrupted() {
+            break;
+        }
         let (name, token) = (kind.name, if kind.wire == Wire::Projects { &server.token } else { &one });
         let crowd = Crowd::start(&server.peer, token, clients, kind)?;
         tokio::time::sleep(BEFORE).await;
@@ -103,11 +106,9 @@ fn is_fair(answer: &str) -> bool {
 }
 
 /// A token that has the policy `default` and counts as itself.
-async fn token(admin: &mut Client) -> Result<String, String> {
-    let asked = json!({ "policies": ["default"], "no_default_policy": false, "ttl": "24h" });
-    let created = admin.must("/v1/auth/token/create", &asked).await?;
-    let text = created["auth"]["client_token"].as_str().ok_or("auth/token/create: no token in the answer")?;
-    Ok(text.to_owned())
+async fn token(server: &Started) -> Result<String, String> {
+    let body = json!({ "policies": ["default"], "no_default_policy": false, "ttl": "24h" });
+    server.place().provisioner.token(&body).await
 }
 
 /// The others, at their rate.
@@ -122,7 +123,7 @@ async fn looked_up(args: &Args, server: &Started, token: &str) -> Result<Answere
         plausible: |answer| answer["data"]["accessor"].is_string(),
         ..Class::default()
     };
-    let place = Place { peer: &server.peer, token, mount: MOUNT };
+    let place = Place { token, ..server.place() };
     let figures = drive(&place, vec![class], &bounds, Watched::default()).await?;
     figures.classes.into_iter().next().ok_or_else(|| "a run without its class".to_owned())
 }
@@ -190,10 +191,15 @@ async fn kinds(server: &Started) -> Result<Vec<Kind>, String> {
     let mut client = Client::connect_as(&server.peer, &server.token, Wire::Projects).await?;
     for n in 0..WORKSPACES {
         let body = workspace(&format!("crowd-{n}"), &tags());
-        // The second run finds them there.
+        // A run that was killed leaves them there.
         let answer = client.send(Method::POST, WORKSPACES_PATH, body).await?;
         if !matches!(answer.status.as_u16(), 201 | 422) {
             return Err(format!("making a workspace: {} {}", answer.status, String::from_utf8_lossy(&answer.body)));
+        }
+        let made: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        if let Some(id) = made["data"]["id"].as_str() {
+            let path = format!("/api/v2/workspaces/{id}");
+            server.place().provisioner.remove_later(format!("the workspace crowd-{n}"), Wire::Projects, path);
         }
     }
     let get = |name, path: String| Kind {

@@ -16,6 +16,8 @@ use crate::client::{Client, Peer};
 use crate::histogram::Histogram;
 use crate::pace::{Pace, Pacer, Schedule};
 use crate::proc;
+use crate::provision::Provisioner;
+use crate::run_context::{interrupted, is_interrupted};
 use crate::timeline::{Sample, Sampler, Timeline};
 
 /// How long an answer may take after the end of the run, to requests that were sent before it.
@@ -26,6 +28,7 @@ const TICK: Duration = Duration::from_millis(250);
 const LOOK_AT: u64 = 500;
 
 /// Clients that ask for the same.
+#[derive(Clone)]
 pub(crate) struct Class {
     /// What it is called in the report.
     pub(crate) name: String,
@@ -88,12 +91,13 @@ pub(crate) struct Bounds {
     pub(crate) quiet: bool,
 }
 
-/// A server, who asks it, and the mount that is asked.
+/// A server, the token and the mount of the requests, and the provisioner of what they need.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub(crate) peer: &'a Peer,
     pub(crate) token: &'a str,
     pub(crate) mount: &'a str,
+    pub(crate) provisioner: &'a Provisioner,
 }
 
 impl Place<'_> {
@@ -151,6 +155,8 @@ pub(crate) struct Figures {
     pub(crate) samples: Vec<Sample>,
     /// Requests of the first class that were due within the bounds and were not sent: all connections waited.
     pub(crate) unsent: u64,
+    /// A signal ended the run before its bounds.
+    pub(crate) interrupted: bool,
 }
 
 /// What a class got.
@@ -235,22 +241,39 @@ pub(crate) async fn drive(
     local.spawn_local(progress(bar.clone(), Rc::clone(first)));
     local
         .run_until(async {
-            for task in running.remove(0) {
-                task.await.map_err(|e| e.to_string())?;
+            let all = async {
+                for task in running.remove(0) {
+                    task.await.map_err(|e| e.to_string())?;
+                }
+                Ok::<(), String>(())
+            };
+            tokio::select! {
+                biased;
+                () = interrupted() => Ok(()),
+                result = all => result,
             }
-            Ok::<(), String>(())
         })
         .await?;
     let elapsed = started.elapsed();
     let cpu = watched.read().since(before);
     crowds.iter().for_each(|crowd| crowd.over.set(true));
-    local.await;
+    let interrupted = is_interrupted();
+    // After an interruption a server may never answer the requests under way.
+    if interrupted {
+        drop(local)
+    } else {
+        local.await
+    }
     bar.finish_and_clear();
     let samples = sampler.stop();
-    let unsent = first.pacer.as_ref().map_or(0, |pacer| pacer.schedule.all().saturating_sub(first.begun.get()));
+    let due = |pacer: &Pacer| match interrupted {
+        true => pacer.schedule.due_before(elapsed.as_secs_f64()),
+        false => pacer.schedule.all(),
+    };
+    let unsent = first.pacer.as_ref().map_or(0, |pacer| due(pacer).saturating_sub(first.begun.get()));
     let classes = crowds.iter().map(|crowd| crowd.answered()).collect();
     let server_mib = watched.server.and_then(proc::resident_mib);
-    Ok(Figures { elapsed, classes, cpu, server_mib, samples, unsent })
+    Ok(Figures { elapsed, classes, cpu, server_mib, samples, unsent, interrupted })
 }
 
 impl Crowd {
@@ -356,7 +379,7 @@ async fn one_client(mut client: Client, place: usize, crowd: Rc<Crowd>) {
     let last = tokio::time::Instant::from_std(crowd.deadline + GRACE);
     while let Some((number, from)) = crowd.next().await {
         let (path, body) = class.request(&class.bodies[(number % class.bodies.len() as u64) as usize]);
-        let Ok(outcome) = tokio::time::timeout_at(last, client.send(class.method.clone(), path, body)).await else {
+        let Ok(outcome) = tokio::time::timeout_at(last, client.exchange(class.method.clone(), path, body)).await else {
             return crowd.failed(format!("no answer until {} s after the end", GRACE.as_secs()));
         };
         let latency = from.elapsed();

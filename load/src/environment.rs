@@ -1,25 +1,51 @@
-//! The machine that a run was on, for its report.
+//! The machine, its load and the command line, as they were before the run, for reports.
 
 use std::fs;
+use std::sync::OnceLock;
 
+use crate::command_line;
 use crate::login::now;
 
 /// Name and text of each fact.
 pub(crate) type Facts = Vec<(String, String)>;
 
-/// What is known of this machine and this moment.
+/// This machine and this moment: read at the first call, which is at the start of the program, and the same from then
+/// on. The run itself loads the machine.
 pub(crate) fn environment() -> Facts {
+    static BEFORE: OnceLock<Facts> = OnceLock::new();
+    BEFORE.get_or_init(read_environment).clone()
+}
+
+fn read_environment() -> Facts {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let memory = read("/proc/meminfo");
+    let command = command_line::redacted(std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()));
     let facts = [
+        ("command", Some(command)),
         ("machine", field(&read("/proc/cpuinfo"), "model name")),
         ("cores", Some(cores.to_string())),
-        ("memory", field(&read("/proc/meminfo"), "MemTotal")),
+        ("memory", field(&memory, "MemTotal")),
+        ("memory available before", field(&memory, "MemAvailable")),
+        ("load average before", load_average(&read("/proc/loadavg"))),
         ("kernel", Some(read("/proc/sys/kernel/osrelease").trim().to_owned()).filter(|text| !text.is_empty())),
         ("when", Some(date(now()))),
-        ("generator", Some(concat!("signet-load ", env!("CARGO_PKG_VERSION")).to_owned())),
+        ("generator", Some(generator())),
     ];
     facts.into_iter().filter_map(|(name, text)| Some((name.to_owned(), text?))).collect()
+}
+
+/// This program's version, and its commit if `BUILD_COMMIT` named it at the build.
+fn generator() -> String {
+    let commit = option_env!("BUILD_COMMIT").filter(|commit| !commit.is_empty());
+    let commit = commit.map(|commit| format!(" ({commit})")).unwrap_or_default();
+    format!("signet-load {}{commit}", env!("CARGO_PKG_VERSION"))
+}
+
+/// Load averages of 1, 5 and 15 minutes (proc(5)).
+fn load_average(text: &str) -> Option<String> {
+    let averages: Vec<&str> = text.split_whitespace().take(3).collect();
+    (averages.len() == 3).then(|| averages.join(" "))
 }
 
 /// The value of the first line with a name.
@@ -66,6 +92,10 @@ mod tests {
         assert_eq!(field(text, "MemTotal").as_deref(), Some("24 kB"));
         assert_eq!(field(text, "else"), None);
         let names: Vec<String> = environment().into_iter().map(|(name, _)| name).collect();
-        assert!(names.contains(&"cores".to_owned()) && names.contains(&"when".to_owned()), "{names:?}");
+        for name in ["command", "cores", "memory", "load average before", "when", "generator"] {
+            assert!(names.contains(&name.to_owned()), "{name}: {names:?}");
+        }
+        assert_eq!(load_average("0.50 1.25 2.00 3/456 789\n").as_deref(), Some("0.50 1.25 2.00"));
+        assert_eq!(load_average(""), None);
     }
 }

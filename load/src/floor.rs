@@ -14,6 +14,7 @@ use crate::anchors::thread_micros;
 use crate::client::{Peer, VAULT_HEADER};
 use crate::drive::{Bounds, Class, Place, Watched, drive};
 use crate::pace::Pace;
+use crate::provision::Provisioner;
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: text/plain\r\n\r\nok";
 const END: &[u8] = b"\r\n\r\n";
@@ -30,7 +31,8 @@ pub(crate) struct EmptyGet {
 pub(crate) async fn empty_get(clients: usize, time: Duration) -> Result<EmptyGet, String> {
     let server = Server::start().map_err(|e| format!("a listener on the loopback: {e}"))?;
     let peer = Peer::new(&format!("http://{}", server.addr), VAULT_HEADER, None)?;
-    let place = Place { peer: &peer, token: "", mount: "" };
+    let provisioner = Provisioner::new(&peer, "", false)?;
+    let place = Place { peer: &peer, token: "", mount: "", provisioner: &provisioner };
     let class = Class { name: "empty GET".to_owned(), clients, path: "/".to_owned(), ..Class::default() };
     let bounds = Bounds { requests: u64::MAX, time, pace: Pace::default(), quiet: true };
     let figures = drive(&place, vec![class], &bounds, Watched::default()).await?;

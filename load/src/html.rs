@@ -224,6 +224,7 @@ mod tests {
             server_mib: Some(50.0),
             samples: (0..6).map(sample).collect(),
             unsent: 7,
+            interrupted: false,
         }
     }
 

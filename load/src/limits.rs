@@ -19,7 +19,8 @@ use crate::floor::{self, EmptyGet};
 use crate::html::{Page, Run, Table};
 use crate::preload::{self, Stock};
 use crate::report::{self, Outputs, number};
-use crate::server::Started;
+use crate::run_context::is_interrupted;
+use crate::server::{Launch, Started};
 
 use bench::Bench;
 use row::Row;
@@ -79,6 +80,9 @@ pub(crate) struct Args {
     /// RSA-2048 keys that the server makes while nobody asks; without them each is made by the request that wants it.
     #[arg(long, value_name = "N", default_value_t = 0)]
     rsa_stock: u32,
+    /// The server logs every request, to the log file in the data folder.
+    #[arg(long)]
+    access_log: bool,
     /// Connections.
     #[arg(long, default_value_t = crate::CLIENTS, value_parser = clap::value_parser!(u16).range(1..))]
     clients: u16,
@@ -95,6 +99,19 @@ pub(crate) struct Args {
     quiet: bool,
 }
 
+impl Args {
+    /// How the server is started.
+    fn launch(&self) -> Launch<'_> {
+        let (rsa_stock, access_log) = (self.rsa_stock, self.access_log);
+        Launch {
+            postgres: self.postgres.as_deref(),
+            rsa_stock,
+            access_log,
+            ..Launch::new(&self.server, &self.data_dir)
+        }
+    }
+}
+
 /// Measures and prints everything; an error when a limit is missed.
 pub(crate) async fn command(args: &Args) -> Result<(), String> {
     let stock = fill(args).await?;
@@ -103,6 +120,9 @@ pub(crate) async fn command(args: &Args) -> Result<(), String> {
     let empty = floor::empty_get(args.clients.into(), Duration::from_secs(args.seconds.min(5))).await?;
     let mut bench = Bench::start(args, stock).await?;
     for part in Part::value_variants().iter().filter(|part| args.only.is_empty() || args.only.contains(part)) {
+        if is_interrupted() {
+            break;
+        }
         let already = bench.rows.len();
         let name = part.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
         report::begun(args.quiet, &format!("part {name}"));
@@ -118,7 +138,7 @@ pub(crate) async fn command(args: &Args) -> Result<(), String> {
 /// Makes the store what it is to be; what it then holds.
 async fn fill(args: &Args) -> Result<Stock, String> {
     let revoked = args.revoked.unwrap_or(args.stored.min(REVOKED));
-    let server = Started::new(&args.server, &args.data_dir, args.postgres.as_deref())?;
+    let server = Started::launch(&Launch { rsa_stock: 0, ..args.launch() }).await?;
     // One of them is the root, which is not revoked so.
     let wanted = Stock { certificates: args.stored.max(revoked + 1), revoked };
     let (stored, of_them) = (number(wanted.certificates as f64), number(revoked as f64));

@@ -2,15 +2,16 @@
 //! CPU time per request, PostgreSQL's included, beside what the machine can do at best in the same run.
 //! `load/README.md` has the command lines.
 //!
-//! It sets up what it needs (roles, a policy of ten rules, a token that is not root), so it measures
-//! what a real client meets. Point it at a running server, or let it start one with `--server`, on a
-//! PostgreSQL cluster of its own with `--postgres`.
+//! It creates what it needs (a mount, roles, a policy of ten rules, a token that is not root), so it measures what a
+//! real client meets, and removes it afterwards. Point it at a running server, or let it start one with `--server`, on
+//! a PostgreSQL cluster of its own with `--postgres`.
 
 mod anchors;
 mod attack;
 mod chart;
 mod client;
 mod cluster;
+mod command_line;
 mod compare;
 mod crl;
 mod crowd;
@@ -18,10 +19,12 @@ mod crowd;
 mod double;
 mod drive;
 mod environment;
+mod find_rate;
 mod floor;
 mod histogram;
 mod html;
 mod limits;
+mod log_file;
 mod login;
 mod managed;
 mod module;
@@ -33,24 +36,32 @@ mod pace;
 mod preload;
 mod proc;
 mod projects;
+mod provision;
 mod report;
+mod run_context;
 mod scenario;
 mod server;
+#[cfg(test)]
+mod server_tests;
 mod target;
 mod timeline;
 mod verdict;
 
+use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 
-use client::Peer;
 use ocsp::OcspReport;
 use order::Order;
 use pace::Pace;
 use preload::Stock;
 use report::{Outputs, Report};
+use run_context::{INTERRUPTED, Notes};
+use server::Launch;
 use target::{Open, Target};
 
 /// What to ask for, over and over.
@@ -112,6 +123,21 @@ impl Scenario {
     pub(crate) fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
+
+    /// Its requests go to a mount that must exist before.
+    pub(crate) fn needs_mount(self) -> bool {
+        !matches!(self, Self::Health | Self::Login | Self::SignManaged)
+    }
+
+    /// It can use a mount as it is, without creating anything.
+    pub(crate) fn takes_prepared(self) -> bool {
+        matches!(self, Self::Ocsp | Self::OcspGet | Self::OcspNonce | Self::CrlGet | Self::Health) || self.needs_role()
+    }
+
+    /// It issues by a role.
+    pub(crate) fn needs_role(self) -> bool {
+        matches!(self, Self::Issue | Self::Sign | Self::Mixed | Self::Revoke | Self::Preload)
+    }
 }
 
 /// Load generator for Signet, and for other servers that speak as Vault does.
@@ -152,15 +178,19 @@ struct Args {
     /// The authority of an https address, PEM.
     #[arg(long, value_name = "FILE", conflicts_with = "server")]
     ca_file: Option<PathBuf>,
-    /// The mount that is asked; made, with a root, where it is missing.
-    #[arg(long, default_value = server::MOUNT)]
-    mount: String,
-    /// The role that is asked for; made unless `--prepared`.
+    /// The mount. Without it the run creates its own and removes it; with `--server` it is that of the data folder. A
+    /// mount that exists at `--addr` is refused unless `--prepared` is given.
+    #[arg(long, value_name = "NAME")]
+    mount: Option<String>,
+    /// The role, which the run creates and removes. A role that exists is refused unless `--prepared` is given.
     #[arg(long, value_name = "NAME")]
     role: Option<String>,
-    /// Mount, root and role exist, and the token may use them: nothing is made.
-    #[arg(long, requires = "role")]
+    /// Mount, root and role exist, the token may use them, and they are used as they are: nothing is created.
+    #[arg(long)]
     prepared: bool,
+    /// Leave mount, role and policy on the server.
+    #[arg(long, conflicts_with = "prepared")]
+    keep: bool,
     /// Start this `signet` binary for the run instead, and stop it afterwards.
     #[arg(long)]
     server: Option<PathBuf>,
@@ -171,6 +201,9 @@ struct Args {
     /// RSA-2048 keys that the server makes while nobody asks; without them each is made by the request that wants it.
     #[arg(long, value_name = "N", requires = "server", default_value_t = 0)]
     rsa_stock: u32,
+    /// The started server logs every request, to the log file in the data folder.
+    #[arg(long, requires = "server")]
+    access_log: bool,
     /// What a running server stores in, for the report.
     #[arg(long, value_name = "TEXT", conflicts_with = "server")]
     store: Option<String>,
@@ -201,6 +234,12 @@ struct Args {
     /// Seconds in which the rate grows from nothing, or the connections begin.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     ramp: u64,
+    /// Search the highest rate that keeps `--p99`: a closed loop, then at most 11 steps at a rate, `--seconds` together.
+    #[arg(long, requires = "p99", conflicts_with_all = ["rate", "ramp", "requests"])]
+    find_rate: bool,
+    /// With `--find-rate`: the p99 to keep, such as 20ms.
+    #[arg(long, value_name = "LATENCY", requires = "find_rate", value_parser = find_rate::latency)]
+    p99: Option<Duration>,
     /// Longest time of the run, in seconds.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=order::SECONDS))]
     seconds: u64,
@@ -254,7 +293,7 @@ impl Args {
             rsa_clients: self.rsa_clients.into(),
             requests: self.requests.unwrap_or(most),
             seconds: self.seconds,
-            pace: Pace { rate: self.rate, ramp: std::time::Duration::from_secs(self.ramp) },
+            pace: Pace { rate: self.rate, ramp: Duration::from_secs(self.ramp) },
             key_type: self.key_type.clone(),
             key_bits: self.key_bits,
             no_store: self.no_store,
@@ -274,6 +313,7 @@ impl Args {
             postgres: self.postgres.clone(),
             data_dir: self.data_dir.clone(),
             rsa_stock: self.rsa_stock,
+            access_log: self.access_log,
             store: self.store.clone(),
             command: None,
             addr: self.addr.clone(),
@@ -284,12 +324,16 @@ impl Args {
             mount: self.mount.clone(),
             role: self.role.clone(),
             prepared: self.prepared,
+            keep: self.keep,
         }
     }
 
-    /// How a running server is spoken to.
-    fn peer(&self) -> Result<Peer, String> {
-        self.target().peer()
+    /// How the server of a scenario that needs one of its own is started.
+    fn launch(&self) -> Result<Launch<'_>, String> {
+        let name = self.scenario().name();
+        let binary = self.server.as_deref().ok_or_else(|| format!("{name}: --server must name the signet binary"))?;
+        let (postgres, rsa_stock) = (self.postgres.as_deref(), self.rsa_stock);
+        Ok(Launch { postgres, rsa_stock, access_log: self.access_log, ..Launch::new(binary, &self.data_dir) })
     }
 
     fn wanted(&self) -> Stock {
@@ -305,42 +349,72 @@ impl Args {
         let plan = self.plan(Vec::new());
         plan.check()?;
         let (name, target, wanted) = (self.scenario().name(), self.target(), self.wanted());
+        target.check(self.scenario(), wanted, "--")?;
+        if self.find_rate && !find_rate::takes(self.scenario()) {
+            return Err(format!("--find-rate: cannot be used with {name}"));
+        }
         Ok(Order { name, plan, target, other: None, rounds: 1, at_once: false, wanted })
     }
 }
 
 fn main() {
+    // The load of the machine is that before the run.
+    environment::environment();
     let Cli { command, args } = Cli::parse();
     if let Err(text) = managed::in_its_environment(&args) {
         report::complain(&text);
         std::process::exit(1);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let result = runtime.map_err(|e| e.to_string()).and_then(|runtime| {
-        runtime.block_on(async {
-            // In this order: signals are heard before the first process is started.
-            tokio::select! {
-                biased;
-                stopped = interrupted() => stopped,
-                result = command_of(command, args) => result,
-            }
-        })
-    });
-    if let Err(text) = result {
+    let result = runtime.map_err(|e| e.to_string());
+    if let Err(text) = result.and_then(|runtime| runtime.block_on(supervised(command_of(command, args)))) {
         report::complain(&text);
         std::process::exit(1);
     }
 }
 
-/// Ends with the first signal to stop, so that what was started here is stopped too.
-async fn interrupted() -> Result<(), String> {
+/// Runs a command to its end, or until a signal; an error when it was interrupted or could not clean up.
+async fn supervised(command: impl Future<Output = Result<(), String>>) -> Result<(), String> {
+    let (stop, stopped) = watch::channel(false);
+    let guarded = async {
+        // In this order: signals are handled before the first process is started.
+        tokio::select! {
+            biased;
+            result = stop_on_signals(&stop) => result,
+            result = command => result,
+        }
+    };
+    let (result, notes) = run_context::scope(stopped, guarded).await;
+    concluded(result, *stop.borrow(), &notes)
+}
+
+/// Names log files and objects that stay, and says how the command ended.
+fn concluded(result: Result<(), String>, is_interrupted: bool, notes: &Notes) -> Result<(), String> {
+    notes.logs().iter().for_each(|path| report::complain(&format!("server log: {}", path.display())));
+    notes.kept().iter().for_each(|what| report::complain(&format!("kept on the server: {what}")));
+    notes.left().iter().for_each(|what| report::complain(&format!("not removed from the server: {what}")));
+    match result {
+        Err(cause) if is_interrupted && cause != INTERRUPTED => Err(format!("{INTERRUPTED}: {cause}")),
+        _ if is_interrupted => Err(INTERRUPTED.to_owned()),
+        Ok(()) if !notes.left().is_empty() => Err("some objects were not removed from the server".to_owned()),
+        result => result,
+    }
+}
+
+/// Asks the command to stop at the first signal, so that it reports and cleans up, and gives it up at the second.
+async fn stop_on_signals(stop: &watch::Sender<bool>) -> Result<(), String> {
     let mut terminate = signal(SignalKind::terminate()).map_err(|e| e.to_string())?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|e| e.to_string())?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+    for _ in 0..2 {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        if !stop.send_replace(true) {
+            report::complain("stopping; a second signal skips the report");
+        }
     }
-    Err("interrupted".to_owned())
+    Err(INTERRUPTED.to_owned())
 }
 
 async fn command_of(command: Option<Command>, args: Args) -> Result<(), String> {
@@ -364,6 +438,9 @@ async fn run(args: Args) -> Result<(), String> {
     ];
     if own.contains(&args.scenario()) && (args.outputs.html.is_some() || args.rate.is_some() || args.ramp > 0) {
         return Err(format!("{}: takes none of --html, --rate and --ramp", args.scenario().name()));
+    }
+    if args.find_rate {
+        return find_rate::run(&args).await;
     }
     match args.scenario() {
         Scenario::Crl => verdict::run(&args).await,
@@ -394,14 +471,16 @@ pub(crate) async fn one(order: &Order, outputs: &Outputs) -> Result<(), String> 
 }
 
 /// The server of a run, what its start took, and what its store holds then.
-async fn opened(
+pub(crate) async fn opened(
     target: &Target,
     plan: &scenario::Plan,
     wanted: Stock,
 ) -> Result<(Open, Option<server::Start>, Option<Stock>), String> {
-    let open = target.open().await?;
+    let open = target.open(plan.scenario).await?;
     let start = match &open.started {
-        Some(server) if target.mount == server::MOUNT => Some(server.start().await?),
+        Some(server) if target.mount.as_deref().unwrap_or(server::MOUNT) == server::MOUNT => {
+            Some(server.start().await?)
+        }
         _ => None,
     };
     let stock = filled(&open, plan, wanted).await?;
@@ -466,10 +545,22 @@ mod tests {
             ("signet-load sign --key-type rsa --key-bits 2048", "sign: the key type must be"),
             ("signet-load sign --key-bits 521", "sign: the key type must be"),
             ("signet-load issue --preload 5 --revoked 6", "--revoked: must not be more than --preload"),
+            ("signet-load issue --prepared", "--role: must be given with --prepared for issue"),
+            ("signet-load crl-get --prepared --preload 5", "--role: must be given with --prepared for crl-get"),
+            ("signet-load login --prepared", "--prepared: cannot be used with login"),
+            ("signet-load preload --preload 5", "--keep: must be given"),
+            ("signet-load revoke --find-rate --p99 20ms", "--find-rate: cannot be used with revoke"),
         ] {
             assert!(wrong(line).starts_with(says), "{line}: {}", wrong(line));
         }
-        for line in ["signet-load sign --key-bits 384 --seconds 5 --ramp 5", "signet-load issue --key-type rsa"] {
+        for line in [
+            "signet-load sign --key-bits 384 --seconds 5 --ramp 5",
+            "signet-load issue --key-type rsa",
+            "signet-load crl-get --prepared --mount pki",
+            "signet-load preload --preload 5 --keep",
+            "signet-load preload --preload 5 --server ./signet",
+            "signet-load issue --find-rate --p99 20ms",
+        ] {
             assert!(parsed(line).args.order().is_ok(), "{line}");
         }
         let args = parsed("signet-load mixed --server ./signet --rsa-stock 64").args;
@@ -490,8 +581,8 @@ mod tests {
         assert_eq!((cli.args.scenario(), cli.command.is_none()), (Scenario::Issue, true));
         let (target, plan) = (cli.args.target(), cli.args.plan(Vec::new()));
         assert_eq!(
-            (target.mount.as_str(), target.token_header.as_deref(), target.prepared),
-            ("ca", Some("X-Own"), true)
+            (target.mount.as_deref(), target.token_header.as_deref(), target.prepared),
+            (Some("ca"), Some("X-Own"), true)
         );
         assert_eq!((plan.pace.rate, plan.requests, plan.role.as_deref()), (Some(10.5), u64::MAX, Some("web")));
         assert_eq!(parsed("signet-load revoke --rate 5").args.plan(Vec::new()).requests, REQUESTS);
@@ -509,7 +600,11 @@ mod tests {
             ("signet-load", "<SCENARIO>"),
             ("signet-load else", "possible values"),
             ("signet-load issue --rate 0", "must be from 0.001 to 1000000"),
-            ("signet-load issue --prepared", "--role"),
+            ("signet-load issue --find-rate", "--p99"),
+            ("signet-load issue --p99 20ms", "--find-rate"),
+            ("signet-load issue --find-rate --p99 20", "must end with us, ms or s"),
+            ("signet-load issue --find-rate --p99 20ms --rate 5", "cannot be used with"),
+            ("signet-load issue --access-log", "--server"),
             ("signet-load issue --seconds 0", "0 is not in 1"),
             ("signet-load issue --seconds 86401", "86401 is not in 1"),
             ("signet-load issue --rsa-stock 64", "--server"),

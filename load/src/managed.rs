@@ -9,11 +9,11 @@
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::client::Client;
 use crate::drive::{Figures, Place, Watched};
 use crate::module::{self, Kind};
+use crate::run_context::{INTERRUPTED, is_interrupted};
 use crate::scenario::{self, Plan};
-use crate::server::{Extras, Started};
+use crate::server::{Launch, Started};
 use crate::{Args, Scenario};
 
 /// What the way to a device and back may cost, CPU microseconds: two hops, the verification, the call's frame.
@@ -75,30 +75,38 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
 
 /// Both kinds of keys in SoftHSM, by a server of ours.
 async fn softhsm(args: &Args) -> Result<(String, Vec<Measured>), String> {
-    let binary = args.server.as_deref().ok_or("sign-managed: --server or --managed-key must be given")?;
     let library = format!("{LIBRARY}={}", args.softhsm.display());
-    let extras = Extras { arguments: &["--pkcs11-library", library.as_str()], ..Extras::default() };
-    let server = Started::with(binary, &args.data_dir, args.postgres.as_deref(), extras)?;
+    let launch = Launch { arguments: &["--pkcs11-library", library.as_str()], ..args.launch()? };
+    let server = Started::launch(&launch).await?;
     let (place, watched) = (server.place(), server.watched());
     let mut all = Vec::new();
     for kind in [Kind::P256, Kind::Rsa2048] {
-        register(&place, kind, args.max_parallel).await?;
-        let (key_type, bits) = kind.parameters();
-        let mut software = Issuer::of_software(key_type, bits).measure(args, &place, watched).await?;
-        let managed = Issuer::of_managed(kind.label()).measure(args, &place, watched).await?;
-        // Once more, after it: the machine may have become slower or faster meanwhile.
-        let again = Issuer::of_software(key_type, bits).measure(args, &place, watched).await?;
-        software.cpu = software.cpu.zip(again.cpu).map(|(one, other)| (one + other) / 2.0);
-        // As many at once as the server makes, which has the machine's cores busy.
-        let at_once = usize::from(args.max_parallel);
-        let calls = (module::software(kind, at_once)?, module::bare_call(&args.softhsm, kind, at_once)?);
-        all.push(Measured { name: kind.label().to_owned(), software, managed, calls: Some(calls) });
+        match in_device(args, &place, watched, kind).await {
+            Ok(measured) => all.push(measured),
+            Err(_) if is_interrupted() => break,
+            Err(cause) => return Err(cause),
+        }
     }
     Ok((server.store()?, all))
 }
 
-/// Writes the managed key, which is made in the token when it is first used.
-async fn register(place: &Place<'_>, kind: Kind, max_parallel: u16) -> Result<(), String> {
+/// One kind of key in SoftHSM and in software.
+async fn in_device(args: &Args, place: &Place<'_>, watched: Watched, kind: Kind) -> Result<Measured, String> {
+    let key = register(place, kind, args.max_parallel).await?;
+    let (key_type, bits) = kind.parameters();
+    let mut software = Issuer::of_software(place, key_type, bits).measure(args, place, watched).await?;
+    let managed = Issuer::of_managed(place, &key).measure(args, place, watched).await?;
+    // Once more after it: the speed of the machine may have changed.
+    let again = Issuer::of_software(place, key_type, bits).measure(args, place, watched).await?;
+    software.cpu = software.cpu.zip(again.cpu).map(|(one, other)| (one + other) / 2.0);
+    // As many in parallel as the server makes, which has the machine's cores busy.
+    let at_once = usize::from(args.max_parallel);
+    let calls = (module::software(kind, at_once)?, module::bare_call(&args.softhsm, kind, at_once)?);
+    Ok(Measured { name: kind.label().to_owned(), software, managed, calls: Some(calls) })
+}
+
+/// Registers the managed key, which is generated in the token at its first use; its name.
+async fn register(place: &Place<'_>, kind: Kind, max_parallel: u16) -> Result<String, String> {
     let mut body = json!({
         "library": LIBRARY,
         "token_label": module::TOKEN,
@@ -117,45 +125,47 @@ async fn register(place: &Place<'_>, kind: Kind, max_parallel: u16) -> Result<()
             body["key_bits"] = 2048.into();
         }
     }
-    let mut client = place.connect().await?;
-    client.must(&format!("/v1/sys/managed-keys/pkcs11/{}", kind.label()), &body).await.map(drop)
+    let name = place.provisioner.fresh_name();
+    let path = format!("/v1/sys/managed-keys/pkcs11/{name}");
+    place.provisioner.create_absent("managed key", &name, &path, &body).await?;
+    Ok(name)
 }
 
 /// A key of the user's own, beside one of its type in software: RSA-2048 or P-256.
 async fn own_key(args: &Args, name: &str) -> Result<Measured, String> {
-    let peer = args.peer()?;
-    let place = Place { peer: &peer, token: &args.token, mount: &args.mount };
-    let watched = Watched { server: args.pid, postgres: None };
-    let issuer = Issuer::of_managed(name);
+    let open = args.order()?.target.open(Scenario::SignManaged).await?;
+    let (place, watched) = (open.place(), open.watched);
+    let issuer = Issuer::of_managed(&place, name);
     let (managed, key_type) = issuer.measured(args, &place, watched).await?;
     let (key_type, bits) = match key_type.as_str() {
         "rsa" => Kind::Rsa2048.parameters(),
         "ec" => Kind::P256.parameters(),
         other => return Err(format!("sign-managed: nothing to compare a key of type {other} with")),
     };
-    let software = Issuer::of_software(key_type, bits).measure(args, &place, watched).await?;
+    let software = Issuer::of_software(&place, key_type, bits).measure(args, &place, watched).await?;
     Ok(Measured { name: format!("{name} ({key_type}; software: {bits})"), software, managed, calls: None })
 }
 
-/// An issuer in a mount of its own, which goes after the run.
+/// An issuer in a mount of its own, which goes with the run.
 struct Issuer {
-    mount: &'static str,
+    mount: String,
     /// The managed keys that the mount may use.
     allowed: Vec<String>,
-    /// How the root is made, and of what.
-    way: &'static str,
+    /// Last part of the path that generates the root.
+    source: &'static str,
+    /// The key of the root.
     key: Value,
 }
 
 impl Issuer {
-    fn of_software(key_type: &str, bits: u32) -> Self {
+    fn of_software(place: &Place<'_>, key_type: &str, bits: u32) -> Self {
         let key = json!({ "key_type": key_type, "key_bits": bits });
-        Self { mount: "load-software", allowed: Vec::new(), way: "internal", key }
+        Self { mount: place.provisioner.fresh_name(), allowed: Vec::new(), source: "internal", key }
     }
 
-    fn of_managed(name: &str) -> Self {
+    fn of_managed(place: &Place<'_>, name: &str) -> Self {
         let key = json!({ "managed_key_name": name });
-        Self { mount: "load-managed", allowed: vec![name.to_owned()], way: "kms", key }
+        Self { mount: place.provisioner.fresh_name(), allowed: vec![name.to_owned()], source: "kms", key }
     }
 
     async fn measure(&self, args: &Args, place: &Place<'_>, watched: Watched) -> Result<Part, String> {
@@ -164,40 +174,31 @@ impl Issuer {
 
     /// What its requests take, and the type of its key.
     async fn measured(&self, args: &Args, place: &Place<'_>, watched: Watched) -> Result<(Part, String), String> {
-        // Before, too: there may be one of a run that was interrupted.
-        self.remove(place).await?;
-        let outcome = self.signed(args, place, watched).await;
-        self.remove(place).await?;
-        outcome
-    }
-
-    async fn signed(&self, args: &Args, place: &Place<'_>, watched: Watched) -> Result<(Part, String), String> {
-        let key_type = self.make(&mut place.connect().await?).await?;
+        let place = Place { mount: &self.mount, ..*place };
+        let key_type = self.make(&place).await?;
         let plan = Plan { scenario: Scenario::Sign, ..args.plan(Vec::new()) };
-        let place = Place { mount: self.mount, ..*place };
-        Ok((part(&scenario::run(&plan, &place, watched).await?)?, key_type))
+        let figures = scenario::run(&plan, &place, watched).await?;
+        if figures.interrupted {
+            figures.print_classes();
+            return Err(INTERRUPTED.to_owned());
+        }
+        Ok((part(&figures)?, key_type))
     }
 
-    async fn make(&self, client: &mut Client) -> Result<String, String> {
-        let mount = self.mount;
-        client.must(&format!("/v1/sys/mounts/{mount}"), &json!({ "type": "pki" })).await?;
+    async fn make(&self, place: &Place<'_>) -> Result<String, String> {
+        let (mount, provisioner) = (&self.mount, place.provisioner);
+        provisioner.mount(mount, &json!({ "type": "pki" })).await?;
         let tuned = json!({ "max_lease_ttl": scenario::ROOT_TTL, "allowed_managed_keys": self.allowed });
-        client.must(&format!("/v1/sys/mounts/{mount}/tune"), &tuned).await?;
+        provisioner.must(&format!("/v1/sys/mounts/{mount}/tune"), &tuned).await?;
         let mut root = self.key.clone();
         root["common_name"] = "Load root".into();
         root["ttl"] = scenario::ROOT_TTL.into();
-        let made = client.must(&format!("/v1/{mount}/root/generate/{}", self.way), &root).await?;
+        let made = provisioner.must(&format!("/v1/{mount}/root/generate/{}", self.source), &root).await?;
         let key = made["data"]["key_id"].as_str().ok_or("a root without a key was made")?;
         let path = format!("/v1/{mount}/key/{key}");
-        let shown = client.send(Method::GET, &path, bytes::Bytes::new()).await?;
+        let shown = place.connect().await?.send(Method::GET, &path, bytes::Bytes::new()).await?;
         let shown: Value = serde_json::from_slice(&shown.body).map_err(|e| format!("{path}: {e}"))?;
         shown["data"]["key_type"].as_str().map(str::to_owned).ok_or_else(|| format!("{path}: no key_type"))
-    }
-
-    async fn remove(&self, place: &Place<'_>) -> Result<(), String> {
-        let mut client = place.connect().await?;
-        let path = format!("/v1/sys/mounts/{}", self.mount);
-        client.send(Method::DELETE, &path, bytes::Bytes::new()).await.map(drop)
     }
 }
 

@@ -11,6 +11,7 @@ use crate::drive::{Figures, Place, Watched};
 use crate::environment::environment;
 use crate::html::{Page, Run};
 use crate::report::median;
+use crate::run_context::is_interrupted;
 use crate::scenario::{self, Plan};
 use crate::server::Started;
 use crate::{Args, Scenario, report};
@@ -35,20 +36,23 @@ struct Turn {
 
 /// Runs it and prints the verdict; an error when two nodes cost more than they may.
 pub(crate) async fn run(args: &Args) -> Result<(), String> {
-    let (Some(binary), Some(programs)) = (&args.server, &args.postgres) else {
-        return Err("nodes: needs --server and --postgres".to_owned());
-    };
+    let launch = args.launch()?;
+    launch.postgres.ok_or("nodes: --postgres must name PostgreSQL's programs, or auto")?;
     let seconds = (args.seconds / (3 * TURNS)).max(SHORTEST_TURN);
     let plan = Plan { scenario: Scenario::Issue, seconds, requests: u64::MAX, ..args.plan(Vec::new()) };
     // Dropped in the reverse order: the database belongs to the first one.
-    let first = node(Started::new(binary, &args.data_dir, Some(programs))?, &plan).await?;
-    let second = node(first.started.another(binary, &args.data_dir)?, &plan).await?;
+    let first = node(Started::launch(&launch).await?, &plan).await?;
+    let second = node(first.started.another(&launch).await?, &plan).await?;
     let halves = Plan { clients: plan.clients.div_ceil(2), ..plan.clone() };
     let (mut one, mut two, mut shared) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..TURNS {
-        one.push(turn(&plan, &first, None).await?);
-        two.push(turn(&plan, &first, Some(&second)).await?);
-        shared.push(turn(&halves, &first, Some(&second)).await?);
+        for (turns, plan, second) in
+            [(&mut one, &plan, None), (&mut two, &plan, Some(&second)), (&mut shared, &halves, Some(&second))]
+        {
+            if !is_interrupted() {
+                turns.push(turn(plan, &first, second).await?);
+            }
+        }
     }
     let by_one = cost(&two) / cost(&one);
     let holds = by_one <= MOST;
@@ -85,7 +89,7 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
 
 /// A node with what its clients need.
 async fn node(started: Started, plan: &Plan) -> Result<Node, String> {
-    scenario::make_mount(&started.place()).await?;
+    scenario::ensure_root(&started.place()).await?;
     let token = scenario::prepare(plan, &started.place()).await?;
     Ok(Node { started, token })
 }
@@ -93,14 +97,15 @@ async fn node(started: Started, plan: &Plan) -> Result<Node, String> {
 /// The plan's clients at the first node, which has the database, and as many at the second.
 async fn turn(plan: &Plan, first: &Node, second: Option<&Node>) -> Result<Turn, String> {
     first.started.settle()?;
-    let plan = Plan { prepared: true, quiet: true, ..plan.clone() };
     let postgres = Watched { server: None, ..first.started.watched() };
     let before = postgres.read();
     let run = async |node: &Node| {
         let place = Place { token: &node.token, ..node.started.place() };
+        let role = Some(plan.role(&place).to_owned());
+        let plan = Plan { role, prepared: true, quiet: true, ..plan.clone() };
         let watched = Watched { server: Some(node.started.pid()), postgres: None };
         let figures = scenario::run(&plan, &place, watched).await?;
-        figures.outcome().map(|()| figures)
+        if figures.interrupted { Ok(figures) } else { figures.outcome().map(|()| figures) }
     };
     let figures = match second {
         None => vec![run(first).await?],

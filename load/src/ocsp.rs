@@ -18,6 +18,7 @@ use crate::environment::environment;
 use crate::html::{Page, Run};
 use crate::preload::{Stock, visit};
 use crate::report::{self, Report};
+use crate::run_context::is_interrupted;
 use crate::scenario::Plan;
 
 /// Most certificates that are asked about: their requests are made before the run.
@@ -94,6 +95,9 @@ pub(crate) async fn run(plan: &Plan, admin: &Place<'_>, watched: Watched) -> Res
     let mut parts = Vec::new();
     for nonce in [false, true] {
         for method in [Method::GET, Method::POST] {
+            if is_interrupted() {
+                return Ok(parts);
+            }
             let class = asked.class(&method, nonce, plan.clients);
             let before = kept(&mut client).await;
             let figures = drive(&place, vec![class], &plan.bounds(), watched).await?;
@@ -324,7 +328,10 @@ mod tests {
             let class = Answered { name: "any".to_owned(), clients: 1, latencies, timeline, errors };
             let (elapsed, cpu) = (Duration::from_secs(1), Cpu { server: None, postgres: None });
             let (classes, samples) = (vec![class], Vec::new());
-            Part { figures: Figures { elapsed, classes, cpu, server_mib: None, samples, unsent: 0 }, used_again: None }
+            Part {
+                figures: Figures { elapsed, classes, cpu, server_mib: None, samples, unsent: 0, interrupted: false },
+                used_again: None,
+            }
         };
         assert_eq!(outcome(&[part(1), part(1)]), Ok(()));
         assert_eq!(outcome(&[part(1), part(0)]), Err("some requests failed".to_owned()));

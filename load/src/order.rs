@@ -176,6 +176,8 @@ pub(crate) fn read(text: &str, json: bool) -> Result<Order, String> {
     let at_once = fields.flag("at_once")?;
     let target = fields.table("target")?.ok_or("target: must be given")?.target("signet")?;
     let other = fields.table("other")?.map(|other| other.target("other")).transpose()?;
+    target.check(scenario, wanted, "target.")?;
+    other.as_ref().map_or(Ok(()), |other| other.check(scenario, wanted, "other."))?;
     if rounds.is_some() && other.is_none() {
         return Err("rounds: is for a plan with other, the server to compare with".to_owned());
     }
@@ -249,6 +251,7 @@ impl Fields {
             postgres: self.path("postgres")?,
             data_dir: self.path("data_dir")?.unwrap_or(default.data_dir),
             rsa_stock: rsa_stock.unwrap_or(0),
+            access_log: self.flag("access_log")?,
             store: self.text("store")?,
             command: self.text("command")?,
             addr: self.text("addr")?.unwrap_or_default(),
@@ -256,16 +259,17 @@ impl Fields {
             token_header: self.text("token_header")?,
             ca_file: self.path("ca_file")?,
             pid: self.whole("pid", 1, u64::from(u32::MAX))?.map(|pid| pid as u32),
-            mount: self.text("mount")?.unwrap_or(default.mount),
+            mount: self.text("mount")?,
             role: self.text("role")?,
             prepared: self.flag("prepared")?,
+            keep: self.flag("keep")?,
         };
         self.end()?;
-        if target.mount.starts_with('/') || target.mount.ends_with('/') {
+        if target.mount.as_deref().is_some_and(|mount| mount.starts_with('/') || mount.ends_with('/')) {
             return wrong("mount", "must be a path without a slash at its ends");
         }
-        if target.prepared && target.role.is_none() {
-            return wrong("role", "must be given when prepared is true");
+        if target.prepared && target.keep {
+            return wrong("keep", "must not be given with prepared, which creates nothing");
         }
         if target.server.is_some() {
             let not_beside = [
@@ -286,6 +290,9 @@ impl Fields {
         }
         if rsa_stock.is_some() {
             return wrong("rsa_stock", "is for server, which is started here");
+        }
+        if target.access_log {
+            return wrong("access_log", "is for server, which is started here");
         }
         if target.addr.is_empty() {
             return wrong("addr", "must be given, or server");
@@ -343,7 +350,10 @@ mod tests {
         assert_eq!((order.target.server, order.target.rsa_stock), (Some(PathBuf::from("./signet")), 9));
         let other = order.other.unwrap();
         assert_eq!((other.name.as_str(), other.token.as_str(), other.pid), ("bao", "t.secret", Some(7)));
-        assert_eq!((other.mount.as_str(), other.role.as_deref(), other.prepared), ("ca/int", Some("web"), true));
+        assert_eq!(
+            (other.mount.as_deref(), other.role.as_deref(), other.prepared),
+            (Some("ca/int"), Some("web"), true)
+        );
         assert_eq!(other.store.as_deref(), Some("memory"));
     }
 
@@ -351,7 +361,7 @@ mod tests {
     fn little_is_enough_and_json_says_the_same() {
         let order = read(&format!("scenario = \"sign\"\n{TARGET}"), false).unwrap();
         assert_eq!((order.plan.clients, order.plan.seconds, order.plan.requests), (64, 60, u64::MAX));
-        assert_eq!((order.target.mount.as_str(), order.other.is_none()), ("pki", true));
+        assert_eq!((order.target.mount.as_deref(), order.other.is_none()), (None, true));
         let json = r#"{ "scenario": "sign", "target": { "addr": "http://127.0.0.1:8200" } }"#;
         assert_eq!(read(json, true).unwrap().target, order.target);
         assert_eq!(read(&format!("scenario = \"revoke\"\n{TARGET}"), false).unwrap().plan.requests, REQUESTS);
@@ -399,7 +409,9 @@ mod tests {
             ("addr = \"127.0.0.1\"", "target.addr: must be http://HOST:PORT or https://HOST:PORT, and is 127.0.0.1"),
             ("addr = \"https://a\"", "target.ca_file: an https address needs one"),
             ("addr = \"http://a\"\ntoken_header = \"X Y\"", "target.token_header: must be the name of a header"),
-            ("addr = \"http://a\"\nprepared = true", "target.role: must be given when prepared is true"),
+            ("addr = \"http://a\"\nprepared = true", "target.role: must be given with target.prepared for issue"),
+            ("addr = \"http://a\"\nprepared = true\nrole = \"web\"\nkeep = true", "target.keep: must not be given"),
+            ("addr = \"http://a\"\naccess_log = true", "target.access_log: is for server"),
             ("addr = \"http://a\"\nmount = \"/pki\"", "target.mount: must be a path without a slash"),
             ("addr = \"http://a\"\npostgres = \"auto\"", "target.postgres: is for server"),
             ("addr = \"http://a\"\nrsa_stock = 9", "target.rsa_stock: is for server"),

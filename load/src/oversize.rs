@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 
 use crate::client::{Client, Peer, Wire};
 use crate::drive::{Answered, Figures};
+use crate::run_context::{INTERRUPTED, is_interrupted};
 use crate::server::Started;
 use crate::{Args, Scenario, scenario};
 
@@ -45,13 +46,18 @@ type Answers = BTreeMap<&'static str, BTreeMap<String, u64>>;
 /// Runs both parts and prints the verdict; an error when the bound is missed, or an oversized request is not
 /// refused as its sender's mistake.
 pub(crate) async fn run(args: &Args) -> Result<(), String> {
-    let binary = args.server.as_deref().ok_or("oversize: --server must name the signet binary")?;
-    let server = Started::new(binary, &args.data_dir, args.postgres.as_deref())?;
+    let server = Started::launch(&args.launch()?).await?;
     let senders = Senders::start(&server, requests(&server).await?)?;
     let alone = issue(args, &server).await?;
     senders.begin();
     let beside = issue(args, &server).await;
     let answers = senders.end()?;
+    if is_interrupted() {
+        for figures in [Ok(alone), beside].iter().flatten() {
+            figures.print_classes();
+        }
+        return Err(INTERRUPTED.to_owned());
+    }
     let (alone, beside) = (only(alone)?, only(beside?)?);
     let ratio = beside.percentile(99.0) / alone.percentile(99.0);
     let store = server.store()?;

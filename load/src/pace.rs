@@ -50,7 +50,7 @@ impl Schedule {
     }
 
     /// How many requests are due before a time.
-    fn due_before(&self, since: f64) -> u64 {
+    pub(crate) fn due_before(&self, since: f64) -> u64 {
         let since = since.min(self.end);
         let area = if since < self.ramp {
             self.rate * since * since / (2.0 * self.ramp)

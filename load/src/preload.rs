@@ -26,7 +26,8 @@ const SLOWEST: u64 = 2000;
 /// Life of the certificates: a store that is used again tomorrow still holds valid ones.
 pub(crate) const TTL: &str = "8760h";
 const CRL_CONFIG: &str = "config/crl";
-const ROLE: &str = "load-preload";
+/// Suffix of the role that fills.
+const ROLE_SUFFIX: &str = "-preload";
 
 /// What the mount shall hold at least, or what it holds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,11 +52,11 @@ pub(crate) async fn fill(admin: &Place<'_>, wanted: Stock, role: Option<&str>, q
     let mut client = admin.connect().await?;
     let there = leaves(&mut client, admin.mount).await?;
     if there < wanted.certificates {
-        issue(admin, &mut client, wanted.certificates - there, role, quiet).await?;
+        issue(admin, wanted.certificates - there, role, quiet).await?;
     }
     let revoked = count(&mut client, admin.mount, "certs/revoked").await?;
     if revoked < wanted.revoked {
-        revoke(admin, &mut client, wanted.revoked - revoked, quiet).await?;
+        revoke(admin, &mut client, wanted.revoked - revoked, role.is_none(), quiet).await?;
     }
     let certificates = leaves(&mut client, admin.mount).await?;
     let stock = Stock { certificates, revoked: count(&mut client, admin.mount, "certs/revoked").await? };
@@ -71,18 +72,13 @@ pub(crate) async fn fill(admin: &Place<'_>, wanted: Stock, role: Option<&str>, q
 }
 
 /// Issues so many.
-async fn issue(
-    admin: &Place<'_>,
-    client: &mut Client,
-    missing: u64,
-    role: Option<&str>,
-    quiet: bool,
-) -> Result<(), String> {
+async fn issue(admin: &Place<'_>, missing: u64, role: Option<&str>, quiet: bool) -> Result<(), String> {
+    let own = format!("{}{ROLE_SUFFIX}", admin.provisioner.name());
     if role.is_none() {
-        client.must(&admin.path(&format!("roles/{ROLE}")), &scenario::role("ec", 256, false)).await?;
+        admin.provisioner.role(admin.mount, &own, &scenario::role("ec", 256, false)).await?;
     }
     report::begun(quiet, &format!("issuing {missing} certificates"));
-    let class = scenario::issuing("preload".to_owned(), CLIENTS, admin.mount, role.unwrap_or(ROLE), TTL);
+    let class = scenario::issuing("preload".to_owned(), CLIENTS, admin.mount, role.unwrap_or(&own), TTL);
     all(admin, class, missing, quiet).await
 }
 
@@ -98,20 +94,30 @@ pub(crate) async fn to_revoke(
     let mut bodies = found(&mut client, admin.mount, wanted).await?;
     let missing = wanted.saturating_sub(bodies.len() as u64);
     if missing > 0 {
-        issue(admin, &mut client, missing, role, quiet).await?;
+        issue(admin, missing, role, quiet).await?;
         bodies = revocable(&mut client, admin.mount, wanted).await?;
     }
     Ok((bodies, missing))
 }
 
-/// Revokes so many; the mount builds its CRLs by the timer meanwhile, because nobody waits for one of them.
-async fn revoke(admin: &Place<'_>, client: &mut Client, missing: u64, quiet: bool) -> Result<(), String> {
+/// Revokes so many. A mount that is not prepared builds its CRLs by the timer during that, because no request needs one.
+async fn revoke(
+    admin: &Place<'_>,
+    client: &mut Client,
+    missing: u64,
+    may_configure: bool,
+    quiet: bool,
+) -> Result<(), String> {
     let bodies = revocable(client, admin.mount, missing).await?;
     report::begun(quiet, &format!("revoking {missing} certificates"));
+    let class = revoking("revoke".to_owned(), CLIENTS, admin.mount, bodies);
+    if !may_configure {
+        return all(admin, class, missing, quiet).await;
+    }
     let before = rebuilds(client, admin.mount).await?;
-    auto_rebuild(client, admin.mount, true).await?;
-    let revoked = all(admin, revoking("revoke".to_owned(), CLIENTS, admin.mount, bodies), missing, quiet).await;
-    auto_rebuild(client, admin.mount, before).await?;
+    auto_rebuild(admin, true).await?;
+    let revoked = all(admin, class, missing, quiet).await;
+    auto_rebuild(admin, before).await?;
     revoked
 }
 
@@ -123,9 +129,9 @@ pub(crate) async fn rebuilds(client: &mut Client, mount: &str) -> Result<bool, S
     Ok(config["data"]["auto_rebuild"].as_bool().unwrap_or(false))
 }
 
-/// Tells the mount whether its CRLs are built by the timer, or by whoever revokes.
-pub(crate) async fn auto_rebuild(client: &mut Client, mount: &str, on: bool) -> Result<(), String> {
-    client.must(&format!("/v1/{mount}/{CRL_CONFIG}"), &json!({ "auto_rebuild": on })).await.map(drop)
+/// Configures whether the mount builds its CRLs by the timer or with each revocation.
+pub(crate) async fn auto_rebuild(admin: &Place<'_>, on: bool) -> Result<(), String> {
+    admin.provisioner.must(&admin.path(CRL_CONFIG), &json!({ "auto_rebuild": on })).await.map(drop)
 }
 
 /// Clients that revoke; every body is to be sent once only. Every answer is looked at.
@@ -177,8 +183,11 @@ async fn all(admin: &Place<'_>, class: Class, requests: u64, quiet: bool) -> Res
     let name = class.name.clone();
     let time = LONGEST.max(Duration::from_secs(requests / SLOWEST));
     let bounds = Bounds { requests, time, pace: Pace::default(), quiet };
-    let Figures { classes, .. } = drive(admin, vec![class], &bounds, Watched::default()).await?;
+    let Figures { classes, interrupted, .. } = drive(admin, vec![class], &bounds, Watched::default()).await?;
     let done: u64 = classes.iter().map(|class| class.count()).sum();
+    if done < requests && interrupted {
+        return Err(format!("{name}: {done} of {requests} requests succeeded before the interruption"));
+    }
     if done < requests {
         let errors: Vec<_> = classes.iter().flat_map(|class| &class.errors).collect();
         return Err(format!("{name}: {done} of {requests} requests succeeded; errors: {errors:?}"));
@@ -265,8 +274,9 @@ mod tests {
     use crate::target::{Open, Target};
 
     async fn open(double: &Double) -> Open {
-        let target = Target { addr: double.addr.clone(), token: "root".to_owned(), ..Target::default() };
-        target.open().await.unwrap()
+        let target =
+            Target { addr: double.addr.clone(), token: "root".to_owned(), prepared: true, ..Target::default() };
+        target.open(Scenario::Issue).await.unwrap()
     }
 
     #[tokio::test]

@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use crate::client::{Client, Wire};
 use crate::drive::{Bounds, Class, Figures, Place, Watched, drive};
 use crate::pace::Pace;
-use crate::server::{MOUNT, Started};
+use crate::run_context::is_interrupted;
+use crate::server::Started;
 use crate::{Args, report};
 
 /// Projects, and workspaces, when nothing else is said.
@@ -59,8 +60,13 @@ impl Tokens {
         let account = client.send(Method::GET, "/api/v2/account/details", Bytes::new()).await?;
         let account: Value = serde_json::from_slice(&account.body).map_err(|e| format!("the account: {e}"))?;
         let user = account["data"]["id"].as_str().ok_or("projects: the root token has no account")?;
-        let owner = made(&mut client, &format!("/api/v2/users/{user}/authentication-tokens")).await?;
-        let reader = made(&mut client, &format!("/api/v2/teams/{READERS}/authentication-token")).await?;
+        let provisioner = server.place().provisioner;
+        let (id, owner) = made(&mut client, &format!("/api/v2/users/{user}/authentication-tokens")).await?;
+        let remove = |what: &str, path| provisioner.remove_later(what.to_owned(), Wire::Projects, path);
+        remove("the token of the owner", format!("/api/v2/authentication-tokens/{id}"));
+        let path = format!("/api/v2/teams/{READERS}/authentication-token");
+        let (_, reader) = made(&mut client, &path).await?;
+        remove("the token of the team", path);
         Ok(Self { owner, reader })
     }
 
@@ -86,11 +92,13 @@ struct Part {
     may_be_refused: bool,
 }
 
-/// A token that the server makes at a path.
-async fn made(client: &mut Client, path: &str) -> Result<String, String> {
+/// Id and text of a token that the server makes at a path.
+async fn made(client: &mut Client, path: &str) -> Result<(String, String), String> {
     let made = client.must(path, &json!({ "data": { "type": "authentication-tokens" } })).await?;
+    let id = made["data"]["id"].as_str();
     let token = made["data"]["attributes"]["token"].as_str();
-    token.map(str::to_owned).ok_or_else(|| format!("{path}: no token was made"))
+    let both = id.zip(token).map(|(id, token)| (id.to_owned(), token.to_owned()));
+    both.ok_or_else(|| format!("{path}: no token was made"))
 }
 
 /// How much is asked.
@@ -112,7 +120,7 @@ pub(crate) async fn bounded(
     let there = fill(server, many, size.quiet)?;
     server.settle()?;
     let tokens = Tokens::make(server).await?;
-    for part in parts(there).into_iter().filter(|part| part.bounded) {
+    for part in parts(there).into_iter().filter(|part| part.bounded && !is_interrupted()) {
         show(part.name, measure(size, server, &tokens, &part).await?);
     }
     Ok(there)
@@ -120,9 +128,9 @@ pub(crate) async fn bounded(
 
 /// Fills the store, runs every part and prints the verdict; an error when a bound is missed.
 pub(crate) async fn run(args: &Args) -> Result<(), String> {
-    let binary = args.server.as_deref().ok_or("projects: --server must name the signet binary")?;
-    let programs = args.postgres.as_deref().ok_or("projects: --postgres must name PostgreSQL's programs, or auto")?;
-    let server = Started::new(binary, &args.data_dir, Some(programs))?;
+    let launch = args.launch()?;
+    launch.postgres.ok_or("projects: --postgres must name PostgreSQL's programs, or auto")?;
+    let server = Started::launch(&launch).await?;
     let many = if args.preload == 0 { MANY } else { args.preload };
     let there = fill(&server, many, args.quiet)?;
     server.settle()?;
@@ -132,6 +140,9 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
     let clients = if args.clients == crate::CLIENTS { CLIENTS } else { args.clients.into() };
     let size = Size { clients, requests: args.requests, seconds: args.seconds, quiet: args.quiet };
     for part in parts(there) {
+        if is_interrupted() {
+            break;
+        }
         let figures = measure(&size, &server, &tokens, &part).await?;
         missed += usize::from(!line(&part, &figures));
         lines.push(json_of(&part, &figures));
@@ -291,7 +302,7 @@ fn parts(many: u64) -> Vec<Part> {
 }
 
 async fn measure(size: &Size, server: &Started, tokens: &Tokens, part: &Part) -> Result<Figures, String> {
-    let place = Place { peer: &server.peer, token: tokens.of(part.sender), mount: MOUNT };
+    let place = Place { token: tokens.of(part.sender), ..server.place() };
     let requests = size.requests.unwrap_or(if part.bounded { REQUESTS } else { REQUESTS / 100 });
     let bounds =
         Bounds { requests, time: Duration::from_secs(size.seconds.min(20)), pace: Pace::default(), quiet: size.quiet };

@@ -9,6 +9,7 @@ use crate::drive::{Answered, Figures};
 use crate::environment::{Facts, environment};
 use crate::html::{Page, Run};
 use crate::preload::Stock;
+use crate::run_context::{INTERRUPTED, ServerFacts, servers};
 use crate::scenario::Plan;
 use crate::server::Start;
 use crate::timeline;
@@ -53,6 +54,7 @@ impl Outputs {
         let mut json = json.clone();
         let facts = environment().into_iter().map(|(name, text)| (name, Value::from(text))).collect();
         json["environment"] = Value::Object(facts);
+        json["environment"]["servers"] = servers().iter().map(ServerFacts::json).collect();
         json["commit"] = json!(self.commit);
         std::fs::write(path, format!("{json:#}\n")).map_err(|e| format!("writing {}: {e}", path.display()))
     }
@@ -62,6 +64,8 @@ impl Outputs {
         self.write_json(json)?;
         let Some(path) = &self.html else { return Ok(()) };
         let mut page = page();
+        let server = |facts: ServerFacts| (format!("server {}", facts.name), facts.text());
+        page.facts.extend(servers().into_iter().map(server));
         page.facts.extend(self.commit.clone().map(|commit| ("commit".to_owned(), commit)));
         std::fs::write(path, page.html()).map_err(|e| format!("writing {}: {e}", path.display()))
     }
@@ -87,6 +91,9 @@ impl Figures {
     /// What is wrong with a run, if anything: failed requests, or a rate that was asked for and not kept. Then it says
     /// nothing of how the server does at that rate.
     pub(crate) fn outcome(&self) -> Result<(), String> {
+        if self.interrupted {
+            return Err(INTERRUPTED.to_owned());
+        }
         if self.failed() {
             return Err("some requests failed".to_owned());
         }
@@ -107,6 +114,7 @@ impl Figures {
         let cpu = self.cpu;
         json!({
             "seconds": self.elapsed.as_secs_f64(),
+            "interrupted": self.interrupted,
             "classes": self.classes.iter().map(|class| self.class_json(class)).collect::<Vec<_>>(),
             "due_and_not_sent": self.unsent,
             "cpu_seconds": { "server": cpu.server, "postgres": cpu.postgres, "sum": cpu.sum() },
@@ -120,6 +128,37 @@ impl Figures {
                 "second": sample.at, "cpu_seconds": sample.cpu, "resident_mib": sample.resident_mib,
             })).collect::<Vec<_>>(),
         })
+    }
+
+    /// Prints rate, latency and errors of each class.
+    #[allow(clippy::print_stdout, reason = "the table is what this program is for")]
+    pub(crate) fn print_classes(&self) {
+        self.classes.iter().for_each(|class| self.print_class(class));
+        if self.interrupted {
+            println!("  INTERRUPTED     after {:.1} s", self.elapsed.as_secs_f64());
+        }
+    }
+
+    #[allow(clippy::print_stdout, reason = "the table is what this program is for")]
+    fn print_class(&self, class: &Answered) {
+        let rate = self.rate(class);
+        println!("  {}, {} clients", class.name, class.clients);
+        println!("    requests      {} in {:.1} s", class.count(), self.elapsed.as_secs_f64());
+        println!("    rate          {rate:.*} per second", if rate < 100.0 { 1 } else { 0 });
+        println!(
+            "    latency ms    p50 {:.2}  p90 {:.2}  p99 {:.2}  p99.9 {:.2}  max {:.2}",
+            class.percentile(50.0),
+            class.percentile(90.0),
+            class.percentile(99.0),
+            class.percentile(99.9),
+            class.percentile(100.0)
+        );
+        if class.errors.is_empty() {
+            println!("    errors        none");
+        }
+        for (cause, count) in &class.errors {
+            println!("    errors        {count} × {cause}");
+        }
     }
 
     fn class_json(&self, class: &Answered) -> Value {
@@ -204,9 +243,7 @@ impl Report<'_> {
         if let Some(stock) = self.stock {
             print_stock(stock);
         }
-        for class in &figures.classes {
-            self.print_class(class);
-        }
+        figures.print_classes();
         if figures.unsent > 0 {
             println!("  NOT SENT        {} requests that were due: all connections waited", figures.unsent);
         }
@@ -230,28 +267,6 @@ impl Report<'_> {
         {
             println!("  RSA-2048 keys   {ms:.1} ms each, so at most {limit:.1} per second on {} cores", anchors.cores);
             println!("  RSA share       {:.0} % of that", share * 100.0);
-        }
-    }
-
-    #[allow(clippy::print_stdout, reason = "the table is what this program is for")]
-    fn print_class(&self, class: &Answered) {
-        let rate = self.figures.rate(class);
-        println!("  {}, {} clients", class.name, class.clients);
-        println!("    requests      {} in {:.1} s", class.count(), self.figures.elapsed.as_secs_f64());
-        println!("    rate          {rate:.*} per second", if rate < 100.0 { 1 } else { 0 });
-        println!(
-            "    latency ms    p50 {:.2}  p90 {:.2}  p99 {:.2}  p99.9 {:.2}  max {:.2}",
-            class.percentile(50.0),
-            class.percentile(90.0),
-            class.percentile(99.0),
-            class.percentile(99.9),
-            class.percentile(100.0)
-        );
-        if class.errors.is_empty() {
-            println!("    errors        none");
-        }
-        for (cause, count) in &class.errors {
-            println!("    errors        {count} × {cause}");
         }
     }
 
@@ -408,6 +423,7 @@ mod tests {
             server_mib: None,
             samples: Vec::new(),
             unsent: 0,
+            interrupted: false,
         }
     }
 

@@ -14,8 +14,7 @@ use crate::{login, preload};
 
 /// CSRs made before a `sign` run; each is sent many times.
 const CSRS: usize = 256;
-/// The role that is made when no other one is named. What is asked for with RSA keys has [`RSA`] behind its name.
-const ROLE: &str = "load";
+/// Suffix of the role for RSA keys.
 const RSA: &str = "-rsa";
 /// Life of a root that is made here, and of the mount's certificates at most.
 pub(crate) const ROOT_TTL: &str = "87600h";
@@ -63,13 +62,14 @@ impl Plan {
         Bounds { requests: self.requests, time, pace: self.pace, quiet: self.quiet }
     }
 
-    fn role(&self) -> &str {
-        self.role.as_deref().unwrap_or(ROLE)
+    /// The role of the requests: the caller's, or the run's own.
+    pub(crate) fn role<'a>(&'a self, admin: &Place<'a>) -> &'a str {
+        self.role.as_deref().unwrap_or(admin.provisioner.name())
     }
 
-    /// The role that certificates in store are of; of one's own where nothing may be made.
+    /// The role for certificates that are missing in the store; `None` creates one.
     pub(crate) fn preload_role(&self) -> Option<&str> {
-        self.prepared.then(|| self.role())
+        self.role.as_deref().filter(|_| self.prepared)
     }
 
     /// Life of the certificates: where the mount is made here, a run on the same store months later finds them valid,
@@ -95,10 +95,10 @@ pub(crate) async fn run(plan: &Plan, admin: &Place<'_>, watched: Watched) -> Res
     drive(&place, classes, &plan.bounds(), watched).await
 }
 
-/// What the plan's clients ask for, and their token; makes what they need on the server.
-async fn workload(plan: &Plan, admin: &Place<'_>) -> Result<(String, Vec<Class>), String> {
+/// Creates what the plan needs on the server; the token and the classes of its clients.
+pub(crate) async fn workload(plan: &Plan, admin: &Place<'_>) -> Result<(String, Vec<Class>), String> {
     let open = |class: Class| (String::new(), vec![class]);
-    let clients = plan.clients;
+    let (clients, role) = (plan.clients, plan.role(admin));
     Ok(match plan.scenario {
         Scenario::Health => {
             let path = "/v1/sys/health".to_owned();
@@ -111,9 +111,9 @@ async fn workload(plan: &Plan, admin: &Place<'_>) -> Result<(String, Vec<Class>)
         }
         Scenario::Login => open(login::prepare(admin, clients).await?.0),
         Scenario::Issue | Scenario::Mixed => {
-            let mut classes = vec![issuing(plan.name(), clients, admin.mount, plan.role(), plan.ttl())];
+            let mut classes = vec![issuing(plan.name(), clients, admin.mount, role, plan.ttl())];
             if plan.scenario == Scenario::Mixed {
-                let role = format!("{}{RSA}", plan.role());
+                let role = format!("{role}{RSA}");
                 classes.push(issuing("rsa 2048".to_owned(), plan.rsa_clients, admin.mount, &role, plan.ttl()));
             }
             (prepare(plan, admin).await?, classes)
@@ -122,7 +122,7 @@ async fn workload(plan: &Plan, admin: &Place<'_>) -> Result<(String, Vec<Class>)
             let bodies = (0..CSRS)
                 .map(|i| csr(plan, i).map(|csr| Bytes::from(json!({ "csr": csr, "ttl": plan.ttl() }).to_string())))
                 .collect::<Result<_, _>>()?;
-            let (name, path) = (plan.name(), admin.path(&format!("sign/{}", plan.role())));
+            let (name, path) = (plan.name(), admin.path(&format!("sign/{role}")));
             let method = Method::POST;
             let class = Class { name, clients, method, path, bodies, plausible: certified, ..Class::default() };
             (prepare(plan, admin).await?, vec![class])
@@ -149,20 +149,21 @@ async fn workload(plan: &Plan, admin: &Place<'_>) -> Result<(String, Vec<Class>)
 async fn serials(plan: &Plan, admin: &Place<'_>) -> Result<Vec<Bytes>, String> {
     let (serials, _) = preload::to_revoke(admin, plan.requests, plan.preload_role(), plan.quiet).await?;
     if !plan.prepared {
-        preload::auto_rebuild(&mut admin.connect().await?, admin.mount, plan.auto_rebuild).await?;
+        preload::auto_rebuild(admin, plan.auto_rebuild).await?;
     }
     Ok(serials)
 }
 
-/// Roles, a policy of ten rules, and a token that has only that policy.
+/// Creates roles, a policy of ten rules, and a token that has only that policy.
 pub(crate) async fn prepare(plan: &Plan, admin: &Place<'_>) -> Result<String, String> {
     if plan.prepared {
         return Ok(admin.token.to_owned());
     }
-    let mut client = admin.connect().await?;
-    let (mount, name) = (admin.mount, plan.role());
-    client.must(&admin.path(&format!("roles/{name}")), &role(&plan.key_type, plan.key_bits, plan.no_store)).await?;
-    client.must(&admin.path(&format!("roles/{name}{RSA}")), &role("rsa", 2048, plan.no_store)).await?;
+    let (mount, name, provisioner) = (admin.mount, plan.role(admin), admin.provisioner);
+    provisioner.role(mount, name, &role(&plan.key_type, plan.key_bits, plan.no_store)).await?;
+    if plan.scenario == Scenario::Mixed {
+        provisioner.role(mount, &format!("{name}{RSA}"), &role("rsa", 2048, plan.no_store)).await?;
+    }
     let mut policy = String::new();
     for i in 0..6 {
         policy.push_str(&format!("path \"secret/team{i}/*\" {{ capabilities = [\"read\", \"list\"] }}\n"));
@@ -170,32 +171,37 @@ pub(crate) async fn prepare(plan: &Plan, admin: &Place<'_>) -> Result<String, St
     for path in [format!("issue/{name}"), format!("issue/{name}{RSA}"), "revoke".to_owned(), "sign/+".to_owned()] {
         policy.push_str(&format!("path \"{mount}/{path}\" {{ capabilities = [\"update\"] }}\n"));
     }
-    client.must("/v1/sys/policies/acl/load", &json!({ "policy": policy })).await?;
-    let token = json!({ "policies": ["load"], "ttl": plan.token_ttl() });
-    let created = client.must("/v1/auth/token/create", &token).await?;
-    created["auth"]["client_token"].as_str().map(str::to_owned).ok_or_else(|| "no token was created".to_owned())
+    provisioner.policy(provisioner.name(), &policy).await?;
+    provisioner.token(&json!({ "policies": [provisioner.name()], "ttl": plan.token_ttl() })).await
 }
 
-/// Makes the mount where it is not there, and a root of P-256 where it has none.
-pub(crate) async fn make_mount(admin: &Place<'_>) -> Result<(), String> {
-    let mut client = admin.connect().await?;
-    let mounts = client.send(Method::GET, "/v1/sys/mounts", Bytes::new()).await?;
+/// Looks the mount up: `true` when it exists.
+pub(crate) async fn has_mount(admin: &Place<'_>) -> Result<bool, String> {
+    let mounts = admin.connect().await?.send(Method::GET, "/v1/sys/mounts", Bytes::new()).await?;
     if mounts.status != StatusCode::OK {
-        return Err(format!("sys/mounts: {}; prepared says that mount, root and role exist", mounts.status));
+        return Err(format!("sys/mounts: {}; --prepared uses a mount, root and role that exist", mounts.status));
     }
     let mounts: Value = serde_json::from_slice(&mounts.body).map_err(|e| format!("sys/mounts: {e}"))?;
     let name = format!("{}/", admin.mount);
-    // Some servers say it in the envelope alone, some beside it.
-    if mounts["data"].get(&name).or(mounts.get(&name)).is_none() {
-        let mount = json!({ "type": "pki", "config": { "max_lease_ttl": ROOT_TTL } });
-        client.must(&format!("/v1/sys/mounts/{}", admin.mount), &mount).await?;
+    // Some servers list mounts in the envelope alone, others also next to it.
+    Ok(mounts["data"].get(&name).or(mounts.get(&name)).is_some())
+}
+
+/// Creates the mount, with a root of P-256.
+pub(crate) async fn make_mount(admin: &Place<'_>) -> Result<(), String> {
+    let mount = json!({ "type": "pki", "config": { "max_lease_ttl": ROOT_TTL } });
+    admin.provisioner.mount(admin.mount, &mount).await?;
+    ensure_root(admin).await
+}
+
+/// Creates a root of P-256 if the mount has none.
+pub(crate) async fn ensure_root(admin: &Place<'_>) -> Result<(), String> {
+    let root = admin.connect().await?.send(Method::GET, &admin.path("ca"), Bytes::new()).await?;
+    if root.status == StatusCode::OK && !root.body.is_empty() {
+        return Ok(());
     }
-    let root = client.send(Method::GET, &admin.path("ca"), Bytes::new()).await?;
-    if root.status != StatusCode::OK || root.body.is_empty() {
-        let root = json!({ "common_name": "Load root", "ttl": ROOT_TTL, "key_type": "ec", "key_bits": 256 });
-        client.must(&admin.path("root/generate/internal"), &root).await?;
-    }
-    Ok(())
+    let root = json!({ "common_name": "Load root", "ttl": ROOT_TTL, "key_type": "ec", "key_bits": 256 });
+    admin.provisioner.must(&admin.path("root/generate/internal"), &root).await.map(drop)
 }
 
 /// A role that allows the names asked for here.

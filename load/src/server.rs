@@ -3,7 +3,8 @@
 use std::fs::{DirBuilder, Permissions};
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
-use std::path::Path;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,10 @@ use crate::client::{OWN_HEADER, Peer};
 use crate::cluster::Cluster;
 use crate::crl;
 use crate::drive::{Place, Watched};
+use crate::log_file::LogFile;
 use crate::proc;
+use crate::provision::Provisioner;
+use crate::run_context::{self, ServerFacts};
 
 /// The mount that `dev` makes.
 pub(crate) const MOUNT: &str = "pki";
@@ -76,14 +80,27 @@ impl Drop for Process {
     }
 }
 
-/// What a server is started with beside its store.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Extras<'a> {
+/// How a server is started.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Launch<'a> {
+    pub(crate) binary: &'a Path,
+    /// The folder of its data and its log.
+    pub(crate) data_dir: &'a Path,
+    /// The programs of a PostgreSQL cluster that holds its store, or `auto`.
+    pub(crate) postgres: Option<&'a Path>,
     /// Further arguments of `dev`.
     pub(crate) arguments: &'a [&'a str],
-    /// RSA-2048 keys that it makes while nobody asks. None unless it is said: the first requests of a run would take
-    /// them for nothing, and whoever asks for something else would pay for the next ones.
+    /// RSA-2048 keys that it generates while it is idle. None by default: the first requests would get them for free,
+    /// and requests for other keys would pay for the next ones.
     pub(crate) rsa_stock: u32,
+    /// It logs every request, which costs CPU time.
+    pub(crate) access_log: bool,
+}
+
+impl<'a> Launch<'a> {
+    pub(crate) fn new(binary: &'a Path, data_dir: &'a Path) -> Self {
+        Self { binary, data_dir, postgres: None, arguments: &[], rsa_stock: 0, access_log: false }
+    }
 }
 
 /// How long a server took to start.
@@ -95,8 +112,10 @@ pub(crate) struct Start {
     pub(crate) crl: Duration,
 }
 
-/// A server of ours and where it listens. Dropped in this order: the server goes before its store.
+/// A server of ours and where it listens. Fields are dropped in their order: the objects of the run are removed, then
+/// the server stops, then its store.
 pub(crate) struct Started {
+    provisioner: Provisioner,
     process: Process,
     cluster: Option<Cluster>,
     began: Instant,
@@ -106,65 +125,52 @@ pub(crate) struct Started {
 }
 
 impl Started {
-    /// Starts `binary dev` on a free port with its data below `data_dir`, and waits until it listens.
-    /// With `postgres` (a folder of its programs, or `auto`) its store is a cluster below `data_dir`.
-    pub(crate) fn new(binary: &Path, data_dir: &Path, postgres: Option<&Path>) -> Result<Self, String> {
-        Self::with(binary, data_dir, postgres, Extras::default())
-    }
-
-    /// The same, with more.
-    pub(crate) fn with(
-        binary: &Path,
-        data_dir: &Path,
-        postgres: Option<&Path>,
-        extras: Extras<'_>,
-    ) -> Result<Self, String> {
+    /// Starts `binary dev` on a free port and waits until it listens.
+    pub(crate) async fn launch(launch: &Launch<'_>) -> Result<Self, String> {
+        let data_dir = launch.data_dir;
         // The user who runs PostgreSQL must come through; the folders in it are closed.
         let made = DirBuilder::new().recursive(true).mode(0o755).create(data_dir);
         let folder = made
             .and_then(|()| data_dir.canonicalize())
             .map_err(|e| format!("the data folder {}: {e}", data_dir.display()))?;
-        let cluster = postgres.map(|programs| Cluster::start(programs, &folder.join("postgres"))).transpose()?;
+        let cluster = launch.postgres.map(|programs| Cluster::start(programs, &folder.join("postgres"))).transpose()?;
         let url = cluster.as_ref().map(Cluster::url);
-        let node = Self::node(binary, &folder.join(NODE), url.as_deref(), extras)?;
+        let node = Self::node(launch, &folder, NODE, url.as_deref()).await?;
         Ok(Self { cluster, ..node })
     }
 
-    /// Starts another node on the cluster of this one, which has its data below `data_dir`.
-    pub(crate) fn another(&self, binary: &Path, data_dir: &Path) -> Result<Self, String> {
+    /// Starts another node on the cluster of this one.
+    pub(crate) async fn another(&self, launch: &Launch<'_>) -> Result<Self, String> {
         let url = self.cluster.as_ref().ok_or("another node needs a PostgreSQL cluster")?.url();
-        let folder = data_dir.join(format!("{NODE}-2"));
+        let name = format!("{NODE}-2");
+        let folder = launch.data_dir.join(&name);
         let key = |folder: &Path| folder.join("seal.key");
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(&folder)
-            .and_then(|()| std::fs::copy(key(&data_dir.join(NODE)), key(&folder)))
+            .and_then(|()| std::fs::copy(key(&launch.data_dir.join(NODE)), key(&folder)))
             .map_err(|e| format!("the data folder {}: {e}", folder.display()))?;
-        Self::node(binary, &folder, Some(&url), Extras::default())
+        Self::node(launch, launch.data_dir, &name, Some(&url)).await
     }
 
     /// Starts a server on a store that is there, the embedded one where no database is named.
-    fn node(
-        binary: &Path,
-        folder: &Path,
-        database: Option<&str>,
-        Extras { arguments, rsa_stock }: Extras<'_>,
-    ) -> Result<Self, String> {
-        let mut command = Command::new(binary);
+    async fn node(launch: &Launch<'_>, data_dir: &Path, name: &str, database: Option<&str>) -> Result<Self, String> {
+        let mut command = Command::new(launch.binary);
         command.args(["dev", "--listen", "127.0.0.1:0", "--root-token", TOKEN, "--data-dir"]);
-        command.arg(folder).args(arguments);
+        command.arg(data_dir.join(name)).args(launch.arguments);
         if let Some(url) = database {
             command.args(["--database-url", url]);
         }
-        for (size, keys) in [("2048", rsa_stock), ("3072", 0), ("4096", 0)] {
+        for (size, keys) in [("2048", launch.rsa_stock), ("3072", 0), ("4096", 0)] {
             command.env(format!("SIGNET_RSA_KEY_STOCK_{size}"), keys.to_string());
         }
-        Self::run(command, None)
+        Self::run(launch, command, data_dir.join(format!("{name}.log")), None).await
     }
 
     /// Serves the embedded store of a server that has ended over TLS, with an RSA key of 4096 bits.
-    pub(crate) fn over_tls(binary: &Path, data_dir: &Path) -> Result<Self, String> {
+    pub(crate) async fn over_tls(launch: &Launch<'_>) -> Result<Self, String> {
+        let data_dir = launch.data_dir;
         let folder = data_dir.canonicalize().map_err(|e| format!("the data folder {}: {e}", data_dir.display()))?;
         let file = |name: &str, text: String| {
             let path = folder.join(name);
@@ -188,30 +194,42 @@ impl Started {
             text(&certificate),
             text(&key)
         );
-        let mut command = Command::new(binary);
+        let mut command = Command::new(launch.binary);
         command.arg("serve").arg("--config").arg(file("tls.toml", config)?);
-        Self::run(command, Some(&certificate))
+        Self::run(launch, command, folder.join(format!("{NODE}-tls.log")), Some(&certificate)).await
     }
 
     /// Starts a server and waits until it listens, over TLS with this authority.
-    fn run(mut command: Command, ca_file: Option<&Path>) -> Result<Self, String> {
-        command.env_remove("SIGNET_DATABASE_URL").stdout(Stdio::piped());
+    async fn run(
+        launch: &Launch<'_>,
+        mut command: Command,
+        log: PathBuf,
+        ca_file: Option<&Path>,
+    ) -> Result<Self, String> {
+        let version = version(launch.binary);
+        let log = LogFile::create(log)?;
+        command.env("SIGNET_LOG_ACCESS", launch.access_log.to_string()).env_remove("SIGNET_DATABASE_URL");
+        // A process group of its own: a Ctrl-C at the terminal must not stop it before the run is cleaned up.
+        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log.stdio()?);
         let began = Instant::now();
-        let program = command.get_program().to_owned();
-        let mut child = command.spawn().map_err(|e| format!("starting {}: {e}", program.display()))?;
+        let mut child = command.spawn().map_err(|e| format!("starting {}: {e}", launch.binary.display()))?;
         let output = child.stdout.take().ok_or("the server has no output")?;
         let process = Process::new(child, Signal::TERM);
-        let mut lines = BufReader::new(output).lines();
-        let addr = lines
-            .by_ref()
-            .map_while(Result::ok)
-            .find_map(|line| line.strip_prefix("listening on ").map(str::to_owned))
-            .ok_or("the server ended before it listened")?;
-        let listening = began.elapsed();
-        // The rest of its output is read, so that it never blocks on a full pipe.
-        std::thread::spawn(move || lines.for_each(drop));
-        let peer = Peer::new(&addr, OWN_HEADER, ca_file)?;
-        Ok(Self { process, cluster: None, began, listening, peer, token: TOKEN.to_owned() })
+        let (say, listens) = tokio::sync::oneshot::channel();
+        // The thread reads to the end, so that the server never blocks on a full pipe.
+        std::thread::spawn(move || {
+            let mut lines = BufReader::new(output).lines().map_while(Result::ok);
+            let addr = lines.find_map(|line| line.strip_prefix("listening on ").map(str::to_owned));
+            let _ = say.send(addr.map(|addr| (addr, began.elapsed())));
+            lines.for_each(drop);
+        });
+        let listens = run_context::unless_interrupted(async { Ok(listens.await.ok().flatten()) }).await?;
+        let (address, listening) =
+            listens.ok_or_else(|| format!("the server ended before it listened; {}", log.shown()))?;
+        let peer = Peer::new(&address, OWN_HEADER, ca_file)?;
+        let provisioner = Provisioner::new(&peer, TOKEN, false)?;
+        run_context::note_server(ServerFacts { name: "signet".to_owned(), address, version });
+        Ok(Self { provisioner, process, cluster: None, began, listening, peer, token: TOKEN.to_owned() })
     }
 
     /// Asks for the first CRL; to be called right after the start.
@@ -227,7 +245,7 @@ impl Started {
 
     /// Who asks it.
     pub(crate) fn place(&self) -> Place<'_> {
-        Place { peer: &self.peer, token: &self.token, mount: MOUNT }
+        Place { peer: &self.peer, token: &self.token, mount: MOUNT, provisioner: &self.provisioner }
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -254,5 +272,56 @@ impl Started {
         self.cluster.as_ref().map_or(Ok(()), Cluster::settle)?;
         rustix::fs::sync();
         Ok(())
+    }
+}
+
+/// Version and commit that a binary prints.
+fn version(binary: &Path) -> Option<String> {
+    let output = Command::new(binary).arg("--version").stdin(Stdio::null()).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok().filter(|_| output.status.success())?;
+    text.lines().next().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program that writes what it was given to its log, says that it listens, and stays.
+    fn program(folder: &Path, text: &str) -> PathBuf {
+        let path = folder.join("server");
+        let text = format!("#!/bin/sh\n[ \"$1\" = --version ] && echo fake 1.2.3 && exit\n{text}\n");
+        // Another process writes it: a file that this one has open for writing cannot be executed (ETXTBSY).
+        let write = "printf %s \"$1\" > \"$0\" && chmod 700 \"$0\"";
+        assert!(Command::new("sh").arg("-c").arg(write).arg(&path).arg(text).status().unwrap().success());
+        path
+    }
+
+    #[tokio::test]
+    async fn server_log_goes_to_a_file_and_requests_are_logged_on_demand() {
+        let folder = tempfile::tempdir().unwrap();
+        let says = "echo \"access=$SIGNET_LOG_ACCESS\" >&2; echo listening on http://127.0.0.1:1; exec sleep 60";
+        let binary = program(folder.path(), says);
+        for access_log in [false, true] {
+            let launch = Launch { access_log, ..Launch::new(&binary, folder.path()) };
+            let (_, stopped) = tokio::sync::watch::channel(false);
+            let (started, notes) = run_context::scope(stopped, async {
+                let started = Started::launch(&launch).await;
+                (started.map(|started| started.peer.host().to_owned()), run_context::servers())
+            })
+            .await;
+            assert_eq!(started.0.unwrap(), "127.0.0.1:1");
+            assert_eq!(started.1[0].version.as_deref(), Some("fake 1.2.3"));
+            let log = folder.path().canonicalize().unwrap().join("signet.log");
+            assert_eq!(std::fs::read_to_string(&log).unwrap(), format!("access={access_log}\n"));
+            assert_eq!(notes.logs(), [log]);
+        }
+    }
+
+    #[tokio::test]
+    async fn server_that_ends_at_once_is_reported_with_its_log() {
+        let folder = tempfile::tempdir().unwrap();
+        let binary = program(folder.path(), "echo no such disk >&2; exit 3");
+        let cause = Started::launch(&Launch::new(&binary, folder.path())).await.err().unwrap();
+        assert!(cause.contains("signet.log:") && cause.contains("no such disk"), "{cause}");
     }
 }

@@ -1,7 +1,5 @@
 //! The server that is asked: one that runs, one that a command line starts, or a `signet` that is started here.
 
-use std::fs::{File, OpenOptions, Permissions};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,16 +9,20 @@ use bytes::Bytes;
 use hyper::Method;
 use rustix::process::Signal;
 
+use serde_json::Value;
+
 use crate::client::{Client, OWN_HEADER, Peer, VAULT_HEADER};
 use crate::drive::{Place, Watched};
-use crate::proc;
+use crate::log_file::LogFile;
+use crate::preload::Stock;
+use crate::provision::Provisioner;
+use crate::run_context::{self, ServerFacts};
 use crate::scenario::{self, Plan};
-use crate::server::{Extras, MOUNT, Process, Started};
+use crate::server::{Launch, MOUNT, Process, Started};
+use crate::{Scenario, proc};
 
 /// Longest time for a command line to bring up a server.
 const UP: Duration = Duration::from_secs(60);
-/// How much of its output is shown when it does not.
-const SHOWN: usize = 2000;
 
 /// Where a server is, or how it is started, and how it is spoken to.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +35,8 @@ pub(crate) struct Target {
     pub(crate) data_dir: PathBuf,
     /// RSA-2048 keys that a server which is started here makes ahead.
     pub(crate) rsa_stock: u32,
+    /// A server that is started here logs every request.
+    pub(crate) access_log: bool,
     /// What a server at an address stores in, as its user says.
     pub(crate) store: Option<String>,
     /// The command line that starts a server, for a shell.
@@ -42,11 +46,14 @@ pub(crate) struct Target {
     pub(crate) token_header: Option<String>,
     pub(crate) ca_file: Option<PathBuf>,
     pub(crate) pid: Option<u32>,
-    pub(crate) mount: String,
-    /// The role that is asked for.
+    /// The mount; without it the run creates its own, or uses that of the data folder.
+    pub(crate) mount: Option<String>,
+    /// The role; without it the run creates its own.
     pub(crate) role: Option<String>,
-    /// Mount, root and role exist: nothing is made.
+    /// Mount, root and role exist and are used as they are.
     pub(crate) prepared: bool,
+    /// Mount, role and policy stay on the server after the run.
+    pub(crate) keep: bool,
 }
 
 impl Default for Target {
@@ -57,6 +64,7 @@ impl Default for Target {
             postgres: None,
             data_dir: PathBuf::from("load-data"),
             rsa_stock: 0,
+            access_log: false,
             store: None,
             command: None,
             addr: String::new(),
@@ -64,15 +72,18 @@ impl Default for Target {
             token_header: None,
             ca_file: None,
             pid: None,
-            mount: MOUNT.to_owned(),
+            mount: None,
             role: None,
             prepared: false,
+            keep: false,
         }
     }
 }
 
-/// A server that answers. What was started for it ends when this is dropped.
+/// A server that answers. When this is dropped, the objects of the run are removed, then the server is stopped if it
+/// was started here: fields are dropped in their order.
 pub(crate) struct Open {
+    provisioner: Provisioner,
     peer: Peer,
     token: String,
     mount: String,
@@ -93,63 +104,122 @@ impl Target {
         Plan { role: self.role.clone(), prepared: self.prepared, ..plan.clone() }
     }
 
-    /// Starts it where that is asked for, waits until it answers, and makes the mount where it is missing.
-    pub(crate) async fn open(&self) -> Result<Open, String> {
-        let open = match (&self.server, &self.command) {
-            (Some(binary), _) => self.start(binary)?,
+    /// Refuses what a scenario cannot have; `dashes` is written before the names of fields.
+    pub(crate) fn check(&self, scenario: Scenario, wanted: Stock, dashes: &str) -> Result<(), String> {
+        let name = scenario.name();
+        let is_kept = self.prepared || self.keep || self.server.is_some();
+        if self.prepared && !scenario.takes_prepared() {
+            return Err(format!("{dashes}prepared: cannot be used with {name}, which creates what it needs"));
+        }
+        if self.prepared && self.role.is_none() && (scenario.needs_role() || !wanted.is_empty()) {
+            return Err(format!("{dashes}role: must be given with {dashes}prepared for {name}"));
+        }
+        if scenario == Scenario::Preload && !is_kept {
+            return Err(format!("{dashes}keep: must be given: the certificates are removed with the mount otherwise"));
+        }
+        Ok(())
+    }
+
+    /// Starts the server if it has a command, waits until it answers, and creates the mount that the scenario needs.
+    pub(crate) async fn open(&self, scenario: Scenario) -> Result<Open, String> {
+        let mut open = match (&self.server, &self.command) {
+            (Some(binary), _) => self.start(binary).await?,
             (None, Some(command)) => self.run(command).await?,
             (None, None) => {
                 let peer = self.peer()?;
                 let watched = Watched { server: self.pid.or_else(|| found(&peer)), postgres: None };
-                self.at(peer, watched, None)
+                self.at(peer, watched, None)?
             }
         };
-        if !self.prepared {
-            scenario::make_mount(&open.place()).await.map_err(|e| format!("{}: {e}", self.name))?;
+        if open.started.is_none() {
+            let version = version(&open.peer, &open.token).await;
+            let (name, address) = (self.name.clone(), self.addr.clone());
+            run_context::note_server(ServerFacts { name, address, version });
+        }
+        if !self.prepared && scenario.needs_mount() {
+            self.mount(&mut open).await.map_err(|e| format!("{}: {e}", self.name))?;
         }
         Ok(open)
     }
 
-    fn at(&self, peer: Peer, watched: Watched, process: Option<Process>) -> Open {
-        let (token, mount, store) = (self.token.clone(), self.mount.clone(), self.store.clone());
-        Open { peer, token, mount, store, watched, started: None, _process: process }
+    /// The mount of a data folder stays there with its certificates; any other mount is new and goes with the run.
+    async fn mount(&self, open: &mut Open) -> Result<(), String> {
+        if self.mount.is_none() && open.started.is_none() {
+            open.mount = open.provisioner.fresh_name();
+        }
+        let place = open.place();
+        let exists = scenario::has_mount(&place).await?;
+        if open.started.is_some() {
+            return if exists { scenario::ensure_root(&place).await } else { scenario::make_mount(&place).await };
+        }
+        if !exists {
+            return scenario::make_mount(&place).await;
+        }
+        let mount = place.mount;
+        if let Some(role) = &self.role
+            && place.provisioner.exists(&place.path(&format!("roles/{role}"))).await == Ok(true)
+        {
+            return Err(format!("role: the role {role} exists: --prepared uses it and its mount {mount} as they are"));
+        }
+        Err(format!("mount: the mount {mount} exists: --prepared uses it as it is"))
     }
 
-    fn start(&self, binary: &Path) -> Result<Open, String> {
-        let extras = Extras { rsa_stock: self.rsa_stock, ..Extras::default() };
-        let started = Started::with(binary, &self.data_dir, self.postgres.as_deref(), extras)?;
+    fn at(&self, peer: Peer, watched: Watched, process: Option<Process>) -> Result<Open, String> {
+        let provisioner = Provisioner::new(&peer, &self.token, self.keep)?;
+        Ok(Open {
+            provisioner,
+            peer,
+            token: self.token.clone(),
+            mount: self.mount.clone().unwrap_or_else(|| MOUNT.to_owned()),
+            store: self.store.clone(),
+            watched,
+            started: None,
+            _process: process,
+        })
+    }
+
+    async fn start(&self, binary: &Path) -> Result<Open, String> {
+        let launch = Launch {
+            postgres: self.postgres.as_deref(),
+            rsa_stock: self.rsa_stock,
+            access_log: self.access_log,
+            ..Launch::new(binary, &self.data_dir)
+        };
+        let started = Started::launch(&launch).await?;
         let header = self.token_header.as_deref().unwrap_or(OWN_HEADER);
         let peer = Peer::new(&format!("http://{}", started.peer.host()), header, None)?;
-        let (token, mount, watched) = (started.token.clone(), self.mount.clone(), started.watched());
-        Ok(Open { peer, token, mount, store: None, watched, started: Some(started), _process: None })
+        let watched = started.watched();
+        let provisioner = Provisioner::new(&peer, &started.token, self.keep)?;
+        let (token, store) = (started.token.clone(), None);
+        let mount = self.mount.clone().unwrap_or_else(|| MOUNT.to_owned());
+        Ok(Open { provisioner, peer, token, mount, store, watched, started: Some(started), _process: None })
     }
 
     async fn run(&self, command: &str) -> Result<Open, String> {
         let peer = self.peer()?;
         if answers(&peer).await {
-            return Err(format!("{}: somebody listens at {} already", self.name, peer.host()));
+            return Err(format!("{}: {} is in use: another server answers there", self.name, peer.host()));
         }
         std::fs::create_dir_all(&self.data_dir).map_err(|e| format!("{}: {e}", self.data_dir.display()))?;
-        let log = self.data_dir.join(log_name(&self.name));
-        let output = private(&log).map_err(|e| format!("{}: {e}", log.display()))?;
-        let also = output.try_clone().map_err(|e| e.to_string())?;
-        // A group of its own: what the shell starts ends with it, and a Ctrl-C at the terminal is not for them.
+        let log = LogFile::create(self.data_dir.join(log_name(&self.name)))?;
+        // A process group of its own: all processes of the shell end with it, and a Ctrl-C at the terminal spares them.
         let mut shell = Command::new("sh");
-        shell.args(["-c", command]).stdin(Stdio::null()).stdout(output).stderr(also);
+        shell.args(["-c", command]).stdin(Stdio::null()).stdout(log.stdio()?).stderr(log.stdio()?);
         let child = shell.process_group(0).spawn().map_err(|e| format!("{command}: {e}"))?;
         let mut process = Process::group(child, Signal::TERM);
         let until = Instant::now() + UP;
         while !answers(&peer).await {
             if process.ended() || Instant::now() > until {
-                let said = std::fs::read(&log).unwrap_or_default();
-                let said = String::from_utf8_lossy(&said[said.len().saturating_sub(SHOWN)..]).into_owned();
                 let cause = if process.ended() { "has ended" } else { "does not answer" };
-                return Err(format!("{}: {command} {cause}:\n{said}", self.name));
+                return Err(format!("{}: {command} {cause}; {}", self.name, log.shown()));
+            }
+            if run_context::is_interrupted() {
+                return Err(run_context::INTERRUPTED.to_owned());
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         let server = self.pid.or_else(|| found(&peer)).or(Some(process.pid()));
-        Ok(self.at(peer, Watched { server, postgres: None }, Some(process)))
+        self.at(peer, Watched { server, postgres: None }, Some(process))
     }
 }
 
@@ -160,18 +230,33 @@ fn log_name(name: &str) -> String {
     format!("{name}.log")
 }
 
-/// A file for what nobody else is to read: servers print tokens when they start.
-fn private(path: &Path) -> std::io::Result<File> {
-    let file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(path)?;
-    // One that was there keeps its own mode.
-    file.set_permissions(Permissions::from_mode(0o600))?;
-    Ok(file)
-}
-
 /// Whether a server answers at all, be it that it is not ready.
 async fn answers(peer: &Peer) -> bool {
     let Ok(mut client) = Client::connect(peer, "").await else { return false };
     client.send(Method::GET, "/v1/sys/health", Bytes::new()).await.is_ok()
+}
+
+/// Program, version and commit of a server, from its health and its metrics; a server in Vault's shape shows only the
+/// version that it is compatible with.
+async fn version(peer: &Peer, token: &str) -> Option<String> {
+    let mut client = Client::connect(peer, token).await.ok()?;
+    let health = client.send(Method::GET, "/v1/sys/health", Bytes::new()).await.ok()?;
+    let health: Value = serde_json::from_slice(&health.body).ok()?;
+    let text = |field: &str| health[field].as_str();
+    let version = match (text("product"), text("product_version")) {
+        (Some(product), Some(version)) => format!("{product} {version}"),
+        _ => text("version")?.to_owned(),
+    };
+    let metrics = client.send(Method::GET, "/metrics", Bytes::new()).await.map(|answer| answer.body);
+    let commit = commit(&String::from_utf8_lossy(&metrics.unwrap_or_default())).map(|commit| format!(" ({commit})"));
+    Some(version + &commit.unwrap_or_default())
+}
+
+/// The commit in a page of metrics.
+fn commit(metrics: &str) -> Option<String> {
+    let series = metrics.lines().find(|line| line.starts_with("signet_build_info{"))?;
+    let (commit, _) = series.split_once("commit=\"")?.1.split_once('"')?;
+    Some(commit.to_owned()).filter(|commit| commit != "unknown")
 }
 
 /// The process of a server on this machine's loopback.
@@ -184,7 +269,7 @@ fn found(peer: &Peer) -> Option<u32> {
 impl Open {
     /// The server, whoever may prepare it, and the mount.
     pub(crate) fn place(&self) -> Place<'_> {
-        Place { peer: &self.peer, token: &self.token, mount: &self.mount }
+        Place { peer: &self.peer, token: &self.token, mount: &self.mount, provisioner: &self.provisioner }
     }
 
     /// The name of the store of a server of ours, or what was said of another one's.
@@ -215,13 +300,10 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_prints_is_for_its_user_alone() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a.log");
-        std::fs::write(&path, "of an earlier run").unwrap();
-        std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
-        private(&path).unwrap();
-        let metadata = std::fs::metadata(&path).unwrap();
-        assert_eq!((metadata.permissions().mode() & 0o777, metadata.len()), (0o600, 0));
+    fn commit_is_read_from_the_metrics() {
+        let page = "# TYPE signet_build_info gauge\nsignet_build_info{version=\"1.2.3\",commit=\"abc, modified\"} 1\n";
+        assert_eq!(commit(page).as_deref(), Some("abc, modified"));
+        assert_eq!(commit(&page.replace("abc, modified", "unknown")), None);
+        assert_eq!(commit("else"), None);
     }
 }

@@ -5,14 +5,13 @@
 //! revokes so that every answer waits for a CRL: all of them must be on the list, after no more builds than
 //! answers that could share them need.
 
-use std::path::Path;
-
 use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::drive::{Answered, Figures};
 use crate::preload::{self, Stock};
-use crate::server::{MOUNT, Start, Started};
+use crate::run_context::{INTERRUPTED, is_interrupted};
+use crate::server::{Launch, MOUNT, Start, Started};
 use crate::{Args, crl, proc, report, scenario};
 
 /// Revoked certificates beside which the costs are held.
@@ -70,11 +69,17 @@ impl Line {
 
 /// Runs it and prints the verdict; an error when something costs more than it may.
 pub(crate) async fn run(args: &Args) -> Result<(), String> {
-    let binary = args.server.as_deref().ok_or("crl: --server must name the signet binary")?;
+    let launch = args.launch()?;
     let requests = args.requests.unwrap_or(REQUESTS);
     let revoked = if args.revoked == 0 { MANY } else { args.revoked };
-    let short = short(args, binary, requests).await?;
-    let long = long(args, binary, revoked, requests).await?;
+    let short = short(args, &launch, requests).await?;
+    let long = match long(args, &launch, revoked, requests).await {
+        Err(cause) if is_interrupted() => {
+            print_short(short);
+            return Err(cause);
+        }
+        long => long?,
+    };
     let lines = lines(short, &long, requests, args.clients.into());
     let missed = lines.iter().filter(|line| !line.holds()).count();
     print(&long, &lines);
@@ -84,22 +89,25 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
 }
 
 /// Few revoked certificates, in a store that is made anew and goes.
-async fn short(args: &Args, binary: &Path, requests: u64) -> Result<Cost, String> {
+async fn short(args: &Args, launch: &Launch<'_>, requests: u64) -> Result<Cost, String> {
     let folder = args.data_dir.join(format!("short-{}", std::process::id()));
-    let server = Started::new(binary, &folder, args.postgres.as_deref())?;
+    let server = Started::launch(&Launch { data_dir: &folder, ..*launch }).await?;
     // One of them is the root, which is not revoked so.
     let stock = Stock { certificates: FEW + requests + 1, revoked: FEW };
     preload::fill(&server.place(), stock, None, args.quiet).await?;
     server.settle()?;
     let cost = by_timer(args, &server, requests).await;
     drop(server);
-    std::fs::remove_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    // After a failure the log is needed.
+    if cost.is_ok() || is_interrupted() {
+        std::fs::remove_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    }
     cost
 }
 
 /// Many revoked certificates, in the data folder's own store.
-async fn long(args: &Args, binary: &Path, revoked: u64, requests: u64) -> Result<Long, String> {
-    let server = Started::new(binary, &args.data_dir, args.postgres.as_deref())?;
+async fn long(args: &Args, launch: &Launch<'_>, revoked: u64, requests: u64) -> Result<Long, String> {
+    let server = Started::launch(launch).await?;
     // An earlier run has revoked more than were wanted, and certificates are needed for two runs.
     let there = preload::count(&mut server.place().connect().await?, MOUNT, "certs/revoked").await?;
     let revoked = revoked.max(there);
@@ -107,7 +115,7 @@ async fn long(args: &Args, binary: &Path, revoked: u64, requests: u64) -> Result
     let stock = preload::fill(&server.place(), Stock { certificates, revoked }, None, args.quiet).await?;
     server.settle()?;
     drop(server);
-    let server = Started::new(binary, &args.data_dir, args.postgres.as_deref())?;
+    let server = Started::launch(launch).await?;
     let start = server.start().await?;
     let cost = by_timer(args, &server, requests).await?;
     let (builds, missing) = at_once(args, &server, requests).await?;
@@ -118,7 +126,7 @@ async fn long(args: &Args, binary: &Path, revoked: u64, requests: u64) -> Result
 /// Revokes while the CRLs are built by the timer.
 async fn by_timer(args: &Args, server: &Started, requests: u64) -> Result<Cost, String> {
     let mut client = server.place().connect().await?;
-    preload::auto_rebuild(&mut client, MOUNT, true).await?;
+    preload::auto_rebuild(&server.place(), true).await?;
     let bodies = preload::revocable(&mut client, MOUNT, requests).await?;
     let figures = revoke(args, server, bodies).await?;
     let [class] = &figures.classes[..] else { return Err("a run of one class has another".to_owned()) };
@@ -130,7 +138,7 @@ async fn by_timer(args: &Args, server: &Started, requests: u64) -> Result<Cost, 
 /// certificates the CRL lacks.
 async fn at_once(args: &Args, server: &Started, requests: u64) -> Result<(u64, usize), String> {
     let mut client = server.place().connect().await?;
-    preload::auto_rebuild(&mut client, MOUNT, false).await?;
+    preload::auto_rebuild(&server.place(), false).await?;
     let bodies = preload::revocable(&mut client, MOUNT, requests).await?;
     let before = crl::builds(&mut client).await?;
     revoke(args, server, bodies.clone()).await?;
@@ -151,6 +159,10 @@ async fn revoke(args: &Args, server: &Started, bodies: Vec<Bytes>) -> Result<Fig
     let done: u64 = figures.classes.iter().map(Answered::count).sum();
     if done == requests as u64 {
         return Ok(figures);
+    }
+    if figures.interrupted {
+        figures.print_classes();
+        return Err(INTERRUPTED.to_owned());
     }
     let errors: Vec<_> = figures.classes.iter().flat_map(|class| &class.errors).collect();
     Err(format!("{done} of {requests} revocations succeeded within --seconds; errors: {errors:?}"))
@@ -177,6 +189,12 @@ fn lines(short: Cost, long: &Long, requests: u64, clients: u64) -> Vec<Line> {
         },
         line("server memory, MB", long.resident_mb, of_size(MOST_MB)),
     ]
+}
+
+/// Prints the first half of a run that was interrupted.
+#[allow(clippy::print_stdout, reason = "the table is what this program is for")]
+fn print_short(Cost { p50_ms, cpu_us }: Cost) {
+    println!("revoke by the timer with {FEW} revoked: p50 {p50_ms:.2} ms, CPU {cpu_us:.2} µs");
 }
 
 #[allow(clippy::print_stdout, reason = "the table is what this program is for")]

@@ -16,7 +16,7 @@ use crate::pace::Pace;
 use crate::preload::{self, Stock};
 use crate::report::{median, number};
 use crate::scenario::{self, Plan};
-use crate::server::{Extras, MOUNT, Start, Started};
+use crate::server::{Launch, MOUNT, Start, Started};
 use crate::{Scenario, anchors, crl, projects, timeline};
 
 /// The limits. CPU in microseconds per request, latencies in milliseconds.
@@ -47,8 +47,6 @@ const ENOUGH_CPU_S: f64 = 1.0;
 const LONGEST_ONE_BY_ONE: Duration = Duration::from_secs(60);
 /// Revocations of the run at full rate.
 const REVOCATIONS: u64 = 20_000;
-/// A mount whose CRL is short.
-const SMALL: &str = "load-small";
 /// Turns of each side where the difference of two costs is looked for, and the shortest in seconds: a difference of a few
 /// microseconds needs many requests.
 const TURNS: u64 = 3;
@@ -58,6 +56,8 @@ const SHORTEST_TURN: u64 = 3;
 pub(super) struct Bench<'a> {
     pub(super) args: &'a Args,
     pub(super) server: Started,
+    /// A mount whose CRL is short.
+    small: String,
     start: Start,
     /// What was counted when the store was filled.
     pub(super) filled: Stock,
@@ -85,10 +85,10 @@ struct OneByOne {
 impl<'a> Bench<'a> {
     /// Starts the server on the store that was filled.
     pub(super) async fn start(args: &'a Args, filled: Stock) -> Result<Self, String> {
-        let extras = Extras { rsa_stock: args.rsa_stock, ..Extras::default() };
-        let server = Started::with(&args.server, &args.data_dir, args.postgres.as_deref(), extras)?;
+        let server = Started::launch(&args.launch()).await?;
         let start = server.start().await?;
-        Ok(Self { args, server, start, filled, stock: filled, rows: Vec::new(), runs: Vec::new() })
+        let small = server.place().provisioner.fresh_name();
+        Ok(Self { args, server, small, start, filled, stock: filled, rows: Vec::new(), runs: Vec::new() })
     }
 }
 
@@ -114,7 +114,7 @@ impl Bench<'_> {
 
     /// The place of the mount with the short CRL.
     fn small(&self) -> Place<'_> {
-        Place { mount: SMALL, ..self.server.place() }
+        Place { mount: &self.small, ..self.server.place() }
     }
 
     /// What the store holds by now.
@@ -266,10 +266,10 @@ impl Bench<'_> {
         let (serials, issued) = preload::to_revoke(&place, requests, None, self.args.quiet).await?;
         self.stock.certificates += issued;
         let before = preload::rebuilds(&mut client, MOUNT).await?;
-        preload::auto_rebuild(&mut client, MOUNT, true).await?;
+        preload::auto_rebuild(&place, true).await?;
         let name = "revoke by the timer";
         let run = self.run(name, &Plan { requests, serials, ..self.plan(Scenario::Revoke) }).await;
-        preload::auto_rebuild(&mut client, MOUNT, before).await?;
+        preload::auto_rebuild(&self.server.place(), before).await?;
         let run = run?;
         self.stock.revoked += answered(&self.runs[run].figures);
         self.cpu(name, run, None::<f64>);
@@ -283,9 +283,9 @@ impl Bench<'_> {
         let (bodies, issued) = preload::to_revoke(&place, MOST_ONE_BY_ONE as u64 + 1, None, self.args.quiet).await?;
         self.stock.certificates += issued;
         let before = preload::rebuilds(&mut client, MOUNT).await?;
-        preload::auto_rebuild(&mut client, MOUNT, false).await?;
+        preload::auto_rebuild(&place, false).await?;
         let outcome = self.one_by_one(&mut client, bodies).await;
-        preload::auto_rebuild(&mut client, MOUNT, before).await?;
+        preload::auto_rebuild(&self.server.place(), before).await?;
         let OneByOne { latencies_ms, spent } = outcome?;
         let times = latencies_ms.len();
         self.stock.revoked += times as u64 + 1;
@@ -349,7 +349,8 @@ impl Bench<'_> {
             Some(_) => None,
             None => {
                 let folder = self.args.data_dir.join("projects");
-                Some(Started::new(&self.args.server, &folder, Some("auto".as_ref()))?)
+                let postgres = Some("auto".as_ref());
+                Some(Started::launch(&Launch { data_dir: &folder, postgres, ..self.args.launch() }).await?)
             }
         };
         let size = projects::Size {
@@ -466,8 +467,9 @@ mod tests {
         for (expired, says) in [(false, None), (true, Some("nothing was revoked"))] {
             let double = Double::start(Shape { expired, ..Shape::default() });
             double.hold("pki", 1, 0);
-            let target = Target { addr: double.addr.clone(), token: "root".to_owned(), ..Target::default() };
-            let open = target.open().await.unwrap();
+            let target =
+                Target { addr: double.addr.clone(), token: "root".to_owned(), prepared: true, ..Target::default() };
+            let open = target.open(Scenario::Issue).await.unwrap();
             let mut client = open.place().connect().await.unwrap();
             let (bodies, _) = preload::to_revoke(&open.place(), 1, None, true).await.unwrap();
             let outcome = revoke_one(&mut client, "/v1/pki/revoke", bodies[0].clone()).await;

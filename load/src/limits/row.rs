@@ -112,7 +112,8 @@ mod tests {
         class.latencies.record(5);
         let cpu = Cpu { server: None, postgres: None };
         let (elapsed, samples) = (Duration::from_secs(1), Vec::new());
-        let figures = Figures { elapsed, classes: vec![class], cpu, server_mib: None, samples, unsent: 0 };
+        let figures =
+            Figures { elapsed, classes: vec![class], cpu, server_mib: None, samples, unsent: 0, interrupted: false };
         let row = Row::new("a", 1.0, 10.0, "ms").of(&figures);
         assert_eq!(row.verdict(), "missed");
         assert!(row.note.contains("4 × 503"), "{}", row.note);

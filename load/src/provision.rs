@@ -1,0 +1,218 @@
+//! Creates what a run needs on a server (mounts, roles, policies, tokens, authentication methods) and removes it.
+//!
+//! Nothing that exists is rewritten: names are unique to the run, and a name that the caller gives must be free.
+//! Removal is in `Drop`, so that it happens after a success, a failure and an interruption.
+
+use std::cell::{Cell, RefCell};
+use std::time::Duration;
+
+use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
+use bytes::Bytes;
+use hyper::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::client::{Answer, Client, Peer, Wire};
+use crate::run_context;
+
+/// Prefix of all names that this program chooses.
+const NAME_PREFIX: &str = "signet-load";
+/// Time limit of a request that creates or removes something; a mount with many certificates takes longest.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// An object that the run has created, and the request that removes it.
+#[derive(Clone, Debug)]
+struct Created {
+    what: String,
+    wire: Wire,
+    method: Method,
+    path: String,
+    body: Bytes,
+    /// `--keep` spares it.
+    may_be_kept: bool,
+}
+
+/// Creates objects on one server, and removes them when it is dropped.
+pub(crate) struct Provisioner {
+    peer: Peer,
+    token: String,
+    name: String,
+    numbered: Cell<u32>,
+    /// Mounts, roles and policies stay on the server; tokens are revoked nevertheless.
+    keep: bool,
+    created: RefCell<Vec<Created>>,
+}
+
+impl Provisioner {
+    /// For a server and a token that may create mounts, roles, policies and tokens there.
+    pub(crate) fn new(peer: &Peer, token: &str, keep: bool) -> Result<Self, String> {
+        let mut random = [0; 4];
+        SystemRandom::new().fill(&mut random).map_err(|e| e.to_string())?;
+        Ok(Self {
+            peer: peer.clone(),
+            token: token.to_owned(),
+            name: format!("{NAME_PREFIX}-{:08x}", u32::from_be_bytes(random)),
+            numbered: Cell::new(0),
+            keep,
+            created: RefCell::default(),
+        })
+    }
+
+    /// The name of the run's role and policy, and the prefix of its other names.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A name that the run has not used yet.
+    pub(crate) fn fresh_name(&self) -> String {
+        let number = self.numbered.get() + 1;
+        self.numbered.set(number);
+        format!("{}-{number}", self.name)
+    }
+
+    /// Enables a secrets engine; the server refuses a path in use.
+    pub(crate) async fn mount(&self, name: &str, body: &Value) -> Result<(), String> {
+        self.create("mount", name, &format!("/v1/sys/mounts/{name}"), body).await.map(drop)
+    }
+
+    /// Enables an authentication method; the server refuses a path in use.
+    pub(crate) async fn auth_method(&self, name: &str, body: &Value) -> Result<(), String> {
+        self.create("authentication method", name, &format!("/v1/sys/auth/{name}"), body).await.map(drop)
+    }
+
+    /// Creates a role that does not exist.
+    pub(crate) async fn role(&self, mount: &str, name: &str, body: &Value) -> Result<(), String> {
+        self.create_absent("role", name, &format!("/v1/{mount}/roles/{name}"), body).await
+    }
+
+    /// Creates a policy that does not exist.
+    pub(crate) async fn policy(&self, name: &str, text: &str) -> Result<(), String> {
+        self.create_absent("policy", name, &format!("/v1/sys/policies/acl/{name}"), &json!({ "policy": text })).await
+    }
+
+    /// Creates an object whose path can be read, unless something is there that the run did not create.
+    pub(crate) async fn create_absent(&self, kind: &str, name: &str, path: &str, body: &Value) -> Result<(), String> {
+        if !self.owns(path) && self.exists(path).await? {
+            return Err(format!("{kind}: the {kind} {name} exists: --prepared uses it"));
+        }
+        self.create(kind, name, path, body).await.map(drop)
+    }
+
+    /// Creates a token; its body needs no name.
+    pub(crate) async fn token(&self, body: &Value) -> Result<String, String> {
+        let path = "/v1/auth/token/create";
+        let created = succeeded(path, self.send(Wire::Secrets, Method::POST, path, body).await?)?;
+        let token = created["auth"]["client_token"].as_str().ok_or("auth/token/create: no token in the answer")?;
+        let accessor = created["auth"]["accessor"].as_str().unwrap_or("unknown");
+        self.created.borrow_mut().push(Created {
+            what: format!("the token with the accessor {accessor}"),
+            wire: Wire::Secrets,
+            method: Method::POST,
+            path: "/v1/auth/token/revoke".to_owned(),
+            body: Bytes::from(json!({ "token": token }).to_string()),
+            may_be_kept: false,
+        });
+        Ok(token.to_owned())
+    }
+
+    /// Has an object removed that the load itself creates, or another request has created.
+    pub(crate) fn remove_later(&self, what: String, wire: Wire, path: String) {
+        let (method, body) = (Method::DELETE, Bytes::new());
+        self.created.borrow_mut().push(Created { what, wire, method, path, body, may_be_kept: true });
+    }
+
+    /// Sends a request to its end, also after a signal, and expects success.
+    pub(crate) async fn must(&self, path: &str, body: &Value) -> Result<Value, String> {
+        succeeded(path, self.send(Wire::Secrets, Method::POST, path, body).await?)
+    }
+
+    /// Reads a path: `true` when it exists.
+    pub(crate) async fn exists(&self, path: &str) -> Result<bool, String> {
+        let answer = self.send(Wire::Secrets, Method::GET, path, &Value::Null).await?;
+        match answer.status {
+            StatusCode::OK => Ok(true),
+            StatusCode::NOT_FOUND => Ok(false),
+            status => Err(format!("{path}: {status} {}", String::from_utf8_lossy(&answer.body))),
+        }
+    }
+
+    fn owns(&self, path: &str) -> bool {
+        self.created.borrow().iter().any(|created| created.path == path)
+    }
+
+    /// The removal is noted before the request is sent: the answer may never come. A refusal created nothing.
+    async fn create(&self, kind: &str, name: &str, path: &str, body: &Value) -> Result<Value, String> {
+        let is_new = !self.owns(path);
+        if is_new {
+            self.remove_later(format!("the {kind} {name}"), Wire::Secrets, path.to_owned());
+        }
+        let answer = self.send(Wire::Secrets, Method::POST, path, body).await?;
+        if is_new && !answer.status.is_success() {
+            self.created.borrow_mut().pop();
+        }
+        succeeded(path, answer)
+    }
+
+    async fn send(&self, wire: Wire, method: Method, path: &str, body: &Value) -> Result<Answer, String> {
+        let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
+        run_context::shielded(send(&self.peer, &self.token, wire, method, path, body)).await
+    }
+}
+
+impl Drop for Provisioner {
+    fn drop(&mut self) {
+        let (kept, created): (Vec<_>, Vec<_>) =
+            self.created.take().into_iter().partition(|created| self.keep && created.may_be_kept);
+        kept.into_iter().for_each(|created| run_context::note_kept(created.what));
+        if created.is_empty() {
+            return;
+        }
+        let (peer, token, listed) = (self.peer.clone(), self.token.clone(), created.clone());
+        // A runtime on another thread: this one's is not free to wait.
+        let removal = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.map(|runtime| runtime.block_on(remove(&peer, &token, created)))
+        });
+        let left = match removal.join() {
+            Ok(Ok(left)) => left,
+            Ok(Err(cause)) => listed.into_iter().map(|created| format!("{}: {cause}", created.what)).collect(),
+            Err(_) => listed.into_iter().map(|created| created.what).collect(),
+        };
+        left.into_iter().for_each(run_context::note_left);
+    }
+}
+
+/// Removes objects in the reverse order of their creation; what is left, and why.
+async fn remove(peer: &Peer, token: &str, created: Vec<Created>) -> Vec<String> {
+    let mut left = Vec::new();
+    let mut unreachable = None;
+    for Created { what, wire, method, path, body, .. } in created.into_iter().rev() {
+        // A server that does not answer is asked once.
+        if let Some(cause) = &unreachable {
+            left.push(format!("{what}: {cause}"));
+            continue;
+        }
+        match send(peer, token, wire, method, &path, body).await {
+            Ok(answer) if answer.status.is_success() || answer.status == StatusCode::NOT_FOUND => {}
+            Ok(answer) => left.push(format!("{what}: {}", answer.status)),
+            Err(cause) => {
+                left.push(format!("{what}: {cause}"));
+                unreachable = Some(cause);
+            }
+        }
+    }
+    left
+}
+
+/// Sends a request on a connection of its own, within the time limit.
+async fn send(peer: &Peer, token: &str, wire: Wire, method: Method, path: &str, body: Bytes) -> Result<Answer, String> {
+    let exchange = async { Client::connect_as(peer, token, wire).await?.send(method, path, body).await };
+    let limit = REQUEST_TIMEOUT.as_secs();
+    tokio::time::timeout(REQUEST_TIMEOUT, exchange).await.map_err(|_| format!("no answer within {limit} s"))?
+}
+
+fn succeeded(path: &str, answer: Answer) -> Result<Value, String> {
+    if !answer.status.is_success() {
+        return Err(format!("{path}: {} {}", answer.status, String::from_utf8_lossy(&answer.body)));
+    }
+    Ok(serde_json::from_slice(&answer.body).unwrap_or(Value::Null))
+}

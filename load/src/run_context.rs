@@ -1,0 +1,153 @@
+//! State of one command that all of its parts share: the request to stop, the servers that it measures, the log files
+//! of servers that it starts, and the objects that it leaves on a server.
+//!
+//! A task-local, so that tests that run side by side do not see each other.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+/// The error of work that was cut short by a signal.
+pub(crate) const INTERRUPTED: &str = "interrupted";
+
+tokio::task_local! {
+    static STOP: watch::Receiver<bool>;
+    static NOTES: Rc<RefCell<Notes>>;
+}
+
+/// A measured server, for reports.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ServerFacts {
+    pub(crate) name: String,
+    pub(crate) address: String,
+    /// Program, version and commit, as far as the server shows them.
+    pub(crate) version: Option<String>,
+}
+
+impl ServerFacts {
+    pub(crate) fn json(&self) -> Value {
+        json!({ "name": self.name, "address": self.address, "version": self.version })
+    }
+
+    pub(crate) fn text(&self) -> String {
+        format!("{}, {}", self.address, self.version.as_deref().unwrap_or("version unknown"))
+    }
+}
+
+/// Collected while a command runs, and printed at its end.
+#[derive(Debug, Default)]
+pub(crate) struct Notes {
+    servers: Vec<ServerFacts>,
+    logs: BTreeSet<PathBuf>,
+    kept: Vec<String>,
+    left: Vec<String>,
+}
+
+impl Notes {
+    /// Log files that still exist.
+    pub(crate) fn logs(&self) -> Vec<&Path> {
+        self.logs.iter().map(PathBuf::as_path).filter(|path| path.exists()).collect()
+    }
+
+    /// Objects that the caller asked to keep.
+    pub(crate) fn kept(&self) -> &[String] {
+        &self.kept
+    }
+
+    /// Objects that could not be removed, and why.
+    pub(crate) fn left(&self) -> &[String] {
+        &self.left
+    }
+}
+
+/// Runs a command that ends early when `stop` becomes true.
+pub(crate) async fn scope<T>(stop: watch::Receiver<bool>, command: impl Future<Output = T>) -> (T, Notes) {
+    let notes = Rc::<RefCell<Notes>>::default();
+    let output = NOTES.scope(Rc::clone(&notes), STOP.scope(stop, command)).await;
+    (output, notes.take())
+}
+
+pub(crate) fn is_interrupted() -> bool {
+    STOP.try_with(|stop| *stop.borrow()).unwrap_or(false)
+}
+
+/// Returns when the command is to stop; never outside of one.
+pub(crate) async fn interrupted() {
+    if let Ok(mut stop) = STOP.try_with(Clone::clone)
+        && stop.wait_for(|stop| *stop).await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
+}
+
+/// Gives up work when the command is to stop.
+pub(crate) async fn unless_interrupted<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    tokio::select! {
+        biased;
+        () = interrupted() => Err(INTERRUPTED.to_owned()),
+        result = work => result,
+    }
+}
+
+/// Runs work to its end even when the command is to stop: it creates or restores something on the server.
+pub(crate) async fn shielded<T>(work: impl Future<Output = T>) -> T {
+    let (_open, never) = watch::channel(false);
+    STOP.scope(never, work).await
+}
+
+fn note(change: impl FnOnce(&mut Notes)) {
+    let _ = NOTES.try_with(|notes| change(&mut notes.borrow_mut()));
+}
+
+pub(crate) fn note_server(server: ServerFacts) {
+    note(|notes| {
+        if !notes.servers.contains(&server) {
+            notes.servers.push(server);
+        }
+    });
+}
+
+pub(crate) fn note_log(path: &Path) {
+    note(|notes| {
+        notes.logs.insert(path.to_owned());
+    });
+}
+
+pub(crate) fn note_kept(what: String) {
+    note(|notes| notes.kept.push(what));
+}
+
+pub(crate) fn note_left(what: String) {
+    note(|notes| notes.left.push(what));
+}
+
+/// The servers that the command has reached so far.
+pub(crate) fn servers() -> Vec<ServerFacts> {
+    NOTES.try_with(|notes| notes.borrow().servers.clone()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn interrupted_work_is_given_up_unless_it_is_shielded() {
+        let (stop, stopped) = watch::channel(false);
+        let work = async {
+            assert_eq!(unless_interrupted(async { Ok(1) }).await, Ok(1));
+            stop.send(true).unwrap();
+            let given_up = unless_interrupted(std::future::pending::<Result<(), String>>()).await;
+            assert_eq!(given_up, Err(INTERRUPTED.to_owned()));
+            assert_eq!(shielded(unless_interrupted(async { Ok(2) })).await, Ok(2));
+            is_interrupted()
+        };
+        assert!(scope(stopped, work).await.0);
+        assert!(!is_interrupted(), "only within the scope");
+    }
+}

@@ -1,0 +1,537 @@
+//! Scenarios, comparisons and searches against a [`Double`].
+
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::Parser as _;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::double::{Double, MADE, Shape};
+use crate::drive::{Bounds, Class, Figures, Place, Watched, drive};
+use crate::order::{self, Order};
+use crate::pace::Pace;
+use crate::preload::{self, Stock};
+use crate::provision::Provisioner;
+use crate::report::Outputs;
+use crate::run_context::{self, INTERRUPTED, Notes};
+use crate::target::Target;
+use crate::{Cli, Scenario, find_rate, login, scenario};
+
+fn target(double: &Double) -> Target {
+    Target { addr: double.addr.clone(), token: "root".to_owned(), ..Target::default() }
+}
+
+fn order(scenario: &str, more: &str, target: &str) -> Order {
+    let plan =
+        format!("scenario = \"{scenario}\"\nclients = 4\nrequests = 40\nseconds = 20\n{more}\n[target]\n{target}");
+    let mut order = order::read(&plan, false).unwrap();
+    order.plan.quiet = true;
+    order
+}
+
+async fn run(order: &Order, target: &Target) -> Result<Figures, String> {
+    let open = target.open(order.plan.scenario).await?;
+    scenario::run(&target.plan(&order.plan), &open.place(), open.watched).await
+}
+
+fn done(figures: &Figures) -> u64 {
+    assert!(!figures.failed(), "{:?}", figures.classes.iter().map(|class| &class.errors).collect::<Vec<_>>());
+    figures.classes[0].count()
+}
+
+#[tokio::test]
+async fn every_scenario_that_makes_sense_runs_against_a_server_in_vaults_shape() {
+    let double = Double::start(Shape { issuer: true, ..Shape::default() });
+    let addr = format!("addr = \"{}\"", double.addr);
+    let with_token = |order: Order| Target { token: "root".to_owned(), ..order.target };
+    for scenario in ["issue", "sign", "revoke", "crl-get", "health"] {
+        let order = order(scenario, "", &addr);
+        assert_eq!(done(&run(&order, &with_token(order.clone())).await.unwrap()), 40, "{scenario}");
+    }
+    // All but health have a mount and a root, and forty certificates were issued where some were needed.
+    let asked = [
+        "POST /v1/sys/mounts/signet-load-",
+        "/root/generate",
+        "/issue/signet-load-",
+        "/sign/signet-load-",
+        "-1/revoke",
+    ];
+    assert_eq!(asked.map(|part| double.asked_within(part)), [4, 4, 80, 40, 40]);
+}
+
+#[tokio::test]
+async fn the_header_the_mount_and_the_role_are_those_that_were_given() {
+    let shape = Shape { header: "X-Own-Token", token: "t", ready: vec!["ca/int"], ..Shape::default() };
+    let double = Double::start(shape);
+    let whole = format!(
+        "addr = \"{}\"\ntoken_header = \"x-own-token\"\nmount = \"ca/int\"\nrole = \"web\"\nprepared = true",
+        double.addr
+    );
+    let order = order("issue", "", &whole);
+    let given = Target { token: "t".to_owned(), ..order.target.clone() };
+    assert_eq!(done(&run(&order, &given).await.unwrap()), 40);
+    assert_eq!(double.asked("POST /v1/ca/int/issue/web"), 40);
+    assert_eq!(double.asked("POST"), 40, "nothing else is made");
+    // The token in another header is none, and another role is not there.
+    let other = Target { token_header: None, ..given.clone() };
+    assert_eq!(run(&order, &other).await.unwrap().classes[0].errors["403"], 40);
+    let other = Target { role: Some("else".to_owned()), ..given.clone() };
+    assert_eq!(run(&order, &other).await.unwrap().classes[0].errors["400"], 40);
+    let refused = run(&order, &Target { token: "no".to_owned(), prepared: false, ..given }).await.err().unwrap();
+    assert_eq!(refused, "signet: sys/mounts: 403 Forbidden; --prepared uses a mount, root and role that exist");
+}
+
+#[tokio::test]
+async fn a_store_is_filled_over_lists_without_pages() {
+    let double = Double::start(Shape::default());
+    let open = target(&double).open(Scenario::Issue).await.unwrap();
+    let mount = open.place().mount.to_owned();
+    let wanted = Stock { certificates: 60, revoked: 20 };
+    preload::auto_rebuild(&open.place(), false).await.unwrap();
+    assert_eq!(preload::fill(&open.place(), wanted, None, true).await.unwrap(), wanted);
+    assert_eq!((double.stock(&mount), double.auto_rebuild(&mount)), ((60, 20), false));
+    // Filled once, it stays; and what there is to revoke is not issued again.
+    assert_eq!(preload::fill(&open.place(), wanted, None, true).await.unwrap(), wanted);
+    assert_eq!(preload::to_revoke(&open.place(), 30, None, true).await.unwrap().0.len(), 30);
+    assert_eq!(double.stock(&mount).0, 60);
+    let (bodies, issued) = preload::to_revoke(&open.place(), 50, None, true).await.unwrap();
+    assert_eq!((bodies.len(), issued), (50, 10));
+    assert_eq!(double.stock(&mount).0, 70);
+}
+
+#[tokio::test]
+async fn two_servers_take_turns_and_the_ratios_and_runs_are_written() {
+    let slow = Double::start(Shape { delay: |_| Duration::from_millis(8), ..Shape::default() });
+    let fast = Double::start(Shape::default());
+    let folder = tempfile::tempdir().unwrap();
+    let outputs = Outputs {
+        json: Some(folder.path().join("out.json")),
+        html: Some(folder.path().join("out.html")),
+        commit: Some("abc123".to_owned()),
+    };
+    let mut order = order(
+        "health",
+        "rounds = 2",
+        &format!("addr = \"{}\"\n[other]\naddr = \"{}\"\nstore = \"a store of its own\"\n", fast.addr, slow.addr),
+    );
+    order.target.token = "root".to_owned();
+    order.other.as_mut().unwrap().token = "root".to_owned();
+    order::run(&order, &outputs).await.unwrap();
+    assert_eq!((fast.asked("GET /v1/sys/health"), slow.asked("GET /v1/sys/health")), (81, 81));
+    let json: Value = serde_json::from_slice(&std::fs::read(folder.path().join("out.json")).unwrap()).unwrap();
+    let turns: Vec<&str> = json["runs"].as_array().unwrap().iter().filter_map(|run| run["server"].as_str()).collect();
+    assert_eq!(turns, ["signet", "other", "signet", "other"]);
+    assert_eq!((&json["ratios"][0]["what"], &json["ratios"][1]["what"]), (&json!("rate"), &json!("p50")));
+    assert!(json["ratios"][0]["ratio"].as_f64().unwrap() > 1.0, "{}", json["ratios"]);
+    assert!(json["ratios"][1]["ratio"].as_f64().unwrap() < 1.0, "{}", json["ratios"]);
+    // Both are processes of this machine, found by their ports: here the tests themselves.
+    assert_eq!(json["ratios"][4]["what"], "CPU per request");
+    assert_eq!(json["commit"], "abc123");
+    let here = format!("(pid {})", std::process::id());
+    assert_eq!(json["servers"][1]["store"], "a store of its own");
+    assert!(json["servers"][0]["process"].as_str().unwrap().ends_with(&here), "{}", json["servers"]);
+    let environment = &json["environment"];
+    for fact in ["command", "cores", "memory", "load average before", "when", "generator"] {
+        assert!(environment[fact].is_string(), "{fact}: {environment}");
+    }
+    let html = std::fs::read_to_string(folder.path().join("out.html")).unwrap();
+    assert!(html.contains("signet, round 2") && html.contains("other, round 2") && html.contains("abc123"));
+    assert!(html.contains("a store of its own") && html.contains(&here));
+    order.other.as_mut().unwrap().name = "signet".to_owned();
+    assert!(order::run(&order, &Outputs::default()).await.is_err_and(|cause| cause.starts_with("name: ")));
+}
+
+#[tokio::test]
+async fn two_servers_at_once_are_asked_side_by_side() {
+    static OTHER_ASKED: AtomicBool = AtomicBool::new(false);
+    static TOGETHER: AtomicBool = AtomicBool::new(false);
+    let slow = |_| match OTHER_ASKED.load(Ordering::SeqCst) {
+        true => (TOGETHER.store(true, Ordering::SeqCst), Duration::ZERO).1,
+        false => Duration::from_millis(50),
+    };
+    let quick = |_| (OTHER_ASKED.store(true, Ordering::SeqCst), Duration::ZERO).1;
+    let (first, other) = (
+        Double::start(Shape { delay: slow, ..Shape::default() }),
+        Double::start(Shape { delay: quick, ..Shape::default() }),
+    );
+    let servers = format!("addr = \"{}\"\n[other]\naddr = \"{}\"\n", first.addr, other.addr);
+    let mut order = order("health", "rounds = 1\nat_once = true", &servers);
+    order.target.token = "root".to_owned();
+    order.other.as_mut().unwrap().token = "root".to_owned();
+    let folder = tempfile::tempdir().unwrap();
+    let outputs = Outputs { json: Some(folder.path().join("out.json")), ..Outputs::default() };
+    order::run(&order, &outputs).await.unwrap();
+    assert!(TOGETHER.load(Ordering::SeqCst), "the first one was done before the other was asked");
+    let json: Value = serde_json::from_slice(&std::fs::read(folder.path().join("out.json")).unwrap()).unwrap();
+    assert_eq!((&json["at_once"], &json["runs"][0]["server"]), (&json!(true), &json!("signet")));
+    assert_eq!((first.asked("GET /v1/sys/health"), other.asked("GET /v1/sys/health")), (41, 41));
+}
+
+/// Waits until no process listens on a port; another process may get it for a moment.
+fn is_left(port: u16) -> bool {
+    (0..200).any(|_| {
+        let left = TcpStream::connect(("127.0.0.1", port)).is_err();
+        std::thread::sleep(Duration::from_millis(if left { 0 } else { 50 }));
+        left
+    })
+}
+
+#[tokio::test]
+async fn a_command_line_starts_the_server_and_one_that_fails_is_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    // A port that is free at this moment.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let script = "import http.server, sys\n\
+        class Any(http.server.BaseHTTPRequestHandler):\n\
+        \x20   protocol_version = 'HTTP/1.1'\n\
+        \x20   def do_GET(self):\n\
+        \x20       self.send_response(200); self.send_header('Content-Length', '2'); self.end_headers(); self.wfile.write(b'{}')\n\
+        http.server.ThreadingHTTPServer(('127.0.0.1', int(sys.argv[1])), Any).serve_forever()\n";
+    let file = folder.path().join("server.py");
+    std::fs::write(&file, script).unwrap();
+    let target = Target {
+        command: Some(format!("python3 {} {port}", file.display())),
+        addr: format!("http://127.0.0.1:{port}"),
+        data_dir: folder.path().to_owned(),
+        prepared: true,
+        role: Some("any".to_owned()),
+        ..Target::default()
+    };
+    let order = order("health", "", &format!("addr = \"{}\"", target.addr));
+    let open = target.open(Scenario::Health).await.unwrap();
+    let figures = scenario::run(&target.plan(&order.plan), &open.place(), open.watched).await.unwrap();
+    assert_eq!(done(&figures), 40);
+    assert!(figures.server_mib.is_some_and(|mib| mib > 1.0) && figures.cpu.server.is_some());
+    let again = target.open(Scenario::Health).await.err().unwrap();
+    assert_eq!(again, format!("server: 127.0.0.1:{port} is in use: another server answers there"));
+    drop(open);
+    assert!(is_left(port), "it was told to end");
+    // A shell's line of more than one word: the server is its child, and ends with it.
+    let command = format!("cd {} && A=1 python3 server.py {port}; true", folder.path().display());
+    let below = Target { command: Some(command), ..target.clone() };
+    let open = below.open(Scenario::Health).await.unwrap();
+    assert!(open.process().is_some_and(|process| process.starts_with("python3")), "{:?}", open.process());
+    drop(open);
+    assert!(is_left(port), "it was told to end");
+    let wrong = Target { command: Some("echo no such thing; exit 3".to_owned()), ..target };
+    let cause = wrong.open(Scenario::Health).await.err().unwrap();
+    assert!(cause.contains("has ended") && cause.contains("no such thing"), "{cause}");
+}
+
+async fn health(double: &Double, clients: usize, bounds: &Bounds) -> Figures {
+    let peer = target(double).peer().unwrap();
+    let provisioner = Provisioner::new(&peer, "", false).unwrap();
+    let place = Place { peer: &peer, token: "", mount: "pki", provisioner: &provisioner };
+    let class = Class { clients, path: "/v1/sys/health".to_owned(), ..Class::default() };
+    drive(&place, vec![class], bounds, Watched::default()).await.unwrap()
+}
+
+fn bounds(rate: Option<f64>, requests: u64, millis: u64) -> Bounds {
+    let pace = Pace { rate, ramp: Duration::ZERO };
+    Bounds { requests, time: Duration::from_millis(millis), pace, quiet: true }
+}
+
+/// One answer takes 400 ms, all others none: at 100 a second some forty requests come during it.
+fn hesitates(number: u64) -> Duration {
+    Duration::from_millis(if number == 20 { 400 } else { 0 })
+}
+
+#[tokio::test]
+async fn at_a_rate_who_would_have_come_while_the_server_hesitates_has_waited() {
+    let double = Double::start(Shape { delay: hesitates, ..Shape::default() });
+    let figures = health(&double, 1, &bounds(Some(100.0), 150, 10_000)).await;
+    let class = &figures.classes[0];
+    assert_eq!((class.count(), figures.unsent), (150, 0));
+    // Of 150, some 20 waited for more than half of the pause, and 40 at all.
+    assert!(class.percentile(90.0) > 150.0, "{}", class.percentile(90.0));
+    assert!(class.percentile(50.0) < 50.0, "{}", class.percentile(50.0));
+    assert!(figures.elapsed > Duration::from_millis(1480), "{:?}", figures.elapsed);
+    // Who waits for the last answer before asking again sees one slow answer.
+    let double = Double::start(Shape { delay: hesitates, ..Shape::default() });
+    let figures = health(&double, 1, &bounds(None, 150, 10_000)).await;
+    assert!(figures.classes[0].percentile(90.0) < 100.0 && figures.classes[0].percentile(100.0) > 399.0);
+}
+
+#[tokio::test]
+async fn what_cannot_be_sent_in_time_is_counted() {
+    let double = Double::start(Shape { delay: |_| Duration::from_millis(50), ..Shape::default() });
+    let figures = health(&double, 2, &bounds(Some(200.0), u64::MAX, 1000)).await;
+    let done = figures.classes[0].count();
+    // 200 are due, and two connections do forty at most; one each may be under way at the end.
+    assert!((20..=42).contains(&done), "{done}");
+    assert_eq!(done + figures.unsent, 200);
+    assert!(figures.classes[0].percentile(100.0) > 500.0, "those that were sent have waited");
+    let slots = &figures.classes[0].timeline.slots;
+    assert_eq!(slots.iter().map(|slot| slot.latencies.count()).sum::<u64>(), done);
+}
+
+#[tokio::test]
+async fn a_comparison_at_a_rate_that_one_cannot_keep_is_an_error_after_it_is_written() {
+    let slow = Double::start(Shape { delay: |_| Duration::from_millis(50), ..Shape::default() });
+    let fast = Double::start(Shape::default());
+    let folder = tempfile::tempdir().unwrap();
+    let outputs = Outputs { json: Some(folder.path().join("out.json")), ..Outputs::default() };
+    let (first, other) = (&fast.addr, &slow.addr);
+    let mut order = order::read(
+        &format!(
+            "scenario = \"health\"\nclients = 2\nrate = 100\nseconds = 2\nrounds = 1\n\
+             [target]\naddr = \"{first}\"\n[other]\naddr = \"{other}\"\n"
+        ),
+        false,
+    )
+    .unwrap();
+    order.plan.quiet = true;
+    order.target.token = "root".to_owned();
+    order.other.as_mut().unwrap().token = "root".to_owned();
+    let refused = order::run(&order, &outputs).await.err().unwrap();
+    assert!(refused.contains("other, round 1: the rate was not kept: "), "{refused}");
+    let json: Value = serde_json::from_slice(&std::fs::read(folder.path().join("out.json")).unwrap()).unwrap();
+    assert!(json["runs"][1]["figures"]["due_and_not_sent"].as_u64().unwrap() > 50, "{}", json["runs"][1]);
+}
+
+#[tokio::test]
+async fn a_token_is_in_no_report() {
+    const TOKEN: &str = "hvs.nobody-else-is-to-see-this";
+    let double = Double::start(Shape { token: TOKEN, ..Shape::default() });
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    std::fs::write(&file, TOKEN).unwrap();
+    let (json, html) = (folder.path().join("out.json"), folder.path().join("out.html"));
+    let outputs = Outputs { json: Some(json.clone()), html: Some(html.clone()), commit: None };
+    let target = format!("addr = \"{}\"\ntoken_file = \"{}\"\n", double.addr, file.display());
+    for other in [String::new(), format!("[other]\n{target}")] {
+        let order = order("issue", "", &format!("{target}{other}"));
+        order::run(&order, &outputs).await.unwrap();
+        for path in [&json, &html] {
+            let text = std::fs::read_to_string(path).unwrap();
+            assert!(text.contains("issue") && !text.contains(TOKEN) && !text.contains(MADE), "{text}");
+        }
+    }
+    assert!(double.asked("POST /v1/auth/token/create") > 1);
+    // Nor in what is said when the server refuses it.
+    let mut order = order("issue", "", &target);
+    order.target.token = format!("{TOKEN}-wrong");
+    let refused = order::run(&order, &Outputs::default()).await.err().unwrap();
+    assert!(refused.contains("403") && !refused.contains(TOKEN), "{refused}");
+}
+
+#[tokio::test]
+async fn no_connection_begins_after_the_end_of_its_run() {
+    let double = Double::start(Shape::default());
+    let pace = Pace { rate: None, ramp: Duration::from_secs(60) };
+    let figures = health(&double, 4, &Bounds { pace, ..bounds(None, u64::MAX, 300) }).await;
+    assert!(figures.elapsed < Duration::from_secs(5), "{:?}", figures.elapsed);
+    assert!(figures.classes[0].count() > 0 && figures.classes[0].errors.is_empty());
+}
+
+#[tokio::test]
+async fn connections_begin_one_after_the_other_in_a_ramp() {
+    let double = Double::start(Shape { delay: |_| Duration::from_millis(20), ..Shape::default() });
+    let pace = Pace { rate: None, ramp: Duration::from_millis(800) };
+    let ramp = Bounds { pace, ..bounds(None, u64::MAX, 800) };
+    let (with, without) = (health(&double, 8, &ramp).await, health(&double, 8, &bounds(None, u64::MAX, 800)).await);
+    let share = with.classes[0].count() as f64 / without.classes[0].count() as f64;
+    assert!((0.3..0.8).contains(&share), "{share}");
+}
+
+#[test]
+fn what_a_comparison_cannot_do_is_refused() {
+    assert!(order::can_be_planned(Scenario::Revoke).is_ok());
+    for scenario in [Scenario::Projects, Scenario::Crl, Scenario::Ocsp, Scenario::Preload] {
+        let cause = order::can_be_planned(scenario).err().unwrap();
+        assert!(cause.starts_with("scenario: must be one of issue,") && cause.ends_with(&scenario.name()), "{cause}");
+    }
+}
+
+/// Runs a command and gives its outcome and notes; the requests of `stop_at` interrupt it.
+async fn supervised<T>(
+    double: &Arc<Double>,
+    stop_at: Option<&'static str>,
+    command: impl Future<Output = T>,
+) -> (T, Notes) {
+    let (stop, stopped) = watch::channel(false);
+    let watcher = stop_at.map(|part| {
+        let (double, before) = (Arc::clone(double), double.asked_within(part));
+        std::thread::spawn(move || {
+            while double.asked_within(part) < before + 20 && !stop.is_closed() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            stop.send_replace(true);
+        })
+    });
+    let ended = run_context::scope(stopped, command).await;
+    if let Some(watcher) = watcher {
+        watcher.join().unwrap();
+    }
+    ended
+}
+
+fn read_json(path: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn existing_mounts_and_roles_are_refused_and_not_rewritten() {
+    let double = Double::start(Shape { ready: vec!["pki"], ..Shape::default() });
+    let before = double.configured();
+    for scenario in ["issue", "sign", "revoke", "mixed", "crl-get", "ocsp-get"] {
+        for (role, refusal) in [
+            (Some("web"), "signet: role: the role web exists: --prepared uses it"),
+            (Some("else"), "signet: mount: the mount pki exists: --prepared uses it"),
+            (None, "signet: mount: the mount pki exists: --prepared uses it"),
+        ] {
+            let order = order(scenario, "", &format!("addr = \"{}\"\nmount = \"pki\"", double.addr));
+            let given = Target { token: "root".to_owned(), role: role.map(str::to_owned), ..order.target.clone() };
+            let refused = run(&order, &given).await.err().unwrap();
+            assert!(refused.starts_with(refusal), "{scenario}: {refused}");
+        }
+    }
+    assert_eq!((double.configured(), double.asked("POST"), double.asked("DELETE")), (before, 0, 0));
+}
+
+#[tokio::test]
+async fn prepared_mount_is_not_reconfigured_even_while_it_is_filled() {
+    let double = Double::start(Shape { ready: vec!["pki"], ..Shape::default() });
+    let before = double.configured();
+    let prepared = "mount = \"pki\"\nrole = \"web\"\nprepared = true";
+    let mut order = order("revoke", "preload = 30\nrevoked = 10", &format!("addr = \"{}\"\n{prepared}", double.addr));
+    order.target.token = "root".to_owned();
+    order::run(&order, &Outputs::default()).await.unwrap();
+    assert_eq!((double.configured(), double.stock("pki").1), (before, 50));
+    assert_eq!(double.asked_within("config/crl"), 0);
+}
+
+#[tokio::test]
+async fn objects_of_a_run_are_removed_after_success_and_failure() {
+    for expired in [false, true] {
+        let double = Arc::new(Double::start(Shape { ready: vec!["pki"], expired, ..Shape::default() }));
+        let before = double.configured();
+        for scenario in ["issue", "sign", "mixed", "revoke", "crl-get", "login", "health"] {
+            let mut order = order(scenario, "", &format!("addr = \"{}\"", double.addr));
+            order.target.token = "root".to_owned();
+            let outcome = async { run(&order, &order.target).await?.outcome() };
+            let (result, notes) = supervised(&double, None, outcome).await;
+            assert_eq!(result.is_err(), expired && scenario == "revoke", "{scenario}: {result:?}");
+            assert_eq!((double.configured(), notes.left().len()), (before.clone(), 0), "{scenario}");
+        }
+        let login = format!("signet-load login --requests 20 --clients 2 --quiet --token root --addr {}", double.addr);
+        let cli = Cli::try_parse_from(login.split(' ')).unwrap();
+        // A debug build may miss the limit of a login.
+        let _ = login::run(&cli.args).await;
+        assert!(double.asked_within("/login") >= 20);
+        assert_eq!(double.configured(), before);
+    }
+}
+
+#[tokio::test]
+async fn interrupted_run_reports_its_figures_and_removes_its_objects() {
+    let delay = |_| Duration::from_millis(2);
+    let double = Arc::new(Double::start(Shape { ready: vec!["pki"], delay, ..Shape::default() }));
+    let before = double.configured();
+    let folder = tempfile::tempdir().unwrap();
+    let outputs = Outputs { json: Some(folder.path().join("out.json")), ..Outputs::default() };
+    for more in ["rate = 50", "", "rounds = 3"] {
+        let other = format!("[other]\naddr = \"{}\"\n", double.addr);
+        let other = if more.starts_with("rounds") { other } else { String::new() };
+        let plan = format!(
+            "scenario = \"issue\"\nclients = 4\nseconds = 600\n{more}\n[target]\naddr = \"{}\"\n{other}",
+            double.addr
+        );
+        let mut order = order::read(&plan, false).unwrap();
+        order.plan.quiet = true;
+        order.target.token = "root".to_owned();
+        order.other.iter_mut().for_each(|other| "root".clone_into(&mut other.token));
+        let (result, notes) = supervised(&double, Some("/issue/"), order::run(&order, &outputs)).await;
+        assert!(result.is_err_and(|cause| cause.contains(INTERRUPTED)), "{more}");
+        assert_eq!((double.configured(), notes.left().len()), (before.clone(), 0), "{more}");
+        let json = read_json(outputs.json.as_ref().unwrap());
+        let figures = if order.other.is_some() { &json["runs"][0]["figures"] } else { &json };
+        assert_eq!(figures["interrupted"], true, "{more}");
+        assert!(figures["classes"][0]["errors"].as_object().is_some_and(|errors| errors.is_empty()), "{figures}");
+        std::fs::remove_file(outputs.json.as_ref().unwrap()).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn objects_that_cannot_be_removed_are_named() {
+    let double = Arc::new(Double::start(Shape { keeps_mounts: true, ..Shape::default() }));
+    let mut order = order("issue", "", &format!("addr = \"{}\"", double.addr));
+    order.target.token = "root".to_owned();
+    let (result, notes) = supervised(&double, None, order::run(&order, &Outputs::default())).await;
+    assert_eq!(result, Ok(()));
+    let [left] = notes.left() else { panic!("{:?}", notes.left()) };
+    assert!(left.starts_with("the mount signet-load-") && left.ends_with(": 403 Forbidden"), "{left}");
+    let concluded = crate::concluded(Ok(()), false, &notes);
+    assert_eq!(concluded, Err("some objects were not removed from the server".to_owned()));
+}
+
+#[tokio::test]
+async fn kept_objects_stay_and_are_named_and_their_token_is_revoked() {
+    let double = Arc::new(Double::start(Shape::default()));
+    let mut order =
+        order("issue", "", &format!("addr = \"{}\"\nkeep = true\nmount = \"ca\"\nrole = \"web\"", double.addr));
+    order.target.token = "root".to_owned();
+    let (result, notes) = supervised(&double, None, order::run(&order, &Outputs::default())).await;
+    assert_eq!(result, Ok(()));
+    assert_eq!(notes.kept().len(), 3, "mount, role and policy: {:?}", notes.kept());
+    let configured = double.configured();
+    assert!(configured[0]["ca"][0]["web"].is_object() && configured[3] == json!(["root"]), "{configured}");
+    // The same again is refused, and with `prepared` it runs.
+    assert!(order::run(&order, &Outputs::default()).await.is_err_and(|cause| cause.contains("the role web exists")));
+    (order.target.keep, order.target.prepared) = (false, true);
+    assert_eq!(order::run(&order, &Outputs::default()).await, Ok(()));
+    assert_eq!(double.configured(), configured);
+}
+
+#[test]
+fn command_that_was_interrupted_fails_even_when_it_finished() {
+    let notes = Notes::default();
+    assert_eq!(crate::concluded(Ok(()), false, &notes), Ok(()));
+    assert_eq!(crate::concluded(Ok(()), true, &notes), Err("interrupted".to_owned()));
+    let cause = crate::concluded(Err("2 limits missed".to_owned()), true, &notes);
+    assert_eq!(cause, Err("interrupted: 2 limits missed".to_owned()));
+}
+
+#[tokio::test]
+async fn reports_name_the_server_its_address_and_its_version() {
+    let double = Arc::new(Double::start(Shape::default()));
+    let folder = tempfile::tempdir().unwrap();
+    let (json, html) = (folder.path().join("out.json"), folder.path().join("out.html"));
+    let outputs = Outputs { json: Some(json.clone()), html: Some(html.clone()), commit: None };
+    let order = order("health", "", &format!("addr = \"{}\"", double.addr));
+    supervised(&double, None, order::run(&order, &outputs)).await.0.unwrap();
+    let servers = json!([{ "name": "signet", "address": double.addr, "version": "9.8.7" }]);
+    assert_eq!(read_json(&json)["environment"]["servers"], servers);
+    let page = std::fs::read_to_string(html).unwrap();
+    for text in [format!("{}, 9.8.7", double.addr), "load average before".to_owned(), "command".to_owned()] {
+        assert!(page.contains(&text), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn rate_search_is_bounded_and_reports_each_step() {
+    let double = Arc::new(Double::start(Shape { delay: |_| Duration::from_millis(5), ..Shape::default() }));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("out.json");
+    for (p99, is_found) in [("60s", true), ("1us", false)] {
+        let line = format!(
+            "signet-load issue --find-rate --p99 {p99} --seconds 3 --clients 4 --quiet --token root --addr {} --json {}",
+            double.addr,
+            file.display()
+        );
+        let cli = Cli::try_parse_from(line.split(' ')).unwrap();
+        let (result, notes) = supervised(&double, None, find_rate::run(&cli.args)).await;
+        let search = &read_json(&file)["find_rate"];
+        let steps = search["steps"].as_array().unwrap();
+        assert!((2..=12).contains(&steps.len()), "{steps:?}");
+        assert!(steps[0]["rate"].is_null() && steps[1]["rate"].as_f64().unwrap() > 0.0, "{steps:?}");
+        let highest = steps[1..].iter().filter(|step| step["held"] == true).filter_map(|step| step["rate"].as_f64());
+        assert_eq!(search["requests_per_second"].as_f64(), highest.reduce(f64::max), "{search}");
+        assert_eq!((result.is_ok(), notes.left().len()), (is_found, 0), "{search}");
+    }
+    assert_eq!(double.configured()[0], json!({}));
+}
