@@ -122,7 +122,7 @@ mod unit_tests {
         let path = folder.path().join("pass");
         assert!(read(&path).err().unwrap().text().ends_with("pass: cannot be read (no such file or folder)"));
         std::fs::write(&path, "*:*:*:*:hunter2").unwrap();
-        for (mode, good) in [(0o640, false), (0o604, false), (0o600, true), (0o400, true)] {
+        for (mode, good) in [(0o620, false), (0o604, false), (0o600, true), (0o400, true)] {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
             let read = read(&path);
             assert_eq!(read.is_ok(), good, "{mode:o}");
