@@ -93,7 +93,10 @@ async fn ask(arguments: &Arguments) -> Result<Value> {
     let Answer { data } = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
     match reply.status {
         200 => Ok(data),
-        403 => Err(reply.refusal(" (the token is not known to the server or has ended; to ask about others, it needs update on sys/internal/explain)")),
+        403 => {
+            let about_others = "to ask about others, it needs update on sys/internal/explain";
+            Err(reply.refusal(&format!(" (the token is not known to the server or has ended; {about_others})")))
+        }
         _ => Err(reply.refusal("")),
     }
 }

@@ -26,8 +26,7 @@ pub(super) fn require(config: &Config) -> Result<()> {
     }
 }
 
-/// As [`require`], also before anything of the installation is made: then the folder of its configuration tells whose
-/// it is to be.
+/// As [`require`], also before anything of the installation exists: then the owner of its configuration's folder counts.
 ///
 /// # Errors
 /// `Forbidden` naming the user who may.

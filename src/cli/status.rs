@@ -162,7 +162,7 @@ impl Status {
         let reply = caller.ask(Question::get(path)).await?;
         if reply.status != 200 {
             let hint = reply.denial_hint(&caller.token_place());
-            let step = format!("{hint}; whoever has the seal key makes another token: signet operator new-root-token");
+            let step = format!("{hint}; the seal key is enough for another token: signet operator new-root-token");
             return Err(reply.refusal(if reply.status == 403 { &step } else { "" }));
         }
         let mut answer: Value = serde_json::from_slice(reply.body.expose()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Which known name a misspelt one stands for.
+//! Finds the known name that a misspelt one stands for.
 
 /// The known name that a misspelt name most likely stands for: one that differs in case and separators only, or in at
 /// most one of four characters.

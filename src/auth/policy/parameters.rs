@@ -116,8 +116,8 @@ impl ParameterRules {
         self.violation(operation, parameters).is_none()
     }
 
-    /// What a request does against the rules. Lists have no parameters, and deletes only those that their endpoint reads;
-    /// they need none.
+    /// The first violation of the rules by a request, as text. Lists have no parameters, and deletes only those that their
+    /// endpoint reads; they need none.
     pub fn violation(&self, operation: Operation, parameters: &Parameters<'_>) -> Option<String> {
         if self.is_empty() || operation == Operation::List {
             return None;
