@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::chaos::clocks::FakeClock;
-use crate::process::{Dev, assert_same_key, assert_verifies, dev, openssl, signet};
+use crate::process::{Dev, assert_same_key, assert_verifies, dev, openssl, signet, signet_by};
 
 /// A development server, and a folder in which commands are run against it.
 struct Desk {
@@ -539,7 +539,10 @@ fn a_command_that_a_signal_comes_upon_does_not_go_on_by_itself() {
     let exec = "echo $$ > begun; sleep 60; echo done > over";
     for signal in [Signal::TERM, Signal::HUP] {
         let _ = std::fs::remove_file(desk.path("begun"));
-        let mut renew = desk.command(&["renew", "web.example.test.pem", "--force", "--exec", exec]);
+        // Below `nohup`, a command would ignore SIGHUP.
+        let mut renew = signet_by("env", &["--default-signal=HUP"]);
+        renew.args(["renew", "web.example.test.pem", "--force", "--exec", exec]).current_dir(desk.folder());
+        renew.env("SIGNET_ADDR", &desk.dev.address).env("SIGNET_TOKEN", &desk.dev.token);
         let mut renew = renew.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         wait_until("the command", || desk.path("begun").metadata().is_ok_and(|found| found.len() > 0));
         let shell: i32 = desk.text("begun").trim().parse().unwrap();

@@ -285,7 +285,7 @@ async fn what_is_wrong_with_a_token_is_said_and_changes_nothing() {
     let error = refused(&mut wrong);
     assert!(error.contains("CKR_PIN_INCORRECT") && !error.contains("canary"), "{error}");
     let mut open = move_to("key_label = \"aes\"");
-    std::fs::set_permissions(site.path("pin"), std::fs::Permissions::from_mode(0o640)).unwrap();
+    std::fs::set_permissions(site.path("pin"), std::fs::Permissions::from_mode(0o644)).unwrap();
     assert!(refused(&mut open).contains("seal.pin_file: "));
     let mut strange = move_to("key_label = \"aes\"");
     let text = std::fs::read_to_string(site.path("hsm.toml")).unwrap().replace("library = \"hsm\"", "library = \"x\"");
