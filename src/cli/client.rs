@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use signet::clock::parse_duration;
 use signet::error::{Error, Kind, Result, io_words};
 use signet::random;
-use signet::secret::PartlySecret;
+use signet::secret::{PartlySecret, Secret};
 use url::{Host, Url};
 
 use super::output::one_line;
@@ -175,6 +175,24 @@ impl Caller {
         let token = self.token.token()?;
         let answer = self.server.send(question, token.expose_text().unwrap_or_default()).await;
         answer.map_err(|lost| lost.error)
+    }
+
+    /// Posts a body without a token, to log in.
+    ///
+    /// # Errors
+    /// Those of [`Server::post`].
+    pub(super) async fn ask_without_token(&self, path: &str, body: &Value) -> Result<Reply> {
+        self.server.post(path, "", body).await
+    }
+
+    /// Uses the token of a login from now on.
+    pub(super) fn use_token(&self, token: Secret) {
+        self.token.use_login(token);
+    }
+
+    /// Whether a login has given a token.
+    pub(super) fn has_token(&self) -> bool {
+        self.token.has_login()
     }
 
     /// Where the token is from, as messages name it.

@@ -12,6 +12,17 @@ pub(super) fn mount(text: &str) -> Result<String, &'static str> {
     })
 }
 
+/// The path of a login method below `auth/`.
+pub(super) fn login_method(text: &str) -> Result<String, &'static str> {
+    let path = text.trim_matches('/');
+    match !path.is_empty() && path.split('/').all(is_name) {
+        true => Ok(path.to_owned()),
+        false => {
+            Err("must be the path of a login method, such as approle: names of letters, digits and '_', '/' between")
+        }
+    }
+}
+
 /// The name of a role.
 pub(super) fn role(text: &str) -> Result<String, &'static str> {
     match is_name(text) {

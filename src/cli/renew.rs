@@ -19,6 +19,7 @@
 //! between them; a command that runs is given [`GRACE`], and is otherwise ended and run again by the next `renew`; so
 //! is that of a `renew` without a service.
 
+mod service_token;
 mod successor;
 
 use std::io::Write as _;
@@ -43,6 +44,7 @@ use super::client::later;
 use super::files::{Content, FolderLock, Staged, There, folder_of, is_there};
 use super::issue::{day, read_key, read_leaf, read_text, text_of, warn};
 use super::output;
+use service_token::{Login, TokenKeeper, keep};
 use successor::Successor;
 
 /// The share of a life by which times of renewal are apart at most: one in so many.
@@ -75,6 +77,8 @@ pub(crate) struct Arguments {
     ca: Option<PathBuf>,
     #[command(flatten)]
     authority: Authority,
+    #[command(flatten)]
+    login: Login,
     /// How long before the end: a share of the life, or a duration such as 24h.
     #[arg(long, value_name = "SHARE", default_value = "1/3")]
     before: Before,
@@ -367,6 +371,9 @@ fn now() -> i64 {
 /// Looks at every certificate once.
 async fn once(arguments: &Arguments, pairs: &mut [Pair]) -> Result<()> {
     let mut problems = Vec::new();
+    if arguments.login.is_given() {
+        keep(&arguments.login, &arguments.authority.caller).await?;
+    }
     for pair in &mut *pairs {
         if let Err(refusal) = look_at(arguments, pair).await {
             let (file, text) = (pair.certificate.display().to_string(), refusal.error.text());
@@ -481,13 +488,18 @@ impl Drop for Running {
 /// Renews whenever it is time, until a signal comes.
 async fn serve(arguments: &Arguments, pairs: &mut [Pair]) -> Result<()> {
     let mut signals = Signals::watch()?;
-    let mut command = Pause::default();
+    let (mut command, mut token) = (Pause::default(), TokenKeeper::default());
     loop {
-        let mut wait = LOOK;
+        let tended = token.tend(&arguments.login, &arguments.authority.caller);
+        let Some(mut wait) = until(&mut signals, tended).await else { return Ok(()) };
+        wait = wait.min(LOOK);
         for pair in &mut *pairs {
             // What a signal ends here is the question to the server: nothing is waited for afterwards.
             let Some(next) = until(&mut signals, turn(arguments, pair)).await else { return Ok(()) };
             wait = wait.min(next);
+        }
+        if pairs.iter().any(|pair| pair.failures > 0) {
+            token.look_again();
         }
         let mut running = pin!(command.turn(arguments, pairs));
         let Some(next) = until(&mut signals, &mut running).await else {

@@ -4,6 +4,7 @@
 //! others may renew the token in it.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use signet::error::{Error, Result, io_words};
 use signet::secret::Secret;
@@ -23,6 +24,9 @@ pub(super) struct Source {
     /// it is the one that SIGNET_TOKEN_FILE names.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// The token of a login; it counts before all others.
+    #[arg(skip)]
+    of_login: Mutex<Option<Secret>>,
 }
 
 /// A place, by the name of the argument or variable that says it.
@@ -47,16 +51,36 @@ impl Source {
     /// # Errors
     /// `Invalid` where one was meant that cannot be read, or is none.
     pub(super) fn given(&self) -> Result<Option<Secret>> {
+        if let Some(token) = &*self.of_login() {
+            return Ok(Some(token.clone()));
+        }
         self.place().map(Place::read).transpose()
     }
 
     /// Where it is, as messages name it.
     pub(super) fn shown(&self) -> String {
+        if self.of_login().is_some() {
+            return "--login".to_owned();
+        }
         match self.place() {
             Some(Place::File(_, file)) => file.display().to_string(),
             Some(Place::Here(name, _)) => name.to_owned(),
             None => VARIABLES[0].to_owned(),
         }
+    }
+
+    /// Uses the token of a login from now on.
+    pub(super) fn use_login(&self, token: Secret) {
+        *self.of_login() = Some(token);
+    }
+
+    /// Whether a login has given a token.
+    pub(super) fn has_login(&self) -> bool {
+        self.of_login().is_some()
+    }
+
+    fn of_login(&self) -> MutexGuard<'_, Option<Secret>> {
+        self.of_login.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn place(&self) -> Option<Place> {

@@ -1,0 +1,185 @@
+//! The token of `signet renew`: renewed before it ends, or replaced by a login whose files are given.
+//!
+//! A token is renewed at the start of a service and whenever a third of its life has passed. One that cannot be renewed is
+//! warned of at each look, so days before a long one ends. With `--login`, the command logs in by itself: when it has no
+//! token, when the server does not take the one that it has, and when it has less than a third of its life left.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use signet::clock::Clock;
+use signet::error::{Error, Result};
+use signet::secret::Secret;
+
+use super::super::client::{Caller, Question, Reply};
+use super::super::issue::{day, read_text};
+use super::super::path;
+
+/// A token is looked at after one in so many parts of its life.
+const PARTS: u32 = 3;
+/// Longest and shortest time between two looks.
+const MAX_INTERVAL: Duration = Duration::from_secs(24 * 3600);
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
+/// Pause after a failure.
+const RETRY: Duration = Duration::from_secs(60);
+
+/// How the command gets a token by itself.
+#[derive(clap::Args)]
+pub(super) struct Login {
+    /// Log in by this method, with the files below, and again when the token ends.
+    #[arg(long, value_enum, conflicts_with_all = ["token", "token_file"])]
+    login: Option<Method>,
+    /// Path of the login method, if it is not the method's name.
+    #[arg(long, value_name = "PATH", requires = "login", value_parser = path::login_method)]
+    login_path: Option<String>,
+    /// File of the role id, for approle.
+    #[arg(long, value_name = "FILE", requires = "login", required_if_eq("login", "approle"))]
+    role_id_file: Option<PathBuf>,
+    /// File of the secret id, for approle; none for a role that needs none.
+    #[arg(long, value_name = "FILE", requires = "login")]
+    secret_id_file: Option<PathBuf>,
+    /// Role to log in as, for jwt.
+    #[arg(long, value_name = "NAME", requires = "login", required_if_eq("login", "jwt"), value_parser = path::role)]
+    login_role: Option<String>,
+    /// File of the JWT, for jwt. It is read at every login, so that others may replace it.
+    #[arg(long, value_name = "FILE", requires = "login", required_if_eq("login", "jwt"))]
+    jwt_file: Option<PathBuf>,
+}
+
+/// A login method.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Method {
+    Approle,
+    Jwt,
+}
+
+impl Login {
+    /// Whether the command logs in by itself.
+    pub(super) fn is_given(&self) -> bool {
+        self.login.is_some()
+    }
+
+    /// Logs in; the life of the token.
+    async fn log_in(&self, method: Method, caller: &Caller) -> Result<Option<Duration>> {
+        let name = match method {
+            Method::Approle => "approle",
+            Method::Jwt => "jwt",
+        };
+        let path = format!("auth/{}/login", self.login_path.as_deref().unwrap_or(name));
+        let fields = [("role_id", &self.role_id_file), ("secret_id", &self.secret_id_file), ("jwt", &self.jwt_file)];
+        let mut body = json!({});
+        if let Some(role) = &self.login_role {
+            body["role"] = role.as_str().into();
+        }
+        for (field, file) in fields {
+            let Some(file) = file else { continue };
+            let text = read_text(file)?;
+            let text = text.expose_text().map(str::trim).filter(|text| !text.is_empty());
+            let missing = || Error::invalid(format!("{}: must hold the {field} of the login", file.display()));
+            body[field] = text.ok_or_else(missing)?.into();
+        }
+        let reply = caller.ask_without_token(&path, &body).await?;
+        let auth = auth(&reply).filter(|auth| !auth.client_token.is_empty()).ok_or_else(|| reply.refusal(""))?;
+        caller.use_token(Secret::new(auth.client_token));
+        tracing::info!(method = name, seconds = auth.lease_duration, "logged in");
+        Ok(life(auth.lease_duration))
+    }
+}
+
+/// The answer to a login or a renewal.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Auth {
+    client_token: String,
+    /// Seconds; 0 without an end.
+    lease_duration: u64,
+}
+
+fn auth(reply: &Reply) -> Option<Auth> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Answer {
+        auth: Option<Auth>,
+    }
+    let answer: Answer = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
+    answer.auth.filter(|_| reply.status == 200)
+}
+
+fn life(seconds: u64) -> Option<Duration> {
+    Some(Duration::from_secs(seconds)).filter(|life| !life.is_zero())
+}
+
+/// Keeps the token of a command alive.
+#[derive(Default)]
+pub(super) struct TokenKeeper {
+    /// The next look; at once without one.
+    next: Option<Instant>,
+}
+
+impl TokenKeeper {
+    /// Renews the token or logs in, when it is time; how long until the next time.
+    pub(super) async fn tend(&mut self, login: &Login, caller: &Caller) -> Duration {
+        if let Some(left) = self.next.and_then(|next| next.checked_duration_since(Instant::now())) {
+            return left;
+        }
+        let wait = match keep(login, caller).await {
+            Ok(life) => life.map_or(MAX_INTERVAL, |life| (life / PARTS).clamp(MIN_INTERVAL, MAX_INTERVAL)),
+            Err(error) => {
+                tracing::warn!(%error, seconds = RETRY.as_secs(), "the token cannot be looked after now; another try follows");
+                RETRY
+            }
+        };
+        self.next = Some(Instant::now() + wait);
+        wait
+    }
+
+    /// Has the token looked at before the next try: a request failed, perhaps because of it.
+    pub(super) fn look_again(&mut self) {
+        self.next = None;
+    }
+}
+
+/// Gets a token that lives; how long it does, `None` without an end.
+pub(super) async fn keep(login: &Login, caller: &Caller) -> Result<Option<Duration>> {
+    if let Some(method) = login.login.filter(|_| !caller.has_token()) {
+        return login.log_in(method, caller).await;
+    }
+    let reply = caller.ask(Question::get("auth/token/lookup-self")).await?;
+    match (reply.status, login.login) {
+        (200, _) => {}
+        (403, Some(method)) => return login.log_in(method, caller).await,
+        (403, None) => return Err(reply.refusal(&reply.denial_hint(&caller.token_place()))),
+        _ => return Err(reply.refusal("")),
+    }
+    let answer: Value = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
+    let seconds = |name: &str| answer["data"][name].as_u64().unwrap_or_default();
+    if answer["data"]["expire_time"].is_null() {
+        return Ok(None);
+    }
+    let before = Duration::from_secs(seconds("ttl"));
+    let full = Duration::from_secs(seconds("creation_ttl"));
+    let reply = caller.ask(Question::post("auth/token/renew-self", &json!({}))).await?;
+    let (life, is_renewed) = match (auth(&reply), reply.status) {
+        (Some(auth), _) => {
+            let life = life(auth.lease_duration).unwrap_or(before);
+            // A second for what passes between request and answer.
+            (life, life + Duration::from_secs(1) >= full)
+        }
+        // It is not renewable.
+        (None, 400) => (before, false),
+        (None, _) => return Err(reply.refusal("")),
+    };
+    match login.login {
+        _ if is_renewed => {}
+        Some(method) if life < full / PARTS => return login.log_in(method, caller).await,
+        Some(_) => {}
+        None => {
+            let ends = day(Clock::system().now().unix_timestamp().saturating_add_unsigned(life.as_secs()));
+            let place = caller.token_place();
+            tracing::warn!(%ends, %place, "the token cannot be renewed any more: give another one, or use --login");
+        }
+    }
+    Ok(Some(life))
+}

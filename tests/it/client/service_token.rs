@@ -1,0 +1,102 @@
+//! The token of `signet renew`: a service renews it, warns when it cannot, and logs in where it is given the files.
+
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use super::{Desk, Service, wait_until};
+
+const POLICY: &str = "path \"pki/sign/dev\" { capabilities = [\"update\"] }";
+
+/// A desk with a certificate and a policy to renew it.
+async fn desk() -> Desk {
+    let desk = Desk::new();
+    desk.run(&["issue", "web.example.test", "--ttl", "72h"]);
+    desk.post("sys/policies/acl/renew", json!({ "policy": POLICY })).await;
+    desk
+}
+
+/// A new token with the policy, in the file `token`; what the server says of it.
+async fn token(desk: &Desk, mut body: Value) -> Value {
+    body["policies"] = json!(["renew"]);
+    let auth = desk.dev.client().post("auth/token/create-orphan", body).await.body["auth"].clone();
+    std::fs::write(desk.path("token"), auth["client_token"].as_str().unwrap()).unwrap();
+    auth
+}
+
+async fn looked_up(desk: &Desk, auth: &Value) -> Value {
+    desk.dev.client().post("auth/token/lookup-accessor", json!({ "accessor": auth["accessor"] })).await.body["data"]
+        .clone()
+}
+
+#[actix_web::test]
+async fn service_renews_its_token_at_the_start_and_later() {
+    let desk = desk().await;
+    let auth = token(&desk, json!({ "ttl": "9s" })).await;
+    let service = Service::start(&desk, &["--token-file", "token"]);
+    let mut renewals = std::collections::BTreeSet::new();
+    let begun = std::time::Instant::now();
+    while renewals.len() < 3 {
+        assert!(begun.elapsed().as_secs() < 60, "{renewals:?}: {}", desk.text("log"));
+        let found = looked_up(&desk, &auth).await;
+        renewals.extend(found["last_renewal_time"].as_u64());
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    }
+    service.terminate();
+    desk.dev.terminate();
+}
+
+#[actix_web::test]
+async fn service_says_of_a_token_that_it_cannot_be_renewed_or_is_dead() {
+    let desk = desk().await;
+    let auth = token(&desk, json!({ "ttl": "72h", "renewable": false })).await;
+    let service = Service::start(&desk, &["--token-file", "token"]);
+    let warning = "the token cannot be renewed any more: give another one, or use --login";
+    wait_until("the warning", || desk.text("log").contains(warning));
+    assert!(desk.text("log").contains("ends=") && desk.text("log").contains("place=token"), "{}", desk.text("log"));
+    service.terminate();
+    desk.post("auth/token/revoke-accessor", json!({ "accessor": auth["accessor"] })).await;
+    let service = Service::start(&desk, &["--token-file", "token"]);
+    let dead =
+        "the token is not known to the server, has ended, or is bound to other networks; the token is from token";
+    wait_until("the cause", || desk.text("log").contains(dead));
+    service.terminate();
+    desk.dev.terminate();
+}
+
+#[actix_web::test]
+async fn service_logs_in_by_itself_and_again_when_its_token_is_revoked() {
+    let desk = desk().await;
+    let client = desk.dev.client();
+    assert_eq!(client.post("sys/auth/approle", json!({ "type": "approle" })).await.status, 204);
+    let role = json!({ "token_policies": ["renew"], "token_ttl": "1h" });
+    assert_eq!(client.post("auth/approle/role/web", role).await.status, 204);
+    let id = client.get("auth/approle/role/web/role-id").await.body["data"]["role_id"].clone();
+    std::fs::write(desk.path("role-id"), id.as_str().unwrap()).unwrap();
+    let secret = desk.post("auth/approle/role/web/secret-id", json!({})).await["secret_id"].clone();
+    std::fs::write(desk.path("secret-id"), format!("{}\n", secret.as_str().unwrap())).unwrap();
+    let login = ["--login", "approle", "--role-id-file", "role-id", "--secret-id-file", "secret-id"];
+    // Once, without any other token.
+    let before = desk.serial("web.example.test.pem");
+    let mut command = desk.command(&[&["renew", "web.example.test.pem", "--force"][..], &login].concat());
+    let output = command.env_remove("SIGNET_TOKEN").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_ne!(desk.serial("web.example.test.pem"), before);
+    // A service whose tokens cannot be renewed beyond four seconds.
+    let role = json!({ "token_policies": ["renew"], "token_ttl": "3s", "token_max_ttl": "4s" });
+    assert_eq!(client.post("auth/approle/role/web", role).await.status, 204);
+    let exec = "openssl x509 -in web.example.test.pem -noout -serial >> ran";
+    let words =
+        [&["renew", "web.example.test.pem", "--service", "--ttl", "4s", "--before", "71h", "--exec", exec][..], &login];
+    let log = std::fs::File::create(desk.path("log")).unwrap();
+    let mut command = desk.command(&words.concat());
+    command.env("SIGNET_LOG", "info");
+    let service = Service(command.env_remove("SIGNET_TOKEN").stdout(Stdio::null()).stderr(log).spawn().unwrap());
+    let logins = || desk.text("log").matches("logged in").count();
+    wait_until("three logins", || logins() >= 3);
+    let ran = || std::fs::read_to_string(desk.path("ran")).unwrap_or_default().lines().count();
+    let renewals = ran();
+    wait_until("renewals with the new token", || ran() >= renewals + 2);
+    service.terminate();
+    desk.dev.terminate();
+}
