@@ -19,6 +19,7 @@
 //! between them; a command that runs is given [`GRACE`], and is otherwise ended and run again by the next `renew`; so
 //! is that of a `renew` without a service.
 
+mod running;
 mod service_token;
 mod successor;
 
@@ -26,7 +27,7 @@ use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::process::{Child, Command, ExitStatus};
+use std::process::Command;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
@@ -44,6 +45,7 @@ use super::client::later;
 use super::files::{Content, FolderLock, Staged, There, folder_of, is_there};
 use super::issue::{day, read_key, read_leaf, read_text, text_of, warn};
 use super::output;
+use running::Running;
 use service_token::{Login, TokenKeeper, keep};
 use successor::Successor;
 
@@ -57,8 +59,6 @@ const TRIES: u64 = 10;
 const OVERDUE: Duration = Duration::from_secs(60);
 /// Longest time that a service does not look at its files.
 const LOOK: Duration = Duration::from_secs(3600);
-/// How often a command that runs is looked at.
-const TICK: Duration = Duration::from_millis(20);
 /// How long a command that runs has to end when a service ends.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -454,35 +454,6 @@ async fn execute(arguments: &Arguments, pairs: &[Pair]) -> Result<()> {
 fn unfinished(why: &str) -> Error {
     let text = format!("--exec: {why}; the certificates are in place, and it is run again by the next renew");
     Error::new(Kind::Unavailable, text)
-}
-
-/// A command that runs. One that is dropped before its end is ended, with all that it started.
-struct Running(Child);
-
-impl Running {
-    /// How it ended, which it must within this time.
-    async fn ended(mut self, limit: Duration) -> std::result::Result<ExitStatus, String> {
-        let end = async {
-            loop {
-                match self.0.try_wait() {
-                    Ok(Some(status)) => return Ok(status),
-                    Ok(None) => tokio::time::sleep(TICK).await,
-                    Err(e) => return Err(e.to_string()),
-                }
-            }
-        };
-        tokio::time::timeout(limit, end).await.unwrap_or_else(|_| Err("took too long".to_owned()))
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if !matches!(self.0.try_wait(), Ok(Some(_))) {
-            let group = rustix::process::Pid::from_child(&self.0);
-            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-            let _ = self.0.wait();
-        }
-    }
 }
 
 /// Renews whenever it is time, until a signal comes.

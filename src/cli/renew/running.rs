@@ -1,0 +1,36 @@
+//! A command of `--exec` that runs.
+
+use std::process::{Child, ExitStatus};
+use std::time::Duration;
+
+/// How often a command that runs is looked at.
+const TICK: Duration = Duration::from_millis(20);
+
+/// A command that runs. One that is dropped before its end is ended, with all that it started.
+pub(super) struct Running(pub(super) Child);
+
+impl Running {
+    /// How it ended, which it must within this time.
+    pub(super) async fn ended(mut self, limit: Duration) -> std::result::Result<ExitStatus, String> {
+        let end = async {
+            loop {
+                match self.0.try_wait() {
+                    Ok(Some(status)) => return Ok(status),
+                    Ok(None) => tokio::time::sleep(TICK).await,
+                    Err(e) => return Err(e.to_string()),
+                }
+            }
+        };
+        tokio::time::timeout(limit, end).await.unwrap_or_else(|_| Err("took too long".to_owned()))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !matches!(self.0.try_wait(), Ok(Some(_))) {
+            let group = rustix::process::Pid::from_child(&self.0);
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+            let _ = self.0.wait();
+        }
+    }
+}
