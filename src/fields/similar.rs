@@ -1,7 +1,6 @@
-//! Finds the known name that a misspelt one stands for.
+//! Suggests a known name for a misspelt one.
 
-/// The known name that a misspelt name most likely stands for: one that differs in case and separators only, or in at
-/// most one of four characters.
+/// The known name closest to a misspelt one: it differs in case and separators only, or in at most one of four characters.
 pub fn closest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     let plain = plain(name);
     let limit = plain.len() / 4;

@@ -9,9 +9,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use signet::auth::policy::Operation;
 use signet::http::secrets::all_routes;
-use signet::http::secrets::route::{Access, Route};
+use signet::http::secrets::route::{Access, Route, operation_word};
 
 use crate::cluster;
 use crate::process::{openssl, refused, shell, signet};
@@ -126,17 +125,6 @@ fn sample_path(kind: &str, pattern: &str) -> String {
     std::iter::once(mount.as_str()).chain(segments).collect::<Vec<_>>().join("/")
 }
 
-fn capability(operation: Operation) -> &'static str {
-    match operation {
-        Operation::Read => "read",
-        Operation::List => "list",
-        Operation::Create => "create",
-        Operation::Update => "update",
-        Operation::Patch => "patch",
-        Operation::Delete => "delete",
-    }
-}
-
 fn mode(path: &Path) -> u32 {
     std::fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
@@ -226,7 +214,7 @@ async fn an_empty_folder_becomes_an_authority_that_issues_over_its_own_tls() {
     let (_, found) = place.ask(&served, &token, "POST", "sys/capabilities-self", Some(json!({ "paths": paths })));
     let lacks = |(path, (_, route)): &(&String, &(&str, &Route))| {
         let has = |word: &str| found["data"][path].as_array().unwrap().contains(&json!(word));
-        !has(capability(route.operation)) || (route.access == Access::Sudo && !has("sudo"))
+        !has(operation_word(route.operation)) || (route.access == Access::Sudo && !has("sudo"))
     };
     let withheld: BTreeSet<&str> = paths.iter().zip(&routes).filter(lacks).map(|(path, _)| path.as_str()).collect();
     assert_eq!(withheld, BTreeSet::from(WITHHELD));

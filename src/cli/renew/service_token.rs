@@ -1,7 +1,7 @@
 //! The token of `signet renew`: renewed before it ends, or replaced by a login whose files are given.
 //!
-//! A token is renewed at the start of a service and whenever a third of its life has passed. One that cannot be renewed is
-//! warned of at each look, so days before a long one ends. With `--login`, the command logs in by itself: when it has no
+//! A token is renewed at the start of a service and whenever a third of its life has passed. For a token
+//! that cannot be renewed, each check logs a warning, so that there are days left. With `--login`, the command logs in by itself: when it has no
 //! token, when the server does not take the one that it has, and when it has less than a third of its life left.
 
 use std::path::PathBuf;

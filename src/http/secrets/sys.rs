@@ -106,9 +106,11 @@ pub static ROUTES: &[Route] = &[
     Route::open(Read, "internal/ui/mounts", &[], |call| Box::pin(mounts::visible(call))).with_token_as_sent(),
     Route::token(Read, "internal/ui/mounts/*path", &[], |call| Box::pin(mounts::preflight(call))).for_callers(),
     Route::token(Read, "internal/ui/resultant-acl", &[], |call| Box::pin(explain::resultant_acl(call))),
-    Route::token(Update, "internal/explain", explain::FIELDS, |call| Box::pin(explain::of_another(call))),
+    Route::token(Update, "internal/explain", explain::FIELDS, |call| Box::pin(explain::of_another(call)))
+        .with_body_limit(explain::MAX_BODY),
     Route::token(Update, "internal/explain-self", explain::OWN, |call| Box::pin(explain::of_itself(call)))
-        .for_callers(),
+        .for_callers()
+        .with_body_limit(explain::MAX_BODY),
     Route::token(List, "policies/acl", PAGE, |call| Box::pin(policies::names(call))),
     Route::token(Read, "policies/acl", PAGE, |call| Box::pin(policies::names(call))).compressible(),
     Route::token(Read, "policies/acl/*name", &[], |call| Box::pin(policies::read(call))).compressible(),

@@ -20,6 +20,36 @@ async fn own(client: &Client, method: &str, path: &str) -> Value {
     answer.body["data"].clone()
 }
 
+async fn with_parameters(client: &Client, parameters: Value) -> Answer {
+    let body = json!({ "method": "POST", "path": "pki/roles/written", "parameters": parameters });
+    client.post("sys/internal/explain-self", body).await
+}
+
+#[actix_web::test]
+async fn parameters_are_held_against_the_rule_and_bounded() {
+    let app = App::start().await;
+    let text = rule(
+        "pki/roles/written",
+        "capabilities = [\"create\", \"update\"] required_parameters = [\"ttl\"] denied_parameters = { \"no_store\" = [] }",
+    );
+    let client = only(&app, "some", &text).await;
+    for (parameters, allowed, reason) in [
+        (json!({ "ttl": "1h" }), true, "the rule grants"),
+        (json!({}), false, "required_parameters: ttl is missing"),
+        (json!({ "ttl": "1h", "no_store": true }), false, "denied_parameters: no_store is denied, or its value"),
+    ] {
+        let answer = with_parameters(&client, parameters.clone()).await;
+        let data = &answer.body["data"];
+        let found = (data["allowed"].as_bool(), data["reason"].as_str().unwrap().contains(reason));
+        assert_eq!(found, (Some(allowed), true), "{parameters}: {}", answer.text);
+    }
+    let answer = with_parameters(&client, json!("ttl")).await;
+    assert_eq!((answer.status, answer.error()), (400, "parameters: must be an object of the request's fields"));
+    let answer = with_parameters(&client, json!({ "ttl": "x".repeat(64 << 10) })).await;
+    assert_eq!(answer.status, 413, "{}", answer.text);
+    app.stop().await;
+}
+
 async fn about(client: &Client, mut subject: Value, method: &str, path: &str) -> Answer {
     subject["method"] = method.into();
     subject["path"] = path.into();

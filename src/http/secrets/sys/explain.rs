@@ -28,6 +28,8 @@ use crate::error::{Error, Result};
 use crate::fields::Fields;
 
 pub(super) const FIELDS: &[&str] = &["accessor", "token", "method", "path", "address", "parameters"];
+/// Largest body, bytes: its parameters are held against the rules of policies.
+pub(super) const MAX_BODY: usize = 64 << 10;
 pub(super) const OWN: &[&str] = &["method", "path", "parameters"];
 
 /// Longest text of an address, bytes.
@@ -258,9 +260,14 @@ impl Verdict {
         let by_policies = match access {
             _ if subject.caller.is_root() => open("the token holds the policy root, which grants everything"),
             Access::Caller => open("whoever has a token may ask this; what is answered depends on its rights"),
-            access => match needed {
-                Some(operation) => Self::of_rules(explanation, access == Access::Sudo, operation, parameters),
-                None => Self::of_what_is_there(explanation),
+            access => match (needed, parameters) {
+                (Some(operation), _) => Self::of_rules(explanation, access == Access::Sudo, operation, parameters),
+                (None, ParameterVerdict::Violating(violation)) => Self {
+                    allowed: Some(false),
+                    reason: format!("the rule does not permit these parameters: {violation}"),
+                    ..Self::of_what_is_there(explanation)
+                },
+                (None, _) => Self::of_what_is_there(explanation),
             },
         };
         let unusable = match subject.state {
