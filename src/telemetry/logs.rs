@@ -5,10 +5,10 @@ use std::io::IsTerminal;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Metadata, Subscriber};
-use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::{Targets, filter_fn};
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, Layer};
 
 use super::line;
 pub use super::line::LogFormat;
@@ -16,13 +16,12 @@ use super::output::{Events, OUTPUT};
 use crate::error::{Error, Result};
 
 /// Libraries that write request heads or bodies at their lowest levels: only their warnings count.
-const QUIET: [&str; 16] = [
+const QUIET: [&str; 15] = [
     "actix_http",
     "actix_web",
     "aws_config",
     "aws_credential_types",
     "aws_runtime",
-    "aws_sdk_kms",
     "aws_sdk_sts",
     "aws_sigv4",
     "aws_smithy_http_client",
@@ -106,11 +105,18 @@ pub fn is_log_filter(filter: &str) -> bool {
     read(filter).is_some()
 }
 
-/// The filter of a text. A word alone is a level: one that is mistyped would be a target for the filter, and let nothing
-/// else through.
-fn read(filter: &str) -> Option<EnvFilter> {
-    let is_part = |part: &str| part.is_empty() || part.contains('=') || part.parse::<LevelFilter>().is_ok();
-    filter.split(',').all(is_part).then(|| EnvFilter::builder().parse(filter).ok()).flatten()
+/// Parses a filter: levels and `target=level`, joined by commas. A word alone must be a level: a mistyped level would
+/// otherwise be a target, and nothing else would be logged.
+fn read(filter: &str) -> Option<Targets> {
+    let is_directive = |part: &str| part.contains('=') || part.parse::<LevelFilter>().is_ok();
+    let parts: Vec<_> = filter.split(',').filter(|part| !part.is_empty()).collect();
+    parts.iter().all(|part| is_directive(part)).then(|| parts.join(",").parse().ok()).flatten()
+}
+
+/// Returns `true` if the filter logs the debug level of a target.
+fn is_debugging(filter: &Targets) -> bool {
+    let levels = filter.iter().map(|(_, level)| level);
+    levels.chain(filter.default_level()).any(|level| level >= LevelFilter::DEBUG)
 }
 
 /// What is logged, and how.
@@ -133,7 +139,7 @@ pub fn install_logs(settings: &LogSettings) -> Result<()> {
     let LogSettings { filter, format, access } = settings;
     let unreadable = || Error::invalid("log filter: must be levels such as info, or target=level, joined by commas");
     let filter = read(filter).ok_or_else(unreadable)?;
-    let debugging = filter.max_level_hint().is_some_and(|level| level >= LevelFilter::DEBUG);
+    let debugging = is_debugging(&filter);
     let lines = tracing_subscriber::fmt::layer().with_writer(|| Events).with_ansi(wants_colours());
     let registry = tracing_subscriber::registry().with(filter).with(filter_fn(move |line| is_kept(line, debugging)));
     let registry = registry.with(ClientErrors);
