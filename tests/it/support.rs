@@ -410,7 +410,7 @@ fn client_of(running: &Running, token: &str) -> Client {
 
 /// What all clients of tests ask through.
 pub fn http_client() -> reqwest::Client {
-    let builder = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(20));
+    let builder = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(60));
     builder.tls_danger_accept_invalid_certs(true).build().unwrap()
 }
 
