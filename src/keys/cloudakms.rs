@@ -1,17 +1,18 @@
-//! Keys at the key management service of AWS, through its official SDK.
+//! Keys at the key management service of AWS.
 //!
 //! | part | owns |
 //! |---|---|
 //! | `config` | the parameters of a key and their rules |
-//! | `endpoints` | which endpoints are given the process's own credential |
-//! | `client` | the way to the service: credentials, region, endpoint; bounds of time and size |
+//! | `endpoints` | the endpoint of a region, and which endpoints are given the process's own credential |
+//! | `client` | signed requests: credentials, region, endpoint, repetitions |
 //! | `service` | the calls |
 //! | `seal` | a symmetric key that wraps the root key of a store |
-//! | `failure` | what an error of the SDK is to whoever asked |
+//! | `failure` | errors of the service by its codes |
 //!
 //! The endpoint is the region's own, or the one of the key's `endpoint`, which is held to the rules for addresses of
-//! callers; variables and profiles that name another one are not read, and none that names a proxy. The SDK comes with the cargo feature `keys-aws`; in a build without it there is the
-//! configuration alone, and no backend.
+//! callers; variables and profiles that name another one are not read, and none that names a proxy. The official libraries for
+//! credentials and signatures come with the cargo feature `keys-aws`; a build without it has the configuration alone, and no
+//! backend.
 
 #[cfg(feature = "keys-aws")]
 mod client;
@@ -35,7 +36,7 @@ use crate::outbound::Reach;
 /// `generate` is whether a key that is not there may be made. Asks nobody.
 ///
 /// # Errors
-/// Those of [`CloudAkmsConfig::check`]; `Invalid` in a build without the SDK.
+/// Those of [`CloudAkmsConfig::check`]; `Invalid` in a build without the feature `keys-aws`.
 #[cfg(feature = "keys-aws")]
 pub fn backend(config: CloudAkmsConfig, reach: Reach, generate: bool) -> Result<Arc<dyn AsyncBackend>> {
     config.check(generate, reach)?;

@@ -70,7 +70,12 @@ impl Call {
 
     /// With a form, already encoded.
     pub(crate) fn form(self, form: impl Into<Bytes>) -> Self {
-        Self(self.0.header(CONTENT_TYPE, FORM).body(form.into()))
+        self.body(FORM, form)
+    }
+
+    /// With a body of this media type.
+    pub(crate) fn body(self, media_type: &'static str, body: impl Into<Bytes>) -> Self {
+        Self(self.0.header(CONTENT_TYPE, media_type).body(body.into()))
     }
 
     /// The same with an access token in it (RFC 6750 2.1).
@@ -90,17 +95,36 @@ impl Call {
     /// # Errors
     /// `Unavailable` when the last attempt brought no answer or one that asks to come back later.
     pub(crate) async fn send(&self, tries: Tries, who: &str) -> Result<Reply> {
+        let busy = |reply: &Reply| {
+            let text = format!("{who}: answered with status {}", reply.status());
+            is_passing(reply.status()).then(|| Error::new(Kind::Unavailable, text))
+        };
+        self.send_while(tries, who, busy).await
+    }
+
+    /// As [`Call::send`]; `busy` returns the error of an answer that asks to come back later.
+    ///
+    /// # Errors
+    /// `Unavailable` when the last attempt brought no answer; the error of `busy`.
+    pub(crate) async fn send_while(
+        &self,
+        tries: Tries,
+        who: &str,
+        busy: impl Fn(&Reply) -> Option<Error>,
+    ) -> Result<Reply> {
         let mut wait = tries.first;
         for left in (0..=tries.more).rev() {
             let (failure, asked) = match self.again()?.send().await {
-                Ok(response) if is_passing(response.status().as_u16()) => {
-                    let text = format!("{who}: answered with status {}", response.status().as_u16());
-                    (Error::new(Kind::Unavailable, text), retry_after(response.headers()))
+                Ok(response) => {
+                    let asked = retry_after(response.headers());
+                    match read(response, who).await {
+                        Ok(reply) => match busy(&reply) {
+                            Some(failure) => (failure, asked),
+                            None => return Ok(reply),
+                        },
+                        Err(error) => (error, asked),
+                    }
                 }
-                Ok(response) => match read(response, who).await {
-                    Err(error) if error.kind() == Kind::Unavailable => (error, None),
-                    answer => return answer,
-                },
                 Err(error) => (unreachable(error, who), None),
             };
             let failure = asked.into_iter().fold(failure, Error::with_retry_after);
@@ -124,7 +148,7 @@ pub(crate) struct Reply {
 
 impl Reply {
     #[cfg(test)]
-    pub(super) fn new(status: u16, body: impl Into<Vec<u8>>) -> Self {
+    pub(crate) fn new(status: u16, body: impl Into<Vec<u8>>) -> Self {
         Self { status, body: Some(Zeroizing::new(body.into())) }
     }
 

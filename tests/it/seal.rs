@@ -344,7 +344,7 @@ async fn a_store_moves_to_a_key_service_and_back() {
     assert!(refused(&mut site.command(&["serve"])).contains("this store is sealed by the cloudakms key"));
     let away = configure(&key, "http://127.0.0.1:9");
     let error = refused(&mut command(&["serve"], &away));
-    assert!(error.contains("seal: cloudakms: the service cannot be reached"), "{error}");
+    assert!(error.contains("seal: cloudakms: the key service: cannot be reached"), "{error}");
     let back = configure(&key, &ministack.url);
     run(command(&ROTATE, &back).arg("--to").arg(&plain));
     serves(&site, &token, &mut site.command(&["serve"])).await;

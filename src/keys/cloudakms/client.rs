@@ -1,139 +1,211 @@
-//! The way to the service: credentials, region, endpoint; bounds of time and size.
+//! A client of the key service: JSON requests, signed by the service's own signing library (Signature Version 4), and
+//! repeated while the service is busy.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use aws_config::Region;
 use aws_config::default_provider::credentials::DefaultCredentialsChain;
 use aws_config::environment::EnvironmentVariableRegionProvider;
 use aws_config::imds::region::ImdsRegionProvider;
 use aws_config::meta::region::RegionProviderChain;
 use aws_config::profile::ProfileFileRegionProvider;
 use aws_config::provider_config::ProviderConfig;
-use aws_sdk_kms::config::interceptors::BeforeDeserializationInterceptorContextMut;
-use aws_sdk_kms::config::retry::RetryConfig;
-use aws_sdk_kms::config::timeout::TimeoutConfig;
-use aws_sdk_kms::config::{
-    BehaviorVersion, ConfigBag, Credentials, Intercept, Region, RuntimeComponents, SharedHttpClient,
-};
-use aws_sdk_kms::error::BoxError;
-use aws_sdk_kms::{Client, Config};
+use aws_credential_types::Credentials;
+use aws_credential_types::provider::ProvideCredentials as _;
+use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
+use aws_sigv4::sign::v4::SigningParams;
 use aws_smithy_http_client::Builder;
 use aws_smithy_http_client::tls::Provider;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
-use aws_smithy_runtime_api::client::dns::{DnsFuture, ResolveDns, ResolveDnsError};
-use aws_smithy_types::body::SdkBody;
-use http_body_util::Limited;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::sync::Mutex;
 
-use super::config::CloudAkmsConfig;
+use super::config::{CloudAkmsConfig, NAME};
+use super::endpoints;
+use super::failure::{Failure, refused};
+use crate::error::{Error, Kind, Result};
 use crate::keys::redacted::is_set;
-use crate::outbound::Reach;
+use crate::outbound::{Call, Method, Outbound, Reach, Reply, Tries};
 
-/// Attempts at one call; the SDK knows after which errors another one is of use.
-const ATTEMPTS: u32 = 3;
-const CONNECT: Duration = Duration::from_secs(3);
-const ATTEMPT: Duration = Duration::from_secs(10);
-/// All attempts at a call, and the waits between them.
-const CALL: Duration = Duration::from_secs(25);
-/// Largest answer, octets.
-const MAX_ANSWER: usize = 64 * 1024;
+/// The service, as errors name it.
+const SERVICE: &str = "cloudakms: the key service";
+/// The service in signatures.
+const SIGNED_NAME: &str = "kms";
+const MEDIA_TYPE: &str = "application/x-amz-json-1.1";
+/// Attempts of a call that may be made twice.
+pub(super) const TRIES: Tries = Tries {
+    more: 2,
+    first: Duration::from_millis(200),
+    longest: Duration::from_secs(5),
+    longest_pause: Duration::from_secs(1),
+};
+/// All attempts of a call, and the waits between them.
+const CALL_TIMEOUT: Duration = Duration::from_secs(25);
+/// Time before its end at which a credential is replaced.
+const CREDENTIAL_MARGIN: Duration = Duration::from_secs(300);
+/// Time for which a credential without an end is used before it is looked up again.
+const CREDENTIAL_LIFE: Duration = Duration::from_secs(900);
 /// The region where neither the configuration nor the environment names one.
 const REGION: &str = "us-east-1";
 
-/// The client for a key. `reach` has the rules for addresses of callers; `None` where the server's configuration says
-/// the endpoint.
-pub(super) async fn connect(config: &CloudAkmsConfig, reach: Option<Reach>) -> Client {
-    // Region and credential of a machine come from a link-local address, by the SDK's own choice.
-    let own = ProviderConfig::default().with_http_client(http(None));
-    let region = match config.region.as_str() {
-        "" => usual_region(&own).await,
-        region => Region::new(region.to_owned()),
-    };
-    let times = TimeoutConfig::builder()
-        .connect_timeout(CONNECT)
-        .operation_attempt_timeout(ATTEMPT)
-        .operation_timeout(CALL)
-        .build();
-    let mut settings = Config::builder()
-        .behavior_version(BehaviorVersion::v2026_01_12())
-        .region(region.clone())
-        .retry_config(RetryConfig::standard().with_max_attempts(ATTEMPTS))
-        .timeout_config(times)
-        .http_client(http(reach))
-        .interceptor(Bounded);
-    settings = match (config.access_key.expose_text(), config.secret_key.expose_text()) {
-        (Some(access), Some(secret)) if is_set(&config.access_key) => {
-            settings.credentials_provider(Credentials::new(access, secret, None, None, "managed key"))
-        }
-        _ => settings
-            .credentials_provider(DefaultCredentialsChain::builder().configure(own).region(region).build().await),
-    };
-    if !config.endpoint.is_empty() {
-        settings = settings.endpoint_url(&config.endpoint);
+/// A client for one key.
+pub(super) struct Client {
+    outbound: Outbound,
+    url: String,
+    region: String,
+    credentials: CredentialSource,
+}
+
+/// The origin of the credential that signs requests.
+enum CredentialSource {
+    /// The configuration of the key.
+    Configured(Credentials),
+    /// The environment of the process: variables, profile, container or machine.
+    Environment { chain: Box<DefaultCredentialsChain>, held: Mutex<Option<HeldCredential>> },
+}
+
+struct HeldCredential {
+    credentials: Credentials,
+    /// Another one is looked up from this time on.
+    renew_at: SystemTime,
+}
+
+impl Client {
+    /// A client for the key of `config`. `reach` has the rules for endpoints that callers give; `None` for an endpoint of
+    /// the server's configuration.
+    ///
+    /// # Errors
+    /// `Internal` when TLS cannot be set up.
+    pub(super) async fn connect(config: &CloudAkmsConfig, reach: Option<Reach>) -> Result<Self> {
+        // Region and credential of a machine come from a link-local address, which the official library chooses.
+        let own = ProviderConfig::default()
+            .with_http_client(Builder::new().tls_provider(Provider::Rustls(CryptoMode::AwsLc)).build_https());
+        let region = match config.region.as_str() {
+            "" => usual_region(&own).await,
+            region => region.to_owned(),
+        };
+        let credentials = match (config.access_key.expose_text(), config.secret_key.expose_text()) {
+            (Some(access), Some(secret)) if is_set(&config.access_key) => {
+                CredentialSource::Configured(Credentials::new(access, secret, None, None, "configuration"))
+            }
+            _ => {
+                let chain = DefaultCredentialsChain::builder().configure(own).region(Region::new(region.clone()));
+                CredentialSource::Environment { chain: Box::new(chain.build().await), held: Mutex::default() }
+            }
+        };
+        let endpoint = match config.endpoint.as_str() {
+            "" => endpoints::of_region(&region),
+            endpoint => endpoint.to_owned(),
+        };
+        let outbound = match reach {
+            Some(reach) => Outbound::given(reach, "", "")?,
+            None => Outbound::configured("", "")?,
+        };
+        Ok(Self { outbound, url: format!("{}/", endpoint.trim_end_matches('/')), region, credentials })
     }
-    Client::from_conf(settings.build())
+
+    /// Calls an operation, in at most 25 seconds.
+    ///
+    /// # Errors
+    /// A refusal with the code of the service; `Unavailable` without an answer or a credential, and `BadGateway` for an
+    /// answer that is not understood.
+    pub(super) async fn call<T: DeserializeOwned>(
+        &self,
+        operation: &str,
+        body: &Value,
+        tries: Tries,
+    ) -> Result<T, Failure> {
+        let late = |_| Error::new(Kind::Unavailable, format!("{SERVICE}: did not answer in time"));
+        let reply = tokio::time::timeout(CALL_TIMEOUT, self.send(operation, body, tries)).await.map_err(late)??;
+        match reply.status() {
+            200 => reply.read(SERVICE).map_err(|_| not_understood().into()),
+            _ => Err(refused(&reply)),
+        }
+    }
+
+    async fn send(&self, operation: &str, body: &Value, tries: Tries) -> Result<Reply> {
+        let call = self.signed(&self.credentials.get().await?, operation, body.to_string())?;
+        // The service says by a code of its own that it is busy, not by the status.
+        let is_busy = |reply: &Reply| Some(refused(reply).error).filter(|error| error.kind() == Kind::Unavailable);
+        call.send_while(tries, SERVICE, is_busy).await
+    }
+
+    fn signed(&self, credentials: &Credentials, operation: &str, body: String) -> Result<Call> {
+        let target = format!("TrentService.{operation}");
+        let headers = [("content-type", MEDIA_TYPE), ("x-amz-target", &target)];
+        let identity = credentials.clone().into();
+        let parameters = SigningParams::builder()
+            .identity(&identity)
+            .region(&self.region)
+            .name(SIGNED_NAME)
+            .time(SystemTime::now())
+            .settings(SigningSettings::default())
+            .build()
+            .map_err(Error::internal)?;
+        let body_bytes = SignableBody::Bytes(body.as_bytes());
+        let request = SignableRequest::new("POST", self.url.as_str(), headers.into_iter(), body_bytes);
+        let signed = sign(request.map_err(Error::internal)?, &parameters.into()).map_err(Error::internal)?;
+        let (instructions, _) = signed.into_parts();
+        let (added, _) = instructions.into_parts();
+        let call = self.outbound.call(Method::POST, &self.url)?.header("x-amz-target", &target);
+        let call = added.iter().fold(call, |call, header| call.header(header.name(), header.value()));
+        Ok(call.body(MEDIA_TYPE, body))
+    }
+}
+
+impl CredentialSource {
+    /// The credential to sign with.
+    async fn get(&self) -> Result<Credentials> {
+        let (chain, held) = match self {
+            Self::Configured(credentials) => return Ok(credentials.clone()),
+            Self::Environment { chain, held } => (chain, held),
+        };
+        let mut held = held.lock().await;
+        let now = SystemTime::now();
+        if let Some(held) = held.as_ref().filter(|held| now < held.renew_at) {
+            return Ok(held.credentials.clone());
+        }
+        match chain.provide_credentials().await {
+            Ok(credentials) => {
+                let renew_at = match credentials.expiry() {
+                    Some(end) => end.checked_sub(CREDENTIAL_MARGIN).unwrap_or(now),
+                    None => now + CREDENTIAL_LIFE,
+                };
+                *held = Some(HeldCredential { credentials: credentials.clone(), renew_at });
+                Ok(credentials)
+            }
+            Err(error) => {
+                // A credential that has not ended signs on while there is no other.
+                let usable = held.as_ref().map(|held| &held.credentials);
+                let usable = usable.filter(|held| held.expiry().is_none_or(|end| now < end));
+                usable.cloned().ok_or_else(|| {
+                    Error::unavailable(format!("{NAME}: there is no credential in the environment"), error)
+                })
+            }
+        }
+    }
 }
 
 /// The region of the process's environment: variables, profile or machine.
-async fn usual_region(own: &ProviderConfig) -> Region {
+async fn usual_region(own: &ProviderConfig) -> String {
     let chain = RegionProviderChain::first_try(EnvironmentVariableRegionProvider::new())
         .or_else(ProfileFileRegionProvider::new())
         .or_else(ImdsRegionProvider::builder().configure(own).build());
-    chain.region().await.unwrap_or(Region::new(REGION))
+    chain.region().await.map_or_else(|| REGION.to_owned(), |region| region.to_string())
 }
 
-/// How requests leave: by rustls, and by no proxy of the environment.
-fn http(reach: Option<Reach>) -> SharedHttpClient {
-    let builder = Builder::new().tls_provider(Provider::Rustls(CryptoMode::AwsLc));
-    match reach {
-        Some(reach) => builder.build_with_resolver(Guarded(reach)),
-        None => builder.build_https(),
-    }
-}
-
-/// Looks names up, and gives the addresses that may be called.
-#[derive(Clone, Debug)]
-struct Guarded(Reach);
-
-impl ResolveDns for Guarded {
-    fn resolve_dns<'a>(&'a self, name: &'a str) -> DnsFuture<'a> {
-        DnsFuture::new(async move { self.0.addresses(name).await.map_err(ResolveDnsError::new) })
-    }
-}
-
-/// For a call that is not to be made twice.
-pub(super) fn once() -> aws_sdk_kms::config::Builder {
-    Config::builder().retry_config(RetryConfig::disabled())
-}
-
-/// Ends the reading of an answer that is too large.
-#[derive(Debug)]
-struct Bounded;
-
-impl Intercept for Bounded {
-    fn name(&self) -> &'static str {
-        "bounded answers"
-    }
-
-    fn modify_before_deserialization(
-        &self,
-        context: &mut BeforeDeserializationInterceptorContextMut<'_>,
-        _: &RuntimeComponents,
-        _: &mut ConfigBag,
-    ) -> Result<(), BoxError> {
-        let body = context.response_mut().body_mut();
-        let whole = std::mem::replace(body, SdkBody::taken());
-        *body = SdkBody::from_body_1_x(Limited::new(whole, MAX_ANSWER));
-        Ok(())
-    }
+pub(super) fn not_understood() -> Error {
+    Error::new(Kind::BadGateway, format!("{NAME}: the answer of the service is not understood"))
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::error::{Error, Kind};
-    use crate::keys::cloudakms::failure::failed;
     use crate::secret::Secret;
 
     /// A key whose service listens on the loopback, under a name.
@@ -147,15 +219,15 @@ mod tests {
         }
     }
 
-    /// What is said of a question that has no answer.
-    async fn asked(config: &CloudAkmsConfig, reach: Option<Reach>) -> Error {
-        let client = connect(config, reach).await;
-        let call = client.describe_key().key_id("alias/x").customize().config_override(once());
-        failed(call.send().await.unwrap_err())
+    /// The error of a call that has no answer.
+    async fn error_of(config: &CloudAkmsConfig, reach: Option<Reach>) -> Error {
+        let client = Client::connect(config, reach).await.unwrap();
+        let body = json!({ "KeyId": "alias/x" });
+        client.call::<Value>("DescribeKey", &body, Tries::ONE).await.unwrap_err().into()
     }
 
     #[tokio::test]
-    async fn a_name_is_called_where_what_it_means_may_be() {
+    async fn client_calls_an_address_that_may_be_called() {
         for (reach, may) in
             [(None, true), (Some(Reach { loopback: true }), true), (Some(Reach { loopback: false }), false)]
         {
@@ -163,23 +235,35 @@ mod tests {
             let config = at(&listener);
             let is_called = tokio::select! {
                 accepted = listener.accept() => accepted.is_ok(),
-                error = asked(&config, reach) => error.kind() != Kind::Unavailable,
+                _ = error_of(&config, reach) => false,
             };
             assert_eq!(is_called, may, "{reach:?}");
         }
     }
 
     #[tokio::test]
-    async fn an_answer_that_is_cut_off_is_one_that_did_not_come() {
+    async fn client_reports_an_answer_that_is_cut_off_as_unavailable() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let config = at(&listener);
-        tokio::spawn(async move {
+        let served = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
-            assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
+            let mut request = vec![0; 8192];
+            let length = stream.read(&mut request).await.unwrap();
             stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{").await.unwrap();
+            String::from_utf8(request[..length].to_vec()).unwrap()
         });
-        let error = asked(&config, None).await;
-        let text = "cloudakms: the connection ended before an answer";
-        assert_eq!((error.kind(), error.text()), (Kind::Unavailable, text));
+        let error = error_of(&config, None).await;
+        assert_eq!(
+            (error.kind(), error.text()),
+            (Kind::Unavailable, "cloudakms: the key service: the connection failed")
+        );
+        let request = served.await.unwrap();
+        assert!(request.starts_with("POST / HTTP/1.1\r\n"), "{request}");
+        let signed = "SignedHeaders=content-type;host;x-amz-date;x-amz-target, Signature=";
+        let scope = "authorization: AWS4-HMAC-SHA256 Credential=AK/";
+        for part in [scope, "/eu-central-1/kms/aws4_request, ", signed, "x-amz-target: TrentService.DescribeKey\r\n"] {
+            assert!(request.contains(part), "{part} is not in {request}");
+        }
+        assert_eq!(request.matches("content-type: ").count(), 1, "{request}");
     }
 }

@@ -1,4 +1,4 @@
-//! Which endpoints are given the process's own credential.
+//! Endpoints of the service: the one of a region, and the hosts that may have the process's own credential.
 
 /// DNS suffixes of the provider's services.
 const SUFFIXES: [&str; 10] = [
@@ -16,6 +16,24 @@ const SUFFIXES: [&str; 10] = [
 /// The names of this service there.
 const SERVICES: [&str; 2] = ["kms", "kms-fips"];
 
+/// The DNS suffixes of regions that are not below `amazonaws.com`, by the beginning of the region.
+#[cfg(feature = "keys-aws")]
+const SUFFIXES_OF_REGIONS: [(&str, &str); 6] = [
+    ("cn-", "amazonaws.com.cn"),
+    ("eusc-", "amazonaws.eu"),
+    ("us-iso-", "c2s.ic.gov"),
+    ("us-isob-", "sc2s.sgov.gov"),
+    ("us-isof-", "csp.hci.ic.gov"),
+    ("eu-isoe-", "cloud.adc-e.uk"),
+];
+
+/// The URL of the service in a region.
+#[cfg(feature = "keys-aws")]
+pub(super) fn of_region(region: &str) -> String {
+    let known = SUFFIXES_OF_REGIONS.iter().find(|(begin, _)| region.starts_with(begin));
+    format!("https://kms.{region}.{}", known.map_or("amazonaws.com", |(_, suffix)| suffix))
+}
+
 /// Whether a host is one of the provider's for this service, in whatever region: `kms.REGION` below a suffix, or that
 /// behind the name of a private endpoint, as `vpce-….kms.REGION.vpce`. What customers run has names below these suffixes,
 /// too.
@@ -31,6 +49,22 @@ pub(super) fn is_own(host: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(feature = "keys-aws")]
+    #[test]
+    fn endpoint_of_a_region_is_one_of_the_service() {
+        for (region, url) in [
+            ("eu-central-1", "https://kms.eu-central-1.amazonaws.com"),
+            ("us-gov-west-1", "https://kms.us-gov-west-1.amazonaws.com"),
+            ("cn-north-1", "https://kms.cn-north-1.amazonaws.com.cn"),
+            ("eusc-de-east-1", "https://kms.eusc-de-east-1.amazonaws.eu"),
+            ("us-iso-east-1", "https://kms.us-iso-east-1.c2s.ic.gov"),
+            ("us-isob-east-1", "https://kms.us-isob-east-1.sc2s.sgov.gov"),
+        ] {
+            assert_eq!(of_region(region), url);
+            assert!(is_own(url.trim_start_matches("https://")), "{url}");
+        }
+    }
 
     #[test]
     fn a_host_of_the_service_is_told_from_those_of_customers() {

@@ -1,17 +1,13 @@
-//! What an error of the SDK is to whoever asked. What the service writes beside its code is for nobody: it names
-//! accounts and keys.
+//! Errors of the key service by its codes. Its messages are not passed on: they name accounts and keys.
 
-use std::error::Error as StdError;
-use std::io;
-use std::time::Duration;
+use serde_json::Value;
 
-use aws_sdk_kms::config::http::HttpResponse;
-use aws_sdk_kms::error::{ProvideErrorMetadata, SdkError};
-
+use super::client::not_understood;
 use super::config::NAME;
 use crate::error::{Error, Kind};
+use crate::outbound::Reply;
 
-/// Begins of codes that the service gives while it is overloaded or broken.
+/// Prefixes of codes that the service gives while it is overloaded or broken.
 const PASSING: [&str; 9] = [
     "Throttl",
     "TooManyRequests",
@@ -24,7 +20,7 @@ const PASSING: [&str; 9] = [
     "ServiceUnavailable",
 ];
 
-/// Begins of codes, and what they say.
+/// Prefixes of codes, and their meaning.
 const REFUSALS: [(&str, &str); 12] = [
     ("NotFound", "there is no such key"),
     ("Disabled", "the key is disabled"),
@@ -39,63 +35,58 @@ const REFUSALS: [(&str, &str); 12] = [
     ("IncompleteSignature", "the credential is refused"),
     ("ExpiredToken", "the credential is refused"),
 ];
+/// Longest code, bytes.
+const MAX_CODE_LENGTH: usize = 64;
 
-/// The error of a call.
-pub(super) fn failed<E>(error: SdkError<E, HttpResponse>) -> Error
-where
-    E: ProvideErrorMetadata + StdError + Send + Sync + 'static,
-{
-    let unavailable = |what: &str, error| Error::unavailable(format!("{NAME}: {what}"), error);
-    match error {
-        SdkError::ServiceError(refusal) => {
-            let status = refusal.raw().status().as_u16();
-            let code = refusal.err().code().unwrap_or_default();
-            tracing::debug!(status, ?code, "a call of the key service failed");
-            let error = refused(status, code);
-            let pause = refusal.raw().headers().get("retry-after").and_then(|text| text.trim().parse().ok());
-            match pause.filter(|_| error.kind() == Kind::Unavailable) {
-                Some(seconds) => error.with_retry_after(Duration::from_secs(seconds)),
-                None => error,
-            }
-        }
-        SdkError::TimeoutError(_) => unavailable("the service did not answer in time", error),
-        SdkError::DispatchFailure(ref failure) if failure.is_timeout() => {
-            unavailable("the service did not answer in time", error)
-        }
-        SdkError::DispatchFailure(ref failure) if failure.is_other() => {
-            unavailable("the connection ended before an answer, or there is no credential in the environment", error)
-        }
-        SdkError::DispatchFailure(_) => {
-            unavailable("the service cannot be reached, or its TLS certificate is not trusted", error)
-        }
-        SdkError::ResponseError(_) if was_cut_off(&error) => {
-            unavailable("the connection ended before an answer", error)
-        }
-        _ => {
-            let cause = error.source().map(ToString::to_string);
-            tracing::debug!(?cause, "an answer of the key service was not read");
-            Error::new(Kind::BadGateway, format!("{NAME}: the answer of the service is not understood"))
-        }
+/// A call that failed.
+#[derive(Debug)]
+pub(super) struct Failure {
+    /// The code of the service's refusal; empty without one.
+    code: String,
+    /// The error for the caller.
+    pub(super) error: Error,
+}
+
+impl Failure {
+    /// Returns `true` if the service refused the call with this code.
+    pub(super) fn is(&self, code: &str) -> bool {
+        self.code == code
     }
 }
 
-/// Whether the connection failed while an answer was read.
-fn was_cut_off(error: &(dyn StdError + 'static)) -> bool {
-    std::iter::successors(Some(error), |error| (*error).source()).any(|error| error.is::<io::Error>())
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self { code: String::new(), error }
+    }
 }
 
-/// The error of a refusal by its status and code.
-fn refused(status: u16, code: &str) -> Error {
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        failure.error
+    }
+}
+
+/// The failure of an answer that is a refusal.
+pub(super) fn refused(reply: &Reply) -> Failure {
+    let body: Value = reply.read("").unwrap_or_default();
+    // A namespace may stand before the code, an address behind it.
+    let code = body["__type"].as_str().unwrap_or_default();
+    let code = code.rsplit('#').next().and_then(|code| code.split(':').next()).unwrap_or_default();
+    tracing::debug!(status = reply.status(), ?code, "a call of the key service failed");
+    Failure { code: code.to_owned(), error: error_of(reply.status(), code) }
+}
+
+fn error_of(status: u16, code: &str) -> Error {
     if status < 400 {
-        return Error::new(Kind::BadGateway, format!("{NAME}: the answer of the service is not understood"));
+        return not_understood();
     }
     if status >= 500 || status == 429 || PASSING.iter().any(|begin| code.starts_with(begin)) {
         return Error::new(Kind::Unavailable, format!("{NAME}: the service is overloaded, or fails"));
     }
     let known = REFUSALS.iter().find(|(begin, _)| code.starts_with(begin));
     let what = known.map_or("the service refuses the request", |(_, what)| what);
-    // A code is one word; whatever else stands in its place is not passed on.
-    if code.is_empty() || code.len() > 64 || !code.chars().all(|c| c.is_ascii_alphanumeric()) {
+    // A code is one word: other text in its place is not passed on.
+    if code.is_empty() || code.len() > MAX_CODE_LENGTH || !code.chars().all(|c| c.is_ascii_alphanumeric()) {
         return Error::new(Kind::BadGateway, format!("{NAME}: {what}"));
     }
     Error::new(Kind::BadGateway, format!("{NAME}: {what} ({code})"))
@@ -103,21 +94,15 @@ fn refused(status: u16, code: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use aws_sdk_kms::operation::describe_key::DescribeKeyError;
-    use aws_smithy_types::body::SdkBody;
-
     use super::*;
 
     #[test]
-    fn codes_are_told_apart_by_who_has_to_do_something() {
+    fn failure_of_a_code_is_by_who_has_to_act() {
+        let denied = "cloudakms: the credential is refused (AccessDeniedException)";
         for (status, code, kind, text) in [
             (400, "DisabledException", Kind::BadGateway, "cloudakms: the key is disabled (DisabledException)"),
-            (
-                400,
-                "AccessDeniedException",
-                Kind::BadGateway,
-                "cloudakms: the credential is refused (AccessDeniedException)",
-            ),
+            (400, "AccessDeniedException", Kind::BadGateway, denied),
+            (400, "com.amazonaws.kms#AccessDeniedException:http://x", Kind::BadGateway, denied),
             (400, "ThrottlingException", Kind::Unavailable, "cloudakms: the service is overloaded, or fails"),
             (500, "KMSInternalException", Kind::Unavailable, "cloudakms: the service is overloaded, or fails"),
             (503, "", Kind::Unavailable, "cloudakms: the service is overloaded, or fails"),
@@ -125,29 +110,8 @@ mod tests {
             (400, "Unheard", Kind::BadGateway, "cloudakms: the service refuses the request (Unheard)"),
             (400, "a text\nof two lines", Kind::BadGateway, "cloudakms: the service refuses the request"),
         ] {
-            let error = refused(status, code);
-            assert_eq!((error.kind(), error.text()), (kind, text));
-        }
-    }
-
-    #[test]
-    fn an_answer_that_was_cut_off_is_not_one_that_is_not_understood() {
-        let answer = || HttpResponse::new(200.try_into().unwrap(), SdkBody::empty());
-        let reset = io::Error::from(io::ErrorKind::ConnectionReset);
-        let wrapped = io::Error::other(reset);
-        for (error, kind, text) in [
-            (
-                SdkError::response_error(wrapped, answer()),
-                Kind::Unavailable,
-                "cloudakms: the connection ended before an answer",
-            ),
-            (
-                SdkError::response_error("no JSON", answer()),
-                Kind::BadGateway,
-                "cloudakms: the answer of the service is not understood",
-            ),
-        ] {
-            let error = failed::<DescribeKeyError>(error);
+            let reply = Reply::new(status, serde_json::json!({ "__type": code }).to_string());
+            let error = refused(&reply).error;
             assert_eq!((error.kind(), error.text()), (kind, text));
         }
     }

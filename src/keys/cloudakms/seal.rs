@@ -83,20 +83,23 @@ pub fn seal_device(settings: &AkmsSealSettings) -> Result<Arc<dyn SealDevice>> {
 mod device {
     use std::sync::Arc;
 
-    use aws_sdk_kms::Client;
-    use aws_sdk_kms::primitives::Blob;
-    use aws_sdk_kms::types::EncryptionAlgorithmSpec::SymmetricDefault;
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
     use futures_util::future::BoxFuture;
+    use serde::Deserialize;
+    use serde_json::json;
     use tokio::sync::OnceCell;
+    use zeroize::Zeroizing;
 
-    use crate::error::{Error, Kind, Result};
-    use crate::keys::cloudakms::client::connect;
+    use crate::error::{Error, Result};
+    use crate::keys::cloudakms::client::{Client, TRIES, not_understood};
     use crate::keys::cloudakms::config::{CloudAkmsConfig, NAME};
-    use crate::keys::cloudakms::failure::failed;
     use crate::keys::seal::in_time;
     use crate::keys::store::SealDevice;
     use crate::secret::Secret;
 
+    /// The algorithm of the service for symmetric keys.
+    const ALGORITHM: &str = "SYMMETRIC_DEFAULT";
     /// The name of the store in the encryption context.
     const CONTEXT: &str = "store";
 
@@ -113,29 +116,48 @@ mod device {
         }
     }
 
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Encrypted {
+        ciphertext_blob: String,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Decrypted {
+        plaintext: Zeroizing<String>,
+    }
+
     impl Service {
-        async fn client(&self) -> &Client {
-            self.client.get_or_init(|| connect(&self.config, None)).await
+        async fn client(&self) -> Result<&Client> {
+            self.client.get_or_try_init(|| Client::connect(&self.config, None)).await
         }
 
         async fn encrypt(&self, context: String, root: Secret) -> Result<Vec<u8>> {
-            let call = self.client().await.encrypt().key_id(&self.config.kms_key).encryption_context(CONTEXT, context);
-            let call = call.encryption_algorithm(SymmetricDefault).plaintext(Blob::new(root.expose()));
-            let answer = call.send().await.map_err(failed)?;
-            answer.ciphertext_blob.map(Blob::into_inner).ok_or_else(not_understood)
+            let body = json!({
+                "KeyId": self.config.kms_key,
+                "EncryptionAlgorithm": ALGORITHM,
+                "EncryptionContext": { CONTEXT: context },
+                "Plaintext": STANDARD.encode(root.expose()),
+            });
+            let encrypted: Encrypted = self.client().await?.call("Encrypt", &body, TRIES).await?;
+            STANDARD.decode(encrypted.ciphertext_blob).map_err(|_| not_understood())
         }
 
         async fn decrypt(&self, context: String, wrapped: Vec<u8>) -> Result<Secret> {
-            let call = self.client().await.decrypt().key_id(&self.config.kms_key).encryption_context(CONTEXT, context);
-            let call = call.encryption_algorithm(SymmetricDefault).ciphertext_blob(Blob::new(wrapped));
-            let answer = call.send().await.map_err(|error| {
-                let refused = error.as_service_error();
-                match refused.is_some_and(|e| e.is_invalid_ciphertext_exception() || e.is_incorrect_key_exception()) {
-                    true => Error::invalid(format!("{NAME}: the key does not open the root key of this store")),
-                    false => failed(error),
+            let body = json!({
+                "KeyId": self.config.kms_key,
+                "EncryptionAlgorithm": ALGORITHM,
+                "EncryptionContext": { CONTEXT: context },
+                "CiphertextBlob": STANDARD.encode(wrapped),
+            });
+            let decrypted: Decrypted = match self.client().await?.call("Decrypt", &body, TRIES).await {
+                Err(failure) if failure.is("InvalidCiphertextException") || failure.is("IncorrectKeyException") => {
+                    return Err(Error::invalid(format!("{NAME}: the key does not open the root key of this store")));
                 }
-            })?;
-            answer.plaintext.map(|plain| Secret::new(plain.into_inner())).ok_or_else(not_understood)
+                answer => answer?,
+            };
+            STANDARD.decode(decrypted.plaintext.as_bytes()).map(Secret::new).map_err(|_| not_understood())
         }
     }
 
@@ -145,7 +167,7 @@ mod device {
         }
 
         fn mechanism(&self) -> &'static str {
-            "SYMMETRIC_DEFAULT"
+            ALGORITHM
         }
 
         fn key(&self) -> String {
@@ -163,9 +185,5 @@ mod device {
             let call = async move { service.decrypt(context, wrapped).await };
             in_time("seal: the key service", async move { call.await.map_err(|error| error.within("seal")) })
         }
-    }
-
-    fn not_understood() -> Error {
-        Error::new(Kind::BadGateway, format!("{NAME}: the answer of the service is not understood"))
     }
 }

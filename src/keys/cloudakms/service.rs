@@ -2,26 +2,27 @@
 
 use std::time::Duration;
 
-use aws_sdk_kms::Client;
-use aws_sdk_kms::config::http::HttpResponse;
-use aws_sdk_kms::error::SdkError;
-use aws_sdk_kms::operation::create_alias::CreateAliasError;
-use aws_sdk_kms::primitives::Blob;
-use aws_sdk_kms::types::{KeyMetadata, KeySpec, KeyState, KeyUsageType, MessageType, SigningAlgorithmSpec};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use super::client::{connect, once};
+use super::client::{Client, TRIES, not_understood};
 use super::config::{CloudAkmsConfig, NAME};
-use super::failure::failed;
+use super::failure::Failure;
 use crate::error::{Error, Kind, Result};
 use crate::keys::cloud::Service;
 use crate::keys::signer::Known;
-use crate::outbound::Reach;
+use crate::outbound::{Reach, Tries};
 use crate::x509::algorithm::{Curve, Hash, KeyKind, SignatureAlgorithm};
 use crate::x509::public_key::PublicKey;
 
 /// How long the service keeps a key that it was told to delete, days; it knows no less.
-const DELETION_DAYS: i32 = 7;
+const DELETION_DAYS: u32 = 7;
+/// The code of a key that is not there.
+const NOT_FOUND: &str = "NotFoundException";
 /// Pauses between the attempts to name a new key that the service does not find yet.
 const ALIAS_PAUSES: [Duration; 5] = [
     Duration::from_millis(100),
@@ -38,53 +39,89 @@ pub(super) struct Kms {
     client: OnceCell<Client>,
 }
 
+/// A response about a key.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Described {
+    key_metadata: KeyMetadata,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct KeyMetadata {
+    key_id: String,
+    #[serde(default)]
+    arn: String,
+    #[serde(default = "unknown")]
+    key_usage: String,
+    #[serde(default = "unknown")]
+    key_state: String,
+    #[serde(default = "unknown")]
+    key_spec: String,
+    #[serde(default)]
+    enabled: bool,
+}
+
+fn unknown() -> String {
+    "unknown".to_owned()
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Public {
+    public_key: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Signed {
+    signature: String,
+}
+
 impl Kms {
     pub(super) fn new(config: CloudAkmsConfig, reach: Reach) -> Self {
         Self { config, reach, client: OnceCell::new() }
     }
 
-    async fn client(&self) -> &Client {
-        self.client.get_or_init(|| connect(&self.config, Some(self.reach))).await
+    async fn client(&self) -> Result<&Client> {
+        self.client.get_or_try_init(|| Client::connect(&self.config, Some(self.reach))).await
     }
 
     /// Gives the ARN of a key that is what the configuration says.
     fn hold(&self, key: KeyMetadata) -> Result<String> {
         let differs = |what: &str, is: &str, wanted: &str| {
+            let is: String = is.chars().take(64).collect();
             Err(Error::invalid(format!("{NAME}: the {what} of the key is {is}, and has to be {wanted}")))
         };
-        match key.key_usage() {
-            Some(KeyUsageType::SignVerify) => {}
-            usage => return differs("key usage", usage.map_or("unknown", KeyUsageType::as_str), "SIGN_VERIFY"),
+        if key.key_usage != "SIGN_VERIFY" {
+            return differs("key usage", &key.key_usage, "SIGN_VERIFY");
         }
-        match key.key_state() {
-            Some(KeyState::Enabled) if key.enabled() => {}
-            Some(KeyState::Enabled) => return Err(Error::invalid(format!("{NAME}: the key is disabled"))),
-            state => return differs("state", state.map_or("unknown", KeyState::as_str), "Enabled"),
+        if key.key_state != "Enabled" {
+            return differs("state", &key.key_state, "Enabled");
         }
-        let spec = key.key_spec().map_or("unknown", KeySpec::as_str);
+        if !key.enabled {
+            return Err(Error::invalid(format!("{NAME}: the key is disabled")));
+        }
         match self.config.kind().and_then(spec_of) {
-            Some(wanted) if wanted.as_str() != spec => return differs("key spec", spec, wanted.as_str()),
-            None if !spec.starts_with("ECC_NIST_P") => {
-                return differs("key spec", spec, "one of ECC_NIST_P256, ECC_NIST_P384, ECC_NIST_P521");
+            Some(wanted) if wanted != key.key_spec => return differs("key spec", &key.key_spec, wanted),
+            None if !key.key_spec.starts_with("ECC_NIST_P") => {
+                return differs("key spec", &key.key_spec, "one of ECC_NIST_P256, ECC_NIST_P384, ECC_NIST_P521");
             }
             _ => {}
         }
-        key.arn.filter(|arn| !arn.is_empty()).ok_or_else(not_understood)
+        if key.arn.is_empty() { Err(not_understood()) } else { Ok(key.arn) }
     }
 
-    /// Gives a new key its alias. A key that does not get it is nobody's, and goes again.
+    /// Gives a new key its alias. A key that does not get it is deleted again.
     async fn name(&self, client: &Client, id: &str) -> Result<()> {
         let alias = self.config.alias().ok_or_else(|| Error::internal("a key is made for an alias"))?;
-        let Err(error) = create_alias(client, alias, id).await else { return Ok(()) };
-        let deletion = client.schedule_key_deletion().key_id(id).pending_window_in_days(DELETION_DAYS).send().await;
-        if let Err(error) = deletion {
-            tracing::warn!(key = id, error = %failed(error), "a key without an alias is left at the key service");
+        let Err(failure) = create_alias(client, alias, id).await else { return Ok(()) };
+        let body = json!({ "KeyId": id, "PendingWindowInDays": DELETION_DAYS });
+        if let Err(deletion) = client.call::<IgnoredAny>("ScheduleKeyDeletion", &body, TRIES).await {
+            tracing::warn!(key = id, error = %deletion.error, "a key without an alias is left at the key service");
         }
-        // Somebody else was faster: theirs is the key.
-        if error.as_service_error().is_some_and(|error| error.is_already_exists_exception()) {
-            return Ok(());
-        }
-        Err(failed(error))
+        // Another node was faster: its key is the one.
+        if failure.is("AlreadyExistsException") { Ok(()) } else { Err(failure.error) }
     }
 }
 
@@ -100,28 +137,24 @@ impl Service for Kms {
     }
 
     async fn find(&self) -> Result<Option<Known>> {
-        let client = self.client().await;
-        let described = match client.describe_key().key_id(&self.config.kms_key).send().await {
-            Ok(described) => described,
-            Err(error) if error.as_service_error().is_some_and(|error| error.is_not_found_exception()) => {
-                return Ok(None);
-            }
-            Err(error) => return Err(failed(error)),
+        let client = self.client().await?;
+        let body = json!({ "KeyId": self.config.kms_key });
+        let described: Described = match client.call("DescribeKey", &body, TRIES).await {
+            Err(failure) if failure.is(NOT_FOUND) => return Ok(None),
+            answer => answer?,
         };
-        let key = described.key_metadata.ok_or_else(not_understood)?;
-        let spec = key.key_spec().cloned();
-        let arn = self.hold(key)?;
-        let given = match client.get_public_key().key_id(&arn).send().await {
-            Ok(given) => given,
+        let spec = described.key_metadata.key_spec.clone();
+        let arn = self.hold(described.key_metadata)?;
+        let given: Public = match client.call("GetPublicKey", &json!({ "KeyId": arn }), TRIES).await {
             // Described a moment ago: it was just made, or the service's machines do not agree yet.
-            Err(error) if error.as_service_error().is_some_and(|error| error.is_not_found_exception()) => {
+            Err(failure) if failure.is(NOT_FOUND) => {
                 let text = format!("{NAME}: the service does not show the key everywhere yet, try again shortly");
                 return Err(Error::new(Kind::Unavailable, text));
             }
-            Err(error) => return Err(failed(error)),
+            answer => answer?,
         };
-        let public = PublicKey::parse(given.public_key().ok_or_else(not_understood)?.as_ref())?;
-        if spec_of(public.kind()) != spec {
+        let public = PublicKey::parse(&decoded(&given.public_key)?)?;
+        if spec_of(public.kind()) != Some(spec.as_str()) {
             let text = format!("{NAME}: the public key is of another kind than the service says");
             return Err(Error::new(Kind::BadGateway, text));
         }
@@ -129,76 +162,68 @@ impl Service for Kms {
     }
 
     async fn create(&self) -> Result<()> {
-        let client = self.client().await;
+        let client = self.client().await?;
         let spec = self.config.kind().and_then(spec_of);
         let spec = spec.ok_or_else(|| Error::internal("a key is made with a curve or a size"))?;
-        let made = client
-            .create_key()
-            .key_usage(KeyUsageType::SignVerify)
-            .key_spec(spec)
-            .description("made by signet")
-            .customize()
-            .config_override(once())
-            .send()
-            .await
-            .map_err(failed)?;
-        let id = made.key_metadata.ok_or_else(not_understood)?.key_id;
-        self.name(client, &id).await
+        let body = json!({ "KeyUsage": "SIGN_VERIFY", "KeySpec": spec, "Description": "made by signet" });
+        let made: Described = client.call("CreateKey", &body, Tries::ONE).await?;
+        self.name(client, &made.key_metadata.key_id).await
     }
 
     async fn sign(&self, arn: &str, algorithm: SignatureAlgorithm, digest: &[u8]) -> Result<Vec<u8>> {
         let by = signing_algorithm(algorithm).ok_or_else(|| Error::internal("an algorithm that was not checked"))?;
-        let request = self.client().await.sign().key_id(arn).message_type(MessageType::Digest);
-        let signed = request.message(Blob::new(digest)).signing_algorithm(by).send().await.map_err(failed)?;
-        Ok(signed.signature.ok_or_else(not_understood)?.into_inner())
+        let body = json!({
+            "KeyId": arn,
+            "Message": STANDARD.encode(digest),
+            "MessageType": "DIGEST",
+            "SigningAlgorithm": by,
+        });
+        let signed: Signed = self.client().await?.call("Sign", &body, TRIES).await?;
+        decoded(&signed.signature)
     }
 }
 
 /// Names a key that was made a moment ago, which the service may not find everywhere yet.
-async fn create_alias(
-    client: &Client,
-    alias: &str,
-    id: &str,
-) -> std::result::Result<(), SdkError<CreateAliasError, HttpResponse>> {
+async fn create_alias(client: &Client, alias: &str, id: &str) -> Result<(), Failure> {
+    let body = json!({ "AliasName": alias, "TargetKeyId": id });
     for pause in ALIAS_PAUSES {
-        match client.create_alias().alias_name(alias).target_key_id(id).send().await {
-            Err(error) if error.as_service_error().is_some_and(CreateAliasError::is_not_found_exception) => {
-                tokio::time::sleep(pause).await;
-            }
+        match client.call::<Value>("CreateAlias", &body, TRIES).await {
+            Err(failure) if failure.is(NOT_FOUND) => tokio::time::sleep(pause).await,
             outcome => return outcome.map(drop),
         }
     }
-    client.create_alias().alias_name(alias).target_key_id(id).send().await.map(drop)
+    client.call::<Value>("CreateAlias", &body, TRIES).await.map(drop)
 }
 
-fn spec_of(kind: KeyKind) -> Option<KeySpec> {
+/// The bytes of a value in base64.
+fn decoded(text: &str) -> Result<Vec<u8>> {
+    STANDARD.decode(text).map_err(|_| not_understood())
+}
+
+fn spec_of(kind: KeyKind) -> Option<&'static str> {
     Some(match kind {
-        KeyKind::Rsa { bits: 2048 } => KeySpec::Rsa2048,
-        KeyKind::Rsa { bits: 3072 } => KeySpec::Rsa3072,
-        KeyKind::Rsa { bits: 4096 } => KeySpec::Rsa4096,
-        KeyKind::Ec(Curve::P256) => KeySpec::EccNistP256,
-        KeyKind::Ec(Curve::P384) => KeySpec::EccNistP384,
-        KeyKind::Ec(Curve::P521) => KeySpec::EccNistP521,
+        KeyKind::Rsa { bits: 2048 } => "RSA_2048",
+        KeyKind::Rsa { bits: 3072 } => "RSA_3072",
+        KeyKind::Rsa { bits: 4096 } => "RSA_4096",
+        KeyKind::Ec(Curve::P256) => "ECC_NIST_P256",
+        KeyKind::Ec(Curve::P384) => "ECC_NIST_P384",
+        KeyKind::Ec(Curve::P521) => "ECC_NIST_P521",
         _ => return None,
     })
 }
 
-fn signing_algorithm(algorithm: SignatureAlgorithm) -> Option<SigningAlgorithmSpec> {
+fn signing_algorithm(algorithm: SignatureAlgorithm) -> Option<&'static str> {
     use Hash::{Sha256, Sha384, Sha512};
     Some(match algorithm {
-        SignatureAlgorithm::RsaPkcs1(Sha256) => SigningAlgorithmSpec::RsassaPkcs1V15Sha256,
-        SignatureAlgorithm::RsaPkcs1(Sha384) => SigningAlgorithmSpec::RsassaPkcs1V15Sha384,
-        SignatureAlgorithm::RsaPkcs1(Sha512) => SigningAlgorithmSpec::RsassaPkcs1V15Sha512,
-        SignatureAlgorithm::RsaPss(Sha256) => SigningAlgorithmSpec::RsassaPssSha256,
-        SignatureAlgorithm::RsaPss(Sha384) => SigningAlgorithmSpec::RsassaPssSha384,
-        SignatureAlgorithm::RsaPss(Sha512) => SigningAlgorithmSpec::RsassaPssSha512,
-        SignatureAlgorithm::Ecdsa(Sha256) => SigningAlgorithmSpec::EcdsaSha256,
-        SignatureAlgorithm::Ecdsa(Sha384) => SigningAlgorithmSpec::EcdsaSha384,
-        SignatureAlgorithm::Ecdsa(Sha512) => SigningAlgorithmSpec::EcdsaSha512,
+        SignatureAlgorithm::RsaPkcs1(Sha256) => "RSASSA_PKCS1_V1_5_SHA_256",
+        SignatureAlgorithm::RsaPkcs1(Sha384) => "RSASSA_PKCS1_V1_5_SHA_384",
+        SignatureAlgorithm::RsaPkcs1(Sha512) => "RSASSA_PKCS1_V1_5_SHA_512",
+        SignatureAlgorithm::RsaPss(Sha256) => "RSASSA_PSS_SHA_256",
+        SignatureAlgorithm::RsaPss(Sha384) => "RSASSA_PSS_SHA_384",
+        SignatureAlgorithm::RsaPss(Sha512) => "RSASSA_PSS_SHA_512",
+        SignatureAlgorithm::Ecdsa(Sha256) => "ECDSA_SHA_256",
+        SignatureAlgorithm::Ecdsa(Sha384) => "ECDSA_SHA_384",
+        SignatureAlgorithm::Ecdsa(Sha512) => "ECDSA_SHA_512",
         SignatureAlgorithm::Ed25519 => return None,
     })
-}
-
-fn not_understood() -> Error {
-    Error::new(Kind::BadGateway, format!("{NAME}: the answer of the service is not understood"))
 }

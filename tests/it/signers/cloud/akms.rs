@@ -153,7 +153,7 @@ async fn a_service_that_refuses_fails_or_says_too_much_is_told_apart() {
             "cloudakms: the service is overloaded, or fails",
         ),
         (
-            Told::new(200, json!({"KeyMetadata": {"KeyId": "k", "Description": "x".repeat(100_000)}})),
+            Told::new(200, json!({"KeyMetadata": {"KeyId": "k", "Description": "x".repeat(1 << 20)}})),
             Kind::BadGateway,
             "cloudakms: the answer of the service is not understood",
         ),
@@ -167,7 +167,7 @@ async fn a_service_that_refuses_fails_or_says_too_much_is_told_apart() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let away = key(&format!("http://{free}"), "alias/x", rsa, false);
     let error = away.key(false).await.unwrap_err();
-    let text = "cloudakms: the service cannot be reached, or its TLS certificate is not trusted";
+    let text = "cloudakms: the key service: cannot be reached, or its TLS certificate is not trusted";
     assert_eq!((error.kind(), error.text()), (Kind::Unavailable, text));
 }
 
