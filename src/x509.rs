@@ -23,6 +23,7 @@ pub mod ocsp;
 pub mod oid;
 pub mod pem;
 pub mod pieces;
+pub mod pkcs12;
 pub mod profile;
 pub mod public_key;
 pub mod raw_extension;

@@ -18,18 +18,22 @@ use signet::keys::local::PrivateKey;
 use signet::secret::Secret;
 use signet::x509::certificate::Certificate;
 use signet::x509::foreign_crl::ForeignCrl;
-use signet::x509::pem;
+use signet::x509::{pem, pkcs12};
 
 use super::client::{self, Reply, Server};
+use super::issue::read_text;
 use super::output::line;
 use super::{path, token};
 
 /// The arguments of `signet import`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// A folder with the authority's private key, its certificate, the certificates above it, and its last CRL; PEM, or
-    /// DER for certificates and CRLs. Folders in it are not looked into.
+    /// A folder with the authority's private key, its certificate, the certificates above it, and its last CRL; PEM, DER
+    /// for certificates and CRLs, or PKCS #12 (.p12, .pfx). Folders in it are not looked into.
     folder: PathBuf,
+    /// The file with the password of the PKCS #12 files in the folder.
+    #[arg(long, value_name = "FILE")]
+    p12_password_file: Option<PathBuf>,
     /// The mount that it is brought to.
     #[arg(long, default_value = "pki", value_parser = path::mount)]
     mount: String,
@@ -50,7 +54,8 @@ const MAX_FILES: usize = 1000;
 /// Sends what is in the folder and says what came of it.
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let token = arguments.token.token()?;
-    let found = Found::in_folder(&arguments.folder)?;
+    let password = arguments.p12_password_file.as_deref().map(read_password).transpose()?;
+    let found = Found::in_folder(&arguments.folder, password.as_ref())?;
     let Chosen { bundle, lists } = found.chosen(arguments.without_refused_crls)?;
     let ask = async |path: &str, media_type: &str, octets: Vec<u8>| {
         let path = format!("{}/issuers/import/{path}", arguments.mount);
@@ -158,7 +163,8 @@ struct Found {
 }
 
 impl Found {
-    fn in_folder(folder: &Path) -> Result<Self> {
+    /// Reads the files of a folder, PKCS #12 files with the `password`.
+    fn in_folder(folder: &Path, password: Option<&Secret>) -> Result<Self> {
         let unreadable = |path: &Path, e: &std::io::Error| {
             Error::invalid(format!("{}: cannot be read ({})", path.display(), io_words(e.kind())))
         };
@@ -180,9 +186,23 @@ impl Found {
             if octets.expose().len() as u64 > MAX_FILE {
                 return Err(Error::invalid(format!("{}: larger than {} MiB", path.display(), MAX_FILE >> 20)));
             }
-            found.add(path, &octets)?;
+            if is_pkcs12(&path) {
+                found.add_pkcs12(path, &octets, password)?;
+            } else {
+                found.add(path, &octets)?;
+            }
         }
         Ok(found)
+    }
+
+    fn add_pkcs12(&mut self, path: PathBuf, octets: &Secret, password: Option<&Secret>) -> Result<()> {
+        let shown = path.display().to_string();
+        let password = password.ok_or_else(|| {
+            Error::invalid(format!("{shown}: is a PKCS #12 file; --p12-password-file names the file with its password"))
+        })?;
+        let contents = pkcs12::read(&shown, octets.expose(), password.expose())
+            .map_err(|error| Error::invalid(error.text().replacen("password:", &format!("{shown}: password:"), 1)))?;
+        self.add(path, &Secret::new(contents.to_pem().as_slice()))
     }
 
     fn add(&mut self, path: PathBuf, octets: &Secret) -> Result<()> {
@@ -255,6 +275,19 @@ impl Found {
         }
         Ok(Chosen { bundle: Secret::new(all.join(&b'\n')), lists: newest(lists) })
     }
+}
+
+/// Returns `true` if the name of the file is that of a PKCS #12 file.
+fn is_pkcs12(path: &Path) -> bool {
+    path.extension()
+        .is_some_and(|extension| extension.eq_ignore_ascii_case("p12") || extension.eq_ignore_ascii_case("pfx"))
+}
+
+/// The password in a file, without the line end behind it.
+fn read_password(file: &Path) -> Result<Secret> {
+    let text = read_text(file)?;
+    let password = text.expose_text().unwrap_or_default();
+    Ok(Secret::new(password.strip_suffix('\n').map_or(password, |text| text.strip_suffix('\r').unwrap_or(text))))
 }
 
 /// What is to be sent.

@@ -18,7 +18,8 @@ pub fn refusal(script: &str, arguments: &[&str]) -> String {
     printed
 }
 
-fn run(script: &str, arguments: &[&str]) -> (bool, String) {
+/// Runs a script of the judges: whether it succeeded, and what it printed.
+pub fn run(script: &str, arguments: &[&str]) -> (bool, String) {
     let output = Command::new(python()).arg(scripts().join(script)).args(arguments).output().unwrap();
     let printed = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8_lossy(&printed).into_owned())

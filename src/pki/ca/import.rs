@@ -235,16 +235,16 @@ async fn published(authority: &Authority) -> Result<HashSet<String>> {
     Ok(rows.into_iter().map(|row| row.group).collect())
 }
 
-/// `keys/import`: one private key, the text that was given in `pem_bundle`, called `name` when it is new and that
-/// is not empty; linked to the issuers that have its public half.
+/// `keys/import`: the one private key in `text`, the value of `field`. A new key gets the name `name` unless that is empty.
+/// The key is linked to the issuers that have its public key.
 ///
 /// # Errors
 /// `Invalid` naming field and rule; nothing is imported then.
-pub async fn key(authority: &Authority, text: Secret, name: String) -> Result<ImportedKey> {
+pub async fn key(authority: &Authority, field: &'static str, text: Secret, name: String) -> Result<ImportedKey> {
     check_name("key_name", &name)?;
-    let parse = move || parse_key("pem_bundle", exposed("pem_bundle", &text)?).map(Arc::new);
+    let parse = move || parse_key(field, exposed(field, &text)?).map(Arc::new);
     let key = cpu::run(parse).await??;
-    authority.tools().compromised.refuse("pem_bundle", key.public())?;
+    authority.tools().compromised.refuse(field, key.public())?;
     let (signers, now) = (Arc::clone(&authority.tools().signers), authority.tools().clock.now().unix_timestamp());
     let published = published(authority).await?;
     let (mut imported, crls) = authority

@@ -45,6 +45,7 @@ mod names;
 mod nobody;
 pub mod ocsp;
 mod paths;
+mod pkcs12;
 mod readers;
 pub mod repeats;
 mod revocation;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 pub(super) use self::config::FIELDS;
 use super::asked;
-use super::issuing::{self, Show};
+use super::issuing::{self, PASSWORD, Show};
 use super::rendering::Rendering;
 use crate::clock::rfc3339;
 use crate::error::Result;
@@ -21,7 +21,8 @@ use crate::pki::mount::settings::external_policy::Config;
 use crate::pki::policy_engine::tls::CLIENT_BUNDLE;
 
 /// Fields of `issue` that this server reads; all of the body goes to the engine.
-pub(super) const ISSUE: &[&str] = &["format", "private_key_format", "remove_roots_from_chain", "key_type", "key_bits"];
+pub(super) const ISSUE: &[&str] =
+    &["format", PASSWORD, "private_key_format", "remove_roots_from_chain", "key_type", "key_bits"];
 /// Fields of `sign` and `sign-intermediate` that this server reads.
 pub(super) const SIGN: &[&str] = &["csr", "format", "private_key_format", "remove_roots_from_chain"];
 
@@ -45,21 +46,25 @@ pub(super) async fn write_config(mut call: Call) -> Result<Answer> {
 }
 
 pub(super) async fn issue(call: Call) -> Result<Answer> {
-    run(call, |call| Ok(Mode::Issue(asked::key(&call.fields)?)), issuing::leaf).await
+    let read = |call: &Call| Ok((Rendering::of_issue(&call.fields)?, Mode::Issue(asked::key(&call.fields)?)));
+    run(call, read, issuing::leaf).await
 }
 
 pub(super) async fn sign(call: Call) -> Result<Answer> {
-    run(call, |call| Ok(Mode::Sign(asked::csr(&call.fields)?)), issuing::leaf).await
+    let read = |call: &Call| Ok((Rendering::of(&call.fields)?, Mode::Sign(asked::csr(&call.fields)?)));
+    run(call, read, issuing::leaf).await
 }
 
 pub(super) async fn sign_intermediate(call: Call) -> Result<Answer> {
-    run(call, |call| Ok(Mode::SignIntermediate(asked::csr(&call.fields)?)), issuing::authority).await
+    let read = |call: &Call| Ok((Rendering::of(&call.fields)?, Mode::SignIntermediate(asked::csr(&call.fields)?)));
+    run(call, read, issuing::authority).await
 }
 
-async fn run(mut call: Call, read: fn(&Call) -> Result<Mode>, show: Show) -> Result<Answer> {
+async fn run(mut call: Call, read: fn(&Call) -> Result<(Rendering, Mode)>, show: Show) -> Result<Answer> {
     let (replica, dialect) = (call.replica().await?, call.dialect);
-    let read = Rendering::of(&call.fields).and_then(|rendering| Ok((rendering, read(&call)?)));
-    let (rendering, mode) = match read {
+    // All other fields go to the engine.
+    let password = call.fields.take_secret(PASSWORD)?;
+    let (rendering, mode) = match read(&call) {
         Ok(read) => read,
         Err(unreadable) => {
             Operation::ExternalPolicy.count_refusal();
@@ -69,13 +74,14 @@ async fn run(mut call: Call, read: fn(&Call) -> Result<Mode>, show: Show) -> Res
     };
     let repeatable = issuing::repeatable(&call, matches!(mode, Mode::Issue(_)))?;
     if let Some(earlier) = issuing::earlier(&call, repeatable.as_deref()).await? {
-        return issuing::answer(earlier, show, rendering, dialect);
+        return issuing::answer(earlier, show, &rendering, dialect);
     }
+    let rendering = Box::pin(rendering.protected_by(password)).await?;
     let body = std::mem::take(&mut call.fields).into_members().into();
     let (policy, mount) = (call.param("policy").to_owned(), call.mount.path.clone());
     let request = Request { mode, policy, mount, body, who: who(&call) };
     let issued = replica.run_external(Origin { repeatable, ..issuing::origin(call) }, request).await?;
-    issuing::answer(issued, show, rendering, dialect)
+    issuing::answer(issued, show, &rendering, dialect)
 }
 
 /// Who asks, as `identity/entity/id/:id` shows it.

@@ -46,14 +46,14 @@ async fn new_root(call: Call, naming: Naming) -> Result<Answer> {
     let generated = root::generate(&authority, request, limits, call.recorded_as()).await?;
     let Generated { not_after: expiration, renew_after, .. } = generated;
     let dates = Dates { not_before: None, expiration, renew_after };
-    let data = call.dialect.with_dates(root_data(&generated, rendering)?, dates);
+    let data = call.dialect.with_dates(root_data(&generated, &rendering)?, dates);
     Ok(Answer::rendered(data).with_warnings(generated.warnings))
 }
 
-fn root_data(root: &Generated, rendering: Rendering) -> Result<PartlySecret> {
+fn root_data(root: &Generated, rendering: &Rendering) -> Result<PartlySecret> {
     let text = match rendering.format {
         Format::Der => STANDARD.encode(&root.der),
-        Format::Pem | Format::PemBundle => pem::encode("CERTIFICATE", &root.der),
+        Format::Pem | Format::PemBundle | Format::Pkcs12 => pem::encode("CERTIFICATE", &root.der),
     };
     let mut data = Data::default();
     match (rendering.format, &root.key.exported) {
@@ -84,16 +84,16 @@ async fn new_intermediate(call: Call, origin: KeyOrigin) -> Result<Answer> {
     let request = fields::intermediate(&call.fields, origin)?;
     let rendering = Rendering::of(&call.fields)?;
     let generated = intermediate::generate(&authority, request).await?;
-    Ok(Answer::rendered(csr_data(&generated, rendering)?).with_warnings(generated.warnings))
+    Ok(Answer::rendered(csr_data(&generated, &rendering)?).with_warnings(generated.warnings))
 }
 
-fn csr_data(csr: &GeneratedCsr, rendering: Rendering) -> Result<PartlySecret> {
+fn csr_data(csr: &GeneratedCsr, rendering: &Rendering) -> Result<PartlySecret> {
     let text = || pem::encode("CERTIFICATE REQUEST", &csr.der);
     let mut data = Data::default();
     match (rendering.format, &csr.key.exported) {
         (Format::Der, _) => data.add("csr", &STANDARD.encode(&csr.der)),
         (Format::PemBundle, Some(private)) => data.add_secret("csr", &rendering::beside(private, &text())?)?,
-        (Format::Pem | Format::PemBundle, _) => data.add("csr", &text()),
+        (Format::Pem | Format::PemBundle | Format::Pkcs12, _) => data.add("csr", &text()),
     }
     rendering::add_key(&mut data, &csr.key, rendering)?;
     Ok(data.finish())
@@ -108,6 +108,6 @@ pub(super) async fn key(call: Call) -> Result<Answer> {
     let (key, warnings) = key::generate(&authority, fields::key(&call.fields, origin)?).await?;
     let mut data = Data::default();
     data.add("key_type", key.kind.name());
-    rendering::add_key(&mut data, &key, Rendering::default())?;
+    rendering::add_key(&mut data, &key, &Rendering::default())?;
     Ok(Answer::rendered(data.finish()).with_warnings(warnings))
 }

@@ -1,5 +1,7 @@
 //! Importing: `intermediate/set-signed`, `issuers/import/…`, `config/ca`, `keys/import`.
 //!
+//! Certificates and keys are PEM (`pem_bundle`) or a PKCS #12 file with its password (`p12`, `password`).
+//!
 //! A CRL may be many megabytes. It is the body itself (DER, or PEM), or its member `crl` in JSON; whichever it is, it is
 //! read off the worker.
 
@@ -10,6 +12,7 @@ use serde_json::{Value, json};
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::http::secrets::answer::Answer;
+use crate::http::secrets::pki::issuing::PASSWORD;
 use crate::http::secrets::route::Call;
 use crate::pki::ca::import::{self, BundleRules, PrivateKeys, RefusedCrls};
 use crate::pki::revocation::imported::{self, ImportedList};
@@ -17,38 +20,53 @@ use crate::secret::Secret;
 use crate::turns::cpu;
 use crate::x509::foreign_crl::ForeignCrl;
 use crate::x509::pem;
+use crate::x509::pkcs12::{self, Contents};
 
 /// Longest body with a CRL, octets: one of two million entries in JSON.
 pub(super) const MAX_LIST: usize = 96 << 20;
 
+/// The field of a PKCS #12 file, in base64.
+const P12: &str = "p12";
 /// The field that imports a text although a CRL of it is refused.
 const WITHOUT_REFUSED_CRLS: &str = "without_refused_crls";
-/// The fields of texts in `pem_bundle`.
-pub(super) const BUNDLE: &[&str] = &["pem_bundle", WITHOUT_REFUSED_CRLS];
+/// The fields of texts in `pem_bundle`, or of files in `p12`.
+pub(super) const BUNDLE: &[&str] = &["pem_bundle", P12, PASSWORD, WITHOUT_REFUSED_CRLS];
+/// The fields of `keys/import`.
+pub(super) const KEY: &[&str] = &["pem_bundle", P12, PASSWORD, "key_name"];
 /// The fields of `intermediate/set-signed`.
 pub(super) const SIGNED: &[&str] = &["certificate", WITHOUT_REFUSED_CRLS];
 
 /// Certificates and keys.
 pub(super) async fn bundle(call: Call) -> Result<Answer> {
-    import(call, "pem_bundle", PrivateKeys::Allowed).await
+    import_bundle(call, PrivateKeys::Allowed).await
 }
 
 /// Certificates without keys.
 pub(super) async fn certificates(call: Call) -> Result<Answer> {
-    import(call, "pem_bundle", PrivateKeys::Refused).await
+    import_bundle(call, PrivateKeys::Refused).await
 }
 
 /// The signed certificate of a request that was made here, with its parents; the key is here.
-pub(super) async fn set_signed(call: Call) -> Result<Answer> {
-    import(call, "certificate", PrivateKeys::Refused).await
+pub(super) async fn set_signed(mut call: Call) -> Result<Answer> {
+    let text = given("certificate", &mut call.fields)?;
+    import(call, "certificate", text, PrivateKeys::Refused).await
 }
 
-async fn import(mut call: Call, field: &'static str, private_keys: PrivateKeys) -> Result<Answer> {
-    let given = given(field, &mut call.fields)?;
+async fn import_bundle(mut call: Call, private_keys: PrivateKeys) -> Result<Answer> {
+    match p12(&mut call.fields).await? {
+        Some(contents) => import(call, P12, Secret::new(contents.to_pem().as_slice()), private_keys).await,
+        None => {
+            let text = given("pem_bundle", &mut call.fields)?;
+            import(call, "pem_bundle", text, private_keys).await
+        }
+    }
+}
+
+async fn import(call: Call, field: &'static str, text: Secret, private_keys: PrivateKeys) -> Result<Answer> {
     let skips = call.fields.bool(WITHOUT_REFUSED_CRLS)?.unwrap_or(false);
     let refused_crls = if skips { RefusedCrls::Skip } else { RefusedCrls::RefuseAll };
     let rules = BundleRules { private_keys, refused_crls };
-    let imported = import::bundle(&call.authority().await?, field, given, rules).await?;
+    let imported = import::bundle(&call.authority().await?, field, text, rules).await?;
     let mut data = json!({
         "imported_issuers": imported.imported_issuers,
         "imported_keys": imported.imported_keys,
@@ -63,10 +81,17 @@ async fn import(mut call: Call, field: &'static str, private_keys: PrivateKeys) 
 }
 
 pub(super) async fn key(mut call: Call) -> Result<Answer> {
-    let given = given("pem_bundle", &mut call.fields)?;
+    let (field, text) = match p12(&mut call.fields).await? {
+        // The certificates of the file are not imported here.
+        Some(contents) => {
+            let keys = Contents { private_keys: contents.private_keys, ..Contents::default() };
+            (P12, Secret::new(keys.to_pem().as_slice()))
+        }
+        None => ("pem_bundle", given("pem_bundle", &mut call.fields)?),
+    };
     let authority = call.authority().await?;
     let name = call.fields.text("key_name")?.unwrap_or_default();
-    let key = import::key(&authority, given, name).await?;
+    let key = import::key(&authority, field, text, name).await?;
     let data = json!({ "key_id": key.id, "key_name": key.name, "key_type": key.kind.name() });
     Ok(Answer::data(data).with_warnings(key.warnings))
 }
@@ -128,6 +153,27 @@ fn decoded(text: &str) -> Result<Vec<u8>> {
         Ok([(label, der)]) if label == pem::CRL => Ok(der),
         _ => Err(Error::invalid("crl: must be exactly one PEM block, X509 CRL")),
     }
+}
+
+/// Takes a PKCS #12 file and its password out of the body, and reads it; `None` when there is none.
+async fn p12(fields: &mut Fields) -> Result<Option<Contents>> {
+    let password = fields.take_secret(PASSWORD)?;
+    let Some(file) = fields.take_secret(P12)? else {
+        return match password {
+            Some(_) => Err(Error::invalid("password: is only for p12")),
+            None => Ok(None),
+        };
+    };
+    if fields.str("pem_bundle")?.is_some() {
+        return Err(Error::invalid("p12: must not be given with pem_bundle"));
+    }
+    let password = password.ok_or_else(|| Error::invalid("password: must be given with p12"))?;
+    let read = move || {
+        let compact: Vec<u8> = file.expose().iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
+        let file = STANDARD.decode(compact).map_err(|_| Error::invalid("p12: must be base64"))?;
+        pkcs12::read(P12, &file, password.expose())
+    };
+    cpu::run(read).await?.map(Some)
 }
 
 /// Takes what is to be imported out of the body, whatever becomes of the request.

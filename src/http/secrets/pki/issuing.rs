@@ -14,11 +14,13 @@ use crate::pki::issue::repeats::{self, AskedFor, Asker, Repeatable};
 use crate::pki::issue::request::{Filler, Origin, Request, Requester};
 use crate::pki::issue::signer;
 
+/// The field with the password of a PKCS #12 file.
+pub(super) const PASSWORD: &str = "password";
 /// Says of an answer that it was given before.
 const REPEATED: &str = "idempotent-replayed";
 
 pub(super) async fn issue(call: Call) -> Result<Answer> {
-    let read = |call: &Call| Ok((Rendering::of(&call.fields)?, Request::Issue(fields::issue(call)?)));
+    let read = |call: &Call| Ok((Rendering::of_issue(&call.fields)?, Request::Issue(fields::issue(call)?)));
     run(call, Operation::Issue, read, leaf).await
 }
 
@@ -51,16 +53,16 @@ pub(super) async fn sign_self_issued(call: Call) -> Result<Answer> {
 type Read = fn(&Call) -> Result<(Rendering, Request)>;
 
 /// How a certificate is answered.
-pub(super) type Show = fn(&Issued, Rendering, Dialect) -> Result<Answer>;
+pub(super) type Show = fn(&Issued, &Rendering, Dialect) -> Result<Answer>;
 
 /// An answer about a certificate for a key.
-pub(super) fn leaf(issued: &Issued, rendering: Rendering, dialect: Dialect) -> Result<Answer> {
+pub(super) fn leaf(issued: &Issued, rendering: &Rendering, dialect: Dialect) -> Result<Answer> {
     let dates = Dates { not_before: Some(issued.not_before), ..dates(issued) };
     Ok(Answer::rendered(dialect.with_dates(rendering::issued(issued, rendering)?, dates)))
 }
 
 /// An answer about an authority: of its dates it shows the end.
-pub(super) fn authority(issued: &Issued, rendering: Rendering, dialect: Dialect) -> Result<Answer> {
+pub(super) fn authority(issued: &Issued, rendering: &Rendering, dialect: Dialect) -> Result<Answer> {
     Ok(Answer::rendered(dialect.with_dates(rendering::issued_authority(issued, rendering)?, dates(issued))))
 }
 
@@ -68,8 +70,10 @@ fn dates(issued: &Issued) -> Dates {
     Dates { not_before: None, expiration: issued.not_after, renew_after: issued.renew_after }
 }
 
-async fn run(call: Call, operation: Operation, read: Read, show: Show) -> Result<Answer> {
+async fn run(mut call: Call, operation: Operation, read: Read, show: Show) -> Result<Answer> {
     let (replica, dialect) = (call.replica().await?, call.dialect);
+    // Neither the record of a repeatable request nor anything else keeps it.
+    let password = call.fields.take_secret(PASSWORD)?;
     let (rendering, request) = match read(&call) {
         Ok(read) => read,
         Err(unreadable) => {
@@ -79,10 +83,12 @@ async fn run(call: Call, operation: Operation, read: Read, show: Show) -> Result
     };
     let repeatable = repeatable(&call, matches!(request, Request::Issue(_)))?;
     if let Some(earlier) = earlier(&call, repeatable.as_deref()).await? {
-        return answer(earlier, show, rendering, dialect);
+        return answer(earlier, show, &rendering, dialect);
     }
+    // Before the certificate is made: a full queue must not lose it.
+    let rendering = Box::pin(rendering.protected_by(password)).await?;
     let issued = replica.run(Origin { repeatable, ..origin(call) }, request).await?;
-    answer(issued, show, rendering, dialect)
+    answer(issued, show, &rendering, dialect)
 }
 
 /// What a request is remembered by, when its caller may send it again. Who asks is the entity behind the token, so that
@@ -145,7 +151,7 @@ pub(super) fn limits(call: &Call) -> Limits {
 }
 
 /// The answer to who asked for a certificate.
-pub(super) fn answer(issued: Issued, show: Show, rendering: Rendering, dialect: Dialect) -> Result<Answer> {
+pub(super) fn answer(issued: Issued, show: Show, rendering: &Rendering, dialect: Dialect) -> Result<Answer> {
     let mut answer = show(&issued, rendering, dialect)?;
     if issued.repeated {
         answer.headers.push((REPEATED, "true".to_owned()));

@@ -19,7 +19,10 @@ use crate::pki::issue::issued::Issued;
 use crate::pki::mount::issuer::Issuer;
 use crate::pki::mount::profile::{Pieces, certificate_pem};
 use crate::secret::{PartlySecret, Secret};
+use crate::turns::cpu;
+use crate::x509::certificate::Certificate;
 use crate::x509::pem;
+use crate::x509::pkcs12::{Entry, Protection, WrittenPassword};
 
 /// Octets of an answer beside its certificates and keys.
 const FRAME: usize = 512;
@@ -34,6 +37,8 @@ pub(super) enum Format {
     Der,
     /// PEM, with key and chain in the `certificate` member.
     PemBundle,
+    /// PEM, with key, certificate and chain in the `p12` member, a PKCS #12 file, and the key in no other.
+    Pkcs12,
 }
 
 /// Form of a private key in an answer.
@@ -47,7 +52,7 @@ pub(super) enum PrivateKeyFormat {
 }
 
 /// How a caller wants its answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default)]
 pub(super) struct Rendering {
     /// Form of the certificates.
     pub(super) format: Format,
@@ -55,19 +60,33 @@ pub(super) struct Rendering {
     pub(super) private_key_format: PrivateKeyFormat,
     /// Keeps self-signed certificates out of `ca_chain`.
     remove_roots_from_chain: bool,
+    /// The keys of the PKCS #12 file, when `format` asks for one.
+    protection: Option<Arc<Protection>>,
 }
 
 impl Rendering {
-    /// Reads `format`, `private_key_format` and `remove_roots_from_chain`.
+    /// Reads `format`, `private_key_format` and `remove_roots_from_chain` of a request whose response has no PKCS #12 file.
     ///
     /// # Errors
     /// `Invalid` naming the field.
     pub(super) fn of(fields: &Fields) -> Result<Self> {
+        match Self::of_issue(fields)? {
+            Self { format: Format::Pkcs12, .. } => Err(Error::invalid("format: p12 is for issue, which makes the key")),
+            rendering => Ok(rendering),
+        }
+    }
+
+    /// As [`Rendering::of`], of a request that may ask for a PKCS #12 file.
+    ///
+    /// # Errors
+    /// As [`Rendering::of`].
+    pub(super) fn of_issue(fields: &Fields) -> Result<Self> {
         let format = match fields.text("format")?.as_deref() {
             None | Some("pem") => Format::Pem,
             Some("der") => Format::Der,
             Some("pem_bundle") => Format::PemBundle,
-            Some(_) => return Err(Error::invalid("format: must be pem, der or pem_bundle")),
+            Some("p12") => Format::Pkcs12,
+            Some(_) => return Err(Error::invalid("format: must be pem, der, pem_bundle or p12")),
         };
         let private_key_format = match fields.text("private_key_format")?.as_deref() {
             None | Some("" | "der" | "pem") => PrivateKeyFormat::Traditional,
@@ -75,7 +94,25 @@ impl Rendering {
             Some(_) => return Err(Error::invalid("private_key_format: must be der, pem or pkcs8")),
         };
         let remove_roots_from_chain = fields.bool("remove_roots_from_chain")?.unwrap_or_default();
-        Ok(Self { format, private_key_format, remove_roots_from_chain })
+        Ok(Self { format, private_key_format, remove_roots_from_chain, protection: None })
+    }
+
+    /// Derives the keys of a PKCS #12 file from the `password` of the request, in the CPU queue.
+    ///
+    /// # Errors
+    /// `Invalid` for a password without `format` p12, for a missing one and for one that breaks the rules; `Busy` when
+    /// the queue of the caller is full.
+    pub(super) async fn protected_by(self, password: Option<Secret>) -> Result<Self> {
+        match (self.format, password) {
+            (Format::Pkcs12, Some(password)) => {
+                let password = WrittenPassword::new("password", password.expose())?;
+                let protection = cpu::run(move || Protection::derive(&password)).await??;
+                Ok(Self { protection: Some(Arc::new(protection)), ..self })
+            }
+            (Format::Pkcs12, None) => Err(Error::invalid("password: must be given with format p12")),
+            (_, Some(_)) => Err(Error::invalid("password: is only for format p12")),
+            (_, None) => Ok(self),
+        }
     }
 }
 
@@ -195,7 +232,7 @@ fn json_text(out: &mut PartlySecret, value: &(impl Serialize + ?Sized)) {
 ///
 /// # Errors
 /// `Internal` when the key cannot be encoded.
-pub(super) fn issued(issued: &Issued, rendering: Rendering) -> Result<PartlySecret> {
+pub(super) fn issued(issued: &Issued, rendering: &Rendering) -> Result<PartlySecret> {
     certificate(issued, rendering, false)
 }
 
@@ -203,12 +240,12 @@ pub(super) fn issued(issued: &Issued, rendering: Rendering) -> Result<PartlySecr
 ///
 /// # Errors
 /// `Internal` when it cannot be rendered.
-pub(super) fn issued_authority(issued: &Issued, rendering: Rendering) -> Result<PartlySecret> {
+pub(super) fn issued_authority(issued: &Issued, rendering: &Rendering) -> Result<PartlySecret> {
     certificate(issued, rendering, true)
 }
 
-fn certificate(issued: &Issued, rendering: Rendering, in_chain: bool) -> Result<PartlySecret> {
-    let Rendering { format, private_key_format, remove_roots_from_chain } = rendering;
+fn certificate(issued: &Issued, rendering: &Rendering, in_chain: bool) -> Result<PartlySecret> {
+    let &Rendering { format, private_key_format, remove_roots_from_chain, ref protection } = rendering;
     let issuer = IssuerTexts::of(issued)?;
     let texts = if format == Format::Der { &issuer.der } else { &issuer.pem };
     let ca_chain = if remove_roots_from_chain { &texts.ca_chain_without_roots } else { &texts.ca_chain };
@@ -219,7 +256,7 @@ fn certificate(issued: &Issued, rendering: Rendering, in_chain: bool) -> Result<
     data.add("authority_key_id", &issuer.authority_key_id);
     let mut text = match format {
         Format::Der => STANDARD.encode(&issued.der),
-        Format::Pem | Format::PemBundle => pem::encode("CERTIFICATE", &issued.der),
+        Format::Pem | Format::PemBundle | Format::Pkcs12 => pem::encode("CERTIFICATE", &issued.der),
     };
     if in_chain {
         data.add_before("ca_chain", &text, ca_chain);
@@ -234,12 +271,30 @@ fn certificate(issued: &Issued, rendering: Rendering, in_chain: bool) -> Result<
         _ => data.add("certificate", &text),
     }
     data.add("issuing_ca", &texts.issuing_ca);
-    if let Some((key, text)) = key.zip(key_text) {
-        data.add_secret("private_key", &text)?;
-        data.add("private_key_type", key.kind().name());
+    match (key.zip(key_text), protection) {
+        (Some((key, _)), Some(protection)) => {
+            data.add("p12", &STANDARD.encode(pkcs12(issued, key, protection, remove_roots_from_chain)?));
+            data.add("private_key_type", key.kind().name());
+        }
+        (Some((key, text)), None) => {
+            data.add_secret("private_key", &text)?;
+            data.add("private_key_type", key.kind().name());
+        }
+        (None, _) => {}
     }
     data.add("serial_number", &issued.serial.to_string());
     Ok(data.finish())
+}
+
+/// A PKCS #12 file with the key, the certificate and its chain. The key's name is the common name of the certificate.
+fn pkcs12(issued: &Issued, key: &PrivateKey, protection: &Protection, without_roots: bool) -> Result<Vec<u8>> {
+    let path = issued.signer.paths.at(issued.issued_at).ok_or_else(|| Error::internal("an issuer without a path"))?;
+    let chain = path.served.iter().filter(|issuer| !(without_roots && issuer.self_signed));
+    let chain = chain.map(|issuer| issuer.certificate.der());
+    let certificates: Vec<_> = [issued.der.as_ref()].into_iter().chain(chain).collect();
+    let name = Certificate::parse(&issued.der)?.common_name();
+    let private_key = key.to_pkcs8()?;
+    protection.encode(&Entry { name: &name, private_key: private_key.expose(), certificates: &certificates })
 }
 
 /// The `data` of a sign-self-issued answer.
@@ -255,7 +310,7 @@ pub(super) fn self_issued(issued: &Issued, dialect: Dialect) -> Value {
 ///
 /// # Errors
 /// `Internal` when the key cannot be encoded.
-pub(super) fn add_key(data: &mut Data, key: &CaKeyInfo, rendering: Rendering) -> Result<()> {
+pub(super) fn add_key(data: &mut Data, key: &CaKeyInfo, rendering: &Rendering) -> Result<()> {
     data.add("key_id", &key.id);
     data.add("key_name", &key.name);
     if let Some(private) = &key.exported {
@@ -277,7 +332,7 @@ pub(super) fn key_text(key: &PrivateKey, format: Format, key_format: PrivateKeyF
     // Both encoders know their length beforehand: no part is left behind where they grew.
     Ok(Secret::new(match format {
         Format::Der => STANDARD.encode(der.expose()),
-        Format::Pem | Format::PemBundle => pem::encode(label, der.expose()),
+        Format::Pem | Format::PemBundle | Format::Pkcs12 => pem::encode(label, der.expose()),
     }))
 }
 
@@ -351,13 +406,13 @@ mod tests {
 
     #[test]
     fn format_is_case_sensitive_and_empty_text_is_an_error() {
-        assert_eq!(rendering(json!({})).unwrap(), Rendering::default());
-        assert_eq!(rendering(json!({"format": null})).unwrap(), Rendering::default());
+        assert_eq!(rendering(json!({})).unwrap().format, Format::Pem);
+        assert_eq!(rendering(json!({"format": null})).unwrap().format, Format::Pem);
         for (word, format) in [("pem", Format::Pem), ("der", Format::Der), ("pem_bundle", Format::PemBundle)] {
             assert_eq!(rendering(json!({"format": word})).unwrap().format, format);
         }
         for word in ["", "PEM", "pkcs12", " pem"] {
-            assert!(rendering(json!({"format": word})).unwrap_err().text().starts_with("format: "), "{word}");
+            assert!(rendering(json!({"format": word})).err().unwrap().text().starts_with("format: "), "{word}");
         }
     }
 
@@ -379,10 +434,10 @@ mod tests {
         let pem = pem::encode("CERTIFICATE", root.der());
         for (without_roots, chain) in [(false, json!([pem, pem])), (true, json!([pem]))] {
             let rendering = Rendering { remove_roots_from_chain: without_roots, ..Rendering::default() };
-            let answer = issued_authority(&made, rendering).unwrap();
+            let answer = issued_authority(&made, &rendering).unwrap();
             let shown: Value = serde_json::from_slice(answer.expose()).unwrap();
             assert_eq!((&shown["ca_chain"], &shown["certificate"]), (&chain, &json!(pem)));
-            let leaf: Value = serde_json::from_slice(issued(&made, rendering).unwrap().expose()).unwrap();
+            let leaf: Value = serde_json::from_slice(issued(&made, &rendering).unwrap().expose()).unwrap();
             assert_eq!(leaf["ca_chain"], json!(chain.as_array().unwrap()[1..]));
         }
     }
@@ -404,7 +459,7 @@ mod tests {
                 fields.set("format", format);
                 fields.set("private_key_format", key_format);
                 let rendering = Rendering::of(&fields).unwrap();
-                let answer = issued(&certificate(&view, root.der(), Some(&key)), rendering).unwrap();
+                let answer = issued(&certificate(&view, root.der(), Some(&key)), &rendering).unwrap();
                 let shown: Value = serde_json::from_slice(answer.expose()).unwrap();
                 let text = key_text(&key, rendering.format, rendering.private_key_format).unwrap();
                 assert!(shown["private_key"] == text.expose_text().unwrap(), "{key_type} {format}");

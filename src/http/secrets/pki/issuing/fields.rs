@@ -27,6 +27,7 @@ pub(in crate::http::secrets::pki) const ISSUE: &[&str] = &[
     "not_after",
     "not_before",
     "format",
+    super::PASSWORD,
     "private_key_format",
     "exclude_cn_from_sans",
     "remove_roots_from_chain",

@@ -1,0 +1,154 @@
+//! Decryption by the password-based schemes of PKCS #5 and PKCS #12.
+
+use aws_lc_rs::cipher::{
+    AES_128, AES_192, AES_256, Algorithm, DecryptionContext, PaddedBlockDecryptingKey, UnboundCipherKey,
+};
+use aws_lc_rs::iv::FixedLength;
+use zeroize::Zeroizing;
+
+use super::kdf::{Budget, Digest, Password, Purpose, pbkdf2, pkcs12};
+use super::oid;
+use crate::x509::reader::{DerError, Read, Reader};
+use crate::x509::writer::{INTEGER, SEQUENCE};
+
+/// Triple DES with three keys, to read files of programs that write it by default.
+#[allow(deprecated)]
+const TRIPLE_DES: &Algorithm = &aws_lc_rs::cipher::DES_EDE3_FOR_LEGACY_USE_ONLY;
+/// Longest salt, octets.
+pub(super) const MAX_SALT: usize = 256;
+/// The last octet of pbeWithSHAAnd3-KeyTripleDES-CBC (RFC 7292 appendix C).
+const PBE_TRIPLE_DES: u8 = 3;
+/// Advice for a file of an algorithm that is not supported.
+const CONVERT: &str = "convert the file with `openssl pkcs12 -legacy -in OLD -nodes | openssl pkcs12 -export -out NEW`";
+
+fn rule(error: DerError) -> String {
+    error.0.to_owned()
+}
+
+/// Decrypts `data` by the `algorithm`, the content of an AlgorithmIdentifier.
+///
+/// # Errors
+/// The rule that is broken: an algorithm that is not supported, or data that the password does not open.
+pub(super) fn decrypt(
+    algorithm: Reader<'_>,
+    password: &Password,
+    budget: &mut Budget,
+    data: &[u8],
+) -> Result<Zeroizing<Vec<u8>>, String> {
+    let scheme = Scheme::read(algorithm).map_err(rule)??;
+    let key = UnboundCipherKey::new(scheme.cipher, &scheme.key(password, budget)?);
+    let key = key.and_then(PaddedBlockDecryptingKey::cbc_pkcs7).map_err(|_| "its key cannot be used".to_owned())?;
+    let context = scheme.context(password)?;
+    let mut data = Zeroizing::new(data.to_vec());
+    let length = key.decrypt(&mut data, context).map_err(|_| "the password does not decrypt it")?.len();
+    data.truncate(length);
+    Ok(data)
+}
+
+/// An encryption scheme with its parameters.
+struct Scheme<'a> {
+    cipher: &'static Algorithm,
+    salt: &'a [u8],
+    iterations: u32,
+    derivation: Derivation<'a>,
+}
+
+enum Derivation<'a> {
+    Pbes2 { digest: Digest, iv: &'a [u8] },
+    Pkcs12,
+}
+
+impl<'a> Scheme<'a> {
+    /// The outer error is of the encoding, the inner one of an algorithm.
+    fn read(mut algorithm: Reader<'a>) -> Read<Result<Self, String>> {
+        let scheme = algorithm.oid()?;
+        let mut parameters = algorithm.sequence()?;
+        algorithm.done()?;
+        match scheme.strip_prefix(oid::PKCS12_PBE) {
+            Some([PBE_TRIPLE_DES]) => {
+                let salt = bounded_salt(parameters.octet_string()?)?;
+                let iterations = parameters.small()?;
+                parameters.done()?;
+                Ok(Ok(Self { cipher: TRIPLE_DES, salt, iterations, derivation: Derivation::Pkcs12 }))
+            }
+            Some(_) => Ok(Err(format!("it is encrypted by RC2, RC4 or two-key Triple DES: {CONVERT}"))),
+            None if scheme == oid::PBES2 => Self::read_pbes2(parameters),
+            None => Ok(Err(format!("it is encrypted by an algorithm that is not supported: {CONVERT}"))),
+        }
+    }
+
+    /// PBES2-params (RFC 8018 appendix A.4).
+    fn read_pbes2(mut parameters: Reader<'a>) -> Read<Result<Self, String>> {
+        let mut derivation = parameters.sequence()?;
+        let mut encryption = parameters.sequence()?;
+        parameters.done()?;
+        if derivation.oid()? != oid::PBKDF2 {
+            return Ok(Err(format!("its key derivation is not PBKDF2: {CONVERT}")));
+        }
+        let mut pbkdf2 = derivation.sequence()?;
+        derivation.done()?;
+        let salt = bounded_salt(pbkdf2.octet_string()?)?;
+        let iterations = pbkdf2.small()?;
+        // keyLength: the cipher says it as well.
+        pbkdf2.optional(INTEGER)?;
+        let digest = match pbkdf2.optional(SEQUENCE)? {
+            Some(function) => Digest::of_hmac(function.reader().oid()?),
+            None => Some(Digest::Sha1),
+        };
+        pbkdf2.done()?;
+        let Some(digest) = digest else {
+            return Ok(Err(format!("the pseudo-random function of its PBKDF2 is not supported: {CONVERT}")));
+        };
+        let cipher = match encryption.oid()? {
+            oid::AES128_CBC => &AES_128,
+            oid::AES192_CBC => &AES_192,
+            oid::AES256_CBC => &AES_256,
+            _ => return Ok(Err(format!("it is encrypted by a cipher other than AES-CBC: {CONVERT}"))),
+        };
+        let iv = encryption.octet_string()?;
+        encryption.done()?;
+        Ok(Ok(Self { cipher, salt, iterations, derivation: Derivation::Pbes2 { digest, iv } }))
+    }
+
+    fn key(&self, password: &Password, budget: &mut Budget) -> Result<Zeroizing<Vec<u8>>, String> {
+        let iterations = budget.take(self.iterations)?;
+        let length = key_length(self.cipher);
+        Ok(match self.derivation {
+            Derivation::Pbes2 { digest, .. } => pbkdf2(password, digest, self.salt, iterations, length),
+            Derivation::Pkcs12 => {
+                // The vector takes as many iterations again.
+                budget.take(self.iterations)?;
+                pkcs12(password, Digest::Sha1, Purpose::Encryption, self.salt, iterations, length)
+            }
+        })
+    }
+
+    /// The initialization vector. Called after [`Self::key`], which takes its iterations from the budget.
+    fn context(&self, password: &Password) -> Result<DecryptionContext, String> {
+        let wrong = |_| "its initialization vector has the wrong length".to_owned();
+        match self.derivation {
+            Derivation::Pbes2 { iv, .. } => Ok(DecryptionContext::Iv128(FixedLength::try_from(iv).map_err(wrong)?)),
+            Derivation::Pkcs12 => {
+                let iterations = std::num::NonZeroU32::new(self.iterations).ok_or("an iteration count is 0")?;
+                let purpose = Purpose::InitializationVector;
+                let iv = pkcs12(password, Digest::Sha1, purpose, self.salt, iterations, self.cipher.block_len());
+                Ok(DecryptionContext::Iv64(FixedLength::try_from(iv.as_slice()).map_err(wrong)?))
+            }
+        }
+    }
+}
+
+fn key_length(cipher: &'static Algorithm) -> usize {
+    if cipher == &AES_128 {
+        16
+    } else if cipher == &AES_256 {
+        32
+    } else {
+        24
+    }
+}
+
+/// A salt that is not longer than [`MAX_SALT`].
+pub(super) fn bounded_salt(salt: &[u8]) -> Read<&[u8]> {
+    if salt.len() > MAX_SALT { Err(DerError("a salt is longer than 256 octets")) } else { Ok(salt) }
+}

@@ -1,0 +1,210 @@
+//! Keys from passwords: PBKDF2 (RFC 8018 section 5.2) and the function of PKCS #12 (RFC 7292 appendix B).
+
+use std::num::NonZeroU32;
+
+use aws_lc_rs::digest::{self, Context, digest};
+use aws_lc_rs::{hmac, pbkdf2};
+use zeroize::{Zeroize, Zeroizing};
+
+use super::oid;
+use crate::error::{Error, Result};
+use crate::x509;
+
+/// Longest password of a file that is read, bytes.
+const MAX_PASSWORD_LENGTH: usize = 1024;
+/// Longest password of a file that is written, characters.
+const MAX_WRITTEN_PASSWORD_LENGTH: usize = 128;
+/// Iterations of all key derivations of a file that is read: about a second of CPU. GnuTLS writes 1,800,000.
+const MAX_ITERATIONS: u32 = 3_000_000;
+
+/// The password of a file that is written: printable ASCII, because programs differ in the encoding of other characters.
+pub struct WrittenPassword(Password);
+
+impl WrittenPassword {
+    /// Validates the password in `field`.
+    ///
+    /// # Errors
+    /// `Invalid` for a password that is empty, too long or has other characters.
+    pub fn new(field: &str, text: &[u8]) -> Result<Self> {
+        let is_printable = text.iter().all(|byte| (b' '..=b'~').contains(byte));
+        if !(1..=MAX_WRITTEN_PASSWORD_LENGTH).contains(&text.len()) || !is_printable {
+            let rule = format!("must have 1 to {MAX_WRITTEN_PASSWORD_LENGTH} printable ASCII characters");
+            return Err(Error::invalid(format!("{field}: {rule}")));
+        }
+        Ok(Self(Password::new(field, text)?))
+    }
+
+    pub(super) fn password(&self) -> &Password {
+        &self.0
+    }
+}
+
+/// A password in both encodings that PKCS #12 has for it.
+pub(super) struct Password {
+    /// For PBKDF2.
+    utf8: Zeroizing<Vec<u8>>,
+    /// For the function of PKCS #12: UTF-16, big-endian, with two zero octets behind it.
+    utf16: Zeroizing<Vec<u8>>,
+}
+
+impl Password {
+    /// The password in `field`.
+    ///
+    /// # Errors
+    /// `Invalid` for a password that is too long.
+    pub(super) fn new(field: &str, text: &[u8]) -> Result<Self> {
+        let text = std::str::from_utf8(text).ok().filter(|text| text.len() <= MAX_PASSWORD_LENGTH);
+        let rule = || Error::invalid(format!("{field}: must be a text of at most {MAX_PASSWORD_LENGTH} bytes"));
+        let text = text.ok_or_else(rule)?;
+        let mut utf16 = Zeroizing::new(Vec::with_capacity(2 * text.len() + 2));
+        utf16.extend(text.encode_utf16().chain([0]).flat_map(u16::to_be_bytes));
+        Ok(Self { utf8: text.as_bytes().to_vec().into(), utf16 })
+    }
+}
+
+/// The iterations that the key derivations of one file may still take.
+pub(super) struct Budget(u32);
+
+impl Budget {
+    pub(super) fn new() -> Self {
+        Self(MAX_ITERATIONS)
+    }
+
+    /// Takes the iterations of one derivation.
+    pub(super) fn take(&mut self, iterations: u32) -> Result<NonZeroU32, String> {
+        let count = NonZeroU32::new(iterations).ok_or("an iteration count is 0")?;
+        self.0 = self
+            .0
+            .checked_sub(iterations)
+            .ok_or_else(|| format!("its key derivations take more than {MAX_ITERATIONS} iterations together"))?;
+        Ok(count)
+    }
+}
+
+/// A digest of the MAC or of a key derivation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Digest {
+    Sha1,
+    Sha256,
+    Sha384,
+    Sha512,
+}
+
+impl Digest {
+    /// The digest of an identifier.
+    pub(super) fn of(oid: &[u8]) -> Option<Self> {
+        let known = [
+            (x509::oid::SHA1, Self::Sha1),
+            (x509::oid::SHA256, Self::Sha256),
+            (x509::oid::SHA384, Self::Sha384),
+            (x509::oid::SHA512, Self::Sha512),
+        ];
+        known.into_iter().find_map(|(known, digest)| (known == oid).then_some(digest))
+    }
+
+    /// The digest of a pseudo-random function of PBKDF2.
+    pub(super) fn of_hmac(oid: &[u8]) -> Option<Self> {
+        let known = [
+            (oid::HMAC_SHA1, Self::Sha1),
+            (oid::HMAC_SHA256, Self::Sha256),
+            (oid::HMAC_SHA384, Self::Sha384),
+            (oid::HMAC_SHA512, Self::Sha512),
+        ];
+        known.into_iter().find_map(|(known, digest)| (known == oid).then_some(digest))
+    }
+
+    fn algorithm(self) -> &'static digest::Algorithm {
+        match self {
+            Self::Sha1 => &digest::SHA1_FOR_LEGACY_USE_ONLY,
+            Self::Sha256 => &digest::SHA256,
+            Self::Sha384 => &digest::SHA384,
+            Self::Sha512 => &digest::SHA512,
+        }
+    }
+
+    /// The algorithm of the MAC.
+    pub(super) fn hmac(self) -> hmac::Algorithm {
+        match self {
+            Self::Sha1 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
+            Self::Sha256 => hmac::HMAC_SHA256,
+            Self::Sha384 => hmac::HMAC_SHA384,
+            Self::Sha512 => hmac::HMAC_SHA512,
+        }
+    }
+
+    fn pbkdf2(self) -> pbkdf2::Algorithm {
+        match self {
+            Self::Sha1 => pbkdf2::PBKDF2_HMAC_SHA1,
+            Self::Sha256 => pbkdf2::PBKDF2_HMAC_SHA256,
+            Self::Sha384 => pbkdf2::PBKDF2_HMAC_SHA384,
+            Self::Sha512 => pbkdf2::PBKDF2_HMAC_SHA512,
+        }
+    }
+}
+
+/// Derives `length` octets by PBKDF2.
+pub(super) fn pbkdf2(
+    password: &Password,
+    digest: Digest,
+    salt: &[u8],
+    iterations: NonZeroU32,
+    length: usize,
+) -> Zeroizing<Vec<u8>> {
+    let mut key = Zeroizing::new(vec![0; length]);
+    pbkdf2::derive(digest.pbkdf2(), iterations, salt, &password.utf8, &mut key);
+    key
+}
+
+/// The purpose of a key of the function of PKCS #12 (RFC 7292 appendix B.3).
+#[derive(Clone, Copy)]
+pub(super) enum Purpose {
+    Encryption = 1,
+    InitializationVector = 2,
+    Mac = 3,
+}
+
+/// Derives `length` octets by the function of PKCS #12 (RFC 7292 appendix B.2).
+pub(super) fn pkcs12(
+    password: &Password,
+    digest: Digest,
+    purpose: Purpose,
+    salt: &[u8],
+    iterations: NonZeroU32,
+    length: usize,
+) -> Zeroizing<Vec<u8>> {
+    let block = digest.algorithm().block_len();
+    let filled =
+        |text: &[u8]| text.iter().copied().cycle().take(text.len().next_multiple_of(block)).collect::<Vec<_>>();
+    let diversifier = vec![purpose as u8; block];
+    let mut input = Zeroizing::new(filled(salt));
+    input.append(&mut filled(&password.utf16));
+    let mut key = Zeroizing::new(Vec::with_capacity(length));
+    loop {
+        let mut context = Context::new(digest.algorithm());
+        context.update(&diversifier);
+        context.update(&input);
+        let mut output = context.finish();
+        for _ in 1..iterations.get() {
+            output = self::digest(digest.algorithm(), output.as_ref());
+        }
+        let output = output.as_ref();
+        let missing = length - key.len();
+        key.extend_from_slice(&output[..output.len().min(missing)]);
+        if key.len() == length {
+            return key;
+        }
+        let mut addend: Vec<u8> = output.iter().copied().cycle().take(block).collect();
+        input.chunks_mut(block).for_each(|chunk| add_and_one(chunk, &addend));
+        addend.zeroize();
+    }
+}
+
+/// Adds a number and 1 to another of the same length, big-endian, without the carry behind the first octet.
+fn add_and_one(number: &mut [u8], addend: &[u8]) {
+    let mut carry = 1;
+    for (octet, added) in number.iter_mut().zip(addend).rev() {
+        let sum = u16::from(*octet) + u16::from(*added) + carry;
+        *octet = sum as u8;
+        carry = sum >> 8;
+    }
+}

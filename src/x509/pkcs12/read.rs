@@ -1,0 +1,228 @@
+//! Reading a file: its MAC first, then each of its parts.
+
+use aws_lc_rs::hmac;
+use zeroize::Zeroizing;
+
+use super::ber::{definite, joined};
+use super::cipher::{bounded_salt, decrypt};
+use super::kdf::{Budget, Digest, Password, Purpose, pkcs12};
+use super::{bag, oid};
+use crate::error::{Error, Result};
+use crate::x509::pem;
+use crate::x509::reader::{DerError, Read, Reader, Tlv};
+use crate::x509::writer::{INTEGER, OCTET_STRING, context, context_constructed};
+
+/// Longest file, bytes.
+pub const MAX_FILE: usize = 384 * 1024;
+
+/// The contents of a file, in its order.
+#[derive(Default)]
+pub struct Contents {
+    /// PrivateKeyInfo (PKCS #8) of each private key.
+    pub private_keys: Vec<Zeroizing<Vec<u8>>>,
+    /// Certificates, DER.
+    pub certificates: Vec<Vec<u8>>,
+    /// CRLs, DER.
+    pub crls: Vec<Vec<u8>>,
+}
+
+impl Contents {
+    /// The contents as PEM: private keys, certificates, CRLs.
+    pub fn to_pem(&self) -> Zeroizing<Vec<u8>> {
+        let keys = self.private_keys.iter().map(|der| ("PRIVATE KEY", der.as_slice()));
+        let certificates = self.certificates.iter().map(|der| ("CERTIFICATE", der.as_slice()));
+        let crls = self.crls.iter().map(|der| (pem::CRL, der.as_slice()));
+        let blocks = keys.chain(certificates).chain(crls);
+        let blocks: Vec<_> = blocks.map(|(label, der)| Zeroizing::new(pem::encode_file(label, der))).collect();
+        let mut text = Zeroizing::new(Vec::with_capacity(blocks.iter().map(|block| block.len()).sum()));
+        blocks.iter().for_each(|block| text.extend_from_slice(block.as_bytes()));
+        text
+    }
+
+    fn len(&self) -> usize {
+        self.private_keys.len() + self.certificates.len() + self.crls.len()
+    }
+}
+
+/// Reads the file in `field` with its password. Takes up to about a second of CPU.
+///
+/// # Errors
+/// `Invalid` naming the field and the rule: a file that is too long, no PKCS #12, without a MAC or with one of another
+/// password, encrypted by an algorithm that is not supported, or with other contents than keys, certificates and CRLs.
+pub fn read(field: &str, file: &[u8], password: &[u8]) -> Result<Contents> {
+    if file.len() > MAX_FILE {
+        return Err(Error::invalid(format!("{field}: longer than {} KiB", MAX_FILE / 1024)));
+    }
+    let password = Password::new("password", password)?;
+    let mut reading = Reading { password: &password, budget: Budget::new(), contents: Contents::default() };
+    reading.file(file).map_err(|problem| problem.named(field))?;
+    Ok(reading.contents)
+}
+
+/// A reason to refuse a file.
+enum Problem {
+    /// The encoding breaks a rule.
+    Encoding(DerError),
+    /// The file is valid, but has something that is not supported.
+    Unsupported(String),
+    /// The MAC belongs to another password.
+    Password,
+}
+
+impl Problem {
+    fn named(self, field: &str) -> Error {
+        match self {
+            Self::Encoding(DerError(rule)) => Error::invalid(format!("{field}: not a PKCS #12 file: {rule}")),
+            Self::Unsupported(rule) => Error::invalid(format!("{field}: {rule}")),
+            Self::Password => Error::invalid("password: wrong, or the file is damaged: its MAC does not match"),
+        }
+    }
+}
+
+impl From<DerError> for Problem {
+    fn from(error: DerError) -> Self {
+        Self::Encoding(error)
+    }
+}
+
+impl From<String> for Problem {
+    fn from(rule: String) -> Self {
+        Self::Unsupported(rule)
+    }
+}
+
+struct Reading<'a> {
+    password: &'a Password,
+    budget: Budget,
+    contents: Contents,
+}
+
+impl Reading<'_> {
+    /// PFX (RFC 7292 section 4).
+    fn file(&mut self, file: &[u8]) -> Result<(), Problem> {
+        let (der, rest) = definite(file)?;
+        Reader::new(rest).done()?;
+        let mut file = Reader::new(&der).sequence()?;
+        if file.small()? != 3 {
+            return Err("its version is not 3".to_owned().into());
+        }
+        let mut safe = file.sequence()?;
+        if safe.oid()? != oid::DATA {
+            return Err("it is signed by a key, which is not supported: export it with a password".to_owned().into());
+        }
+        let safe = explicit(&mut safe)?.octet_string()?;
+        if file.is_empty() {
+            return Err("it has no MAC: export it with a password".to_owned().into());
+        }
+        self.check_mac(file.sequence()?, safe)?;
+        file.done()?;
+        let (safe, _) = definite(safe)?;
+        let mut parts = Reader::new(&safe).sequence()?;
+        while !parts.is_empty() {
+            self.part(parts.sequence()?)?;
+        }
+        Ok(())
+    }
+
+    /// MacData (RFC 7292 section 4).
+    fn check_mac(&mut self, mut mac: Reader<'_>, content: &[u8]) -> Result<(), Problem> {
+        let mut info = mac.sequence()?;
+        let algorithm = info.sequence()?.oid()?;
+        let digest = Digest::of(algorithm).ok_or("its MAC has a digest other than SHA-1 and SHA-2".to_owned())?;
+        let value = info.octet_string()?;
+        let salt = bounded_salt(mac.octet_string()?)?;
+        // DEFAULT 1.
+        let iterations = if mac.is_empty() { 1 } else { mac.small()? };
+        mac.done()?;
+        let iterations = self.budget.take(iterations)?;
+        let length = digest.hmac().digest_algorithm().output_len();
+        let key = pkcs12(self.password, digest, Purpose::Mac, salt, iterations, length);
+        hmac::verify(&hmac::Key::new(digest.hmac(), &key), content, value).map_err(|_| Problem::Password)
+    }
+
+    /// A ContentInfo of the AuthenticatedSafe.
+    fn part(&mut self, mut part: Reader<'_>) -> Result<(), Problem> {
+        let kind = part.oid()?;
+        let mut content = explicit(&mut part)?;
+        match kind {
+            oid::DATA => self.bags(content.octet_string()?),
+            oid::ENCRYPTED_DATA => {
+                let mut data = content.sequence()?;
+                data.expect(INTEGER)?;
+                let mut encrypted = data.sequence()?;
+                if encrypted.oid()? != oid::DATA {
+                    return Err("an encrypted part is not of the type data".to_owned().into());
+                }
+                let algorithm = encrypted.sequence()?;
+                let bytes = implicit_octets(encrypted.any()?)?;
+                let plain = decrypt(algorithm, self.password, &mut self.budget, &bytes)?;
+                self.bags(&plain)
+            }
+            _ => Err("a part of it is encrypted for a key, which is not supported: export it with a password"
+                .to_owned()
+                .into()),
+        }
+    }
+
+    /// SafeContents.
+    fn bags(&mut self, contents: &[u8]) -> Result<(), Problem> {
+        let der = Zeroizing::new(definite(contents)?.0);
+        let mut bags = Reader::new(&der).sequence()?;
+        while !bags.is_empty() {
+            if self.contents.len() >= pem::MAX_BLOCKS {
+                return Err(format!("it has more than {} keys, certificates and CRLs", pem::MAX_BLOCKS).into());
+            }
+            let mut bag = bags.sequence()?;
+            let kind = bag.oid()?.strip_prefix(oid::BAG_TYPES);
+            let value = explicit(&mut bag)?;
+            match kind {
+                Some([bag::KEY]) => self.contents.private_keys.push(value.rest().to_vec().into()),
+                Some([bag::ENCRYPTED_KEY]) => self.encrypted_key(value)?,
+                Some([bag::CERTIFICATE]) => {
+                    let rule = "it has a certificate that is not of X.509";
+                    self.contents.certificates.push(typed(value, oid::X509_CERTIFICATE, rule)?);
+                }
+                Some([bag::CRL]) => {
+                    self.contents.crls.push(typed(value, oid::X509_CRL, "it has a CRL that is not of X.509")?);
+                }
+                _ => return Err("it has other contents than keys, certificates and CRLs".to_owned().into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// EncryptedPrivateKeyInfo (RFC 5208 section 6).
+    fn encrypted_key(&mut self, mut value: Reader<'_>) -> Result<(), Problem> {
+        let mut encrypted = value.sequence()?;
+        let algorithm = encrypted.sequence()?;
+        let bytes = encrypted.octet_string()?;
+        encrypted.done()?;
+        let key = decrypt(algorithm, self.password, &mut self.budget, bytes)?;
+        self.contents.private_keys.push(key);
+        Ok(())
+    }
+}
+
+/// The value of the next `[0] EXPLICIT`.
+fn explicit<'a>(reader: &mut Reader<'a>) -> Read<Reader<'a>> {
+    Ok(reader.expect(context_constructed(0))?.reader())
+}
+
+/// The content of a `[0] IMPLICIT OCTET STRING`, whole or in pieces.
+fn implicit_octets(value: Tlv<'_>) -> Read<Vec<u8>> {
+    match value.tag {
+        tag if tag == context(0) => Ok(value.content.to_vec()),
+        tag if tag == context_constructed(0) => joined(value.content),
+        OCTET_STRING => Err(DerError("encrypted content is not tagged")),
+        _ => Err(DerError("unexpected tag")),
+    }
+}
+
+/// The octets of a CertBag or CRLBag of the type `wanted`.
+fn typed(mut bag: Reader<'_>, wanted: &[u8], rule: &str) -> Result<Vec<u8>, Problem> {
+    let mut value = bag.sequence()?;
+    if value.oid()? != wanted {
+        return Err(rule.to_owned().into());
+    }
+    Ok(explicit(&mut value)?.octet_string()?.to_vec())
+}

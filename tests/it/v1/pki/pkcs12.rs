@@ -1,0 +1,290 @@
+//! PKCS #12 files: what `issue` makes is read by other programs, and what these make is imported.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::foreign::{Ca, Files, new_key, openssl, openssl_text, run};
+use super::mount::{Pki, with};
+use crate::judges;
+use crate::process::signet;
+
+const PASSWORD: &str = "correct horse 9!";
+
+/// The response to an `issue` request for a PKCS #12 file, and the file.
+async fn issued(pki: &Pki, request: Value) -> (Value, Vec<u8>) {
+    let form = json!({ "format": "p12", "password": PASSWORD });
+    let data = pki.post("issue/r", with(&form, request)).await.body["data"].clone();
+    let file = STANDARD.decode(data["p12"].as_str().unwrap()).unwrap();
+    (data, file)
+}
+
+/// A PKCS #12 file that openssl makes of a CA and its key.
+fn exported(ca: &Ca, arguments: &[&str]) -> Vec<u8> {
+    let files = Files::new();
+    let key = files.write("key.pem", ca.key.as_bytes());
+    let certificate = files.write("ca.pem", ca.pem.as_bytes());
+    let pass = format!("pass:{PASSWORD}");
+    let mut all = vec!["pkcs12", "-export", "-inkey", key.to_str().unwrap(), "-in", certificate.to_str().unwrap()];
+    all.extend(["-passout", &pass]);
+    all.extend(arguments);
+    openssl(&all, b"")
+}
+
+fn import_body(file: &[u8]) -> Value {
+    json!({ "p12": STANDARD.encode(file), "password": PASSWORD })
+}
+
+#[actix_web::test]
+async fn pkcs12_issue_file_is_read_by_other_programs() {
+    let pki = Pki::start().await;
+    pki.role(&json!({ "allow_any_name": true, "key_type": "any" })).await;
+    for (key_type, bits) in [("ec", 256), ("ec", 384), ("ec", 521), ("rsa", 2048), ("ed25519", 0)] {
+        let request = json!({ "common_name": "müller.example", "key_type": key_type, "key_bits": bits,
+            "exclude_cn_from_sans": true });
+        let (data, file) = issued(&pki, request).await;
+        assert!(data.get("private_key").is_none(), "the key leaves in the file alone");
+        assert_eq!(data["private_key_type"], json!(key_type));
+        let files = Files::new();
+        let path = files.write("leaf.p12", &file);
+        let (path, pass) = (path.to_str().unwrap(), format!("pass:{PASSWORD}"));
+        // openssl: the same certificate, its chain, and the key of the certificate.
+        // It shows the name in another encoding.
+        let text = openssl(&["pkcs12", "-in", path, "-passin", &pass, "-nodes"], b"");
+        let text = String::from_utf8_lossy(&text);
+        assert!(text.contains(data["certificate"].as_str().unwrap()), "{text}");
+        assert!(text.contains(data["issuing_ca"].as_str().unwrap()), "{text}");
+        let key = openssl_text(&["pkey", "-pubout"], text.as_bytes());
+        let public = openssl_text(&["x509", "-pubkey", "-noout"], data["certificate"].as_str().unwrap().as_bytes());
+        assert_eq!(key, public);
+        let info = run("openssl", &["pkcs12", "-in", path, "-passin", &pass, "-info", "-noout"], b"");
+        let info = String::from_utf8(info.stderr).unwrap();
+        assert!(info.contains("MAC: sha256, Iteration 10000"), "{info}");
+        assert_eq!(
+            info.matches("PBES2, PBKDF2, AES-256-CBC, Iteration 10000, PRF hmacWithSHA256").count(),
+            2,
+            "{info}"
+        );
+        // GnuTLS.
+        let shown = run("certtool", &["--p12-info", "--inder", "--password", PASSWORD, "--infile", path], b"");
+        let shown = String::from_utf8(shown.stdout).unwrap();
+        assert!(shown.contains("MAC: SHA256"), "{shown}");
+        assert_eq!(shown.matches("BEGIN CERTIFICATE").count(), 2, "{shown}");
+        // The library that Python programs use; it ties the key to its certificate by the name, too.
+        let (_, said) = judges::run("pkcs12_read.py", &[path, PASSWORD]);
+        assert_eq!(said, "True müller.example 1\n");
+        // Nothing opens it with another password.
+        assert!(!run("openssl", &["pkcs12", "-in", path, "-passin", "pass:other", "-noout"], b"").status.success());
+    }
+    // Without roots there is no chain here.
+    let request = json!({ "common_name": "a.example", "remove_roots_from_chain": true });
+    let (data, file) = issued(&pki, request).await;
+    let files = Files::new();
+    let path = files.write("leaf.p12", &file);
+    let pass = format!("pass:{PASSWORD}");
+    let text = openssl_text(&["pkcs12", "-in", path.to_str().unwrap(), "-passin", &pass, "-nokeys"], b"");
+    assert_eq!(text.matches("BEGIN CERTIFICATE").count(), 1, "{text}");
+    assert_eq!(data["ca_chain"], json!([]));
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn pkcs12_issue_refuses_bad_passwords_and_other_paths() {
+    let pki = Pki::start().await;
+    pki.role(&json!({ "allow_any_name": true })).await;
+    let long = "x".repeat(129);
+    for (password, rule) in [
+        (json!(null), "password: must be given with format p12"),
+        (json!(""), "password: must have 1 to 128 printable ASCII characters"),
+        (json!("pässword"), "password: must have 1 to 128 printable ASCII characters"),
+        (json!("a\nb"), "password: must have 1 to 128 printable ASCII characters"),
+        (json!(long), "password: must have 1 to 128 printable ASCII characters"),
+        (json!(["a"]), "password"),
+    ] {
+        let body = json!({ "common_name": "a.example", "format": "p12", "password": password });
+        pki.refused("issue/r", body, rule).await;
+    }
+    let body = json!({ "common_name": "a.example", "password": PASSWORD });
+    pki.refused("issue/r", body, "password: is only for format p12").await;
+    let csr = super::foreign::csr("ec-256", "/CN=a.example", "");
+    pki.refused("sign/r", json!({ "csr": csr, "format": "p12" }), "format: p12 is for issue, which makes the key")
+        .await;
+    let exported = json!({ "common_name": "Other Root", "format": "p12" });
+    pki.refused("root/generate/exported", exported, "format: p12 is for issue, which makes the key").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn pkcs12_files_of_other_programs_are_imported() {
+    let pki = Pki::empty().await;
+    let triple_des = ["-keypbe", "PBE-SHA1-3DES", "-certpbe", "PBE-SHA1-3DES", "-macalg", "sha1"];
+    let forms: [&[&str]; 6] = [
+        &[],
+        // As Windows exports a key by default.
+        &triple_des,
+        &["-keypbe", "AES-128-CBC", "-certpbe", "AES-192-CBC", "-macalg", "sha512"],
+        // Certificates that are not encrypted.
+        &["-certpbe", "NONE"],
+        &["-keypbe", "NONE", "-certpbe", "NONE", "-macalg", "sha384"],
+        &["-iter", "200000"],
+    ];
+    for (at, form) in forms.into_iter().enumerate() {
+        let ca = Ca::root_with(
+            new_key(if at == 0 { "rsa-2048" } else { "ec-256" }),
+            &format!("/CN=CA {at}"),
+            super::foreign::CA,
+            &[],
+        );
+        let file = exported(&ca, form);
+        let data = pki.post("issuers/import/bundle", import_body(&file)).await.body["data"].clone();
+        assert_eq!(data["imported_issuers"].as_array().unwrap().len(), 1, "{form:?}: {data}");
+        assert_eq!(data["imported_keys"].as_array().unwrap().len(), 1, "{form:?}: {data}");
+        let issuer = data["imported_issuers"][0].as_str().unwrap().to_owned();
+        assert_eq!(data["mapping"][&issuer], data["imported_keys"][0]);
+        // The same file in BER, as other programs write it, has the same contents.
+        let again = pki.post("config/ca", import_body(&indefinite(&file))).await.body["data"].clone();
+        assert_eq!(again["existing_issuers"], data["imported_issuers"], "{form:?}");
+        assert_eq!(again["existing_keys"], data["imported_keys"], "{form:?}");
+    }
+    // GnuTLS writes a file, too.
+    let ca = Ca::root("/CN=GnuTLS");
+    let files = Files::new();
+    let (key, certificate) = (files.write("key.pem", ca.key.as_bytes()), files.write("ca.pem", ca.pem.as_bytes()));
+    let (key, certificate) = (key.to_str().unwrap(), certificate.to_str().unwrap());
+    let arguments = ["--to-p12", "--load-privkey", key, "--load-certificate", certificate, "--p12-name", "ca"];
+    let made =
+        run("certtool", &[&arguments[..], &["--password", PASSWORD, "--outder", "--hash", "SHA256"]].concat(), b"");
+    let data = pki.post("issuers/import/bundle", import_body(&made.stdout)).await.body["data"].clone();
+    assert_eq!(data["imported_issuers"].as_array().unwrap().len(), 1, "{data}");
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn pkcs12_key_import_takes_the_key_alone() {
+    let pki = Pki::empty().await;
+    let file = exported(&Ca::root("/CN=Key"), &[]);
+    let data =
+        pki.post("keys/import", with(&import_body(&file), json!({ "key_name": "k" }))).await.body["data"].clone();
+    assert_eq!((&data["key_name"], &data["key_type"]), (&json!("k"), &json!("ec")));
+    assert_eq!(pki.list("issuers").await, Vec::<String>::new());
+    let file = exported(&Ca::root("/CN=No key"), &["-nokeys"]);
+    pki.refused("keys/import", import_body(&file), "p12: ").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn pkcs12_import_refuses_what_it_cannot_read() {
+    let pki = Pki::empty().await;
+    let ca = Ca::root("/CN=CA");
+    let good = exported(&ca, &[]);
+    let encoded = STANDARD.encode(&good);
+    let rc2 = exported(&ca, &["-legacy", "-certpbe", "PBE-SHA1-RC2-40", "-keypbe", "PBE-SHA1-3DES"]);
+    let slow = exported(&ca, &["-iter", "1100000"]);
+    let unauthenticated = exported(&ca, &["-nomac"]);
+    for (file, rule) in [
+        (rc2.as_slice(), "p12: it is encrypted by RC2, RC4 or two-key Triple DES: convert the file with"),
+        (&slow, "p12: its key derivations take more than 3000000 iterations together"),
+        (&unauthenticated, "p12: it has no MAC"),
+        (&good[..good.len() - 1], "p12: not a PKCS #12 file: truncated"),
+        (&[&good[..], b"x"].concat(), "p12: not a PKCS #12 file: trailing data"),
+        (ca.pem.as_bytes(), "p12: not a PKCS #12 file"),
+        (&[0x30, 0x80].repeat(40), "p12: not a PKCS #12 file: values are nested deeper than 16"),
+        (&vec![0x30; 400 * 1024], "p12: longer than 384 KiB"),
+    ] {
+        pki.refused("issuers/import/bundle", import_body(file), rule).await;
+    }
+    let body = json!({ "p12": encoded, "password": "other" });
+    pki.refused("issuers/import/bundle", body, "password: wrong, or the file is damaged").await;
+    for (body, rule) in [
+        (json!({ "p12": encoded }), "password: must be given with p12"),
+        (json!({ "p12": "no base64!", "password": "x" }), "p12: must be base64"),
+        (
+            json!({ "p12": encoded, "password": PASSWORD, "pem_bundle": ca.pem }),
+            "p12: must not be given with pem_bundle",
+        ),
+        (json!({ "pem_bundle": ca.pem, "password": PASSWORD }), "password: is only for p12"),
+        (json!({ "p12": encoded, "password": "x".repeat(1025) }), "password: must be a text of at most 1024 bytes"),
+    ] {
+        pki.refused("issuers/import/bundle", body, rule).await;
+    }
+    // A key where none is taken, and a certificate that is no authority's.
+    pki.refused("issuers/import/cert", import_body(&good), "p12: private keys are not taken here").await;
+    let leaf = Ca::root_with(new_key("ec-256"), "/CN=leaf", "basicConstraints=CA:FALSE", &[]);
+    let rule = "refusing to import non-CA certificate";
+    pki.refused("issuers/import/bundle", import_body(&exported(&leaf, &[])), rule).await;
+    // Bytes changed anywhere never do more than to be refused.
+    for at in (0..good.len()).step_by(7) {
+        let mut changed = good.clone();
+        changed[at] ^= 0x21;
+        let answer = pki.app.client.post("pki/issuers/import/bundle", import_body(&changed)).await;
+        assert!(matches!(answer.status, 200 | 400), "octet {at}: {}", answer.text);
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn pkcs12_files_in_a_folder_are_imported_by_the_command() {
+    let pki = Pki::empty().await;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("authority.PFX"), exported(&Ca::root("/CN=In a folder"), &[])).unwrap();
+    let command = async |arguments: &[&str]| {
+        let mut command = signet();
+        command.args(["import", folder.path().to_str().unwrap()]).args(arguments);
+        command.env("SIGNET_ADDR", pki.app.client.url("").trim_end_matches("/v1/"));
+        command.env("SIGNET_TOKEN", &pki.app.client.token);
+        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+        (output.status.success(), out, err)
+    };
+    let (done, _, err) = command(&[]).await;
+    assert!(!done && err.contains("--p12-password-file names the file with its password"), "{err}");
+    let elsewhere = tempfile::tempdir().unwrap();
+    let password = elsewhere.path().join("password");
+    std::fs::write(&password, "other\n").unwrap();
+    let option = ["--p12-password-file", password.to_str().unwrap()];
+    let (done, _, err) = command(&option).await;
+    assert!(!done && err.contains("authority.PFX: password: wrong"), "{err}");
+    std::fs::write(&password, format!("{PASSWORD}\r\n")).unwrap();
+    let (done, out, err) = command(&option).await;
+    assert!(done && out.contains(": new, with its key\n"), "{out}{err}");
+    pki.stop().await;
+}
+
+/// The file with indefinite lengths and octet strings in pieces, as far as a program may write its outer structure so.
+fn indefinite(der: &[u8]) -> Vec<u8> {
+    let (tag, content, rest) = split(der);
+    assert!(rest.is_empty());
+    let mut out = vec![tag, 0x80];
+    let mut inner = content;
+    while !inner.is_empty() {
+        let (tag, content, rest) = split(inner);
+        let whole = &inner[..inner.len() - rest.len()];
+        match tag {
+            0x30 | 0xa0 => out.extend(indefinite(whole)),
+            0x04 if content.len() > 64 => {
+                out.extend([0x24, 0x80]);
+                for piece in content.chunks(50) {
+                    out.extend([0x04, piece.len() as u8]);
+                    out.extend(piece);
+                }
+                out.extend([0, 0]);
+            }
+            _ => out.extend(whole),
+        }
+        inner = rest;
+    }
+    out.extend([0, 0]);
+    out
+}
+
+/// Tag, content and rest of a DER text.
+fn split(der: &[u8]) -> (u8, &[u8], &[u8]) {
+    let (length, header) = match der[1] {
+        short @ 0..0x80 => (usize::from(short), 2),
+        long => {
+            let count = usize::from(long & 0x7f);
+            (der[2..2 + count].iter().fold(0, |n, &octet| n << 8 | usize::from(octet)), 2 + count)
+        }
+    };
+    (der[0], &der[header..header + length], &der[header + length..])
+}
