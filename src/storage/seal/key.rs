@@ -159,7 +159,7 @@ impl SealKey {
 }
 
 fn unreadable(path: &Path, error: std::io::Error) -> Error {
-    Error::unavailable(format!("seal key file {}: cannot be read ({})", path.display(), io_words(error.kind())), error)
+    Error::of_file("seal key file", path, "read", error)
 }
 
 /// Whose a file is.
