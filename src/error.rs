@@ -151,6 +151,12 @@ impl Error {
         }
     }
 
+    /// The same error, of another kind.
+    #[must_use]
+    pub fn as_kind(self, kind: Kind) -> Self {
+        Self { kind, ..self }
+    }
+
     /// The same error, its text behind what was being done or the field that was read.
     #[must_use]
     pub fn within(self, what: &str) -> Self {

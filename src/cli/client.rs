@@ -371,7 +371,8 @@ impl Server {
             // Whatever a resolver says; port 0 stands for the one of the address.
             .resolve_to_addrs(LOCALHOST, &[(Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into()]);
         if let Some(file) = &self.cacert {
-            let pem = std::fs::read(file).map_err(|e| Error::of_file(CACERT, file, "read", e))?;
+            let pem =
+                std::fs::read(file).map_err(|e| Error::of_file(CACERT, file, "read", e).as_kind(Kind::Invalid))?;
             let certificates = reqwest::Certificate::from_pem_bundle(&pem).ok().filter(|found| !found.is_empty());
             let none = || Error::invalid(format!("{CACERT}: {}: must hold PEM certificates", file.display()));
             client = client.tls_certs_only(certificates.ok_or_else(none)?);

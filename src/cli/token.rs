@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use signet::error::{Error, Result};
+use signet::error::{Error, Kind, Result};
 use signet::secret::Secret;
 
 /// Longest token that is read, octets.
@@ -100,7 +100,8 @@ impl Place {
         let (place, text) = match self {
             Self::Here(name, text) => (name.to_owned(), text),
             Self::File(name, file) => {
-                let text = read_file(&file).map_err(|e| Error::of_file(name, &file, "read", e))?;
+                let text =
+                    read_file(&file).map_err(|e| Error::of_file(name, &file, "read", e).as_kind(Kind::Invalid))?;
                 (format!("{name}: {}", file.display()), text)
             }
         };

@@ -9,7 +9,7 @@ use super::healing::Failure;
 use super::module::{Module, Pass};
 use super::token::{Token, TokenAddress};
 use super::trouble::Renewals;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 
 /// Every module of the process, by its real path: a second handle to one would share its state.
 static LOADED: Mutex<BTreeMap<PathBuf, Arc<Library>>> = Mutex::new(BTreeMap::new());
@@ -112,7 +112,8 @@ impl Library {
         if !path.is_absolute() {
             return Err(wrong("is not an absolute path"));
         }
-        let real = real(path).map_err(|e| Error::of_file(&format!("pkcs11 library {name:?}"), path, "read", e))?;
+        let real = real(path)
+            .map_err(|e| Error::of_file(&format!("pkcs11 library {name:?}"), path, "read", e).as_kind(Kind::Invalid))?;
         let metadata = real.metadata().ok();
         if metadata.as_ref().is_some_and(|metadata| !metadata.is_file()) {
             return Err(wrong("is not a regular file"));

@@ -347,7 +347,7 @@ fn open_database(folder: &Path) -> Result<File> {
 fn uncopied(from: &Path, to: &Path, error: io::Error) -> Error {
     use ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     let (path, what) = match error.kind() {
-        ErrorKind::NotFound => return Error::of_file("FILE", from, "copied", error),
+        ErrorKind::NotFound => return Error::of_file("FILE", from, "copied", error).as_kind(Kind::Unavailable),
         FileTooLarge | QuotaExceeded | StorageFull => (to, "written"),
         _ => (from, "copied"),
     };
@@ -356,7 +356,7 @@ fn uncopied(from: &Path, to: &Path, error: io::Error) -> Error {
 
 fn unmade(path: &Path, error: io::Error) -> Error {
     if error.kind() == ErrorKind::NotFound {
-        return Error::invalid(format!("{}: cannot be made: its folder does not exist", path.display()));
+        return Error::unavailable(format!("{}: cannot be made: its folder does not exist", path.display()), error);
     }
     Error::unavailable(format!("{}: cannot be made ({})", path.display(), io_words(error.kind())), error)
 }

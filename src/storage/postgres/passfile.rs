@@ -8,7 +8,7 @@ use std::path::Path;
 use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::secret::{PRIVATE_FILE, Secret, is_private};
 
 /// Folders of unix sockets that the name `localhost` stands for too.
@@ -20,7 +20,7 @@ const SOCKETS: [&str; 3] = ["/run/postgresql", "/var/run/postgresql", "/tmp"];
 /// `Invalid` naming the file and the rule.
 pub(super) fn read(path: &Path) -> Result<Secret> {
     let refused = |rule: &str| Error::invalid(format!("passfile: {}: {rule}", path.display()));
-    let unreadable = |error| Error::of_file("passfile", path, "read", error);
+    let unreadable = |error| Error::of_file("passfile", path, "read", error).as_kind(Kind::Invalid);
     let mut file = File::open(path).map_err(unreadable)?;
     // Asked of the open file, so that no other file can take its place after the check.
     if !is_private(&file.metadata().map_err(unreadable)?) {
