@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::process::{dev, signet};
 use crate::serve::Site;
 
-/// What a command with `--json` printed: its exit status, and the objects on standard output and standard error.
+/// The exit status of a command with `--json`, and its objects on standard output and standard error.
 struct Ran {
     status: i32,
     out: Vec<Value>,

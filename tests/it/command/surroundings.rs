@@ -1,4 +1,4 @@
-//! What the command line takes from its surroundings: the terminal, the environment, and the patience of its caller.
+//! The command line and its environment: terminal, variables and time limits.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
@@ -89,7 +89,7 @@ fn help_is_wrapped_to_the_width_of_the_terminal() {
     assert!(width("160") > 80, "{}", width("160"));
 }
 
-/// What a command writes to a terminal on standard error.
+/// The output of a command whose standard error is a terminal.
 fn shown(command: &mut Command) -> String {
     let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&terminal).unwrap();

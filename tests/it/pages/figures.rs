@@ -6,11 +6,11 @@ use signet::config::SETTINGS;
 
 /// Where a figure is set.
 enum Source {
-    /// The constant of this name in a file, in so many of its units.
+    /// A constant in a file: path, name and unit.
     Constant(&'static str, &'static str, u64),
     /// The default of a setting.
     Default(&'static str),
-    /// What stands behind this text in a file.
+    /// The number after a text in a file.
     After(&'static str, &'static str),
 }
 use Source::{After, Constant, Default};
