@@ -1,8 +1,9 @@
-//! The command line. Other programs rely on its words and outputs.
+//! The command line. Other programs rely on its words, outputs and exit statuses.
 //!
 //! `dev` needs nothing, `setup` makes an installation; `serve`, `migrate`, the words of `operator`, `bootstrap` and `check`
 //! read a configuration file (see `signet.example.toml`); `issue`, `renew`, `import`, `status`, `who`, `explain` and
-//! `health` are clients; `completions` is for shells.
+//! `health` are clients; `completions` is for shells. Help texts are in [`help`], results in [`output`], exit statuses in
+//! [`failure`].
 
 mod backup;
 mod bootstrap;
@@ -13,9 +14,11 @@ mod completions;
 mod copy_store;
 mod dev;
 mod explain;
+mod failure;
 mod files;
 mod handover;
 mod health;
+mod help;
 mod import;
 mod installation;
 mod issue;
@@ -26,6 +29,7 @@ pub(crate) mod output;
 mod owner;
 mod path;
 mod place;
+mod progress;
 mod renew;
 mod root_token;
 mod seal;
@@ -38,9 +42,11 @@ mod user_token;
 mod verify_backup;
 mod who;
 
+use clap::error::ErrorKind;
 use clap::{Arg, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use signet::error::Result;
 
+pub(crate) use failure::Failure;
 use installation::logs_from_environment;
 
 /// Signet: an actor-based signing server.
@@ -49,95 +55,128 @@ use installation::logs_from_environment;
 pub(crate) struct Command {
     #[command(subcommand)]
     word: Word,
+    /// Print results to standard output, and warnings and errors to standard error, as JSON objects, one on a line.
+    #[arg(long, global = true, help_heading = "Output")]
+    json: bool,
 }
 
 #[derive(Subcommand)]
 enum Word {
-    /// Set up an installation: seal key, configuration, store, root, intermediate, role, administrator, TLS.
+    /// Set up an installation, up to an authority that issues.
+    ///
+    /// Creates what is missing: seal key, configuration, store, root, intermediate, role, administrator and TLS
+    /// certificate.
     Setup(setup::Arguments),
-    /// Start a development server with a ready certificate authority. Unsafe outside your machine.
+    /// Start a development server with a ready authority.
+    ///
+    /// Unsafe outside your machine: no TLS, and a root token on the screen.
     Dev(dev::Arguments),
-    /// Serve as a configuration file says, until SIGTERM; SIGHUP reads the TLS certificate again.
+    /// Serve as a configuration file says, until SIGTERM.
+    ///
+    /// SIGHUP reloads the TLS certificate.
     Serve(serve::Arguments),
-    /// Bring the schema of the store up to date and say what was done. The server must not run.
+    /// Bring the schema of the store up to date.
+    ///
+    /// Prints what was done. The server must not run.
     Migrate(migrate::Arguments),
-    /// What an operator does with an installation: its first token, its seal.
+    /// Tokens, seal and copies of an installation.
     #[command(subcommand)]
     Operator(operator::Word),
-    /// Make the first user of the projects API and print a token of theirs, once.
+    /// Create the first user of the projects API.
+    ///
+    /// Prints the token of that user, once.
     Bootstrap(bootstrap::Arguments),
-    /// Look whether a server would start with a configuration: the file, and everything that it names.
+    /// Check whether a server would start with a configuration.
+    ///
+    /// Looks at the file, and at everything that it names. Exit status 3 when something is wrong, 1 when the file cannot
+    /// be read.
     Check(check::Arguments),
-    /// Say whether a server is ready, or lives: status 0 when it is.
+    /// Check whether a server is ready, or lives.
+    ///
+    /// Exit status 0 when it is, 3 when it answers that it is not, 1 when it could not be asked.
     Health(health::Arguments),
-    /// Get a certificate from a server and write it to files; the key is made here.
+    /// Get a certificate and write it to files.
+    ///
+    /// The private key is generated here.
     Issue(issue::Arguments),
-    /// Bring an authority from elsewhere: its keys, certificates and CRLs, from a folder of PEM files.
+    /// Import an authority from a folder of PEM files.
+    ///
+    /// Imports its keys, certificates and CRLs.
     Import(import::Arguments),
-    /// Replace certificates that are about to end, once or as a service.
+    /// Replace certificates that end soon, once or as a service.
     Renew(renew::Arguments),
-    /// Say what is set up on a server, what ends next, and what is wrong.
+    /// Show what is set up, what ends next, and what is wrong.
+    ///
+    /// Exit status 3 when something is wrong, 1 when the server could not be asked.
     Status(status::Arguments),
-    /// Say who asked for a certificate, when, and by which role.
+    /// Show who asked for a certificate, when, and by which role.
     Who(who::Arguments),
-    /// Say whether a token may do something, which rule of which policy decides, and why.
+    /// Explain whether a token may do something, and why.
+    ///
+    /// Shows the rule of the policy that decides.
     Explain(explain::Arguments),
     /// Print the completions of this command line for a shell.
     Completions(completions::Arguments),
 }
 
 impl Command {
-    /// What the command line says. A variable that is empty counts as none.
+    /// Parses the command line of this process. An empty variable counts as none.
     pub(crate) fn read() -> Self {
-        let matches = without_empty(Self::command()).get_matches();
-        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+        let matches = without_empty(Self::definition()).try_get_matches().unwrap_or_else(|error| refuse(&error));
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| refuse(&error))
+    }
+
+    /// The definition of the command line, with its help texts.
+    pub(crate) fn definition() -> clap::Command {
+        help::described(Self::command())
     }
 
     /// Runs it to its end.
-    pub(crate) fn run(self) -> Result<()> {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        if self.json {
+            output::use_json();
+        }
         match self.word {
             Word::Dev(arguments) => {
                 logs_from_environment()?;
                 signet::server::forbid_core_dumps()?;
-                actix_rt::System::new().block_on(dev::run(arguments))
+                actix_rt::System::new().block_on(dev::run(arguments))?;
             }
-            Word::Health(arguments) => {
-                logs_from_environment()?;
-                actix_rt::System::new().block_on(health::run(arguments))
-            }
-            Word::Issue(arguments) => {
-                logs_from_environment()?;
-                actix_rt::System::new().block_on(issue::run(arguments))
-            }
-            Word::Import(arguments) => {
-                logs_from_environment()?;
-                actix_rt::System::new().block_on(import::run(arguments))
-            }
-            Word::Renew(arguments) => {
-                logs_from_environment()?;
-                actix_rt::System::new().block_on(renew::run(arguments))
-            }
-            Word::Status(arguments) => {
-                logs_from_environment()?;
-                actix_rt::System::new().block_on(status::run(arguments))
-            }
-            Word::Who(arguments) => {
-                logs_from_environment()?;
-                actix_rt::System::new().block_on(who::run(arguments))
-            }
-            Word::Explain(arguments) => {
-                logs_from_environment()?;
-                actix_rt::System::new().block_on(explain::run(arguments))
-            }
-            Word::Setup(arguments) => setup::run(arguments),
-            Word::Serve(arguments) => serve::run(&arguments),
-            Word::Migrate(arguments) => migrate::run(&arguments),
-            Word::Operator(word) => operator::run(&word),
-            Word::Bootstrap(arguments) => bootstrap::run(&arguments),
-            Word::Check(arguments) => check::run(&arguments, &Self::command()),
-            Word::Completions(arguments) => completions::run(&arguments, &mut Self::command()),
+            Word::Health(arguments) => client(health::run(arguments))?,
+            Word::Issue(arguments) => client(issue::run(arguments))?,
+            Word::Import(arguments) => client(import::run(arguments))?,
+            Word::Renew(arguments) => client(renew::run(arguments))?,
+            Word::Status(arguments) => client(status::run(arguments))?,
+            Word::Who(arguments) => client(who::run(arguments))?,
+            Word::Explain(arguments) => client(explain::run(arguments))?,
+            Word::Check(arguments) => check::run(&arguments, &Self::definition())?,
+            Word::Operator(word) => operator::run(&word)?,
+            Word::Setup(arguments) => setup::run(arguments)?,
+            Word::Serve(arguments) => serve::run(&arguments)?,
+            Word::Migrate(arguments) => migrate::run(&arguments)?,
+            Word::Bootstrap(arguments) => bootstrap::run(&arguments)?,
+            Word::Completions(arguments) => completions::run(&arguments, &mut Self::definition())?,
         }
+        Ok(())
     }
+}
+
+/// Runs the command of a client.
+fn client<E: Into<Failure>>(work: impl Future<Output = Result<(), E>>) -> Result<(), Failure> {
+    logs_from_environment()?;
+    actix_rt::System::new().block_on(work).map_err(Into::into)
+}
+
+/// Ends the process because of its command line: with help or the version, or with a usage error.
+fn refuse(error: &clap::Error) -> ! {
+    let is_json = std::env::args_os().any(|argument| argument == "--json");
+    if !is_json || matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        error.exit();
+    }
+    output::use_json();
+    let text = error.render().to_string();
+    output::error(text.trim().trim_start_matches("error: "), failure::USAGE);
+    std::process::exit(failure::USAGE.into());
 }
 
 /// The same command line, which reads no variable that is empty.

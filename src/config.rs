@@ -32,7 +32,7 @@ use self::reader::Reader;
 pub use self::settings::{SETTINGS, Setting};
 use crate::audit::DeviceSettings;
 use crate::auth::{CloudbSettings, LoginSettings};
-use crate::error::{Error, Result, io_words};
+use crate::error::{Error, Result};
 use crate::fields::{Fields, closest};
 use crate::http::settings::Settings;
 use crate::keys::cloudakms::AkmsSealSettings;
@@ -137,7 +137,7 @@ pub enum SealKeySource {
 /// # Errors
 /// As [`load`].
 pub fn load_new(file: &Path) -> Result<Config> {
-    load_with(file, |name| name.replacen("SIGNET_", "SIGNET_NEW_", 1))
+    load_with("--to", file, |name| name.replacen("SIGNET_", "SIGNET_NEW_", 1))
 }
 
 /// Reads and checks a file, with the environment of this process and that of the package's unit.
@@ -145,12 +145,12 @@ pub fn load_new(file: &Path) -> Result<Config> {
 /// # Errors
 /// `Invalid` with every problem, one per line.
 pub fn load(file: &Path) -> Result<Config> {
-    load_with(file, str::to_owned)
+    load_with("--config", file, str::to_owned)
 }
 
-/// With the variables that `named` gives for the settings' own.
-fn load_with(file: &Path, named: impl Fn(&str) -> String) -> Result<Config> {
-    let text = read(file).map_err(|e| unreadable(file, e.kind()))?;
+/// With the variables that `named` gives for the settings' own. `flag` names the file.
+fn load_with(flag: &str, file: &Path, named: impl Fn(&str) -> String) -> Result<Config> {
+    let text = read(file).map_err(|e| unreadable(flag, file, e))?;
     if text.len() as u64 > LARGEST {
         return Err(Error::invalid(format!("{}: is larger than 1 MiB, which no configuration is", file.display())));
     }
@@ -169,9 +169,9 @@ fn read(file: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
-fn unreadable(file: &Path, why: ErrorKind) -> Error {
-    let next = if why == ErrorKind::NotFound { ": signet setup makes one" } else { "" };
-    Error::invalid(format!("{}: cannot be read ({}){next}", file.display(), io_words(why)))
+fn unreadable(flag: &str, file: &Path, why: std::io::Error) -> Error {
+    let next = if why.kind() == ErrorKind::NotFound { " (signet setup creates one)" } else { "" };
+    Error::invalid(format!("{}{next}", Error::of_file(flag, file, "read", why)))
 }
 
 /// Checks the text of a file under the given environment.

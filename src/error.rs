@@ -10,6 +10,7 @@ mod warnings;
 use std::borrow::Cow;
 use std::fmt;
 use std::num::NonZeroU32;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -136,6 +137,24 @@ impl Error {
     /// [`Kind::Internal`]: `source` goes to the log, callers get a fixed text.
     pub fn internal(source: impl Into<Source>) -> Self {
         Self { source: Some(Arc::from(source.into())), ..Self::new(Kind::Internal, "internal error") }
+    }
+
+    /// The error for a file that cannot be used. `named_by` is the flag, variable, setting or field that names the file;
+    /// `action` is a past participle such as `read`.
+    ///
+    /// A missing file is [`Kind::Invalid`], every other problem [`Kind::Unavailable`].
+    pub fn of_file(named_by: &str, file: &Path, action: &str, error: std::io::Error) -> Self {
+        let path = file.display();
+        match error.kind() {
+            std::io::ErrorKind::NotFound => Self::invalid(format!("{named_by}: file does not exist: {path}")),
+            kind => Self::unavailable(format!("{named_by}: {path}: cannot be {action} ({})", io_words(kind)), error),
+        }
+    }
+
+    /// The same error, of another kind.
+    #[must_use]
+    pub fn as_kind(self, kind: Kind) -> Self {
+        Self { kind, ..self }
     }
 
     /// The same error, its text behind what was being done or the field that was read.

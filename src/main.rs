@@ -2,7 +2,6 @@
 
 mod cli;
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 #[global_allocator]
@@ -13,11 +12,12 @@ fn main() -> ExitCode {
     signet::telemetry::flush_logs();
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
+        Err(failure) => {
+            let error = failure.error();
             // Who runs the program may know what no caller is told.
-            let cause = signet::storage::said(&error).map(|said| format!(" ({said})")).unwrap_or_default();
-            let _ = writeln!(cli::output::stderr(), "signet: {error}{cause}");
-            ExitCode::FAILURE
+            let cause = signet::storage::said(error).map(|said| format!(" ({said})")).unwrap_or_default();
+            cli::output::error(&format!("{error}{cause}"), failure.exit_status());
+            ExitCode::from(failure.exit_status())
         }
     }
 }

@@ -37,6 +37,8 @@ pub fn why_not(error: &io::Error) -> String {
         Some(code) if code == rustix::io::Errno::NXIO.raw_os_error() => {
             "a pipe that nobody reads, or a socket".to_owned()
         }
+        // A missing file is created.
+        _ if error.kind() == io::ErrorKind::NotFound => "its folder does not exist".to_owned(),
         _ => io_words(error.kind()),
     }
 }

@@ -12,13 +12,15 @@ use signet::clock::Clock;
 use signet::config::Store;
 use signet::error::{Error, Kind, Result};
 use signet::server::operator::Client;
-use signet::storage::Database;
 use signet::storage::backup::{self, Pace, Partial};
 use signet::storage::verify::{self, Findings};
+use signet::storage::{Database, Progress};
 
-use super::output::line;
+use super::files::require_file;
+use super::output::{self, line};
 use super::owner;
 use super::place::Place;
+use super::progress::{Display, Quiet, Unit};
 
 /// Work that may wait: the server beside it is for others.
 const NICE: i32 = 15;
@@ -31,6 +33,8 @@ pub(crate) struct Backup {
     /// The file to make, mode 0600. It must not exist.
     #[arg(long, value_name = "FILE")]
     to: PathBuf,
+    #[command(flatten)]
+    quiet: Quiet,
 }
 
 /// The arguments of `signet operator restore`.
@@ -40,6 +44,8 @@ pub(crate) struct Restore {
     place: Place,
     /// The copy, as `backup` made it.
     file: PathBuf,
+    #[command(flatten)]
+    quiet: Quiet,
 }
 
 /// The arguments of `signet operator after-restore`.
@@ -57,15 +63,18 @@ pub(super) fn backup(arguments: &Backup) -> Result<()> {
     let _ = rustix::process::setpriority_process(None, NICE);
     let server = Client::connect(&folder)?;
     let is_beside = server.is_some();
+    let display = Display::start("copying", Unit::Bytes, &arguments.quiet);
     let partial = match server {
-        Some(server) => beside(server, &folder, &arguments.to)?,
-        None => alone(&folder, &arguments.to)?,
+        Some(server) => beside(server, &folder, &arguments.to, &display.progress)?,
+        None => alone(&folder, &arguments.to, &display.progress)?,
     };
+    drop(display);
     let octets = partial.finish(Clock::system().now())?;
-    line(format!("{}: {octets} octets", arguments.to.display()));
+    let text = format!("{}: {octets} octets", arguments.to.display());
+    line(&json!({ "file": arguments.to, "bytes": octets }), text);
     if is_beside && let Err(error) = tell(&folder) {
         let text = "the copy is made, but its server could not be told, whose metrics do not count it";
-        super::issue::warn(&[format!("{text}: {error}")]);
+        output::warn(&[format!("{text}: {error}")]);
     }
     Ok(())
 }
@@ -78,17 +87,17 @@ fn tell(folder: &Path) -> Result<()> {
 
 /// A copy beside a server. It counts only when the server says afterwards that it held the file all the time, and ends
 /// when the server ends it.
-fn beside(mut server: Client, folder: &Path, to: &Path) -> Result<Partial> {
+fn beside(mut server: Client, folder: &Path, to: &Path, progress: &Progress) -> Result<Partial> {
     server.ask(&json!({ "command": "backup" }))?;
-    let (partial, released) =
-        server.ask_after(|stop| backup::copy(folder, to, Pace::Shared, stop), &json!({ "release": true }))?;
+    let copy = |stop: &AtomicBool| backup::copy(folder, to, Pace::Shared, stop, progress);
+    let (partial, released) = server.ask_after(copy, &json!({ "release": true }))?;
     if released["held"] != true {
         return Err(Error::new(Kind::Unavailable, "the server did not hold its file: nothing was copied"));
     }
     Ok(partial)
 }
 
-fn alone(folder: &Path, to: &Path) -> Result<Partial> {
+fn alone(folder: &Path, to: &Path, progress: &Progress) -> Result<Partial> {
     let _locked = backup::lock(folder).map_err(|error| match error.kind() {
         Kind::Conflict => Error::new(
             Kind::Conflict,
@@ -96,12 +105,13 @@ fn alone(folder: &Path, to: &Path) -> Result<Partial> {
         ),
         _ => error,
     })?;
-    backup::copy(folder, to, Pace::Full, &AtomicBool::new(false))
+    backup::copy(folder, to, Pace::Full, &AtomicBool::new(false), progress)
 }
 
 /// Puts a copy into the data folder.
 pub(super) fn restore(arguments: &Restore) -> Result<()> {
-    let Restore { place, file } = arguments;
+    let Restore { place, file, quiet } = arguments;
+    require_file("FILE", file)?;
     let clock = Clock::system();
     let options = place.options(clock.clone())?;
     let Database::Embedded(folder) = options.database else {
@@ -112,8 +122,11 @@ pub(super) fn restore(arguments: &Restore) -> Result<()> {
         backup::require_opened(file, &options.seal_key).await.map_err(|error| unopened(file, error))?;
         require_whole(file).await
     })?;
-    let octets = backup::restore(file, &folder, clock.now())?;
-    line(format!("{}: restored, {octets} octets; the next start goes on from there", folder.display()));
+    let display = Display::start("restoring", Unit::Bytes, quiet);
+    let octets = backup::restore(file, &folder, clock.now(), &display.progress)?;
+    drop(display);
+    let text = format!("{}: restored, {octets} octets; the next start goes on from there", folder.display());
+    line(&json!({ "data_dir": folder, "bytes": octets }), text);
     Ok(())
 }
 
@@ -146,7 +159,8 @@ pub(super) fn after_restore(arguments: &AfterRestore) -> Result<()> {
         owner::require_of_folder(folder)?;
     }
     actix_rt::System::new().block_on(backup::note_restore(options))?;
-    line("CRL numbers go on above all that were published before");
+    let text = "CRL numbers go on above all that were published before";
+    line(&json!({ "restored": true }), text);
     Ok(())
 }
 

@@ -3,10 +3,10 @@
 //! It works on the store that the configuration names, as `operator init` does; a server on the embedded
 //! store must not run. Whoever has the token makes organizations with it and invites others.
 
-use std::io::Write as _;
 use std::path::PathBuf;
 
 use futures_util::FutureExt as _;
+use serde_json::json;
 use signet::clock::Clock;
 use signet::config::Config;
 use signet::error::{Error, Result};
@@ -16,7 +16,7 @@ use signet::storage::{self, Absent, Storage};
 
 use super::installation::{prepared, storage_options};
 use super::output::unwritten;
-use super::owner;
+use super::{output, owner};
 
 /// Holds the token of the first user where nobody can read a screen, such as in a container.
 const TOKEN: &str = "SIGNET_BOOTSTRAP_TOKEN";
@@ -51,12 +51,14 @@ async fn bootstrap(config: &Config, arguments: &Arguments) -> Result<()> {
     let made = first_user(&storage, clock, arguments, given.clone()).await;
     storage.shutdown().await?;
     let token = made?;
-    let mut out = crate::cli::output::stdout();
-    let told = match given {
-        Some(_) => writeln!(out, "the first user's token is the one in {TOKEN}: take it out of there"),
-        None => writeln!(out, "token: {token}\nThis token is shown once. Make others with it, then revoke it."),
+    let (shown, text) = match given {
+        Some(_) => (None, format!("the first user's token is the one in {TOKEN}: take it out of there")),
+        None => {
+            let advice = "This token is shown once. Make others with it, then revoke it.";
+            (Some(&token), format!("token: {token}\n{advice}"))
+        }
     };
-    told.and_then(|()| out.flush()).map_err(unwritten)
+    output::write(&json!({ "username": arguments.username, "token": shown }), text).map_err(unwritten)
 }
 
 async fn first_user(storage: &Storage, clock: Clock, arguments: &Arguments, given: Option<String>) -> Result<String> {

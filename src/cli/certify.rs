@@ -35,12 +35,13 @@ const CERTIFICATE: &str = "CERTIFICATE";
 
 /// Who is to certify, and for how long.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Authority")]
 pub(super) struct Authority {
     /// The role that decides what may be issued.
-    #[arg(long, default_value = "dev", value_parser = path::role)]
+    #[arg(long, env = "SIGNET_ROLE", default_value = "dev", value_parser = path::role)]
     pub(super) role: String,
     /// The mount of the certificate authority.
-    #[arg(long, default_value = "pki", value_parser = path::mount)]
+    #[arg(long, env = "SIGNET_MOUNT", default_value = "pki", value_parser = path::mount)]
     pub(super) mount: String,
     /// Time to live, such as 24h.
     #[arg(long)]

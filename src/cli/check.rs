@@ -12,12 +12,14 @@ mod tls;
 
 use std::path::{Path, PathBuf};
 
+use serde_json::json;
 use signet::audit::{Target, appending, why_not};
 use signet::config::{self, Config, SealKeySource};
-use signet::error::{Error, Kind, Result, io_words};
+use signet::error::Error;
 
+use super::failure::{Failure, findings};
 use super::installation;
-use super::output::{line, told};
+use super::output;
 use report::Report;
 
 /// The arguments of `signet check`.
@@ -31,16 +33,16 @@ pub(crate) struct Arguments {
     file_only: bool,
 }
 
-/// Says what was found; an error when a server would not start or not serve. `commands` is the whole command line, which
+/// Says what was found; a finding when a server would not start or not serve. `commands` is the whole command line, which
 /// knows the variables that are read.
-pub(crate) fn run(arguments: &Arguments, commands: &clap::Command) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments, commands: &clap::Command) -> Result<(), Failure> {
     let config = config::load(&arguments.config)?;
     let database = installation::database(&config)?;
     if let SealKeySource::Text(_) = &config.seal_key {
         installation::seal_key(&config)?;
     }
+    let mut report = Report::default();
     if !arguments.file_only {
-        let mut report = Report::default();
         environment::look(&mut report, commands);
         tls::look(&mut report, &config);
         files(&mut report, &config);
@@ -48,15 +50,15 @@ pub(crate) fn run(arguments: &Arguments, commands: &clap::Command) -> Result<()>
             store::look(&mut report, &config, database).await;
             listeners::look(&mut report, &config).await;
         });
-        told(report.print())?;
-        match report.wrong_lines() {
-            0 => {}
-            1 => return Err(Error::new(Kind::Conflict, "one thing is wrong")),
-            wrong => return Err(Error::new(Kind::Conflict, format!("{wrong} things are wrong"))),
-        }
     }
-    line(format!("{}: ok", arguments.config.display()));
-    Ok(())
+    let (file, wrong) = (&arguments.config, report.wrong_lines());
+    let mut lines = report.lines();
+    if wrong == 0 {
+        lines.push(format!("{}: ok", file.display()));
+    }
+    let object = json!({ "config": file, "ok": wrong == 0, "checks": report.objects() });
+    output::result(&object, lines.join("\n"))?;
+    findings(wrong)
 }
 
 /// The files and folders that nothing else looks at.
@@ -64,16 +66,16 @@ fn files(report: &mut Report, config: &Config) {
     for (name, path) in &config.pkcs11_libraries {
         match std::fs::File::open(path) {
             Ok(_) => report.ok("pkcs11_libraries", format!("{name}: {}", path.display())),
-            Err(e) => report.wrong("pkcs11_libraries", format!("{name}: {}: {}", path.display(), io_words(e.kind()))),
+            Err(e) => report.wrong("pkcs11_libraries", Error::of_file(name, path, "read", e)),
         }
     }
     if let Some(folder) = &config.cloud.google.credentials_dir
         && let Err(e) = std::fs::read_dir(folder)
     {
-        report.wrong("google_creds_dir", format!("{}: {}", folder.display(), io_words(e.kind())));
+        report.wrong("google_creds_dir", Error::of_file("google_creds_dir", folder, "read", e));
     }
     if let Some(file) = &config.logins.cloudb.ca_file
-        && let Err(error) = super::issue::read_leaf(file)
+        && let Err(error) = super::issue::read_leaf("cloudb.ca_file", file)
     {
         report.wrong("cloudb.ca_file", error.text());
     }

@@ -2,7 +2,7 @@
 //!
 //! The token goes to the server that was named and to no other: redirects are not followed, and plain http leads no
 //! further than this machine. A server that is busy is asked again when it says so, for as long as the caller's
-//! patience lasts ([`Caller::ask`]); one that nobody listens at is not.
+//! patience lasts ([`Caller::ask`]); one that does not listen is not. Each request ends within `--timeout`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use signet::clock::parse_duration;
-use signet::error::{Error, Kind, Result, io_words};
+use signet::error::{Error, Kind, Result};
 use signet::random;
 use signet::secret::{PartlySecret, Secret};
 use url::{Host, Url};
@@ -33,16 +33,20 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// The first pause before a question is asked again whose answer was lost, and the longest of all.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
+/// The flag and variable of the file of the authorities to trust.
+const CACERT: &str = "--cacert or SIGNET_CACERT";
+
 /// Where a server explains decisions of policies.
 const EXPLAIN: &str = "sys/internal/explain";
 /// Where it explains them to the token itself.
 const EXPLAIN_SELF: &str = "sys/internal/explain-self";
 
-/// How long a request with many octets may take.
-const LONG: Duration = Duration::from_secs(600);
+/// Longest time for a connection, of what `--timeout` allows for the whole request.
+const MAX_CONNECT_TIME: Duration = Duration::from_secs(10);
 
 /// Which server is asked.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Connection")]
 pub(super) struct Server {
     /// Address of the server.
     #[arg(long, env = "SIGNET_ADDR", default_value = "http://127.0.0.1:8200")]
@@ -50,10 +54,14 @@ pub(super) struct Server {
     /// PEM file of the authorities to trust for the server's own certificate.
     #[arg(long, value_name = "FILE", env = "SIGNET_CACERT")]
     cacert: Option<PathBuf>,
+    /// How long the server may take for a request, with the connection: at most 10 seconds of it.
+    #[arg(long, value_name = "DURATION", env = "SIGNET_TIMEOUT", default_value = "30s", value_parser = timeout)]
+    timeout: Duration,
 }
 
 /// A server, and who asks it.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Connection")]
 pub(super) struct Caller {
     #[command(flatten)]
     server: Server,
@@ -229,6 +237,11 @@ pub(super) fn duration(text: &str) -> std::result::Result<Duration, &'static str
     parse_duration(text).ok_or("must be a duration such as 90s, 24h or 7d")
 }
 
+/// A time limit among the arguments.
+fn timeout(text: &str) -> std::result::Result<Duration, &'static str> {
+    parse_duration(text).filter(|time| !time.is_zero()).ok_or("must be a duration above 0, such as 30s")
+}
+
 impl Server {
     /// Posts a body to a path below `/v1`.
     ///
@@ -249,8 +262,13 @@ impl Server {
     }
 
     /// The server at an address.
-    pub(super) fn at(address: String) -> Self {
-        Self { address, cacert: None }
+    pub(super) fn at(address: String, timeout: Duration) -> Self {
+        Self { address, cacert: None, timeout }
+    }
+
+    /// The time limit of a request.
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
     }
 
     /// Its address, without the beginning of the paths of its API, as the addresses of other clients have it.
@@ -266,17 +284,16 @@ impl Server {
     ///
     /// # Errors
     /// Those of [`Server::post`].
-    pub(super) async fn probe(&self, path: &str, trusting: bool, timeout: Duration) -> Result<(u16, Value)> {
+    pub(super) async fn probe(&self, path: &str, trusting: bool) -> Result<(u16, Value)> {
         let base = self.address();
         if !trusting {
             check_address(base)?;
         }
-        let lost = |e: reqwest::Error| no_answer(base, e);
-        let client = self.builder()?.timeout(timeout).tls_danger_accept_invalid_certs(trusting);
+        let client = self.builder()?.tls_danger_accept_invalid_certs(trusting);
         let client = client.build().map_err(Error::internal)?;
-        let answer = client.get(format!("{base}/v1/{path}")).send().await.map_err(lost)?;
+        let answer = client.get(format!("{base}/v1/{path}")).send().await.map_err(|e| self.no_answer(e))?;
         let status = answer.status().as_u16();
-        let body = read(answer, base).await?;
+        let body = self.read(answer).await?;
         Ok((status, serde_json::from_slice(body.expose()).unwrap_or_default()))
     }
 
@@ -315,10 +332,10 @@ impl Server {
         if let Some(body) = question.body {
             request = request.json(body);
         }
-        answer(base, request).await
+        self.answer(request).await
     }
 
-    /// As [`Server::post`], of octets of this media type, which may be many: the answer may take ten minutes.
+    /// As [`Server::post`], with a body of bytes of this media type.
     ///
     /// # Errors
     /// As [`Server::post`].
@@ -332,8 +349,8 @@ impl Server {
         let base = self.address();
         check_address(base)?;
         let request = self.client()?.post(format!("{base}/v1/{path}")).header("X-Service-Token", header(token)?);
-        let request = request.timeout(LONG).header(CONTENT_TYPE, media_type).body(octets);
-        let mut reply = answer(base, request).await.map_err(|lost| lost.error)?;
+        let request = request.header(CONTENT_TYPE, media_type).body(octets);
+        let mut reply = self.answer(request).await.map_err(|lost| lost.error)?;
         if reply.status == 403 {
             reply.denial = self.denial("POST", path, token).await;
         }
@@ -346,42 +363,88 @@ impl Server {
 
     fn builder(&self) -> Result<reqwest::ClientBuilder> {
         let mut client = reqwest::Client::builder()
-            .timeout(Duration::from_secs(60))
+            .timeout(self.timeout)
+            .connect_timeout(self.timeout.min(MAX_CONNECT_TIME))
             .tls_info(true)
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             // Whatever a resolver says; port 0 stands for the one of the address.
             .resolve_to_addrs(LOCALHOST, &[(Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into()]);
         if let Some(file) = &self.cacert {
-            let refused = |rule: &str| Error::invalid(format!("SIGNET_CACERT: {}: {rule}", file.display()));
-            let pem = std::fs::read(file).map_err(|e| refused(&format!("cannot be read ({})", io_words(e.kind()))))?;
+            let pem =
+                std::fs::read(file).map_err(|e| Error::of_file(CACERT, file, "read", e).as_kind(Kind::Invalid))?;
             let certificates = reqwest::Certificate::from_pem_bundle(&pem).ok().filter(|found| !found.is_empty());
-            client = client.tls_certs_only(certificates.ok_or_else(|| refused("must hold PEM certificates"))?);
+            let none = || Error::invalid(format!("{CACERT}: {}: must hold PEM certificates", file.display()));
+            client = client.tls_certs_only(certificates.ok_or_else(none)?);
         }
         Ok(client)
     }
-}
 
-/// What is answered to a request.
-async fn answer(base: &str, request: reqwest::RequestBuilder) -> std::result::Result<Reply, Lost> {
-    let lost = |e: reqwest::Error| {
-        let sent = !e.is_connect() && !e.is_builder();
-        Lost { error: no_answer(base, e), sent }
-    };
-    let answer = request.send().await.map_err(lost)?;
-    let url = answer.url().to_string();
-    let status = answer.status().as_u16();
-    if answer.status().is_redirection() {
-        let to = answer.headers().get(LOCATION).and_then(|to| to.to_str().ok()).unwrap_or("nowhere");
-        let to: String = to.chars().take(LONGEST_SHOWN).collect();
-        let text = format!("{url}: status {status}: points to {to:?}, which is not followed (is SIGNET_ADDR right?)");
-        return Err(Error::new(Kind::BadGateway, text).into());
+    /// Sends a request and reads the answer.
+    async fn answer(&self, request: reqwest::RequestBuilder) -> std::result::Result<Reply, Lost> {
+        let lost = |e: reqwest::Error| {
+            let sent = !e.is_connect() && !e.is_builder();
+            Lost { error: self.no_answer(e), sent }
+        };
+        let answer = request.send().await.map_err(lost)?;
+        let url = answer.url().to_string();
+        let status = answer.status().as_u16();
+        if answer.status().is_redirection() {
+            let to = answer.headers().get(LOCATION).and_then(|to| to.to_str().ok()).unwrap_or("nowhere");
+            let to: String = to.chars().take(LONGEST_SHOWN).collect();
+            let text =
+                format!("{url}: status {status}: points to {to:?}, which is not followed (is SIGNET_ADDR right?)");
+            return Err(Error::new(Kind::BadGateway, text).into());
+        }
+        let retry_after = answer.headers().get(RETRY_AFTER).and_then(|after| seconds(after.to_str().ok()?));
+        let info = answer.extensions().get::<reqwest::tls::TlsInfo>();
+        let peer = info.and_then(|info| info.peer_certificate()).map(<[u8]>::to_vec);
+        let body = self.read(answer).await;
+        let body = body.map_err(|error| Lost { sent: error.kind() == Kind::Unavailable, error })?;
+        Ok(Reply { url, status, retry_after, peer, body, denial: None })
     }
-    let retry_after = answer.headers().get(RETRY_AFTER).and_then(|after| seconds(after.to_str().ok()?));
-    let info = answer.extensions().get::<reqwest::tls::TlsInfo>();
-    let peer = info.and_then(|info| info.peer_certificate()).map(<[u8]>::to_vec);
-    let body = read(answer, base).await.map_err(|error| Lost { sent: error.kind() == Kind::Unavailable, error })?;
-    Ok(Reply { url, status, retry_after, peer, body, denial: None })
+
+    /// The body of an answer.
+    ///
+    /// # Errors
+    /// `Unavailable` when it ends early, `BadGateway` when it is longer than any answer.
+    async fn read(&self, mut answer: reqwest::Response) -> Result<PartlySecret> {
+        let base = self.address();
+        let mut body = PartlySecret::default();
+        let broken = |e: reqwest::Error| match e.is_timeout() {
+            true => self.no_answer(e),
+            false => Error::unavailable(format!("{base}: the answer ended early ({})", cause(&e)), e),
+        };
+        while let Some(chunk) = answer.chunk().await.map_err(broken)? {
+            if body.len() + chunk.len() > LONGEST_ANSWER {
+                return Err(Error::new(Kind::BadGateway, format!("{base}: the answer is longer than 4 MiB")));
+            }
+            body.push_secret(&chunk);
+        }
+        Ok(body)
+    }
+
+    /// The error for a missing answer: why, and what to do about it where that is known.
+    fn no_answer(&self, error: reqwest::Error) -> Error {
+        let base = self.address();
+        if error.is_timeout() {
+            let text = match error.is_connect() {
+                true => format!("no connection within {:?}", self.timeout.min(MAX_CONNECT_TIME)),
+                false => format!("no answer within {:?} (--timeout or SIGNET_TIMEOUT)", self.timeout),
+            };
+            return Error::unavailable(format!("{base}: {text}"), error);
+        }
+        let step = match tls_error(&error) {
+            Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)) => {
+                "; if that port speaks plain HTTP, SIGNET_ADDR begins with http://"
+            }
+            Some(rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer)) => {
+                "; SIGNET_CACERT names the file of the authority to trust"
+            }
+            _ => "",
+        };
+        Error::unavailable(format!("{base}: no answer ({}{step})", cause(&error)), error)
+    }
 }
 
 /// When to come back, of what a server says (RFC 9110 10.2.3); a date is not read.
@@ -425,22 +488,6 @@ impl Reply {
     }
 }
 
-/// The body of an answer.
-///
-/// # Errors
-/// `Unavailable` when it ends early, `BadGateway` when it is longer than any answer.
-async fn read(mut answer: reqwest::Response, base: &str) -> Result<PartlySecret> {
-    let mut body = PartlySecret::default();
-    let broken = |e: reqwest::Error| Error::unavailable(format!("{base}: the answer ended early ({})", cause(&e)), e);
-    while let Some(chunk) = answer.chunk().await.map_err(broken)? {
-        if body.len() + chunk.len() > LONGEST_ANSWER {
-            return Err(Error::new(Kind::BadGateway, format!("{base}: the answer is longer than 4 MiB")));
-        }
-        body.push_secret(&chunk);
-    }
-    Ok(body)
-}
-
 /// The beginning of a text that a stranger wrote, in quotes when there is any. No octet of it acts on a terminal.
 fn beginning(text: &[u8]) -> String {
     // A character has four octets at most.
@@ -468,20 +515,6 @@ fn check_address(base: &str) -> Result<()> {
         "http" => refuse("plain http is for this machine only (localhost, 127.0.0.0/8, ::1): use https"),
         _ => refuse("must begin with https://"),
     }
-}
-
-/// That nobody answered: why, and what is to be done about it where that is known.
-fn no_answer(base: &str, error: reqwest::Error) -> Error {
-    let step = match tls_error(&error) {
-        Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)) => {
-            "; if that port speaks plain HTTP, SIGNET_ADDR begins with http://"
-        }
-        Some(rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer)) => {
-            "; SIGNET_CACERT names the file of the authority to trust"
-        }
-        _ => "",
-    };
-    Error::unavailable(format!("{base}: no answer ({}{step})", cause(&error)), error)
 }
 
 /// What TLS found wrong, wherever it is among the causes.
@@ -541,7 +574,7 @@ mod tests {
             ("https://v1", "https://v1"),
             ("https://v1/v1", "https://v1"),
         ] {
-            assert_eq!(Server::at(given.to_owned()).address(), address, "{given}");
+            assert_eq!(Server::at(given.to_owned(), PAUSES.0).address(), address, "{given}");
         }
     }
 

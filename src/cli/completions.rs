@@ -3,9 +3,10 @@
 use std::io::Write as _;
 
 use clap_complete::{Shell, generate};
+use serde_json::json;
 use signet::error::Result;
 
-use super::output::told;
+use super::output;
 
 /// The arguments of `signet completions`.
 #[derive(clap::Args)]
@@ -18,5 +19,9 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, definition: &mut clap::Command) -> Result<()> {
     let mut script = Vec::new();
     generate(arguments.shell, definition, "signet", &mut script);
-    told(std::io::stdout().write_all(&script))
+    if !output::is_json() {
+        return output::told(std::io::stdout().write_all(&script));
+    }
+    let script = String::from_utf8_lossy(&script);
+    output::result(&json!({ "shell": arguments.shell.to_string(), "script": script }), "")
 }

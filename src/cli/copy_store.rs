@@ -6,6 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
+use serde_json::json;
 use signet::clock::Clock;
 use signet::error::{Error, Kind, Result};
 use signet::server;
@@ -14,11 +15,13 @@ use signet::storage::transfer::{self, Outcome};
 use signet::storage::verify::{self, Findings, Subject};
 use signet::storage::{self, Database, Options, PostgresUrl, backup};
 
+use super::files::require_file;
 use super::installation::closed;
 use super::output::line;
 use super::owner;
 use super::place::Place;
-use super::verify_backup::tell;
+use super::progress::{Display, Quiet, Unit};
+use super::verify_backup::{CERTIFICATES, tell};
 
 /// What becomes of a store of which nobody knows whether it was copied.
 const STAYS: &str = " No server starts on the store from now on; where it is to go on, with nothing on the database: signet \
@@ -36,11 +39,16 @@ pub(crate) struct Arguments {
     /// A copy that `backup` made, instead of the store itself: the server may run then.
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
+    #[command(flatten)]
+    quiet: Quiet,
 }
 
 /// Copies all of it, and looks through what came of that.
 pub(super) fn run(arguments: &Arguments) -> Result<()> {
     let to = PostgresUrl::parse(&arguments.to)?;
+    if let Some(file) = &arguments.from {
+        require_file("--from", file)?;
+    }
     let clock = Clock::system();
     let options = arguments.place.options(clock.clone())?;
     let Database::Embedded(folder) = options.database.clone() else {
@@ -49,19 +57,20 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
     if arguments.from.is_none() {
         owner::require_of_folder(&folder)?;
     }
-    actix_rt::System::new().block_on(copy(options, &folder, arguments.from.as_deref(), to, clock))
+    actix_rt::System::new().block_on(copy(options, &folder, arguments, to, clock))
 }
 
-async fn copy(options: Options, folder: &Path, from: Option<&Path>, to: PostgresUrl, clock: Clock) -> Result<()> {
+async fn copy(options: Options, folder: &Path, arguments: &Arguments, to: PostgresUrl, clock: Clock) -> Result<()> {
+    let quiet = &arguments.quiet;
     let seal_key = options.seal_key.clone();
-    let Some(file) = from else { return move_store(options, folder, to, clock).await };
+    let Some(file) = &arguments.from else { return move_store(options, folder, quiet, to, clock).await };
     require_whole(file).await?;
-    require_known(carry(file.to_owned(), seal_key.clone(), &to, &clock).await?, "")?;
-    look_through(to, seal_key, clock).await
+    require_known(carry(file.to_owned(), seal_key.clone(), &to, &clock, quiet).await?, "")?;
+    look_through(to, seal_key, clock, quiet).await
 }
 
 /// Copies the store itself, on which no server starts any more once it may be in the database.
-async fn move_store(options: Options, folder: &Path, to: PostgresUrl, clock: Clock) -> Result<()> {
+async fn move_store(options: Options, folder: &Path, quiet: &Quiet, to: PostgresUrl, clock: Clock) -> Result<()> {
     let seal_key = options.seal_key.clone();
     let is_again = {
         let _locked = backup::lock(folder)?;
@@ -76,14 +85,14 @@ async fn move_store(options: Options, folder: &Path, to: PostgresUrl, clock: Clo
         // Before the first row: whatever ends this, no server starts beside a database that has it all.
         backup::note_moved(folder, clock.now())?;
     }
-    let carried = carry(backup::database(folder), seal_key.clone(), &to, &clock).await;
+    let carried = carry(backup::database(folder), seal_key.clone(), &to, &clock, quiet).await;
     // An error says that the database has nothing of it.
     if carried.is_err() && !is_again {
         backup::take_back(folder)?;
     }
     drop(locked);
     require_known(carried?, STAYS)?;
-    look_through(to, seal_key, clock).await
+    look_through(to, seal_key, clock, quiet).await
 }
 
 /// That the database has it all: whoever does not know is told how to find out. `more` is said of the store.
@@ -99,14 +108,18 @@ fn require_known(outcome: Outcome, more: &str) -> Result<()> {
 }
 
 /// Looks through what came of it.
-async fn look_through(database: PostgresUrl, seal_key: SealKey, clock: Clock) -> Result<()> {
-    let findings = server::verify::verify(Subject::Postgres(database), seal_key, clock).await;
+async fn look_through(database: PostgresUrl, seal_key: SealKey, clock: Clock, quiet: &Quiet) -> Result<()> {
+    let display = Display::start("checking", CERTIFICATES, quiet);
+    let findings = server::verify::verify(Subject::Postgres(database), seal_key, clock, &display.progress).await;
+    drop(display);
     let findings = findings.map_err(|e| e.within("the database has it all, and could not be looked through"))?;
     match (findings.count_certain(), findings.count()) {
         (0, 1..) => {
             // The first start publishes new lists of the revocations, all of which came along.
-            findings.lines().for_each(line);
-            line("the database: ok but for its CRLs, which the first start makes anew");
+            let lines: Vec<String> = findings.lines().collect();
+            let text = "the database: ok but for its CRLs, which the first start publishes again";
+            let object = json!({ "subject": "the database", "ok": true, "findings": lines });
+            line(&object, format!("{}\n{text}", lines.join("\n")));
             Ok(())
         }
         _ => tell("the database", &findings),
@@ -126,13 +139,18 @@ async fn require_whole(file: &Path) -> Result<()> {
 ///
 /// # Errors
 /// Those of opening it, and of [`transfer::copy`]: the database has nothing of it then.
-async fn carry(file: PathBuf, seal_key: SealKey, to: &PostgresUrl, clock: &Clock) -> Result<Outcome> {
+async fn carry(file: PathBuf, seal_key: SealKey, to: &PostgresUrl, clock: &Clock, quiet: &Quiet) -> Result<Outcome> {
     let source =
         verify::open(Subject::File(file), seal_key, clock.clone()).await.map_err(|error| match error.kind() {
             Kind::Invalid => error.within("the store that is copied"),
             _ => error,
         })?;
-    let copied = transfer::copy(&source, to, clock.now(), |table, rows| line(format!("{table}: {rows} rows"))).await;
+    let display = Display::start("copying", Unit::Things("rows"), quiet);
+    let told = |table: &str, rows: i64| {
+        display.around(|| line(&json!({ "table": table, "rows": rows }), format!("{table}: {rows} rows")));
+    };
+    let copied = transfer::copy(&source, to, clock.now(), &display.progress, told).await;
+    drop(display);
     // It was only read: how it closes says nothing of the copy.
     closed(&source, copied).await
 }

@@ -3,7 +3,6 @@
 //! The same token is that of an owner of the organization `dev` in the projects API.
 
 use std::fs::DirBuilder;
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -38,11 +37,13 @@ use signet::storage::look::{Found, look};
 use signet::storage::seal::SealKey;
 use signet::storage::{self, Absent, Database, PostgresUrl};
 
+use super::output;
+
 /// The arguments of `signet dev`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Where to listen, on the loopback; port 0 takes a free one.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8200")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8200", help_heading = "Listeners")]
     listen: SocketAddr,
     /// Keep the data (and the seal key) in this folder; otherwise all is gone at the end.
     #[arg(long, value_name = "DIR")]
@@ -62,7 +63,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE", env = "SIGNET_AUDIT")]
     audit_file: Option<PathBuf>,
     /// Where CRLs, OCSP and CA certificates are without anything else, on the loopback; port 0 takes a free one.
-    #[arg(long, value_name = "ADDRESS", env = "SIGNET_PUBLIC_LISTEN")]
+    #[arg(long, value_name = "ADDRESS", env = "SIGNET_PUBLIC_LISTEN", help_heading = "Listeners")]
     public_listen: Option<SocketAddr>,
 }
 
@@ -119,7 +120,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
         }
     };
     let running = server.start().await?;
-    greet(running.address(), running.public_address(), &token, &place).map_err(Error::internal)?;
+    greet(running.address(), running.public_address(), &token, &place)?;
     running.until(signals, Arc::new(move || Ok(libraries.clone()))).await
 }
 
@@ -180,7 +181,7 @@ async fn seal_key(file: &Path, database: &Database) -> Result<SealKey> {
         Ok(Found::Nothing) => SealKey::create_file(file),
         Err(error) if !error.text().starts_with("seal") => Err(error),
         _ => Err(Error::invalid(format!(
-            "--data-dir: the seal key {} is not there, and the store is sealed by it: put the seal key back",
+            "--data-dir: file does not exist: {}. The store is sealed by this key: put the seal key back",
             file.display()
         ))),
     }
@@ -243,27 +244,31 @@ fn fields(body: serde_json::Value) -> Result<Fields> {
     Fields::parse(body.to_string().as_bytes())
 }
 
-fn greet(address: SocketAddr, public: Option<SocketAddr>, token: &str, place: &str) -> std::io::Result<()> {
-    let mut out = crate::cli::output::stdout();
-    writeln!(out, "listening on http://{address}")?;
-    if let Some(public) = public {
-        writeln!(out, "public listener on http://{public}")?;
-    }
-    writeln!(out)?;
-    writeln!(out, "This is a development server: no TLS, a root token on the screen, the seal key beside")?;
-    writeln!(out, "the data. Never use it for anything that matters.")?;
-    writeln!(out, "{place}")?;
-    writeln!(out)?;
-    writeln!(out, "token: {token}")?;
-    writeln!(out)?;
-    writeln!(out, "curl -H 'X-Service-Token: {token}' -d '{{\"common_name\":\"web.dev.test\"}}' \\")?;
-    writeln!(out, "    http://{address}/v1/pki/issue/dev")?;
-    writeln!(out)?;
-    writeln!(out, "The projects API takes the token as that of an owner of the organization {ORGANIZATION}:")?;
-    writeln!(out)?;
-    writeln!(out, "curl -H 'Authorization: Bearer {token}' \\")?;
-    writeln!(out, "    http://{address}/api/v2/organizations/{ORGANIZATION}/projects")?;
-    out.flush()
+fn greet(address: SocketAddr, public: Option<SocketAddr>, token: &str, place: &str) -> Result<()> {
+    let listener = public.map(|public| format!("public listener on http://{public}\n")).unwrap_or_default();
+    let text = format!(
+        "listening on http://{address}\n{listener}
+This is a development server: no TLS, a root token on the screen, the seal key beside
+the data. Never use it for anything that matters.
+{place}
+
+token: {token}
+
+curl -H 'X-Service-Token: {token}' -d '{{\"common_name\":\"web.dev.test\"}}' \\
+    http://{address}/v1/pki/issue/dev
+
+The projects API takes the token as that of an owner of the organization {ORGANIZATION}:
+
+curl -H 'Authorization: Bearer {token}' \\
+    http://{address}/api/v2/organizations/{ORGANIZATION}/projects"
+    );
+    let object = json!({
+        "address": format!("http://{address}"),
+        "public_address": public.map(|public| format!("http://{public}")),
+        "token": token,
+        "storage": place,
+    });
+    output::write(&object, text).map_err(Error::internal)
 }
 
 /// A folder that goes when the server stops.

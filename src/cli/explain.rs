@@ -3,8 +3,6 @@
 //! The running server is asked. Whose rights are asked about is named by accessor; that token itself is read from standard
 //! input and never from the arguments, which everybody on the machine can see.
 
-use std::io::Write as _;
-
 use serde::Deserialize;
 use serde_json::{Value, json};
 use signet::error::{Error, Kind, Result};
@@ -12,8 +10,7 @@ use signet::secret::Secret;
 use signet::server::Signals;
 
 use super::client::Server;
-use super::output::told;
-use super::{terminal, token};
+use super::{output, terminal, token};
 
 /// The arguments of `signet explain`.
 #[derive(clap::Args)]
@@ -32,9 +29,6 @@ pub(crate) struct Arguments {
     /// Where the request would come from: tokens may be bound to networks.
     #[arg(long, value_name = "IP")]
     from: Option<String>,
-    /// Print what the server answers, as JSON.
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
     server: Server,
     #[command(flatten)]
@@ -55,12 +49,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
         // Here and not by itself: a terminal that shows nothing is to show what is typed again.
         () = signals.stop() => return Err(Error::new(Kind::Unavailable, "explain: ended by a signal")),
     };
-    let text = if arguments.json {
-        serde_json::to_string_pretty(&data).map_err(Error::internal)? + "\n"
-    } else {
-        worded(&data, &arguments.method.to_uppercase())
-    };
-    told(write!(crate::cli::output::stdout(), "{text}"))
+    output::result(&data, worded(&data, &arguments.method.to_uppercase()).trim_end())
 }
 
 /// What a server answers.

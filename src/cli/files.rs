@@ -10,9 +10,19 @@ mod staged;
 
 use std::path::Path;
 
+use signet::error::{Error, Result};
+
 pub(super) use self::lock::FolderLock;
 pub(super) use self::spot::folder_of;
 pub(super) use self::staged::{Content, Staged, There, exists, write_new};
+
+/// That a file exists which the flag or argument `named_by` names.
+///
+/// # Errors
+/// [`Error::of_file`]'s.
+pub(super) fn require_file(named_by: &str, file: &Path) -> Result<()> {
+    std::fs::metadata(file).map(drop).map_err(|e| Error::of_file(named_by, file, "read", e))
+}
 
 /// Whether anything is there, be it a link that leads nowhere.
 pub(super) fn is_there(file: &Path) -> bool {

@@ -3,7 +3,6 @@
 //! Beside a server that runs on the embedded store the server makes it, asked over its socket; it has the caller prove
 //! that they have the seal. In any other case the store is opened here, which needs the seal as well.
 
-use std::io::Write as _;
 use std::path::Path;
 
 use base64::Engine as _;
@@ -17,7 +16,7 @@ use signet::storage::{self, Absent, Storage};
 
 use super::installation::{closed, prepared, seal_key, storage_options};
 use super::output::unwritten;
-use super::owner;
+use super::{output, owner};
 
 /// Has a token made and shown: by the server that runs, which is asked with `command`, and where there is none by `alone`
 /// in the store.
@@ -42,11 +41,9 @@ pub(super) fn run(
     })
 }
 
-/// Prints a text with a token in it, which is revoked when this fails: then nobody has it, and `command` makes another. All
-/// of the text is written at once.
-pub(super) fn print(text: &str, command: &str) -> Result<()> {
-    let mut out = crate::cli::output::stdout();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|e| {
+/// Prints a result with a token in it. When this fails, the token is revoked, and `command` creates another.
+pub(super) fn print(object: &Value, text: &str, command: &str) -> Result<()> {
+    output::write(object, text).map_err(|e| {
         let error = unwritten(e);
         let text = format!("{error}: the token is revoked again, and signet operator {command} makes another");
         Error::new(error.kind(), text)

@@ -8,11 +8,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use signet::config::{self, Config};
 use signet::error::{Error, Kind, Result};
 
 use super::client::Server;
+use super::failure::Failure;
 use super::output::line;
 
 /// Whether it is ready: the store can be reached, and it does not stop.
@@ -22,6 +23,7 @@ const LIVE: &str = "sys/live";
 
 /// The arguments of `signet health`.
 #[derive(clap::Args)]
+#[command(mut_arg("timeout", |timeout| timeout.default_value("5s")))]
 pub(crate) struct Arguments {
     /// The configuration file of the server that is asked, on this machine; otherwise the address is SIGNET_ADDR.
     #[arg(long, value_name = "FILE")]
@@ -29,29 +31,27 @@ pub(crate) struct Arguments {
     /// Ask whether it lives: a server whose store is out of reach does, and is not ready.
     #[arg(long)]
     live: bool,
-    /// How long to wait for the answer.
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = super::client::duration)]
-    timeout: Duration,
     #[command(flatten)]
     server: Server,
 }
 
-/// Asks; an error when it is not.
-pub(crate) async fn run(arguments: Arguments) -> Result<()> {
+/// Asks; a finding when it is not.
+pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
     let probe = match &arguments.config {
-        Some(file) => Probe::of(&config::load(file)?),
-        None => Probe { server: arguments.server, trusting: false, timeout: arguments.timeout },
+        Some(file) => Probe::of(&config::load(file)?, arguments.server.timeout()),
+        None => Probe { server: arguments.server, trusting: false },
     };
-    let probe = Probe { timeout: arguments.timeout, ..probe };
     let (path, word) = if arguments.live { (LIVE, "live") } else { (READY, "ready") };
-    match probe.ask(path).await? {
-        (200, _) => {
-            line(word);
+    let (status, _) = probe.ask(path).await?;
+    let address = probe.server.address();
+    match status {
+        200 => {
+            line(&json!({ "address": address, word: true }), word);
             Ok(())
         }
-        (status, _) => {
-            let why = not_ready(status);
-            Err(Error::new(Kind::Unavailable, format!("{}: not {word}: {why}", probe.server.address())))
+        _ => {
+            let text = format!("{address}: not {word}: {}", not_ready(status));
+            Err(Failure::Finding(Error::new(Kind::Unavailable, text)))
         }
     }
 }
@@ -61,15 +61,14 @@ pub(super) struct Probe {
     server: Server,
     /// Whether any certificate will do.
     trusting: bool,
-    timeout: Duration,
 }
 
 impl Probe {
     /// To the server of a configuration.
-    pub(super) fn of(config: &Config) -> Self {
+    pub(super) fn of(config: &Config, timeout: Duration) -> Self {
         let scheme = if config.tls.is_some() { "https" } else { "http" };
         let address = SocketAddr::new(reached(config.listen.ip()), config.listen.port());
-        Self { server: Server::at(format!("{scheme}://{address}")), trusting: true, timeout: Duration::from_secs(5) }
+        Self { server: Server::at(format!("{scheme}://{address}"), timeout), trusting: true }
     }
 
     /// The version of the server that answers there, whether it is ready or not.
@@ -80,7 +79,7 @@ impl Probe {
     }
 
     async fn ask(&self, path: &str) -> Result<(u16, Value)> {
-        self.server.probe(path, self.trusting, self.timeout).await
+        self.server.probe(path, self.trusting).await
     }
 }
 

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -22,11 +22,13 @@ use signet::x509::{pem, pkcs12};
 
 use super::client::{self, Reply, Server};
 use super::issue::read_text;
-use super::output::line;
+use super::output::{line, notice};
+use super::progress::{Display, Quiet, Unit};
 use super::{path, token};
 
 /// The arguments of `signet import`.
 #[derive(clap::Args)]
+#[command(mut_arg("timeout", |timeout| timeout.default_value("10m")))]
 pub(crate) struct Arguments {
     /// A folder with the authority's private key, its certificate, the certificates above it, and its last CRL; PEM, DER
     /// for certificates and CRLs, or PKCS #12 (.p12, .pfx). Folders in it are not looked into.
@@ -35,17 +37,21 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     p12_password_file: Option<PathBuf>,
     /// The mount that it is brought to.
-    #[arg(long, default_value = "pki", value_parser = path::mount)]
+    #[arg(long, env = "SIGNET_MOUNT", default_value = "pki", value_parser = path::mount)]
     mount: String,
     /// Imports the authority even where a CRL of it is refused: what that one revokes is good again.
     #[arg(long)]
     without_refused_crls: bool,
+    #[command(flatten)]
+    quiet: Quiet,
     #[command(flatten)]
     server: Server,
     #[command(flatten)]
     token: token::Source,
 }
 
+/// The word for an issuer that the mount did not have.
+const NEW: &str = "new";
 /// Largest file that is read, octets.
 const MAX_FILE: u64 = 72 << 20;
 /// Most files that are looked at.
@@ -57,17 +63,23 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let password = arguments.p12_password_file.as_deref().map(read_password).transpose()?;
     let found = Found::in_folder(&arguments.folder, password.as_ref())?;
     let Chosen { bundle, lists } = found.chosen(arguments.without_refused_crls)?;
+    let display = Display::start("importing", Unit::Things("files"), &arguments.quiet);
+    display.progress.expect(1 + lists.len() as u64);
     let ask = async |path: &str, media_type: &str, octets: Vec<u8>| {
         let path = format!("{}/issuers/import/{path}", arguments.mount);
         let token = token.expose_text().unwrap_or_default();
-        answer(&arguments.server.post_octets(&path, token, media_type, octets).await?, &arguments.token)
+        let answered = arguments.server.post_octets(&path, token, media_type, octets).await;
+        display.progress.add(1);
+        answer(&answered?, &arguments.token)
     };
     let body = json!({ "pem_bundle": bundle.expose_text().unwrap_or_default() }).to_string().into_bytes();
     let imported = ask("bundle", "application/json", body).await?;
-    let issuers = [(&imported.data.imported_issuers, "new"), (&imported.data.existing_issuers, "there before")];
+    let issuers = [(&imported.data.imported_issuers, NEW), (&imported.data.existing_issuers, "there before")];
     for (id, word) in issuers.into_iter().flat_map(|(ids, word)| ids.iter().flatten().map(move |id| (id, word))) {
         let has_key = imported.data.mapping.get(id).is_some_and(|key| !key.is_empty());
-        line(format!("issuer {id}: {word}, {}", if has_key { "with its key" } else { "without its key" }));
+        let text = format!("issuer {id}: {word}, {}", if has_key { "with its key" } else { "without its key" });
+        let object = json!({ "issuer": id, "is_new": word == NEW, "has_key": has_key });
+        display.around(|| line(&object, text));
     }
     let (mut warnings, mut covered) = (imported.warnings.clone().unwrap_or_default(), BTreeSet::new());
     for (file, der) in lists {
@@ -75,28 +87,38 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
         let answer = match ask("crl", "application/pkix-crl", der).await.map_err(refused) {
             Ok(answer) => answer,
             Err(error) if arguments.without_refused_crls => {
-                tell("warning", &format!("{}; it is left out, and what it revokes is good here", error.text()));
+                let text = format!("{}; it is left out, and what it revokes is good here", error.text());
+                display.around(|| notice("warning", &text));
                 continue;
             }
             Err(error) => return Err(arguments.taken_back(&imported.data, token.expose_text(), error).await),
         };
         let Answer { data, warnings: further, .. } = answer;
         let number = |number: Option<u64>| number.map_or("none".to_owned(), |number| number.to_string());
-        line(format!(
+        let object = json!({
+            "crl": file,
+            "crl_number": data.crl_number,
+            "entries": data.entries,
+            "imported_entries": data.imported_entries,
+            "published_crl_number": data.published_crl_number,
+        });
+        let text = format!(
             "CRL {}: number {}, {} entries, {} of them new here; the number of the mount's own is {}",
             file.display(),
             number(data.crl_number),
             data.entries,
             data.imported_entries,
             number(data.published_crl_number)
-        ));
+        );
+        display.around(|| line(&object, text));
         covered.extend(data.issuers);
         warnings.extend(further.unwrap_or_default());
     }
+    drop(display);
     // Of issuers whose list was brought along the numbers go on.
     let anew =
         |text: &String| text.contains("issuers/import/crl") && covered.iter().any(|id| text.contains(id.as_str()));
-    warnings.iter().filter(|text| !anew(text)).for_each(|text| tell("warning", text));
+    warnings.iter().filter(|text| !anew(text)).for_each(|text| notice("warning", text));
     Ok(())
 }
 
@@ -168,6 +190,9 @@ impl Found {
         let unreadable = |path: &Path, e: &std::io::Error| {
             Error::invalid(format!("{}: cannot be read ({})", path.display(), io_words(e.kind())))
         };
+        if !folder.exists() {
+            return Err(Error::invalid(format!("FOLDER: folder does not exist: {}", folder.display())));
+        }
         let entries = std::fs::read_dir(folder).map_err(|e| unreadable(folder, &e))?;
         let mut files = Vec::new();
         for entry in entries.take(MAX_FILES + 1) {
@@ -259,7 +284,7 @@ impl Found {
             }
         }
         if bundle.is_empty() {
-            tell("warning", "no private key: what is brought signs nothing");
+            notice("warning", "no private key: what is brought signs nothing");
         }
         let certificates = authorities.iter().map(|(_, c)| pem::encode("CERTIFICATE", c.der()).into_bytes());
         let all: Vec<Vec<u8>> = bundle.into_iter().chain(certificates).collect();
@@ -285,7 +310,7 @@ fn is_pkcs12(path: &Path) -> bool {
 
 /// The password in a file, without the line end behind it.
 fn read_password(file: &Path) -> Result<Secret> {
-    let text = read_text(file)?;
+    let text = read_text("--p12-password-file", file)?;
     let password = text.expose_text().unwrap_or_default();
     Ok(Secret::new(password.strip_suffix('\n').map_or(password, |text| text.strip_suffix('\r').unwrap_or(text))))
 }
@@ -356,11 +381,5 @@ fn is_newer(one: &ForeignCrl, other: &ForeignCrl) -> bool {
 
 /// Says what stays where it is.
 fn left(path: &Path, why: &str) {
-    tell("left out", &format!("{}: {why}", path.display()));
-}
-
-/// Says something beside the results.
-fn tell(what: &str, text: &str) {
-    // Nobody may be there to hear it.
-    let _ = writeln!(crate::cli::output::stderr(), "{what}: {}", crate::cli::output::one_line(text));
+    notice("left out", &format!("{}: {why}", path.display()));
 }

@@ -13,7 +13,7 @@ use signet::storage::seal::SealKey;
 use signet::storage::{Absent, Database, PostgresUrl, Storage};
 use signet::{storage, telemetry};
 
-use super::issue::warn;
+use super::output::warn;
 
 /// What the root token of a setup is called, which ends with it.
 pub(super) const ROOT_OF_SETUP: &str = "setup";
@@ -44,8 +44,8 @@ pub(super) fn storage_options(config: &Config, clock: Clock, absent: Absent) -> 
 pub(super) fn seal_key(config: &Config) -> Result<SealKey> {
     match &config.seal_key {
         SealKeySource::File(file) if !file.exists() => Err(Error::invalid(format!(
-            "seal_key_file: {} is not there: put the seal key back, or make one for a new store (signet operator init \
-             does)",
+            "seal_key_file: file does not exist: {}: put the seal key back, or make one for a new store (signet operator \
+             init does)",
             file.display()
         ))),
         SealKeySource::File(file) => SealKey::from_file(file),

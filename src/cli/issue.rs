@@ -9,12 +9,11 @@
 //! there may stay when it holds the same authority (several names in one folder); otherwise the authority goes to
 //! NAME-ca.pem.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use signet::clock::{Clock, Time, rfc3339};
-use signet::error::{Error, Kind, Result, io_words};
+use signet::error::{Error, Kind, Result};
 use signet::keys::PrivateKey;
 use signet::secret::Secret;
 
@@ -25,6 +24,10 @@ use super::output;
 
 /// Longest file of a key, a certificate or a request that is read, octets.
 const LONGEST_FILE: u64 = 1 << 20;
+
+/// Names of an earlier certificate and its key in messages.
+const OUT: &str = "--out";
+const KEY_FILE: &str = "--existing keep";
 
 /// Most kinds of key that a role is offered: the usual one, its type, its size.
 const KINDS: usize = 3;
@@ -39,33 +42,30 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     authority: Authority,
     /// Further names, joined by commas.
-    #[arg(long)]
+    #[arg(long, help_heading = "Names and key")]
     alt_names: Option<String>,
     /// A request of a key that is elsewhere, PEM; names beside it are for roles that do not take those of requests.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Names and key")]
     csr: Option<PathBuf>,
     /// Have the server make the key (`issue` instead of `sign`), by the role's key type.
-    #[arg(long, conflicts_with_all = ["csr", "key_type", "key_bits"])]
+    #[arg(long, conflicts_with_all = ["csr", "key_type", "key_bits"], help_heading = "Names and key")]
     server_key: bool,
     /// The type of the key that is made here: ec, rsa or ed25519. Without it ec, or what the role wants.
-    #[arg(long, conflicts_with = "csr")]
+    #[arg(long, conflicts_with = "csr", help_heading = "Names and key")]
     key_type: Option<String>,
     /// Its size; the usual one of the type, or what the role wants.
-    #[arg(long, conflicts_with = "csr")]
+    #[arg(long, conflicts_with = "csr", help_heading = "Names and key")]
     key_bits: Option<i64>,
     /// The folder to write to.
-    #[arg(long, value_name = "DIR", default_value = ".")]
+    #[arg(long, value_name = "DIR", default_value = ".", help_heading = "Files")]
     out: PathBuf,
     /// What happens to files of the name that are there: nothing is done, what is missing is made (a certificate for the
     /// key that is there), or they are replaced whole, with their owner.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t, help_heading = "Files")]
     existing: Existing,
     /// What NAME.pem holds beside the certificate.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t, help_heading = "Files")]
     chain: Chain,
-    /// Print JSON: the files, serial number, dates and warnings.
-    #[arg(long)]
-    json: bool,
 }
 
 /// What happens to files that are there.
@@ -96,7 +96,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let files = Files::of(&arguments, &order)?;
     let kept = files.look(arguments.existing, order.needs_key())?;
     if let Kept::All(leaf) = &kept {
-        return tell_kept(&files, leaf, &lacking(&files, leaf, &order.names)?, arguments.json);
+        return tell_kept(&files, leaf, &lacking(&files, leaf, &order.names)?);
     }
     files.attempt(arguments.existing, order.needs_key() && matches!(kept, Kept::Nothing)).await?;
     let mut own = order.key(&arguments, &kept)?;
@@ -104,7 +104,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let made = own.and_then(|(_, text)| text);
     let key = made.as_ref().or(issued.key.as_ref());
     let ca = files.write(&issued, key, &kept, &arguments).await?;
-    tell(&arguments, &files, &issued, &ca, order.needs_key())
+    tell(&files, &issued, &ca, order.needs_key())
 }
 
 /// A key that is made or taken here, and its text where it is to be written.
@@ -151,7 +151,7 @@ impl Order {
             return Ok(None);
         }
         match kept {
-            Kept::Key(file) => Ok(Some((read_key(file)?, None))),
+            Kept::Key(file) => Ok(Some((read_key(KEY_FILE, file)?, None))),
             _ if self.server_key => Ok(None),
             _ => {
                 let kind = arguments.key_type.as_deref().unwrap_or("ec");
@@ -188,53 +188,49 @@ impl Order {
 }
 
 fn read_request(file: &Path) -> Result<Request> {
-    let text = read_text(file)?;
+    let text = read_text("--csr", file)?;
     Request::read(&String::from_utf8_lossy(text.expose())).map_err(|e| e.within(&file.display().to_string()))
 }
 
-/// A private key in a file.
+/// A private key in a file that `named_by` names.
 ///
 /// # Errors
 /// `Invalid` when there is none in it that can be read.
-pub(super) fn read_key(file: &Path) -> Result<PrivateKey> {
-    let text = read_text(file)?;
+pub(super) fn read_key(named_by: &str, file: &Path) -> Result<PrivateKey> {
+    let text = read_text(named_by, file)?;
     let key = text.expose_text().ok_or_else(|| Error::invalid("private key: not PEM")).and_then(PrivateKey::from_pem);
     key.map_err(|e| e.within(&file.display().to_string()))
 }
 
-/// The first certificate in a file.
+/// The first certificate in a file that `named_by` names.
 ///
 /// # Errors
 /// `Invalid` when there is none.
-pub(super) fn read_leaf(file: &Path) -> Result<Link> {
-    let text = read_text(file)?;
+pub(super) fn read_leaf(named_by: &str, file: &Path) -> Result<Link> {
+    let text = read_text(named_by, file)?;
     let link = text.expose_text().ok_or_else(|| Error::invalid("not PEM")).and_then(Link::read);
     link.map_err(|e| e.within(&file.display().to_string()))
 }
 
-/// What a file holds.
+/// The content of a file that `named_by` names: a flag, setting or argument.
 ///
 /// # Errors
-/// `Unavailable` when it cannot be read, `Invalid` when it is longer than any.
-pub(super) fn read_text(file: &Path) -> Result<Secret> {
-    text_of(std::fs::File::open(file).map_err(|e| unreadable(file, e))?, file)
+/// `Invalid` when it does not exist or is too long, `Unavailable` when it cannot be read.
+pub(super) fn read_text(named_by: &str, file: &Path) -> Result<Secret> {
+    text_of(named_by, std::fs::File::open(file).map_err(|e| Error::of_file(named_by, file, "read", e))?, file)
 }
 
 /// As [`read_text`], of a file that is open.
-pub(super) fn text_of(opened: std::fs::File, file: &Path) -> Result<Secret> {
+pub(super) fn text_of(named_by: &str, opened: std::fs::File, file: &Path) -> Result<Secret> {
     use std::io::Read as _;
     // Of a pipe nobody knows the length, and bytes that grow leave copies behind.
     let mut bytes = Vec::with_capacity(LONGEST_FILE as usize + 1);
     let read = opened.take(LONGEST_FILE + 1).read_to_end(&mut bytes);
     let text = Secret::new(bytes);
-    match read.map_err(|e| unreadable(file, e))? as u64 {
+    match read.map_err(|e| Error::of_file(named_by, file, "read", e))? as u64 {
         ..=LONGEST_FILE => Ok(text),
         _ => Err(Error::invalid(format!("{}: is longer than 1 MiB", file.display()))),
     }
-}
-
-fn unreadable(file: &Path, e: std::io::Error) -> Error {
-    Error::unavailable(format!("{}: cannot be read ({})", file.display(), io_words(e.kind())), e)
 }
 
 /// Where the results go.
@@ -285,8 +281,8 @@ impl Files {
                     Err(Error::new(Kind::Conflict, text))
                 }
                 (true, _) => {
-                    let leaf = read_leaf(&self.certificate)?;
-                    if needs_key && read_key(&self.key)?.public().spki() != leaf.certificate.key().spki() {
+                    let leaf = read_leaf(OUT, &self.certificate)?;
+                    if needs_key && read_key(KEY_FILE, &self.key)?.public().spki() != leaf.certificate.key().spki() {
                         let text = format!("{} is no key of {}", self.key.display(), self.certificate.display());
                         return Err(Error::new(Kind::Conflict, text));
                     }
@@ -320,7 +316,7 @@ impl Files {
     ) -> Result<PathBuf> {
         let (lock, there) = (FolderLock::awaited(&self.certificate).await?, arguments.existing.there());
         if let Kept::Key(file) = kept
-            && read_key(file)?.public().spki() != issued.leaf.certificate.key().spki()
+            && read_key(KEY_FILE, file)?.public().spki() != issued.leaf.certificate.key().spki()
         {
             let text = format!("{}: another command replaced it meanwhile", file.display());
             return Err(Error::new(Kind::Conflict, text));
@@ -344,7 +340,7 @@ impl Files {
     /// The file that has these authorities, and how it is written where it does not have them yet. Of what is there it
     /// counts alone whether it is the same.
     fn authority(&self, authorities: &[u8], existing: Existing) -> (&PathBuf, Option<There>) {
-        let has = |file: &Path| read_text(file).is_ok_and(|text| text.expose() == authorities);
+        let has = |file: &Path| read_text(OUT, file).is_ok_and(|text| text.expose() == authorities);
         match existing {
             _ if has(&self.ca) => (&self.ca, None),
             _ if !is_there(&self.ca) => (&self.ca, Some(There::Stays)),
@@ -378,30 +374,17 @@ fn lacking(files: &Files, leaf: &Link, names: &Names) -> Result<Vec<String>> {
     Ok(lacking)
 }
 
-/// Writes warnings to standard error.
-pub(super) fn warn(warnings: &[String]) {
-    let mut err = output::stderr();
-    for warning in warnings {
-        // Whoever closed standard error does not want to know.
-        let _ = writeln!(err, "warning: {}", output::one_line(warning));
-    }
-}
-
 /// A time for people.
 pub(super) fn day(seconds: i64) -> String {
     Time::from_unix_timestamp(seconds).map(rfc3339).unwrap_or_default()
 }
 
-fn tell(arguments: &Arguments, files: &Files, issued: &Issued, ca: &Path, has_key: bool) -> Result<()> {
-    let mut out = output::stdout();
-    if arguments.json {
-        let mut told = issued.told();
-        told["certificate"] = json!(files.certificate);
-        told["key"] = if has_key { json!(files.key) } else { json!(null) };
-        told["authority"] = json!(ca);
-        return output::told(writeln!(out, "{told}"));
-    }
-    warn(&issued.warnings);
+fn tell(files: &Files, issued: &Issued, ca: &Path, has_key: bool) -> Result<()> {
+    let mut told = issued.told();
+    told["certificate"] = json!(files.certificate);
+    told["key"] = if has_key { json!(files.key) } else { json!(null) };
+    told["authority"] = json!(ca);
+    told["kept"] = false.into();
     let mut lines = vec![("certificate:", files.certificate.display().to_string())];
     if has_key {
         lines.push(("key:", files.key.display().to_string()));
@@ -409,22 +392,19 @@ fn tell(arguments: &Arguments, files: &Files, issued: &Issued, ca: &Path, has_ke
     lines.push(("authority:", ca.display().to_string()));
     lines.push(("valid until:", day(issued.leaf.certificate.not_after())));
     lines.extend(issued.renew_after.map(|at| ("renew after:", day(at))));
-    output::told(lines.iter().try_for_each(|(name, text)| writeln!(out, "{name:<12} {text}")))
+    let lines: Vec<String> = lines.iter().map(|(name, text)| format!("{name:<12} {text}")).collect();
+    output::result_with_warnings(&told, lines.join("\n"), &issued.warnings)
 }
 
-fn tell_kept(files: &Files, leaf: &Link, warnings: &[String], json: bool) -> Result<()> {
-    let mut out = output::stdout();
+fn tell_kept(files: &Files, leaf: &Link, warnings: &[String]) -> Result<()> {
     let not_after = day(leaf.certificate.not_after());
-    if json {
-        let told = json!({
-            "certificate": files.certificate,
-            "serial_number": leaf.certificate.serial().to_string(),
-            "not_after": not_after,
-            "kept": true,
-            "warnings": warnings,
-        });
-        return output::told(writeln!(out, "{told}"));
-    }
-    warn(warnings);
-    output::told(writeln!(out, "{} is kept; valid until {not_after}", files.certificate.display()))
+    let told = json!({
+        "certificate": files.certificate,
+        "serial_number": leaf.certificate.serial().to_string(),
+        "not_after": not_after,
+        "kept": true,
+        "warnings": warnings,
+    });
+    let text = format!("{} is kept; valid until {not_after}", files.certificate.display());
+    output::result_with_warnings(&told, text, warnings)
 }

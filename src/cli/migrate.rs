@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 
+use serde_json::json;
 use signet::clock::Clock;
 use signet::config;
 use signet::error::{Error, Result};
@@ -34,7 +35,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     forbid_core_dumps()?;
     actix_rt::System::new().block_on(async {
         storage::open(storage_options(&config, Clock::system(), Absent::Made)?).await?.shutdown().await?;
-        line("the schema is up to date");
+        line(&json!({ "is_up_to_date": true }), "the schema is up to date");
         Ok::<(), Error>(())
     })
 }

@@ -10,6 +10,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
+use serde_json::json;
 use signet::auth::Auth;
 use signet::clock::Clock;
 use signet::config::{Config, SealKeySource, Store};
@@ -18,6 +19,7 @@ use signet::server::operator::{FIRST, ROOT_NAME};
 use signet::storage::seal::SealKey;
 use signet::storage::{self, Absent, Storage};
 
+use super::failure::Failure;
 use super::installation::{closed, prepared, storage_options};
 use super::{backup, copy_store, owner, root_token, seal, user_token, verify_backup};
 
@@ -70,23 +72,24 @@ pub(crate) struct Arguments {
 }
 
 /// Runs one word.
-pub(crate) fn run(word: &Word) -> Result<()> {
+pub(crate) fn run(word: &Word) -> Result<(), Failure> {
     match word {
         Word::Init(arguments) => {
             let config = prepared(&arguments.config)?;
             owner::require(&config)?;
-            actix_rt::System::new().block_on(init(&config))
+            actix_rt::System::new().block_on(init(&config))?;
         }
-        Word::NewRootToken(arguments) => root_token::run(arguments),
-        Word::NewUserToken(arguments) => user_token::run(arguments),
-        Word::SealStatus(arguments) => seal::status(arguments),
-        Word::RotateSealKey(arguments) => seal::rotate(arguments),
-        Word::Backup(arguments) => backup::backup(arguments),
-        Word::VerifyBackup(arguments) => verify_backup::run(arguments),
-        Word::Restore(arguments) => backup::restore(arguments),
-        Word::AfterRestore(arguments) => backup::after_restore(arguments),
-        Word::CopyStore(arguments) => copy_store::run(arguments),
+        Word::NewRootToken(arguments) => root_token::run(arguments)?,
+        Word::NewUserToken(arguments) => user_token::run(arguments)?,
+        Word::SealStatus(arguments) => seal::status(arguments)?,
+        Word::RotateSealKey(arguments) => seal::rotate(arguments)?,
+        Word::Backup(arguments) => backup::backup(arguments)?,
+        Word::VerifyBackup(arguments) => verify_backup::run(arguments)?,
+        Word::Restore(arguments) => backup::restore(arguments)?,
+        Word::AfterRestore(arguments) => backup::after_restore(arguments)?,
+        Word::CopyStore(arguments) => copy_store::run(arguments)?,
     }
+    Ok(())
 }
 
 async fn init(config: &Config) -> Result<()> {
@@ -111,7 +114,10 @@ fn show(token: &str, new_key: Option<&Path>) -> Result<()> {
         let rule = "Keep a copy of it away from the data: without it nothing can be read.";
         format!("seal key: {}\n{rule}\n\n", file.display())
     });
-    root_token::print(&format!("{key}token: {token}\n{AFTERWARDS}\n"))
+    root_token::print(
+        &json!({ "token": token, "seal_key_file": new_key }),
+        &format!("{key}token: {token}\n{AFTERWARDS}"),
+    )
 }
 
 async fn first_token(storage: &Storage, config: &Config, show: impl FnOnce(&str) -> Result<()>) -> Result<()> {
@@ -159,12 +165,12 @@ fn no_key_for(file: &Path, folder: &Path) -> Error {
     let (file, folder) = (file.display(), folder.display());
     Error::invalid(match has_store {
         true => format!(
-            "seal_key_file: {file} is not there, and {folder} has a store, which no new key opens: put back the key \
+            "seal_key_file: file does not exist: {file}. {folder} has a store, which no new key opens: put back the key \
              that the store was made with"
         ),
         false => format!(
-            "seal_key_file: {file} is not there, and {folder} is not empty: a key is only made for a new installation. \
-             Put the key back, or let data_dir name an empty folder"
+            "seal_key_file: file does not exist: {file}. {folder} is not empty: a key is only made for a new \
+             installation. Put the key back, or let data_dir name an empty folder"
         ),
     })
 }

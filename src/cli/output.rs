@@ -1,13 +1,30 @@
-//! Standard output and standard error. Who reads them may leave before the end, or be a file on a disk that is full.
+//! Standard output and standard error: results, warnings and errors, as text or, with `--json`, as JSON objects.
 //!
-//! A server, a certificate or a file of others may hold control characters. None of them reaches a terminal.
+//! A command hands each result over in both forms ([`result`], [`line`]), and never decides between them. The reader may
+//! close the stream early, or the disk below it may be full. Control characters from servers, certificates and files are
+//! escaped before they reach a terminal.
 
 use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::{ErrorKind, Result as IoResult, Stderr, Stdout, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use serde_json::{Value, json};
 use signet::error::{Error, Result, io_words};
 use signet::fields::is_control_or_bidi;
+
+/// Set once from `--json`, before a command runs.
+static IS_JSON: AtomicBool = AtomicBool::new(false);
+
+/// Writes results, warnings and errors as JSON from now on.
+pub(super) fn use_json() {
+    IS_JSON.store(true, Ordering::Relaxed);
+}
+
+/// True with `--json`.
+pub(super) fn is_json() -> bool {
+    IS_JSON.load(Ordering::Relaxed)
+}
 
 /// Standard output, for text.
 pub(super) fn stdout() -> Escaping<Stdout> {
@@ -66,9 +83,61 @@ pub(super) fn told(written: IoResult<()>) -> Result<()> {
     }
 }
 
-/// A line about work that is not stopped by whatever becomes of the line.
-pub(super) fn line(text: impl Display) {
-    let _ = writeln!(stdout(), "{text}");
+/// Writes a result to standard output: one line with the object, or the text. The write is not retried.
+pub(super) fn write(object: &Value, text: impl Display) -> IoResult<()> {
+    let mut out = stdout();
+    if is_json() {
+        writeln!(out, "{object}")?
+    } else {
+        writeln!(out, "{text}")?
+    }
+    out.flush()
+}
+
+/// Writes the result of a command.
+///
+/// # Errors
+/// `Unavailable` when it cannot be written and its reader is still there.
+pub(super) fn result(object: &Value, text: impl Display) -> Result<()> {
+    told(write(object, text))
+}
+
+/// As [`result`], of an object that has the warnings as a member; text has them on standard error.
+///
+/// # Errors
+/// `Unavailable` when it cannot be written and its reader is still there.
+pub(super) fn result_with_warnings(object: &Value, text: impl Display, warnings: &[String]) -> Result<()> {
+    if !is_json() {
+        warn(warnings);
+    }
+    result(object, text)
+}
+
+/// Writes a result of work that is done, whether or not the line can be written.
+pub(super) fn line(object: &Value, text: impl Display) {
+    let _ = write(object, text);
+}
+
+/// Writes a message to standard error: `WORD: TEXT`, or an object with that one member.
+pub(super) fn notice(word: &str, text: &str) {
+    // The work does not depend on the reader.
+    let _ = match is_json() {
+        true => writeln!(stderr(), "{}", json!({ word.replace(' ', "_"): text })),
+        false => writeln!(stderr(), "{word}: {}", one_line(text)),
+    };
+}
+
+/// Writes warnings to standard error.
+pub(super) fn warn(warnings: &[String]) {
+    warnings.iter().for_each(|warning| notice("warning", warning));
+}
+
+/// Writes the error that ends a command to standard error.
+pub(crate) fn error(text: &str, exit_status: u8) {
+    let _ = match is_json() {
+        true => writeln!(stderr(), "{}", json!({ "error": text, "exit_status": exit_status })),
+        false => writeln!(stderr(), "signet: {text}"),
+    };
 }
 
 #[cfg(test)]

@@ -1,14 +1,15 @@
 //! Which installation an operator command is for: that of a configuration file, or the data folder of `signet dev`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use signet::clock::Clock;
 use signet::config::Store;
-use signet::error::Result;
+use signet::error::{Error, Result};
 use signet::server::forbid_core_dumps;
 use signet::storage::seal::SealKey;
 use signet::storage::{self, Absent, Database};
 
+use super::files::require_file;
 use super::installation::{logs_from_environment, prepared, storage_options};
 
 /// Writes that may wait at a time; the command is alone with the store.
@@ -34,7 +35,7 @@ impl Place {
             (None, folder) => {
                 logs_from_environment()?;
                 forbid_core_dumps()?;
-                Ok(Store::Embedded(folder.clone().unwrap_or_default()))
+                Ok(Store::Embedded(existing(folder.as_deref())?))
             }
         }
     }
@@ -46,11 +47,22 @@ impl Place {
             (None, folder) => {
                 logs_from_environment()?;
                 forbid_core_dumps()?;
-                let folder = folder.clone().unwrap_or_default();
-                let seal_key = SealKey::from_file(&folder.join("seal.key"))?;
+                let folder = existing(folder.as_deref())?;
+                let key = folder.join("seal.key");
+                require_file("--data-dir", &key)?;
+                let seal_key = SealKey::from_file(&key)?;
                 let database = Database::Embedded(folder);
                 Ok(storage::Options { database, seal_key, clock, queue: QUEUE, absent: Absent::Missed })
             }
         }
+    }
+}
+
+/// The folder of `--data-dir`.
+fn existing(folder: Option<&Path>) -> Result<PathBuf> {
+    let folder = folder.unwrap_or(Path::new(""));
+    match folder.is_dir() {
+        true => Ok(folder.to_owned()),
+        false => Err(Error::invalid(format!("--data-dir: folder does not exist: {}", folder.display()))),
     }
 }

@@ -23,7 +23,6 @@ mod running;
 mod service_token;
 mod successor;
 
-use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -43,12 +42,16 @@ use signet::x509::{oid, pem};
 use super::certify::{Authority, Chain, Issued, Link, Refusal, Request, Subject, new_key};
 use super::client::later;
 use super::files::{Content, FolderLock, Staged, There, folder_of, is_there};
-use super::issue::{day, read_key, read_leaf, read_text, text_of, warn};
+use super::issue::{day, read_key, read_leaf, read_text, text_of};
 use super::output;
 use running::Running;
 use service_token::{Login, TokenKeeper, keep};
 use successor::Successor;
 
+/// Names of a certificate, its key and its authorities in messages.
+const FILE: &str = "FILE";
+const KEY: &str = "--key";
+const CA: &str = "--ca";
 /// The share of a life by which times of renewal are apart at most: one in so many.
 const APART: i64 = 20;
 /// The first pause after a failure, and the longest.
@@ -69,40 +72,38 @@ pub(crate) struct Arguments {
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// The file of the key, where it is another one.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Files")]
     key: Option<PathBuf>,
     /// The file of the authorities, to which a new one is added; NAME-ca.pem or ca.pem beside the certificate, where
     /// there is one.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Files")]
     ca: Option<PathBuf>,
     #[command(flatten)]
     authority: Authority,
     #[command(flatten)]
     login: Login,
     /// How long before the end: a share of the life, or a duration such as 24h.
-    #[arg(long, value_name = "SHARE", default_value = "1/3")]
+    #[arg(long, value_name = "SHARE", default_value = "1/3", help_heading = "Time")]
     before: Before,
     /// Renew now, whatever the certificate's age.
-    #[arg(long, conflicts_with = "service")]
+    #[arg(long, conflicts_with = "service", help_heading = "Time")]
     force: bool,
     /// Keep the key.
-    #[arg(long)]
+    #[arg(long, help_heading = "Files")]
     reuse_key: bool,
     /// What a certificate's file holds beside the certificate.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t, help_heading = "Files")]
     chain: Chain,
     /// A command for the shell, to be run when certificates have been replaced. What it prints goes to standard error.
-    #[arg(long, value_name = "COMMAND")]
+    #[arg(long, value_name = "COMMAND", help_heading = "Command")]
     exec: Option<String>,
     /// How long that command may take.
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = super::client::duration)]
+    #[arg(help_heading = "Command")]
     exec_timeout: Duration,
     /// Go on, and renew whenever it is time.
-    #[arg(long)]
+    #[arg(long, help_heading = "Time")]
     service: bool,
-    /// Print JSON, a line for each certificate.
-    #[arg(long)]
-    json: bool,
 }
 
 /// How long before its end a certificate is renewed.
@@ -197,7 +198,7 @@ impl Pair {
     }
 
     fn standing(&self, before: Before) -> Result<Standing> {
-        let leaf = read_leaf(&self.certificate)?;
+        let leaf = read_leaf(FILE, &self.certificate)?;
         if holds_key(&self.certificate)? {
             let text = format!(
                 "{}: holds a private key; key and certificate must be in files of their own",
@@ -205,7 +206,7 @@ impl Pair {
             );
             return Err(Error::invalid(text));
         }
-        let key = read_key(&self.key)?;
+        let key = read_key(KEY, &self.key)?;
         let (serial, certificate) = (leaf.certificate.serial(), &leaf.certificate);
         let told = self.told.as_ref().filter(|(of, _)| of == serial.octets() && before == Before::Share(1, 3));
         let due = match told {
@@ -244,7 +245,7 @@ impl Pair {
 
     /// That what was looked at is what is there, now that nobody else replaces it.
     fn still(&self, standing: &Standing) -> Result<()> {
-        let (leaf, key) = (read_leaf(&self.certificate)?, read_key(&self.key)?);
+        let (leaf, key) = (read_leaf(FILE, &self.certificate)?, read_key(KEY, &self.key)?);
         if (leaf.certificate.der(), key.public().spki())
             != (standing.leaf.certificate.der(), standing.key.public().spki())
         {
@@ -269,7 +270,7 @@ impl Pair {
 
     /// How many seconds are left of the certificate.
     fn left(&self) -> i64 {
-        let ends = read_leaf(&self.certificate).map_or(i64::MAX, |leaf| leaf.certificate.not_after());
+        let ends = read_leaf(FILE, &self.certificate).map_or(i64::MAX, |leaf| leaf.certificate.not_after());
         ends.saturating_sub(now())
     }
 
@@ -315,8 +316,8 @@ struct Authorities {
 impl Authorities {
     fn read(file: &Path, next: Result<Staged>) -> Result<Self> {
         let text = match &next {
-            Ok(next) => text_of(next.before()?, file)?,
-            Err(_) => read_text(file)?,
+            Ok(next) => text_of(CA, next.before()?, file)?,
+            Err(_) => read_text(CA, file)?,
         };
         let text = String::from_utf8_lossy(text.expose()).into_owned();
         let known = pem::blocks(&text).map_err(|e| e.within(&file.display().to_string()))?;
@@ -360,7 +361,7 @@ fn doubled(failures: u32) -> Duration {
 }
 
 fn holds_key(file: &Path) -> Result<bool> {
-    let text = read_text(file)?;
+    let text = read_text(FILE, file)?;
     Ok(text.expose_text().is_some_and(|text| text.contains("PRIVATE KEY-----")))
 }
 
@@ -377,9 +378,7 @@ async fn once(arguments: &Arguments, pairs: &mut [Pair]) -> Result<()> {
     for pair in &mut *pairs {
         if let Err(refusal) = look_at(arguments, pair).await {
             let (file, text) = (pair.certificate.display().to_string(), refusal.error.text());
-            // What is wrong with the file itself begins with it.
-            let is_named = text.strip_prefix(&file).is_some_and(|rest| rest.starts_with(':'));
-            problems.push(if is_named { text.to_owned() } else { format!("{file}: {text}") });
+            problems.push(if text.contains(&file) { text.to_owned() } else { format!("{file}: {text}") });
         }
     }
     // From here on a signal ends the command as well, which has a process group of its own.
@@ -401,31 +400,29 @@ async fn once(arguments: &Arguments, pairs: &mut [Pair]) -> Result<()> {
 async fn look_at(arguments: &Arguments, pair: &mut Pair) -> std::result::Result<(), Refusal> {
     let standing = pair.standing(arguments.before)?;
     if !arguments.force && now() < standing.due {
-        told(arguments, pair, &standing.leaf, None, Some(standing.due))?;
+        told(pair, &standing.leaf, None, Some(standing.due))?;
         return Ok(());
     }
     let issued = pair.renew(arguments, &standing).await?;
     let next = pair.standing(arguments.before).map_or(None, |standing| Some(standing.due));
-    told(arguments, pair, &issued.leaf, Some(&issued), next)?;
+    told(pair, &issued.leaf, Some(&issued), next)?;
     Ok(())
 }
 
 /// Says how a certificate stands, or what it was replaced by.
-fn told(arguments: &Arguments, pair: &Pair, leaf: &Link, new: Option<&Issued>, due: Option<i64>) -> Result<()> {
-    let (mut out, file) = (output::stdout(), pair.certificate.display());
-    let (not_after, due) = (day(leaf.certificate.not_after()), due.map(day).unwrap_or_default());
-    if arguments.json {
-        let mut line = new.map_or_else(|| json!({ "not_after": not_after }), Issued::told);
-        line["serial_number"] = leaf.certificate.serial().to_string().into();
-        line["certificate"] = json!(pair.certificate);
-        line["key"] = json!(pair.key);
-        line["renewed"] = Value::Bool(new.is_some());
-        line["due"] = due.into();
-        return output::told(writeln!(out, "{line}"));
-    }
-    warn(new.map_or(&[], |issued| &issued.warnings));
+fn told(pair: &Pair, leaf: &Link, new: Option<&Issued>, due: Option<i64>) -> Result<()> {
+    let file = pair.certificate.display();
+    let not_after = day(leaf.certificate.not_after());
+    let due = due.map(day).unwrap_or_default();
+    let mut object = new.map_or_else(|| json!({ "not_after": not_after }), Issued::told);
+    object["serial_number"] = leaf.certificate.serial().to_string().into();
+    object["certificate"] = json!(pair.certificate);
+    object["key"] = json!(pair.key);
+    object["renewed"] = Value::Bool(new.is_some());
+    object["due"] = json!(due);
     let word = if new.is_some() { "renewed, " } else { "" };
-    output::told(writeln!(out, "{file}: {word}valid until {not_after}, to be renewed at {due}"))
+    let text = format!("{file}: {word}valid until {not_after}, to be renewed at {due}");
+    output::result_with_warnings(&object, text, new.map_or(&[], |issued| &issued.warnings))
 }
 
 /// Runs `--exec`, when a certificate was replaced since it ran last.
@@ -534,7 +531,7 @@ async fn look(arguments: &Arguments, pair: &mut Pair) -> std::result::Result<Loo
     }
     let issued = pair.renew(arguments, &standing).await?;
     let due = pair.standing(arguments.before)?.due;
-    told(arguments, pair, &issued.leaf, Some(&issued), Some(due))?;
+    told(pair, &issued.leaf, Some(&issued), Some(due))?;
     Ok(Looked::Renewed { due, ends: issued.leaf.certificate.not_after() })
 }
 

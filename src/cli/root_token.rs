@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use signet::auth::Auth;
 use signet::clock::Clock;
 use signet::config::Config;
@@ -33,12 +33,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
 
 fn show(token: &str) -> Result<()> {
     let advice = "This root token is shown once. Revoke it when its work is done: auth/token/revoke-self.";
-    print(&format!("token: {token}\n{advice}\n"))
+    print(&json!({ "token": token }), &format!("token: {token}\n{advice}"))
 }
 
-/// Prints a text with a root token in it.
-pub(super) fn print(text: &str) -> Result<()> {
-    handover::print(text, COMMAND)
+/// Prints a result with a root token in it.
+pub(super) fn print(object: &Value, text: &str) -> Result<()> {
+    handover::print(object, text, COMMAND)
 }
 
 /// Makes a root token, of which the audit hears on `path`, and shows it; revokes it again where it cannot be shown.

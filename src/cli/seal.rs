@@ -3,9 +3,9 @@
 //! Both open the store themselves: an embedded one must not be in use, PostgreSQL may be. Nodes that run meanwhile go
 //! on; they need the new seal when they start again, or were cut off meanwhile.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+use serde_json::json;
 use signet::clock::{Clock, rfc3339};
 use signet::config::{self, Config, SealKeySource};
 use signet::error::{Error, Kind, Result};
@@ -51,18 +51,27 @@ async fn tell(storage: &Storage) -> Result<()> {
     // What others have noted is known after a note of one's own.
     keyring.note_use().await?;
     let (key, older) = (keyring.status().await?, storage.count_older().await?);
-    let mut out = crate::cli::output::stdout();
-    let told = writeln!(out, "seal type:      {}", seal.kind)
-        .and_then(|()| writeln!(out, "seal key:       {} ({})", seal.key, seal.mechanism))
-        .and_then(|()| match seal.since {
-            Some(since) => writeln!(out, "sealed since:   {}", rfc3339(since)),
-            None => writeln!(out, "sealed since:   the store was made"),
-        })
-        .and_then(|()| writeln!(out, "data key term:  {}", key.term))
-        .and_then(|()| writeln!(out, "made:           {}", rfc3339(key.made_at)))
-        .and_then(|()| writeln!(out, "encryptions:    {}", key.sealed))
-        .and_then(|()| writeln!(out, "left to re-seal: {older}"));
-    told.and_then(|()| out.flush()).map_err(output::unwritten)
+    let since = seal.since.map(rfc3339);
+    let object = json!({
+        "seal_type": seal.kind.to_string(),
+        "seal_key": seal.key.to_string(),
+        "mechanism": seal.mechanism.to_string(),
+        "sealed_since": since,
+        "data_key_term": key.term,
+        "data_key_created": rfc3339(key.made_at),
+        "encryptions": key.sealed,
+        "left_to_reseal": older,
+    });
+    let lines = [
+        format!("seal type:      {}", seal.kind),
+        format!("seal key:       {} ({})", seal.key, seal.mechanism),
+        format!("sealed since:   {}", since.as_deref().unwrap_or("the store was made")),
+        format!("data key term:  {}", key.term),
+        format!("made:           {}", rfc3339(key.made_at)),
+        format!("encryptions:    {}", key.sealed),
+        format!("left to re-seal: {older}"),
+    ];
+    output::write(&object, lines.join("\n")).map_err(output::unwritten)
 }
 
 /// Gives the store another seal.
@@ -151,7 +160,11 @@ async fn in_place(config: &Config, file: &Path) -> Result<()> {
 }
 
 fn say(seal: &About, next: &str) -> Result<()> {
-    let mut out = crate::cli::output::stdout();
-    let told = writeln!(out, "the store is sealed by the {seal}\n{next}");
-    output::told(told.and_then(|()| out.flush()))
+    let object = json!({
+        "seal_type": seal.kind.to_string(),
+        "seal_key": seal.key.to_string(),
+        "mechanism": seal.mechanism.to_string(),
+        "next_step": next,
+    });
+    output::result(&object, format!("the store is sealed by the {seal}\n{next}"))
 }

@@ -1,11 +1,11 @@
 //! `signet serve`: the server as a configuration file says.
 
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::json;
 use signet::audit::DeviceSettings;
 use signet::auth::mounts::MountKind;
 use signet::clock::Clock;
@@ -13,7 +13,7 @@ use signet::config::{self, Config};
 use signet::error::{Error, Kind, Result};
 use signet::keys::Libraries;
 use signet::server::tls::Certificate;
-use signet::server::{Options, Reread, Server, Signals};
+use signet::server::{Options, Reread, Running, Server, Signals};
 use signet::storage::{self, Database, room};
 
 use super::installation::{prepared, server_options};
@@ -90,23 +90,27 @@ async fn serve(config: Config, libraries: Reread<Libraries>) -> Result<()> {
     };
     hint_at_init(&server).await;
     let running = server.start().await?;
-    let mut out = output::stdout();
-    let told = writeln!(out, "listening on {scheme}://{}", running.address());
-    let told = told.and_then(|()| match running.metrics_address() {
-        Some(address) => writeln!(out, "metrics on http://{address}/metrics"),
-        None => Ok(()),
-    });
-    let told = told.and_then(|()| match running.public_address() {
-        Some(address) => writeln!(out, "public listener on http://{address}"),
-        None => Ok(()),
-    });
-    let issues = running.shared().auth.mounts().iter().any(|mount| mount.kind == MountKind::Pki);
-    let told = told.and_then(|()| match issues {
-        true => Ok(()),
-        false => writeln!(out, "{NO_AUTHORITY}"),
-    });
-    output::told(told.and_then(|()| out.flush()))?;
+    greet(scheme, &running)?;
     running.until(signals, libraries).await
+}
+
+/// Prints where the server listens, and whether it lacks an authority.
+fn greet(scheme: &str, running: &Running) -> Result<()> {
+    let address = format!("{scheme}://{}", running.address());
+    let metrics = running.metrics_address().map(|address| format!("http://{address}/metrics"));
+    let public = running.public_address().map(|address| format!("http://{address}"));
+    let has_authority = running.shared().auth.mounts().iter().any(|mount| mount.kind == MountKind::Pki);
+    let mut lines = vec![format!("listening on {address}")];
+    lines.extend(metrics.as_ref().map(|metrics| format!("metrics on {metrics}")));
+    lines.extend(public.as_ref().map(|public| format!("public listener on {public}")));
+    lines.extend((!has_authority).then(|| NO_AUTHORITY.to_owned()));
+    let object = json!({
+        "address": address,
+        "metrics_address": metrics,
+        "public_address": public,
+        "has_authority": has_authority,
+    });
+    output::result(&object, lines.join("\n"))
 }
 
 /// Waits until the database is there: when everything starts at once it may be the last. What would not change by

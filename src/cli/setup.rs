@@ -23,6 +23,7 @@ mod said;
 use std::io::Write as _;
 use std::path::Path;
 
+use serde_json::json;
 use signet::config::{self, Config, Environment};
 use signet::error::{Error, Kind, Result};
 use signet::server::{forbid_core_dumps, renewal};
@@ -37,7 +38,7 @@ use self::files::Content;
 use self::plan::Plan;
 use self::said::say;
 use super::output::told;
-use super::{installation, operator, owner};
+use super::{installation, operator, output, owner};
 
 /// Sets up what is not there yet.
 pub(crate) fn run(arguments: Arguments) -> Result<()> {
@@ -45,9 +46,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
     let (fresh, listener_only) = (!arguments.config.exists(), arguments.listener_only);
     if fresh && listener_only {
         let file = arguments.config.display();
-        let text =
-            format!("--listener-only: {file} is not there: it takes the configuration and the seal key of a node");
-        return Err(Error::invalid(text));
+        let text = "--listener-only needs the configuration and the seal key of the first node";
+        return Err(Error::invalid(format!("--config: file does not exist: {file}: {text}")));
     }
     let (config, plan) = if fresh { begin(arguments)? } else { again(arguments)? };
     let mut log = config.log.clone();
@@ -154,6 +154,18 @@ async fn work(config: &Config, plan: &Plan, listener_only: bool) -> Result<()> {
     ended?;
     if listener_only {
         return Ok(());
+    }
+    if output::is_json() {
+        let next = json!({
+            "config": plan.config,
+            "admin_token_file": plan.admin_token_file,
+            "root_ca_file": plan.root_file,
+            "csr_file": name.is_none().then(|| plan.csr()),
+            "mount": plan.mount,
+            "role": plan.role,
+            "example_name": name,
+        });
+        return output::result(&next, "");
     }
     told(next(config, plan, name))
 }

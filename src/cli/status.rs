@@ -4,19 +4,20 @@
 //! taken for absent.
 
 use std::collections::BTreeSet;
-use std::io::Write as _;
+use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 use signet::clock::{Clock, Time, parse_rfc3339, rfc3339};
-use signet::error::{Error, Kind, Result};
+use signet::error::Result;
 use signet::x509::certificate::Certificate;
 use signet::x509::crl::Crl;
 
 use super::certify::Link;
 use super::client::{Caller, Question};
+use super::failure::{Failure, findings};
 use super::health::not_ready;
 use super::issue::day;
-use super::output::told;
+use super::output;
 use super::who::authorities;
 
 /// Most issuers of a mount that are looked at, and most lines of what ends next.
@@ -35,15 +36,12 @@ const APART: i64 = 30;
 /// The arguments of `signet status`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
     caller: Caller,
 }
 
-/// Looks, and prints; an error when something is wrong.
-pub(crate) async fn run(arguments: Arguments) -> Result<()> {
+/// Looks, and prints; a finding when something is wrong.
+pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
     let mut status = Status { now: Clock::system().now().unix_timestamp(), ..Status::default() };
     status.server(&arguments.caller).await?;
     status.token(&arguments.caller).await?;
@@ -54,14 +52,8 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     status.ends.sort();
     status.sort_leaves();
     status.note_roleless();
-    let printed =
-        if arguments.json { writeln!(crate::cli::output::stdout(), "{}", status.json()) } else { status.print() };
-    told(printed)?;
-    match status.wrong.len() {
-        0 => Ok(()),
-        1 => Err(Error::new(Kind::Conflict, "one thing is wrong")),
-        wrong => Err(Error::new(Kind::Conflict, format!("{wrong} things are wrong"))),
-    }
+    output::result(&status.json(), status.text())?;
+    findings(status.wrong.len())
 }
 
 /// What was found.
@@ -320,8 +312,15 @@ impl Status {
         })
     }
 
-    fn print(&self) -> std::io::Result<()> {
-        let mut out = crate::cli::output::stdout();
+    fn text(&self) -> String {
+        let mut out = String::new();
+        // Writing to a String does not fail.
+        let _ = self.write(&mut out);
+        out.truncate(out.trim_end().len());
+        out
+    }
+
+    fn write(&self, out: &mut String) -> std::fmt::Result {
         for (name, text) in &self.facts {
             writeln!(out, "{name:<10} {text}")?;
         }
@@ -349,7 +348,7 @@ impl Status {
             let paths: Vec<&str> = self.closed.iter().map(String::as_str).collect();
             writeln!(out, "\nnot visible to this token: {}", paths.join(", "))?;
         }
-        out.flush()
+        Ok(())
     }
 }
 

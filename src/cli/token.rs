@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use signet::error::{Error, Result, io_words};
+use signet::error::{Error, Kind, Result};
 use signet::secret::Secret;
 
 /// Longest token that is read, octets.
@@ -16,6 +16,7 @@ pub(super) const VARIABLES: [&str; 2] = ["SIGNET_TOKEN", "SIGNET_TOKEN_FILE"];
 
 /// Where the token is.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Connection")]
 pub(super) struct Source {
     /// Token for the server. Everybody on the machine can see an argument; without one the token is that in SIGNET_TOKEN.
     #[arg(long, value_name = "TOKEN", conflicts_with = "token_file")]
@@ -99,10 +100,9 @@ impl Place {
         let (place, text) = match self {
             Self::Here(name, text) => (name.to_owned(), text),
             Self::File(name, file) => {
-                let place = format!("{name}: {}", file.display());
-                let text = read_file(&file)
-                    .map_err(|e| Error::invalid(format!("{place}: cannot be read ({})", io_words(e.kind()))))?;
-                (place, text)
+                let text =
+                    read_file(&file).map_err(|e| Error::of_file(name, &file, "read", e).as_kind(Kind::Invalid))?;
+                (format!("{name}: {}", file.display()), text)
             }
         };
         match text.expose_text().map(str::trim) {

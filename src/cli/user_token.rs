@@ -36,7 +36,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
 
 fn show(token: &str) -> Result<()> {
     let advice = "This token is shown once, and ends in two years. With it the user makes others, and ends it.";
-    handover::print(&format!("token: {token}\n{advice}\n"), COMMAND)
+    handover::print(&json!({ "token": token }), &format!("token: {token}\n{advice}"), COMMAND)
 }
 
 async fn hand_out(storage: &Storage, config: &Config, user: &str) -> Result<()> {

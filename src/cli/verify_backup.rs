@@ -1,16 +1,23 @@
 //! `signet operator verify-backup`: whether a copy would do, before it is needed; or a database that was restored
-//! elsewhere. Whatever is wrong is a line on standard output, and the command fails.
+//! elsewhere. Each finding is a line on standard output, and the exit status is then 3.
 
 use std::path::PathBuf;
 
+use serde_json::json;
 use signet::clock::Clock;
 use signet::error::{Error, Kind, Result};
 use signet::server::verify::verify;
 use signet::storage::PostgresUrl;
 use signet::storage::verify::{Findings, Subject};
 
+use super::failure::Failure;
+use super::files::require_file;
 use super::output::line;
 use super::place::Place;
+use super::progress::{Display, Quiet, Unit};
+
+/// The unit of progress.
+pub(super) const CERTIFICATES: Unit = Unit::Things("certificates");
 
 /// The arguments of `signet operator verify-backup`.
 #[derive(clap::Args)]
@@ -30,10 +37,15 @@ pub(crate) struct Arguments {
         hide_env_values = true
     )]
     database_url: Option<String>,
+    #[command(flatten)]
+    quiet: Quiet,
 }
 
 /// Looks through it; the installation's seal key opens what is sealed.
-pub(super) fn run(arguments: &Arguments) -> Result<()> {
+pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    if let Some(file) = &arguments.file {
+        require_file("FILE", file)?;
+    }
     let clock = Clock::system();
     let options = arguments.place.options(clock.clone())?;
     let (subject, name) = match (&arguments.file, &arguments.database_url) {
@@ -44,18 +56,22 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
             (own, "the database".to_owned())
         }
     };
-    let findings = actix_rt::System::new().block_on(verify(subject, options.seal_key, clock))?;
-    tell(&name, &findings)
+    let display = Display::start("checking", CERTIFICATES, &arguments.quiet);
+    let checked = verify(subject, options.seal_key, clock, &display.progress);
+    let findings = actix_rt::System::new().block_on(checked)?;
+    drop(display);
+    tell(&name, &findings).map_err(Failure::Finding)
 }
 
 /// Prints what was found; an error when there was anything.
 pub(super) fn tell(name: &str, findings: &Findings) -> Result<()> {
-    findings.lines().for_each(line);
+    let mut lines: Vec<String> = findings.lines().collect();
+    let ok = findings.count() == 0;
+    let object = json!({ "subject": name, "ok": ok, "findings": lines });
+    lines.extend(ok.then(|| format!("{name}: ok")));
+    line(&object, lines.join("\n"));
     match findings.count() {
-        0 => {
-            line(format!("{name}: ok"));
-            Ok(())
-        }
+        0 => Ok(()),
         count => Err(Error::new(Kind::Conflict, format!("{name}: {count} findings"))),
     }
 }

@@ -3,7 +3,6 @@
 //! The record beside the certificate says it (`MOUNT/cert-record/SERIAL`); no audit device is needed. The serial number is
 //! taken as openssl, browsers and the server write it, or from the certificate's file.
 
-use std::io::Write as _;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -12,7 +11,7 @@ use signet::x509::serial::Serial;
 
 use super::client::{Caller, Question};
 use super::issue::read_leaf;
-use super::output::told;
+use super::output;
 
 /// The arguments of `signet who`.
 #[derive(clap::Args)]
@@ -20,9 +19,6 @@ pub(crate) struct Arguments {
     /// The serial number, hexadecimal, with or without colons; or the certificate's file.
     #[arg(value_name = "SERIAL")]
     serial: String,
-    /// Print JSON, a line for each mount that has it.
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
     caller: Caller,
 }
@@ -45,15 +41,9 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     if found.is_empty() {
         return Err(nowhere(serial, &mounts, &closed));
     }
-    let mut out = crate::cli::output::stdout();
     for (mount, record) in &mut found {
-        let written = if arguments.json {
-            record["mount"] = json!(mount);
-            writeln!(out, "{record}")
-        } else {
-            write!(out, "{}", worded(mount, record))
-        };
-        told(written)?;
+        record["mount"] = json!(mount);
+        output::result(record, worded(mount, record).trim_end())?;
     }
     Ok(())
 }
@@ -86,7 +76,10 @@ fn nowhere(serial: Serial, mounts: &[String], closed: &[&str]) -> Error {
 fn serial(text: &str) -> Result<Serial> {
     let file = Path::new(text);
     if file.is_file() {
-        return Ok(read_leaf(file)?.certificate.serial());
+        return Ok(read_leaf("SERIAL", file)?.certificate.serial());
+    }
+    if text.contains('/') || text.ends_with(".pem") {
+        return Err(Error::of_file("SERIAL", file, "read", std::io::ErrorKind::NotFound.into()));
     }
     // What openssl leaves out in front.
     let bare = text.trim().trim_start_matches("serial=");

@@ -24,7 +24,7 @@ use rustls::sign::CertifiedKey;
 use super::replacing;
 use crate::clock::{Clock, Time, rfc3339};
 use crate::config::{TlsFiles, TlsRenewal};
-use crate::error::{Error, Result, io_words};
+use crate::error::{Error, Kind, Result};
 use crate::secret::Secret;
 use crate::x509;
 
@@ -144,11 +144,12 @@ fn read(files: &TlsFiles, provider: &CryptoProvider, clock: &Clock) -> Result<Ar
         |setting: &str, file: &Path, problem: &str| Error::invalid(format!("{setting}: {}: {problem}", file.display()));
     let of_chain = |problem: &str| refused("tls_certificate_file", &files.certificate, problem);
     let of_key = |problem: &str| refused("tls_key_file", &files.key, problem);
-    let bytes =
-        std::fs::read(&files.certificate).map_err(|e| of_chain(&format!("cannot be read ({})", io_words(e.kind()))))?;
+    let bytes = std::fs::read(&files.certificate)
+        .map_err(|e| Error::of_file("tls_certificate_file", &files.certificate, "read", e).as_kind(Kind::Invalid))?;
     let chain = x509::pem::certificates_of_file(&bytes).map_err(|error| of_chain(error.text()))?;
     let chain: Vec<_> = chain.into_iter().map(CertificateDer::from).collect();
-    let bytes = std::fs::read(&files.key).map_err(|e| of_key(&format!("cannot be read ({})", io_words(e.kind()))))?;
+    let bytes = std::fs::read(&files.key)
+        .map_err(|e| Error::of_file("tls_key_file", &files.key, "read", e).as_kind(Kind::Invalid))?;
     let bytes = Secret::new(bytes);
     let key = x509::pem::private_key_of_file(bytes.expose()).map_err(|error| of_key(error.text()))?;
     let key = PrivateKeyDer::try_from(key.to_vec()).map_err(|_| of_key("the private key cannot be read"))?;
@@ -194,8 +195,9 @@ mod tests {
         let files = TlsFiles { certificate: folder.path().join("c.pem"), key: folder.path().join("k.pem") };
         let refusal = || Certificate::load(files.clone(), Clock::system()).err().unwrap().text().to_owned();
         assert!(
-            refusal().starts_with("tls_certificate_file: ")
-                && refusal().ends_with("c.pem: cannot be read (no such file or folder)")
+            refusal().starts_with("tls_certificate_file: file does not exist: ") && refusal().ends_with("c.pem"),
+            "{}",
+            refusal()
         );
         let broken = "-----BEGIN CERTIFICATE-----\nhunter2\n";
         for text in ["", "hunter2", broken] {
@@ -203,7 +205,7 @@ mod tests {
             assert!(refusal().contains("c.pem: must hold PEM certificates"), "{text}: {}", refusal());
         }
         std::fs::write(&files.certificate, x509::pem::encode("CERTIFICATE", b"hunter2")).unwrap();
-        assert!(refusal().ends_with("k.pem: cannot be read (no such file or folder)"), "{}", refusal());
+        assert!(refusal().starts_with("tls_key_file: file does not exist: "), "{}", refusal());
         let encrypted = x509::pem::encode("ENCRYPTED PRIVATE KEY", b"hunter2");
         for text in ["", "hunter2", &encrypted] {
             std::fs::write(&files.key, text).unwrap();

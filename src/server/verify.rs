@@ -19,9 +19,9 @@ use crate::pki::mount::issuer::Issuer;
 use crate::pki::mount::profile::issuer_key_id;
 use crate::pki::mount::view::View;
 use crate::pki::store::PkiStore;
-use crate::storage::Storage;
 use crate::storage::seal::SealKey;
 use crate::storage::verify::{self, Findings, Named, Recorded, Subject};
+use crate::storage::{Progress, Storage};
 use crate::x509::certificate::Certificate;
 
 /// Certificates at a time.
@@ -31,7 +31,7 @@ const PAGE: usize = 500;
 ///
 /// # Errors
 /// `Unavailable` when it cannot be reached or read, which says nothing about what it holds.
-pub async fn verify(subject: Subject, seal_key: SealKey, clock: Clock) -> Result<Findings> {
+pub async fn verify(subject: Subject, seal_key: SealKey, clock: Clock, progress: &Progress) -> Result<Findings> {
     let mut findings = Findings::default();
     if !verify::file(&subject, &mut findings).await? {
         return Ok(findings);
@@ -48,20 +48,26 @@ pub async fn verify(subject: Subject, seal_key: SealKey, clock: Clock) -> Result
             Err(error) if error.kind() == Kind::Invalid => findings.add(error.to_string()),
             held => held?,
         }
-        look(&storage, clock, &mut findings).await
+        look(&storage, clock, &mut findings, progress).await
     };
     let looked = looked.await;
     storage.shutdown().await.and(looked)?;
     Ok(findings)
 }
 
-async fn look(storage: &Storage, clock: Clock, findings: &mut Findings) -> Result<()> {
+async fn look(storage: &Storage, clock: Clock, findings: &mut Findings, progress: &Progress) -> Result<()> {
     let stored = verify::rows(storage, findings).await?;
-    domains(storage, &stored, clock, findings).await
+    domains(storage, &stored, clock, findings, progress).await
 }
 
 /// Looks at what the rows mean to the domains.
-async fn domains(storage: &Storage, stored: &[Named], clock: Clock, findings: &mut Findings) -> Result<()> {
+async fn domains(
+    storage: &Storage,
+    stored: &[Named],
+    clock: Clock,
+    findings: &mut Findings,
+    progress: &Progress,
+) -> Result<()> {
     let auth = match Auth::open(storage.auth(), clock.clone()).await {
         Ok(auth) => auth,
         Err(error) => {
@@ -81,7 +87,7 @@ async fn domains(storage: &Storage, stored: &[Named], clock: Clock, findings: &m
             findings.add(format!("mount: {} has a document and no rows", mount.path));
             continue;
         };
-        let mut authority = Authority { mount, storage, findings };
+        let mut authority = Authority { mount, storage, findings, progress };
         if let Err(error) = authority.look(issuers, clock.clone()).await {
             let error = of_the_copy(storage, error).await?;
             findings.add(format!("{}: does not open ({error})", mount.path));
@@ -104,6 +110,7 @@ struct Authority<'a> {
     mount: &'a Mount,
     storage: &'a Storage,
     findings: &'a mut Findings,
+    progress: &'a Progress,
 }
 
 impl Authority<'_> {
@@ -168,6 +175,7 @@ impl Authority<'_> {
         loop {
             let page = verify::certificates(self.storage, self.mount.id, &after, PAGE).await?;
             let full = page.len() == PAGE;
+            self.progress.add(page.len() as u64);
             for Recorded { serial, issuer, der } in page {
                 // One that cannot be read was told of with its row.
                 if let Ok(certificate) = Certificate::parse(&der)
@@ -224,11 +232,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let storage = store(folder.path()).await;
         let mut findings = Findings::default();
-        domains(&storage, &[], Clock::system(), &mut findings).await.unwrap();
+        domains(&storage, &[], Clock::system(), &mut findings, &Progress::default()).await.unwrap();
         let damaged = Error::unavailable("storage: the read failed", "a stored serial");
         assert!(of_the_copy(&storage, damaged).await.is_ok(), "a store that can be read");
         storage.shutdown().await.unwrap();
-        let error = domains(&storage, &[], Clock::system(), &mut findings).await.unwrap_err();
+        let error = domains(&storage, &[], Clock::system(), &mut findings, &Progress::default()).await.unwrap_err();
         assert_eq!((error.kind(), findings.count()), (Kind::Unavailable, 0));
         assert!(of_the_copy(&storage, Error::internal("damaged")).await.is_ok());
     }

@@ -12,7 +12,7 @@ use super::embedded::copy;
 pub use super::embedded::copy::Pace;
 use super::embedded::whole;
 use super::seal::SealKey;
-use super::{Database, Options, keys, look, open, postgres};
+use super::{Database, Options, Progress, keys, look, open, postgres};
 use crate::clock::Time;
 use crate::error::{Error, Result};
 
@@ -41,8 +41,8 @@ pub fn lock(folder: &Path) -> Result<Locked> {
 /// # Errors
 /// `NotFound` when there is no store; `Conflict` when `to` exists; `Unavailable` from the disks, and when it was
 /// stopped.
-pub fn copy(folder: &Path, to: &Path, pace: Pace, stop: &AtomicBool) -> Result<Partial> {
-    copy::Partial::of_folder(folder, to, pace, stop).map(Partial)
+pub fn copy(folder: &Path, to: &Path, pace: Pace, stop: &AtomicBool, progress: &Progress) -> Result<Partial> {
+    copy::Partial::of_folder(folder, to, pace, stop, progress).map(Partial)
 }
 
 impl Partial {
@@ -63,8 +63,8 @@ impl Partial {
 /// # Errors
 /// `Conflict` when the folder has a store or is in use; `Invalid` when the file is no store that this program knows;
 /// `Unavailable` from the disks.
-pub fn restore(copy: &Path, folder: &Path, now: Time) -> Result<u64> {
-    copy::restore(copy, folder, now)
+pub fn restore(copy: &Path, folder: &Path, now: Time, progress: &Progress) -> Result<u64> {
+    copy::restore(copy, folder, now, progress)
 }
 
 /// That a seal key opens a copy, of this program's version or of an older one. Nothing is written.

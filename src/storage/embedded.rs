@@ -123,10 +123,11 @@ mod tests {
         let refused = open(dir.path(), Time::UNIX_EPOCH).err().map(text).unwrap();
         assert!(refused.ends_with("signet.lock: cannot be opened (is a directory)"), "{refused}");
         let refused = whole::open(&dir.path().join("absent")).err().map(text).unwrap();
-        assert!(refused.ends_with("absent: cannot be read (no such file or folder)"), "{refused}");
-        let refused = copy::restore(&dir.path().join("absent"), &dir.path().join("new"), Time::UNIX_EPOCH);
+        assert!(refused.starts_with("FILE: file does not exist: ") && refused.ends_with("absent"), "{refused}");
+        let refused =
+            copy::restore(&dir.path().join("absent"), &dir.path().join("new"), Time::UNIX_EPOCH, &Default::default());
         let refused = text(refused.err().unwrap());
-        assert!(refused.ends_with("absent: cannot be copied (no such file or folder)"), "{refused}");
+        assert!(refused.starts_with("FILE: file does not exist: ") && refused.ends_with("absent"), "{refused}");
     }
 
     #[test]

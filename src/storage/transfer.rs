@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::postgres::PostgresUrl;
 use super::postgres::filling::{self, Column, Committed, Filling};
-use super::{Storage, scan};
+use super::{Progress, Storage, scan};
 use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::projects::store::ProjectStore;
@@ -47,7 +47,13 @@ pub enum Outcome {
 /// # Errors
 /// `Conflict` when the database is not empty; `Invalid` when this machine's clock is behind what the source has seen;
 /// `Unavailable` when one of them fails: the database stays empty then.
-pub async fn copy(source: &Storage, to: &PostgresUrl, now: Time, mut told: impl FnMut(&str, i64)) -> Result<Outcome> {
+pub async fn copy(
+    source: &Storage,
+    to: &PostgresUrl,
+    now: Time,
+    progress: &Progress,
+    mut told: impl FnMut(&str, i64),
+) -> Result<Outcome> {
     let store = &*source.stores.projects;
     let (name, value) = source.restored(now).await?;
     let target = Filling::begin(to).await?;
@@ -60,7 +66,7 @@ pub async fn copy(source: &Storage, to: &PostgresUrl, now: Time, mut told: impl 
             here.ok_or_else(|| Error::internal(format!("the database has no column {table}.{name}")))
         });
         let columns: Vec<&Column> = columns.collect::<Result<_>>()?;
-        let rows = rows(store, &target, &table, &columns).await?;
+        let rows = rows(store, &target, &table, &columns, progress).await?;
         require_all(&target, &table, rows).await?;
         target.go_on_above(&table, &columns, sequences.get(&table).copied().unwrap_or(0)).await?;
         told(&table, rows);
@@ -90,7 +96,13 @@ async fn settled(to: &PostgresUrl, fact: &str, lost: Error) -> Result<Outcome> {
 }
 
 /// Copies the rows of a table; how many there are.
-async fn rows(store: &dyn ProjectStore, target: &Filling, table: &str, columns: &[&Column]) -> Result<i64> {
+async fn rows(
+    store: &dyn ProjectStore,
+    target: &Filling,
+    table: &str,
+    columns: &[&Column],
+    progress: &Progress,
+) -> Result<i64> {
     let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
     let key = texts(store, KEY, vec![table.into()]).await?;
     let key = key.first().ok_or_else(|| Error::internal(format!("{table} has no key")))?;
@@ -109,6 +121,7 @@ async fn rows(store: &dyn ProjectStore, target: &Filling, table: &str, columns: 
             page.extend((!is_of_the_database(table, &values)).then_some(values));
         }
         copied += page.len() as i64;
+        progress.add(page.len() as u64);
         if !page.is_empty() {
             target.insert(table, columns, page).await?;
         }

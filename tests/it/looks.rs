@@ -190,7 +190,7 @@ fn check_opens_the_certificate_of_the_listener_and_its_key() {
     std::fs::write(site.path("tls.pem"), "no certificate").unwrap();
     wrong("tls_certificate", "must hold PEM certificates");
     std::fs::remove_file(site.path("tls.pem")).unwrap();
-    wrong("tls_certificate", "cannot be read");
+    wrong("tls_certificate", "tls_certificate_file: file does not exist: ");
 }
 
 #[test]

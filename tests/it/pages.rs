@@ -5,6 +5,7 @@
 //! of these blocks is counted in [`NOT_RUN`]. Everything else is no command ([`page`]). A page that is new fails until it
 //! has a line in [`run_pages`].
 
+mod figures;
 mod page;
 pub(crate) mod stage;
 
@@ -132,6 +133,39 @@ fn run(name: &str, before: &str, lines: &[&str]) {
     let out = Stage::new().run(&format!("{before}\n{script}"));
     for line in lines {
         assert!(out.lines().any(|written| written.contains(line)), "docs/{name}.md wrote no {line:?}: {out}");
+    }
+}
+
+/// Commands that ask a server.
+const QUESTIONS: [&str; 7] = [
+    "signet issue ",
+    "signet renew ",
+    "signet status",
+    "signet who ",
+    "signet explain ",
+    "signet import ",
+    "$SIGNET_ADDR",
+];
+/// Lines that name the server, or end the page without one.
+const SERVERS: [&str; 2] = ["export SIGNET_ADDR=", ": \"${SIGNET_ADDR:?"];
+
+#[test]
+fn pages_say_which_server_they_ask_and_fail_without_one() {
+    for name in page::names() {
+        let run: Vec<_> = blocks(&name).into_iter().filter(|block| block.is == Use::Run).collect();
+        let lines = run.iter().flat_map(|block| block.text.lines()).map(str::trim_start);
+        let first = lines.clone().position(|line| QUESTIONS.iter().any(|question| line.contains(question)));
+        let says = lines.clone().position(|line| SERVERS.iter().any(|server| line.starts_with(server)));
+        let Some(first) = first else { continue };
+        assert!(says.is_some_and(|says| says <= first), "docs/{name}.md asks before it says which server");
+        // A guard ends the page.
+        for guard in lines.filter(|line| line.starts_with(SERVERS[1])) {
+            let script = format!("{guard}\necho went on");
+            let output = crate::process::bash(&script).env_remove("SIGNET_ADDR").output().unwrap();
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(!output.status.success() && output.stdout.is_empty(), "docs/{name}.md: {guard}");
+            assert!(text.contains("SIGNET_ADDR: is not set"), "docs/{name}.md: {text}");
+        }
     }
 }
 

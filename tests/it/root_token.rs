@@ -172,7 +172,7 @@ async fn without_the_seal_key_nobody_gets_one_and_the_audit_hears_of_the_attempt
         let error = refused(site.command(&NEW).env("SIGNET_SEAL_KEY", "77".repeat(32)));
         assert!(!error.contains(&"77".repeat(32)) && !error.contains(key.trim()), "{error}");
         let none = refused(&mut site.command(&NEW));
-        assert!(none.contains("seal.key is not there"), "{none}");
+        assert!(none.contains("seal_key_file: file does not exist: "), "{none}");
         std::fs::rename(site.path("data/seal.key.away"), site.path("data/seal.key")).unwrap();
         error
     };

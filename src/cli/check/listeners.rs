@@ -2,14 +2,18 @@
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
 
 use signet::config::Config;
 
 use super::report::Report;
 use crate::cli::health::Probe;
 
+/// How long the server of this configuration may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 pub(super) async fn look(report: &mut Report, config: &Config) {
-    let running = Probe::of(config).answers().await;
+    let running = Probe::of(config, PATIENCE).answers().await;
     let more = [("metrics_listen", config.metrics_listen), ("public_listen", config.public_listen)];
     let more = more.into_iter().filter_map(|(name, address)| Some((name, address?)));
     for (name, address) in [("listen", config.listen)].into_iter().chain(more) {

@@ -1,7 +1,8 @@
 //! What was found, a line each.
 
 use std::fmt::Display;
-use std::io::Write as _;
+
+use serde_json::{Value, json};
 
 /// How something was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,18 +35,28 @@ impl Report {
         self.0.iter().filter(|(level, ..)| *level == Level::Wrong).count()
     }
 
-    /// Prints it.
-    pub(super) fn print(&self) -> std::io::Result<()> {
-        let mut out = crate::cli::output::stdout();
-        for (level, what, text) in &self.0 {
-            let word = match level {
-                Level::Ok => "ok",
-                Level::Note => "note",
-                Level::Wrong => "wrong",
-            };
-            // A line each, whatever a text holds.
-            writeln!(out, "{word:<6} {what:<16} {}", text.replace('\n', " "))?;
+    /// One line for each check: line feeds in its text become blanks.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let line = |(level, what, text): &(Level, &str, String)| {
+            format!("{:<6} {what:<16} {}", level.word(), text.replace('\n', " "))
+        };
+        self.0.iter().map(line).collect()
+    }
+
+    /// An object for each check.
+    pub(super) fn objects(&self) -> Vec<Value> {
+        let object =
+            |(level, what, text): &(Level, &str, String)| json!({ "level": level.word(), "what": what, "text": text });
+        self.0.iter().map(object).collect()
+    }
+}
+
+impl Level {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Note => "note",
+            Self::Wrong => "wrong",
         }
-        out.flush()
     }
 }

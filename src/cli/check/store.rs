@@ -67,7 +67,8 @@ pub(super) async fn look(report: &mut Report, config: &Config, database: Databas
             look_at_keys(report, config, managed_keys);
         }
         (Ok(Found::InUse | Found::Opened { .. }), Some(file)) => {
-            report.wrong(SEAL, format!("{}: is not there: put the seal key back", file.display()));
+            report
+                .wrong(SEAL, format!("seal_key_file: file does not exist: {}: put the seal key back", file.display()));
         }
         (Err(error), _) => report.wrong(about(&error), reason(&error, missing.is_some())),
     }

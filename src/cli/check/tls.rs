@@ -40,7 +40,7 @@ pub(super) fn look(report: &mut Report, config: &Config) {
 
 fn certificates(report: &mut Report, file: &Path) {
     let wrong = |report: &mut Report, text: &str| report.wrong(CERTIFICATE, format!("{}: {text}", file.display()));
-    let text = match read_text(file) {
+    let text = match read_text("tls_certificate_file", file) {
         Ok(text) => text,
         Err(error) => return report.wrong(CERTIFICATE, error.text()),
     };

@@ -27,6 +27,7 @@ const RETRY: Duration = Duration::from_secs(60);
 
 /// How the command gets a token by itself.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Login")]
 pub(super) struct Login {
     /// Log in by this method, with the files below, and again when the token ends.
     #[arg(long, value_enum, conflicts_with_all = ["token", "token_file"])]
@@ -68,16 +69,20 @@ impl Login {
             Method::Jwt => "jwt",
         };
         let path = format!("auth/{}/login", self.login_path.as_deref().unwrap_or(name));
-        let fields = [("role_id", &self.role_id_file), ("secret_id", &self.secret_id_file), ("jwt", &self.jwt_file)];
+        let fields = [
+            ("role_id", "--role-id-file", &self.role_id_file),
+            ("secret_id", "--secret-id-file", &self.secret_id_file),
+            ("jwt", "--jwt-file", &self.jwt_file),
+        ];
         let mut body = json!({});
         if let Some(role) = &self.login_role {
             body["role"] = role.as_str().into();
         }
-        for (field, file) in fields {
+        for (field, flag, file) in fields {
             let Some(file) = file else { continue };
-            let text = read_text(file)?;
+            let text = read_text(flag, file)?;
             let text = text.expose_text().map(str::trim).filter(|text| !text.is_empty());
-            let missing = || Error::invalid(format!("{}: must hold the {field} of the login", file.display()));
+            let missing = || Error::invalid(format!("{flag}: {}: must hold the {field} of the login", file.display()));
             body[field] = text.ok_or_else(missing)?.into();
         }
         let reply = caller.ask_without_token(&path, &body).await?;

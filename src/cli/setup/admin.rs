@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use serde_json::json;
-use signet::error::{Error, Kind, Result, io_words};
+use signet::error::{Error, Kind, Result};
 use signet::secret::Secret;
 
 use super::api::Api;
@@ -79,9 +79,8 @@ pub(super) async fn make(api: &Api, plan: &Plan) -> Result<()> {
 
 /// Whether the token in a file is one of this store, and has not ended.
 pub(super) async fn is_live(api: &Api, file: &Path) -> Result<bool> {
-    let text = std::fs::read(file)
-        .map(Secret::new)
-        .map_err(|e| Error::unavailable(format!("{}: cannot be read ({})", file.display(), io_words(e.kind())), e))?;
+    let text =
+        std::fs::read(file).map(Secret::new).map_err(|e| Error::of_file("--admin-token-file", file, "read", e))?;
     match api.shared().auth.lookup(text.expose_text().unwrap_or_default().trim()).await {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == Kind::Forbidden => Ok(false),

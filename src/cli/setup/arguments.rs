@@ -27,6 +27,7 @@ pub(crate) struct Arguments {
 
 /// Where a new installation is; for one that is there, its configuration says it.
 #[derive(clap::Args, Default)]
+#[command(next_help_heading = "Installation")]
 pub(super) struct Place {
     /// Folder of the embedded store; data beside the configuration, /var/lib/signet for one below /etc.
     #[arg(long, value_name = "DIR")]
@@ -56,6 +57,7 @@ pub(super) struct Place {
 
 /// What the authority is to be.
 #[derive(clap::Args, Default)]
+#[command(next_help_heading = "Authority")]
 pub(super) struct Wanted {
     /// A domain of which certificates may be issued, with everything below it; may be given several times.
     #[arg(long, value_name = "DOMAIN", value_delimiter = ',')]

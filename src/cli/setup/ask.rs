@@ -7,10 +7,11 @@ use signet::error::{Error, Result};
 
 use super::arguments::Arguments;
 use super::files;
+use crate::cli::output;
 
 /// Whether there is somebody to ask.
 pub(super) fn may_ask(yes: bool) -> bool {
-    !yes && std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
+    !yes && !output::is_json() && std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
 }
 
 /// Asks for what a new installation needs to know.

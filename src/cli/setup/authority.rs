@@ -232,9 +232,7 @@ async fn complete(api: &Api, plan: &Plan, file: &Path) -> Result<()> {
 
 /// The file of `--signed`.
 fn read(file: &Path) -> Result<String> {
-    std::fs::read_to_string(file).map_err(|e| {
-        Error::unavailable(format!("--signed: {}: cannot be read ({})", file.display(), io_words(e.kind())), e)
-    })
+    std::fs::read_to_string(file).map_err(|e| Error::of_file("--signed", file, "read", e))
 }
 
 /// Takes away the issuers that an import has brought.

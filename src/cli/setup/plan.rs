@@ -11,6 +11,7 @@ use signet::fields::{MAX_NAME, is_name};
 use url::Url;
 
 use super::arguments::Wanted;
+use crate::cli::files::require_file;
 
 /// The role of the listener's own certificate.
 pub(super) const LISTENER: &str = "listener";
@@ -85,8 +86,8 @@ impl Plan {
             let rule = format!("letters, digits and '_', inside also '-' and '.', at most {MAX_NAME}");
             return Err(Error::invalid(format!("--role: must be a name of {rule}, such as web")));
         }
-        if let Some(file) = wanted.signed.as_ref().filter(|file| !file.is_file()) {
-            return Err(Error::invalid(format!("--signed: {} is no file", file.display())));
+        if let Some(file) = &wanted.signed {
+            require_file("--signed", file)?;
         }
         let keys = match wanted.key_type.as_str() {
             "rsa" => Keys { kind: "rsa", root: 4096, intermediate: 3072 },
@@ -232,7 +233,7 @@ mod tests {
             ("--mount: must be a path", refusal(|w| w.mount = "p ki".to_owned())),
             ("--public-url: must be plain http", refusal(|w| w.public_url = Some("https://pki.test".to_owned()))),
             ("--public-url: must be plain http", refusal(|w| w.public_url = Some("http://pki.test/x".to_owned()))),
-            ("--signed: /nowhere is no file", refusal(|w| w.signed = Some("/nowhere".into()))),
+            ("--signed: file does not exist: /nowhere", refusal(|w| w.signed = Some("/nowhere".into()))),
         ] {
             assert!(text.starts_with(flag), "{flag}: {text}");
         }

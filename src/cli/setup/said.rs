@@ -1,12 +1,11 @@
-//! What a setup tells of its steps.
+//! The lines of a setup about its steps.
 
-use std::io::Write as _;
-
+use serde_json::json;
 use signet::error::Result;
 
-use crate::cli::output::told;
+use crate::cli::output;
 
-/// One line of what was done. A setup goes on when nobody reads it any more.
+/// Prints one step that was done. A setup goes on when its reader has left.
 pub(super) fn say(what: &str, about: &str) -> Result<()> {
-    told(writeln!(crate::cli::output::stdout(), "{what}: {about}"))
+    output::result(&json!({ "action": what, "about": about }), format!("{what}: {about}"))
 }

@@ -30,6 +30,12 @@ fn invalid(text: &str, mount: &str) -> Option<String> {
             "GET /v1/MOUNT/roles?list=true lists the roles of the mount, and POST /v1/MOUNT/roles/NAME makes one",
         );
     }
+    if text.contains("enforce_hostnames requires") {
+        return here(
+            "host names have letters, digits, '-' and '.', and no '_': use such a name, or set enforce_hostnames to false \
+             on the role (PATCH /v1/MOUNT/roles/NAME)",
+        );
+    }
     if text.contains(" allowed by this role") {
         return here(
             "GET /v1/MOUNT/roles/NAME shows what the role allows: allowed_domains with allow_subdomains, \

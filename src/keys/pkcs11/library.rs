@@ -9,7 +9,7 @@ use super::healing::Failure;
 use super::module::{Module, Pass};
 use super::token::{Token, TokenAddress};
 use super::trouble::Renewals;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 
 /// Every module of the process, by its real path: a second handle to one would share its state.
 static LOADED: Mutex<BTreeMap<PathBuf, Arc<Library>>> = Mutex::new(BTreeMap::new());
@@ -25,7 +25,7 @@ impl Libraries {
     /// `Invalid` for a name that is taken or has other characters than `a-z 0-9 _ -` (letters in either
     /// case), and a file that is no absolute path to a regular file.
     pub fn new(stanzas: impl IntoIterator<Item = (String, PathBuf)>) -> Result<Self> {
-        Self::with(stanzas, |path| path.canonicalize().map_err(|_| "does not exist"))
+        Self::with(stanzas, |path| path.canonicalize())
     }
 
     /// As [`Libraries::new`], but a file may be missing: its keys are unavailable, and it is looked for again whenever
@@ -39,13 +39,13 @@ impl Libraries {
                 tracing::warn!(file = %path.display(), "the file of a pkcs11 library is not there yet");
                 Ok(path.to_owned())
             }
-            real => real.map_err(|_| "does not exist"),
+            real => real,
         })
     }
 
     fn with(
         stanzas: impl IntoIterator<Item = (String, PathBuf)>,
-        real: impl Fn(&Path) -> Result<PathBuf, &'static str>,
+        real: impl Fn(&Path) -> std::io::Result<PathBuf>,
     ) -> Result<Self> {
         let mut libraries = BTreeMap::new();
         for (name, path) in stanzas {
@@ -107,12 +107,13 @@ struct Tokens {
 }
 
 impl Library {
-    fn of(name: &str, path: &Path, real: impl Fn(&Path) -> Result<PathBuf, &'static str>) -> Result<Arc<Self>> {
+    fn of(name: &str, path: &Path, real: impl Fn(&Path) -> std::io::Result<PathBuf>) -> Result<Arc<Self>> {
         let wrong = |rule: &str| Error::invalid(format!("pkcs11 library {name:?}: {} {rule}", path.display()));
         if !path.is_absolute() {
             return Err(wrong("is not an absolute path"));
         }
-        let real = real(path).map_err(wrong)?;
+        let real = real(path)
+            .map_err(|e| Error::of_file(&format!("pkcs11 library {name:?}"), path, "read", e).as_kind(Kind::Invalid))?;
         let metadata = real.metadata().ok();
         if metadata.as_ref().is_some_and(|metadata| !metadata.is_file()) {
             return Err(wrong("is not a regular file"));

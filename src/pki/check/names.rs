@@ -96,6 +96,10 @@ pub struct NameSet {
     pub serial_number: String,
 }
 
+/// Where a role is, a name that `alt_names` refuses has another way.
+const ROLE_REMEDY: &str = ": alt_names takes no other, whatever enforce_hostnames says; a role with \
+                           enforce_hostnames=false takes one from the CSR";
+
 /// A [`NameSet`] that has passed the rules. Only this module makes one; it reads as a [`NameSet`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Names(NameSet);
@@ -114,7 +118,7 @@ impl Deref for Names {
 /// `Invalid`, naming field, value and rule, for the first name that cannot be encoded.
 pub fn for_issue(request: &RequestedNames) -> Result<Asked> {
     let mut asked = Asked::new(&request.common_name);
-    asked.take_request_sans(request)?;
+    asked.take_request_sans(request, ROLE_REMEDY)?;
     asked.set.user_ids.clone_from(&request.user_ids);
     asked.set.serial_number.clone_from(&request.serial_number);
     asked.bounded()
@@ -134,7 +138,7 @@ pub fn for_sign(role: &Role, request: &RequestedNames, csr: &CsrNames) -> Result
     if role.use_csr_sans {
         asked.take_csr_sans(request, csr)?;
     } else {
-        asked.take_request_sans(request)?;
+        asked.take_request_sans(request, ROLE_REMEDY)?;
     }
     let or_csr = |own: &str, other: &str| if own.is_empty() { other.trim().to_owned() } else { own.to_owned() };
     asked.set.serial_number = match role.serial_number_source {
@@ -153,7 +157,7 @@ pub fn for_sign(role: &Role, request: &RequestedNames, csr: &CsrNames) -> Result
 /// `Invalid`, naming field and value, for a name that cannot be encoded.
 pub fn unchecked(request: &RequestedNames) -> Result<(Names, Warnings)> {
     let mut asked = Asked::new(&request.common_name);
-    asked.take_request_sans(request)?;
+    asked.take_request_sans(request, "")?;
     asked.set.serial_number.clone_from(&request.serial_number);
     asked.finished()
 }
@@ -263,8 +267,8 @@ impl Asked {
         if is_common_name { "common_name" } else { self.source("alt_names") }
     }
 
-    /// SANs of the request; the common name comes first.
-    fn take_request_sans(&mut self, request: &RequestedNames) -> Result<()> {
+    /// SANs of the request; the common name comes first. `remedy` ends the refusal of a name that is no host name.
+    fn take_request_sans(&mut self, request: &RequestedNames, remedy: &str) -> Result<()> {
         let asked = [&request.alt_names, &request.ip_sans, &request.uri_sans, &request.other_sans];
         self.check_count(asked.iter().map(|list| list.len()).sum::<usize>() + request.user_ids.len())?;
         self.place_common_name(request)?;
@@ -276,7 +280,7 @@ impl Asked {
                 Place::Ipv4 => return Err(address("alt_names", name, "ip_sans")),
                 Place::Nowhere if ends_in_number(name) => return Err(number("alt_names", name)),
                 Place::Nowhere => {
-                    let text = format!("alt_names: {} is no host name or e-mail address", shown(name));
+                    let text = format!("alt_names: {} is no host name or e-mail address{remedy}", shown(name));
                     return Err(Error::invalid(text));
                 }
             }
@@ -441,13 +445,12 @@ impl Asked {
         }
         let refused = |names: &[String]| {
             let name = names.iter().find(|name| !policy.allows(name))?;
-            Some((self.source_of(name), shown(name)))
+            Some((self.source_of(name), shown(name), policy.rule(name)))
         };
-        if let Some((source, name)) = refused(&set.dns) {
-            return Err(Error::invalid(format!("{source}: subject alternate name {name} not allowed by this role")));
-        }
-        if let Some((source, name)) = refused(&set.emails) {
-            return Err(Error::invalid(format!("{source}: email address {name} not allowed by this role")));
+        for (names, kind) in [(&set.dns, "subject alternate name"), (&set.emails, "email address")] {
+            if let Some((source, name, rule)) = refused(names) {
+                return Err(Error::invalid(format!("{source}: {kind} {name} not allowed by this role{rule}")));
+            }
         }
         sans::check_others(role, &set.other)?;
         sans::check_ips(role, sources("ip_sans"), &set.ips)?;
@@ -509,7 +512,7 @@ fn check_common_name(policy: &Policy<'_>, name: &str) -> Result<()> {
         Err(Error::invalid(format!("common_name: common name {} not allowed by this role{rule}", shown(name))))
     };
     match name.contains('@') {
-        _ if !policy.allows(name) => refuse(""),
+        _ if !policy.allows(name) => refuse(policy.rule(name)),
         true if !has("email") => refuse(": cn_validations does not list email"),
         false if !has("hostname") => refuse(": cn_validations does not list hostname"),
         _ => Ok(()),

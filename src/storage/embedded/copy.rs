@@ -30,6 +30,7 @@ use super::connection;
 use super::schema;
 use crate::clock::Time;
 use crate::error::{Error, Kind, Result, io_words};
+use crate::storage::progress::Progress;
 use crate::storage::restored::{self, COPIED, PUBLISHED, copied, crl_floor, restored};
 use crate::storage::statements::meta as sql;
 
@@ -87,24 +88,32 @@ impl Partial {
     /// # Errors
     /// `NotFound` when the folder has no database; `Conflict` when `to` exists; `Unavailable` from the disk, and when it
     /// was stopped.
-    pub(crate) fn of_folder(folder: &Path, to: &Path, pace: Pace, stop: &AtomicBool) -> Result<Self> {
+    pub(crate) fn of_folder(
+        folder: &Path,
+        to: &Path,
+        pace: Pace,
+        stop: &AtomicBool,
+        progress: &Progress,
+    ) -> Result<Self> {
         let failed = |e| uncopied(folder, to, e);
         let database = open_database(folder)?;
         let log = Log::open(&with_end(&folder.join(NAME), SIDES[0])).map_err(failed)?;
+        progress.expect(database.metadata().map_err(failed)?.len() + log.as_ref().map_or(0, |log| log.octets));
         let partial = Self::beside(to)?;
-        copy(&database, &partial.create("")?, pace, stop).map_err(failed)?;
+        copy(&database, &partial.create("")?, pace, stop, progress).map_err(failed)?;
         if let Some(mut log) = log {
-            log.copy(&mut partial.create(SIDES[0])?, pace, stop).map_err(failed)?;
+            log.copy(&mut partial.create(SIDES[0])?, pace, stop, progress).map_err(failed)?;
         }
         Ok(partial)
     }
 
     /// Copies a file that is a copy.
-    fn of_file(from: &Path, to: &Path) -> Result<Self> {
+    fn of_file(from: &Path, to: &Path, progress: &Progress) -> Result<Self> {
         let failed = |e| uncopied(from, to, e);
         let file = File::open(from).map_err(failed)?;
+        progress.expect(file.metadata().map_err(failed)?.len());
         let partial = Self::beside(to)?;
-        copy(&file, &partial.create("")?, Pace::Full, &AtomicBool::new(false)).map_err(failed)?;
+        copy(&file, &partial.create("")?, Pace::Full, &AtomicBool::new(false), progress).map_err(failed)?;
         Ok(partial)
     }
 
@@ -216,7 +225,7 @@ pub(super) fn require_not_begun(folder: &Path) -> Result<()> {
 /// # Errors
 /// `Conflict` when the folder has a database, or what is left of one, or is in use; `Invalid` when the file is no store
 /// that this program knows; `Unavailable` from the disk.
-pub(crate) fn restore(copy: &Path, folder: &Path, now: Time) -> Result<u64> {
+pub(crate) fn restore(copy: &Path, folder: &Path, now: Time, progress: &Progress) -> Result<u64> {
     let failed = |e: io::Error| {
         Error::unavailable(format!("data folder {}: cannot be used ({})", folder.display(), io_words(e.kind())), e)
     };
@@ -233,7 +242,7 @@ pub(crate) fn restore(copy: &Path, folder: &Path, now: Time) -> Result<u64> {
         );
         return Err(Error::new(Kind::Conflict, text));
     }
-    let octets = Partial::of_file(copy, &database)?.finish(now)?;
+    let octets = Partial::of_file(copy, &database, progress)?.finish(now)?;
     for left in left_by_restores(folder) {
         if let Err(error) = std::fs::remove_dir_all(&left) {
             tracing::warn!(left = %left.display(), %error, "what a restore has left is still there; it can be removed");
@@ -338,6 +347,7 @@ fn open_database(folder: &Path) -> Result<File> {
 fn uncopied(from: &Path, to: &Path, error: io::Error) -> Error {
     use ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     let (path, what) = match error.kind() {
+        ErrorKind::NotFound => return Error::of_file("FILE", from, "copied", error).as_kind(Kind::Unavailable),
         FileTooLarge | QuotaExceeded | StorageFull => (to, "written"),
         _ => (from, "copied"),
     };
@@ -345,6 +355,9 @@ fn uncopied(from: &Path, to: &Path, error: io::Error) -> Error {
 }
 
 fn unmade(path: &Path, error: io::Error) -> Error {
+    if error.kind() == ErrorKind::NotFound {
+        return Error::unavailable(format!("{}: cannot be made: its folder does not exist", path.display()), error);
+    }
     Error::unavailable(format!("{}: cannot be made ({})", path.display(), io_words(error.kind())), error)
 }
 
@@ -365,12 +378,12 @@ impl Log {
         Ok(Some(Self { file, octets }))
     }
 
-    fn copy(&mut self, to: &mut File, pace: Pace, stop: &AtomicBool) -> IoResult<()> {
+    fn copy(&mut self, to: &mut File, pace: Pace, stop: &AtomicBool, progress: &Progress) -> IoResult<()> {
         for _ in 0..TRIES {
             to.rewind()?;
             to.set_len(0)?;
             let before = self.header()?;
-            copy((&self.file).take(self.octets), to, pace, stop)?;
+            copy((&self.file).take(self.octets), to, pace, stop, progress)?;
             if self.header()? == before {
                 return Ok(());
             }
@@ -389,10 +402,12 @@ impl Log {
 }
 
 /// All that is left to read, by the system's own means where it has such.
-fn copy(mut from: impl Read, mut to: &File, pace: Pace, stop: &AtomicBool) -> IoResult<()> {
+fn copy(mut from: impl Read, mut to: &File, pace: Pace, stop: &AtomicBool, progress: &Progress) -> IoResult<()> {
     while !stop.load(Ordering::Acquire) {
         let begun = Instant::now();
-        if std::io::copy(&mut from.by_ref().take(pace.slice()), &mut to)? < pace.slice() {
+        let copied = std::io::copy(&mut from.by_ref().take(pace.slice()), &mut to)?;
+        progress.add(copied);
+        if copied < pace.slice() {
             return Ok(());
         }
         to.sync_data()?;
@@ -412,7 +427,7 @@ mod tests {
         let text =
             |kind: ErrorKind| uncopied(Path::new("/data"), Path::new("/backup/copy.db"), kind.into()).to_string();
         assert_eq!(text(ErrorKind::StorageFull), "/backup/copy.db: cannot be written (no storage space)");
-        assert_eq!(text(ErrorKind::NotFound), "/data: cannot be copied (no such file or folder)");
+        assert_eq!(text(ErrorKind::NotFound), "FILE: file does not exist: /data");
     }
 
     fn at(seconds: i64) -> Time {
@@ -424,7 +439,7 @@ mod tests {
     }
 
     fn partial(folder: &Path, to: &Path) -> Result<Partial> {
-        Partial::of_folder(folder, to, Pace::Shared, &AtomicBool::new(false))
+        Partial::of_folder(folder, to, Pace::Shared, &AtomicBool::new(false), &Progress::default())
     }
 
     fn facts(file: &Path) -> i64 {
@@ -529,7 +544,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (folder, file) = (dir.path().join("data"), dir.path().join("copy.db"));
         let _open = super::super::open(&folder, at(0)).unwrap();
-        let error = Partial::of_folder(&folder, &file, Pace::Full, &AtomicBool::new(true)).err().unwrap();
+        let stop = AtomicBool::new(true);
+        let error = Partial::of_folder(&folder, &file, Pace::Full, &stop, &Progress::default()).err().unwrap();
         assert_eq!(error.kind(), Kind::Unavailable);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
@@ -580,9 +596,9 @@ mod tests {
         }
         assert!(!new.join(NAME).exists());
         // One that fails leaves it, and one that goes through does not.
-        assert!(restore(&dir.path().join("absent"), &new, at(2)).is_err());
+        assert!(restore(&dir.path().join("absent"), &new, at(2), &Progress::default()).is_err());
         assert!(left.exists());
-        restore(&file, &new, at(2)).unwrap();
+        restore(&file, &new, at(2), &Progress::default()).unwrap();
         assert!(!left.exists());
         std::fs::create_dir(&left).unwrap();
         assert!(super::super::open(&new, at(3)).is_ok(), "a store that is there opens");

@@ -8,7 +8,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::reader::Pool;
 use super::schema;
-use crate::error::{Error, Result, io_words};
+use crate::error::{Error, Kind, Result};
 
 /// Most faults that SQLite tells of.
 const FAULTS: usize = 50;
@@ -53,7 +53,7 @@ fn faults(db: &Connection) -> rusqlite::Result<Vec<String>> {
 }
 
 fn unreadable(file: &Path, error: std::io::Error) -> Error {
-    Error::unavailable(format!("{}: cannot be read ({})", file.display(), io_words(error.kind())), error)
+    Error::of_file("FILE", file, "read", error).as_kind(Kind::Unavailable)
 }
 
 /// Opens a copy.

@@ -8,7 +8,7 @@ use std::path::Path;
 use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 
-use crate::error::{Error, Result, io_words};
+use crate::error::{Error, Kind, Result};
 use crate::secret::{PRIVATE_FILE, Secret, is_private};
 
 /// Folders of unix sockets that the name `localhost` stands for too.
@@ -20,7 +20,7 @@ const SOCKETS: [&str; 3] = ["/run/postgresql", "/var/run/postgresql", "/tmp"];
 /// `Invalid` naming the file and the rule.
 pub(super) fn read(path: &Path) -> Result<Secret> {
     let refused = |rule: &str| Error::invalid(format!("passfile: {}: {rule}", path.display()));
-    let unreadable = |error: std::io::Error| refused(&format!("cannot be read ({})", io_words(error.kind())));
+    let unreadable = |error| Error::of_file("passfile", path, "read", error).as_kind(Kind::Invalid);
     let mut file = File::open(path).map_err(unreadable)?;
     // Asked of the open file, so that no other file can take its place after the check.
     if !is_private(&file.metadata().map_err(unreadable)?) {
@@ -120,7 +120,7 @@ mod unit_tests {
     fn a_file_that_others_can_read_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pass");
-        assert!(read(&path).err().unwrap().text().ends_with("pass: cannot be read (no such file or folder)"));
+        assert!(read(&path).err().unwrap().text().starts_with("passfile: file does not exist: "));
         std::fs::write(&path, "*:*:*:*:hunter2").unwrap();
         for (mode, good) in [(0o620, false), (0o604, false), (0o600, true), (0o400, true)] {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();

@@ -26,7 +26,7 @@ use tokio_postgres::Socket;
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use tokio_rustls::TlsConnector;
 
-use crate::error::{Error, Result, io_words};
+use crate::error::{Error, Kind, Result};
 use crate::secret::{PRIVATE_FILE, Secret, is_private};
 use crate::x509::certificate::Certificate;
 use crate::x509::pem;
@@ -106,8 +106,7 @@ fn refused(parameter: &str, path: &Path, rule: &str) -> Error {
 }
 
 fn certificates(parameter: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let bytes = std::fs::read(path)
-        .map_err(|e| refused(parameter, path, &format!("cannot be read ({})", io_words(e.kind()))))?;
+    let bytes = std::fs::read(path).map_err(|e| Error::of_file(parameter, path, "read", e).as_kind(Kind::Invalid))?;
     let found = pem::certificates_of_file(&bytes).map_err(|error| refused(parameter, path, error.text()))?;
     Ok(found.into_iter().map(CertificateDer::from).collect())
 }
@@ -129,7 +128,7 @@ fn certified(own: &Own, provider: &CryptoProvider) -> Result<CertifiedKey> {
 }
 
 fn key_file(path: &Path) -> Result<Secret> {
-    let unreadable = |e: io::Error| refused("sslkey", path, &format!("cannot be read ({})", io_words(e.kind())));
+    let unreadable = |e| Error::of_file("sslkey", path, "read", e).as_kind(Kind::Invalid);
     let mut file = File::open(path).map_err(unreadable)?;
     if !is_private(&file.metadata().map_err(unreadable)?) {
         return Err(refused("sslkey", path, PRIVATE_FILE));

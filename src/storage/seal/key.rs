@@ -159,7 +159,7 @@ impl SealKey {
 }
 
 fn unreadable(path: &Path, error: std::io::Error) -> Error {
-    Error::unavailable(format!("seal key file {}: cannot be read ({})", path.display(), io_words(error.kind())), error)
+    Error::of_file("seal key file", path, "read", error).as_kind(Kind::Unavailable)
 }
 
 /// Whose a file is.
@@ -277,7 +277,7 @@ mod tests {
         let file = dir.path().join("seal.key");
         let refused = |made: Result<SealKey>| made.err().unwrap().to_string();
         let text = refused(SealKey::from_file(&file));
-        assert!(text.ends_with("seal.key: cannot be read (no such file or folder)"), "{text}");
+        assert!(text.starts_with("seal key file: file does not exist: "), "{text}");
         let text = refused(SealKey::create_file(&file.join("seal.key")));
         assert!(text.ends_with("seal.key: cannot be written (no such file or folder)"), "{text}");
     }

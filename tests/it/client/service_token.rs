@@ -5,6 +5,7 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 
 use super::{Desk, Service, wait_until};
+use crate::directory::Issuer;
 
 const POLICY: &str = "path \"pki/sign/dev\" { capabilities = [\"update\"] }";
 
@@ -99,6 +100,59 @@ async fn service_logs_in_by_itself_and_again_when_its_token_is_revoked() {
     let ran = || std::fs::read_to_string(desk.path("ran")).unwrap_or_default().lines().count();
     let renewals = ran();
     wait_until("renewals with the new token", || ran() >= renewals + 2);
+    service.terminate();
+    desk.dev.terminate();
+}
+
+#[actix_web::test]
+async fn service_logs_in_with_a_jwt_and_reads_its_file_at_every_login() {
+    let desk = desk().await;
+    let client = desk.dev.client();
+    let issuer = Issuer::start();
+    let post = async |path: &str, body: Value| {
+        let answer = client.post(path, body).await;
+        assert_eq!(answer.status, 204, "{path}: {}", answer.text);
+    };
+    post("sys/auth/ci", json!({ "type": "jwt" })).await;
+    post("auth/ci/config", json!({ "oidc_discovery_url": issuer.url })).await;
+    let role = |ttl: &str| {
+        json!({
+            "role_type": "jwt", "user_claim": "sub", "bound_audiences": "signet", "token_policies": ["renew"],
+            "token_ttl": ttl, "token_max_ttl": ttl,
+        })
+    };
+    post("auth/ci/role/web", role("1h")).await;
+    let write = |audience: &str| std::fs::write(desk.path("jwt"), issuer.token(json!({ "aud": audience }))).unwrap();
+    let login = ["--login", "jwt", "--login-path", "ci", "--login-role", "web", "--jwt-file", "jwt"];
+
+    // Once: a JWT that the role refuses, then one that it takes. There is no other token.
+    let once = || {
+        let mut command = desk.command(&[&["renew", "web.example.test.pem", "--force"][..], &login].concat());
+        command.env_remove("SIGNET_TOKEN").output().unwrap()
+    };
+    let before = desk.serial("web.example.test.pem");
+    write("elsewhere");
+    let refused = once();
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && text.contains("auth/ci/login: status 403"), "{text}");
+    assert_eq!(desk.serial("web.example.test.pem"), before);
+    write("signet");
+    let renewed = once();
+    assert!(renewed.status.success(), "{}", String::from_utf8_lossy(&renewed.stderr));
+    assert_ne!(desk.serial("web.example.test.pem"), before);
+
+    // A service whose tokens end after four seconds: the file is read at every login.
+    post("auth/ci/role/web", role("4s")).await;
+    let words =
+        [&["renew", "web.example.test.pem", "--service", "--ttl", "4s", "--before", "1000h"][..], &login].concat();
+    let log = std::fs::File::create(desk.path("log")).unwrap();
+    let mut command = desk.command(&words);
+    command.env("SIGNET_LOG", "info").env_remove("SIGNET_TOKEN");
+    let service = Service(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
+    let logins = || desk.text("log").matches("logged in").count();
+    wait_until("two logins", || logins() >= 2);
+    std::fs::remove_file(desk.path("jwt")).unwrap();
+    wait_until("the missing file", || desk.text("log").contains("--jwt-file: file does not exist: jwt"));
     service.terminate();
     desk.dev.terminate();
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::clock::Clock;
-use crate::error::{Error, Result, io_words};
+use crate::error::{Error, Kind, Result};
 use crate::outbound::cloudb::IMDS;
 use crate::outbound::{Outbound, base_url};
 use crate::secret::Secret;
@@ -104,7 +104,7 @@ impl Services {
         urls.check()?;
         let pem = match &ca_file {
             Some(file) => std::fs::read_to_string(file)
-                .map_err(|e| Error::invalid(format!("cloudb.ca_file: cannot be read ({})", io_words(e.kind()))))?,
+                .map_err(|e| Error::of_file("cloudb.ca_file", file, "read", e).as_kind(Kind::Invalid))?,
             None => String::new(),
         };
         Ok(Arc::new(Self { outbound: Outbound::configured("cloudb.ca_file", &pem)?, clock, urls, fallback }))

@@ -66,7 +66,23 @@ impl<'n> Parts<'n> {
     }
 }
 
+/// The rule behind a refusal, appended to "not allowed by this role".
+const NO_HOST_NAME: &str = ": it is no host name, which the role's enforce_hostnames requires";
+
 impl Policy<'_> {
+    /// The rule that refuses `name`, to follow the message, if it is another one than the lists of allowed names.
+    pub(super) fn rule(&self, name: &str) -> &'static str {
+        let lacks_wildcard = |parts: &Parts<'_>| parts.is_wild() && !self.role.allow_wildcard_certificates;
+        match Parts::of(name) {
+            Some(parts) if !lacks_wildcard(&parts) && self.breaks_host_syntax(&parts) => NO_HOST_NAME,
+            _ => "",
+        }
+    }
+
+    fn breaks_host_syntax(&self, parts: &Parts<'_>) -> bool {
+        self.role.enforce_hostnames && !parts.has_host_syntax()
+    }
+
     /// Whether the role allows `name`.
     pub(super) fn allows(&self, name: &str) -> bool {
         let role = self.role;
@@ -75,7 +91,7 @@ impl Policy<'_> {
         if parts.is_wild() && !role.allow_wildcard_certificates {
             return false;
         }
-        if role.enforce_hostnames && !parts.has_host_syntax() {
+        if self.breaks_host_syntax(&parts) {
             return false;
         }
         role.allow_any_name || self.is_local(&parts) || self.is_display_name(&parts) || self.is_within_domains(&parts)

@@ -471,3 +471,32 @@ async fn many_names_under_many_patterns_are_judged_as_few_are() {
     pki.refused("sign/r", json!({ "csr": csr }), "common_name: common name a.bad.test not allowed").await;
     pki.stop().await;
 }
+
+#[actix_web::test]
+async fn underscore_is_refused_by_enforce_hostnames_which_the_message_names() {
+    let pki = Pki::start().await;
+    let role = json!({ "allowed_domains": "foo.com", "allow_subdomains": true, "use_csr_sans": true });
+    let rule = "not allowed by this role: it is no host name, which the role's enforce_hostnames requires";
+    let of_common_name = format!("common_name: common name a_b.foo.com {rule}");
+    pki.deny(&role, json!({ "common_name": "a_b.foo.com" }), &of_common_name).await;
+    let request = csr("ec-256", "/CN=a.foo.com", "subjectAltName = DNS:a_b.foo.com");
+    let of_csr = format!("csr: subject alternate name a_b.foo.com {rule}");
+    pki.deny_sign(&role, json!({ "csr": request }), &of_csr).await;
+    let of_alt_names = "alt_names: a_b.foo.com is no host name or e-mail address: alt_names takes no other, whatever \
+                        enforce_hostnames says; a role with enforce_hostnames=false takes one from the CSR";
+    pki.deny(&role, json!({ "common_name": "a.foo.com", "alt_names": "a_b.foo.com" }), of_alt_names).await;
+    // A warning says what to do, and that works.
+    let answer = pki.app.client.post("pki/sign/r", json!({ "csr": request })).await;
+    let step = answer.body["warnings"][0].as_str().unwrap();
+    assert!(step.contains("set enforce_hostnames to false on the role (PATCH /v1/pki/roles/NAME)"), "{step}");
+    let patched = pki.app.client.request("PATCH", "pki/roles/r").body(r#"{"enforce_hostnames": false}"#);
+    let patched = patched.header("Content-Type", "application/merge-patch+json");
+    assert_eq!(crate::support::send(patched).await.status, 200);
+    let answer = pki.app.client.post("pki/sign/r", json!({ "csr": request })).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    // A name of another domain is refused by the lists, and says so.
+    let body = json!({ "common_name": "a.bar.com" });
+    let answer = pki.app.client.post("pki/issue/r", body).await;
+    assert!(answer.error().ends_with("a.bar.com not allowed by this role"), "{}", answer.text);
+    pki.stop().await;
+}

@@ -1,0 +1,228 @@
+//! Help texts that clap does not derive: the groups of commands, examples, and the page that documents each command.
+
+use std::fmt::Write as _;
+
+use clap::Command;
+use clap::builder::Styles;
+
+/// The headings of `signet --help`, each with its commands in order.
+const GROUPS: &[(&str, &[&str])] = &[
+    ("Run a server", &["dev", "setup", "serve", "check", "health"]),
+    ("Certificates", &["issue", "renew", "import", "status", "who"]),
+    ("Operate", &["operator", "bootstrap", "migrate"]),
+    ("Other", &["explain", "completions", "help"]),
+];
+
+/// What clap's own command does, which its definition does not hold yet.
+const HELP: &str = "Print this message or the help of a command";
+
+/// Documentation of one command.
+struct Entry {
+    /// The words of the command, without `signet`.
+    command: &'static str,
+    examples: &'static [&'static str],
+    /// The page of the documentation.
+    page: &'static str,
+}
+
+/// Every command.
+const ENTRIES: &[Entry] = &[
+    entry("setup", &["setup --config /etc/signet/signet.toml --domain example.com"], "docs/getting-started.md"),
+    entry("dev", &["dev", "dev --data-dir data --root-token my-root"], "README.md"),
+    entry("serve", &["serve --config /etc/signet/signet.toml"], "docs/getting-started.md"),
+    entry("migrate", &["migrate --config /etc/signet/signet.toml"], "docs/operations.md"),
+    entry("operator", &["operator seal-status --config /etc/signet/signet.toml"], "docs/operations.md"),
+    entry("operator init", &["operator init --config /etc/signet/signet.toml"], "docs/operations.md"),
+    entry(
+        "operator new-root-token",
+        &["operator new-root-token --config /etc/signet/signet.toml"],
+        "docs/production.md",
+    ),
+    entry(
+        "operator new-user-token",
+        &["operator new-user-token --config /etc/signet/signet.toml --user ada"],
+        "docs/projects.md",
+    ),
+    entry("operator seal-status", &["operator seal-status --config /etc/signet/signet.toml"], "docs/hsm.md"),
+    entry(
+        "operator rotate-seal-key",
+        &[
+            "operator rotate-seal-key --config /etc/signet/signet.toml",
+            "operator rotate-seal-key --config signet.toml --to new.toml",
+        ],
+        "docs/hsm.md",
+    ),
+    entry(
+        "operator backup",
+        &["operator backup --config /etc/signet/signet.toml --to copy.db"],
+        "docs/backup-embedded.md",
+    ),
+    entry(
+        "operator verify-backup",
+        &["operator verify-backup --config /etc/signet/signet.toml copy.db"],
+        "docs/backup-embedded.md",
+    ),
+    entry(
+        "operator restore",
+        &["operator restore --config /etc/signet/signet.toml copy.db"],
+        "docs/backup-embedded.md",
+    ),
+    entry(
+        "operator after-restore",
+        &["operator after-restore --config /etc/signet/signet.toml"],
+        "docs/backup-postgresql.md",
+    ),
+    entry(
+        "operator copy-store",
+        &["operator copy-store --config signet.toml --to postgres://signet@db/signet"],
+        "docs/moving-to-postgresql.md",
+    ),
+    entry("bootstrap", &["bootstrap --config signet.toml --username ada --email ada@example.com"], "docs/projects.md"),
+    entry(
+        "check",
+        &["check --config /etc/signet/signet.toml", "check --file-only --config signet.toml"],
+        "docs/production.md",
+    ),
+    entry("health", &["health", "health --live --config /etc/signet/signet.toml"], "docs/operations.md"),
+    entry(
+        "issue",
+        &["issue web.example.com --role web --out /etc/web", "issue --csr web.csr --role web --ttl 24h"],
+        "docs/client-commands.md",
+    ),
+    entry("import", &["import ./old-ca --mount pki"], "docs/coming-from.md"),
+    entry(
+        "renew",
+        &[
+            "renew /etc/web/web.example.com.pem --exec 'systemctl reload nginx'",
+            "renew --service --token-file token web.example.com.pem",
+        ],
+        "docs/client-commands.md",
+    ),
+    entry("status", &["status", "status --json"], "docs/client-commands.md"),
+    entry("who", &["who web.example.com.pem", "who 67:f4:5e:01"], "docs/client-commands.md"),
+    entry("explain", &["explain - POST pki/issue/web common_name=a.example.com"], "docs/roles-and-policies.md"),
+    entry("completions", &["completions bash > signet.bash"], "docs/operations.md"),
+];
+
+const fn entry(command: &'static str, examples: &'static [&'static str], page: &'static str) -> Entry {
+    Entry { command, examples, page }
+}
+
+/// The definition with its help texts.
+pub(super) fn described(root: Command) -> Command {
+    let template = template(&root);
+    let root =
+        root.help_template(template).after_help("Documentation: README.md and docs/. Examples: signet help COMMAND.");
+    ENTRIES.iter().fold(root, |root, entry| {
+        let mut words: Vec<&str> = entry.command.split(' ').collect();
+        words.reverse();
+        at(root, words, entry)
+    })
+}
+
+/// Adds the text of an entry to the command that its words name, last word first.
+fn at(command: Command, mut words: Vec<&'static str>, entry: &'static Entry) -> Command {
+    match words.pop() {
+        Some(word) => command.mut_subcommand(word, |command| at(command, words, entry)),
+        None => command.after_help(after(entry)),
+    }
+}
+
+fn after(entry: &Entry) -> String {
+    let header = *Styles::styled().get_header();
+    let mut text = format!("{header}Examples:{header:#}\n");
+    for example in entry.examples {
+        let _ = writeln!(text, "  signet {example}");
+    }
+    let _ = write!(text, "\n{header}Documentation:{header:#} {}", entry.page);
+    text
+}
+
+/// `signet --help`, with its commands in groups.
+fn template(root: &Command) -> String {
+    let styles = Styles::styled();
+    let (header, literal) = (*styles.get_header(), *styles.get_literal());
+    let mut text = "{about-with-newline}\n{usage-heading} {usage}\n".to_owned();
+    for (group, commands) in GROUPS {
+        let _ = writeln!(text, "\n{header}{group}:{header:#}");
+        for name in *commands {
+            let found = root.find_subcommand(name).and_then(Command::get_about);
+            let about = found.map_or_else(|| HELP.to_owned(), ToString::to_string);
+            let _ = writeln!(text, "  {literal}{name:<11}{literal:#}  {about}");
+        }
+    }
+    let _ = write!(text, "\n{header}Options:{header:#}\n{{options}}{{after-help}}");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    /// The words of every command below this one.
+    fn words(command: &Command, before: &str, all: &mut BTreeSet<String>) {
+        for sub in command.get_subcommands() {
+            let name = format!("{before}{}", sub.get_name());
+            words(sub, &format!("{name} "), all);
+            all.insert(name);
+        }
+    }
+
+    #[test]
+    fn help_lists_every_command_in_one_group_within_80_columns() {
+        let root = crate::cli::Command::command();
+        let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, commands)| commands.iter().copied()).collect();
+        grouped.sort_unstable();
+        let mut known: Vec<&str> = root.get_subcommands().map(Command::get_name).chain(["help"]).collect();
+        known.sort_unstable();
+        assert_eq!(grouped, known);
+        let help = crate::cli::Command::definition().term_width(80).render_help().to_string();
+        for line in help.lines() {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+        for (group, _) in GROUPS {
+            assert!(help.contains(&format!("\n{group}:\n")), "{help}");
+        }
+    }
+
+    #[test]
+    fn every_command_has_examples_that_parse_and_a_page_that_names_it() {
+        let mut all = BTreeSet::new();
+        words(&crate::cli::Command::command(), "", &mut all);
+        assert_eq!(ENTRIES.iter().map(|entry| entry.command.to_owned()).collect::<BTreeSet<_>>(), all);
+        for Entry { command, examples, page } in ENTRIES {
+            let page = Path::new(env!("CARGO_MANIFEST_DIR")).join(page);
+            let text = std::fs::read_to_string(&page).unwrap();
+            assert!(text.contains(&format!("signet {command}")), "{command}: {}", page.display());
+            for example in *examples {
+                assert!(example.starts_with(command), "{command}: {example}");
+                let (line, _) = example.split_once(" >").unwrap_or((example, ""));
+                // The one example with a quoted argument has it as one word here.
+                let line = line.replace("'systemctl reload nginx'", "reload");
+                let words = ["signet"].into_iter().chain(line.split(' ')).map(str::to_owned);
+                let parsed = crate::cli::Command::definition().try_get_matches_from(words);
+                assert!(parsed.is_ok(), "{example}: {}", parsed.unwrap_err());
+            }
+        }
+    }
+
+    #[test]
+    fn long_help_groups_flags_under_headings() {
+        for command in crate::cli::Command::definition().get_subcommands() {
+            let flags = command.get_arguments().filter(|flag| !flag.is_positional());
+            let (headed, bare): (Vec<_>, Vec<_>) = flags.partition(|flag| flag.get_help_heading().is_some());
+            assert!(
+                bare.len() <= 8,
+                "{}: {} flags, {} without a heading",
+                command.get_name(),
+                headed.len(),
+                bare.len()
+            );
+        }
+    }
+}

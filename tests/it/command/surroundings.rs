@@ -1,0 +1,129 @@
+//! The command line and its environment: terminal, variables and time limits.
+
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::net::TcpListener;
+use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use super::Listener;
+use crate::process::{refused, signet};
+use crate::serve::Site;
+
+#[test]
+fn silent_server_is_named_with_the_time_that_it_had() {
+    // It accepts connections and never answers.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("ca")).unwrap();
+    let openssl = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=ca"];
+    crate::process::openssl(folder.path(), &[&openssl[..], &["-keyout", "ca/key.pem", "-out", "ca/ca.pem"]].concat());
+    let client = |words: &[&str]| {
+        let mut command = signet();
+        command.args(words).current_dir(folder.path()).env("SIGNET_ADDR", &address).env("SIGNET_TOKEN", "t");
+        command
+    };
+    let message = format!("signet: {address}: no answer within 1s (--timeout or SIGNET_TIMEOUT)");
+    for words in [
+        &["status"][..],
+        &["health"],
+        &["issue", "a.test", "--patience", "0s"],
+        &["who", "0a:0b", "--patience", "0s"],
+        &["explain", "accessor", "GET", "sys/health"],
+        &["import", "ca"],
+    ] {
+        let begun = Instant::now();
+        let text = refused(client(words).args(["--timeout", "1s"]));
+        assert!(text.contains(&message), "{words:?}: {text}");
+        assert!(begun.elapsed() < Duration::from_secs(20), "{words:?}: {:?}", begun.elapsed());
+    }
+    assert!(refused(client(&["health"]).env("SIGNET_TIMEOUT", "1s")).contains(&message));
+    let text = refused(&mut client(&["health", "--timeout", "0s"]));
+    assert!(text.contains("must be a duration above 0"), "{text}");
+}
+
+#[test]
+fn environment_gives_the_mount_and_the_role() {
+    let denied = "HTTP/1.1 403 Forbidden\r\nContent-Length: 13\r\nConnection: close\r\n\r\n{\"errors\":[]}";
+    let listener = Listener::start(denied.to_owned());
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = signet();
+    command.args(["issue", "a.test"]).current_dir(folder.path()).env("SIGNET_TOKEN", "t");
+    command.env("SIGNET_ADDR", format!("http://127.0.0.1:{}", listener.port));
+    command.env("SIGNET_MOUNT", "ca/web").env("SIGNET_ROLE", "server");
+    refused(&mut command);
+    assert!(listener.heard()[0].starts_with("POST /v1/ca/web/sign/server HTTP/1.1"), "{}", listener.heard()[0]);
+    // An argument wins.
+    refused(command.args(["--role", "other"]));
+    let heard = listener.heard();
+    assert!(heard.iter().any(|request| request.starts_with("POST /v1/ca/web/sign/other ")), "{heard:?}");
+    let text = refused(command.env("SIGNET_MOUNT", "../sys"));
+    assert!(text.contains("--mount"), "{text}");
+    for (command, variables) in [
+        ("issue", &["SIGNET_MOUNT", "SIGNET_ROLE", "SIGNET_TIMEOUT"][..]),
+        ("renew", &["SIGNET_ROLE"]),
+        ("import", &["SIGNET_MOUNT"]),
+    ] {
+        let help = String::from_utf8(signet().args([command, "--help"]).output().unwrap().stdout).unwrap();
+        for variable in variables {
+            assert!(help.contains(&format!("[env: {variable}=")), "{command}: {help}");
+        }
+    }
+}
+
+#[test]
+fn help_is_wrapped_to_the_width_of_the_terminal() {
+    let width = |columns: &str| {
+        let output = signet().args(["issue", "--help"]).env("COLUMNS", columns).stdin(Stdio::null()).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        // Examples and the synopsis are lines to copy.
+        let prose = text.lines().filter(|line| !line.starts_with("  signet ") && !line.starts_with("Usage:"));
+        prose.map(|line| line.chars().count()).max().unwrap()
+    };
+    assert!(width("70") <= 70, "{}", width("70"));
+    assert!(width("160") > 80, "{}", width("160"));
+}
+
+/// The output of a command whose standard error is a terminal.
+fn shown(command: &mut Command) -> String {
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&terminal).unwrap();
+    unlockpt(&terminal).unwrap();
+    let name = ptsname(&terminal, Vec::new()).unwrap();
+    let screen = OpenOptions::new().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+    let status = command.stdout(Stdio::null()).stderr(screen.try_clone().unwrap()).status().unwrap();
+    assert!(status.success());
+    // `screen` stays open until all is read: a terminal without a user ends reading with an error.
+    let flags = fcntl_getfl(terminal.as_fd()).unwrap();
+    fcntl_setfl(terminal.as_fd(), flags | OFlags::NONBLOCK).unwrap();
+    let mut bytes = vec![0; 1 << 16];
+    let read = File::from(terminal).read(&mut bytes).unwrap_or(0);
+    drop(screen);
+    String::from_utf8(bytes[..read].to_vec()).unwrap()
+}
+
+#[test]
+fn progress_is_shown_on_a_terminal_and_erased() {
+    let site = Site::new();
+    site.init();
+    let copy = |name: &str| site.path(name).display().to_string();
+    let backup = |to: &str, flags: &[&str]| {
+        let words = [&["operator", "backup", "--to", to][..], flags].concat();
+        let mut command = site.command(&words);
+        command.env("SIGNET_LOG", "error");
+        command
+    };
+    let text = shown(&mut backup(&copy("a.db"), &[]));
+    assert!(text.starts_with("\r\u{1b}[Kcopying: ") && text.ends_with("\r\u{1b}[K"), "{text:?}");
+    let verify = shown(&mut site.command(&["operator", "verify-backup", &copy("a.db")]));
+    assert!(verify.contains("checking: 0 certificates"), "{verify:?}");
+    assert_eq!(shown(&mut backup(&copy("b.db"), &["--quiet"])), "");
+    assert_eq!(shown(&mut backup(&copy("c.db"), &["--json"])), "");
+    let output = backup(&copy("d.db"), &[]).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+}
