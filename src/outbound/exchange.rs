@@ -15,6 +15,7 @@ use zeroize::Zeroizing;
 
 use crate::error::{Error, Kind, Result};
 use crate::secret::Secret;
+use crate::turns::Caller;
 
 /// Largest answer, octets.
 const MAX_ANSWER: usize = 1 << 20;
@@ -92,7 +93,7 @@ impl Call {
     pub(crate) async fn send(&self, tries: Tries, who: &str) -> Result<Reply> {
         let mut wait = tries.first;
         for left in (0..=tries.more).rev() {
-            let (failure, asked) = match self.again()?.send().await {
+            let (failure, asked) = match traced(self.again()?).send().await {
                 Ok(response) if is_passing(response.status().as_u16()) => {
                     let text = format!("{who}: answered with status {}", response.status().as_u16());
                     (Error::new(Kind::Unavailable, text), retry_after(response.headers()))
@@ -113,6 +114,23 @@ impl Call {
         }
         Err(Error::internal("a request without an attempt"))
     }
+}
+
+/// The request as a part of the trace that the caller's request belongs to, if there is one.
+pub(crate) fn traced(request: RequestBuilder) -> RequestBuilder {
+    match traceparent() {
+        Some(value) => request.header("traceparent", value),
+        None => request,
+    }
+}
+
+/// The `traceparent` of one outbound request, with a span id of its own, if the current request has a trace.
+pub(crate) fn traceparent() -> Option<String> {
+    let trace = Caller::current().trace()?;
+    let mut span: [u8; 8] = crate::random::bytes();
+    // A span id is never zero.
+    span[0] |= 1;
+    Some(trace.child(span))
 }
 
 /// What a service answered, be it a refusal.

@@ -8,7 +8,9 @@ use aws_config::imds::region::ImdsRegionProvider;
 use aws_config::meta::region::RegionProviderChain;
 use aws_config::profile::ProfileFileRegionProvider;
 use aws_config::provider_config::ProviderConfig;
-use aws_sdk_kms::config::interceptors::BeforeDeserializationInterceptorContextMut;
+use aws_sdk_kms::config::interceptors::{
+    BeforeDeserializationInterceptorContextMut, BeforeTransmitInterceptorContextMut,
+};
 use aws_sdk_kms::config::retry::RetryConfig;
 use aws_sdk_kms::config::timeout::TimeoutConfig;
 use aws_sdk_kms::config::{
@@ -25,7 +27,7 @@ use http_body_util::Limited;
 
 use super::config::CloudAkmsConfig;
 use crate::keys::redacted::is_set;
-use crate::outbound::Reach;
+use crate::outbound::{Reach, traceparent};
 
 /// Attempts at one call; the SDK knows after which errors another one is of use.
 const ATTEMPTS: u32 = 3;
@@ -58,7 +60,8 @@ pub(super) async fn connect(config: &CloudAkmsConfig, reach: Option<Reach>) -> C
         .retry_config(RetryConfig::standard().with_max_attempts(ATTEMPTS))
         .timeout_config(times)
         .http_client(http(reach))
-        .interceptor(Bounded);
+        .interceptor(Bounded)
+        .interceptor(Traced);
     settings = match (config.access_key.expose_text(), config.secret_key.expose_text()) {
         (Some(access), Some(secret)) if is_set(&config.access_key) => {
             settings.credentials_provider(Credentials::new(access, secret, None, None, "managed key"))
@@ -122,6 +125,28 @@ impl Intercept for Bounded {
         let body = context.response_mut().body_mut();
         let whole = std::mem::replace(body, SdkBody::taken());
         *body = SdkBody::from_body_1_x(Limited::new(whole, MAX_ANSWER));
+        Ok(())
+    }
+}
+
+/// Makes a call part of the trace of the request that needs it.
+#[derive(Debug)]
+struct Traced;
+
+impl Intercept for Traced {
+    fn name(&self) -> &'static str {
+        "trace context"
+    }
+
+    fn modify_before_transmit(
+        &self,
+        context: &mut BeforeTransmitInterceptorContextMut<'_>,
+        _: &RuntimeComponents,
+        _: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        if let Some(value) = traceparent() {
+            context.request_mut().headers_mut().insert("traceparent", value);
+        }
         Ok(())
     }
 }

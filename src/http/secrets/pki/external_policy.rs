@@ -62,7 +62,7 @@ async fn run(mut call: Call, read: fn(&Call) -> Result<Mode>, show: Show) -> Res
     let (rendering, mode) = match read {
         Ok(read) => read,
         Err(unreadable) => {
-            Operation::ExternalPolicy.count_refusal();
+            Operation::ExternalPolicy.count_refusal(call.mount.meter());
             // Without an engine there is nothing to ask, whatever the fields say.
             return Err(call.authority().await?.view().policy_engine().err().unwrap_or(unreadable));
         }

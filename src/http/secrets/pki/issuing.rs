@@ -73,7 +73,7 @@ async fn run(call: Call, operation: Operation, read: Read, show: Show) -> Result
     let (rendering, request) = match read(&call) {
         Ok(read) => read,
         Err(unreadable) => {
-            operation.count_refusal();
+            operation.count_refusal(call.mount.meter());
             return Err(without_role(&call).await.unwrap_or(unreadable));
         }
     };
@@ -123,6 +123,7 @@ pub(super) fn origin(call: Call) -> Origin {
         requester: requester(&call),
         limits: limits(&call),
         repeatable: None,
+        mount: call.mount.meter().clone(),
         path: call.full_path,
     }
 }
