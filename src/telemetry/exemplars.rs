@@ -37,7 +37,7 @@ struct Bucket {
 #[derive(Clone)]
 struct Exemplar {
     request_id: String,
-    /// Of a trace that its caller records; another one cannot be looked up.
+    /// The trace, if its caller records it: no other one can be looked up.
     trace: Option<TraceContext>,
     seconds: f64,
     /// Epoch seconds.
