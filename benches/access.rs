@@ -21,6 +21,7 @@ fn line(bencher: divan::Bencher<'_, '_>) {
     let route = RouteMeter::new("secrets", "update", "pki/issue/:role".to_owned());
     let access = Access {
         id: "0f8fad5b-d9cb-469f-a165-70867728950e",
+        trace_id: "",
         route: &route,
         mount: "pki/",
         caller: "approle",

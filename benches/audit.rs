@@ -69,6 +69,7 @@ fn sign(bencher: divan::Bencher<'_, '_>) {
     let (policies, derived, metadata) = (["root".to_owned()], Derived::default(), BTreeMap::new());
     let request = || Request {
         id: "0f8fad5b-d9cb-469f-a165-70867728950e",
+        trace_id: None,
         operation: "update",
         path: "pki/sign/load",
         mount: Some(&mount),

@@ -238,7 +238,8 @@ mod tests {
 
     fn request() -> Request<'static> {
         let (mount, remote_address, token, caller, data) = (None, None, None, None, Data::None);
-        Request { id: "id", operation: "read", path: "sys/mounts", mount, remote_address, token, caller, data }
+        let (id, trace_id, operation, path) = ("id", None, "read", "sys/mounts");
+        Request { id, trace_id, operation, path, mount, remote_address, token, caller, data }
     }
 
     #[tokio::test]

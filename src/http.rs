@@ -13,6 +13,7 @@ mod buckets;
 pub mod budget;
 pub mod encoding;
 pub mod entity_tag;
+pub mod exposition;
 pub mod figures;
 pub mod jsonapi;
 pub mod lists;
@@ -31,7 +32,7 @@ pub mod state;
 use std::sync::LazyLock;
 
 use actix_web::dev::Payload;
-use actix_web::http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use actix_web::http::header::{ALLOW, CONTENT_TYPE, HeaderValue, VARY};
 use actix_web::http::{Method, StatusCode};
 use actix_web::web::{self, ServiceConfig};
 use actix_web::{FromRequest, Handler, HttpRequest, HttpResponse, Resource};
@@ -131,12 +132,14 @@ async fn metrics_page(state: State, request: HttpRequest, payload: web::Payload)
 async fn open_metrics(state: State, request: HttpRequest) -> HttpResponse {
     let caller = Sender::at(request.peer_addr().map(|peer| peer.ip())).queued_as();
     let figures = figures::of(&state);
-    let text = match cpu::run_as(caller, move || telemetry::rendered_metrics(&figures)).await {
+    let form = exposition::negotiated(&request);
+    let text = match cpu::run_as(caller, move || telemetry::rendered_metrics(form, &figures)).await {
         Ok(text) => text,
         Err(error) => return refused_as(&request, &METRICS, &error),
     };
     access::in_passing(&request, &RequestId::of(request.headers()), &METRICS, StatusCode::OK);
-    let response = HttpResponse::Ok().insert_header((CONTENT_TYPE, telemetry::METRICS_TYPE)).body(text);
+    let response =
+        HttpResponse::Ok().insert_header((CONTENT_TYPE, form.media_type())).insert_header((VARY, "accept")).body(text);
     caller.scope(encoding::offered(response, request.headers())).await
 }
 

@@ -27,7 +27,7 @@ use reqwest::{Client, ClientBuilder, redirect, retry};
 use serde::de::DeserializeOwned;
 use url::Url;
 
-pub(crate) use self::exchange::{Call, Reply, Tries};
+pub(crate) use self::exchange::{Call, Reply, Tries, traced};
 pub use self::reach::Reach;
 pub(crate) use self::reach::{Guarded, base_url};
 pub(crate) use self::token::{Token, Tokens};

@@ -1,23 +1,30 @@
-//! Metrics and logs: the catalogue of every metric ([`catalogue`]), the exporter, the access metrics of
-//! a route, the log set-up ([`logs`]), the line of every request ([`access`]), a store that fails ([`outage`]),
-//! whether anybody asks for anything ([`traffic`]).
+//! Metrics and logs: the catalogue of every metric ([`catalogue`]), the exporter, the access metrics of a route and of
+//! a mount, the log set-up ([`logs`]), the line of every request ([`access`]), the trace of a request, a store that fails
+//! ([`outage`]), the time since the last request ([`traffic`]).
 //!
-//! Labels come from closed sets (a route's pattern, an operation, a status), never from what a
-//! caller sent. What a request records goes through handles that were registered once.
+//! Labels come from closed sets (a route's pattern, an operation, a status) and from the names that operators give to
+//! mounts and keys, never from a request. What a request records goes through handles that were registered once.
 
 pub mod access;
+mod answers;
+mod bounds;
 pub mod catalogue;
+mod exemplars;
 mod line;
 mod live;
 pub mod logs;
 mod managed_keys;
 mod meter;
+mod mount_meter;
+mod openmetrics;
 pub mod outage;
 mod output;
 mod paths;
 mod process;
 mod series;
+mod stale;
 mod summary;
+mod trace_context;
 pub mod traffic;
 
 use std::sync::{LazyLock, OnceLock};
@@ -28,10 +35,12 @@ pub use self::catalogue::*;
 pub use self::line::LogFormat;
 pub use self::logs::{LogSettings, flush_logs, install_logs, is_log_filter};
 pub use self::managed_keys::ExportedKey;
-pub use self::meter::RouteMeter;
+pub use self::meter::{Answered, RouteMeter};
+pub use self::mount_meter::{LazyMountMeter, MountMeter, NO_MOUNT};
 pub use self::outage::not_done;
 pub use self::paths::{mount_path, name_mounts};
 pub use self::series::Series;
+pub use self::trace_context::TraceContext;
 use crate::error::{Error, Result};
 
 static EXPORTER: OnceLock<PrometheusHandle> = OnceLock::new();
@@ -83,14 +92,39 @@ fn register(metric: &Metric) {
     }
 }
 
-/// The media type of the Prometheus text form.
-pub const METRICS_TYPE: &str = "text/plain; version=0.0.4";
+/// A form of the metrics page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exposition {
+    /// The Prometheus text format.
+    Text,
+    /// OpenMetrics 1.0, with exemplars.
+    OpenMetrics,
+}
 
-/// The metrics in Prometheus text form, with the figures of the server that were looked up for them; none before
-/// [`install_metrics`].
-pub fn rendered_metrics(looked_up: &[Series]) -> String {
+impl Exposition {
+    /// The media type.
+    pub fn media_type(self) -> &'static str {
+        match self {
+            Self::Text => "text/plain; version=0.0.4",
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+}
+
+/// The metrics page, with the figures of the server that were looked up for it; no metrics before [`install_metrics`].
+pub fn rendered_metrics(exposition: Exposition, looked_up: &[Series]) -> String {
+    match exposition {
+        Exposition::Text => text_page(looked_up),
+        Exposition::OpenMetrics => {
+            let exemplars = exemplars::Snapshot::take();
+            openmetrics::render(&text_page(looked_up), &exemplars)
+        }
+    }
+}
+
+fn text_page(looked_up: &[Series]) -> String {
     let Some(exporter) = EXPORTER.get() else { return String::new() };
-    let mut page = managed_keys::without_deleted(&exporter.render());
+    let mut page = stale::without(&exporter.render());
     live::write(&mut page, &live::of_process());
     live::write(&mut page, looked_up);
     page
@@ -98,7 +132,7 @@ pub fn rendered_metrics(looked_up: &[Series]) -> String {
 
 /// The metrics as JSON: lists `Gauges`, `Counters`, `Samples` and the empty `Points`.
 pub fn summarised_metrics(looked_up: &[Series]) -> serde_json::Map<String, serde_json::Value> {
-    summary::of(&rendered_metrics(looked_up))
+    summary::of(&text_page(looked_up))
 }
 
 /// Moves recorded samples into their buckets. Must run every few seconds, or samples pile up.
@@ -110,23 +144,34 @@ pub fn metrics_upkeep() {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     use super::*;
 
     #[test]
-    fn answers_are_counted_by_status() {
+    fn answers_are_counted_by_mount_and_status() {
         install_metrics().unwrap();
         let meter = RouteMeter::new("test", "read", "kind/:name".to_owned());
-        meter.record(200, Duration::from_millis(3));
-        meter.record(200, Duration::from_millis(3));
-        meter.record(299, Duration::from_millis(3));
-        let text = rendered_metrics(&[]);
-        let line = |status| {
-            format!("{HTTP_REQUESTS}{{service=\"test\",operation=\"read\",route=\"kind/:name\",status=\"{status}\"}}")
+        let mount = MountMeter::of("counted/");
+        let record = |mount, status| {
+            let (at, took) = (Instant::now(), Duration::from_millis(3));
+            meter.record(Answered { mount, status, at, took, request_id: "counted-id", trace: None });
         };
-        assert!(text.contains(&format!("{} 2", line("200"))), "{text}");
-        assert!(text.contains(&format!("{} 1", line("other"))), "{text}");
-        assert!(text.contains(&format!("# HELP {HTTP_SECONDS}")), "{text}");
+        for (mount, status) in [(Some(&mount), 200), (Some(&mount), 200), (Some(&mount), 299), (None, 200)] {
+            record(mount, status);
+        }
+        let text = rendered_metrics(Exposition::Text, &[]);
+        let line = |mount, status| {
+            let of_route = "service=\"test\",operation=\"read\",route=\"kind/:name\"";
+            format!("{HTTP_REQUESTS}{{mount=\"{mount}\",{of_route},status=\"{status}\"}}")
+        };
+        for (mount, status, count) in [("counted/", "200", 2), ("counted/", "other", 1), ("none", "200", 1)] {
+            assert!(text.contains(&format!("{} {count}\n", line(mount, status))), "{text}");
+        }
+        assert!(text.contains(&format!("# HELP {HTTP_SECONDS}")) && !text.contains("counted-id"), "{text}");
+        let page = rendered_metrics(Exposition::OpenMetrics, &[]);
+        assert!(page.contains("le=\"0.005\"} 4 # {request_id=\"counted-id\"} 0.003 "), "{page}");
+        drop(mount);
+        assert!(!rendered_metrics(Exposition::Text, &[]).contains("counted/"));
     }
 }

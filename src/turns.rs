@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
 use crate::error::{Error, Kind, Result};
+use crate::telemetry::TraceContext;
 
 /// Jobs of one caller that may wait in a bounded queue.
 pub const MAX_WAITING_PER_CALLER: usize = 64;
@@ -47,6 +48,8 @@ pub struct Caller {
     asker: Asker,
     /// `true` if its jobs must not be refused: a response or a handshake has begun, or the change is stored.
     must_run: bool,
+    /// The trace of the request, which outbound calls continue.
+    trace: Option<TraceContext>,
 }
 
 tokio::task_local! {
@@ -58,16 +61,16 @@ tokio::task_local! {
 
 impl Caller {
     /// The server, for work that belongs to no request.
-    pub const SERVER: Self = Self { class: Class::Server, asker: 0, must_run: false };
+    pub const SERVER: Self = Self { class: Class::Server, asker: 0, must_run: false, trace: None };
 
     /// A caller with a valid token.
     pub fn with_token(caller: &(impl Hash + ?Sized)) -> Self {
-        Self { class: Class::WithToken, asker: asker_of(caller), must_run: false }
+        Self { class: Class::WithToken, asker: asker_of(caller), must_run: false, trace: None }
     }
 
     /// A caller without a valid token.
     pub fn without_token(caller: &(impl Hash + ?Sized)) -> Self {
-        Self { class: Class::WithoutToken, asker: asker_of(caller), must_run: false }
+        Self { class: Class::WithoutToken, asker: asker_of(caller), must_run: false, trace: None }
     }
 
     /// A client that connects, which has had no chance to send a token. The limits on connections bound its queue.
@@ -77,7 +80,7 @@ impl Caller {
 
     /// A part of the server with a queue of its own, such as the changes of one mount.
     pub fn server(part: &(impl Hash + ?Sized)) -> Self {
-        Self { class: Class::Server, asker: asker_of(part), must_run: false }
+        Self { class: Class::Server, asker: asker_of(part), must_run: false, trace: None }
     }
 
     /// The caller of the request that the current task handles; [`Caller::SERVER`] outside of requests.
@@ -101,6 +104,11 @@ impl Caller {
         self.class != Class::Server && !self.must_run
     }
 
+    /// The trace of the request.
+    pub fn trace(self) -> Option<TraceContext> {
+        self.trace
+    }
+
     /// The number of the caller.
     pub fn asker(self) -> Asker {
         self.asker
@@ -118,9 +126,14 @@ impl Default for CurrentCaller {
 }
 
 impl CurrentCaller {
-    /// From now on the request is one of this caller.
+    /// From now on the request is one of this caller. Its trace stays.
     pub fn set(&self, caller: Caller) {
-        self.0.set(caller);
+        self.0.set(Caller { trace: self.0.get().trace, ..caller });
+    }
+
+    /// From now on the request belongs to this trace.
+    pub fn set_trace(&self, trace: TraceContext) {
+        self.0.set(Caller { trace: Some(trace), ..self.0.get() });
     }
 
     /// Polls a part of the request.

@@ -39,6 +39,8 @@ pub enum Step<'e> {
 pub struct Request<'r> {
     /// The request's id, which its answer shows too.
     pub id: &'r str,
+    /// The id of the trace that the request belongs to.
+    pub trace_id: Option<&'r str>,
     /// `read`, `list`, `update` …; the method, as sent, of what is no operation.
     pub operation: &'r str,
     /// The path as policies see it, without `/v1/`, or the one below `/api/v2/`; as sent when it does not read.

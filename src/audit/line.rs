@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `time`, `type` | RFC 3339; `request` for what is asked, `response` for what became of it |
 //! | `auth` | who asks: token and accessor (hashed), names, policies, entity |
-//! | `request` | id, operation, mount, path, `data` |
+//! | `request` | id, trace id, operation, mount, path, `data` |
 //! | `response` | status, `data`, a token that is handed out, `secret.lease_id`, `wrap_info`, warnings |
 //! | `error` | what a refused caller is told, with hashes in the place of what it quotes or repeats (`audit/echo.rs`) |
 //!
@@ -93,6 +93,9 @@ impl Form {
         line.object("auth", |auth| auth.members(&words.auth));
         line.object("request", |asked| {
             asked.json("id", request.id);
+            if let Some(trace_id) = request.trace_id {
+                asked.json("trace_id", trace_id);
+            }
             asked.json("operation", request.operation);
             asked.mount(request);
             asked.members(&words.request);
@@ -132,7 +135,8 @@ impl Form {
     pub(super) fn test(&self, now: Time, since: Time) -> Vec<u8> {
         let (path, id) = TEST;
         let (mount, remote_address, token, caller, data) = (None, None, None, None, Data::None);
-        let request = Request { id, operation: "update", path, mount, remote_address, token, caller, data };
+        let trace_id = None;
+        let request = Request { id, trace_id, operation: "update", path, mount, remote_address, token, caller, data };
         let text = format!("audit: no entry was taken since {}", rfc3339(since));
         let refused = Refused { kind: Kind::Unavailable, texts: vec![&text] };
         let entry = Entry { time: now, request: &request, step: Step::Refusal(&refused) };
@@ -449,7 +453,8 @@ mod tests {
             let caller = Caller { accessor: "handle", policies: &policies, derived, ..Caller::named("token") };
             let (id, operation, path, token) = ("1", "update", "pki/issue/web", Some("s.secret"));
             let (mount, remote_address, data) = (None, None, Data::None);
-            form.asked(&Request { id, operation, path, mount, remote_address, token, caller: Some(caller), data })
+            let (trace_id, caller) = (None, Some(caller));
+            form.asked(&Request { id, trace_id, operation, path, mount, remote_address, token, caller, data })
         };
         let new = forms.each_ref().map(|form| asked(form, None));
         for _ in 0..2 {
@@ -463,7 +468,8 @@ mod tests {
     }
     fn line(form: &Form, path: &str, data: Data<'_>) -> serde_json::Value {
         let (id, operation, token, caller) = ("1", "update", None, None);
-        let request = Request { id, operation, path, mount: None, remote_address: None, token, caller, data };
+        let (trace_id, mount, remote_address) = (None, None, None);
+        let request = Request { id, trace_id, operation, path, mount, remote_address, token, caller, data };
         serde_json::from_slice(&[b"{", &form.asked(&request)[..], b"}"].concat()).unwrap()
     }
 

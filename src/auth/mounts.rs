@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::documents::{MountId, PathScope, SYSTEM, path_below};
+use crate::telemetry::{LazyMountMeter, MountMeter};
 
 /// Default and longest life of what a mount hands out, unless it says otherwise: 32 days.
 pub const SYSTEM_TTL: Duration = Duration::from_secs(768 * 3600);
@@ -92,6 +93,9 @@ pub struct Mount {
     /// Paths that it had before it was moved: ids of leases and records of tokens keep the path of their time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub former_paths: Vec<String>,
+    /// Its metrics.
+    #[serde(skip)]
+    meter: LazyMountMeter,
 }
 
 pub(super) mod mount_id {
@@ -135,7 +139,13 @@ impl Mount {
             seal_wrap: false,
             external_entropy_access: false,
             former_paths: Vec::new(),
+            meter: LazyMountMeter::default(),
         }
+    }
+
+    /// Its metrics.
+    pub fn meter(&self) -> &MountMeter {
+        self.meter.of(&self.path)
     }
 
     /// Its path and those that it had before, without a trailing `/`.

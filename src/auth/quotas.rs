@@ -406,7 +406,7 @@ mod tests {
         auth.rate_limit_write("slow", slow).await.unwrap();
         let network = (0..1_u128 << 16).map(|n| IpAddr::from(((0x2001_0db8_0001 << 80) | (n << 64)).to_be_bytes()));
         assert!(refused(&auth, "pki/ca", network) > 40_000);
-        let page = telemetry::rendered_metrics(&[]);
+        let page = telemetry::rendered_metrics(telemetry::Exposition::Text, &[]);
         let counted =
             page.lines().find_map(|line| line.strip_prefix(telemetry::QUOTA_SHARED)?.trim().parse::<u32>().ok());
         assert!(counted.is_some_and(|counted| counted > 40_000), "{counted:?}");

@@ -6,13 +6,14 @@ use std::time::Instant;
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
+use actix_web::http::header::{HeaderMap, HeaderName};
 
 use super::request_id::RequestId;
 use crate::auth::Caller;
 use crate::auth::mounts::Mount;
 use crate::projects;
 use crate::telemetry::access::{self, Access};
-use crate::telemetry::{RouteMeter, traffic};
+use crate::telemetry::{Answered, RouteMeter, TraceContext, traffic};
 
 /// Who asks.
 pub enum Who {
@@ -31,12 +32,25 @@ impl Who {
     }
 }
 
+/// The trace that a request belongs to: its `traceparent`, if there is one and it is valid.
+pub fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
+    static TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+    let mut given = headers.get_all(&TRACEPARENT);
+    let only = given.next()?;
+    if given.next().is_some() {
+        return None;
+    }
+    TraceContext::parse(only.as_bytes())
+}
+
 /// The line of one request. Of a request whose client has left it is written too, when the request is dropped.
 pub struct Line {
     /// When the request began.
     pub started: Instant,
     /// Its id.
     pub id: RequestId,
+    /// Its trace.
+    pub trace: Option<TraceContext>,
     /// Its route.
     pub route: &'static RouteMeter,
     /// Its mount.
@@ -50,10 +64,10 @@ pub struct Line {
 
 impl Line {
     /// Of a request that begins now, on a route that is not known yet.
-    pub fn begin(id: RequestId, route: &'static RouteMeter) -> Self {
+    pub fn begin(id: RequestId, trace: Option<TraceContext>, route: &'static RouteMeter) -> Self {
         let (started, mount, who, from) = (Instant::now(), None, Who::Nobody, None);
         traffic::note(started);
-        Self { started, id, route, mount, who, from, written: !access::is_on() }
+        Self { started, id, trace, route, mount, who, from, written: !access::is_on() }
     }
 
     /// Takes note of who asks in the projects API.
@@ -65,7 +79,15 @@ impl Line {
 
     /// Measures the request, and writes its line.
     pub fn end(&mut self, status: u16) {
-        self.route.record(status, self.started.elapsed());
+        let at = Instant::now();
+        self.route.record(Answered {
+            mount: self.mount.as_deref().map(Mount::meter),
+            status,
+            at,
+            took: at - self.started,
+            request_id: self.id.as_str(),
+            trace: self.trace.as_ref(),
+        });
         self.write(status);
     }
 
@@ -80,7 +102,8 @@ impl Line {
         };
         let mount = self.mount.as_ref().map_or("", |mount| &mount.path);
         let (id, took) = (self.id.as_str(), self.started.elapsed());
-        Access { id, route: self.route, mount, caller, from: self.from, status, took }.log();
+        let trace_id = self.trace.as_ref().map_or("", TraceContext::trace_id);
+        Access { id, trace_id, route: self.route, mount, caller, from: self.from, status, took }.log();
     }
 }
 
@@ -105,8 +128,10 @@ pub fn in_passing(request: &HttpRequest, id: &RequestId, route: &'static RouteMe
     if access::is_on() {
         let started = Instant::now();
         let from = request.peer_addr().map(|peer| peer.ip().to_canonical());
+        let trace = trace_of(request.headers());
+        let trace_id = trace.as_ref().map_or("", TraceContext::trace_id);
         let (id, status) = (id.as_str(), status.as_u16());
-        Access { id, route, mount: "", caller: "", from, status, took: started.elapsed() }.log();
+        Access { id, trace_id, route, mount: "", caller: "", from, status, took: started.elapsed() }.log();
     }
 }
 

@@ -38,7 +38,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 
-use super::access::Line;
+use super::access::{Line, trace_of};
 use super::address::caller_address;
 use super::answers;
 use super::body::{self as bodies, Share, is_too_long_to_begin, passed_over, raw};
@@ -87,8 +87,12 @@ async fn answered(
     let id = RequestId::of(request.headers());
     let mut rate = state.limits.untouched();
     let found = table::find(raw_path, request.method());
-    let mut line = Line::begin(id, found.as_ref().map_or(&*UNROUTED, |found| found.meter));
-    let mut trail = Trail::new(state, request, raw_path, &id);
+    let trace = trace_of(request.headers());
+    if let Some(trace) = trace {
+        times.belong_to(trace);
+    }
+    let mut line = Line::begin(id, trace, found.as_ref().map_or(&*UNROUTED, |found| found.meter));
+    let mut trail = Trail::new(state, request, raw_path, &id, trace);
     let outcome = match found {
         Ok(found) => steps(state, request, found, payload, &mut rate, (&mut trail, &mut line, &times)).await,
         Err(refusal) => Err(refusal),

@@ -28,6 +28,7 @@ use tokio::sync::oneshot;
 
 use super::body;
 use super::sender::Sender;
+use crate::telemetry::TraceContext;
 use crate::turns::CurrentCaller;
 
 /// What a sender has of a pass, if others wait: about what a dozen certificates take.
@@ -104,6 +105,11 @@ impl Times {
     pub fn are_of(&self, sender: &Sender) {
         self.sender.set(Some(self.pass.senders.hash_one(sender)));
         self.caller.set(sender.queued_as());
+    }
+
+    /// The request belongs to this trace.
+    pub fn belong_to(&self, trace: TraceContext) {
+        self.caller.set_trace(trace);
     }
 
     /// Until the caller is known, the request's work joins the queues of this address.

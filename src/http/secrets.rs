@@ -49,11 +49,12 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use tracing::Instrument;
 
-use super::access::{Line, Who};
+use super::access::{Line, Who, trace_of};
 use super::address::caller_address;
 use super::answers;
 use super::body;
 use super::encoding;
+use super::exposition;
 use super::passes::Times;
 use super::pause;
 use super::request_id::RequestId;
@@ -64,7 +65,7 @@ use crate::auth::Caller;
 use crate::auth::mounts::{MountKind, MountTable};
 use crate::auth::policy::{Parameters, Place};
 use crate::error::{Error, Kind, Result};
-use crate::telemetry::{self, RouteMeter, outage};
+use crate::telemetry::{self, Exposition, RouteMeter, outage};
 use answer::Answer;
 use dialect::Dialect;
 use index::Index;
@@ -117,7 +118,11 @@ async fn answered(
     let payload = times.paced(request, payload);
     times.begin(request).await;
     let id = RequestId::of(request.headers());
-    let mut trail = Trail::new(entrance, state, request, raw_path, Line::begin(id, &UNROUTED));
+    let trace = trace_of(request.headers());
+    if let Some(trace) = trace {
+        times.belong_to(trace);
+    }
+    let mut trail = Trail::new(entrance, state, request, raw_path, Line::begin(id, trace, &UNROUTED));
     let conditions = matches!(*request.method(), Method::GET | Method::HEAD).then(|| request.headers());
     // At debug: a span for every request costs more than the rest of the pipeline; refusals and
     // failures carry the id themselves.
@@ -284,6 +289,7 @@ async fn steps(
         sudo: admitted.sudo,
         address,
         request_id: trail.line.id,
+        exposition: if target.is_metrics() { exposition::negotiated(request) } else { Exposition::Text },
     };
     let mut answer = guarded(trail.deadline, || (route.handler)(call)).await?;
     if trail.field_warnings.write_ignored_field {

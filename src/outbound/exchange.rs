@@ -15,6 +15,7 @@ use zeroize::Zeroizing;
 
 use crate::error::{Error, Kind, Result};
 use crate::secret::Secret;
+use crate::turns::Caller;
 
 /// Largest answer, octets.
 const MAX_ANSWER: usize = 1 << 20;
@@ -114,7 +115,7 @@ impl Call {
     ) -> Result<Reply> {
         let mut wait = tries.first;
         for left in (0..=tries.more).rev() {
-            let (failure, asked) = match self.again()?.send().await {
+            let (failure, asked) = match traced(self.again()?).send().await {
                 Ok(response) => {
                     let asked = retry_after(response.headers());
                     match read(response, who).await {
@@ -137,6 +138,23 @@ impl Call {
         }
         Err(Error::internal("a request without an attempt"))
     }
+}
+
+/// The request as a part of the trace that the caller's request belongs to, if there is one.
+pub(crate) fn traced(request: RequestBuilder) -> RequestBuilder {
+    match traceparent() {
+        Some(value) => request.header("traceparent", value),
+        None => request,
+    }
+}
+
+/// The `traceparent` of one outbound request, with a span id of its own, if the current request has a trace.
+fn traceparent() -> Option<String> {
+    let trace = Caller::current().trace()?;
+    let mut span: [u8; 8] = crate::random::bytes();
+    // A span id is never zero.
+    span[0] |= 1;
+    Some(trace.child(span))
 }
 
 /// What a service answered, be it a refusal.

@@ -43,7 +43,7 @@ use crate::pki::issue::{external_policy, intermediate, role_leaf, self_issued, v
 use crate::pki::mount::view::View;
 use crate::pki::store::{PkiStore, PkiWrite};
 use crate::pki::tools::Tools;
-use crate::telemetry;
+use crate::telemetry::{self, MountMeter};
 use crate::turns::{Asker, Caller, Full, Turns};
 
 /// How often the control actor looks for revocations of other nodes and for CRLs close to their end.
@@ -544,24 +544,24 @@ impl Handler<Work> for Replica {
     type Result = ResponseFuture<Result<Issued>>;
 
     fn handle(&mut self, Work(caller, origin, request): Work, _: &mut Self::Context) -> Self::Result {
-        let (view, tools) = (self.view.load_full(), self.tools.clone());
+        let (view, tools, mount) = (self.view.load_full(), self.tools.clone(), origin.mount.clone());
         let operation = Operation::of(&request);
         let stages = self.stages[operation as usize].clone();
         match request {
             Request::Issue(issue) => {
-                guarded(operation, caller, move || role_leaf::issue(view, tools, origin, issue, stages))
+                guarded(operation, mount, caller, move || role_leaf::issue(view, tools, origin, issue, stages))
             }
             Request::Sign(sign) => {
-                guarded(operation, caller, move || role_leaf::sign(view, tools, origin, sign, stages))
+                guarded(operation, mount, caller, move || role_leaf::sign(view, tools, origin, sign, stages))
             }
             Request::SignVerbatim(sign) => {
-                guarded(operation, caller, move || verbatim::sign(view, tools, origin, sign, stages))
+                guarded(operation, mount, caller, move || verbatim::sign(view, tools, origin, sign, stages))
             }
             Request::SignIntermediate(sign) => {
-                guarded(operation, caller, move || intermediate::sign(view, tools, origin, *sign, stages))
+                guarded(operation, mount, caller, move || intermediate::sign(view, tools, origin, *sign, stages))
             }
             Request::SignSelfIssued(sign) => {
-                guarded(operation, caller, move || self_issued::sign(view, tools, origin, sign, stages))
+                guarded(operation, mount, caller, move || self_issued::sign(view, tools, origin, sign, stages))
             }
         }
     }
@@ -573,8 +573,8 @@ impl Handler<ExternalWork> for Replica {
     fn handle(&mut self, ExternalWork(caller, origin, request): ExternalWork, _: &mut Self::Context) -> Self::Result {
         let operation = Operation::ExternalPolicy;
         let stages = self.stages[operation as usize].clone();
-        let (views, tools) = (Arc::clone(&self.view), self.tools.clone());
-        guarded(operation, caller, move || external_policy::run(views, tools, origin, request, stages))
+        let (views, tools, mount) = (Arc::clone(&self.view), self.tools.clone(), origin.mount.clone());
+        guarded(operation, mount, caller, move || external_policy::run(views, tools, origin, request, stages))
     }
 }
 
@@ -582,6 +582,7 @@ impl Handler<ExternalWork> for Replica {
 /// is large, and moving it is dear.
 fn guarded<W: Future<Output = Result<Issued>>>(
     operation: Operation,
+    mount: MountMeter,
     caller: Caller,
     begin: impl FnOnce() -> W + 'static,
 ) -> ResponseFuture<Result<Issued>> {
@@ -590,8 +591,8 @@ fn guarded<W: Future<Output = Result<Issued>>>(
         let result = AssertUnwindSafe(caller.scope(work)).catch_unwind().await.unwrap_or_else(|_| Err(panicked()));
         match &result {
             Ok(issued) if issued.repeated => {}
-            Ok(_) => metrics::counter!(telemetry::PKI_CERTIFICATES, "operation" => operation.name()).increment(1),
-            Err(_) => operation.count_refusal(),
+            Ok(_) => operation.count_issued(&mount),
+            Err(_) => operation.count_refusal(&mount),
         }
         result
     })
@@ -603,9 +604,10 @@ mod tests {
 
     #[actix::test]
     async fn a_panic_in_a_request_becomes_an_error_and_the_next_request_is_served() {
-        let broken = guarded(Operation::Issue, Caller::SERVER, || async { panic!("a defect") }).await;
+        let mount = MountMeter::of("guarded/");
+        let broken = guarded(Operation::Issue, mount.clone(), Caller::SERVER, || async { panic!("a defect") }).await;
         assert_eq!(broken.err().map(|e| e.kind()), Some(Kind::Internal));
-        let next = guarded(Operation::Issue, Caller::SERVER, || async { Err(Error::invalid("served")) }).await;
+        let next = guarded(Operation::Issue, mount, Caller::SERVER, || async { Err(Error::invalid("served")) }).await;
         assert_eq!(next.err().map(|e| e.kind()), Some(Kind::Invalid));
     }
 }

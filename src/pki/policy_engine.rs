@@ -24,7 +24,7 @@ use self::breaker::Breaker;
 use self::tls::Material;
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Kind, Result};
-use crate::outbound::{Guarded, Reach};
+use crate::outbound::{Guarded, Reach, traced};
 use crate::telemetry;
 
 /// Calls of one mount that may be on their way.
@@ -160,7 +160,7 @@ impl PolicyEngine {
         reach.url("external_service_url", self.url.as_str()).map_err(refused)?;
         let client = self.client(reach).map_err(|error| Failure::of("failed", false, error))?;
         let request = client.post(self.url.clone()).header(CONTENT_TYPE, MEDIA_TYPE).header(ACCEPT, MEDIA_TYPE);
-        let response = request.body(question).send().await.map_err(unreachable)?;
+        let response = traced(request.body(question)).send().await.map_err(unreachable)?;
         let status = response.status();
         if status != StatusCode::OK {
             let text = format!("external policy: the engine answered with status {}", status.as_u16());

@@ -19,7 +19,9 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use super::capacity::{Caps, Room};
 use super::connection::{Connection, GRACE, Phase, elapsed};
 use crate::caller_network::CallerNetwork;
-use crate::telemetry::{CONNECTIONS_CLOSED, CONNECTIONS_LIMIT, CONNECTIONS_OPEN, CONNECTIONS_REFUSED, HTTP_REQUESTS};
+use crate::telemetry::{
+    CONNECTIONS_CLOSED, CONNECTIONS_LIMIT, CONNECTIONS_OPEN, CONNECTIONS_REFUSED, HTTP_REQUESTS, NO_MOUNT,
+};
 
 /// HTTP tells the client of a late first head before this does, milliseconds.
 const HEAD_MOST: u64 = 11_000;
@@ -381,7 +383,8 @@ pub(super) fn refused(reason: &'static str) {
 
 /// Counts a request that was refused with this status before the app heard of it.
 pub(super) fn unreadable(status: &'static str) {
-    let labels = [("service", "none"), ("operation", "none"), ("route", "none"), ("status", status)];
+    let labels =
+        [("mount", NO_MOUNT), ("service", "none"), ("operation", "none"), ("route", "none"), ("status", status)];
     metrics::counter!(HTTP_REQUESTS, &labels).increment(1);
 }
 

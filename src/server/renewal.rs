@@ -182,7 +182,8 @@ async fn issue(
     let requester =
         Requester { recorded_as: REQUESTER.to_owned(), display_name: REQUESTER.to_owned(), ..Requester::default() };
     let limits = lifetimes(mount);
-    let origin = Origin { path: path.to_owned(), issuer_ref: None, requester, limits, repeatable: None };
+    let meter = mount.meter().clone();
+    let origin = Origin { path: path.to_owned(), issuer_ref: None, requester, limits, repeatable: None, mount: meter };
     let asked = IssueRequest { role: settings.role.clone(), names, ..IssueRequest::default() };
     shared.mounts.authority(mount).await?.replica().run(origin, Asked::Issue(asked)).await
 }
@@ -213,6 +214,7 @@ fn in_pem(key: &Secret) -> Secret {
 fn request<'r>(id: &'r str, path: &'r str, mount: &'r Mount, asked: &'r Value) -> Request<'r> {
     Request {
         id,
+        trace_id: None,
         operation: "update",
         path,
         mount: Some(mount),

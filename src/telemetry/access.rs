@@ -20,6 +20,8 @@ use super::output::OUTPUT;
 pub struct Access<'a> {
     /// Its id.
     pub id: &'a str,
+    /// The id of its trace; `""` without one.
+    pub trace_id: &'a str,
     /// Its route.
     pub route: &'a RouteMeter,
     /// The path of its mount; `""` for none.
@@ -54,6 +56,9 @@ impl Access<'_> {
         let [service, operation, route] = self.route.names();
         let mut put = Line::begin(json, now, "INFO", line);
         put.word("request", self.id);
+        if !self.trace_id.is_empty() {
+            put.word("trace_id", self.trace_id);
+        }
         put.word("service", service);
         put.word("operation", operation);
         put.word("route", route);
@@ -80,10 +85,14 @@ mod tests {
     use crate::telemetry::line::{LONGEST, left_out};
 
     fn line(json: bool, mount: &str, caller: &str) -> String {
+        of_trace("", json, mount, caller)
+    }
+
+    fn of_trace(trace_id: &str, json: bool, mount: &str, caller: &str) -> String {
         let route = RouteMeter::new("secrets", "update", "pki/issue/:role".to_owned());
         let took = Duration::from_micros(1_204_007);
         let from = Some([192, 0, 2, 1].into());
-        let access = Access { id: "4c", route: &route, mount, caller, from, status: 200, took };
+        let access = Access { id: "4c", trace_id, route: &route, mount, caller, from, status: 200, took };
         let mut line = String::new();
         access.write(json, SystemTime::UNIX_EPOCH + Duration::from_micros(1_795_158_830_000_012), &mut line);
         line
@@ -105,6 +114,15 @@ mod tests {
                 "target": "signet::access" })
         );
         assert!(!line(false, "", "").contains("mount=") && !line(true, "", "").contains("caller"));
+    }
+
+    #[test]
+    fn the_trace_of_a_request_follows_its_id() {
+        let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+        let text = of_trace(trace, false, "pki/", "token-dev");
+        assert!(text.contains(&format!(" request=4c trace_id={trace} service=secrets ")), "{text}");
+        let read: Value = serde_json::from_str(&of_trace(trace, true, "pki/", "token-dev")).unwrap();
+        assert_eq!((&read["trace_id"], &read["request"]), (&json!(trace), &json!("4c")));
     }
 
     #[test]

@@ -5,6 +5,8 @@
 
 use metrics::Unit;
 
+use super::bounds::{BATCH, LONG, PUBLISH, REQUEST, RUN};
+
 /// What kind of number a metric is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MetricKind {
@@ -34,7 +36,7 @@ pub struct Metric {
     pub live: bool,
 }
 
-/// Requests answered, by service, operation, route pattern and status.
+/// Requests answered, by mount, service, operation, route pattern and status.
 pub const HTTP_REQUESTS: &str = "signet_http_requests_total";
 /// Time from a request's head to its answer, by service, operation and route pattern.
 pub const HTTP_SECONDS: &str = "signet_http_request_seconds";
@@ -104,10 +106,13 @@ pub const CLOUDB_LOGIN_SECONDS: &str = "signet_cloudb_login_seconds";
 pub const CLOUDB_PROVIDER_CALL_SECONDS: &str = "signet_cloudb_provider_call_seconds";
 /// Time of one stage of issuing (rules, key, sign, store until durable), by operation and stage.
 pub const PKI_STAGE_SECONDS: &str = "signet_pki_stage_seconds";
-/// Certificates issued, by operation.
+/// Certificates issued, by mount and operation.
 pub const PKI_CERTIFICATES: &str = "signet_pki_certificates_total";
-/// Requests to issue that were refused or failed, by operation.
+/// Requests to issue that were refused or failed, by mount and operation.
 pub const PKI_REFUSALS: &str = "signet_pki_refusals_total";
+/// The values of the label `operation` of issued certificates and refusals.
+pub const ISSUING_OPERATIONS: [&str; 6] =
+    ["issue", "sign", "sign_verbatim", "sign_intermediate", "sign_self_issued", "external_policy"];
 /// Panics caught in a mount's actors; each is a defect.
 pub const PKI_PANICS: &str = "signet_pki_panics_total";
 /// Revocations recorded.
@@ -228,14 +233,6 @@ pub const TLS_RELOADS: &str = "signet_tls_reloads_total";
 const CLOSED: Starts =
     &[("reason", "idle"), ("reason", "head"), ("reason", "full"), ("reason", "address"), ("reason", "flood")];
 const REFUSED: Starts = &[("reason", "full"), ("reason", "address"), ("reason", "requests")];
-const OPERATIONS: Starts = &[
-    ("operation", "issue"),
-    ("operation", "sign"),
-    ("operation", "sign_verbatim"),
-    ("operation", "sign_intermediate"),
-    ("operation", "sign_self_issued"),
-    ("operation", "external_policy"),
-];
 const POLICY_CALLS: Starts = &[
     ("result", "answered"),
     ("result", "rejected"),
@@ -269,27 +266,12 @@ const CRL_RULES: Starts = &[("rule", "number"), ("rule", "covers"), ("rule", "en
 const PARTS: Starts = &[("part", "system"), ("part", "mount"), ("part", "crls")];
 const RETRIES: Starts = &[("reason", "connection"), ("reason", "clash"), ("reason", "unit")];
 
-/// Upper bounds of times within a request, seconds.
-const REQUEST: &[f64] = &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5, 10.0];
-/// Upper bounds of the stages of a request, seconds: a signature takes tens of microseconds.
-const STAGE: &[f64] =
-    &[0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.01, 0.05, 0.25, 2.5, 10.0];
-/// Upper bounds of work away from the workers, seconds.
-const LONG: &[f64] = &[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0];
-/// Upper bounds of runs in the background, seconds.
-const RUN: &[f64] = &[0.01, 0.1, 1.0, 10.0, 60.0, 300.0, 1800.0, 7200.0, 43_200.0];
-/// Upper bounds of the time until a revocation is published, seconds: at once, or by the timer.
-const PUBLISH: &[f64] =
-    &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 60.0, 900.0, 3_600.0, 21_600.0, 86_400.0, 259_200.0];
-/// Upper bounds of batches, units.
-const BATCH: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
-
 /// Every metric of the program; nothing else is registered.
 pub const CATALOGUE: &[Metric] = &[
     counter(
         HTTP_REQUESTS,
-        &["service", "operation", "route", "status"],
-        "Requests answered, by service, operation, route pattern and status.",
+        &["mount", "service", "operation", "route", "status"],
+        "Requests answered, by mount, service, operation, route pattern and status.",
     ),
     histogram(
         HTTP_SECONDS,
@@ -361,12 +343,12 @@ pub const CATALOGUE: &[Metric] = &[
         &["mount", "result"],
         "Logins of the method cloudb, by mount and result: ok, bad_request, denied, provider_error.",
     ),
-    histogram(CLOUDB_LOGIN_SECONDS, &[], Unit::Seconds, LONG, "Time of one login of the method cloudb."),
+    histogram(CLOUDB_LOGIN_SECONDS, &[], Unit::Seconds, REQUEST, "Time of one login of the method cloudb."),
     histogram(
         CLOUDB_PROVIDER_CALL_SECONDS,
         &["call", "status"],
         Unit::Seconds,
-        LONG,
+        REQUEST,
         "Time of one call of the provider of the method cloudb, repetitions included, by call and status: ok, \
          not_found, refused, failed.",
     ),
@@ -374,12 +356,15 @@ pub const CATALOGUE: &[Metric] = &[
         PKI_STAGE_SECONDS,
         &["operation", "stage"],
         Unit::Seconds,
-        STAGE,
+        REQUEST,
         "Time of one stage of issuing (rules, key, sign, store until durable), by operation and stage.",
     ),
-    counter(PKI_CERTIFICATES, &["operation"], "Certificates issued, by operation.").starting(OPERATIONS),
-    counter(PKI_REFUSALS, &["operation"], "Requests to issue that were refused or failed, by operation.")
-        .starting(OPERATIONS),
+    counter(PKI_CERTIFICATES, &["mount", "operation"], "Certificates issued, by mount and operation."),
+    counter(
+        PKI_REFUSALS,
+        &["mount", "operation"],
+        "Requests to issue that were refused or failed, by mount and operation.",
+    ),
     counter(PKI_PANICS, &[], "Panics caught in a mount's actors; each is a defect."),
     counter(PKI_REVOCATIONS, &[], "Revocations recorded."),
     counter(PKI_LEASES, &[], "Leases made."),
@@ -400,7 +385,7 @@ pub const CATALOGUE: &[Metric] = &[
         "Single OCSP questions without a nonce, by result: whether a signed answer was there.",
     )
     .starting(OCSP_KEPT),
-    histogram(PKI_OCSP_SIGN_SECONDS, &[], Unit::Seconds, STAGE, "Time that an OCSP answer took to make and sign."),
+    histogram(PKI_OCSP_SIGN_SECONDS, &[], Unit::Seconds, REQUEST, "Time that an OCSP answer took to make and sign."),
     counter(PKI_TIDIED, &["kind"], "Rows and issuers that tidy removed, by kind.").starting(TIDIED),
     counter(PKI_TIDY_RUNS, &["result"], "Runs of tidy that ended, by result.").starting(RUNS),
     histogram(PKI_TIDY_SECONDS, &[], Unit::Seconds, RUN, "Time of one run of tidy."),
@@ -452,7 +437,7 @@ pub const CATALOGUE: &[Metric] = &[
         PKI_POLICY_CALL_SECONDS,
         &[],
         Unit::Seconds,
-        LONG,
+        REQUEST,
         "Time of one exchange with an external policy engine.",
     ),
     gauge(
@@ -469,10 +454,16 @@ pub const CATALOGUE: &[Metric] = &[
         KEY_GENERATION_WAIT_SECONDS,
         &["lane"],
         Unit::Seconds,
-        LONG,
+        REQUEST,
         "Time that an RSA key waited for a thread, by lane.",
     ),
-    histogram(KEY_GENERATION_WORK_SECONDS, &["lane"], Unit::Seconds, LONG, "Time that an RSA key then took, by lane."),
+    histogram(
+        KEY_GENERATION_WORK_SECONDS,
+        &["lane"],
+        Unit::Seconds,
+        REQUEST,
+        "Time that an RSA key then took, by lane.",
+    ),
     gauge(RSA_KEY_STOCK, &["bits"], "RSA keys that are ready before anybody asks, by size in bits."),
     counter(RSA_KEY_STOCK_HITS, &["bits"], "RSA keys that were taken from the stock, by size in bits.")
         .starting(KEY_BITS),
@@ -642,6 +633,23 @@ mod tests {
             assert_eq!(metric.kind, MetricKind::Counter, "{}", metric.name);
             assert!(metric.starts.iter().all(|(label, _)| metric.labels == [*label]), "{}", metric.name);
         }
+    }
+
+    #[test]
+    fn a_request_and_its_parts_have_the_same_bounds() {
+        // No request waits for these.
+        const BACKGROUND: [&str; 4] =
+            [PKI_CRL_BUILD_SECONDS, PKI_CRL_PUBLISH_SECONDS, PKI_TIDY_SECONDS, CHANGES_LAG_SECONDS];
+        for metric in CATALOGUE.iter().filter(|metric| metric.unit == Unit::Seconds) {
+            if let MetricKind::Histogram(bounds) = metric.kind {
+                assert_eq!(bounds == REQUEST, !BACKGROUND.contains(&metric.name), "{}", metric.name);
+            }
+        }
+        let milliseconds = REQUEST.iter().map(|bound| bound * 1e3).filter(|bound| *bound > 0.9);
+        let expected =
+            [1.0, 2.5, 5.0, 7.5, 10.0, 15.0, 25.0, 35.0, 50.0, 75.0, 100.0, 250.0, 500.0, 1e3, 2.5e3, 5e3, 10e3];
+        assert!(milliseconds.zip(expected).all(|(bound, expected)| (bound - expected).abs() < 1e-9));
+        assert_eq!(REQUEST.iter().filter(|bound| **bound >= 1e-3).count(), expected.len());
     }
 
     #[test]

@@ -1,32 +1,54 @@
 //! The access metrics of a route.
 
-use std::sync::OnceLock;
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
-use metrics::{Counter, Histogram, Label};
+use metrics::{Histogram, Label, SharedString};
 
-use super::catalogue::{HTTP_REQUESTS, HTTP_SECONDS};
-
-/// The statuses that answers have; anything else is counted as the last one.
-const STATUSES: [u16; 21] =
-    [200, 201, 202, 204, 304, 400, 401, 403, 404, 405, 409, 412, 413, 415, 422, 429, 431, 500, 502, 503, 0];
+use super::answers::Answers;
+use super::catalogue::HTTP_SECONDS;
+use super::exemplars::Exemplars;
+use super::mount_meter::{MountMeter, NO_MOUNT};
+use super::trace_context::TraceContext;
 
 /// The access metrics of one route.
 pub struct RouteMeter {
+    /// No other route of this process has it.
+    number: usize,
     labels: [Label; 3],
-    seconds: OnceLock<Histogram>,
-    answers: [OnceLock<Counter>; STATUSES.len()],
+    seconds: OnceLock<(Histogram, Arc<Exemplars>)>,
+    without_mount: Answers,
+}
+
+/// A response, for the metrics.
+#[derive(Clone, Copy)]
+pub struct Answered<'a> {
+    /// The mount of the request.
+    pub mount: Option<&'a MountMeter>,
+    /// The status.
+    pub status: u16,
+    /// When the response was ready.
+    pub at: Instant,
+    /// From the head of the request until then.
+    pub took: Duration,
+    /// The id of the request, for exemplars.
+    pub request_id: &'a str,
+    /// The trace of the request, for exemplars.
+    pub trace: Option<&'a TraceContext>,
 }
 
 impl RouteMeter {
     /// The meter of one operation on one route of a service. All three come from closed sets.
     pub fn new(service: &'static str, operation: &'static str, route: String) -> Self {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let labels = [
             Label::from_static_parts("service", service),
             Label::from_static_parts("operation", operation),
             Label::new("route", route),
         ];
-        Self { labels, seconds: OnceLock::new(), answers: [const { OnceLock::new() }; STATUSES.len()] }
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        Self { number, labels, seconds: OnceLock::new(), without_mount: Answers::new() }
     }
 
     /// The service, the operation and the route.
@@ -34,17 +56,17 @@ impl RouteMeter {
         self.labels.each_ref().map(Label::value)
     }
 
-    /// Records one answer.
-    pub fn record(&self, status: u16, took: Duration) {
-        let seconds = self.seconds.get_or_init(|| metrics::histogram!(HTTP_SECONDS, self.labels.to_vec()));
+    /// Records one response.
+    pub fn record(&self, answered: Answered<'_>) {
+        let Answered { mount, status, at, took, request_id, trace } = answered;
+        let (seconds, exemplars) = self.seconds.get_or_init(|| {
+            (metrics::histogram!(HTTP_SECONDS, self.labels.to_vec()), Exemplars::registered(&self.labels))
+        });
         seconds.record(took.as_secs_f64());
-        let slot = STATUSES.iter().position(|s| *s == status).unwrap_or(STATUSES.len() - 1);
-        self.answers[slot]
-            .get_or_init(|| {
-                let word = if STATUSES[slot] == 0 { "other".to_owned() } else { status.to_string() };
-                let labels = self.labels.iter().cloned().chain([Label::new("status", word)]).collect::<Vec<_>>();
-                metrics::counter!(HTTP_REQUESTS, labels)
-            })
-            .increment(1);
+        exemplars.offer(at, took, request_id, trace);
+        match mount {
+            Some(mount) => mount.answered(self.number, &self.labels, status),
+            None => self.without_mount.count(&SharedString::const_str(NO_MOUNT), &self.labels, status),
+        }
     }
 }

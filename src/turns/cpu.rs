@@ -191,7 +191,7 @@ impl State {
     fn next(&mut self) -> Option<(Caller, Box<dyn Job>)> {
         [Class::WithToken, Class::WithoutToken].into_iter().find_map(|class| {
             let (asker, job) = self.of(class).take()?;
-            Some((Caller { class, asker, must_run: false }, job))
+            Some((Caller { class, asker, must_run: false, trace: None }, job))
         })
     }
 }

@@ -22,7 +22,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("templates", &["error"]),
     ("fields", &["clock", "error", "secret"]),
     ("x509", &["clock", "error", "random"]),
-    ("outbound", &["error", "random", "secret", "x509"]),
+    ("outbound", &["error", "random", "secret", "turns", "x509"]),
     ("keys", &["clock", "documents", "error", "outbound", "random", "secret", "telemetry", "turns", "x509"]),
     ("keyring", &["clock", "documents", "error", "telemetry"]),
     (

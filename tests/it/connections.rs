@@ -321,7 +321,7 @@ async fn what_http_itself_refuses_is_counted() {
         assert_eq!(&text[9..], status.as_bytes(), "{}", more.len());
     }
     // The end of a connection is counted behind its answer, on a worker that may be another than the page's.
-    let none = "signet_http_requests_total{service=\"none\",operation=\"none\",route=\"none\"";
+    let none = "signet_http_requests_total{mount=\"none\",service=\"none\",operation=\"none\",route=\"none\"";
     let started = Instant::now();
     loop {
         let page = dev.client().page("/metrics").await.text;

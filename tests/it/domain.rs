@@ -23,6 +23,7 @@ use signet::pki::serials::SerialNumbers;
 use signet::pki::{Authority, Engine};
 use signet::storage::seal::SealKey;
 use signet::storage::{self, Database, Storage};
+use signet::telemetry::MountMeter;
 use signet::turns::{Caller, MAX_WAITING_PER_CALLER};
 use signet::x509::certificate::Certificate;
 use signet::x509::csr::Csr;
@@ -85,7 +86,14 @@ impl Domain {
 
     fn origin() -> Origin {
         let requester = Requester { recorded_as: "somebody".to_owned(), ..Requester::default() };
-        Origin { path: "orders/1".to_owned(), issuer_ref: None, requester, limits: LIMITS, repeatable: None }
+        Origin {
+            path: "orders/1".to_owned(),
+            issuer_ref: None,
+            requester,
+            limits: LIMITS,
+            repeatable: None,
+            mount: MountMeter::of("orders/"),
+        }
     }
 
     /// A CSR for a key that nobody else has.

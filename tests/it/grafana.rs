@@ -29,9 +29,17 @@ struct Asked {
 }
 
 impl Board {
-    /// Its panels that show something.
+    /// The panels that show something, those of folded rows included.
     fn panels(&self) -> impl Iterator<Item = &Value> {
-        self.body["panels"].as_array().unwrap().iter().filter(|panel| panel["type"] != "row")
+        self.groups().into_iter().flatten().filter(|panel| panel["type"] != "row")
+    }
+
+    /// The panels that Grafana lays out together: those of the dashboard, and those of each folded row.
+    fn groups(&self) -> Vec<Vec<&Value>> {
+        let of_board: Vec<&Value> = self.body["panels"].as_array().unwrap().iter().collect();
+        let folded = of_board.iter().filter_map(|panel| panel["panels"].as_array());
+        let folded: Vec<Vec<&Value>> = folded.map(|panels| panels.iter().collect()).collect();
+        std::iter::once(of_board).chain(folded).collect()
     }
 
     /// What its panels ask.
@@ -53,6 +61,12 @@ impl Board {
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The tool of Prometheus, as tests/run has it.
+pub fn promtool() -> PathBuf {
+    let unpacked = root().join("target/promtool/usr/bin/promtool");
+    if unpacked.exists() { unpacked } else { "promtool".into() }
 }
 
 /// All dashboards, in the order of their names.

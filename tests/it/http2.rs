@@ -456,7 +456,7 @@ async fn a_request_that_no_handler_hears_of_has_an_answer_in_json_and_is_counted
     same.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &head)).await;
     assert!(String::from_utf8(same.next_of(DATA).await.unwrap().1).unwrap().contains("initialized"));
     let page = Client::open(&site, &served, &token).await.get("v1/sys/metrics?format=prometheus").await.text;
-    let none = "signet_http_requests_total{service=\"none\",operation=\"none\",route=\"none\"";
+    let none = "signet_http_requests_total{mount=\"none\",service=\"none\",operation=\"none\",route=\"none\"";
     let counted = |status| value(&page, &format!("{none},status=\"{status}\"}}"));
     assert_eq!((counted(400), counted(431)), (1, 1));
     served.terminate();

@@ -49,6 +49,7 @@ mod signers;
 mod sizes;
 mod source;
 mod support;
+mod traces;
 mod user_token;
 mod v1;
 mod v2;

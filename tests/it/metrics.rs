@@ -135,8 +135,11 @@ pub fn closed_set(label: &str) -> BTreeSet<String> {
         "lane" => ["small", "medium", "large"].map(str::to_owned).to_vec(),
         "bits" => ["2048", "3072", "4096"].map(str::to_owned).to_vec(),
         "part" => ["system", "mount", "crls"].map(str::to_owned).to_vec(),
-        // Where operators mounted the method.
-        "mount" => ["auth/cloudb/", "pki/"].map(str::to_owned).to_vec(),
+        // Where operators mounted engines and methods, and what is at no mount.
+        "mount" => {
+            let built_in = ["sys/", "auth/token/", "cubbyhole/", "identity/", "none"];
+            ["auth/cloudb/", "pki/"].into_iter().chain(built_in).map(str::to_owned).collect()
+        }
         "version" => vec![env!("CARGO_PKG_VERSION").to_owned()],
         "call" => ["token", "vm", "vmss", "resource", "identity", "identities", "types"].map(str::to_owned).to_vec(),
         _ => vec![],
@@ -289,4 +292,77 @@ fn metrics_are_named_in_the_catalogue_alone_and_each_is_recorded_somewhere() {
         });
         assert!(used, "{constant} is never recorded");
     }
+}
+
+/// The values of the label `mount` in requests that were counted.
+async fn counted_mounts(client: &Client) -> BTreeSet<String> {
+    let page = client.get("sys/metrics?format=prometheus").await.text;
+    let requests = samples(&page).into_iter().filter(|sample| sample.name == "signet_http_requests_total");
+    requests.map(|sample| sample.labels["mount"].clone()).collect()
+}
+
+#[actix_web::test]
+async fn series_of_a_mount_end_when_it_is_moved_or_deleted() {
+    let dev = dev_with(&mut signet(), &[]);
+    let client = dev.client();
+    let counts = |page: &str, mount: &str| {
+        let own = samples(page).into_iter().filter(|sample| sample.labels.get("mount").is_some_and(|of| of == mount));
+        own.map(|sample| (sample.name, sample.value)).collect::<Vec<_>>()
+    };
+    let page = async || client.get("sys/metrics?format=prometheus").await.text;
+    assert_eq!(client.post("sys/mounts/team", json!({ "type": "pki" })).await.status, 204);
+    let shown = counts(&page().await, "team/");
+    let zeros = |name: &str| shown.iter().filter(|(own, value)| own == name && *value == 0.0).count();
+    assert_eq!(zeros("signet_pki_certificates_total"), 6, "there from the start: {shown:?}");
+    assert_eq!(zeros("signet_pki_refusals_total"), 6);
+    let root = json!({ "common_name": "root.test", "key_type": "ec" });
+    assert_eq!(client.post("team/root/generate/internal", root).await.status, 200);
+    let role = json!({ "allow_any_name": true, "key_type": "ec" });
+    assert_eq!(client.post("team/roles/any", role).await.status, 200);
+    assert_eq!(client.post("team/issue/any", json!({ "common_name": "a.test" })).await.status, 200);
+    assert_eq!(client.post("team/issue/any", json!({})).await.status, 400);
+    assert_eq!(client.post("pki/issue/dev", json!({ "common_name": "b.test" })).await.status, 200);
+    let of = |page: &str, mount: &str, name: &str| {
+        counts(page, mount).into_iter().filter(|(own, _)| own == name).map(|(_, value)| value).sum::<f64>()
+    };
+    let text = page().await;
+    for mount in ["team/", "pki/"] {
+        assert_eq!(of(&text, mount, "signet_pki_certificates_total"), 1.0, "{mount}");
+    }
+    assert_eq!(of(&text, "team/", "signet_pki_refusals_total"), 1.0);
+    assert_eq!(of(&text, "team/", "signet_http_requests_total"), 4.0);
+
+    let moved = client.post("sys/remount", json!({ "from": "team", "to": "other-team" })).await;
+    assert_eq!(moved.status, 200, "{}", moved.text);
+    assert_eq!(client.post("other-team/issue/any", json!({ "common_name": "a.test" })).await.status, 200);
+    let text = page().await;
+    assert_eq!(of(&text, "other-team/", "signet_pki_certificates_total"), 1.0, "{text}");
+    assert!(!text.contains("mount=\"team/\""), "{text}");
+    assert_eq!(client.delete("sys/mounts/other-team").await.status, 204);
+    assert!(!page().await.contains("other-team/"));
+    dev.terminate();
+}
+
+#[actix_web::test]
+async fn at_most_200_mounts_have_a_label_of_their_own() {
+    let dev = dev_with(&mut signet(), &[]);
+    let client = dev.client();
+    let method = |n: usize| format!("method-{n:03}");
+    for n in 0..205 {
+        assert_eq!(client.post(&format!("sys/auth/{}", method(n)), json!({ "type": "approle" })).await.status, 204);
+        assert_eq!(client.list(&format!("auth/{}/role", method(n))).await.status, 404);
+    }
+    let counted = counted_mounts(&client).await;
+    let own = counted.iter().filter(|mount| mount.starts_with("auth/method-")).count();
+    // sys/, identity/, cubbyhole/, auth/token/ and pki/ have one, too.
+    assert_eq!((own, counted.contains("other")), (195, true), "{counted:?}");
+    assert!(!counted.contains(&format!("auth/{}/", method(204))));
+    for n in 0..12 {
+        assert_eq!(client.delete(&format!("sys/auth/{}", method(n))).await.status, 204);
+    }
+    assert_eq!(client.list(&format!("auth/{}/role", method(204))).await.status, 404);
+    let counted = counted_mounts(&client).await;
+    assert!(counted.contains(&format!("auth/{}/", method(204))), "a free label is given out again: {counted:?}");
+    assert!(!counted.contains(&format!("auth/{}/", method(0))));
+    dev.terminate();
 }

@@ -75,6 +75,8 @@ pub struct State {
     pub faults: Vec<Fault>,
     /// Methods and paths, in their order.
     pub asked: Vec<String>,
+    /// Path and `traceparent` of each call, in their order.
+    pub traces: Vec<(String, String)>,
 }
 
 impl State {
@@ -90,6 +92,7 @@ impl State {
 
     fn answer(&mut self, asked: &Asked) -> Told {
         self.asked.push(format!("{} {}", asked.method, asked.path));
+        self.traces.push((asked.path.clone(), asked.header("traceparent").to_owned()));
         if let Some(fault) = self.faults.iter_mut().find(|fault| fault.times > 0 && asked.path.contains(fault.part)) {
             fault.times -= 1;
             std::thread::sleep(fault.wait);
@@ -184,6 +187,7 @@ impl Provider {
             next_link: None,
             faults: Vec::new(),
             asked: Vec::new(),
+            traces: Vec::new(),
         }));
         let own = Arc::clone(&state);
         let url = serve(move |asked| own.lock().unwrap().answer(asked));

@@ -15,9 +15,12 @@ mod softhsm;
 mod token;
 mod turns;
 
-/// One signature of a managed key, for its metrics.
-pub async fn sign_once(name: &str) {
+use signet::keys::SignerActor;
+
+/// One signature of a managed key, for its metrics, which last as long as the key.
+pub async fn sign_once(name: &str) -> SignerActor {
     let actor = double::actor(name);
     let signer = actor.signer(actor.key(true).await.unwrap());
     contract::signs(&signer, contract::usual(signer.public().kind()), b"message").await;
+    actor
 }

@@ -264,6 +264,12 @@ impl Auth {
 
 /// Tells logs and metrics what mounts are called.
 pub(crate) fn name_all(table: &MountTable) {
+    for mount in table.iter() {
+        let meter = mount.meter();
+        if mount.kind == MountKind::Pki {
+            meter.begin_issuing();
+        }
+    }
     telemetry::name_mounts(table.iter().map(|mount| (mount.id.0, mount.path.clone())));
 }
 

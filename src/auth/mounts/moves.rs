@@ -10,6 +10,7 @@ use crate::auth::Auth;
 use crate::auth::store::AuthWrite;
 use crate::documents::{DocumentKey, DocumentWrite, SYSTEM, repeated};
 use crate::error::{Error, Result};
+use crate::telemetry::LazyMountMeter;
 
 /// The document of the last moves.
 const KIND: &str = "config";
@@ -60,7 +61,7 @@ impl Auth {
                      to one of them"
                 )));
             }
-            let moved = Mount { path: to.clone(), former_paths, ..mount };
+            let moved = Mount { path: to.clone(), former_paths, meter: LazyMountMeter::default(), ..mount };
             let made = Move { id: crate::random::uuid(), from: from.clone(), to: to.clone() };
             let delete = DocumentWrite { key: key(&from), expected: version, body: None };
             let writes = [delete, document(&moved, 0)?, order, self.with_move(&made).await?];

@@ -19,6 +19,7 @@ use crate::http::state::Shared;
 use crate::projects::caller::Caller;
 use crate::projects::refusal::Refusal;
 use crate::secret::Secret;
+use crate::telemetry::TraceContext;
 
 /// The record of one request, and what it is told.
 pub(super) struct Trail<'a> {
@@ -30,6 +31,7 @@ pub(super) struct Trail<'a> {
 /// What has been learnt of a request.
 struct Seen<'a> {
     id: &'a RequestId,
+    trace: Option<TraceContext>,
     operation: &'a str,
     path: &'a str,
     address: Option<IpAddr>,
@@ -41,12 +43,19 @@ struct Seen<'a> {
 
 impl<'a> Trail<'a> {
     /// Of a request whose path below `/api/v2/` is `raw_path`.
-    pub(super) fn new(shared: &'a Shared, request: &'a HttpRequest, raw_path: &'a str, id: &'a RequestId) -> Self {
+    pub(super) fn new(
+        shared: &'a Shared,
+        request: &'a HttpRequest,
+        raw_path: &'a str,
+        id: &'a RequestId,
+        trace: Option<TraceContext>,
+    ) -> Self {
         let record = shared.audit.record();
         let seen = record.is_kept().then(|| {
             let operation = operation(request.method());
             let address = caller_address(request, &shared.settings.trusted_proxies).ok().flatten();
-            Box::new(Seen { id, operation, path: raw_path, address, token: None, caller: None, body: Bytes::new() })
+            let (token, caller, body) = (None, None, Bytes::new());
+            Box::new(Seen { id, trace, operation, path: raw_path, address, token, caller, body })
         });
         Self { record, seen, deadline: Instant::now() + shared.settings.max_duration }
     }
@@ -115,6 +124,7 @@ impl Seen<'_> {
         };
         Request {
             id: self.id.as_str(),
+            trace_id: self.trace.as_ref().map(TraceContext::trace_id),
             operation: self.operation,
             path: self.path,
             mount: None,

@@ -18,6 +18,7 @@ use crate::auth::Caller;
 use crate::auth::policy::Operation;
 use crate::error::Error;
 use crate::http::access::{Line, Who};
+use crate::telemetry::TraceContext;
 
 /// What has been learnt of a request, beside what its [`Line`] knows.
 #[derive(Default)]
@@ -58,6 +59,7 @@ impl Seen {
         };
         Request {
             id: line.id.as_str(),
+            trace_id: line.trace.as_ref().map(TraceContext::trace_id),
             operation,
             path,
             mount: line.mount.as_deref(),

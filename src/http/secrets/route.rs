@@ -19,6 +19,7 @@ use crate::fields::{Fields, MAX_TEXT};
 use crate::http::budget::Room;
 use crate::http::request_id::RequestId;
 use crate::http::state::State;
+use crate::telemetry::Exposition;
 
 /// One list of fields out of several; `N` is their number.
 pub(super) const fn joined<const N: usize>(lists: &[&[&'static str]]) -> [&'static str; N] {
@@ -383,6 +384,8 @@ pub struct Call {
     pub address: Option<std::net::IpAddr>,
     /// The request's id.
     pub request_id: RequestId,
+    /// The form of the metrics that its client prefers, for the route that has them.
+    pub exposition: Exposition,
 }
 
 impl Call {

@@ -22,7 +22,7 @@ use super::route::{Call, Route, joined};
 use crate::clock::rfc3339;
 use crate::error::{Error, Result};
 use crate::http::figures;
-use crate::telemetry;
+use crate::telemetry::{self, Exposition};
 use crate::turns::{Caller, cpu};
 
 const HEALTH: &[&str] = &[
@@ -192,23 +192,32 @@ pub(super) async fn to_the_end(work: impl Future<Output = Result<Answer>> + 'sta
     tokio::task::spawn_local(Caller::current().scope(work)).await.map_err(Error::internal)?
 }
 
-/// The metrics: JSON, or Prometheus text with `format=prometheus`.
+/// The metrics: JSON, or a page for Prometheus with `format=prometheus`. That is OpenMetrics for a client that prefers
+/// it; such a client needs no `format`.
 async fn metrics(call: Call) -> Result<Answer> {
-    match call.fields.text("format")?.as_deref() {
+    let format = call.fields.text("format")?;
+    match format.as_deref() {
+        None | Some("") if call.exposition == Exposition::OpenMetrics => metrics_page(&call).await,
         None | Some("" | "json") => {
             let figures = figures::of(&call.state);
             let mut summary = cpu::run(move || telemetry::summarised_metrics(&figures)).await?;
             summary.insert("Timestamp".to_owned(), rfc3339(call.state.clock.now()).into());
             Ok(Body::Plain(serde_json::Value::Object(summary)).into())
         }
-        Some("prometheus") => {
-            let figures = figures::of(&call.state);
-            let page = cpu::run(move || telemetry::rendered_metrics(&figures)).await?;
-            Ok(Answer::raw(telemetry::METRICS_TYPE, page))
-        }
+        Some("prometheus") => metrics_page(&call).await,
         Some(other) => {
             let begin: String = other.chars().take(64).collect();
             Err(Error::invalid(format!("format: {begin:?} is not known; \"json\" and \"prometheus\" are")))
         }
     }
+}
+
+/// The page for Prometheus.
+async fn metrics_page(call: &Call) -> Result<Answer> {
+    let form = call.exposition;
+    let figures = figures::of(&call.state);
+    let page = cpu::run(move || telemetry::rendered_metrics(form, &figures)).await?;
+    let mut answer = Answer::raw(form.media_type(), page);
+    answer.headers.push(("vary", "accept".to_owned()));
+    Ok(answer)
 }

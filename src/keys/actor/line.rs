@@ -520,6 +520,7 @@ mod tests {
     use crate::keys::actor::Request;
     use crate::keys::actor::{BlockingBackend, Lane};
     use crate::keys::signer::Wants;
+    use crate::turns::Caller;
     use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 
     struct Nobody;
@@ -537,7 +538,8 @@ mod tests {
     fn job() -> Job {
         let (answer, _) = oneshot::channel();
         let now = Instant::now();
-        Job { request: Request::Find { create: false }, rank: Rank::First, queued_at: now, deadline: now, answer }
+        let (request, rank, caller) = (Request::Find { create: false }, Rank::First, Caller::SERVER);
+        Job { request, rank, queued_at: now, deadline: now, caller, answer }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::line::{Line, stopped};
 use super::waiting::{Job, Rank};
 use crate::error::{Error, Result};
 use crate::keys::signer::Known;
+use crate::turns::Caller;
 
 /// A handle to a line; clones share it.
 #[derive(Clone)]
@@ -39,7 +40,7 @@ impl Link {
         let (answer, answered) = oneshot::channel();
         let queued_at = Instant::now();
         let deadline = queued_at + line.limits().call_timeout;
-        let outcome = match line.push(Job { request, rank, queued_at, deadline, answer }) {
+        let outcome = match line.push(Job { request, rank, queued_at, deadline, caller: Caller::current(), answer }) {
             Err(error) => Err(error),
             Ok(()) => match tokio::time::timeout_at(deadline.into(), answered).await {
                 Ok(Ok(outcome)) => {

@@ -24,7 +24,8 @@ async fn work(mut place: Place) {
         let Backend::Async(backend) = call.backend else { return };
         let is_signature = call.job.request.is_signature();
         let mut running = Running { line: &line, number: call.number, started: Instant::now(), is_usual: false };
-        let future = AssertUnwindSafe(backend.call(call.job.request)).catch_unwind();
+        let work = call.job.caller.must_run().scope(backend.call(call.job.request));
+        let future = AssertUnwindSafe(work).catch_unwind();
         let outcome = tokio::time::timeout_at(call.job.deadline.into(), future).await;
         running.is_usual = is_signature && outcome.is_ok();
         drop(running);

@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 
 use super::backend::{Answer, Request};
 use crate::error::Result;
+use crate::turns::Caller;
 
 /// Calls of the first line beside one of the last.
 const BESIDE_ONE: u8 = 3;
@@ -33,6 +34,8 @@ pub(super) struct Job {
     pub(super) rank: Rank,
     pub(super) queued_at: Instant,
     pub(super) deadline: Instant,
+    /// The caller that the job is for.
+    pub(super) caller: Caller,
     pub(super) answer: oneshot::Sender<Result<Answer>>,
 }
 
@@ -171,7 +174,7 @@ mod tests {
         let (answer, answered) = oneshot::channel();
         let now = Instant::now();
         let request = Request::Find { create: false };
-        (Job { request, rank, queued_at: now, deadline: now + left, answer }, answered)
+        (Job { request, rank, queued_at: now, deadline: now + left, caller: Caller::SERVER, answer }, answered)
     }
 
     #[test]

@@ -21,6 +21,7 @@ use crate::keys::actor::{Answer, AsyncBackend, Request};
 use crate::keys::signer::{Input, Known, Wants};
 use crate::keys::store::PendingKeys;
 use crate::keys::test_sign::TestSign;
+use crate::turns::Caller;
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 
 /// Octets of a message that is signed as a test.
@@ -159,7 +160,8 @@ impl<S: Service> CloudKey<S> {
             return Err(Error::invalid("key does not exist in backend and allow_generate_key is false"));
         }
         let own = Arc::clone(self);
-        tokio::spawn(async move { own.generated().await }).await.map_err(Error::internal)?
+        let caller = Caller::current().must_run();
+        tokio::spawn(caller.scope(async move { own.generated().await })).await.map_err(Error::internal)?
     }
 
     /// Generates the key, once, and waits until the service shows it.

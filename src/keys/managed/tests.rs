@@ -282,7 +282,7 @@ async fn a_key_whose_library_this_server_lacks_is_counted_when_it_is_refused() {
     w.keys.use_libraries(Libraries::default()).await;
     let counted = |count: u32| {
         let line = format!("{}{{key=\"lacking\",kind=\"unavailable\"}} {count}", telemetry::SIGNER_ERRORS);
-        let page = telemetry::rendered_metrics(&[]);
+        let page = telemetry::rendered_metrics(telemetry::Exposition::Text, &[]);
         assert!(page.lines().any(|shown| shown == line), "{line}:\n{page}");
     };
     counted(0);

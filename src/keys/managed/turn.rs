@@ -20,6 +20,7 @@ use crate::documents::{DocumentKey, DocumentWrite, SYSTEM};
 use crate::error::{Error, Kind, Result};
 use crate::keys::actor::Limits;
 use crate::keys::store::KeyStore;
+use crate::turns::Caller;
 
 /// The kind of the documents; the name is the digest of the place, hexadecimal.
 const KIND: &str = "managed-key-turn";
@@ -67,6 +68,7 @@ impl Turns {
     ) -> Result<T> {
         let Some(place) = place else { return ask.await };
         let (turns, (answer, answered)) = (Arc::clone(self), oneshot::channel());
+        let ask = Caller::current().must_run().scope(ask);
         tokio::spawn(async move {
             let outcome = match turns.take(&place).await {
                 Ok(turn) if answer.is_closed() => return turns.give_back(turn).await,

@@ -1,9 +1,9 @@
 //! The ways in which certificates are made, as metrics tell them apart.
 
 use super::request::Request;
-use crate::telemetry;
+use crate::telemetry::{ISSUING_OPERATIONS, MountMeter};
 
-/// A way to make certificates.
+/// A way to make certificates, in the order of [`ISSUING_OPERATIONS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// `issue`.
@@ -42,20 +42,29 @@ impl Operation {
         }
     }
 
-    /// Counts a request that could not be read: it was refused before it came here.
-    pub fn count_refusal(self) {
-        metrics::counter!(telemetry::PKI_REFUSALS, "operation" => self.name()).increment(1);
+    /// Counts a request to the mount that was refused or failed.
+    pub fn count_refusal(self, mount: &MountMeter) {
+        mount.refused(self as usize);
+    }
+
+    /// Counts a certificate of the mount.
+    pub(crate) fn count_issued(self, mount: &MountMeter) {
+        mount.issued(self as usize);
     }
 
     /// The label of metrics.
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Issue => "issue",
-            Self::Sign => "sign",
-            Self::SignVerbatim => "sign_verbatim",
-            Self::SignIntermediate => "sign_intermediate",
-            Self::SignSelfIssued => "sign_self_issued",
-            Self::ExternalPolicy => "external_policy",
-        }
+        ISSUING_OPERATIONS[self as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_have_the_names_of_the_catalogue() {
+        let names = Operation::ALL.map(|operation| format!("{operation:?}").to_lowercase());
+        assert_eq!(names, ISSUING_OPERATIONS.map(|name| name.replace('_', "")));
     }
 }

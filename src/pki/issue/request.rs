@@ -12,6 +12,7 @@ use crate::pki::check::request::{
     RequestedKey, RequestedNames, RequestedSignature, RequestedSubject, RequestedUsages, RequestedValidity,
 };
 use crate::pki::check::validity::Limits;
+use crate::telemetry::MountMeter;
 use crate::templates::Identity;
 use crate::x509::certificate::Certificate;
 use crate::x509::csr::Csr;
@@ -64,6 +65,8 @@ pub struct Origin {
     pub limits: Limits,
     /// What the request is remembered by, when it may be sent again.
     pub repeatable: Option<Box<Repeatable>>,
+    /// The metrics of the mount.
+    pub mount: MountMeter,
 }
 
 impl Origin {

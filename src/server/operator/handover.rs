@@ -107,6 +107,7 @@ pub async fn audit(store: &dyn AuthStore, declared: Vec<DeviceSettings>, clock: 
 fn request<'a>(id: &'a str, path: &'a str) -> Request<'a> {
     Request {
         id,
+        trace_id: None,
         operation: "update",
         path,
         mount: None,

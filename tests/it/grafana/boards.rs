@@ -27,23 +27,55 @@ fn there_is_a_dashboard_for_each_room_and_one_for_all_and_each_leads_to_the_othe
         assert_eq!(body["tags"], serde_json::json!(["signet"]), "{name}");
         assert_eq!((&body["links"][0]["type"], &body["links"][0]["tags"]), (&"dashboards".into(), &body["tags"]));
         assert!(body["links"][0]["includeVars"] == true && body["links"][0]["keepTime"] == true, "{name}");
-        for same in ["links", "templating", "annotations", "schemaVersion", "refresh", "time"] {
+        for same in ["links", "annotations", "schemaVersion", "refresh", "time"] {
             assert_eq!(body[same], boards[0].body[same], "{name}: {same}");
         }
+        assert_eq!(variables(body), variables(&boards[0].body), "{name}");
     }
     let titles: BTreeSet<&str> = boards.iter().map(|board| board.body["title"].as_str().unwrap()).collect();
     assert_eq!(titles.len(), boards.len());
-    let variables = boards[0].body["templating"]["list"].as_array().unwrap();
-    let variables: Vec<[&str; 2]> =
-        variables.iter().map(|v| ["name", "type"].map(|key| v[key].as_str().unwrap())).collect();
-    assert_eq!(variables, [["datasource", "datasource"], ["job", "query"], ["instance", "query"]]);
+    let variables: Vec<String> =
+        variables(&boards[0].body).iter().map(|v| format!("{}/{}", v["name"], v["type"])).collect();
+    let expected = [["datasource"; 2], ["job", "query"], ["instance", "query"], ["mount", "query"]];
+    assert_eq!(variables, expected.map(|[name, kind]| format!("\"{name}\"/\"{kind}\"")));
+}
+
+/// The variables of a dashboard. Each dashboard decides for itself whether it shows the choice of mounts.
+fn variables(board: &Value) -> Vec<Value> {
+    let mut variables = board["templating"]["list"].as_array().unwrap().clone();
+    for variable in variables.iter_mut().filter(|variable| variable["name"] == "mount") {
+        variable.as_object_mut().unwrap().remove("hide");
+    }
+    variables
+}
+
+#[test]
+fn rows_that_most_installations_do_not_use_are_folded() {
+    let mut folded = BTreeSet::new();
+    for board in boards() {
+        for row in board.body["panels"].as_array().unwrap().iter().filter(|panel| panel["type"] == "row") {
+            let is_folded = row["collapsed"].as_bool().unwrap();
+            // Grafana takes the panels of a row that is open from the dashboard.
+            assert_eq!(is_folded, !row["panels"].as_array().unwrap().is_empty(), "{}: {}", board.name, row["title"]);
+            if is_folded {
+                folded.insert(format!("{}: {}", board.name, row["title"].as_str().unwrap()));
+            }
+        }
+    }
+    let expected = [
+        "signet-logins: Method cloudb",
+        "signet-pki: External policy engines",
+        "signet-store: Change log: nodes on one database",
+        "signet-store: PostgreSQL",
+    ];
+    assert_eq!(folded.iter().map(String::as_str).collect::<Vec<_>>(), expected);
 }
 
 #[test]
 fn every_panel_says_what_it_shows_in_which_unit_and_what_it_means_when_there_is_nothing() {
     for board in boards() {
         let mut ids = BTreeSet::new();
-        for panel in board.body["panels"].as_array().unwrap() {
+        for panel in board.groups().into_iter().flatten() {
             assert!(ids.insert(panel["id"].as_u64().unwrap()), "{}: {panel}", board.name);
         }
         for panel in board.panels() {
@@ -74,11 +106,13 @@ fn every_panel_says_what_it_shows_in_which_unit_and_what_it_means_when_there_is_
 fn panels_stand_beside_each_other_and_lead_to_dashboards_that_are_there() {
     let boards = boards();
     for board in &boards {
-        let mut taken: BTreeMap<(u64, u64), &Value> = BTreeMap::new();
-        for panel in board.body["panels"].as_array().unwrap() {
+        let of_groups = board.groups().into_iter().enumerate();
+        let mut taken: BTreeMap<(usize, u64, u64), &Value> = BTreeMap::new();
+        for (group, panel) in of_groups.flat_map(|(group, panels)| panels.into_iter().map(move |panel| (group, panel)))
+        {
             let [x, y, w, h] = ["x", "y", "w", "h"].map(|key| panel["gridPos"][key].as_u64().unwrap());
             assert!(w > 0 && h > 0 && x + w <= 24, "{}: {}", board.name, panel["title"]);
-            for place in (x..x + w).flat_map(|x| (y..y + h).map(move |y| (x, y))) {
+            for place in (x..x + w).flat_map(|x| (y..y + h).map(move |y| (group, x, y))) {
                 let other = taken.insert(place, &panel["title"]);
                 assert_eq!(other, None, "{}: {} stands there too", board.name, panel["title"]);
             }

@@ -171,6 +171,27 @@ fn every_query_of_a_panel_is_of_the_chosen_servers_alone() {
 }
 
 #[test]
+fn queries_of_a_dashboard_that_offers_mounts_are_of_the_chosen_ones() {
+    for board in boards() {
+        let variables = board.body["templating"]["list"].as_array().unwrap();
+        let offers = variables.iter().any(|variable| variable["name"] == "mount" && variable["hide"] == 0);
+        let mut uses = false;
+        for asked in board.asked() {
+            for Selector { name, matchers } in parts(&asked.expression).selectors {
+                if offers && metric_of(&name).is_some_and(|metric| metric.labels.contains(&"mount")) {
+                    let chosen = ["mount", "=~", "$mount"].map(str::to_owned);
+                    assert!(matchers.contains(&chosen), "{}: {name} of whichever mount", asked.place);
+                    uses = true;
+                }
+                let names_mount = matchers.iter().any(|[label, ..]| label == "mount");
+                assert!(offers || !names_mount, "{}: {name}: the choice of mounts is hidden", asked.place);
+            }
+        }
+        assert_eq!(uses, offers, "{}", board.name);
+    }
+}
+
+#[test]
 fn legends_name_labels_that_the_query_gives() {
     for board in boards() {
         for asked in board.asked() {

@@ -1,8 +1,9 @@
 //! The alerting rules: what each says to whoever it wakes, and that each has cases for promtool.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
 
-use super::boards;
+use super::{boards, promtool, root};
 
 const RULES: &str = include_str!("../../../grafana/alerts.yml");
 /// The cases for promtool.
@@ -39,6 +40,53 @@ fn every_alert_says_what_it_is_what_it_means_what_to_do_in_one_sentence_and_wher
         assert!(action.ends_with('.') && !action.contains(". "), "{name}: {action}");
         assert!(boards.contains(rule["dashboard"]), "{name}: {}", rule["dashboard"]);
     }
+}
+
+/// The anchor that renderers of Markdown make of a heading.
+fn anchor(heading: &str) -> String {
+    let kept = heading.to_lowercase().replace(' ', "-");
+    kept.chars().filter(|c| c.is_alphanumeric() || "-_".contains(*c)).collect()
+}
+
+#[test]
+fn every_alert_has_a_runbook_whose_page_and_anchor_exist() {
+    for rule in rules() {
+        let name = rule["alert"];
+        let url = rule.get("runbook_url").unwrap_or_else(|| panic!("{name}: no runbook_url"));
+        let (page, wanted) = url.split_once('#').unwrap();
+        let text = std::fs::read_to_string(root().join(page)).unwrap_or_else(|error| panic!("{name}: {page}: {error}"));
+        let headings = text.lines().filter_map(|line| line.strip_prefix('#'));
+        let heading =
+            headings.map(|line| line.trim_start_matches('#').trim()).find(|heading| anchor(heading) == wanted);
+        assert_eq!(heading, Some(name), "{name}: {url}");
+    }
+}
+
+#[test]
+fn the_page_about_metrics_has_a_scrape_that_promtool_takes_and_a_base_for_runbooks() {
+    let page = std::fs::read_to_string(root().join("docs/operations.md")).unwrap();
+    let (_, block) = page.split_once("```yaml\n").unwrap();
+    let (config, _) = block.split_once("```").unwrap();
+    assert!(config.contains("credentials_file:") && config.contains("rule_files:"), "{config}");
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("signet-token"), "s.token\n").unwrap();
+    let (_, command) = page.split_once("sed '").unwrap();
+    let (program, _) = command.split_once('\'').unwrap();
+    let rules = Command::new("sed").arg(program).arg(root().join("grafana/alerts.yml")).output().unwrap();
+    let rules = String::from_utf8(rules.stdout).unwrap();
+    let based = "          runbook_url: https://docs.example.test/signet/docs/operations.md#signetstoredown\n";
+    assert!(rules.contains(based), "{program}");
+    std::fs::write(folder.path().join("alerts.yml"), rules).unwrap();
+    std::fs::write(folder.path().join("prometheus.yml"), config).unwrap();
+    let check = || {
+        let mut command = Command::new(promtool());
+        command.args(["check", "config", "prometheus.yml"]).current_dir(folder.path()).output().unwrap()
+    };
+    let checked = check();
+    let said = String::from_utf8_lossy(&[checked.stdout, checked.stderr].concat()).into_owned();
+    assert!(checked.status.success() && said.contains("48 rules found"), "{said}");
+    std::fs::remove_file(folder.path().join("signet-token")).unwrap();
+    assert!(!check().status.success(), "the file of the token is looked at");
 }
 
 #[test]

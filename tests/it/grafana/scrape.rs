@@ -6,9 +6,10 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use signet::audit::DeviceSettings;
+use signet::keys::SignerActor;
 use signet::telemetry::{CATALOGUE, MetricKind};
 
-use super::{boards, root};
+use super::{boards, promtool};
 use crate::metrics::{Sample, metric_of, page_of_all, samples};
 use crate::provider::{Provider, RESOURCE, S1, TENANT};
 use crate::support::App;
@@ -19,9 +20,9 @@ const TROUBLES: [&str; 3] = ["429", "500", "503"];
 /// Most routes of a service, an operation and a status whose samples are looked at.
 const MOST_ROUTES: usize = 4;
 
-/// Does a little of everything that is measured.
-async fn walk(app: &App, provider: &Provider) {
-    crate::signers::sign_once("walked").await;
+/// Does a little of everything that is measured. The series of the managed key end with it.
+async fn walk(app: &App, provider: &Provider) -> SignerActor {
+    let key = crate::signers::sign_once("walked").await;
     let root = json!({ "common_name": "root.test", "key_type": "ec" });
     assert_eq!(app.client.post("pki/root/generate/internal", root).await.status, 200);
     let role = json!({ "allow_any_name": true, "key_type": "any", "ttl": "1h" });
@@ -39,6 +40,7 @@ async fn walk(app: &App, provider: &Provider) {
     assert_eq!(app.client.with_token("s.unknown").get("sys/mounts").await.status, 403);
     assert_eq!(app.client.page("/api/v2/ping").await.status, 204);
     assert_eq!(app.client.page("/api/v2/account/details").await.status, 401);
+    key
 }
 
 /// Logs in, with what is taken and with what is not.
@@ -66,7 +68,7 @@ async fn every_query_gives_something_after_a_walk_and_every_metric_has_its_help(
     let folder = tempfile::tempdir().unwrap();
     let audit = DeviceSettings::file("main", folder.path().join("audit.log"));
     let app = App::builder().postgres().public().cloudb(provider.settings()).audit_devices([audit]).start().await;
-    walk(&app, &provider).await;
+    let _key = walk(&app, &provider).await;
     let page = page_of_all(&app.client).await.text;
     app.stop().await;
     for metric in CATALOGUE {
@@ -88,6 +90,7 @@ async fn every_query_gives_something_after_a_walk_and_every_metric_has_its_help(
         .map(|asked| {
             let expression = asked.expression.replace("$__rate_interval", "5m").replace("$__range", "1h");
             let expression = expression.replace("$instance", "(a|b)").replace("$job", "(signet)");
+            let expression = expression.replace("$mount", ".*");
             json!({ "expr": format!("count({expression}) > bool 0"), "eval_time": "15m",
                 "exp_samples": [{ "labels": "{}", "value": 1 }] })
         })
@@ -99,12 +102,6 @@ async fn every_query_gives_something_after_a_walk_and_every_metric_has_its_help(
     let output = Command::new(promtool()).args(["test", "rules"]).arg(&file).output().unwrap();
     let said = [output.stdout, output.stderr].concat();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
-}
-
-/// The tool of Prometheus, as tests/run has it.
-fn promtool() -> std::path::PathBuf {
-    let unpacked = root().join("target/promtool/usr/bin/promtool");
-    if unpacked.exists() { unpacked } else { "promtool".into() }
 }
 
 /// The samples of a page, with those of a few routes in the place of all: where other tests share this process there are

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 /// Blocks that are shown and are no commands.
-const SHOWN: [&str; 6] = ["text", "toml", "json", "hcl", "ini", "terraform"];
+const SHOWN: [&str; 7] = ["text", "toml", "json", "hcl", "ini", "yaml", "terraform"];
 /// What a command begins with: none of it stands in a block that is only shown.
 const COMMANDS: [&str; 10] =
     ["signet ", "curl ", "openssl ", "systemctl ", "runuser ", "export ", "pg_dump ", "vault ", "bao ", "$ "];

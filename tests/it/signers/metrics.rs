@@ -1,6 +1,6 @@
 //! What is measured of a managed key.
 
-use signet::telemetry::{CATALOGUE, install_metrics, rendered_metrics};
+use signet::telemetry::{CATALOGUE, Exposition, install_metrics, rendered_metrics};
 
 use super::contract::{input, signs, usual};
 use super::double;
@@ -14,7 +14,7 @@ async fn every_metric_of_a_managed_key_is_there_with_its_name() {
     signs(&signer, algorithm, b"message").await;
     let wrong = signer.sign(algorithm, signet::keys::Input::Digest(vec![])).await;
     assert!(wrong.is_err() && matches!(input(&*signer, algorithm, b""), signet::keys::Input::Message(_)));
-    let page = rendered_metrics(&[]);
+    let page = rendered_metrics(Exposition::Text, &[]);
     let of_keys: Vec<_> = CATALOGUE.iter().filter(|metric| metric.labels.contains(&"key")).collect();
     assert_eq!(of_keys.len(), 7);
     for metric in of_keys {

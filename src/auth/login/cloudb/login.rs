@@ -56,8 +56,7 @@ pub(crate) async fn log_in(
     let begun = Instant::now();
     let done = made(auth, services, mount, open, request, address).await;
     histogram!(telemetry::CLOUDB_LOGIN_SECONDS).record(begun.elapsed().as_secs_f64());
-    let labels = [("mount", mount.path.clone()), ("result", word(&done).to_owned())];
-    counter!(telemetry::CLOUDB_LOGINS, &labels).increment(1);
+    counter!(telemetry::CLOUDB_LOGINS, "mount" => mount.meter().label(), "result" => word(&done)).increment(1);
     done
 }
 

@@ -17,6 +17,7 @@ use crate::clock::{Clock, Time};
 use crate::error::{Error, Result};
 use crate::outbound::{Outbound, Tries};
 use crate::telemetry;
+use crate::turns::Caller;
 
 /// How long keys are used without asking again.
 const FRESH: Duration = Duration::from_secs(3600);
@@ -119,7 +120,8 @@ impl Cache {
             *last = Some(Attempt { ended: own.clock.now(), outcome: outcome.clone() });
             outcome
         };
-        tokio::spawn(attempt).await.map_err(Error::internal)?
+        // Others wait for it, so it is not refused for its caller.
+        tokio::spawn(Caller::current().must_run().scope(attempt)).await.map_err(Error::internal)?
     }
 
     fn take(&self, outcome: Result<Found>) -> Result<()> {

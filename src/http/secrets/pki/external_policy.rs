@@ -63,11 +63,11 @@ pub(super) async fn sign_intermediate(call: Call) -> Result<Answer> {
 async fn run(mut call: Call, read: fn(&Call) -> Result<(Rendering, Mode)>, show: Show) -> Result<Answer> {
     let (replica, dialect) = (call.replica().await?, call.dialect);
     // All other fields go to the engine.
-    let password = call.fields.take_secret(PASSWORD)?;
-    let (rendering, mode) = match read(&call) {
+    let password = call.fields.take_secret(PASSWORD);
+    let (password, rendering, mode) = match issuing::read_with(password, read(&call)) {
         Ok(read) => read,
         Err(unreadable) => {
-            Operation::ExternalPolicy.count_refusal();
+            Operation::ExternalPolicy.count_refusal(call.mount.meter());
             // Without an engine there is nothing to ask, whatever the fields say.
             return Err(call.authority().await?.view().policy_engine().err().unwrap_or(unreadable));
         }
@@ -76,7 +76,8 @@ async fn run(mut call: Call, read: fn(&Call) -> Result<(Rendering, Mode)>, show:
     if let Some(earlier) = issuing::earlier(&call, repeatable.as_deref()).await? {
         return issuing::answer(earlier, show, &rendering, dialect);
     }
-    let rendering = Box::pin(rendering.protected_by(password)).await?;
+    let protected = Box::pin(rendering.protected_by(password)).await;
+    let rendering = protected.inspect_err(|_| Operation::ExternalPolicy.count_refusal(call.mount.meter()))?;
     let body = std::mem::take(&mut call.fields).into_members().into();
     let (policy, mount) = (call.param("policy").to_owned(), call.mount.path.clone());
     let request = Request { mode, policy, mount, body, who: who(&call) };

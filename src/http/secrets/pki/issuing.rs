@@ -13,6 +13,7 @@ use crate::pki::issue::operation::Operation;
 use crate::pki::issue::repeats::{self, AskedFor, Asker, Repeatable};
 use crate::pki::issue::request::{Filler, Origin, Request, Requester};
 use crate::pki::issue::signer;
+use crate::secret::Secret;
 
 /// The field with the password of a PKCS #12 file.
 pub(super) const PASSWORD: &str = "password";
@@ -73,11 +74,11 @@ fn dates(issued: &Issued) -> Dates {
 async fn run(mut call: Call, operation: Operation, read: Read, show: Show) -> Result<Answer> {
     let (replica, dialect) = (call.replica().await?, call.dialect);
     // Neither the record of a repeatable request nor anything else keeps it.
-    let password = call.fields.take_secret(PASSWORD)?;
-    let (rendering, request) = match read(&call) {
+    let password = call.fields.take_secret(PASSWORD);
+    let (password, rendering, request) = match read_with(password, read(&call)) {
         Ok(read) => read,
         Err(unreadable) => {
-            operation.count_refusal();
+            operation.count_refusal(call.mount.meter());
             return Err(without_role(&call).await.unwrap_or(unreadable));
         }
     };
@@ -86,9 +87,16 @@ async fn run(mut call: Call, operation: Operation, read: Read, show: Show) -> Re
         return answer(earlier, show, &rendering, dialect);
     }
     // Before the certificate is made: a full queue must not lose it.
-    let rendering = Box::pin(rendering.protected_by(password)).await?;
+    let protected = Box::pin(rendering.protected_by(password)).await;
+    let rendering = protected.inspect_err(|_| operation.count_refusal(call.mount.meter()))?;
     let issued = replica.run(Origin { repeatable, ..origin(call) }, request).await?;
     answer(issued, show, &rendering, dialect)
+}
+
+/// A password and the rest of a request, where both can be read.
+pub(super) fn read_with<A, B>(password: Result<Option<Secret>>, rest: Result<(A, B)>) -> Result<(Option<Secret>, A, B)> {
+    let (first, second) = rest?;
+    Ok((password?, first, second))
 }
 
 /// What a request is remembered by, when its caller may send it again. Who asks is the entity behind the token, so that
@@ -129,6 +137,7 @@ pub(super) fn origin(call: Call) -> Origin {
         requester: requester(&call),
         limits: limits(&call),
         repeatable: None,
+        mount: call.mount.meter().clone(),
         path: call.full_path,
     }
 }

@@ -39,6 +39,8 @@ pub struct State {
     pub instead: VecDeque<Told>,
     /// Paths of all requests to the store.
     pub asked: Vec<String>,
+    /// `traceparent` of all requests, those to the directory included.
+    pub traces: Vec<String>,
     /// How long a key that was made is not found.
     pub lag: Duration,
     pub hidden_until: Option<Instant>,
@@ -78,6 +80,7 @@ pub fn settings(url: &str) -> AzureSettings {
 
 impl State {
     fn answer(&mut self, asked: &Asked) -> Told {
+        self.traces.push(asked.header("traceparent").to_owned());
         if asked.path == format!("/{TENANT}/oauth2/v2.0/token") {
             return self.grant(asked);
         }

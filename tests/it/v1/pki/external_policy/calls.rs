@@ -8,7 +8,7 @@ use signet::clock::Clock;
 
 use super::engine::{Engine, Reply, Site, Template, consent_to};
 use super::{Governed, csr};
-use crate::support::App;
+use crate::support::{App, send};
 use crate::v1::pki::mount::with;
 
 /// Points the mount at this engine, with settings changed so.
@@ -154,7 +154,7 @@ async fn after_failures_in_a_row_nobody_waits_until_a_probe_is_answered() {
     assert!(value("signet_pki_policy_calls_total{result=\"open\"}") >= 3.0);
     assert!(value("signet_pki_policy_calls_total{result=\"rejected\"}") >= 5.0);
     assert!(value("signet_pki_policy_call_seconds_count") >= 5.0);
-    assert!(value("signet_pki_refusals_total{operation=\"external_policy\"}") >= 8.0);
+    assert!(value("signet_pki_refusals_total{mount=\"pki/\",operation=\"external_policy\"}") >= 8.0);
     governed.pki.app.clock.advance(Duration::from_secs(10));
     governed.fails("sign", body(), 502, "status 500").await;
     governed.fails("sign", body(), 503, "failed several times in a row").await;
@@ -217,5 +217,23 @@ async fn what_changes_during_a_call_counts_when_it_ends() {
         assert_eq!(answer.status, 400, "{}", answer.text);
         assert!(answer.error().contains(rule), "{}", answer.text);
     }
+    governed.stop().await;
+}
+
+#[actix_web::test]
+async fn the_engine_is_asked_within_the_trace_of_the_request() {
+    let governed = Governed::start().await;
+    let sign = |trace: &str| {
+        let request = governed.pki.app.client.request("POST", "pki/external-policy/sign");
+        request.header("traceparent", trace).json(&json!({ "csr": csr() }))
+    };
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    for given in [format!("00-{trace}-00f067aa0ba902b7-01"), format!("00-{trace}-00f067aa0ba902b7-zz")] {
+        let answer = send(sign(&given)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+    }
+    let seen = governed.engine.traces();
+    assert!(crate::traces::is_child(&seen[0], trace, "00f067aa0ba902b7", "01"), "{seen:?}");
+    assert_eq!(seen[1], "", "an invalid one is ignored");
     governed.stop().await;
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use actix_web::http::StatusCode;
-use actix_web::{App, HttpResponse, HttpServer, web};
+use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use rustls::RootCertStore;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
@@ -52,6 +52,8 @@ type Decide = Arc<dyn Fn(&Value) -> Reply + Send + Sync>;
 struct Shared {
     decide: Mutex<Decide>,
     questions: Mutex<Vec<Vec<u8>>>,
+    /// `traceparent` of each question.
+    traces: Mutex<Vec<String>>,
     /// Answers leave through here; a test may close it.
     gate: Semaphore,
 }
@@ -81,6 +83,7 @@ impl Engine {
         let shared = Arc::new(Shared {
             decide: Mutex::new(Arc::new(consent)),
             questions: Mutex::default(),
+            traces: Mutex::default(),
             gate: Semaphore::new(OPEN),
         });
         let state = Arc::clone(&shared);
@@ -112,6 +115,11 @@ impl Engine {
     /// What it was asked so far, as it came.
     pub fn raw_questions(&self) -> Vec<Vec<u8>> {
         self.shared.questions.lock().unwrap().clone()
+    }
+
+    /// `traceparent` of each question so far; empty for a question without one.
+    pub fn traces(&self) -> Vec<String> {
+        self.shared.traces.lock().unwrap().clone()
     }
 
     /// How often it was asked.
@@ -151,7 +159,9 @@ impl Engine {
     }
 }
 
-async fn answer(shared: web::Data<Shared>, body: web::Bytes) -> HttpResponse {
+async fn answer(shared: web::Data<Shared>, request: HttpRequest, body: web::Bytes) -> HttpResponse {
+    let trace = request.headers().get("traceparent").map_or("", |value| value.to_str().unwrap());
+    shared.traces.lock().unwrap().push(trace.to_owned());
     let question = serde_json::from_slice(&body).unwrap();
     shared.questions.lock().unwrap().push(body.to_vec());
     let _turn = shared.gate.acquire().await.unwrap();

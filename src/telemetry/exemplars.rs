@@ -1,0 +1,140 @@
+//! Exemplars of the request histogram: for each bucket the id of a request that fell into it.
+//!
+//! The first request of a second keeps its place in its bucket until a later second, so most requests read one atomic
+//! and write nothing. An exemplar holds ids and a time, nothing that a caller names.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use metrics::Label;
+
+use super::bounds::REQUEST;
+use super::line;
+use super::trace_context::TraceContext;
+
+static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
+/// One for each route that was asked for.
+static ALL: Mutex<Vec<Arc<Exemplars>>> = Mutex::new(Vec::new());
+
+/// The exemplars of one series of the histogram.
+pub(super) struct Exemplars {
+    /// The labels as the exporter renders them.
+    series: String,
+    /// By bucket; the last is `+Inf`.
+    buckets: [Bucket; REQUEST.len() + 1],
+}
+
+#[derive(Default)]
+struct Bucket {
+    /// The second of the exemplar after [`EPOCH`], counted from 1; 0 for none.
+    second: AtomicU64,
+    exemplar: Mutex<Option<Exemplar>>,
+}
+
+#[derive(Clone)]
+struct Exemplar {
+    request_id: String,
+    /// The trace, if its caller records it: no other one can be looked up.
+    trace: Option<TraceContext>,
+    seconds: f64,
+    /// Epoch seconds.
+    at: f64,
+}
+
+impl Exemplars {
+    /// The exemplars of the series with these labels, rendered from now on.
+    pub(super) fn registered(labels: &[Label]) -> Arc<Self> {
+        let pairs = labels.iter().map(|label| format!("{}=\"{}\"", label.key(), label.value()));
+        let series = pairs.collect::<Vec<_>>().join(",");
+        let new = Arc::new(Self { series, buckets: Default::default() });
+        ALL.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&new));
+        new
+    }
+
+    /// Keeps a request as the exemplar of its bucket, unless there is one of the same second.
+    pub(super) fn offer(&self, at: Instant, took: Duration, request_id: &str, trace: Option<&TraceContext>) {
+        let seconds = took.as_secs_f64();
+        let bucket = &self.buckets[REQUEST.partition_point(|bound| *bound < seconds)];
+        let second = at.saturating_duration_since(*EPOCH).as_secs() + 1;
+        if bucket.second.load(Ordering::Relaxed) == second {
+            return;
+        }
+        // Another worker keeps one just now: one is enough.
+        let Ok(mut exemplar) = bucket.exemplar.try_lock() else { return };
+        bucket.second.store(second, Ordering::Relaxed);
+        let at = line::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let trace = trace.copied().filter(TraceContext::is_sampled);
+        *exemplar = Some(Exemplar { request_id: request_id.to_owned(), trace, seconds, at });
+    }
+}
+
+/// All exemplars at one moment. To be taken before the page is rendered: so no exemplar belongs to an empty bucket.
+pub(super) struct Snapshot(HashMap<String, Vec<Option<Exemplar>>>);
+
+impl Snapshot {
+    pub(super) fn take() -> Self {
+        let all = ALL.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let of = |bucket: &Bucket| bucket.exemplar.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let each = |one: &Arc<Exemplars>| (one.series.clone(), one.buckets.iter().map(of).collect());
+        Self(all.iter().map(each).collect())
+    }
+
+    /// Appends the exemplar of the bucket with this upper bound to its line, if there is one.
+    pub(super) fn append(&self, series: &str, bound: f64, line: &mut String) {
+        let place = REQUEST.partition_point(|known| *known < bound);
+        let own = self.0.get(series).and_then(|buckets| buckets.get(place)?.as_ref());
+        let Some(exemplar) = own else { return };
+        let Exemplar { request_id, trace, seconds, at } = exemplar;
+        // Writing to a string does not fail, here and below.
+        let _ = write!(line, " # {{request_id=\"{request_id}\"");
+        if let Some(trace) = trace {
+            let _ = write!(line, ",trace_id=\"{}\"", trace.trace_id());
+        }
+        let _ = write!(line, "}} {seconds} {at:.3}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(exemplars: &Exemplars, bound: f64) -> String {
+        let mut line = String::new();
+        Snapshot::take().append(&exemplars.series, bound, &mut line);
+        line
+    }
+
+    #[test]
+    fn exemplar_stays_for_its_second_and_has_a_sampled_trace_only() {
+        let exemplars = Exemplars::registered(&[Label::new("route", "exemplar_stays")]);
+        let begin = *EPOCH + Duration::from_secs(1000);
+        let trace = |flags| TraceContext::parse(format!("00-{:032x}-{:016x}-{flags}", 7, 1).as_bytes());
+        let took = Duration::from_millis(20);
+        exemplars.offer(begin, took, "one", trace("00").as_ref());
+        exemplars.offer(begin + Duration::from_millis(900), took, "two", None);
+        let line = shown(&exemplars, 0.025);
+        assert!(line.starts_with(" # {request_id=\"one\"} 0.02 "), "{line}");
+        exemplars.offer(begin + Duration::from_secs(1), took, "three", trace("01").as_ref());
+        let line = shown(&exemplars, 0.025);
+        assert!(line.starts_with(&format!(" # {{request_id=\"three\",trace_id=\"{:032x}\"}} 0.02 ", 7)), "{line}");
+        for other in [0.015, 0.035, f64::INFINITY] {
+            assert_eq!(shown(&exemplars, other), "");
+        }
+        exemplars.offer(begin, Duration::from_secs(60), "long", None);
+        assert!(shown(&exemplars, f64::INFINITY).contains("long"));
+    }
+
+    #[test]
+    fn labels_of_an_exemplar_stay_within_the_limit_of_openmetrics() {
+        let exemplars = Exemplars::registered(&[Label::new("route", "exemplar_limit")]);
+        let trace = TraceContext::parse(format!("00-{}-{}-01", "a".repeat(32), "b".repeat(16)).as_bytes());
+        exemplars.offer(*EPOCH, Duration::ZERO, &"0".repeat(36), trace.as_ref());
+        let line = shown(&exemplars, REQUEST[0]);
+        let (labels, _) = line.split_once('}').unwrap();
+        let characters = labels.chars().filter(|c| !" #{},=\"".contains(*c)).count();
+        assert!((86..=128).contains(&characters), "{characters}: {line}");
+    }
+}

@@ -1,0 +1,206 @@
+//! The metrics of a mount. A mount holds its meter, so a request neither looks up a path nor hashes labels.
+//!
+//! The label `mount` is the path. At most [`MAX_LABELLED_MOUNTS`] mounts have a label of their own; the others share
+//! `other`. The exporter keeps each series for the life of the process, so the metrics page leaves out the series of
+//! mounts that do not exist any more.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use metrics::{Counter, Label, SharedString};
+
+use super::answers::{Answers, AnswersByRoute};
+use super::catalogue::{ISSUING_OPERATIONS, PKI_CERTIFICATES, PKI_REFUSALS};
+
+/// Mounts with a label of their own at one time.
+const MAX_LABELLED_MOUNTS: usize = 200;
+/// Labels that a process gives out in its life: a mount that is created and deleted again and again under new paths
+/// must not fill the exporter.
+const MAX_LABELS_PER_PROCESS: usize = 2000;
+
+/// The label of requests that lead to no mount. No path of a mount is without a `/`.
+pub const NO_MOUNT: &str = "none";
+/// The label of mounts beyond the limit.
+const OTHER_MOUNTS: &str = "other";
+
+/// Every label that the process gave out.
+static LABELS: Labels = Labels(Mutex::new(BTreeMap::new()));
+/// The meter of mounts beyond the limit.
+static OTHERS: LazyLock<Arc<Meter>> = LazyLock::new(|| Arc::new(Meter::new(OTHER_MOUNTS)));
+
+/// Labels that were given out, each with its meter while a mount holds that.
+struct Labels(Mutex<BTreeMap<String, Weak<Meter>>>);
+
+impl Labels {
+    fn meter(&self, path: &str) -> Arc<Meter> {
+        let mut labels = self.lock();
+        if let Some(meter) = labels.get(path).and_then(Weak::upgrade) {
+            return meter;
+        }
+        let in_use = labels.values().filter(|meter| meter.strong_count() > 0).count();
+        let is_new = !labels.contains_key(path);
+        if in_use >= MAX_LABELLED_MOUNTS || (is_new && labels.len() >= MAX_LABELS_PER_PROCESS) {
+            return Arc::clone(&OTHERS);
+        }
+        let meter = Arc::new(Meter::new(path));
+        labels.insert(path.to_owned(), Arc::downgrade(&meter));
+        meter
+    }
+
+    /// `true` for a label of a mount that exists, and for those that stand for no mount or for several.
+    fn is_exported(&self, label: &str) -> bool {
+        let exists = || self.lock().get(label).is_some_and(|meter| meter.strong_count() > 0);
+        matches!(label, NO_MOUNT | OTHER_MOUNTS) || exists()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Weak<Meter>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The metrics of one mount. Clones share their counters.
+#[derive(Clone)]
+pub struct MountMeter(Arc<Meter>);
+
+struct Meter {
+    label: SharedString,
+    answers: AnswersByRoute,
+    issuing: OnceLock<Issuing>,
+}
+
+/// Counters in the order of [`ISSUING_OPERATIONS`].
+struct Issuing {
+    certificates: [Counter; ISSUING_OPERATIONS.len()],
+    refusals: [Counter; ISSUING_OPERATIONS.len()],
+}
+
+impl Meter {
+    fn new(label: &str) -> Self {
+        Self { label: label.to_owned().into(), answers: AnswersByRoute::new(), issuing: OnceLock::new() }
+    }
+
+    fn issuing(&self) -> &Issuing {
+        let counters = |metric: &'static str| {
+            ISSUING_OPERATIONS
+                .map(|operation| metrics::counter!(metric, "mount" => self.label.clone(), "operation" => operation))
+        };
+        self.issuing
+            .get_or_init(|| Issuing { certificates: counters(PKI_CERTIFICATES), refusals: counters(PKI_REFUSALS) })
+    }
+}
+
+impl MountMeter {
+    /// The meter of the mount with this path.
+    pub fn of(path: &str) -> Self {
+        Self(LABELS.meter(path))
+    }
+
+    /// The value of the label `mount`.
+    pub fn label(&self) -> SharedString {
+        self.0.label.clone()
+    }
+
+    /// Shows the counters of issuing at zero, so that an alert sees the first event.
+    pub fn begin_issuing(&self) {
+        self.0.issuing();
+    }
+
+    /// Counts a certificate; `operation` is a place in [`ISSUING_OPERATIONS`].
+    pub fn issued(&self, operation: usize) {
+        self.0.issuing().certificates[operation].increment(1);
+    }
+
+    /// Counts a request to issue that was refused or failed; `operation` as in [`MountMeter::issued`].
+    pub fn refused(&self, operation: usize) {
+        self.0.issuing().refusals[operation].increment(1);
+    }
+
+    /// Counts a response of the route with this number.
+    pub(super) fn answered(&self, route: usize, labels: &[Label], status: u16) {
+        match self.0.answers.get(route) {
+            Some(answers) => answers.count(&self.0.label, labels, status),
+            None => Answers::new().count(&self.0.label, labels, status),
+        }
+    }
+}
+
+impl fmt::Debug for MountMeter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("MountMeter").field(&self.0.label).finish()
+    }
+}
+
+/// The meter of a mount, resolved at its first use. A copy of the mount may get another path, so a copy of this
+/// resolves its own.
+#[derive(Default)]
+pub struct LazyMountMeter(OnceLock<MountMeter>);
+
+impl LazyMountMeter {
+    /// The meter of the mount with this path, which is always the same.
+    pub fn of(&self, path: &str) -> &MountMeter {
+        self.0.get_or_init(|| MountMeter::of(path))
+    }
+}
+
+impl Clone for LazyMountMeter {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl PartialEq for LazyMountMeter {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for LazyMountMeter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LazyMountMeter")
+    }
+}
+
+/// `true` for a label whose series are exported.
+pub(super) fn is_exported(label: &str) -> bool {
+    LABELS.is_exported(label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_beyond_the_limit_share_a_label_until_a_mount_is_gone() {
+        let labels = Labels(Mutex::default());
+        let kept: Vec<Arc<Meter>> = (0..MAX_LABELLED_MOUNTS).map(|n| labels.meter(&format!("limit-{n:03}/"))).collect();
+        assert_eq!(&*kept[MAX_LABELLED_MOUNTS - 1].label, "limit-199/");
+        assert_eq!(&*labels.meter("beyond/").label, OTHER_MOUNTS);
+        assert_eq!(&*labels.meter("limit-000/").label, "limit-000/", "a mount keeps its label");
+        for exported in ["limit-000/", OTHER_MOUNTS, NO_MOUNT] {
+            assert!(labels.is_exported(exported));
+        }
+        drop(kept);
+        assert!(!labels.is_exported("limit-000/") && !labels.is_exported("beyond/"));
+        assert_eq!(&*labels.meter("beyond/").label, "beyond/");
+    }
+
+    #[test]
+    fn a_process_gives_out_a_bounded_number_of_labels() {
+        let labels = Labels(Mutex::default());
+        for n in 0..MAX_LABELS_PER_PROCESS {
+            assert_ne!(&*labels.meter(&format!("ever-{n}/")).label, OTHER_MOUNTS);
+        }
+        assert_eq!(&*labels.meter("one-more/").label, OTHER_MOUNTS);
+        assert_eq!(&*labels.meter("ever-0/").label, "ever-0/", "a path that had a label has it again");
+    }
+
+    #[test]
+    fn a_copy_of_a_mount_resolves_its_own_meter() {
+        let lazy = LazyMountMeter::default();
+        for _ in 0..2 {
+            assert_eq!(&*lazy.of("copied/").label(), "copied/");
+            assert_eq!(&*lazy.clone().of("moved/").label(), "moved/");
+        }
+    }
+}

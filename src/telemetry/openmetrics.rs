@@ -1,0 +1,100 @@
+//! The metrics page in OpenMetrics 1.0, made of the page in the Prometheus text format.
+//!
+//! The exporter renders only the latter. The differences: a counter's family has no `_total`, a unit is declared,
+//! bounds are canonical floats, there are no blank lines, buckets have exemplars, and `# EOF` ends the page.
+
+use super::catalogue::{CATALOGUE, HTTP_SECONDS, Metric, MetricKind};
+use super::exemplars::Snapshot;
+
+/// Units that OpenMetrics knows and names of this server end in.
+const UNITS: [&str; 2] = ["seconds", "bytes"];
+
+/// The page.
+pub(super) fn render(text: &str, exemplars: &Snapshot) -> String {
+    let mut page = String::with_capacity(text.len() + text.len() / 8);
+    for line in text.lines().filter(|line| !line.is_empty()) {
+        match line.strip_prefix("# ").and_then(descriptor) {
+            Some((word, name, rest)) => describe(&mut page, word, name, rest),
+            None => sample(&mut page, line, exemplars),
+        }
+        page.push('\n');
+    }
+    page.push_str("# EOF\n");
+    page
+}
+
+/// Word, name and rest of `HELP name text` and `TYPE name kind`.
+fn descriptor(line: &str) -> Option<(&str, &str, &str)> {
+    let (word, rest) = line.split_once(' ')?;
+    let (name, rest) = rest.split_once(' ')?;
+    Some((word, name, rest))
+}
+
+fn metric(name: &str) -> Option<&'static Metric> {
+    CATALOGUE.iter().find(|metric| metric.name == name)
+}
+
+/// The name of the family of a metric.
+fn family(name: &str) -> &str {
+    let is_counter = metric(name).is_some_and(|metric| metric.kind == MetricKind::Counter);
+    name.strip_suffix("_total").filter(|_| is_counter).unwrap_or(name)
+}
+
+fn describe(page: &mut String, word: &str, name: &str, rest: &str) {
+    let family = family(name);
+    page.extend(["# ", word, " ", family, " "]);
+    match word {
+        "HELP" => page.push_str(&rest.replace('"', "\\\"")),
+        _ => {
+            page.push_str(rest);
+            let unit = UNITS.iter().find(|unit| family.strip_suffix(**unit).is_some_and(|name| name.ends_with('_')));
+            unit.into_iter().for_each(|unit| page.extend(["\n# UNIT ", family, " ", unit]));
+        }
+    }
+}
+
+/// Copies a sample; that of a bucket gets a canonical bound and its exemplar.
+fn sample(page: &mut String, line: &str, exemplars: &Snapshot) {
+    let bucket = line.split_once("le=\"").and_then(|(head, rest)| Some((head, rest.split_once('"')?)));
+    let Some((head, (bound, value))) = bucket else { return page.push_str(line) };
+    let bound = bound.parse::<f64>().unwrap_or(f64::INFINITY);
+    let written = if bound.is_finite() { format!("{bound:?}") } else { "+Inf".to_owned() };
+    page.extend([head, "le=\"", &written, "\"", value]);
+    let series = head.strip_prefix(HTTP_SECONDS).and_then(|rest| rest.strip_prefix("_bucket{"));
+    if let Some(series) = series {
+        exemplars.append(series.trim_end_matches(','), bound, page);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn openmetrics_has_families_units_canonical_bounds_and_an_end() {
+        let text = "# HELP process_cpu_seconds_total Processor \"time\".\n# TYPE process_cpu_seconds_total counter\n\
+            process_cpu_seconds_total 1.5\n\n# HELP signet_store_up Up.\n# TYPE signet_store_up gauge\n\
+            signet_store_up 1\n\n# HELP signet_commit_seconds Time.\n# TYPE signet_commit_seconds histogram\n\
+            signet_commit_seconds_bucket{le=\"0.0001\"} 1\nsignet_commit_seconds_bucket{le=\"1\"} 2\n\
+            signet_commit_seconds_bucket{le=\"+Inf\"} 2\nsignet_commit_seconds_sum 0.5\n\
+            signet_commit_seconds_count 2\n\n";
+        let expected = "# HELP process_cpu_seconds Processor \\\"time\\\".\n# TYPE process_cpu_seconds counter\n\
+            # UNIT process_cpu_seconds seconds\nprocess_cpu_seconds_total 1.5\n# HELP signet_store_up Up.\n\
+            # TYPE signet_store_up gauge\nsignet_store_up 1\n# HELP signet_commit_seconds Time.\n\
+            # TYPE signet_commit_seconds histogram\n# UNIT signet_commit_seconds seconds\n\
+            signet_commit_seconds_bucket{le=\"0.0001\"} 1\nsignet_commit_seconds_bucket{le=\"1.0\"} 2\n\
+            signet_commit_seconds_bucket{le=\"+Inf\"} 2\nsignet_commit_seconds_sum 0.5\n\
+            signet_commit_seconds_count 2\n# EOF\n";
+        assert_eq!(render(text, &Snapshot::take()), expected);
+    }
+
+    #[test]
+    fn bounds_are_written_as_openmetrics_wants_them() {
+        // Outside of this range the canonical form has an exponent.
+        for metric in CATALOGUE {
+            if let MetricKind::Histogram(bounds) = metric.kind {
+                assert!(bounds.iter().all(|bound| (1e-4..1e6).contains(bound)), "{}", metric.name);
+            }
+        }
+    }
+}
