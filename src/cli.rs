@@ -10,6 +10,7 @@ mod certify;
 mod check;
 mod client;
 mod completions;
+mod copies;
 mod copy_store;
 mod dev;
 mod explain;

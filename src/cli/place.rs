@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use signet::clock::Clock;
 use signet::config::Store;
-use signet::error::Result;
+use signet::error::{Error, Result};
 use signet::server::forbid_core_dumps;
 use signet::storage::seal::SealKey;
 use signet::storage::{self, Absent, Database};
@@ -53,4 +53,9 @@ impl Place {
             }
         }
     }
+}
+
+/// Error of a command that is for the embedded store, with what to do instead.
+pub(super) fn of_database(instead: &str) -> Error {
+    Error::invalid(format!("the store is a PostgreSQL database: {instead} (docs/backup-postgresql.md)"))
 }
