@@ -2,7 +2,7 @@
 //!
 //! `dev` needs nothing, `setup` makes an installation; `serve`, `migrate`, the words of `operator`, `bootstrap` and `check`
 //! read a configuration file (see `signet.example.toml`); `issue`, `renew`, `import`, `status`, `who`, `explain` and
-//! `health` are clients; `completions` is for shells.
+//! `health` are clients; `completions` is for shells, `man` for packages.
 
 mod backup;
 mod bootstrap;
@@ -20,6 +20,7 @@ mod health;
 mod import;
 mod installation;
 mod issue;
+mod man;
 mod migrate;
 mod names;
 mod operator;
@@ -85,6 +86,8 @@ enum Word {
     Explain(explain::Arguments),
     /// Print the completions of this command line for a shell.
     Completions(completions::Arguments),
+    /// Write the manual pages of this command line to a folder.
+    Man(man::Arguments),
 }
 
 impl Command {
@@ -137,6 +140,7 @@ impl Command {
             Word::Bootstrap(arguments) => bootstrap::run(&arguments),
             Word::Check(arguments) => check::run(&arguments, &Self::command()),
             Word::Completions(arguments) => completions::run(&arguments, &mut Self::command()),
+            Word::Man(arguments) => man::run(&arguments, Self::command()),
         }
     }
 }
