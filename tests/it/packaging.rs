@@ -3,6 +3,7 @@
 
 mod helm;
 mod images;
+mod release;
 
 use std::io::{BufRead as _, Write};
 use std::path::Path;
