@@ -36,7 +36,7 @@ pub(crate) struct Backup {
     #[command(flatten)]
     target: Target,
     /// Number of copies to keep in the folder. Older ones are removed when the new one was verified.
-    #[arg(long, value_name = "COUNT", requires = "folder", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "COUNT", conflicts_with = "to", value_parser = clap::value_parser!(u16).range(1..))]
     keep: Option<u16>,
 }
 
