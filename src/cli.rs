@@ -2,8 +2,8 @@
 //!
 //! `dev` needs nothing, `setup` makes an installation; `serve`, `migrate`, the words of `operator`, `bootstrap` and `check`
 //! read a configuration file (see `signet.example.toml`); `issue`, `renew`, `import`, `status`, `who`, `explain` and
-//! `health` are clients; `completions` is for shells. Help texts are in [`help`], results in [`output`], exit statuses in
-//! [`failure`].
+//! `health` are clients; `completions` is for shells, `man` for packages. Help texts are in [`help`], results in
+//! [`output`], exit statuses in [`failure`].
 
 mod backup;
 mod bootstrap;
@@ -11,6 +11,7 @@ mod certify;
 mod check;
 mod client;
 mod completions;
+mod copies;
 mod copy_store;
 mod dev;
 mod explain;
@@ -22,6 +23,7 @@ mod help;
 mod import;
 mod installation;
 mod issue;
+mod man;
 mod migrate;
 mod names;
 mod operator;
@@ -117,6 +119,8 @@ enum Word {
     Explain(explain::Arguments),
     /// Print the completions of this command line for a shell.
     Completions(completions::Arguments),
+    /// Write the manual pages of this command line to a folder.
+    Man(man::Arguments),
 }
 
 impl Command {
@@ -156,6 +160,7 @@ impl Command {
             Word::Migrate(arguments) => migrate::run(&arguments)?,
             Word::Bootstrap(arguments) => bootstrap::run(&arguments)?,
             Word::Completions(arguments) => completions::run(&arguments, &mut Self::definition())?,
+            Word::Man(arguments) => man::run(&arguments, Self::definition())?,
         }
         Ok(())
     }

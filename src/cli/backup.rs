@@ -12,16 +12,20 @@ use signet::clock::Clock;
 use signet::config::Store;
 use signet::error::{Error, Kind, Result};
 use signet::server::operator::Client;
+use signet::server::verify::verify;
 use signet::storage::backup::{self, Pace, Partial};
-use signet::storage::verify::{self, Findings};
+use signet::storage::verify::{Findings, Subject, known_file};
 use signet::storage::{Database, Progress};
 
-use super::files::require_file;
+use super::copies;
+use super::files::{FolderLock, require_file};
 use super::output::{self, line};
 use super::owner;
-use super::place::Place;
+use super::place::{Place, of_database};
 use super::progress::{Display, Quiet, Unit};
 
+/// Advice for a database, whose copies PostgreSQL makes.
+const PG_TOOLS: &str = "copy it with pg_dump or pg_basebackup";
 /// Work that may wait: the server beside it is for others.
 const NICE: i32 = 15;
 
@@ -30,11 +34,25 @@ const NICE: i32 = 15;
 pub(crate) struct Backup {
     #[command(flatten)]
     place: Place,
-    /// The file to make, mode 0600. It must not exist.
-    #[arg(long, value_name = "FILE")]
-    to: PathBuf,
+    #[command(flatten)]
+    target: Target,
+    /// Number of copies to keep in the folder. Older ones are removed when the new one was verified.
+    #[arg(long, value_name = "COUNT", conflicts_with = "to", value_parser = clap::value_parser!(u16).range(1..))]
+    keep: Option<u16>,
     #[command(flatten)]
     quiet: Quiet,
+}
+
+/// Where the copy goes.
+#[derive(clap::Args)]
+#[group(required = true, multiple = false)]
+struct Target {
+    /// The file to make, mode 0600. It must not exist.
+    #[arg(long, value_name = "FILE")]
+    to: Option<PathBuf>,
+    /// A folder for a copy that is named by its time (signet-20260131T030000Z.db) and verified when it is made.
+    #[arg(long, value_name = "DIR")]
+    folder: Option<PathBuf>,
 }
 
 /// The arguments of `signet operator restore`.
@@ -57,26 +75,69 @@ pub(crate) struct AfterRestore {
 
 /// Copies the store.
 pub(super) fn backup(arguments: &Backup) -> Result<()> {
-    let folder = embedded(&arguments.place, "copy it with pg_dump or pg_basebackup")?;
-    owner::require_of_folder(&folder)?;
+    let Target { to, folder } = &arguments.target;
+    match (to, folder) {
+        (Some(file), _) => {
+            let data = embedded(&arguments.place, PG_TOOLS)?;
+            let copy = copy_to(&data, file, &arguments.quiet)?;
+            report(&data, copy);
+            Ok(())
+        }
+        (None, Some(folder)) => add_to(folder, arguments),
+        (None, None) => Err(Error::invalid("--to or --folder: one of them must be given")),
+    }
+}
+
+/// Adds a copy to a folder and verifies it. Only then it counts as a backup, and older ones may go.
+fn add_to(folder: &Path, arguments: &Backup) -> Result<()> {
+    let clock = Clock::system();
+    let options = arguments.place.options(clock.clone())?;
+    let Database::Embedded(data) = options.database else { return Err(of_database(PG_TOOLS)) };
+    let system = actix_rt::System::new();
+    let file = copies::file_at(folder, clock.now())?;
+    let _lock = system.block_on(FolderLock::of(&file))?;
+    let copy = copy_to(&data, &file, &arguments.quiet)?;
+    let display = Display::start("checking", super::verify_backup::CERTIFICATES, &arguments.quiet);
+    let checked = verify(Subject::File(file.clone()), options.seal_key, clock, &display.progress);
+    let findings = system.block_on(checked)?;
+    drop(display);
+    super::verify_backup::tell(&file.display().to_string(), &findings)?;
+    report(&data, copy);
+    arguments.keep.map_or(Ok(()), |keep| copies::prune(folder, usize::from(keep), &file))
+}
+
+/// How a copy was made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Copied {
+    BesideServer,
+    Alone,
+}
+
+/// Copies the store of a data folder to a file.
+fn copy_to(data: &Path, file: &Path, quiet: &Quiet) -> Result<Copied> {
+    owner::require_of_folder(data)?;
     // Without the right to lower its priority it works at the usual one.
     let _ = rustix::process::setpriority_process(None, NICE);
-    let server = Client::connect(&folder)?;
-    let is_beside = server.is_some();
-    let display = Display::start("copying", Unit::Bytes, &arguments.quiet);
-    let partial = match server {
-        Some(server) => beside(server, &folder, &arguments.to, &display.progress)?,
-        None => alone(&folder, &arguments.to, &display.progress)?,
+    let display = Display::start("copying", Unit::Bytes, quiet);
+    let (partial, copied) = match Client::connect(data)? {
+        Some(server) => (beside(server, data, file, &display.progress)?, Copied::BesideServer),
+        None => (alone(data, file, &display.progress)?, Copied::Alone),
     };
     drop(display);
     let octets = partial.finish(Clock::system().now())?;
-    let text = format!("{}: {octets} octets", arguments.to.display());
-    line(&json!({ "file": arguments.to, "bytes": octets }), text);
-    if is_beside && let Err(error) = tell(&folder) {
+    let text = format!("{}: {octets} octets", file.display());
+    line(&json!({ "file": file, "bytes": octets }), text);
+    Ok(copied)
+}
+
+/// Reports a copy to the server that ran while it was made.
+fn report(data: &Path, copied: Copied) {
+    if copied == Copied::BesideServer
+        && let Err(error) = tell(data)
+    {
         let text = "the copy is made, but its server could not be told, whose metrics do not count it";
         output::warn(&[format!("{text}: {error}")]);
     }
-    Ok(())
 }
 
 /// Tells a server that there is a copy now, unless it has stopped meanwhile.
@@ -133,7 +194,7 @@ pub(super) fn restore(arguments: &Restore) -> Result<()> {
 /// That a copy is whole: a server may start on one that is not, and find out when it reads what is damaged.
 async fn require_whole(copy: &Path) -> Result<()> {
     let mut findings = Findings::default();
-    if verify::known_file(copy, &mut findings).await? {
+    if known_file(copy, &mut findings).await? {
         return Ok(());
     }
     super::verify_backup::tell(&copy.display().to_string(), &findings)
@@ -170,8 +231,4 @@ fn embedded(place: &Place, otherwise: &str) -> Result<PathBuf> {
         Store::Embedded(folder) => Ok(folder),
         Store::Database(_) => Err(of_database(otherwise)),
     }
-}
-
-fn of_database(otherwise: &str) -> Error {
-    Error::invalid(format!("the store is a PostgreSQL database: {otherwise} (docs/backup-postgresql.md)"))
 }

@@ -66,3 +66,8 @@ fn existing(folder: Option<&Path>) -> Result<PathBuf> {
         false => Err(Error::invalid(format!("--data-dir: folder does not exist: {}", folder.display()))),
     }
 }
+
+/// Error of a command that is for the embedded store, with what to do instead.
+pub(super) fn of_database(instead: &str) -> Error {
+    Error::invalid(format!("the store is a PostgreSQL database: {instead} (docs/backup-postgresql.md)"))
+}

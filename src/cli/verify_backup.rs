@@ -1,19 +1,20 @@
 //! `signet operator verify-backup`: whether a copy would do, before it is needed; or a database that was restored
 //! elsewhere. Each finding is a line on standard output, and the exit status is then 3.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use signet::clock::Clock;
 use signet::error::{Error, Kind, Result};
 use signet::server::verify::verify;
-use signet::storage::PostgresUrl;
 use signet::storage::verify::{Findings, Subject};
+use signet::storage::{Database, PostgresUrl};
 
+use super::copies;
 use super::failure::Failure;
 use super::files::require_file;
 use super::output::line;
-use super::place::Place;
+use super::place::{Place, of_database};
 use super::progress::{Display, Quiet, Unit};
 
 /// The unit of progress.
@@ -24,8 +25,8 @@ pub(super) const CERTIFICATES: Unit = Unit::Things("certificates");
 pub(crate) struct Arguments {
     #[command(flatten)]
     place: Place,
-    /// The copy of an embedded store. Without it the database is looked through that the configuration names; no node
-    /// may run on it.
+    /// The copy of an embedded store; of a folder the newest one that `backup --folder` has made there. Without it the
+    /// database is looked through that the configuration names; no node may run on it.
     file: Option<PathBuf>,
     /// Another database, instead of a file: one that was restored elsewhere. A password belongs into the environment, or
     /// into the file that `passfile` names.
@@ -49,7 +50,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let clock = Clock::system();
     let options = arguments.place.options(clock.clone())?;
     let (subject, name) = match (&arguments.file, &arguments.database_url) {
-        (Some(file), _) => (Subject::File(file.clone()), file.display().to_string()),
+        (Some(file), _) => {
+            let copy = copy_of(file, &options.database)?;
+            let name = copy.display().to_string();
+            (Subject::File(copy), name)
+        }
         (None, Some(url)) => (Subject::Postgres(PostgresUrl::parse(url)?), "the database".to_owned()),
         (None, None) => {
             let own = Subject::of(&options).ok_or_else(|| Error::invalid("FILE: name the copy to look through"))?;
@@ -61,6 +66,18 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let findings = actix_rt::System::new().block_on(checked)?;
     drop(display);
     tell(&name, &findings).map_err(Failure::Finding)
+}
+
+/// The copy that a path names: a file, or the newest one of a folder. The folder of an installation with a database holds
+/// none.
+fn copy_of(path: &Path, database: &Database) -> Result<PathBuf> {
+    match database {
+        _ if !path.is_dir() => Ok(path.to_owned()),
+        Database::Embedded(_) => copies::newest(path),
+        Database::Postgres(_) => {
+            Err(of_database("restore its last copy into a database of its own, and name that one by --database-url"))
+        }
+    }
 }
 
 /// Prints what was found; an error when there was anything.

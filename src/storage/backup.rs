@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 
 use super::backend::Reader as _;
 use super::embedded::copy;
-pub use super::embedded::copy::Pace;
+pub use super::embedded::copy::{PARTIAL, Pace};
 use super::embedded::whole;
 use super::seal::SealKey;
 use super::{Database, Options, Progress, keys, look, open, postgres};

@@ -56,6 +56,10 @@ pub async fn run_as<T: Send + 'static>(caller: Caller, work: impl FnOnce() -> T 
 /// Lowers the priority of the calling thread: on Linux the nice value belongs to the thread.
 #[cfg(target_os = "linux")]
 pub fn lower_priority(nice: i32) {
+    // A process of a lower priority, such as a backup, may not raise that of its threads.
+    if rustix::process::getpriority_process(None).is_ok_and(|own| own >= nice) {
+        return;
+    }
     if let Err(error) = rustix::process::setpriority_process(None, nice) {
         tracing::warn!(%error, "a thread for CPU work runs at normal priority");
     }

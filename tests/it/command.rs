@@ -242,6 +242,44 @@ fn completions_of_every_shell_know_the_words_of_the_command_line() {
 }
 
 #[test]
+fn manual_pages_of_every_command_render_without_warnings() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = signet().arg("man").arg(folder.path()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let pages: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let text = |name: &str| {
+        let page = folder.path().join(name);
+        let mut man = Command::new("man");
+        man.args(["--warnings", "--local-file"]).arg(&page).env("LC_ALL", "C.UTF-8").env("MANWIDTH", "100");
+        let output = man.output().unwrap();
+        let warnings = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success() && warnings.is_empty(), "{name}: {warnings}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    for page in &pages {
+        let name = page.file_name().unwrap().to_str().unwrap();
+        let command = name.strip_suffix(".1").unwrap().to_owned();
+        let rendered = text(name);
+        assert!(
+            rendered.contains("SYNOPSIS") && rendered.contains(&command.replace('-', " "))
+                || rendered.contains(&command),
+            "{name}"
+        );
+    }
+    for name in ["signet.1", "signet-serve.1", "signet-operator.1", "signet-operator-backup.1", "signet-man.1"] {
+        assert!(pages.iter().any(|page| page.ends_with(name)), "{name}: {pages:?}");
+    }
+    let backup = text("signet-operator-backup.1");
+    assert!(backup.contains("--keep") && backup.contains("Older ones are removed"), "{backup}");
+    let renew = text("signet-renew.1");
+    assert!(renew.contains("SIGNET_TOKEN_FILE"), "{renew}");
+
+    let none = folder.path().join("none");
+    let error = refused(signet().arg("man").arg(&none));
+    assert!(error.contains(&format!("{}: cannot be written to (no such file or folder)", none.display())), "{error}");
+}
+
+#[test]
 fn the_version_names_the_commit() {
     let output = signet().arg("--version").output().unwrap();
     let printed = String::from_utf8(output.stdout).unwrap();

@@ -6,6 +6,7 @@
 
 mod deb;
 mod machine;
+mod units;
 
 use serde_json::json;
 
@@ -56,8 +57,9 @@ async fn the_package_is_installed_started_upgraded_and_purged() {
 
     machine.install(&staged.package("0.1.0-1"));
     assert_eq!(machine.run(&["dpkg", "--verify", "signet"]), "", "every file is as it was packed");
-    let modes = machine.run(&["stat", "-c", "%U:%G %a", "/etc/signet", "/var/lib/signet", "/var/log/signet", CONFIG]);
-    assert_eq!(modes, "root:signet 750\nsignet:signet 700\nsignet:signet 700\nroot:root 644\n");
+    let folders = ["/etc/signet", "/var/lib/signet", "/var/log/signet", "/var/backups/signet", CONFIG];
+    let modes = machine.run(&[&["stat", "-c", "%U:%G %a"], &folders[..]].concat());
+    assert_eq!(modes, format!("root:signet 750\n{}root:root 644\n", "signet:signet 700\n".repeat(3)));
     let variables =
         machine.read(UNIT).lines().find_map(|line| line.strip_prefix("EnvironmentFile=-").map(str::to_owned));
     assert_eq!(variables.as_deref(), Some(VARIABLES));
@@ -81,6 +83,8 @@ async fn the_package_is_installed_started_upgraded_and_purged() {
     let exposure = ["security", "--offline=true", "--threshold", EXPOSURE, UNIT];
     machine.run(&[&["systemd-analyze"], &exposure[..]].concat());
     machine.run(&["bash", "-n", "/usr/share/bash-completion/completions/signet"]);
+    let page = machine.run(&["sh", "-c", "zcat /usr/share/man/man1/signet-operator-backup.1.gz"]);
+    assert!(page.contains(r"\-\-folder"), "{page}");
 
     machine.run(&["sed", "-i", "s/^listen = .*/listen = \"127.0.0.1:0\"  # edited/", CONFIG]);
     let init = machine.run(&[AS_SIGNET, &["signet", "operator", "init", "--config", CONFIG]].concat());

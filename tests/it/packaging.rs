@@ -1,14 +1,19 @@
-//! The parts of `packaging/` other than the Debian package: the container, the composed installation and the Helm chart.
+//! The parts of `packaging/` other than the Debian package: the container, the composed installation, the Helm chart and
+//! releases.
 
 mod helm;
+mod images;
+mod release;
 
-use std::io::Write;
+use std::io::{BufRead as _, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-use crate::process::{openssl, signet};
+use crate::cluster;
+use crate::process::{openssl, refused, signet};
+use crate::serve::Served;
 
 /// How an orchestrator asks whether a node is ready, where there is nothing but the program to ask with.
 const HEALTH: [&str; 5] = ["CMD", "/usr/bin/signet", "health", "--config", "/etc/signet/signet.toml"];
@@ -42,7 +47,7 @@ fn what_is_composed_is_published_on_the_loopback_alone_and_has_no_more_rights_th
     let compose = yaml("packaging/compose/compose.yaml");
     let services = compose["services"].as_object().unwrap();
     let names: Vec<&str> = services.keys().map(String::as_str).collect();
-    assert_eq!(names, ["database", "grafana", "node1", "node2", "prometheus"]);
+    assert_eq!(names, ["database", "grafana", "node1", "node2", "prometheus", "setup"]);
     for (name, service) in services {
         for port in texts(&service["ports"]) {
             assert!(port.starts_with("127.0.0.1:"), "{name}: {port}");
@@ -51,14 +56,17 @@ fn what_is_composed_is_published_on_the_loopback_alone_and_has_no_more_rights_th
         for volume in texts(&service["volumes"]) {
             let (source, rest) = volume.split_once(':').unwrap();
             if let Some(file) = source.starts_with('.').then(|| root().join("packaging/compose").join(source)) {
-                assert!(rest.ends_with(":ro"), "{name}: {volume}: of the host, and not to be changed");
+                // A node changes its own audit file alone; the setup leaves its results.
+                let is_own = source == format!("./made/audit/{name}") || name == "setup" && source == "./made/signet";
+                assert!(rest.ends_with(":ro") || is_own, "{name}: {volume}: of the host, and not to be changed");
                 assert!(source.contains("/made/") || file.exists(), "{name}: {volume}");
             } else {
                 assert!(compose["volumes"].get(source).is_some(), "{name}: {volume}");
             }
         }
     }
-    for node in [&services["node1"], &services["node2"]] {
+    assert_eq!(texts(&services["setup"]["profiles"]), ["setup"], "it runs when it is called by its name");
+    for node in [&services["node1"], &services["node2"], &services["setup"]] {
         assert_eq!(node["read_only"], true);
         assert_eq!(texts(&node["cap_drop"]), ["ALL"]);
         assert_eq!(texts(&node["healthcheck"]["test"]), HEALTH);
@@ -103,32 +111,129 @@ fn the_container_runs_as_nobody_and_holds_nothing_to_run_but_the_server() {
     }
 }
 
+/// A composed installation that is prepared in a folder.
+struct Composed(tempfile::TempDir);
+
+impl Composed {
+    /// Copies its files, with images that are pinned as `packaging/pin-images` does.
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["prepare", "signet.toml"] {
+            std::fs::copy(root().join("packaging/compose").join(name), folder.path().join(name)).unwrap();
+        }
+        let text = std::fs::read_to_string(root().join("packaging/compose/compose.yaml")).unwrap();
+        let pinned: String = text
+            .lines()
+            .map(|line| match line.trim().strip_prefix("image: ") {
+                Some(image) if image.contains(':') && !image.contains('@') => {
+                    format!("{line}@sha256:{}\n", "0".repeat(64))
+                }
+                _ => format!("{line}\n"),
+            })
+            .collect();
+        std::fs::write(folder.path().join("compose.yaml"), pinned).unwrap();
+        Self(folder)
+    }
+
+    fn prepare(&self) -> Output {
+        Command::new(self.0.path().join("prepare")).output().unwrap()
+    }
+
+    fn file(&self, name: &str) -> String {
+        std::fs::read_to_string(self.0.path().join(name)).unwrap()
+    }
+
+    /// `signet` with the variables of a node, on a configuration whose folders are here.
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = signet();
+        command.args(words).current_dir(self.0.path());
+        command.envs(self.file("made/node.env").lines().map(|line| line.split_once('=').unwrap()));
+        command
+    }
+
+    /// Puts the paths and ports of the host into the prepared configuration.
+    fn move_configuration(&self) {
+        let made = self.0.path().join("made");
+        let config = self.file("made/signet/signet.toml");
+        let config = config.replace("/etc/signet", made.join("signet").to_str().unwrap());
+        let config = config.replace("/var/log/signet", made.join("audit/node1").to_str().unwrap());
+        let config = [8200, 8080, 8201]
+            .iter()
+            .fold(config, |config, port| config.replace(&format!("0.0.0.0:{port}"), "127.0.0.1:0"));
+        std::fs::write(made.join("signet/signet.toml"), config).unwrap();
+    }
+}
+
 #[test]
-fn what_prepare_makes_is_what_the_nodes_take() {
-    let folder = tempfile::tempdir().unwrap();
-    for name in ["prepare", "signet.toml"] {
-        std::fs::copy(root().join("packaging/compose").join(name), folder.path().join(name)).unwrap();
-    }
-    let prepare = || Command::new(folder.path().join("prepare")).output().unwrap();
-    let output = prepare();
+fn compose_prepare_makes_what_the_nodes_take() {
+    let composed = Composed::new();
+    let output = composed.prepare();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(!prepare().status.success(), "keys that are there are not replaced");
+    assert!(!composed.prepare().status.success(), "keys that are there are not replaced");
     for host in ["node1", "node2", "localhost"] {
-        let verified = openssl(
-            folder.path(),
-            &["verify", "-x509_strict", "-verify_hostname", host, "-CAfile", "made/tls/ca.pem", "made/tls/node.pem"],
-        );
-        assert_eq!(verified.trim(), "made/tls/node.pem: OK");
+        let names = ["-verify_hostname", host, "-CAfile", "made/signet/tls/ca.pem", "made/signet/tls/node.pem"];
+        let verified = openssl(composed.0.path(), &[&["verify", "-x509_strict"], &names[..]].concat());
+        assert_eq!(verified.trim(), "made/signet/tls/node.pem: OK");
     }
-    let file = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
-    let user = file(".env");
+    let user = composed.file(".env");
     let user = user.trim().strip_prefix("SIGNET_USER=").unwrap();
     assert!(!user.starts_with("0:"), "{user}");
-    let config = file("signet.toml").replace("/etc/signet/tls", folder.path().join("made/tls").to_str().unwrap());
-    std::fs::write(folder.path().join("signet.toml"), config).unwrap();
-    let mut check = signet();
-    check.args(["check", "--file-only", "--config", "signet.toml"]).current_dir(folder.path());
-    check.envs(file("made/node.env").lines().map(|line| line.split_once('=').unwrap()));
-    let output = check.output().unwrap();
+    composed.move_configuration();
+    let output = composed.command(&["check", "--file-only", "--config", "made/signet/signet.toml"]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn compose_prepare_names_images_without_a_digest() {
+    let composed = Composed::new();
+    let text = composed.file("compose.yaml");
+    let (start, rest) = text.split_once("@sha256:").unwrap();
+    let unpinned = start.lines().last().unwrap();
+    std::fs::write(composed.0.path().join("compose.yaml"), format!("{start}{}", &rest[64..])).unwrap();
+    let error = refused(&mut Command::new(composed.0.path().join("prepare")));
+    assert!(error.contains("these images have no digest; run ../pin-images"), "{error}");
+    assert!(error.contains(unpinned.trim()) && !error.contains("sha256"), "{error}");
+    assert!(!composed.0.path().join("made").exists(), "nothing is made");
+}
+
+#[actix_web::test]
+async fn compose_setup_leads_to_an_authority_with_a_public_listener_and_an_audit_file() {
+    let composed = Composed::new();
+    assert!(composed.prepare().status.success());
+    composed.move_configuration();
+    let made = composed.0.path().join("made");
+    // The user of the nodes is who runs the test.
+    let owner = rustix::process::getuid();
+    for name in ["signet", "signet/tls", "audit", "audit/node1"] {
+        rustix::fs::chown(made.join(name), Some(owner), None).unwrap();
+    }
+    let database = cluster::shared().database();
+    let compose = yaml("packaging/compose/compose.yaml");
+    let words: Vec<String> = texts(&compose["services"]["setup"]["command"])
+        .into_iter()
+        .map(|word| word.replace("/etc/signet", made.join("signet").to_str().unwrap()))
+        .collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let output = composed.command(&words).env("SIGNET_DATABASE_URL", database.url()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    openssl(&made, &["x509", "-in", "signet/root-ca.pem", "-noout"]);
+
+    let mut serve = composed.command(&["serve", "--config", "made/signet/signet.toml"]);
+    let mut served = Served::start(serve.env("SIGNET_DATABASE_URL", database.url()), &composed.0.path().join("log"));
+    let mut issue = composed.command(&["issue", "www.example.test", "--mount", "pki", "--role", "server"]);
+    issue.args(["--token-file", "made/signet/admin-token"]).env("SIGNET_ADDR", served.url(""));
+    let output = issue.env("SIGNET_CACERT", "made/signet/tls/ca.pem").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut line = String::new();
+    while !line.starts_with("public listener on ") {
+        line.clear();
+        assert!(served.lines.read_line(&mut line).unwrap() > 0, "no public listener");
+    }
+    let public = line.trim().strip_prefix("public listener on ").unwrap();
+    let output = Command::new("curl").args(["-sSf", "--noproxy", "*", &format!("{public}/v1/pki/ca/pem")]).output();
+    assert!(String::from_utf8(output.unwrap().stdout).unwrap().contains("BEGIN CERTIFICATE"));
+    let leaf = openssl(composed.0.path(), &["x509", "-in", "www.example.test.pem", "-noout", "-text"]);
+    assert!(leaf.contains("OCSP - URI:http://localhost:8080/v1/pki/ocsp"), "{leaf}");
+    assert!(composed.file("made/audit/node1/audit.log").contains("pki/sign/server"));
+    served.terminate();
 }

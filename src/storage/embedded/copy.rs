@@ -37,7 +37,7 @@ use crate::storage::statements::meta as sql;
 /// The database's name in a data folder.
 pub(crate) const NAME: &str = "signet.db";
 /// What comes behind the name of a copy in that of the folder in which it is made.
-const PARTIAL: &str = ".partial-";
+pub const PARTIAL: &str = ".partial-";
 /// What the names of a database's side files end with.
 const SIDES: [&str; 3] = ["-wal", "-shm", "-journal"];
 /// Octets at the begin of a log that change when it starts over.

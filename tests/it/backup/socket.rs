@@ -140,6 +140,32 @@ fn a_copy_is_one_whole_file_for_its_owner_and_takes_nobodys_name() {
 }
 
 #[test]
+fn backup_folder_names_verifies_and_prunes_copies() {
+    let files = tempfile::tempdir().unwrap();
+    let [data, copies] = ["data", "copies"].map(|name| files.path().join(name));
+    let dev = start(&data);
+    let add = |more: &[&str]| run(operator(&["backup"], &data).arg("--folder").arg(&copies).args(more));
+    assert!(add(&[]).unwrap_err().contains("copies"), "no folder is made");
+    std::fs::create_dir(&copies).unwrap();
+    for refused in [&["--keep", "0"][..], &["--to", "copy.db"]] {
+        assert!(add(refused).unwrap_err().contains(refused[0]), "{refused:?}");
+    }
+    let both = run(operator(&["backup"], &data).args(["--to", "copy.db", "--keep", "1"]));
+    assert!(both.unwrap_err().contains("--keep"), "one file needs no retention");
+    let names = || std::fs::read_dir(&copies).unwrap().map(|file| file.unwrap().path()).collect::<Vec<_>>();
+    assert!(add(&[]).unwrap().contains(".db: ok"));
+    let [first] = &names()[..] else { panic!("{:?}", names()) };
+    // Names have seconds.
+    std::thread::sleep(Duration::from_millis(1100));
+    assert!(add(&["--keep", "1"]).unwrap().contains(&format!("{}: removed", first.display())));
+    let [second] = &names()[..] else { panic!("{:?}", names()) };
+    assert!(second > first);
+    let verified = run(operator(&["verify-backup"], &data).arg(&copies)).unwrap();
+    assert_eq!(verified, format!("{}: ok\n", second.display()));
+    dev.terminate();
+}
+
+#[test]
 fn a_server_that_dies_in_the_middle_leaves_no_copy() {
     let files = tempfile::tempdir().unwrap();
     let folder = files.path().join("data");

@@ -8,7 +8,7 @@ use std::process::Command;
 use toml::{Table, Value};
 
 /// What the table may say; a member that is not known here would be missing in the package that is tested.
-const KNOWN: [&str; 10] = [
+const KNOWN: [&str; 11] = [
     "assets",
     "conf-files",
     "copyright",
@@ -19,6 +19,7 @@ const KNOWN: [&str; 10] = [
     "maintainer-scripts",
     "priority",
     "section",
+    "suggests",
 ];
 /// Where the table expects what `packaging/stage` makes.
 const STAGED: &str = "target/package/";
@@ -72,13 +73,14 @@ impl Staged {
         let more = text(&table["extended-description"]).lines().map(|line| format!(" {line}\n")).collect::<String>();
         format!(
             "Package: {}\nVersion: {version}\nArchitecture: {}\nMaintainer: {}\nSection: {}\nPriority: {}\nDepends: {}\n\
-             Description: {}\n{more}",
+             Suggests: {}\nDescription: {}\n{more}",
             text(&package["name"]),
             architecture.trim(),
             text(&table["maintainer"]),
             text(&table["section"]),
             text(&table["priority"]),
             text(&table["depends"]),
+            text(&table["suggests"]),
             text(&package["description"]),
         )
     }

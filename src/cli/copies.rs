@@ -1,0 +1,149 @@
+//! A folder of backups, each named by its time: `signet-20260131T030000Z.db`.
+//!
+//! Retention is here. It runs after a new copy was verified and never removes that one, so a good copy is left whatever
+//! the others are.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use signet::clock::Time;
+use signet::error::{Error, Kind, Result, io_words};
+use signet::storage::backup::PARTIAL;
+use time::format_description::BorrowedFormatItem;
+use time::macros::format_description;
+use time::{PrimitiveDateTime, UtcOffset};
+
+use super::output::line;
+
+/// File name of a copy. The order of the names is that of the times.
+const NAME: &[BorrowedFormatItem<'_>] = format_description!("signet-[year][month][day]T[hour][minute][second]Z.db");
+
+/// The file of a copy that is made now.
+///
+/// # Errors
+/// `Internal` for a time beyond the year 9999.
+pub(super) fn file_at(folder: &Path, now: Time) -> Result<PathBuf> {
+    now.to_offset(UtcOffset::UTC).format(NAME).map(|name| folder.join(name)).map_err(Error::internal)
+}
+
+/// The newest copy of a folder.
+///
+/// # Errors
+/// `NotFound` when there is none; `Unavailable` when the folder cannot be read.
+pub(super) fn newest(folder: &Path) -> Result<PathBuf> {
+    let name = names(folder)?.into_iter().filter(|name| is_copy(name)).max();
+    name.map(|name| folder.join(name)).ok_or_else(|| {
+        let text = format!("{}: holds no backup (signet-….db, of signet operator backup --folder)", folder.display());
+        Error::new(Kind::NotFound, text)
+    })
+}
+
+/// Removes all but the newest `keep` copies, `made` among them, and what killed commands have left. The caller holds the
+/// lock of the folder.
+///
+/// # Errors
+/// `Unavailable` naming what cannot be removed.
+pub(super) fn prune(folder: &Path, keep: usize, made: &Path) -> Result<()> {
+    let names = names(folder)?;
+    let mut others: Vec<&String> =
+        names.iter().filter(|name| is_copy(name) && made.file_name() != Some(name.as_ref())).collect();
+    others.sort_unstable_by(|a, b| b.cmp(a));
+    for name in others.into_iter().skip(keep.saturating_sub(1)) {
+        let copy = folder.join(name);
+        std::fs::remove_file(&copy).map_err(|e| unremoved(&copy, e))?;
+        line(&json!({ "removed": copy }), format!("{}: removed", copy.display()));
+    }
+    for name in names.iter().filter(|name| name.split_once(PARTIAL).is_some_and(|(copy, _)| is_copy(copy))) {
+        let partial = folder.join(name);
+        std::fs::remove_dir_all(&partial).map_err(|e| unremoved(&partial, e))?;
+        let text = format!("{}: removed, left by a command that was killed", partial.display());
+        line(&json!({ "removed": partial }), text);
+    }
+    Ok(())
+}
+
+fn is_copy(name: &str) -> bool {
+    PrimitiveDateTime::parse(name, NAME).is_ok()
+}
+
+fn names(folder: &Path) -> Result<Vec<String>> {
+    let unread = |e: std::io::Error| {
+        let problem = match e.kind() {
+            ErrorKind::NotFound => "is not there".to_owned(),
+            kind => format!("cannot be read ({})", io_words(kind)),
+        };
+        Error::unavailable(format!("{}: {problem}", folder.display()), e)
+    };
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(unread)? {
+        names.extend(entry.map_err(unread)?.file_name().into_string());
+    }
+    Ok(names)
+}
+
+fn unremoved(path: &Path, e: std::io::Error) -> Error {
+    Error::unavailable(format!("{}: cannot be removed ({})", path.display(), io_words(e.kind())), e)
+}
+
+#[cfg(test)]
+mod tests {
+    use signet::clock::parse_rfc3339;
+
+    use super::*;
+
+    fn folder_with(names: &[&str]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for name in names {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        folder
+    }
+
+    fn left(folder: &Path) -> Vec<String> {
+        let mut names = names(folder).unwrap();
+        names.sort_unstable();
+        names
+    }
+
+    #[test]
+    fn copies_are_named_by_their_time_in_utc() {
+        let at = parse_rfc3339("", "2026-01-31T04:00:00+01:00").unwrap();
+        let file = file_at(Path::new("/backup"), at).unwrap();
+        assert_eq!(file, Path::new("/backup/signet-20260131T030000Z.db"));
+        for other in
+            ["signet-20260131T030000Z.dump", "signet-20261331T030000Z.db", "signet.db", "xsignet-20260131T030000Z.db"]
+        {
+            assert!(!is_copy(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn retention_keeps_the_newest_and_other_files() {
+        let [old, middle, new] =
+            ["signet-20260101T000000Z.db", "signet-20260102T000000Z.db", "signet-20260103T000000Z.db"];
+        let folder = folder_with(&[old, middle, new, "signet-20260101T000000Z.dump", "notes"]);
+        let partial = folder.path().join("signet-20260102T120000Z.db.partial-abc");
+        std::fs::create_dir(&partial).unwrap();
+        std::fs::write(partial.join("signet.db"), "").unwrap();
+        std::fs::create_dir(folder.path().join("other.partial-abc")).unwrap();
+        assert_eq!(newest(folder.path()).unwrap(), folder.path().join(new));
+        prune(folder.path(), 2, &folder.path().join(new)).unwrap();
+        assert_eq!(left(folder.path()), ["notes", "other.partial-abc", "signet-20260101T000000Z.dump", middle, new]);
+    }
+
+    #[test]
+    fn retention_keeps_the_copy_just_made_after_the_clock_was_set_back() {
+        let [made, later] = ["signet-20260101T000000Z.db", "signet-20270101T000000Z.db"];
+        let folder = folder_with(&[made, later]);
+        prune(folder.path(), 1, &folder.path().join(made)).unwrap();
+        assert_eq!(left(folder.path()), [made]);
+    }
+
+    #[test]
+    fn a_folder_without_copies_is_an_error() {
+        let folder = folder_with(&["notes"]);
+        assert!(newest(folder.path()).unwrap_err().text().contains("holds no backup"));
+        assert!(newest(&folder.path().join("none")).unwrap_err().text().ends_with("none: is not there"));
+    }
+}

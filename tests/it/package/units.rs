@@ -1,0 +1,298 @@
+//! The units of the package: valid, in the server's sandbox, disabled at first, and run by their own lines for an
+//! installation of `signet setup`. [`run_unit`] stands in for systemd, which does not run on the test machine.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use super::deb::Staged;
+use super::machine::Machine;
+use super::{AS_SIGNET, CONFIG, EXPOSURE, VARIABLES, start};
+use crate::crash::left_out;
+
+const UNITS: &str = "/usr/lib/systemd/system";
+const COPIES: &str = "/var/backups/signet";
+/// Makes everything read-only but some folders, as `ProtectSystem=strict` and `ReadWritePaths=` do, and runs a line as
+/// `ExecStart=` has it.
+const SANDBOX: &str = r#"for path in $1; do mount --bind "$path" "$path"; done
+mount -o remount,bind,ro /
+line=$2
+shift 2
+exec "$@" sh -c "exec $line""#;
+/// Services other than the server, and their hardening that differs from the server's.
+const SERVICES: [(&str, &[&str]); 3] = [
+    ("signet-backup.service", &[]),
+    ("signet-verify-backup.service", &[]),
+    (
+        "signet-renew@.service",
+        &[
+            "CapabilityBoundingSet=",
+            "CapabilityBoundingSet=CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER",
+            "PrivateUsers=yes",
+            "SystemCallFilter=@chown",
+        ],
+    ),
+];
+/// The worst exposure of a service that keeps three capabilities of root.
+const EXPOSURE_OF_RENEWAL: &str = "30";
+const TIMERS: [&str; 2] = ["signet-backup.timer", "signet-verify-backup.timer"];
+
+/// A machine with the package.
+fn installed() -> Option<Machine> {
+    let machine = Machine::start()?;
+    machine.install(&Staged::new().package("0.1.0-1"));
+    Some(machine)
+}
+
+/// An installation of `signet setup` with the embedded store and an audit file.
+fn set_up(machine: &Machine) {
+    machine.run(&["rm", CONFIG]);
+    machine.run(&["chmod", "770", "/etc/signet"]);
+    let setup = ["signet", "setup", "--yes", "--config", CONFIG, "--data-dir", "/var/lib/signet"];
+    let wanted = ["--listen", "127.0.0.1:0", "--domain", "example.test", "--role", "web"];
+    machine.run(&[AS_SIGNET, &setup, &wanted].concat());
+    machine.run(&["chmod", "750", "/etc/signet"]);
+    let audit = r#"printf '[[audit]]\ntype = "file"\nfile_path = "/var/log/signet/audit.log"\n' >>"$0""#;
+    machine.run(&["sh", "-ec", audit, CONFIG]);
+}
+
+/// The values of a setting in a unit, in their order.
+fn values<'a>(unit: &'a str, name: &str) -> Vec<&'a str> {
+    unit.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('=')).collect()
+}
+
+/// The variables of a file as `EnvironmentFile=` reads it.
+fn variables(text: &str) -> impl Iterator<Item = (String, String)> {
+    let lines = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once('='));
+    lines.map(|(name, value)| (name.to_owned(), value.trim_matches(['\'', '"']).to_owned()))
+}
+
+/// The command of a service: its line, with its variables, as its user, with its capabilities, in a read-only file system.
+fn run_unit(machine: &Machine, name: &str, instance: &str) -> Command {
+    let unit = machine.read(&format!("{UNITS}/{name}")).replace("%i", instance);
+    let mut environment: BTreeMap<String, String> =
+        values(&unit, "Environment").into_iter().flat_map(variables).collect();
+    for file in values(&unit, "EnvironmentFile") {
+        environment.extend(variables(&machine.read(file.trim_start_matches('-'))));
+    }
+    let variables: Vec<String> = environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let writable: Vec<&str> = values(&unit, "ReadWritePaths")
+        .into_iter()
+        .flat_map(str::split_whitespace)
+        .map(|path| path.trim_start_matches('-'))
+        .collect();
+    let writable = writable.join(" ");
+    let kept: Vec<String> = values(&unit, "CapabilityBoundingSet")
+        .into_iter()
+        .flat_map(str::split_whitespace)
+        .map(|name| format!(",+{}", name.trim_start_matches("CAP_").to_lowercase()))
+        .collect();
+    let bounding = format!("--bounding-set=-all{}", kept.concat());
+    let as_root = ["setpriv", "--no-new-privs", &bounding, "--inh-caps=-all"];
+    let user: &[&str] = if values(&unit, "User") == ["signet"] { AS_SIGNET } else { &as_root };
+    let line = values(&unit, "ExecStart");
+    assert_eq!(line.len(), 1, "{name}");
+    let mut words: Vec<&str> = variables.iter().map(String::as_str).collect();
+    words.extend(["unshare", "-m", "sh", "-ec", SANDBOX, name, &writable, line[0]]);
+    words.extend(user);
+    machine.command(&words)
+}
+
+/// Runs a service to its end: whether it succeeded, and what it wrote.
+fn finish(machine: &Machine, name: &str) -> (bool, String) {
+    let Output { status, stdout, stderr } = run_unit(machine, name, "").output().unwrap();
+    (status.success(), String::from_utf8([stdout, stderr].concat()).unwrap())
+}
+
+/// The names of the copies, the oldest first.
+fn copies(machine: &Machine) -> Vec<String> {
+    machine.run(&["ls", COPIES]).lines().map(str::to_owned).collect()
+}
+
+/// Overwrites pages of a database.
+fn damage(machine: &Machine, file: &str) {
+    let of = format!("of={file}");
+    machine.run(&["dd", "if=/dev/urandom", &of, "bs=4096", "seek=8", "count=8", "conv=notrunc"]);
+}
+
+#[test]
+fn package_units_are_valid_and_sandboxed_like_the_server() {
+    let Some(machine) = installed() else { return };
+    let text = |name: &str| machine.read(&format!("{UNITS}/{name}"));
+    let all = machine.run(&["sh", "-c", &format!("ls -d {UNITS}/signet*")]);
+    assert_eq!(all.lines().count(), 1 + SERVICES.len() + TIMERS.len(), "{all}");
+    for unit in all.lines() {
+        assert_eq!(machine.run(&["systemd-analyze", "verify", unit]), "", "{unit}");
+    }
+    let hardening = |name: &str| {
+        let text = text(name);
+        let (_, section) = text.split_once("\nNoNewPrivileges=").unwrap();
+        section.lines().take_while(|line| !line.is_empty()).map(str::to_owned).collect::<BTreeSet<_>>()
+    };
+    let of_server = hardening("signet.service");
+    assert!(of_server.contains("ProtectSystem=strict") && of_server.len() > 20, "{of_server:?}");
+    for (name, differences) in SERVICES {
+        let own = hardening(name);
+        let found: Vec<&str> =
+            own.symmetric_difference(&of_server).filter(|line| !line.starts_with('#')).map(String::as_str).collect();
+        assert_eq!(found, differences, "{name}");
+        let threshold = if differences.is_empty() { EXPOSURE } else { EXPOSURE_OF_RENEWAL };
+        let path = format!("{UNITS}/{name}");
+        machine.run(&["systemd-analyze", "security", "--offline=true", "--threshold", threshold, &path]);
+    }
+}
+
+#[test]
+fn package_timers_are_disabled_at_first_and_after_removal() {
+    let Some(machine) = installed() else { return };
+    let instance = "signet-renew@web.service";
+    for unit in [&TIMERS[..], &["signet.service", instance]].concat() {
+        let output = machine.command(&["systemctl", "is-enabled", unit]).output().unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), "disabled", "{unit}");
+        machine.run(&["systemctl", "enable", unit]);
+        machine.run(&["systemctl", "is-enabled", unit]);
+    }
+    let links = || machine.run(&["find", "/etc/systemd/system", "-name", "signet*"]);
+    assert_eq!(links().lines().count(), 4, "{}", links());
+    machine.run(&["dpkg", "--remove", "signet"]);
+    assert_eq!(links(), "");
+}
+
+#[test]
+fn backup_service_keeps_the_newest_copies_and_every_one_when_a_new_one_is_bad() {
+    let Some(machine) = installed() else { return };
+    set_up(&machine);
+    machine.run(&["sed", "-i", "s/^# BACKUP_KEEP=.*/BACKUP_KEEP=2/", VARIABLES]);
+    let backup = || finish(&machine, "signet-backup.service");
+    let verify = || finish(&machine, "signet-verify-backup.service");
+    let (succeeded, text) = verify();
+    assert!(!succeeded && text.contains("/var/backups/signet: holds no backup"), "{text}");
+
+    let served = start(&machine);
+    let mut made = Vec::new();
+    for _ in 0..3 {
+        let (succeeded, text) = backup();
+        assert!(succeeded && text.contains(": ok") && !text.contains("WARN"), "{text}");
+        made.extend(copies(&machine).last().cloned());
+        // Names have seconds.
+        std::thread::sleep(Duration::from_millis(1100));
+    }
+    assert_eq!(copies(&machine), made[1..], "two of three, and the newest");
+    let newest = format!("{COPIES}/{}", made[2]);
+    assert_eq!(machine.run(&["stat", "-c", "%U:%G %a", COPIES, &newest]), "signet:signet 700\nsignet:signet 600\n");
+    let (succeeded, text) = verify();
+    assert!(succeeded && text == format!("{newest}: ok\n"), "{text}");
+    damage(&machine, &newest);
+    let (succeeded, text) = verify();
+    assert!(!succeeded && text.contains(&newest), "{text}");
+    assert!(backup().0 && verify().0, "a new copy is good again");
+    let before = copies(&machine);
+    assert_eq!((before.len(), &before[0]), (2, &made[2]));
+    served.terminate();
+
+    damage(&machine, "/var/lib/signet/signet.db");
+    std::thread::sleep(Duration::from_millis(1100));
+    let (succeeded, text) = backup();
+    assert!(!succeeded, "{text}");
+    assert!(before.iter().all(|copy| copies(&machine).contains(copy)), "nothing is removed: {text}");
+}
+
+#[test]
+fn backup_services_fail_and_say_so_on_postgresql() {
+    let Some(machine) = installed() else { return };
+    set_up(&machine);
+    machine.run(&["sed", "-i", "s/^data_dir/# data_dir/", CONFIG]);
+    machine.run(&["sed", "-i", "$aSIGNET_DATABASE_URL=postgres://signet@127.0.0.1/signet", VARIABLES]);
+    for (unit, advice) in [
+        ("signet-backup.service", "copy it with pg_dump or pg_basebackup (docs/backup-postgresql.md)"),
+        ("signet-verify-backup.service", "restore its last copy into a database of its own"),
+    ] {
+        let (succeeded, text) = finish(&machine, unit);
+        assert!(!succeeded, "{unit}: {text}");
+        assert!(text.contains("the store is a PostgreSQL database: ") && text.contains(advice), "{unit}: {text}");
+    }
+    assert_eq!(copies(&machine), [""; 0]);
+}
+
+#[test]
+fn renewal_service_replaces_a_certificate_that_is_due() {
+    let Some(machine) = installed() else { return };
+    set_up(&machine);
+    let served = start(&machine);
+    let address = served.url("");
+    let address = address.trim_end_matches('/');
+    let client = [&format!("SIGNET_ADDR={address}"), "SIGNET_CACERT=/etc/signet/root-ca.pem"];
+    machine.run(&["install", "-d", "-m", "700", "/etc/ssl/web", "/etc/signet/renew"]);
+    machine.run(&["install", "-m", "600", "/etc/signet/admin-token", "/etc/signet/renew/web.token"]);
+    let token = ["--token-file", "/etc/signet/renew/web.token"];
+    let issue = ["signet", "issue", "www.example.test", "--mount", "pki", "--role", "web", "--out", "/etc/ssl/web"];
+    machine.run(&[&client[..], &issue, &token].concat());
+    let file = "/etc/ssl/web/www.example.test.pem";
+    machine.run(&["chown", "signet:signet", file]);
+    // Due 10 seconds after it was made, at the latest.
+    let more = format!("--mount pki --role web --before 2591990s {} {} {file}", token[0], token[1]);
+    let text = format!("{}\n{}\nRENEW='{more}'\n", client[0], client[1]);
+    machine.run(&["sh", "-ec", r#"printf '%s' "$1" >/etc/signet/renew/web"#, "sh", &text]);
+
+    let old = machine.read(file);
+    let mut renewal = run_unit(&machine, "signet-renew@.service", "web").spawn().unwrap();
+    let started = Instant::now();
+    while machine.read(file) == old {
+        assert!(started.elapsed() < Duration::from_secs(60), "it is not renewed");
+        assert!(renewal.try_wait().unwrap().is_none(), "it has ended");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    rustix::process::kill_process(rustix::process::Pid::from_child(&renewal), Signal::TERM).unwrap();
+    assert!(renewal.wait().unwrap().success());
+    machine.run(&["openssl", "verify", "-x509_strict", "-CAfile", "/etc/ssl/web/ca.pem", "-untrusted", file, file]);
+    assert_eq!(machine.run(&["stat", "-c", "%U", file]), "signet\n", "the owner stays");
+    served.terminate();
+}
+
+#[test]
+fn logrotate_rotates_the_audit_file_and_the_server_opens_a_new_one() {
+    let Some(machine) = installed() else { return };
+    if !machine.command(&["logrotate", "--version"]).output().unwrap().status.success() {
+        left_out("there is no logrotate");
+        return;
+    }
+    set_up(&machine);
+    let served = start(&machine);
+    let log = |name: &str| machine.read(&format!("/var/log/signet/{name}"));
+    let client = [&format!("SIGNET_ADDR={}", served.url("")), "SIGNET_CACERT=/etc/signet/root-ca.pem"];
+    let issue = |name: &str| {
+        let words = ["signet", "issue", name, "--mount", "pki", "--role", "web", "--out", "/tmp"];
+        machine.run(&[&client[..], &words, &["--token-file", "/etc/signet/admin-token"]].concat());
+    };
+    issue("first.example.test");
+    let before = log("audit.log");
+    assert!(before.contains("pki/sign/web"), "{before}");
+
+    let rules = "/etc/logrotate.d/signet";
+    let tried = machine.run(&["logrotate", "--debug", rules]);
+    assert!(!tried.contains("error:") && tried.contains("/var/log/signet/audit.log"), "{tried}");
+    // The reload of the unit, for the process that is its server here.
+    let systemctl =
+        format!("#!/bin/sh\n[ \"$*\" = 'try-reload-or-restart signet.service' ] && exec kill -HUP {}\n", served.pid());
+    machine.run(&["mkdir", "-p", "/run/systemd/system"]);
+    machine.run(&["sh", "-ec", r#"printf '%s' "$1" >/usr/bin/systemctl"#, "sh", &systemctl]);
+    machine.run(&["logrotate", "--force", "--state", "/tmp/state", rules]);
+    let rotated = machine.run(&["sh", "-c", "cd /var/log/signet && ls audit.log-*"]);
+    let rotated = rotated.trim();
+    let started = Instant::now();
+    while machine.run(&["ls", "/var/log/signet"]).lines().count() < 2 {
+        assert!(started.elapsed() < Duration::from_secs(10), "no new file: {}", served.log());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    issue("second.example.test");
+    assert!(log(rotated).starts_with(&before), "nothing of it is lost");
+    let old = log(rotated).lines().count();
+    assert!(log("audit.log").contains("pki/sign/web"), "{}", log("audit.log"));
+    issue("third.example.test");
+    assert_eq!(log(rotated).lines().count(), old, "it grows no more");
+    let modes = machine.run(&["sh", "-c", "stat -c '%U %a' /var/log/signet/*"]);
+    assert!(modes.lines().all(|mode| mode == "signet 600"), "{modes}");
+    served.terminate();
+}
