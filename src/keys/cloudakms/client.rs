@@ -24,6 +24,7 @@ use tokio::sync::Mutex;
 use super::config::{CloudAkmsConfig, NAME};
 use super::endpoints;
 use super::failure::{Failure, refused};
+use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
 use crate::keys::redacted::is_set;
 use crate::outbound::{Call, Method, Outbound, Reach, Reply, Tries};
@@ -139,7 +140,7 @@ impl Client {
             .identity(&identity)
             .region(&self.region)
             .name(SIGNED_NAME)
-            .time(SystemTime::now())
+            .time(now())
             .settings(SigningSettings::default())
             .build()
             .map_err(Error::internal)?;
@@ -162,7 +163,7 @@ impl CredentialSource {
             Self::Environment { chain, held } => (chain, held),
         };
         let mut held = held.lock().await;
-        let now = SystemTime::now();
+        let now = now();
         if let Some(held) = held.as_ref().filter(|held| now < held.renew_at) {
             return Ok(held.credentials.clone());
         }
@@ -185,6 +186,11 @@ impl CredentialSource {
             }
         }
     }
+}
+
+/// The time of the service, which refuses signatures of another time.
+fn now() -> SystemTime {
+    Clock::system().now().into()
 }
 
 /// The region of the process's environment: variables, profile or machine.

@@ -94,7 +94,10 @@ async fn run(mut call: Call, operation: Operation, read: Read, show: Show) -> Re
 }
 
 /// A password and the rest of a request, where both can be read.
-pub(super) fn read_with<A, B>(password: Result<Option<Secret>>, rest: Result<(A, B)>) -> Result<(Option<Secret>, A, B)> {
+pub(super) fn read_with<A, B>(
+    password: Result<Option<Secret>>,
+    rest: Result<(A, B)>,
+) -> Result<(Option<Secret>, A, B)> {
     let (first, second) = rest?;
     Ok((password?, first, second))
 }
