@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 pub(super) use self::config::FIELDS;
 use super::asked;
-use super::issuing::{self, PASSWORD, Show};
-use super::rendering::Rendering;
+use super::issuing::{self, Show};
+use super::rendering::{PASSWORD, Rendering};
 use crate::clock::rfc3339;
 use crate::error::Result;
 use crate::http::secrets::answer::Answer;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::http::secrets::answer::Answer;
-use crate::http::secrets::pki::issuing::PASSWORD;
+use crate::http::secrets::pki::rendering::PASSWORD;
 use crate::http::secrets::route::Call;
 use crate::pki::ca::import::{self, BundleRules, PrivateKeys, RefusedCrls};
 use crate::pki::revocation::imported::{self, ImportedList};

@@ -2,7 +2,7 @@
 
 pub(super) mod fields;
 
-use super::rendering::{self, Rendering};
+use super::rendering::{self, PASSWORD, Rendering};
 use crate::error::{Error, Result};
 use crate::http::secrets::answer::{Answer, Lease};
 use crate::http::secrets::dialect::{Dates, Dialect};
@@ -15,8 +15,6 @@ use crate::pki::issue::request::{Filler, Origin, Request, Requester};
 use crate::pki::issue::signer;
 use crate::secret::Secret;
 
-/// The field with the password of a PKCS #12 file.
-pub(super) const PASSWORD: &str = "password";
 /// Says of an answer that it was given before.
 const REPEATED: &str = "idempotent-replayed";
 

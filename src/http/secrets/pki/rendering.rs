@@ -24,6 +24,8 @@ use crate::x509::certificate::Certificate;
 use crate::x509::pem;
 use crate::x509::pkcs12::{Entry, Protection, WrittenPassword};
 
+/// The field with the password of a PKCS #12 file.
+pub(super) const PASSWORD: &str = "password";
 /// Octets of an answer beside its certificates and keys.
 const FRAME: usize = 512;
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::http::secrets::pki::asked::{self, flag};
+use crate::http::secrets::pki::rendering::PASSWORD;
 use crate::http::secrets::route::Call;
 use crate::http::secrets::route::joined;
 use crate::pki::ca::readable;
@@ -27,7 +28,7 @@ pub(in crate::http::secrets::pki) const ISSUE: &[&str] = &[
     "not_after",
     "not_before",
     "format",
-    super::PASSWORD,
+    PASSWORD,
     "private_key_format",
     "exclude_cn_from_sans",
     "remove_roots_from_chain",
