@@ -3,7 +3,7 @@
 use crate::source::sources;
 
 /// Members of bodies with private keys in them.
-const MEMBERS: [&str; 3] = ["pem_bundle", "service_client_cert_bundle", "private_key"];
+const MEMBERS: [&str; 4] = ["pem_bundle", "p12", "service_client_cert_bundle", "private_key"];
 
 /// Who may encode a private key: what it makes of it is a secret.
 const ENCODERS: [&str; 5] =
@@ -34,11 +34,11 @@ fn private_keys_in_answers_and_imports_are_secrets_until_the_last_write() {
         ("http/secrets/pki/rendering.rs", "in_chain: bool) -> Result<PartlySecret>"),
         (
             "http/secrets/pki/generate.rs",
-            "fn root_data(root: &Generated, rendering: Rendering) -> Result<PartlySecret>",
+            "fn root_data(root: &Generated, rendering: &Rendering) -> Result<PartlySecret>",
         ),
         (
             "http/secrets/pki/generate.rs",
-            "fn csr_data(csr: &GeneratedCsr, rendering: Rendering) -> Result<PartlySecret>",
+            "fn csr_data(csr: &GeneratedCsr, rendering: &Rendering) -> Result<PartlySecret>",
         ),
         ("http/secrets/pki/import.rs", "fn given(field: &'static str, fields: &mut Fields) -> Result<Secret>"),
         ("pki/mount/settings/external_policy.rs", "pub client_bundle: Secret,"),

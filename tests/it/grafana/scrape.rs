@@ -112,7 +112,8 @@ fn few(mut samples: Vec<Sample>) -> Vec<Sample> {
         let of = |label: &str| labels.get(label).cloned();
         let Some(route) = of("route") else { return true };
         // Those that queries name.
-        if route.ends_with("/login") || ["pki/c", "pki/issuer", "pki/ocsp"].iter().any(|named| route.starts_with(named))
+        if route.ends_with("/login")
+            || ["token/", "pki/c", "pki/issuer", "pki/ocsp"].iter().any(|named| route.starts_with(named))
         {
             return true;
         }

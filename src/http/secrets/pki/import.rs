@@ -164,7 +164,7 @@ async fn p12(fields: &mut Fields) -> Result<Option<Contents>> {
             None => Ok(None),
         };
     };
-    if fields.str("pem_bundle")?.is_some() {
+    if fields.take_secret("pem_bundle")?.is_some() {
         return Err(Error::invalid("p12: must not be given with pem_bundle"));
     }
     let password = password.ok_or_else(|| Error::invalid("password: must be given with p12"))?;
