@@ -10,7 +10,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Run a server", &["dev", "setup", "serve", "check", "health"]),
     ("Certificates", &["issue", "renew", "import", "status", "who"]),
     ("Operate", &["operator", "bootstrap", "migrate"]),
-    ("Other", &["explain", "completions", "help"]),
+    ("Other", &["explain", "completions", "man", "help"]),
 ];
 
 /// What clap's own command does, which its definition does not hold yet.
@@ -54,7 +54,10 @@ const ENTRIES: &[Entry] = &[
     ),
     entry(
         "operator backup",
-        &["operator backup --config /etc/signet/signet.toml --to copy.db"],
+        &[
+            "operator backup --config /etc/signet/signet.toml --to copy.db",
+            "operator backup --config /etc/signet/signet.toml --folder /var/backups/signet --keep 14",
+        ],
         "docs/backup-embedded.md",
     ),
     entry(
@@ -102,6 +105,7 @@ const ENTRIES: &[Entry] = &[
     entry("who", &["who web.example.com.pem", "who 67:f4:5e:01"], "docs/client-commands.md"),
     entry("explain", &["explain - POST pki/issue/web common_name=a.example.com"], "docs/roles-and-policies.md"),
     entry("completions", &["completions bash > signet.bash"], "docs/operations.md"),
+    entry("man", &["man pages"], "docs/operations.md"),
 ];
 
 const fn entry(command: &'static str, examples: &'static [&'static str], page: &'static str) -> Entry {

@@ -29,7 +29,7 @@ const FIGURES: &[(&str, &str, Source)] = &[
     ("docs/operations.md", "the default of {} connections", Constant("src/server/capacity.rs", "MOST", 1)),
     ("docs/operations.md", "their texts together ({} MiB at most)", Constant("src/auth/policies.rs", "MAX_ALL", MIB)),
     ("docs/operations.md", "`rsa_key_stock` has {} made ahead", Default("rsa_key_stock.2048")),
-    ("docs/operations.md", "the unit allows {} files", After("packaging/signet.service", "LimitNOFILE=")),
+    ("docs/operations.md", "the unit allows {} files", After("packaging/systemd/signet.service", "LimitNOFILE=")),
 ];
 
 fn text(file: &str) -> String {

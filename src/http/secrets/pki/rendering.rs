@@ -72,10 +72,9 @@ impl Rendering {
     /// # Errors
     /// `Invalid` naming the field.
     pub(super) fn of(fields: &Fields) -> Result<Self> {
-        match Self::of_issue(fields)? {
-            Self { format: Format::Pkcs12, .. } => Err(Error::invalid("format: p12 is for issue, which makes the key")),
-            rendering => Ok(rendering),
-        }
+        Self::read(fields, "must be pem, der or pem_bundle", || {
+            Err(Error::invalid("format: p12 is for issue, which makes the key"))
+        })
     }
 
     /// As [`Rendering::of`], of a request that may ask for a PKCS #12 file.
@@ -83,12 +82,17 @@ impl Rendering {
     /// # Errors
     /// As [`Rendering::of`].
     pub(super) fn of_issue(fields: &Fields) -> Result<Self> {
+        Self::read(fields, "must be pem, der, pem_bundle or p12", || Ok(Format::Pkcs12))
+    }
+
+    /// `rule` is for a format that is not known, `pkcs12` for p12.
+    fn read(fields: &Fields, rule: &str, pkcs12: fn() -> Result<Format>) -> Result<Self> {
         let format = match fields.text("format")?.as_deref() {
             None | Some("pem") => Format::Pem,
             Some("der") => Format::Der,
             Some("pem_bundle") => Format::PemBundle,
-            Some("p12") => Format::Pkcs12,
-            Some(_) => return Err(Error::invalid("format: must be pem, der, pem_bundle or p12")),
+            Some("p12") => pkcs12()?,
+            Some(_) => return Err(Error::invalid(format!("format: {rule}"))),
         };
         let private_key_format = match fields.text("private_key_format")?.as_deref() {
             None | Some("" | "der" | "pem") => PrivateKeyFormat::Traditional,

@@ -125,7 +125,7 @@ async fn what_does_not_exist_and_what_is_outside_the_role() {
         ("issue/r", also(json!({ "serial_number": "a" })), "serial_number: "),
         ("issue/r", also(json!({ "ttl": "2h" })), "ttl: 2h is above the role's max_ttl, 1h"),
         ("issue/r", also(json!({ "not_after": "2098-01-01T00:00:00Z" })), "not_after: lies beyond the role's max_ttl"),
-        ("issue/r", also(json!({ "format": "pkcs12" })), "format: must be pem, der or pem_bundle"),
+        ("issue/r", also(json!({ "format": "pkcs12" })), "format: must be pem, der, pem_bundle or p12"),
         ("issue/r", also(json!({ "cert_metadata": "aGk" })), "cert_metadata: "),
     ] {
         pki.refused(path, body, rule).await;

@@ -376,7 +376,8 @@ async fn vector_16_5_a51_a52_a53_a59_forms_of_an_answer() {
     let bare = issue(json!({ "remove_roots_from_chain": true })).await;
     assert_eq!((&bare["ca_chain"], &bare["issuing_ca"]), (&json!([]), &root));
     for format in ["foo", "DER", "PEM", ""] {
-        pki.refused("issue/r", localhost(json!({ "format": format })), "format: must be pem, der or pem_bundle").await;
+        pki.refused("issue/r", localhost(json!({ "format": format })), "format: must be pem, der, pem_bundle or p12")
+            .await;
     }
     pki.refused("issue/r", localhost(json!({ "private_key_format": "foo" })), "private_key_format: ").await;
     assert!(text(&issue(json!({ "format": null })).await, "certificate").starts_with("-----BEGIN CERTIFICATE"));

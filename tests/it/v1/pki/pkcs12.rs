@@ -77,7 +77,7 @@ async fn pkcs12_issue_file_is_read_by_other_programs() {
         assert!(!run("openssl", &["pkcs12", "-in", path, "-passin", "pass:other", "-noout"], b"").status.success());
     }
     // Without roots there is no chain here.
-    let request = json!({ "common_name": "a.example", "remove_roots_from_chain": true });
+    let request = json!({ "common_name": "a.example", "key_type": "ec", "remove_roots_from_chain": true });
     let (data, file) = issued(&pki, request).await;
     let files = Files::new();
     let path = files.write("leaf.p12", &file);
