@@ -135,6 +135,10 @@ impl Fields {
 
     /// Takes a secret text out of the body: strings only. It is overwritten when the caller lets go of it.
     pub fn take_secret(&mut self, name: &str) -> Result<Option<Secret>> {
+        // A body that others hold is copied only for a field that is there.
+        if !self.0.contains_key(name) {
+            return Ok(None);
+        }
         match Arc::make_mut(&mut self.0).remove(name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(Secret::new(text.into_bytes()))),

@@ -19,6 +19,7 @@ use crate::pki::issue::operation::Operation;
 use crate::pki::issue::request::Origin;
 use crate::pki::mount::settings::external_policy::Config;
 use crate::pki::policy_engine::tls::CLIENT_BUNDLE;
+use crate::secret::Secret;
 
 /// Fields of `issue` that this server reads; all of the body goes to the engine.
 pub(super) const ISSUE: &[&str] =
@@ -45,25 +46,33 @@ pub(super) async fn write_config(mut call: Call) -> Result<Answer> {
     read_config(call).await
 }
 
-pub(super) async fn issue(call: Call) -> Result<Answer> {
+pub(super) async fn issue(mut call: Call) -> Result<Answer> {
+    // With another format the field is one of the engine's, as all others are.
+    let password = match call.fields.str("format") {
+        Ok(Some("p12")) => call.fields.take_secret(PASSWORD),
+        _ => Ok(None),
+    };
     let read = |call: &Call| Ok((Rendering::of_issue(&call.fields)?, Mode::Issue(asked::key(&call.fields)?)));
-    run(call, read, issuing::leaf).await
+    run(call, read, issuing::leaf, password).await
 }
 
 pub(super) async fn sign(call: Call) -> Result<Answer> {
     let read = |call: &Call| Ok((Rendering::of(&call.fields)?, Mode::Sign(asked::csr(&call.fields)?)));
-    run(call, read, issuing::leaf).await
+    run(call, read, issuing::leaf, Ok(None)).await
 }
 
 pub(super) async fn sign_intermediate(call: Call) -> Result<Answer> {
     let read = |call: &Call| Ok((Rendering::of(&call.fields)?, Mode::SignIntermediate(asked::csr(&call.fields)?)));
-    run(call, read, issuing::authority).await
+    run(call, read, issuing::authority, Ok(None)).await
 }
 
-async fn run(mut call: Call, read: fn(&Call) -> Result<(Rendering, Mode)>, show: Show) -> Result<Answer> {
+async fn run(
+    mut call: Call,
+    read: fn(&Call) -> Result<(Rendering, Mode)>,
+    show: Show,
+    password: Result<Option<Secret>>,
+) -> Result<Answer> {
     let (replica, dialect) = (call.replica().await?, call.dialect);
-    // All other fields go to the engine.
-    let password = call.fields.take_secret(PASSWORD);
     let (password, rendering, mode) = match issuing::read_with(password, read(&call)) {
         Ok(read) => read,
         Err(unreadable) => {

@@ -18,19 +18,21 @@ use crate::secret::Secret;
 /// Says of an answer that it was given before.
 const REPEATED: &str = "idempotent-replayed";
 
-pub(super) async fn issue(call: Call) -> Result<Answer> {
+pub(super) async fn issue(mut call: Call) -> Result<Answer> {
+    // Neither the record of a repeatable request nor anything else keeps it.
+    let password = call.fields.take_secret(PASSWORD);
     let read = |call: &Call| Ok((Rendering::of_issue(&call.fields)?, Request::Issue(fields::issue(call)?)));
-    run(call, Operation::Issue, read, leaf).await
+    run(call, Operation::Issue, read, leaf, password).await
 }
 
 pub(super) async fn sign(call: Call) -> Result<Answer> {
     let read = |call: &Call| Ok((Rendering::of(&call.fields)?, Request::Sign(fields::sign(call)?)));
-    run(call, Operation::Sign, read, leaf).await
+    run(call, Operation::Sign, read, leaf, Ok(None)).await
 }
 
 pub(super) async fn sign_verbatim(call: Call) -> Result<Answer> {
     let read = |call: &Call| Ok((Rendering::of(&call.fields)?, Request::SignVerbatim(fields::verbatim(call)?)));
-    run(call, Operation::SignVerbatim, read, leaf).await
+    run(call, Operation::SignVerbatim, read, leaf, Ok(None)).await
 }
 
 pub(super) async fn sign_intermediate(call: Call) -> Result<Answer> {
@@ -38,14 +40,14 @@ pub(super) async fn sign_intermediate(call: Call) -> Result<Answer> {
         let rendering = Rendering::of(&call.fields)?;
         Ok((rendering, Request::SignIntermediate(Box::new(fields::intermediate(call)?))))
     };
-    run(call, Operation::SignIntermediate, read, authority).await
+    run(call, Operation::SignIntermediate, read, authority, Ok(None)).await
 }
 
 pub(super) async fn sign_self_issued(call: Call) -> Result<Answer> {
     // Its answer has one form.
     let read = |call: &Call| Ok((Rendering::default(), Request::SignSelfIssued(fields::self_issued(call)?)));
     let show: Show = |issued, _, dialect| Ok(Answer::data(rendering::self_issued(issued, dialect)));
-    run(call, Operation::SignSelfIssued, read, show).await
+    run(call, Operation::SignSelfIssued, read, show, Ok(None)).await
 }
 
 /// How a request is read, and how it wants its answer.
@@ -69,10 +71,14 @@ fn dates(issued: &Issued) -> Dates {
     Dates { not_before: None, expiration: issued.not_after, renew_after: issued.renew_after }
 }
 
-async fn run(mut call: Call, operation: Operation, read: Read, show: Show) -> Result<Answer> {
+async fn run(
+    call: Call,
+    operation: Operation,
+    read: Read,
+    show: Show,
+    password: Result<Option<Secret>>,
+) -> Result<Answer> {
     let (replica, dialect) = (call.replica().await?, call.dialect);
-    // Neither the record of a repeatable request nor anything else keeps it.
-    let password = call.fields.take_secret(PASSWORD);
     let (password, rendering, request) = match read_with(password, read(&call)) {
         Ok(read) => read,
         Err(unreadable) => {
