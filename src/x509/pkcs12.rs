@@ -7,6 +7,7 @@
 
 mod ber;
 mod cipher;
+mod identifiers;
 mod kdf;
 mod read;
 mod write;
@@ -14,52 +15,6 @@ mod write;
 pub use self::kdf::WrittenPassword;
 pub use self::read::{Contents, MAX_FILE, read};
 pub use self::write::{Entry, Protection};
-
-/// Object identifiers of PKCS #5, #7, #9 and #12, as DER content octets.
-mod oid {
-    /// id-data, 1.2.840.113549.1.7.1.
-    pub(super) const DATA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 7, 1];
-    /// id-encryptedData, 1.2.840.113549.1.7.6.
-    pub(super) const ENCRYPTED_DATA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 7, 6];
-    /// friendlyName, 1.2.840.113549.1.9.20.
-    pub(super) const FRIENDLY_NAME: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 20];
-    /// localKeyId, 1.2.840.113549.1.9.21.
-    pub(super) const LOCAL_KEY_ID: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 21];
-    /// x509Certificate, 1.2.840.113549.1.9.22.1.
-    pub(super) const X509_CERTIFICATE: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 22, 1];
-    /// x509Crl, 1.2.840.113549.1.9.23.1.
-    pub(super) const X509_CRL: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 23, 1];
-    /// bagtypes, 1.2.840.113549.1.12.10.1; the type of a bag is the octet behind it.
-    pub(super) const BAG_TYPES: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 12, 10, 1];
-    /// pkcs-12PbeIds, 1.2.840.113549.1.12.1; the algorithm is the octet behind it.
-    pub(super) const PKCS12_PBE: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 12, 1];
-    /// id-PBES2, 1.2.840.113549.1.5.13.
-    pub(super) const PBES2: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 5, 13];
-    /// id-PBKDF2, 1.2.840.113549.1.5.12.
-    pub(super) const PBKDF2: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 5, 12];
-    /// id-hmacWithSHA1, 1.2.840.113549.2.7.
-    pub(super) const HMAC_SHA1: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 2, 7];
-    /// id-hmacWithSHA256, 1.2.840.113549.2.9.
-    pub(super) const HMAC_SHA256: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 2, 9];
-    /// id-hmacWithSHA384, 1.2.840.113549.2.10.
-    pub(super) const HMAC_SHA384: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 2, 10];
-    /// id-hmacWithSHA512, 1.2.840.113549.2.11.
-    pub(super) const HMAC_SHA512: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 2, 11];
-    /// aes128-CBC, 2.16.840.1.101.3.4.1.2.
-    pub(super) const AES128_CBC: &[u8] = &[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 1, 2];
-    /// aes192-CBC, 2.16.840.1.101.3.4.1.22.
-    pub(super) const AES192_CBC: &[u8] = &[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 1, 22];
-    /// aes256-CBC, 2.16.840.1.101.3.4.1.42.
-    pub(super) const AES256_CBC: &[u8] = &[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 1, 42];
-}
-
-/// The last octet of a bag's type (RFC 7292 appendix D).
-mod bag {
-    pub(super) const KEY: u8 = 1;
-    pub(super) const ENCRYPTED_KEY: u8 = 2;
-    pub(super) const CERTIFICATE: u8 = 3;
-    pub(super) const CRL: u8 = 4;
-}
 
 #[cfg(test)]
 mod tests;

@@ -23,7 +23,7 @@ use tokio::sync::Mutex;
 
 use super::config::{CloudAkmsConfig, NAME};
 use super::endpoints;
-use super::failure::{Failure, refused};
+use super::failure::{Failure, not_understood, refused};
 use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
 use crate::keys::redacted::is_set;
@@ -199,10 +199,6 @@ async fn usual_region(own: &ProviderConfig) -> String {
         .or_else(ProfileFileRegionProvider::new())
         .or_else(ImdsRegionProvider::builder().configure(own).build());
     chain.region().await.map_or_else(|| REGION.to_owned(), |region| region.to_string())
-}
-
-pub(super) fn not_understood() -> Error {
-    Error::new(Kind::BadGateway, format!("{NAME}: the answer of the service is not understood"))
 }
 
 #[cfg(test)]

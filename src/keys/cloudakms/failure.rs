@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-use super::client::not_understood;
 use super::config::NAME;
 use crate::error::{Error, Kind};
 use crate::outbound::Reply;
@@ -74,6 +73,11 @@ pub(super) fn refused(reply: &Reply) -> Failure {
     let code = code.rsplit('#').next().and_then(|code| code.split(':').next()).unwrap_or_default();
     tracing::debug!(status = reply.status(), ?code, "a call of the key service failed");
     Failure { code: code.to_owned(), error: error_of(reply.status(), code) }
+}
+
+/// The error of an answer that is not what was asked for.
+pub(super) fn not_understood() -> Error {
+    Error::new(Kind::BadGateway, format!("{NAME}: the answer of the service is not understood"))
 }
 
 fn error_of(status: u16, code: &str) -> Error {

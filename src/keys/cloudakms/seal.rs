@@ -92,8 +92,9 @@ mod device {
     use zeroize::Zeroizing;
 
     use crate::error::{Error, Result};
-    use crate::keys::cloudakms::client::{Client, TRIES, not_understood};
+    use crate::keys::cloudakms::client::{Client, TRIES};
     use crate::keys::cloudakms::config::{CloudAkmsConfig, NAME};
+    use crate::keys::cloudakms::failure::not_understood;
     use crate::keys::seal::in_time;
     use crate::keys::store::SealDevice;
     use crate::secret::Secret;

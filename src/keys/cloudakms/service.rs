@@ -9,9 +9,9 @@ use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use super::client::{Client, TRIES, not_understood};
+use super::client::{Client, TRIES};
 use super::config::{CloudAkmsConfig, NAME};
-use super::failure::Failure;
+use super::failure::{Failure, not_understood};
 use crate::error::{Error, Kind, Result};
 use crate::keys::cloud::Service;
 use crate::keys::signer::Known;

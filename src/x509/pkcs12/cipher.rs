@@ -6,8 +6,8 @@ use aws_lc_rs::cipher::{
 use aws_lc_rs::iv::FixedLength;
 use zeroize::Zeroizing;
 
+use super::identifiers::oid;
 use super::kdf::{Budget, Digest, Password, Purpose, pbkdf2, pkcs12};
-use super::oid;
 use crate::x509::reader::{DerError, Read, Reader};
 use crate::x509::writer::{INTEGER, SEQUENCE};
 

@@ -6,7 +6,7 @@ use aws_lc_rs::digest::{self, Context, digest};
 use aws_lc_rs::{hmac, pbkdf2};
 use zeroize::{Zeroize, Zeroizing};
 
-use super::oid;
+use super::identifiers::oid;
 use crate::error::{Error, Result};
 use crate::x509;
 

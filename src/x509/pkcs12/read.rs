@@ -5,8 +5,8 @@ use zeroize::Zeroizing;
 
 use super::ber::{definite, joined};
 use super::cipher::{bounded_salt, decrypt};
+use super::identifiers::{bag, oid};
 use super::kdf::{Budget, Digest, Password, Purpose, pkcs12};
-use super::{bag, oid};
 use crate::error::{Error, Result};
 use crate::x509::pem;
 use crate::x509::reader::{DerError, Read, Reader, Tlv};

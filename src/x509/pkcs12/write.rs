@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use aws_lc_rs::cipher::{AES_256, DecryptionContext, PaddedBlockEncryptingKey, UnboundCipherKey};
 use aws_lc_rs::hmac;
 
+use super::identifiers::{bag, oid};
 use super::kdf::{Digest, Purpose, WrittenPassword, pbkdf2, pkcs12};
-use super::{bag, oid};
 use crate::error::{Error, Result};
 use crate::random;
 use crate::x509;
