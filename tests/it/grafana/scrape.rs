@@ -17,8 +17,8 @@ use crate::support::App;
 /// What servers answer that do not work well.
 const TROUBLES: [&str; 3] = ["429", "500", "503"];
 
-/// Most routes of a service, an operation and a status whose samples are looked at.
-const MOST_ROUTES: usize = 4;
+/// Most pairs of a route and a mount, of a service, an operation and a status, whose samples are looked at.
+const MOST_SERIES: usize = 4;
 
 /// Does a little of everything that is measured. The series of the managed key end with it.
 async fn walk(app: &App, provider: &Provider) -> SignerActor {
@@ -104,22 +104,21 @@ async fn every_query_gives_something_after_a_walk_and_every_metric_has_its_help(
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
 }
 
-/// The samples of a page, with those of a few routes in the place of all: where other tests share this process there are
-/// hundreds of them, which are more than the tool takes.
+/// The samples of a page, with those of a few routes and mounts in the place of all: where other tests share this process
+/// there are hundreds of them, which are more than the tool takes.
 fn few(mut samples: Vec<Sample>) -> Vec<Sample> {
-    let mut seen: BTreeMap<(String, Vec<String>), BTreeSet<String>> = BTreeMap::new();
+    let mut seen: BTreeMap<Vec<String>, BTreeSet<(String, String)>> = BTreeMap::new();
     samples.retain(|Sample { name, labels, .. }| {
-        let of = |label: &str| labels.get(label).cloned();
-        let Some(route) = of("route") else { return true };
-        // Those that queries name.
-        if route.ends_with("/login")
-            || ["token/", "pki/c", "pki/issuer", "pki/ocsp"].iter().any(|named| route.starts_with(named))
-        {
-            return true;
-        }
-        let place = ["service", "operation", "status"].map(|label| of(label).unwrap_or_default()).to_vec();
-        let routes = seen.entry((name.clone(), place)).or_default();
-        routes.contains(&route) || (routes.len() < MOST_ROUTES && routes.insert(route))
+        let of = |label: &str| labels.get(label).cloned().unwrap_or_default();
+        let (route, mount) = (of("route"), of("mount"));
+        // Routes that queries name are kept, each with a few mounts.
+        let is_named = route.ends_with("/login")
+            || ["token/", "pki/c", "pki/issuer", "pki/ocsp"].iter().any(|named| route.starts_with(named));
+        let named = if is_named { route.clone() } else { String::new() };
+        let place = vec![name.clone(), of("service"), of("operation"), of("status"), of("result"), named];
+        let kept = seen.entry(place).or_default();
+        let series = (route, mount);
+        kept.contains(&series) || (kept.len() < MOST_SERIES && kept.insert(series))
     });
     samples
 }
