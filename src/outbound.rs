@@ -30,6 +30,8 @@ use url::Url;
 pub(crate) use self::exchange::{Call, Reply, Tries, traced};
 pub use self::reach::Reach;
 pub(crate) use self::reach::{Guarded, base_url};
+#[cfg(feature = "keys-aws")]
+pub(crate) use self::token::Shared;
 pub(crate) use self::token::{Token, Tokens};
 use self::trust::certificates;
 use crate::error::{Error, Kind, Result};

@@ -13,7 +13,7 @@ use std::os::unix::fs::MetadataExt as _;
 /// The rule of [`is_private`].
 pub const PRIVATE_FILE: &str = "must not be open to group or others (set its mode to 0600, or 0640 when it is root's)";
 
-/// Whether a file that holds a secret is closed to group and others. A group may read root's file: that is how libpq takes
+/// `true` for a file of a secret that is closed to group and others. A group may read root's file: that is how libpq takes
 /// keys, and how Kubernetes mounts a Secret for a user.
 pub fn is_private(file: &Metadata) -> bool {
     let forbidden = if file.uid() == 0 { 0o037 } else { 0o077 };

@@ -198,7 +198,7 @@ impl Caller {
         self.token.use_login(token);
     }
 
-    /// Whether a login has given a token.
+    /// `true` after a login.
     pub(super) fn has_token(&self) -> bool {
         self.token.has_login()
     }

@@ -13,7 +13,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Other", &["explain", "completions", "man", "help"]),
 ];
 
-/// What clap's own command does, which its definition does not hold yet.
+/// The text of clap's own command, which is not in the definition yet.
 const HELP: &str = "Print this message or the help of a command";
 
 /// Documentation of one command.

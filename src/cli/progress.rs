@@ -24,7 +24,7 @@ pub(super) struct Quiet {
     quiet: bool,
 }
 
-/// What the counters count.
+/// The unit of the counters.
 #[derive(Clone, Copy)]
 pub(super) enum Unit {
     Bytes,

@@ -75,7 +75,7 @@ impl Source {
         *self.of_login() = Some(token);
     }
 
-    /// Whether a login has given a token.
+    /// `true` after a login.
     pub(super) fn has_login(&self) -> bool {
         self.of_login().is_some()
     }

@@ -50,7 +50,7 @@ impl Environment {
         format!("{name} of {}", if is_of_unit { UNIT_VARIABLES } else { "the environment" })
     }
 
-    /// What to do about variables of the unit that this user cannot read.
+    /// Advice about variables of the unit that this user cannot read.
     pub(super) fn hint(&self) -> Option<String> {
         let why = io_words(self.unreadable?);
         Some(format!(

@@ -66,17 +66,58 @@ impl Token {
     }
 }
 
-#[derive(Default)]
-struct Held {
-    token: Option<Token>,
-    /// When the last fetch failed, and why.
+/// A credential that the first caller who needs it fetches, and all callers use until it is replaced. Callers who waited
+/// for a fetch share its failure.
+pub(crate) struct Shared<T>(tokio::sync::Mutex<Held<T>>);
+
+struct Held<T> {
+    value: Option<T>,
+    /// The time and the error of the last fetch, if it failed.
     failed: Option<(Instant, Error)>,
+}
+
+impl<T> Default for Shared<T> {
+    fn default() -> Self {
+        Self(tokio::sync::Mutex::new(Held { value: None, failed: None }))
+    }
+}
+
+impl<T: Clone> Shared<T> {
+    /// The value that is held if it `is_usable`, or else the one of `fetch`.
+    ///
+    /// # Errors
+    /// Those of `fetch`.
+    pub(crate) async fn get(
+        &self,
+        is_usable: impl Fn(&T) -> bool,
+        fetch: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let came = Instant::now();
+        let mut held = self.0.lock().await;
+        if let Some(value) = held.value.as_ref().filter(|value| is_usable(value)) {
+            return Ok(value.clone());
+        }
+        if let Some((_, error)) = held.failed.as_ref().filter(|(at, _)| came < *at) {
+            return Err(error.clone());
+        }
+        *held = Held { value: None, failed: None };
+        match fetch.await {
+            Ok(value) => {
+                held.value = Some(value.clone());
+                Ok(value)
+            }
+            Err(error) => {
+                held.failed = Some((Instant::now(), error.clone()));
+                Err(error)
+            }
+        }
+    }
 }
 
 /// The token that is held now.
 #[derive(Default)]
 pub(crate) struct Tokens {
-    held: tokio::sync::Mutex<Held>,
+    held: Shared<Token>,
     /// When a new one was refused; `None` once one is taken.
     refused: Mutex<Option<Instant>>,
 }
@@ -123,26 +164,8 @@ impl Tokens {
     /// # Errors
     /// Those of `fetch`.
     async fn get(&self, refused: Option<&Token>, fetch: impl Future<Output = Result<Token>>) -> Result<Token> {
-        let came = Instant::now();
-        let mut held = self.held.lock().await;
         let is_refused = |token: &Token| refused.is_some_and(|refused| refused.secret == token.secret);
-        if let Some(token) = held.token.as_ref().filter(|token| Instant::now() < token.until && !is_refused(token)) {
-            return Ok(token.clone());
-        }
-        if let Some((_, error)) = held.failed.as_ref().filter(|(at, _)| came < *at) {
-            return Err(error.clone());
-        }
-        *held = Held::default();
-        match fetch.await {
-            Ok(token) => {
-                held.token = Some(token.clone());
-                Ok(token)
-            }
-            Err(error) => {
-                held.failed = Some((Instant::now(), error.clone()));
-                Err(error)
-            }
-        }
+        self.held.get(|token| Instant::now() < token.until && !is_refused(token), fetch).await
     }
 }
 

@@ -40,7 +40,7 @@ pub(crate) enum Unit {
 }
 
 impl Unit {
-    /// Whether it writes nothing: it asks whether the store can be reached.
+    /// `true` for a unit that writes nothing, as that of a health probe, which asks whether the store can be reached.
     pub(crate) fn is_empty(&self) -> bool {
         match self {
             Self::Pki(writes) => writes.is_empty(),

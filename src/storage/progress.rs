@@ -20,7 +20,7 @@ impl Progress {
         self.done.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// What is done.
+    /// The units that are done.
     pub fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
     }

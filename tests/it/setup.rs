@@ -110,7 +110,7 @@ impl Place {
     }
 }
 
-/// What the administrator's policy leaves out: audit devices, and another way to ask for what `default` lets every token
+/// Paths that the administrator's policy leaves out: audit devices, and another way to ask for what `default` lets every token
 /// read.
 const WITHHELD: [&str; 2] = ["auth/token/lookup-self", "sys/audit/x"];
 

@@ -111,7 +111,7 @@ impl ParameterRules {
         self.allowed.is_empty() && self.denied.is_empty() && self.required.is_empty()
     }
 
-    /// Whether a request keeps to the rules.
+    /// `true` for a request that keeps to the rules.
     pub(super) fn permit(&self, operation: Operation, parameters: &Parameters<'_>) -> bool {
         self.violation(operation, parameters).is_none()
     }

@@ -57,7 +57,7 @@ enum Method {
 }
 
 impl Login {
-    /// Whether the command logs in by itself.
+    /// `true` if the command logs in by itself.
     pub(super) fn is_given(&self) -> bool {
         self.login.is_some()
     }

@@ -19,7 +19,6 @@ use aws_smithy_http_client::tls::Provider;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::sync::Mutex;
 
 use super::config::{CloudAkmsConfig, NAME};
 use super::endpoints;
@@ -27,7 +26,7 @@ use super::failure::{Failure, not_understood, refused};
 use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
 use crate::keys::redacted::is_set;
-use crate::outbound::{Call, Method, Outbound, Reach, Reply, Tries};
+use crate::outbound::{Call, Method, Outbound, Reach, Reply, Shared, Tries};
 
 /// The service, as errors name it.
 const SERVICE: &str = "cloudakms: the key service";
@@ -43,7 +42,7 @@ pub(super) const TRIES: Tries = Tries {
 };
 /// All attempts of a call, and the waits between them.
 const CALL_TIMEOUT: Duration = Duration::from_secs(25);
-/// Time before its end at which a credential is replaced.
+/// Time before its end at which a credential is replaced; half of its life where that is less.
 const CREDENTIAL_MARGIN: Duration = Duration::from_secs(300);
 /// Time for which a credential without an end is used before it is looked up again.
 const CREDENTIAL_LIFE: Duration = Duration::from_secs(900);
@@ -63,9 +62,10 @@ enum CredentialSource {
     /// The configuration of the key.
     Configured(Credentials),
     /// The environment of the process: variables, profile, container or machine.
-    Environment { chain: Box<DefaultCredentialsChain>, held: Mutex<Option<HeldCredential>> },
+    Environment { chain: Box<DefaultCredentialsChain>, held: Shared<HeldCredential> },
 }
 
+#[derive(Clone)]
 struct HeldCredential {
     credentials: Credentials,
     /// Another one is looked up from this time on.
@@ -92,7 +92,7 @@ impl Client {
             }
             _ => {
                 let chain = DefaultCredentialsChain::builder().configure(own).region(Region::new(region.clone()));
-                CredentialSource::Environment { chain: Box::new(chain.build().await), held: Mutex::default() }
+                CredentialSource::Environment { chain: Box::new(chain.build().await), held: Shared::default() }
             }
         };
         let endpoint = match config.endpoint.as_str() {
@@ -162,29 +162,17 @@ impl CredentialSource {
             Self::Configured(credentials) => return Ok(credentials.clone()),
             Self::Environment { chain, held } => (chain, held),
         };
-        let mut held = held.lock().await;
-        let now = now();
-        if let Some(held) = held.as_ref().filter(|held| now < held.renew_at) {
-            return Ok(held.credentials.clone());
-        }
-        match chain.provide_credentials().await {
-            Ok(credentials) => {
-                let renew_at = match credentials.expiry() {
-                    Some(end) => end.checked_sub(CREDENTIAL_MARGIN).unwrap_or(now),
-                    None => now + CREDENTIAL_LIFE,
-                };
-                *held = Some(HeldCredential { credentials: credentials.clone(), renew_at });
-                Ok(credentials)
-            }
-            Err(error) => {
-                // A credential that has not ended signs on while there is no other.
-                let usable = held.as_ref().map(|held| &held.credentials);
-                let usable = usable.filter(|held| held.expiry().is_none_or(|end| now < end));
-                usable.cloned().ok_or_else(|| {
-                    Error::unavailable(format!("{NAME}: there is no credential in the environment"), error)
-                })
-            }
-        }
+        let fetch = async {
+            let credentials = chain.provide_credentials().await.map_err(|error| {
+                Error::unavailable(format!("{NAME}: there is no credential in the environment"), error)
+            })?;
+            let now = now();
+            let life = credentials.expiry().map(|end| end.duration_since(now).unwrap_or_default());
+            let use_for = life.map_or(CREDENTIAL_LIFE, |life| life - CREDENTIAL_MARGIN.min(life / 2));
+            Ok(HeldCredential { credentials, renew_at: now + use_for })
+        };
+        let held = held.get(|held| now() < held.renew_at, fetch).await?;
+        Ok(held.credentials)
     }
 }
 

@@ -31,7 +31,7 @@ pub struct Protection {
 
 /// The contents of a file.
 pub struct Entry<'a> {
-    /// The friendlyName of the key: the alias in Java, the label in Windows.
+    /// The friendlyName of the key: the alias in Java, the label in Windows. Empty for none.
     pub name: &'a str,
     /// PrivateKeyInfo (PKCS #8).
     pub private_key: &'a [u8],
@@ -196,8 +196,10 @@ fn write_attributes(out: &mut Writer, name: &str) {
             attribute.nest(SET, |values| values.tlv(tag, value));
         })
     };
-    let mut attributes =
-        [attribute(oid::FRIENDLY_NAME, BMP_STRING, &name), attribute(oid::LOCAL_KEY_ID, OCTET_STRING, KEY_ID)];
+    let mut attributes = vec![attribute(oid::LOCAL_KEY_ID, OCTET_STRING, KEY_ID)];
+    if !name.is_empty() {
+        attributes.push(attribute(oid::FRIENDLY_NAME, BMP_STRING, &name));
+    }
     attributes.sort();
     out.nest(SET, |set| attributes.iter().for_each(|attribute| set.raw(attribute)));
 }

@@ -112,6 +112,22 @@ async fn h33_nothing_is_decided_while_it_is_disabled() {
 }
 
 #[actix_web::test]
+async fn external_policy_engine_never_sees_the_password_of_a_pkcs12_file() {
+    let governed = Governed::start().await;
+    let (pki, engine) = (&governed.pki, &governed.engine);
+    for (format, is_hidden) in [("p12", true), ("pem", false)] {
+        let body = json!({ "format": format, "password": "canary-of-the-file", "key_type": "ec", "other": "kept" });
+        let data = pki.post("external-policy/issue", body).await.body["data"].clone();
+        let question = engine.question();
+        assert_eq!(question["user_request_key_values"]["other"], "kept");
+        assert_eq!(question.to_string().contains("canary-of-the-file"), !is_hidden, "{format}");
+        assert_eq!(data.get("p12").is_some(), is_hidden, "{format}");
+        assert_eq!(data.get("private_key").is_some(), !is_hidden, "{format}");
+    }
+    governed.stop().await;
+}
+
+#[actix_web::test]
 async fn every_form_asks_the_engine_with_the_body_as_it_came() {
     let governed = Governed::start().await;
     let (pki, engine) = (&governed.pki, &governed.engine);

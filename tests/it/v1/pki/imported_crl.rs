@@ -229,6 +229,17 @@ async fn an_authority_of_openssl_goes_on_with_its_number_and_its_entries_on_post
     an_authority_of_openssl_goes_on(App::builder().postgres().start().await).await;
 }
 
+/// Runs `signet import` on a folder: its success, standard output and standard error.
+pub(super) async fn run_import(pki: &Pki, folder: &Path, arguments: &[&str]) -> (bool, String, String) {
+    let mut command = signet();
+    command.arg("import").arg(folder).args(arguments);
+    command.env("SIGNET_ADDR", pki.app.client.url("").trim_end_matches("/v1/"));
+    command.env("SIGNET_TOKEN", &pki.app.client.token);
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    (output.status.success(), out, err)
+}
+
 #[actix_web::test]
 async fn the_export_of_a_peer_is_imported_from_its_folder() {
     let pki = Pki::empty().await;
@@ -241,15 +252,7 @@ async fn the_export_of_a_peer_is_imported_from_its_folder() {
         let key = run("openssl", &[&["genpkey", "-algorithm"], kind].concat(), b"").stdout;
         std::fs::write(path(name), key).unwrap();
     }
-    let command = async |arguments: &[&str]| {
-        let mut command = signet();
-        command.args(["import", folder.path().to_str().unwrap()]).args(arguments);
-        command.env("SIGNET_ADDR", pki.app.client.url("").trim_end_matches("/v1/"));
-        command.env("SIGNET_TOKEN", &pki.app.client.token);
-        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-        let [out, err] = [output.stdout, output.stderr].map(|octets| String::from_utf8(octets).unwrap());
-        (output.status.success(), out, err)
-    };
+    let command = async |arguments: &[&str]| run_import(&pki, folder.path(), arguments).await;
     let (done, out, err) = command(&[]).await;
     assert!(done, "{out}{err}");
     assert!(out.contains(": new, with its key\n"), "{out}");
@@ -430,12 +433,8 @@ async fn import_command_with_refused_crl_changes_nothing() {
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     write("ca.pem", &own.bundle());
     let command = async |arguments: &[&str]| {
-        let mut command = signet();
-        command.args(["import", folder.path().to_str().unwrap()]).args(arguments);
-        command.env("SIGNET_ADDR", pki.app.client.url("").trim_end_matches("/v1/"));
-        command.env("SIGNET_TOKEN", &pki.app.client.token);
-        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-        (output.status.success(), String::from_utf8(output.stderr).unwrap())
+        let (done, _, err) = run_import(&pki, folder.path(), arguments).await;
+        (done, err)
     };
     let counts = async || (pki.list("issuers").await.len(), pki.list("keys").await.len());
     // The command sees by itself that the list is another authority's.

@@ -5,9 +5,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::foreign::{Ca, Files, new_key, openssl, openssl_text, run};
+use super::imported_crl::run_import;
 use super::mount::{Pki, with};
 use crate::judges;
-use crate::process::signet;
 
 const PASSWORD: &str = "correct horse 9!";
 
@@ -38,7 +38,7 @@ fn import_body(file: &[u8]) -> Value {
 #[actix_web::test]
 async fn pkcs12_issue_file_is_read_by_other_programs() {
     let pki = Pki::start().await;
-    pki.role(&json!({ "allow_any_name": true, "key_type": "any" })).await;
+    pki.role(&json!({ "allow_any_name": true, "key_type": "any", "require_cn": false })).await;
     for (key_type, bits) in [("ec", 256), ("ec", 384), ("ec", 521), ("rsa", 2048), ("ed25519", 0)] {
         let request = json!({ "common_name": "müller.example", "key_type": key_type, "key_bits": bits,
             "exclude_cn_from_sans": true });
@@ -76,6 +76,15 @@ async fn pkcs12_issue_file_is_read_by_other_programs() {
         // Nothing opens it with another password.
         assert!(!run("openssl", &["pkcs12", "-in", path, "-passin", "pass:other", "-noout"], b"").status.success());
     }
+    // A certificate without a common name has a file without a friendly name.
+    let request = json!({ "alt_names": "a.example", "key_type": "ec" });
+    let (_, file) = issued(&pki, request).await;
+    let files = Files::new();
+    let path = files.write("leaf.p12", &file);
+    let text =
+        openssl(&["pkcs12", "-in", path.to_str().unwrap(), "-passin", &format!("pass:{PASSWORD}"), "-nodes"], b"");
+    let text = String::from_utf8_lossy(&text);
+    assert!(text.contains("localKeyID: 01") && !text.contains("friendlyName"), "{text}");
     // Without roots there is no chain here.
     let request = json!({ "common_name": "a.example", "key_type": "ec", "remove_roots_from_chain": true });
     let (data, file) = issued(&pki, request).await;
@@ -227,15 +236,7 @@ async fn pkcs12_files_in_a_folder_are_imported_by_the_command() {
     let pki = Pki::empty().await;
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("authority.PFX"), exported(&Ca::root("/CN=In a folder"), &[])).unwrap();
-    let command = async |arguments: &[&str]| {
-        let mut command = signet();
-        command.args(["import", folder.path().to_str().unwrap()]).args(arguments);
-        command.env("SIGNET_ADDR", pki.app.client.url("").trim_end_matches("/v1/"));
-        command.env("SIGNET_TOKEN", &pki.app.client.token);
-        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-        let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
-        (output.status.success(), out, err)
-    };
+    let command = async |arguments: &[&str]| run_import(&pki, folder.path(), arguments).await;
     let (done, _, err) = command(&[]).await;
     assert!(!done && err.contains("--p12-password-file names the file with its password"), "{err}");
     let elsewhere = tempfile::tempdir().unwrap();
