@@ -1,4 +1,4 @@
-//! Generating a root: key (or one that the mount has), self-signed certificate, issuer, all in one change.
+//! Generates a root: key, self-signed certificate and issuer, stored in one change.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,46 +30,46 @@ use crate::x509::public_key::PublicKey;
 use crate::x509::serial::Serial;
 use crate::x509::tbs::CertificateTbs;
 
-/// What a root is to be.
+/// Contents of a root.
 #[derive(Clone, Debug, Default)]
 pub struct RootRequest {
-    /// Its key.
+    /// Key to generate or use.
     pub key: KeyRequest,
-    /// What the issuer is called; empty for no name.
+    /// Name of the issuer, or empty.
     pub issuer_name: String,
-    /// What it is called without a name.
+    /// Name of an issuer without a given name.
     pub naming: Naming,
-    /// Its names.
+    /// Names in the subject and subjectAltName.
     pub names: RequestedNames,
-    /// The other attributes of its subject.
+    /// Other subject attributes.
     pub subject: RequestedSubject,
-    /// Its dates.
+    /// Requested validity.
     pub validity: RequestedValidity,
-    /// How far it is backdated.
+    /// Backdating of notBefore.
     pub not_before_duration: Option<Duration>,
-    /// How many authorities may follow below it; `None` is any number.
+    /// pathLenConstraint; `None` for none.
     pub max_path_length: Option<u8>,
-    /// Its usages beside those of every authority.
+    /// Usages in addition to those of every CA.
     pub usages: RequestedUsages,
-    /// Which names it may certify.
+    /// nameConstraints.
     pub constraints: NameConstraints,
-    /// How it is signed.
+    /// Signature algorithm settings.
     pub signature: RequestedSignature,
 }
 
-/// A root that was generated.
+/// A generated root.
 pub struct Generated {
-    /// The certificate, DER.
+    /// Certificate, DER.
     pub der: Vec<u8>,
     /// Its serial number.
     pub serial: Serial,
     /// notAfter, epoch seconds.
     pub not_after: i64,
-    /// When to ask for the next one, epoch seconds.
+    /// Recommended renewal time, epoch seconds.
     pub renew_after: i64,
-    /// The issuer's id.
+    /// Id of the issuer.
     pub issuer_id: String,
-    /// The issuer's name, or empty.
+    /// Name of the issuer, or empty.
     pub issuer_name: String,
     /// Its key.
     pub key: CaKeyInfo,
@@ -77,17 +77,17 @@ pub struct Generated {
     pub warnings: Warnings,
 }
 
-/// What an issuer without a name is called.
+/// Naming of an issuer without a given name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Naming {
-    /// It stays without one.
+    /// No name.
     #[default]
     AsGiven,
-    /// `next`, while that is free (root rotation).
+    /// `next` if that is free, for root rotation.
     NextIfFree,
 }
 
-/// Generates a root CA and makes it the default issuer when there is none.
+/// Generates a root CA and makes it the default issuer if there is none.
 ///
 /// # Errors
 /// `Invalid` naming field and rule; nothing is stored then.
@@ -103,7 +103,7 @@ pub async fn generate(
     let mut order = Order::new(request, limits, authority)?;
     warnings.extend(std::mem::take(&mut order.warnings));
     order.warnings = warnings;
-    // Names are checked before the costly key, and again in the change itself.
+    // Checked before the expensive key generation, and again in the change.
     order.check_name_free(&view)?;
     if let Some(stand_in) = key.stand_in() {
         order.rehearse(&view, &stand_in)?;
@@ -119,14 +119,13 @@ pub async fn generate(
     Ok(generated)
 }
 
-/// A root certificate that is not stored yet.
 struct Unstored {
     serial: Serial,
     der: Vec<u8>,
     algorithm: SignatureAlgorithm,
 }
 
-/// Everything about the root that the request decides.
+/// Contents of the root that the request determines.
 #[derive(Clone)]
 struct Order {
     naming: Naming,
@@ -154,7 +153,7 @@ impl Order {
             &request.validity,
             request.not_before_duration.unwrap_or(Duration::from_secs(30)),
             limits,
-            authority.tools().clock.now(),
+            authority.tools().clock.agreed_now()?,
         )?;
         warnings.extend(more);
         warnings.extend(ca_request::constraint_warnings(&request.constraints));
@@ -179,7 +178,7 @@ impl Order {
         Ok(())
     }
 
-    /// Signs the root. A signature may take long: no change waits for it, the one that follows finds it made.
+    /// Signs the root before the change starts, so that no change waits for a slow signature.
     async fn sign(&mut self, authority: &Authority, key: &CaKey) -> Result<Unstored> {
         let (view, tools) = (authority.view(), authority.tools());
         let serial = view.new_serial(&*tools.serials)?;
@@ -189,8 +188,7 @@ impl Order {
         Ok(Unstored { serial, der, algorithm })
     }
 
-    /// Puts the signed root into the mount's state, where that still takes it: its name, its key and its room
-    /// may be gone since.
+    /// Adds the signed root to the mount's state. The name, the key or the capacity may be gone since the first check.
     fn plan(
         mut self,
         view: &View,
@@ -241,7 +239,7 @@ impl Order {
         Ok((Planned { view: next, writes, crls: true }, generated))
     }
 
-    /// That the root would pass the checks before its signature, with a key like this one: before its own is made.
+    /// Validates the root with a placeholder key, before its own key is generated.
     fn rehearse(&self, view: &View, stand_in: &PublicKey) -> Result<()> {
         let algorithm = self.signature.local_algorithm(stand_in.kind())?;
         let tbs = self.clone().tbs(view, stand_in, algorithm, &Serial::STAND_IN)?;
@@ -287,7 +285,7 @@ impl Order {
         Ok(tbs.encode())
     }
 
-    /// The mount's URLs as far as a root can carry them.
+    /// Returns the mount's URLs that a root can contain.
     fn locations(&mut self, urls: &Urls) -> Result<Locations> {
         if urls.is_empty() {
             self.warnings.add(NO_URLS.to_owned());
@@ -323,7 +321,7 @@ impl Order {
     }
 }
 
-/// The new issuer becomes the default when there is none or the mount follows the latest.
+/// Makes the new issuer the default if there is none or the mount follows the latest issuer.
 fn default_issuer(view: &mut View, issuer_id: &str) -> Option<PkiWrite> {
     let mut config = view.issuers_config.value.clone();
     if !config.default.is_empty() && !config.default_follows_latest_issuer {
@@ -333,7 +331,6 @@ fn default_issuer(view: &mut View, issuer_id: &str) -> Option<PkiWrite> {
     Some(view.set_issuers_config(config))
 }
 
-/// keyUsage, extKeyUsage, basicConstraints.
 fn head(request: &RootRequest, warnings: &mut Warnings) -> Extensions {
     let path_length = request.max_path_length.map(u32::from);
     if path_length == Some(0) {

@@ -1,8 +1,5 @@
-//! What is recorded beside a certificate, in the same commit: the lease that its role wants, and what the
-//! caller attaches to it (`cert_metadata`).
-//!
-//! Called by every endpoint that issues under a role. Refuses attachments that are no base64, too large or
-//! against the role, and a lease for a token that ends with this request.
+//! Rows stored in the same commit as a certificate: the lease required by its role, and the caller's metadata
+//! (`cert_metadata`).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,37 +11,36 @@ use crate::error::{Error, Result};
 use crate::pki::mount::role::Role;
 use crate::pki::store::{CertificateRow, LeaseRow, MetadataRow, PkiWrite};
 
-/// Characters of the random part of an id.
+/// Length of the random part of a lease id, characters.
 const RANDOM: usize = 24;
-/// Longest `cert_metadata`, characters of base64.
+/// Maximum length of `cert_metadata`, characters of base64.
 const MAX_METADATA: usize = 64 << 10;
 
-/// What one request wants recorded beside its certificate.
+/// Lease and metadata to store with a certificate.
 #[derive(Default)]
 pub(crate) struct Beside {
     lease: Option<LeaseRequest>,
     metadata: Option<String>,
 }
 
-/// A lease that the role wants.
 struct LeaseRequest {
     path: String,
     token: [u8; 32],
 }
 
-/// What is attached to a certificate, as stored and as read.
+/// Stored metadata of a certificate.
 #[derive(Serialize, Deserialize)]
 pub struct Metadata {
     /// The issuer's id.
     pub issuer: String,
     /// The role, when one was used.
     pub role: Option<String>,
-    /// The attachment: base64 as it was given.
+    /// The metadata: base64 as given.
     pub metadata: String,
 }
 
 impl Metadata {
-    /// Reads a stored attachment.
+    /// Parses stored metadata.
     ///
     /// # Errors
     /// `Internal` when it is damaged.
@@ -54,11 +50,11 @@ impl Metadata {
 }
 
 impl Beside {
-    /// What a request with this `metadata` wants under its role; without a role there is nothing to want.
+    /// Determines lease and metadata of a request under its role; without a role there are none.
     ///
     /// # Errors
-    /// `Invalid` naming `cert_metadata` and the rule; `Invalid` for a lease on a token's last use: it would
-    /// end at once.
+    /// `Invalid` naming `cert_metadata` and the rule; `Invalid` for a lease on the last use of a token, because it
+    /// would be revoked immediately.
     pub(crate) fn of(origin: &Origin, metadata: Option<&str>, role: Option<&Role>) -> Result<Self> {
         let metadata = checked(metadata, role)?;
         let lease = role
@@ -67,24 +63,24 @@ impl Beside {
         Ok(Self { lease: lease.transpose()?, metadata })
     }
 
-    /// A lease for a request at `path`, and nothing else.
+    /// Only a lease, for a request at `path`.
     ///
     /// # Errors
-    /// `Invalid` on a token's last use.
+    /// `Invalid` on the last use of a token, and for a batch token without a parent.
     pub(crate) fn leased(path: &str, requester: &Requester) -> Result<Self> {
         Ok(Self { lease: Some(wanted(path, requester)?), metadata: None })
     }
 
-    /// Whether nothing is wanted.
+    /// `true` if there is nothing to store.
     pub(crate) fn is_empty(&self) -> bool {
         self.lease.is_none() && self.metadata.is_none()
     }
 
-    /// The writes beside the one of `certificate` (which a role may leave out), and the lease that the
-    /// caller gets once they are durable.
+    /// Returns the rows to store with `certificate` (which itself may not be stored), and the lease to return once they
+    /// are durable.
     ///
     /// # Errors
-    /// `Internal` when an attachment cannot be encoded.
+    /// `Internal` when metadata cannot be encoded.
     pub(crate) fn writes(&self, certificate: &CertificateRow) -> Result<(Vec<PkiWrite>, Option<Lease>)> {
         let CertificateRow { mount, serial, not_after, issued_at, .. } = *certificate;
         let mut writes = Vec::new();
@@ -104,7 +100,7 @@ impl Beside {
     }
 }
 
-/// A new id for a lease of the request at `path`.
+/// Generates a lease id for a request at `path`.
 pub(crate) fn new_id(path: &str) -> String {
     format!("{path}/{}", crate::random::base62(RANDOM))
 }
@@ -119,7 +115,7 @@ fn wanted(path: &str, requester: &Requester) -> Result<LeaseRequest> {
     Ok(LeaseRequest { path: path.to_owned(), token })
 }
 
-/// `cert_metadata`, as the role has it; the empty text is none.
+/// Validates `cert_metadata` under the role; an empty text means none.
 fn checked(metadata: Option<&str>, role: Option<&Role>) -> Result<Option<String>> {
     let refuse = |why: &str| Err(Error::invalid(format!("cert_metadata: {why}")));
     let Some(text) = metadata.filter(|text| !text.is_empty()) else { return Ok(None) };

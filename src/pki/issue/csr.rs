@@ -1,4 +1,4 @@
-//! The key that a certificate is asked for, and the request (CSR) that proves it.
+//! The key to certify, and the CSR that proves its possession.
 
 use crate::error::{Error, Result};
 use crate::pki::mount::role::{Role, RoleKeys};
@@ -10,12 +10,11 @@ use crate::x509::raw_extension::{self, RawExtension, grants_ocsp_signing};
 use crate::x509::usage::OCSP_SIGNING;
 use crate::x509::weak_key;
 
-/// The reason for refusing an authority with the purpose OCSPSigning; the field comes before it.
+/// Reason for rejecting a CA with the purpose OCSPSigning; appended to the field.
 pub(crate) const AUTHORITY_AS_RESPONDER: &str = "OCSPSigning, which lets its holder answer for the issuer (RFC 6960 \
     4.2.2.2); an authority answers for its own certificates without it";
 
-/// The place where a request asks for OCSPSigning: the extKeyUsage among the `copied` extensions of the CSR, else
-/// `ext_key_usage`.
+/// Returns the field that requests OCSPSigning: the CSR's extKeyUsage if it is in `copied`, else `ext_key_usage`.
 pub(crate) fn responder_field(copied: &[RawExtension], asked: &[Vec<u8>]) -> Option<&'static str> {
     match raw_extension::find(copied, oid::EXT_KEY_USAGE) {
         Some(_) => grants_ocsp_signing(copied).then_some("csr: extKeyUsage has"),
@@ -23,7 +22,7 @@ pub(crate) fn responder_field(copied: &[RawExtension], asked: &[Vec<u8>]) -> Opt
     }
 }
 
-/// Key rules of `sign` (RSA below 2048 bits is refused whatever the role).
+/// Checks the key of a `sign` request. RSA below 2048 bits is rejected for every role.
 pub(crate) fn check_key(role: &Role, kind: KeyKind) -> Result<()> {
     let key_type = role.keys.key_type();
     if role.keys != RoleKeys::Any && key_type != kind.name() {
@@ -36,7 +35,7 @@ pub(crate) fn check_key(role: &Role, kind: KeyKind) -> Result<()> {
     Ok(())
 }
 
-/// Bits of the smallest key that anything is certified for, whatever the role.
+/// Minimum size of certified keys in bits, for every role.
 fn smallest_key(kind: KeyKind) -> u32 {
     match kind {
         KeyKind::Rsa { .. } => 2048,
@@ -45,7 +44,7 @@ fn smallest_key(kind: KeyKind) -> u32 {
     }
 }
 
-/// Verifies the request of an endpoint without key rules of its own.
+/// Verifies the CSR of an endpoint without its own key rules.
 ///
 /// # Errors
 /// `Invalid` naming `csr` and the rule.
@@ -54,8 +53,7 @@ pub(crate) fn verify(csr: &Csr) -> Result<()> {
     csr.verify()
 }
 
-/// Refuses keys below the smallest that anything is certified for, and those that are weak by their shape.
-/// `what` is the field.
+/// Rejects keys below the minimum size and keys with known weaknesses. `what` is the field.
 ///
 /// # Errors
 /// `Invalid` naming field and rule.

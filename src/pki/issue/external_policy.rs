@@ -1,17 +1,10 @@
-//! External policy: a service of the operator's decides about certificates, this server signs.
+//! External policy: a service of the operator decides about certificates, and this server signs them.
 //!
-//! A request goes to the *policy engine* with an empty CSR of a key made here, or with the caller's CSR,
-//! and comes back with a certificate as a template. No private key leaves, no role is asked; what holds
-//! for everything that is signed holds for templates too. Without an answer nothing is issued.
-//!
-//! | part | holds |
-//! |---|---|
-//! | [`policy_engine`](crate::pki::policy_engine) | one exchange, inside of bounds |
-//! | [`settings`](crate::pki::mount::settings::external_policy) | the settings of a mount and their rules |
-//! | `wire` | the question and the answer |
-//! | `template` | what becomes of the engine's template |
-//!
-//! Called by the mount's replica ([`run`]).
+//! The *policy engine* receives the request with the caller's CSR, or with an empty CSR of a generated key, and returns
+//! a certificate as a template. Private keys are never sent, and roles do not apply, but all checks of signed
+//! certificates do. If the engine fails, nothing is issued. `wire` has the JSON messages, `template` converts
+//! templates, [`policy_engine`](crate::pki::policy_engine) is the client, and
+//! [`settings`](crate::pki::mount::settings::external_policy) configures it.
 
 mod template;
 mod wire;
@@ -42,19 +35,19 @@ use crate::x509::pieces::Extensions;
 use crate::x509::public_key::PublicKey;
 use crate::x509::{name, pem};
 
-/// What is asked of the engine.
+/// The operation to ask the engine about.
 #[derive(Clone, Debug)]
 pub enum Mode {
-    /// A certificate for a key that is made here; it is of RSA when no type is named.
+    /// Certificate for a key generated here; RSA if no type is given.
     Issue(RequestedKey),
-    /// A certificate for the key of a CSR, whose signature is verified before anybody is asked.
+    /// Certificate for the key of a CSR. The CSR's signature is verified before the engine is called.
     Sign(Csr),
-    /// The same, and it may be an authority's.
+    /// Like `Sign`, but the certificate may be a CA's.
     SignIntermediate(Csr),
 }
 
 impl Mode {
-    /// The word that the engine is told.
+    /// Value of `issuance_mode`.
     fn word(&self) -> &'static str {
         match self {
             Self::Issue(_) => "issue",
@@ -64,34 +57,33 @@ impl Mode {
     }
 }
 
-/// A request that the engine decides about.
+/// A request for the engine to decide.
 pub struct Request {
-    /// What is wanted.
+    /// The operation.
     pub mode: Mode,
-    /// The policy that the path names, or empty.
+    /// The policy named in the path, or empty.
     pub policy: String,
     /// Path of the mount, with a trailing `/`.
     pub mount: String,
-    /// The caller's own words, which the engine is told.
+    /// The caller's body, sent to the engine.
     pub body: Body,
-    /// Who the caller is, as far as the settings have the engine told; `None` without an entity.
+    /// Identity of the caller; `None` without an entity.
     pub who: Option<Who>,
 }
 
-/// What is certified, and the key when it was made here.
+/// The key to certify, with its private key if generated here.
 struct Subject {
     csr_pem: String,
     key: PublicKey,
     private: Option<Arc<PrivateKey>>,
 }
 
-/// Asks the engine and signs what it answers. The mount's state is taken anew after the call, which may
-/// take long: what was disabled, deleted or revoked meanwhile does not sign.
+/// Calls the engine and signs its template. After the call, which may take long, the state of the mount is loaded
+/// again, so that issuers disabled or revoked since do not sign.
 ///
 /// # Errors
-/// `Invalid` when external policy is not configured, naming the field and rule that the request breaks or
-/// the rule that the engine's template breaks, or with the engine's own refusal; `Unavailable`, `Busy` and
-/// `BadGateway` of the call.
+/// `Invalid` when external policy is not configured, when request or template violate a rule, or when the engine
+/// rejects the request; `Unavailable`, `Busy` and `BadGateway` of the call.
 pub async fn run(
     views: Arc<ArcSwap<View>>,
     tools: Tools,
@@ -121,8 +113,7 @@ pub async fn run(
     Ok(Issued { key: subject.private, ..issued.with_warnings(answer.warnings) })
 }
 
-/// Reads and verifies the caller's CSR, or makes a key and an empty CSR. Every cheap refusal comes before
-/// a key is generated.
+/// Verifies the caller's CSR, or generates a key and an empty CSR. Cheap checks come before key generation.
 async fn subject(
     engine: &PolicyEngine,
     tools: &Tools,
@@ -153,7 +144,7 @@ async fn subject(
 
 const CSR_LABEL: &str = "CERTIFICATE REQUEST";
 
-/// A CSR without subject and extensions: proof of the key, and nothing else.
+/// A CSR without subject and extensions, which only proves possession of the key.
 async fn empty_csr(key: &Arc<PrivateKey>) -> Result<String> {
     let kind = key.kind();
     let algorithm = match kind {

@@ -1,9 +1,8 @@
-//! `sign-intermediate`: certifies the key of a CSR as a certificate authority below an issuer.
+//! `sign-intermediate`: certifies the key of a CSR as a CA below an issuer.
 //!
-//! The operator says what the authority is called and may do; with `use_csr_values` the CSR's subject,
-//! names and extensions are taken instead, except for what only the operator and the server can say:
-//! basicConstraints, authorityKeyIdentifier and CRL URLs never come from a CSR, name constraints, key
-//! identifier and other URLs only where nothing else sets them.
+//! The request sets names and constraints of the CA. With `use_csr_values`, subject, names and extensions come from the
+//! CSR. basicConstraints, authorityKeyIdentifier and CRL URLs never do; name constraints, key identifier and other URLs
+//! do only if request and issuer set none.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -36,7 +35,7 @@ use crate::x509::extension::{self, KeyUsage, SubjectAltNames};
 use crate::x509::oid;
 use crate::x509::pieces::{Extensions, Name};
 
-/// Certifies an authority.
+/// Certifies a CA.
 ///
 /// # Errors
 /// `Invalid` naming field and rule; `Unavailable` when the record cannot be stored.
@@ -48,11 +47,21 @@ pub async fn sign(
     stages: Stages,
 ) -> Result<Issued> {
     let started = Instant::now();
+    let who = &origin.requester;
+    let record = Record {
+        role: None,
+        requester: &who.recorded_as,
+        watch: &who.watch,
+        store: true,
+        beside: Beside::default(),
+        repeatable: origin.repeatable.as_deref(),
+    };
+    record.require_room(&tools)?;
     require_room(&view, origin.issuer_or("default"), &*tools.signers)?;
     let csr = &request.csr;
     csr::verify(csr)?;
     let signer = signer(&view, origin.issuer_or("default"))?;
-    let key = usable_key(&signer, tools.clock.now())?;
+    let (key, now) = usable_key(&signer, &tools.clock)?;
     let pieces = signer.pieces()?;
     let mut warnings = Warnings::default();
     let path_length = path_length(request.max_path_length, &signer, &mut warnings)?;
@@ -68,8 +77,7 @@ pub async fn sign(
     let span = issuer.certificate.span();
     let (limits, more) = origin.limits.for_authority(&request.validity);
     warnings.extend(more);
-    let (validity, more) =
-        validity::for_leaf(&lifetimes, &request.validity, limits, span, behaviour, tools.clock.now())?;
+    let (validity, more) = validity::for_leaf(&lifetimes, &request.validity, limits, span, behaviour, now)?;
     warnings.extend(more);
     let locations = &pieces.locations;
     if [&locations.authority_info, &locations.distribution_points].iter().all(|l| l.is_empty()) {
@@ -101,28 +109,19 @@ pub async fn sign(
     };
     warnings.extend(not_granted::warnings(&draft, csr));
     stages.rules(started);
-    let who = &origin.requester;
-    let record = Record {
-        role: None,
-        requester: &who.recorded_as,
-        watch: &who.watch,
-        store: true,
-        beside: Beside::default(),
-        repeatable: origin.repeatable.as_deref(),
-    };
     let issued = draft.release(&view, &tools, &csr.key, &record, &stages).await?;
     Ok(issued.with_warnings(warnings))
 }
 
-/// Refuses an authority that is an OCSP responder for its issuer. No role permits it here, and an authority needs no
-/// purpose to sign answers about its own certificates.
+/// Rejects a CA that would be an OCSP responder for its issuer. A CA needs no purpose to sign OCSP responses about its
+/// own certificates.
 fn refuse_responder(request: &IntermediateRequest, from_csr: bool) -> Result<()> {
     let copied = if from_csr { &request.csr.extensions[..] } else { &[] };
     let field = csr::responder_field(copied, &request.usages.ext_key_usage);
     field.map_or(Ok(()), |field| Err(Error::invalid(format!("{field} {AUTHORITY_AS_RESPONDER}"))))
 }
 
-/// The path length to write: as asked, or one less than the issuer's where that has one.
+/// The path length to encode: as requested, else one less than the issuer's, if that is limited.
 fn path_length(asked: Option<u8>, signer: &Signer, warnings: &mut Warnings) -> Result<Option<u32>> {
     let most = below(signer)?;
     let length = match (asked.map(u32::from), most) {
@@ -140,12 +139,12 @@ fn path_length(asked: Option<u8>, signer: &Signer, warnings: &mut Warnings) -> R
     Ok(length)
 }
 
-/// What the authority is called, and what of the CSR counts.
+/// Names of the CA and their source.
 struct Naming {
     subject: Name,
-    /// subjectAltName; empty without, and where the CSR's is copied.
+    /// subjectAltName; empty if there is none or the CSR's is copied.
     san: Extensions,
-    /// Whether extensions of the CSR are taken.
+    /// `true` if extensions of the CSR are copied.
     from_csr: bool,
 }
 
@@ -189,7 +188,7 @@ fn of_csr(other_sans: &[String], csr: &Csr) -> Result<Naming> {
     if other_sans.is_empty() {
         return Ok(Naming { subject, san: Extensions::default(), from_csr: true });
     }
-    // otherNames of the request join the CSR's names in one extension.
+    // Merge the otherNames of the request and the CSR's names into one extension.
     let only_other = RequestedNames { other_sans: other_sans.to_vec(), ..RequestedNames::default() };
     let (names, _) = names::unchecked(&only_other)?;
     let sans = csr.sans()?;
@@ -216,7 +215,7 @@ fn of_csr(other_sans: &[String], csr: &Csr) -> Result<Naming> {
     Ok(Naming { subject, san, from_csr: true })
 }
 
-/// keyUsage and extKeyUsage, the CSR's extensions that are copied, and the subject's key identifier.
+/// keyUsage and extKeyUsage, the extensions copied from the CSR, and the subject key identifier.
 fn usages_and_copies(
     request: &IntermediateRequest,
     pieces: &Pieces,
@@ -238,7 +237,7 @@ fn usages_and_copies(
         oid::SUBJECT_ALT_NAME => naming.san.is_empty(),
         _ => true,
     };
-    // What the CSR lacks of an authority's usages is added to its own; a whole set is copied as it is.
+    // A CSR's keyUsage without keyCertSign is extended with the usages of a CA; a complete one is copied.
     let wanting = csr.key_usage().filter(|usage| !usage.contains(KeyUsage::CERT_SIGN));
     let copied: Vec<_> = csr
         .extensions

@@ -1,4 +1,4 @@
-//! What comes of a request for a certificate.
+//! The result of a certificate request.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::keys::local::PrivateKey;
 use crate::pki::mount::signer::Signer;
 use crate::x509::serial::Serial;
 
-/// A signed certificate that may leave: where it is recorded, its record is durable.
+/// A signed certificate ready for release: if it is recorded, the record is durable.
 pub struct Issued {
     /// The certificate, DER.
     pub der: Vec<u8>,
@@ -17,34 +17,34 @@ pub struct Issued {
     pub not_before: i64,
     /// notAfter, epoch seconds.
     pub not_after: i64,
-    /// When to ask for the next one, epoch seconds.
+    /// Recommended renewal time, epoch seconds.
     pub renew_after: i64,
-    /// When it was issued, or its request repeated, epoch seconds.
+    /// Time of issuance, or of the repeated request, epoch seconds.
     pub issued_at: i64,
-    /// Who signed it, with its chain.
+    /// The issuer with its chain.
     pub signer: Arc<Signer>,
-    /// Its key, when it was made here. It is kept nowhere else.
+    /// The private key, if it was generated here. It is not stored.
     pub key: Option<Arc<PrivateKey>>,
     /// Warnings for the caller.
     pub warnings: Warnings,
-    /// The lease that comes with it, when the role wants one.
+    /// The lease of the certificate, if the role requires one.
     pub lease: Option<Lease>,
-    /// Whether an earlier request made it, of which this is a repeat.
+    /// `true` if an earlier request with the same idempotency key created it.
     pub repeated: bool,
 }
 
 impl Issued {
-    /// The same with these warnings before its own.
+    /// Prepends `warnings`.
     pub(super) fn with_warnings(self, mut warnings: Warnings) -> Self {
         warnings.extend(self.warnings);
         Self { warnings, ..self }
     }
 }
 
-/// The lease that a caller gets with a certificate.
+/// The lease of a certificate.
 pub struct Lease {
     /// Its id.
     pub id: String,
-    /// Whole seconds to the end of the certificate.
+    /// Seconds until the certificate expires.
     pub seconds: u64,
 }

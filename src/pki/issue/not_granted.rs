@@ -1,5 +1,5 @@
-//! Warnings about parts of a CSR that the certificate does not have: a request that is granted in part must not look as
-//! if it were granted whole.
+//! Warnings about parts of a CSR that are missing in the certificate, so that a partially granted request does not look
+//! completely granted.
 
 use std::collections::HashSet;
 
@@ -14,10 +14,10 @@ use crate::x509::raw_extension::{ExtensionRef, read_basic_constraints, read_ext_
 use crate::x509::reader::{Read, Reader};
 use crate::x509::usage::eku_text;
 
-/// Most parts of a CSR that are named.
+/// Maximum number of parts listed in warnings.
 const MAX_NAMED: usize = 20;
 
-/// Attributes of requests that clients add, by identifier.
+/// Common attributes of CSRs by OID.
 const KNOWN_ATTRIBUTES: [(&str, &str); 7] = [
     ("1.2.840.113549.1.9.2", "unstructuredName"),
     ("1.2.840.113549.1.9.7", "challengePassword"),
@@ -28,7 +28,7 @@ const KNOWN_ATTRIBUTES: [(&str, &str); 7] = [
     ("1.3.6.1.4.1.311.21.20", "Microsoft client information"),
 ];
 
-/// Warnings about attributes of the subject, extensions and attributes of `csr` that `draft` does not have.
+/// Warns about subject attributes, extensions and attributes of `csr` that `draft` lacks.
 pub(super) fn warnings(draft: &Draft, csr: &Csr) -> Warnings {
     let mut warnings = Warnings::default();
     let missing = csr.subject.missing_in(&draft.subject);
@@ -49,7 +49,7 @@ pub(super) fn warnings(draft: &Draft, csr: &Csr) -> Warnings {
     if more > 0 {
         warnings.add(format!("csr: {more} more extensions not granted"));
     }
-    // No certificate has any of them. Their values may be passwords, and are not quoted.
+    // Certificates never have attributes. Their values may be passwords, so they are not quoted.
     let attributes: Vec<String> = csr.other_attributes.iter().map(|oid| attribute_name(oid)).collect();
     if !attributes.is_empty() {
         warnings.add(format!("csr: attributes not granted: {}", listed(&attributes)));
@@ -57,7 +57,6 @@ pub(super) fn warnings(draft: &Draft, csr: &Csr) -> Warnings {
     warnings
 }
 
-/// The name of an attribute where it is known, and its dotted identifier.
 fn attribute_name(oid: &[u8]) -> String {
     let dotted = extension::oid_text(oid);
     match KNOWN_ATTRIBUTES.iter().find(|(known, _)| *known == dotted) {
@@ -66,14 +65,13 @@ fn attribute_name(oid: &[u8]) -> String {
     }
 }
 
-/// The names, at most [`MAX_NAMED`].
 fn listed(names: &[String]) -> String {
     let more = names.len().saturating_sub(MAX_NAMED);
     let names = names[..names.len() - more].join(", ");
     if more == 0 { names } else { format!("{names} and {more} more") }
 }
 
-/// What of an extension the certificate does not have: its name, and of lists the missing entries.
+/// Describes the missing part of an extension: its name and, for lists, the missing entries.
 fn not_granted(asked: &RawExtension, pieces: &[&Extensions]) -> Option<String> {
     let Some(granted) = pieces.iter().find_map(|piece| find(piece, &asked.oid)) else {
         let critical = if asked.critical { ", critical" } else { "" };
@@ -89,7 +87,6 @@ fn not_granted(asked: &RawExtension, pieces: &[&Extensions]) -> Option<String> {
     }
 }
 
-/// The extension's name where it is known, and its dotted identifier.
 fn name(asked: &RawExtension) -> String {
     let dotted = asked.oid_text();
     match profile::of_certificate(&asked.oid) {
@@ -98,7 +95,7 @@ fn name(asked: &RawExtension) -> String {
     }
 }
 
-/// The extension with identifier `oid` among encoded ones.
+/// Finds an extension among encoded ones.
 pub(super) fn find<'a>(piece: &'a Extensions, oid: &[u8]) -> Option<ExtensionRef<'a>> {
     let mut extensions = Reader::new(piece.as_der());
     while !extensions.is_empty() {
@@ -110,8 +107,7 @@ pub(super) fn find<'a>(piece: &'a Extensions, oid: &[u8]) -> Option<ExtensionRef
     None
 }
 
-/// The entries of `asked` that the `granted` value of the same extension does not have; `None` for an extension that is
-/// compared as a whole.
+/// Returns the entries of `asked` that the `granted` value lacks; `None` for extensions that are compared as a whole.
 fn missing_entries(asked: &RawExtension, granted: &[u8]) -> Read<Option<Vec<String>>> {
     let missing = match asked.oid.as_slice() {
         oid::KEY_USAGE => {
@@ -138,7 +134,7 @@ fn missing_entries(asked: &RawExtension, granted: &[u8]) -> Read<Option<Vec<Stri
     Ok(Some(missing))
 }
 
-/// Alternative names for people.
+/// Formats alternative names for messages.
 fn texts(sans: CsrSans) -> Vec<String> {
     let mut all = sans.dns;
     all.extend(sans.emails);

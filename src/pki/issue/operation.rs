@@ -1,9 +1,9 @@
-//! The ways in which certificates are made, as metrics tell them apart.
+//! Issuing operations, for metrics.
 
 use super::request::Request;
 use crate::telemetry::{ISSUING_OPERATIONS, MountMeter};
 
-/// A way to make certificates, in the order of [`ISSUING_OPERATIONS`].
+/// An issuing operation, in the order of [`ISSUING_OPERATIONS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// `issue`.
@@ -16,12 +16,12 @@ pub enum Operation {
     SignIntermediate,
     /// `sign-self-issued`.
     SignSelfIssued,
-    /// Everything that a policy engine decides about.
+    /// All requests decided by the external policy engine.
     ExternalPolicy,
 }
 
 impl Operation {
-    /// All of them.
+    /// All operations.
     pub(crate) const ALL: [Self; 6] = [
         Self::Issue,
         Self::Sign,
@@ -31,7 +31,7 @@ impl Operation {
         Self::ExternalPolicy,
     ];
 
-    /// What a request asks for.
+    /// The operation of a request.
     pub(crate) fn of(request: &Request) -> Self {
         match request {
             Request::Issue(_) => Self::Issue,
@@ -42,17 +42,17 @@ impl Operation {
         }
     }
 
-    /// Counts a request to the mount that was refused or failed.
+    /// Counts a request that was rejected or failed.
     pub fn count_refusal(self, mount: &MountMeter) {
         mount.refused(self as usize);
     }
 
-    /// Counts a certificate of the mount.
+    /// Counts an issued certificate.
     pub(crate) fn count_issued(self, mount: &MountMeter) {
         mount.issued(self as usize);
     }
 
-    /// The label of metrics.
+    /// Metric label.
     pub(crate) fn name(self) -> &'static str {
         ISSUING_OPERATIONS[self as usize]
     }

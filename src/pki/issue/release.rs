@@ -1,6 +1,5 @@
-//! From a draft that passed its endpoint's rules to a certificate that may leave: serial → structural
-//! checks → signature → record → release, in that order. A certificate leaves only after its record is
-//! durable.
+//! From a draft that passed its endpoint's checks to a released certificate: serial number → structural checks →
+//! signature → record → release. A certificate is released only after its record is durable.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -34,10 +33,10 @@ use crate::x509::public_key::PublicKey;
 use crate::x509::serial::Serial;
 use crate::x509::tbs::CertificateTbs;
 
-/// Tries before a serial collision is reported: one is already practically impossible.
+/// Maximum attempts on serial collisions; a single one is practically impossible.
 const SERIAL_TRIES: usize = 3;
 
-/// A certificate that only waits for its key and serial.
+/// A certificate that lacks only its key and serial number.
 pub(crate) struct Draft {
     pub(crate) signer: Arc<Signer>,
     pub(crate) key: Arc<Key>,
@@ -49,43 +48,43 @@ pub(crate) struct Draft {
     /// Extensions before subjectKeyIdentifier.
     pub(crate) head: Extensions,
     pub(crate) key_id: SubjectKeyId,
-    /// Extensions after it.
+    /// Extensions after subjectKeyIdentifier.
     pub(crate) tail: Extensions,
-    /// Fields that the parts came from.
+    /// Fields that the parts come from.
     pub(crate) sources: Sources,
 }
 
-/// Where subjectKeyIdentifier comes from.
+/// Source of subjectKeyIdentifier.
 pub(crate) enum SubjectKeyId {
-    /// Worked out from the subject's key (RFC 5280 4.2.1.2, method 1).
+    /// Computed from the subject's key (RFC 5280 4.2.1.2, method 1).
     OfKey,
-    /// These octets.
+    /// This value.
     Given(Vec<u8>),
-    /// It is among the other extensions.
+    /// Already among the other extensions.
     Copied,
 }
 
-/// How a certificate is recorded.
+/// Storage of a certificate and its related rows.
 pub(crate) struct Record<'a> {
-    /// The role, when one was used.
+    /// Name of the role, if any.
     pub(crate) role: Option<&'a str>,
-    /// Who asked, as records name it.
+    /// The caller, as named in records.
     pub(crate) requester: &'a str,
-    /// Whether they still wait.
+    /// Reports when the caller disconnects.
     pub(crate) watch: &'a Watch,
-    /// Whether the certificate itself is stored.
+    /// `true` if the certificate itself is stored.
     pub(crate) store: bool,
-    /// What is recorded beside it, in the same commit.
+    /// Lease and metadata to store in the same commit.
     pub(crate) beside: Beside,
-    /// The request, when it is remembered: then the certificate is stored.
+    /// The idempotent request; requires `store`.
     pub(crate) repeatable: Option<&'a Repeatable>,
 }
 
 impl<'a> Record<'a> {
-    /// How a certificate is recorded that is issued by a role, here with its name, or without one.
+    /// Determines the storage of a certificate under a role, given with its name, or without a role.
     ///
     /// # Errors
-    /// Those of [`Beside::of`]; `Invalid` for a request that is to be remembered, and a role with `no_store`.
+    /// Those of [`Beside::of`]; `Invalid` for an idempotent request under a role with `no_store`.
     pub(crate) fn of(origin: &'a Origin, role: Option<(&'a str, &Role)>, metadata: Option<&str>) -> Result<Self> {
         let (name, role) = role.unzip();
         let store = role.is_none_or(|role| !role.no_store);
@@ -103,17 +102,17 @@ impl<'a> Record<'a> {
 }
 
 impl Record<'_> {
-    /// That it would find room in the store at this moment: keys and signatures are not made for what is refused.
+    /// Checks that the store accepts another record, before keys and signatures are computed.
     ///
     /// # Errors
-    /// `Busy` when it would not.
+    /// `Busy` when it does not.
     pub(crate) fn require_room(&self, tools: &Tools) -> Result<()> {
         if self.store { tools.store.require_room() } else { Ok(()) }
     }
 }
 
 impl Draft {
-    /// That it would pass the checks before its signature, with a key like this one: before somebody's key is made.
+    /// Runs the checks before the signature with a placeholder key, before the real key is generated.
     ///
     /// # Errors
     /// `Invalid` from the checks.
@@ -121,8 +120,8 @@ impl Draft {
         self.prepare(&Serial::STAND_IN, stand_in).map(drop)
     }
 
-    /// Signs, stores and only then releases the certificate; that of an earlier request, when this one repeats it and
-    /// was overtaken.
+    /// Signs, stores and then releases the certificate. If a concurrent request with the same idempotency key was
+    /// faster, returns its certificate.
     ///
     /// # Errors
     /// `Invalid` from the structural checks; `Unavailable` when the record cannot be stored.

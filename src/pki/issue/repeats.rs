@@ -1,16 +1,10 @@
-//! Requests that their caller may send again: a caller names a request by a key of its own, and with the same key it
-//! has the same certificate, for [a day](AnsweredRow::LIFE) and on every node.
+//! Idempotent requests: a client that repeats a request with the same `Idempotency-Key` gets the same certificate, for
+//! [a day](AnsweredRow::LIFE) and from every node.
 //!
-//! What was answered is recorded in the unit of the certificate, under a key that is there once: of two requests at the
-//! same time one is stored, and the other answers with what that one was. Nothing is held meanwhile. What the caller
-//! calls a request, who asked and what for are hashed together; none of it is stored.
-//!
-//! A new key whose first octets are a time finds its place behind those before it, and costs an index as little as
-//! a serial number does: keys that are UUIDs of version 7 keep their time, all others are spread.
-//!
-//! Refused are another request under a key that is taken; an answer with a private key, which is stored nowhere; and
-//! certificates that are not stored, of which nobody could say later what they were. Called by the wire before a
-//! certificate is made, and by `release` when a key was taken meanwhile.
+//! The answered request is recorded in the same commit as the certificate, under a unique key. Of two concurrent
+//! requests one is stored and the other returns its certificate; nothing is locked. Only hashes of key, caller and
+//! request are stored. Rejected: another request with a used key, responses with a private key, and certificates that
+//! are not stored.
 
 use aws_lc_rs::digest::{Context, SHA256};
 
@@ -24,42 +18,43 @@ use crate::pki::tools::Tools;
 use crate::pki::values::renewal;
 use crate::x509::serial::Serial;
 
-/// What errors call the key.
+/// Name of the header in error messages.
 pub const FIELD: &str = "Idempotency-Key";
-/// Octets of a stored key that are a time: milliseconds since 1970, as a UUID of version 7 begins.
+/// Length of the time prefix of a stored key in bytes: milliseconds since 1970, as in UUID version 7.
 const OF_TIME: usize = 6;
 
-/// A request that may be sent again.
+/// A request with an idempotency key.
 #[derive(Clone, Debug)]
 pub struct Repeatable {
     key: [u8; 32],
     request: [u8; 32],
-    /// Its answer has a private key.
+    /// `true` if the response contains a private key.
     makes_key: bool,
 }
 
-/// Who asks, as repeats tell callers apart.
+/// The caller; idempotency keys are separate for each caller.
 #[derive(Clone, Copy, Debug)]
 pub enum Asker<'a> {
-    /// An entity, whichever of its tokens it uses: who has lost an answer may have lost the token, too.
+    /// An entity with any of its tokens: a client that lost the response may have lost the token too.
     Entity(&'a str),
-    /// A token without one, as records name it.
+    /// A token without an entity, as named in records.
     Token(&'a str),
 }
 
-/// What is asked for.
+/// The content of the request.
 #[derive(Clone, Copy, Debug)]
 pub struct AskedFor<'a> {
     /// The path, in canonical spelling.
     pub path: &'a str,
-    /// The body, in one form whatever form it came in.
+    /// The canonical encoding of the body.
     pub body: &'a [u8],
-    /// Whether the key of the certificate is made here.
+    /// `true` if the server generates the private key.
     pub makes_key: bool,
 }
 
 impl Repeatable {
-    /// A request to a mount by the key that its caller gives it.
+    /// Hashes a request and its idempotency key. The time of a UUID version 7 becomes the prefix of the stored key, so
+    /// that new rows are appended to the index.
     pub fn new(mount: MountId, asker: Asker<'_>, key: &str, asked: AskedFor<'_>) -> Self {
         let (kind, id) = match asker {
             Asker::Entity(id) => ("entity", id),
@@ -70,7 +65,7 @@ impl Repeatable {
         Self { key: hashed, request: hash(&[asked.path.as_bytes(), asked.body]), makes_key: asked.makes_key }
     }
 
-    /// What is recorded beside the certificate that answers it.
+    /// The row to record with the certificate.
     pub(crate) fn row(&self, serial: Serial, lease: Option<&Lease>, now: Time) -> AnsweredRow {
         AnsweredRow {
             key: self.key,
@@ -82,10 +77,10 @@ impl Repeatable {
     }
 }
 
-/// Refuses to remember a request whose certificate is not stored.
+/// Rejects an idempotency key if the certificate is not stored.
 ///
 /// # Errors
-/// `Invalid`, with the reason `why` that nothing is.
+/// `Invalid`, with the reason `why` it is not stored.
 pub fn unless_stored(store: bool, repeatable: Option<&Repeatable>, why: &str) -> Result<()> {
     match repeatable {
         Some(_) if !store => refuse(&format!("{why}, so that a repeated request could not be answered")),
@@ -93,10 +88,10 @@ pub fn unless_stored(store: bool, repeatable: Option<&Repeatable>, why: &str) ->
     }
 }
 
-/// What a request was answered with before; `None` when it was not.
+/// Returns the result of an earlier request with the same key, if any.
 ///
 /// # Errors
-/// `Invalid` when the key stands for another request, or the answer cannot be given again; `Unavailable` from storage.
+/// `Invalid` when the key was used for another request, or the response cannot be repeated; `Unavailable` from storage.
 pub async fn earlier(repeatable: &Repeatable, view: &View, tools: &Tools) -> Result<Option<Issued>> {
     let now = tools.clock.now();
     let found = tools.store.answered(repeatable.key).await?;
@@ -133,7 +128,6 @@ pub async fn earlier(repeatable: &Repeatable, view: &View, tools: &Tools) -> Res
     }))
 }
 
-/// What has become of the certificate since.
 fn warnings(stored: &StoredCertificate, now: Time) -> Warnings {
     let mut warnings = Warnings::default();
     if let Some(revocation) = &stored.revocation {
@@ -149,7 +143,7 @@ fn refuse<T>(why: &str) -> Result<T> {
     Err(Error::invalid(format!("{FIELD}: {why}")))
 }
 
-/// The time that a UUID of version 7 begins with (RFC 9562 5.7).
+/// Returns the time prefix of a UUID version 7 (RFC 9562 5.7).
 fn time_of(key: &str) -> Option<[u8; OF_TIME]> {
     let bytes = key.as_bytes();
     let is_uuid = bytes.len() == 36 && [8, 13, 18, 23].iter().all(|&at| bytes[at] == b'-');
@@ -164,7 +158,7 @@ fn time_of(key: &str) -> Option<[u8; OF_TIME]> {
     Some(time)
 }
 
-/// SHA-256 of parts, each of which ends where it does.
+/// SHA-256 of parts, each prefixed with its length.
 fn hash(parts: &[&[u8]]) -> [u8; 32] {
     let mut context = Context::new(&SHA256);
     for part in parts {

@@ -1,5 +1,5 @@
-//! Requests for certificates: who asks, and for what. They come from any wire, already read; what they ask for is
-//! held against role, issuer and the rules by whoever runs them.
+//! Certificate requests: the caller and the requested content, independent of the API. The endpoints check the content
+//! against role, issuer and rules.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,31 +18,31 @@ use crate::x509::certificate::Certificate;
 use crate::x509::csr::Csr;
 use crate::x509::extension::NameConstraints;
 
-/// Who asks, as far as rules and records care.
+/// The caller, as far as rules and records need it.
 #[derive(Clone, Debug, Default)]
 pub struct Requester {
-    /// How the record names the requester (never a token or accessor in clear).
+    /// Name in records; never a token or accessor in clear.
     pub recorded_as: String,
-    /// The token's display name: roles may allow it as a name.
+    /// Display name of the token; roles may allow it as a name.
     pub display_name: String,
-    /// Who fills the templates of roles.
+    /// Identity for the templates of roles.
     pub identity: Option<Filler>,
-    /// The hash of the token with which leases end; `None` where there is none.
+    /// Hash of the token that leases are bound to, if any.
     pub token: Option<[u8; 32]>,
-    /// Whether the token ends with this request.
+    /// `true` if the token expires with this request.
     pub last_use: bool,
-    /// Whether the caller still waits for the answer.
+    /// Reports when the caller disconnects.
     pub watch: Watch,
 }
 
 impl Requester {
-    /// Who fills the templates of roles.
+    /// Identity for the templates of roles.
     pub(crate) fn identity(&self) -> Option<&dyn Identity> {
         self.identity.as_ref().map(|filler| &*filler.0)
     }
 }
 
-/// An identity, of which nothing is shown.
+/// An identity whose `Debug` output is empty of data.
 #[derive(Clone)]
 pub struct Filler(pub Arc<dyn Identity>);
 
@@ -52,20 +52,20 @@ impl fmt::Debug for Filler {
     }
 }
 
-/// Where a request comes from: who asks, on which path, within which limits.
+/// Origin of a request: caller, path and limits.
 #[derive(Clone, Debug)]
 pub struct Origin {
-    /// The path of the request, mount included: leases are named after it.
+    /// Path of the request including the mount; prefix of lease ids.
     pub path: String,
-    /// The issuer that the path names; else the role's, or the default one.
+    /// Issuer named in the path; `None` uses the role's or the default issuer.
     pub issuer_ref: Option<String>,
-    /// Who asks.
+    /// The caller.
     pub requester: Requester,
     /// The mount's lifetimes.
     pub limits: Limits,
-    /// What the request is remembered by, when it may be sent again.
+    /// Idempotency data, if the client sent an idempotency key.
     pub repeatable: Option<Box<Repeatable>>,
-    /// The metrics of the mount.
+    /// Metrics of the mount.
     pub mount: MountMeter,
 }
 
@@ -76,7 +76,7 @@ impl Origin {
     }
 }
 
-/// What a mount's replica makes a certificate of.
+/// A request that a mount's replica handles.
 pub enum Request {
     /// `issue`.
     Issue(IssueRequest),
@@ -90,110 +90,110 @@ pub enum Request {
     SignSelfIssued(SelfIssuedRequest),
 }
 
-/// A leaf by a role, for a key that is made here.
+/// A leaf under a role, with a generated key.
 #[derive(Clone, Debug, Default)]
 pub struct IssueRequest {
-    /// The role's name.
+    /// Name of the role.
     pub role: String,
-    /// Its names.
+    /// Requested names.
     pub names: RequestedNames,
-    /// Its dates.
+    /// Requested validity.
     pub validity: RequestedValidity,
-    /// Its key, where the role permits any.
+    /// Key to generate, if the role permits any.
     pub key: RequestedKey,
-    /// What is kept beside the certificate: standard base64.
+    /// Metadata to store with the certificate: standard base64.
     pub metadata: Option<String>,
 }
 
-/// A leaf by a role, for the key of a CSR.
+/// A leaf under a role, for the key of a CSR.
 #[derive(Clone, Debug)]
 pub struct SignRequest {
-    /// The role's name.
+    /// Name of the role.
     pub role: String,
-    /// The CSR; its signature is verified when the request is run.
+    /// The CSR; its signature is not yet verified.
     pub csr: Csr,
-    /// Its names, where the role does not take those of the CSR.
+    /// Requested names, unless the role uses those of the CSR.
     pub names: RequestedNames,
-    /// Its dates.
+    /// Requested validity.
     pub validity: RequestedValidity,
-    /// What is kept beside the certificate: standard base64.
+    /// Metadata to store with the certificate: standard base64.
     pub metadata: Option<String>,
 }
 
-/// A leaf of what a CSR says as it stands.
+/// A leaf with the content of a CSR.
 #[derive(Clone, Debug)]
 pub struct VerbatimRequest {
-    /// The role that decides lifetimes, issuer and storage; without one nothing narrows them.
+    /// Role that sets lifetimes, issuer and storage, if any.
     pub role: Option<String>,
-    /// The CSR; its signature is verified when the request is run.
+    /// The CSR; its signature is not yet verified.
     pub csr: Csr,
-    /// UID attributes that join the CSR's subject.
+    /// UID attributes to append to the CSR's subject.
     pub user_ids: Vec<String>,
-    /// Its dates.
+    /// Requested validity.
     pub validity: RequestedValidity,
-    /// Whether the issuer's own setting holds for a certificate that would outlive it; else it is truncated.
+    /// Applies the issuer's setting for certificates that would outlive it; otherwise they are truncated.
     pub enforce_leaf_not_after_behavior: bool,
-    /// Its usages, where the CSR has none.
+    /// Requested usages, unless the CSR has them.
     pub usages: RequestedUsages,
-    /// Whether it says that it is no authority's; else as the role has it.
+    /// Adds basicConstraints with cA FALSE; `None` uses the role's setting.
     pub basic_constraints_valid_for_non_ca: Option<bool>,
-    /// How it is signed.
+    /// Requested signature algorithm.
     pub signature: RequestedSignature,
-    /// What is kept beside the certificate: standard base64.
+    /// Metadata to store with the certificate: standard base64.
     pub metadata: Option<String>,
 }
 
-/// An authority below an issuer, for the key of a CSR.
+/// A CA certificate for the key of a CSR.
 #[derive(Clone, Debug)]
 pub struct IntermediateRequest {
-    /// The CSR; its signature is verified when the request is run.
+    /// The CSR; its signature is not yet verified.
     pub csr: Csr,
-    /// What it is called.
+    /// Requested names.
     pub names: AuthorityNames,
-    /// Its dates.
+    /// Requested validity.
     pub validity: RequestedValidity,
-    /// How far it is backdated; zero is the default.
+    /// Backdating; zero selects the default.
     pub not_before_duration: Duration,
-    /// Whether the issuer's own setting holds for a certificate that would outlive it; else it is truncated.
+    /// Applies the issuer's setting for certificates that would outlive it; otherwise they are truncated.
     pub enforce_leaf_not_after_behavior: bool,
-    /// How many authorities may follow below it; `None` is as many as the issuer allows.
+    /// Maximum number of CAs below it; `None` allows as many as the issuer does.
     pub max_path_length: Option<u8>,
-    /// Its usages beside those of every authority.
+    /// Usages in addition to those of every CA.
     pub usages: RequestedUsages,
-    /// Which names it may certify.
+    /// Name constraints.
     pub constraints: NameConstraints,
-    /// Its key identifier; else the CSR's, or one of its key.
+    /// Subject key identifier; `None` uses the CSR's, or else derives it from the key.
     pub key_id: Option<Vec<u8>>,
-    /// How it is signed.
+    /// Requested signature algorithm.
     pub signature: RequestedSignature,
 }
 
-/// What an authority is called.
+/// Source of the names of a CA.
 #[derive(Clone, Debug)]
 pub enum AuthorityNames {
-    /// As the request says; the common name may be the CSR's.
+    /// The request; the common name may come from the CSR.
     Requested {
         /// Names.
         names: Box<RequestedNames>,
-        /// The other attributes of its subject.
+        /// Other attributes of the subject.
         subject: Box<RequestedSubject>,
     },
-    /// As the CSR says, whose extensions count, too.
+    /// The CSR, including its extensions.
     OfCsr {
-        /// otherNames that join the CSR's: `<oid>;UTF8:<value>`.
+        /// otherNames to add to the CSR's: `<oid>;UTF8:<value>`.
         other_sans: Vec<String>,
-        /// What else the caller said of names: it has no effect, and a warning says so.
+        /// Fields about names that are ignored with a warning.
         ignored: Vec<&'static str>,
     },
 }
 
-/// Another authority's self-issued certificate, to be signed as it is.
+/// The self-issued certificate of another CA, to be signed unchanged.
 #[derive(Clone, Debug)]
 pub struct SelfIssuedRequest {
     /// The certificate.
     pub certificate: Certificate,
-    /// Whether its key must be of the type of the issuer's.
+    /// Requires that the certificate's key has the type of the issuer's key.
     pub matching_key_types: bool,
-    /// What other verifiers refuse in it: its bytes are kept.
+    /// Warnings about content that other verifiers reject; the content is kept.
     pub warnings: Warnings,
 }

@@ -1,8 +1,7 @@
-//! Leaves by a role: [`issue`] makes key and certificate, [`sign`] certifies the key of a request (CSR).
+//! Leaf certificates under a role: [`issue`] generates a key, [`sign`] certifies the key of a CSR.
 //!
-//! Both run the same pipeline on one published view. The rules come first and cost little; a key is generated
-//! only when they have passed. What they let through is a `Draft`, which is checked once more (before an RSA key is
-//! generated, too), signed, recorded and only then released.
+//! Both use one published view. The cheap role checks come first; a key is generated only if they pass. They produce a
+//! `Draft`, which is checked structurally (before generating an RSA key, too), signed, recorded and then released.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -38,8 +37,8 @@ use crate::x509::weak_key;
 /// `issue`: generates a key and certifies it.
 ///
 /// # Errors
-/// `Invalid` naming field and rule; `Busy` when too many RSA keys are asked for; `Unavailable` when the
-/// record cannot be stored, and then no certificate is released.
+/// `Invalid` naming field and rule; `Busy` when too many RSA keys are requested; `Unavailable` when the record cannot
+/// be stored, in which case no certificate is released.
 pub async fn issue(
     view: Arc<View>,
     tools: Tools,
@@ -69,10 +68,10 @@ pub async fn issue(
     Ok(Issued { key: Some(Arc::new(key)), ..issued.with_warnings(warnings) })
 }
 
-/// `sign`: certifies the key of a request made elsewhere.
+/// `sign`: certifies the key of a CSR.
 ///
 /// # Errors
-/// As [`issue`]; what the request asks for is held against the role like any other input.
+/// As [`issue`].
 pub async fn sign(
     view: Arc<View>,
     tools: Tools,
@@ -104,7 +103,7 @@ pub async fn sign(
     Ok(issued.with_warnings(warnings))
 }
 
-/// The names when the role allows them to the caller. Long checks run in the CPU queue.
+/// Checks names against the role. Long checks run in the CPU queue.
 async fn held(asked: Asked, role: &Arc<CompiledRole>, who: &Requester) -> Result<(Names, Warnings)> {
     if !asked.is_long(role) {
         return asked.held(&role.filled_for(who.identity()), &who.display_name);
@@ -119,7 +118,7 @@ async fn held(asked: Asked, role: &Arc<CompiledRole>, who: &Requester) -> Result
     }
 }
 
-/// Which key `issue` generates: the role's, or under `any` the request's.
+/// The key for `issue` to generate: the role's, or with `any` the request's.
 fn key_spec(role: &Role, asked: &RequestedKey, warnings: &mut Warnings) -> Result<KeySpec> {
     let RoleKeys::Only(spec) = role.keys else {
         let key_type = asked
@@ -137,7 +136,7 @@ fn key_spec(role: &Role, asked: &RequestedKey, warnings: &mut Warnings) -> Resul
 
 fn csr_names(csr: &Csr) -> Result<CsrNames> {
     let sans = csr.sans()?;
-    // Of several the last counts, as for readers of certificates.
+    // Of several values the last counts, as in certificate parsers.
     let last = |attribute| csr.subject_values(attribute).map(|mut values| values.pop().unwrap_or_default());
     let other = |(oid, value): (Vec<u8>, OtherValue)| {
         let text = match value {
@@ -159,7 +158,7 @@ fn csr_names(csr: &Csr) -> Result<CsrNames> {
     })
 }
 
-/// The draft of a leaf by a role, for a key of this kind, and warnings for the caller.
+/// Creates the draft of a leaf for a key of this kind; also returns warnings for the caller.
 fn leaf(
     entry: &RoleEntry,
     kind: KeyKind,
@@ -169,9 +168,8 @@ fn leaf(
     limits: Limits,
     tools: &Tools,
 ) -> Result<(Draft, Warnings)> {
-    let now = tools.clock.agreed_now()?;
     let issuer = &signer.issuer;
-    let key = usable_key(&signer, now)?;
+    let (key, now) = usable_key(&signer, &tools.clock)?;
     let pieces = signer.pieces()?;
     let role = &entry.role;
     let behaviour = issuer.record.leaf_not_after_behavior;
@@ -183,7 +181,7 @@ fn leaf(
     )?);
     let subject = subject(entry, names);
     let sans = subject_alt_names(names)?;
-    // The certificate is held against this too; here it is refused before a key is made.
+    // The structural checks have this rule too; here it applies before key generation.
     if subject.is_empty() && sans.is_empty() {
         return Err(Error::invalid("common_name: the certificate names nobody: a name must be given"));
     }
@@ -214,7 +212,7 @@ fn leaf(
     Ok((draft, warnings))
 }
 
-/// What a leaf's parts came from.
+/// Maps the parts of a leaf to their fields.
 fn sources() -> Sources {
     Sources::all("certificate")
         .with(oid::SUBJECT_ALT_NAME, "alt_names")
@@ -223,7 +221,7 @@ fn sources() -> Sources {
         .with(oid::CERTIFICATE_POLICIES, "the role's policy_identifiers")
 }
 
-/// Subject of a leaf: the role's RDNs, CN, SERIALNUMBER, then one RDN per user id.
+/// Encodes the subject: the role's RDNs, CN, SERIALNUMBER, then one RDN per user id.
 fn subject(entry: &RoleEntry, names: &Names) -> Name {
     let one = |attribute, value: &String| {
         if value.is_empty() { Rdns::default() } else { rdn(attribute, std::slice::from_ref(value)) }

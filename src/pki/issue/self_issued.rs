@@ -1,8 +1,8 @@
-//! `sign-self-issued`: signs another authority's self-issued certificate as it is, so that both roots
-//! lead to the same keys.
+//! `sign-self-issued`: signs the self-issued certificate of another CA unchanged, so that both roots lead to the same
+//! keys.
 //!
-//! Only the issuer's name, authorityKeyIdentifier and, where URLs are configured, the distribution points
-//! change; every other byte stays. The certificate is not recorded: its serial number is its maker's.
+//! Only the issuer name, authorityKeyIdentifier and, if configured, the distribution points change. The certificate is
+//! not recorded, because its serial number was chosen by its creator.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,7 +11,7 @@ use super::csr::{AUTHORITY_AS_RESPONDER, check_outside_key};
 use super::issued::Issued;
 use super::repeats;
 use super::request::{Origin, SelfIssuedRequest};
-use super::signer::{below, signer, usable_key};
+use super::signer::{below, require_room, signer, usable_key};
 use super::stages::Stages;
 use crate::error::{Error, Result};
 use crate::pki::check::prepared::Prepared;
@@ -38,13 +38,13 @@ pub async fn sign(
     stages: Stages,
 ) -> Result<Issued> {
     let started = Instant::now();
+    require_room(&view, origin.issuer_or("default"), &*tools.signers)?;
     repeats::unless_stored(false, origin.repeatable.as_deref(), "sign-self-issued stores no certificate")?;
     let certificate = &request.certificate;
     check(certificate)?;
     tools.compromised.refuse("certificate", certificate.key())?;
-    let now = tools.clock.agreed_now()?;
     let signer = signer(&view, origin.issuer_or("default"))?;
-    let key = usable_key(&signer, now)?;
+    let (key, now) = usable_key(&signer, &tools.clock)?;
     let pieces = signer.pieces()?;
     below(&signer)?;
     let kind = key.public().kind();
@@ -88,8 +88,8 @@ pub async fn sign(
     })
 }
 
-/// A warning about a certificate of the issuer's own name, such as the new key of an authority that its old key signs: the
-/// result has the issuer and the serial number of the certificate that was sent (RFC 5280 4.1.2.2).
+/// Warns about a certificate with the issuer's own name, such as a new key of the CA signed by its old key: the result
+/// has the same issuer and serial number as the certificate in the request (RFC 5280 4.1.2.2).
 fn same_issuer_and_serial(certificate: &Certificate, issuer: &Issuer) -> Option<String> {
     let serial = certificate.serial();
     certificate.issuer().matches(issuer.certificate.subject()).then(|| {
@@ -101,7 +101,7 @@ fn same_issuer_and_serial(certificate: &Certificate, issuer: &Issuer) -> Option<
     })
 }
 
-/// Refuses what is no authority's own certificate.
+/// Rejects a certificate that is not a self-issued CA certificate.
 fn check(certificate: &Certificate) -> Result<()> {
     let refuse = |rule: &str| Err(Error::invalid(format!("certificate: {rule}")));
     check_outside_key("certificate", certificate.key())?;
@@ -111,14 +111,14 @@ fn check(certificate: &Certificate) -> Result<()> {
     if !certificate.issuer().matches(certificate.subject()) {
         return refuse("must be self-issued: its issuer and subject differ");
     }
-    // Its extensions stay as they are, so it cannot be signed without the purpose.
+    // Its extensions are kept, so the purpose cannot be dropped.
     if grants_ocsp_signing(certificate.extensions()) {
         return refuse(&format!("extKeyUsage has {AUTHORITY_AS_RESPONDER}"));
     }
     Ok(())
 }
 
-/// Refuses a serial number under which the issuer has certified something else (RFC 5280 4.1.2.2).
+/// Rejects a serial number that the issuer has used for another certificate (RFC 5280 4.1.2.2).
 async fn refuse_taken(view: &View, tools: &Tools, issuer: &Issuer, certificate: &Certificate) -> Result<()> {
     let serial = certificate.serial();
     let stored = tools.store.certificate(view.mount, serial).await?.map(|stored| stored.row);
@@ -133,8 +133,7 @@ async fn refuse_taken(view: &View, tools: &Tools, issuer: &Issuer, certificate: 
     Ok(())
 }
 
-/// The extensions in their order, the issuer's `own` in the place of those that they replace or at the end;
-/// an empty one replaces nothing.
+/// Replaces extensions with the issuer's `own`, or appends these. Empty ones are ignored.
 pub(crate) fn with_replaced(certificate: &Certificate, own: &[(&[u8], &Extensions)]) -> Extensions {
     let of = |oid: &[u8]| own.iter().find(|(own, one)| *own == oid && !one.is_empty()).map(|(_, one)| *one);
     let kept = certificate.extensions().iter().map(|e| of(&e.oid).unwrap_or(&e.raw));

@@ -1,8 +1,8 @@
-//! Which role a request names, which issuer signs for it, and whether that one may.
+//! Selection of role and issuer, and checks that the issuer may sign.
 
 use std::sync::Arc;
 
-use crate::clock::Time;
+use crate::clock::{Clock, Time};
 use crate::error::{Error, Result};
 use crate::keys::Signers;
 use crate::pki::mount::issuer::Key;
@@ -11,12 +11,12 @@ use crate::pki::mount::signer::Signer;
 use crate::pki::mount::view::View;
 use crate::x509::usage::KeyUsage;
 
-/// The role that a request names.
+/// Looks up the role of a request.
 pub(crate) fn role(view: &View, name: &str) -> Result<Arc<RoleEntry>> {
     view.role(name).cloned().ok_or_else(|| Error::invalid(format!("unknown role: {name}")))
 }
 
-/// The issuer that a request selects.
+/// Looks up the issuer of a request.
 pub(crate) fn signer(view: &View, reference: &str) -> Result<Arc<Signer>> {
     view.signer(reference).cloned().ok_or_else(|| {
         Error::invalid(if reference.eq_ignore_ascii_case("default") {
@@ -27,11 +27,11 @@ pub(crate) fn signer(view: &View, reference: &str) -> Result<Arc<Signer>> {
     })
 }
 
-/// That whoever signs for the issuer that a request selects would take one signature more: before anything is checked or
-/// made for what would be refused in the end. A flood of requests for a slow device costs the other mounts little so.
+/// Checks that the signer of the selected issuer accepts another job. This comes before other work, so that a flood of
+/// requests for a slow device is cheap for other mounts.
 ///
 /// # Errors
-/// `Busy` when it would not; those of [`Signers::signer`].
+/// `Busy` when it does not; those of [`Signers::signer`].
 pub(crate) fn require_room(view: &View, reference: &str, signers: &dyn Signers) -> Result<()> {
     let key = view.signer(reference).and_then(|signer| signer.key.as_ref());
     match key.and_then(|key| key.signing.managed()) {
@@ -40,9 +40,13 @@ pub(crate) fn require_room(view: &View, reference: &str, signers: &dyn Signers) 
     }
 }
 
-/// The key of an issuer that may sign certificates now: it is here, its usage allows it, and its
-/// certificate is neither revoked nor expired, and a chain above it verifies.
-pub(crate) fn usable_key(signer: &Signer, now: Time) -> Result<Arc<Key>> {
+/// Returns the key of an issuer that may sign certificates now, and the time to date them with: the mount has the key,
+/// the usage allows it, the certificate is neither revoked nor expired, and some chain verifies.
+///
+/// # Errors
+/// `Invalid` naming the reason; those of [`Clock::agreed_now`].
+pub(crate) fn usable_key(signer: &Signer, clock: &Clock) -> Result<(Arc<Key>, Time)> {
+    let now = clock.agreed_now()?;
     let record = &signer.issuer.record;
     let refuse = |why: &str| Err(Error::invalid(format!("issuer_ref: issuer may not issue certificates: {why}")));
     let Some(key) = &signer.key else { return refuse("its private key is not in this mount") };
@@ -53,7 +57,7 @@ pub(crate) fn usable_key(signer: &Signer, now: Time) -> Result<Arc<Key>> {
         return refuse("its usage lacks issuing-certificates");
     }
     let certificate = &signer.issuer.certificate;
-    // RFC 5280 6.1.4 (n): what it would sign, nobody would accept.
+    // RFC 5280 6.1.4 (n): verifiers would reject its certificates.
     if certificate.key_usage().is_some_and(|usage| !usage.contains(KeyUsage::CERT_SIGN)) {
         return refuse("its certificate's keyUsage lacks keyCertSign");
     }
@@ -63,13 +67,13 @@ pub(crate) fn usable_key(signer: &Signer, now: Time) -> Result<Arc<Key>> {
     if let Some(refusal) = signer.paths.refusal() {
         return Err(Error::invalid(refusal.to_owned()));
     }
-    Ok(Arc::clone(key))
+    Ok((Arc::clone(key), now))
 }
 
-/// How many authorities may follow below one that this issuer signs; `None` is any number.
+/// Maximum number of CAs below a CA that this issuer signs; `None` is unlimited.
 ///
 /// # Errors
-/// `Invalid` when the issuer may sign none.
+/// `Invalid` when the issuer may not sign CAs.
 pub(crate) fn below(signer: &Signer) -> Result<Option<u32>> {
     match signer.path_length {
         Some(0) => {

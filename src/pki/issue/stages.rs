@@ -1,4 +1,4 @@
-//! The stages of issuing, measured through handles made once, so that recording costs next to nothing.
+//! Durations of the stages of issuing. The metric handles are created once, so that recording is cheap.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use metrics::{Histogram, histogram};
 
 use crate::telemetry;
 
-/// Handles of the issuing stages for one kind of request.
+/// Metric handles for one operation.
 #[derive(Clone)]
 pub struct Stages {
     rules: Histogram,

@@ -1,9 +1,8 @@
-//! `sign-verbatim`: certifies what a CSR says as it stands, as a leaf. No name rules and no key rules
-//! beyond the smallest keys; a role, when one is given, decides lifetimes, issuer and storage.
+//! `sign-verbatim`: certifies the content of a CSR as a leaf. There are no name rules, and only the minimum key rules;
+//! an optional role sets lifetimes, issuer and storage.
 //!
-//! The CSR's extensions are copied byte for byte, in their order, behind the server's own. The server's
-//! word stands for who issued the certificate and where to ask about it: authorityKeyIdentifier always,
-//! URLs where the issuer has some. Refused: anything that makes an authority.
+//! The CSR's extensions are copied unchanged, in their order, after the server's own. authorityKeyIdentifier always
+//! comes from the issuer, and so do URLs if it has any. CA certificates are rejected.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -32,7 +31,7 @@ use crate::x509::oid;
 use crate::x509::pieces::{Extensions, Name};
 use crate::x509::raw_extension::read_ext_key_usage;
 
-/// keyUsage where neither CSR nor request names one.
+/// keyUsage if neither CSR nor request has one.
 const DEFAULT_KEY_USAGE: KeyUsage =
     KeyUsage::DIGITAL_SIGNATURE.union(KeyUsage::KEY_AGREEMENT).union(KeyUsage::KEY_ENCIPHERMENT);
 
@@ -57,6 +56,7 @@ pub async fn sign(
     };
     let named = request.role.as_deref().map(|name| (name, &role));
     let record = Record::of(&origin, named, request.metadata.as_deref())?;
+    record.require_room(&tools)?;
     require_room(&view, origin.issuer_or(&role.issuer_ref), &*tools.signers)?;
     let csr = &request.csr;
     csr::verify(csr)?;
@@ -65,14 +65,13 @@ pub async fn sign(
         refuse_responder(&request)?;
     }
     let signer = signer(&view, origin.issuer_or(&role.issuer_ref))?;
-    let key = usable_key(&signer, tools.clock.now())?;
+    let (key, now) = usable_key(&signer, &tools.clock)?;
     let pieces = signer.pieces()?;
     let issuer = &signer.issuer;
     let enforce = request.enforce_leaf_not_after_behavior;
     let behaviour = issuer.record.leaf_not_after_behavior.truncating_unless(enforce);
     let span = issuer.certificate.span();
-    let (validity, mut warnings) =
-        validity::for_leaf(&role, &request.validity, origin.limits, span, behaviour, tools.clock.now())?;
+    let (validity, mut warnings) = validity::for_leaf(&role, &request.validity, origin.limits, span, behaviour, now)?;
     let subject = subject(csr, &request.user_ids)?;
     let broken = subject_bounds::of_subject(Some("csr"), &csr.subject);
     warnings.extend(subject_bounds::settle(role.strict_subject, broken)?);
@@ -105,7 +104,7 @@ pub async fn sign(
     Ok(issued.with_warnings(warnings))
 }
 
-/// Warnings about usages of the request that give way to those of the CSR.
+/// Warns about usages of the request that the CSR's extensions override.
 fn usages_of_csr(request: &VerbatimRequest) -> Warnings {
     let mut warnings = Warnings::default();
     let asked = request.usages.key_usage;
@@ -121,7 +120,7 @@ fn usages_of_csr(request: &VerbatimRequest) -> Warnings {
     warnings
 }
 
-/// Why verifiers of time stamps refuse a certificate that names their purpose (RFC 3161 2.3).
+/// Warns if time-stamp verifiers would reject the certificate (RFC 3161 2.3).
 fn unfit_for_time_stamping(draft: &Draft) -> Option<&'static str> {
     let extension =
         [&draft.head, &draft.tail].into_iter().find_map(|part| not_granted::find(part, oid::EXT_KEY_USAGE))?;
@@ -144,7 +143,7 @@ fn refuse_authority(csr: &Csr) -> Result<()> {
     Ok(())
 }
 
-/// Refuses an OCSP responder: whoever has its key says of every certificate of the issuer what they like.
+/// Rejects an OCSP responder: its key can report any status for every certificate of the issuer.
 fn refuse_responder(request: &VerbatimRequest) -> Result<()> {
     match csr::responder_field(&request.csr.extensions, &request.usages.ext_key_usage) {
         Some(field) => Err(Error::invalid(format!(
@@ -155,7 +154,7 @@ fn refuse_responder(request: &VerbatimRequest) -> Result<()> {
     }
 }
 
-/// The CSR's subject, byte for byte, and one RDN for each user id, which is there once.
+/// The CSR's subject, unchanged, followed by one RDN for each distinct user id.
 fn subject(csr: &Csr, user_ids: &[String]) -> Result<Name> {
     if user_ids.is_empty() {
         return Ok(csr.subject.clone());
@@ -170,14 +169,14 @@ fn subject(csr: &Csr, user_ids: &[String]) -> Result<Name> {
     csr.subject.appended(&ids.collect())
 }
 
-/// What a certificate's parts came from: the CSR, but for the usages that it lacks.
+/// Maps the parts of the certificate to fields: the CSR, except for usages that it lacks.
 pub(super) fn sources(csr: &Csr) -> Sources {
     let usages = [(oid::KEY_USAGE, "key_usage"), (oid::EXT_KEY_USAGE, "ext_key_usage")];
     let lacking = usages.into_iter().filter(|(oid, _)| csr.extension(oid).is_none());
     lacking.fold(Sources::all("csr"), |sources, (oid, field)| sources.with(oid, field))
 }
 
-/// keyUsage, extKeyUsage and basicConstraints as the request wants them, each where the CSR has none.
+/// keyUsage, extKeyUsage and basicConstraints of the request, each unless the CSR has it.
 fn leading(request: &VerbatimRequest, role: &Role) -> Result<Extensions> {
     let usage = request.usages.key_usage.unwrap_or(DEFAULT_KEY_USAGE);
     if usage.contains(KeyUsage::CERT_SIGN) {
@@ -194,11 +193,11 @@ fn leading(request: &VerbatimRequest, role: &Role) -> Result<Extensions> {
     ]))
 }
 
-/// The CSR's extensions that are copied.
+/// The extensions copied from the CSR.
 fn copies(csr: &Csr, own: &Locations, subject_is_empty: bool, warnings: &mut Warnings) -> Extensions {
     let mut copied = Extensions::default();
     for extension in csr.extensions.iter().filter(|extension| is_copied(extension, own)) {
-        // RFC 5280 4.1.2.6: names that stand here alone must not be skipped by relying parties.
+        // RFC 5280 4.1.2.6: without a subject, relying parties must not ignore the names.
         if extension.oid == oid::SUBJECT_ALT_NAME && subject_is_empty && !extension.critical {
             warnings.add("csr: subjectAltName was marked critical, because the subject is empty".to_owned());
             copied.extend(&extension::extension(&extension.oid, true, &extension.value));
@@ -209,8 +208,8 @@ fn copies(csr: &Csr, own: &Locations, subject_is_empty: bool, warnings: &mut War
     copied
 }
 
-/// Whether an extension of a CSR may stand in the certificate: not what only the server can say, and
-/// URLs only where the server has none. Also what holds under `use_csr_values` of `sign-intermediate`.
+/// `true` if an extension of a CSR is copied: not authorityKeyIdentifier, and URLs only if the issuer has none. Also
+/// applies to `use_csr_values` of `sign-intermediate`.
 pub(crate) fn is_copied(extension: &RawExtension, own: &Locations) -> bool {
     match extension.oid.as_slice() {
         oid::AUTHORITY_KEY_ID => false,

@@ -1,10 +1,9 @@
-//! From the policy engine's template to a certificate: what the engine chose stays byte for byte, what
-//! only the issuer can say is the issuer's.
+//! Converts the policy engine's template to a certificate.
 //!
-//! Kept are subject, key, lifetime, serial number and extensions. The issuer's name and
-//! authorityKeyIdentifier are replaced, URLs where the issuer has some, the signature always. The template
-//! is input: it must certify the key of the request, be an authority only where one may be made, keep the
-//! issuer's dates, path length and name constraints, and pass the checks before every signature.
+//! Subject, key, lifetime, serial number and extensions come from the template. Issuer name, authorityKeyIdentifier,
+//! URLs (if the issuer has any) and the signature come from the issuer. The template is untrusted. It must have the
+//! request's key, and may be a CA only if the mode allows it. The issuer's validity, path length and name constraints
+//! and all structural checks apply.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,7 +11,6 @@ use super::Mode;
 use super::wire::Consent;
 use crate::clock::Time;
 use crate::error::{Error, Result, Warnings};
-use crate::keys::Signers;
 use crate::pki::check::structure::{Shape, Sources};
 use crate::pki::check::validity::{self, Validity};
 use crate::pki::issue::beside::Beside;
@@ -32,10 +30,10 @@ use crate::x509::raw_extension::grants_ocsp_signing;
 use crate::x509::serial::Serial;
 use crate::x509::{extension, oid, pem};
 
-/// Certifies `key` by the template.
+/// Certifies `key` according to the template.
 ///
 /// # Errors
-/// `Invalid` naming the rule that the template breaks; `Unavailable` when the record cannot be stored.
+/// `Invalid` naming the rule that the template violates; `Unavailable` when the record cannot be stored.
 pub(super) async fn issue(
     view: &View,
     tools: &Tools,
@@ -49,28 +47,28 @@ pub(super) async fn issue(
     let template = read(&consent.certificate)?;
     check(&template, mode, key)?;
     let signer = signer::signer(view, &consent.issuer_ref)?;
-    let now = tools.clock.now();
-    let mut warnings = Warnings::default();
-    let draft = draft(&template, &signer, &*tools.signers, now, &mut warnings)?;
-    let tools = offering(kept_serial(&template, consent.store), tools);
     let who = &origin.requester;
     let repeatable = origin.repeatable.as_deref();
     repeats::unless_stored(consent.store, repeatable, "the policy engine has the certificate not stored")?;
     let (requester, watch) = (&who.recorded_as, &who.watch);
     let record = Record { role: None, requester, watch, store: consent.store, beside, repeatable };
+    record.require_room(tools)?;
+    let mut warnings = Warnings::default();
+    let draft = draft(&template, &signer, tools, &mut warnings)?;
+    let tools = offering(kept_serial(&template, consent.store), tools);
     let issued = draft.release(view, &tools, key, &record, stages).await?;
     if issued.repeated {
-        // Another template was signed, and what there is to say of it is said.
+        // The certificate comes from an earlier template, so warnings about this one do not apply.
         return Ok(issued);
     }
-    // A certificate that is not recorded always gets a number of its own.
+    // Unrecorded certificates always get a new serial number.
     if consent.store && issued.serial != template.serial() {
         warnings.add("the template's serial number was replaced: it is taken, or not allowed (RFC 5280 4.1.2.2)");
     }
     Ok(issued.with_warnings(warnings))
 }
 
-/// The lease that the engine wants: only a certificate that is stored can be revoked by one.
+/// The lease that the engine requests; it requires a stored certificate, because revoking the lease revokes it.
 fn beside(origin: &Origin, consent: &Consent) -> Result<Beside> {
     match (consent.lease, consent.store) {
         (false, _) => Ok(Beside::default()),
@@ -96,7 +94,7 @@ fn read(text: &str) -> Result<Certificate> {
     }
 }
 
-/// What the mode allows, whoever signs.
+/// Checks that do not depend on the issuer.
 fn check(template: &Certificate, mode: &Mode, key: &PublicKey) -> Result<()> {
     if template.key() != key {
         return refuse("the template's public key is not the request's");
@@ -113,20 +111,14 @@ fn check(template: &Certificate, mode: &Mode, key: &PublicKey) -> Result<()> {
     Ok(())
 }
 
-fn draft(
-    template: &Certificate,
-    signer: &Arc<Signer>,
-    signers: &dyn Signers,
-    now: Time,
-    warnings: &mut Warnings,
-) -> Result<Draft> {
-    let key = signer::usable_key(signer, now)?;
+fn draft(template: &Certificate, signer: &Arc<Signer>, tools: &Tools, warnings: &mut Warnings) -> Result<Draft> {
+    let (key, now) = signer::usable_key(signer, &tools.clock)?;
     let pieces = signer.pieces()?;
     if template.is_ca() {
         check_path_length(template, signer)?;
     }
     Ok(Draft {
-        algorithm: preferred_algorithm(&key.signing, signers, template.signature_algorithm())?,
+        algorithm: preferred_algorithm(&key.signing, &*tools.signers, template.signature_algorithm())?,
         key,
         shape: if template.is_ca() { Shape::TemplateAuthority } else { Shape::TemplateLeaf },
         subject: template.subject().clone(),
@@ -142,7 +134,7 @@ fn draft(
 
 fn check_path_length(template: &Certificate, signer: &Signer) -> Result<()> {
     let most = signer::below(signer)?;
-    // Without one of its own the authority is bounded by those above it (RFC 5280 6.1.4).
+    // A CA without a path length is limited by the chain above it (RFC 5280 6.1.4).
     match (template.path_length(), most) {
         (Some(length), Some(most)) if length > most => refuse(&format!(
             "the template's path length is more than the issuing chain allows, {most} (RFC 5280 4.2.1.9)"
@@ -151,7 +143,7 @@ fn check_path_length(template: &Certificate, signer: &Signer) -> Result<()> {
     }
 }
 
-/// The template's dates; its end as the issuer's setting has it when it lies beyond the issuer's own.
+/// The template's validity. An end after the issuer's own is handled by the issuer's setting.
 fn lifetime(template: &Certificate, signer: &Signer, now: Time, warnings: &mut Warnings) -> Result<Validity> {
     if template.not_after() < now.unix_timestamp() {
         return refuse("the template's notAfter lies in the past");
@@ -163,8 +155,7 @@ fn lifetime(template: &Certificate, signer: &Signer, now: Time, warnings: &mut W
     validity::validity(template.not_before(), end)
 }
 
-/// The template's extensions in their order, the issuer's own in the place of those that they replace or
-/// at the end. A template without a subject key identifier gets one, as everything made here has.
+/// The template's extensions with those of the issuer replaced or appended. Adds a missing subject key identifier.
 fn extensions(template: &Certificate, pieces: &Pieces) -> Extensions {
     let locations = &pieces.locations;
     let key_id = match template.extension(oid::SUBJECT_KEY_ID) {
@@ -183,18 +174,18 @@ fn extensions(template: &Certificate, pieces: &Pieces) -> Extensions {
     )
 }
 
-/// The template's serial number when the certificate is recorded and the number is positive. The record decides whether
-/// it is unused. A certificate that is not recorded gets a fresh one: a policy engine whose templates have a fixed number
-/// would give it to every certificate (RFC 5280 4.1.2.2), and the revocation of one would list all.
+/// Returns the template's serial number if the certificate is stored and the number is valid. Storage checks that it is
+/// unused. Other certificates get a new number: if the engine's templates had a fixed number, all certificates would
+/// share it (RFC 5280 4.1.2.2), and one revocation would revoke all.
 fn kept_serial(template: &Certificate, is_stored: bool) -> Option<Serial> {
     let serial = template.serial();
     let octets = serial.octets();
-    // The sign bit makes a 21st octet.
+    // A leading sign bit requires another byte.
     let is_allowed = octets != [0] && octets.len() + usize::from(octets[0] >= 0x80) <= 20;
     (is_stored && is_allowed).then_some(serial)
 }
 
-/// Tools whose first serial number is this one.
+/// Tools whose first serial number is `first`.
 fn offering(first: Option<Serial>, tools: &Tools) -> Tools {
     let (first, others) = (Mutex::new(first), Arc::clone(&tools.serials));
     let next = move || {

@@ -1,25 +1,8 @@
-//! What is sent to the policy engine and what it answers: one JSON object each. This is the domain's own wire to
-//! a peer, and the only one that it words.
+//! The JSON messages to and from the policy engine.
 //!
-//! The caller's body goes along as it came, but for `csr`, which is written anew from what was read, so
-//! that nothing that stood beside it leaves. The answer is input like any other: its members have one
-//! type each, none may be there twice, texts are cut and cleaned before anybody sees them.
-//!
-//! | in the question | is |
-//! |---|---|
-//! | `request_version`, `request_uuid`, `synchronous` | 1, a random UUID, true |
-//! | `user_request_key_values` | the caller's body; `csr` is always PEM |
-//! | `identity_request_key_values` | who asks: `entity_id`; of `entity` and of each of `groups` what the settings select; absent for a token without an entity |
-//! | `service_request_values` | policy of the path, mount, mode (`issue`, `sign`, `ica`), issuer of the path or the default one |
-//!
-//! | in the answer (status 200) | is |
-//! |---|---|
-//! | `request_uuid` | the question's |
-//! | `certificate` | PEM of one certificate, the template; without it the request is refused |
-//! | `issuer_ref` | who signs, in the place of the path's; needed with a certificate |
-//! | `error` | why it is refused; beside a certificate, a warning |
-//! | `warnings` | texts for the caller |
-//! | `store_certificate`, `generate_lease` | whether to record it (default false), to make a lease (not supported yet) |
+//! The caller's body is forwarded unchanged, except for `csr`, which is encoded again from the parsed CSR, so that
+//! nothing else in that field is forwarded. The response is untrusted: fields have fixed types and must not repeat, and
+//! texts are truncated and stripped of control characters.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -32,14 +15,14 @@ use crate::pki::mount::settings::external_policy::Config;
 use crate::pki::mount::signer::Signer;
 use crate::pki::mount::view::View;
 
-/// The version of the question's form.
+/// Version of the message format.
 const VERSION: u8 = 1;
-/// Longest text of the engine that is passed on, characters.
+/// Maximum length of a forwarded text of the engine, characters.
 const MAX_TEXT: usize = 500;
-/// Most warnings of the engine that are passed on.
+/// Maximum number of forwarded warnings of the engine.
 const MAX_WARNINGS: usize = 20;
 
-/// What a caller sent, which nobody but the engine reads.
+/// The caller's body, interpreted only by the engine.
 #[derive(Clone, Debug, Default)]
 pub struct Body(Map<String, Value>);
 
@@ -49,7 +32,7 @@ impl From<Map<String, Value>> for Body {
     }
 }
 
-/// Who asks, as the identities of this server are shown: never a token.
+/// Identity of the caller, rendered as JSON; never a token.
 #[derive(Clone, Debug)]
 pub struct Who {
     /// The entity's id.
@@ -60,21 +43,20 @@ pub struct Who {
     pub groups: Vec<Value>,
 }
 
-/// What the engine is told of a request beside the caller's words.
+/// Values sent to the engine in addition to the caller's body.
 pub(super) struct Asked<'a> {
-    /// Whoever asks, when the token has an entity.
+    /// Identity of the caller, if the token has an entity.
     pub(super) who: Option<&'a Who>,
-    /// The policy of the path, or empty.
+    /// The policy named in the path, or empty.
     pub(super) policy: &'a str,
     /// Path of the mount, with a trailing `/`.
     pub(super) mount: &'a str,
-    /// What is wanted.
+    /// The operation.
     pub(super) mode: &'a Mode,
     /// The mount's lifetimes.
     pub(super) limits: Limits,
 }
 
-/// What the engine is asked.
 #[derive(Serialize)]
 struct Question<'a> {
     request_version: u8,
@@ -86,7 +68,7 @@ struct Question<'a> {
     service_request_values: ServiceValues<'a>,
 }
 
-/// What the server adds to the caller's words.
+/// Values that the server adds to the caller's body.
 #[derive(Serialize)]
 struct ServiceValues<'a> {
     policy_name: &'a str,
@@ -102,10 +84,10 @@ struct ServiceValues<'a> {
     requested_issuance_config: Value,
 }
 
-/// The question as JSON text. `issuer` is the one of the path, or the default; there may be none.
+/// Encodes the request message. `issuer` is the one of the path or the default, if there is one.
 ///
 /// # Errors
-/// `Internal` when it cannot be written.
+/// `Internal` when it cannot be encoded.
 pub(super) fn question(
     view: &View,
     asked: &Asked<'_>,
@@ -146,7 +128,8 @@ pub(super) fn question(
     serde_json::to_vec(&question).map_err(Error::internal)
 }
 
-/// Who asks: the id, and of everything else what the settings select. A group of which nothing is selected is left out.
+/// The caller's entity id, and the parts of entity and groups that the settings select. Groups without a match are
+/// omitted.
 fn identity(view: &View, who: &Who) -> Value {
     let Config { entity_jmespath, group_jmespath, .. } = &view.external_policy.value;
     let groups = who.groups.iter().filter_map(|group| selected(group_jmespath, group));
@@ -157,7 +140,7 @@ fn identity(view: &View, who: &Who) -> Value {
     })
 }
 
-/// What an expression of the settings selects of a value; nothing without one.
+/// Evaluates an expression of the settings; `None` if it is empty or has no match.
 fn selected<'v>(expression: &str, value: &'v Value) -> Option<&'v Value> {
     match expression {
         "" => None,
@@ -166,7 +149,7 @@ fn selected<'v>(expression: &str, value: &'v Value) -> Option<&'v Value> {
     }
 }
 
-/// The URLs that certificates of an issuer get; empty where it can issue none, because they have no value yet.
+/// URLs in the issuer's certificates; empty if a placeholder has no value.
 fn urls(view: &View, signer: &Signer) -> Map<String, Value> {
     let urls = view.urls_of(&signer.issuer).unwrap_or_default();
     urls.lists().into_iter().map(|(name, list)| (name.to_owned(), list.clone().into())).collect()
@@ -183,33 +166,33 @@ struct Raw {
     generate_lease: Option<bool>,
 }
 
-/// The engine's consent: what to sign, by whom.
+/// Approval by the engine.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Consent {
-    /// PEM of the template.
+    /// The template, PEM.
     pub(super) certificate: String,
-    /// The issuer that the engine chose.
+    /// Issuer chosen by the engine.
     pub(super) issuer_ref: String,
-    /// Whether to record the certificate.
+    /// `true` to store the certificate.
     pub(super) store: bool,
-    /// Whether to make a lease of it.
+    /// `true` to create a lease.
     pub(super) lease: bool,
 }
 
-/// The answer to a question.
+/// The engine's response.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Answer {
-    /// What it decided; a refusal is the text for the caller.
+    /// The decision; the error is the reason for the caller.
     pub(super) decision: std::result::Result<Consent, String>,
-    /// For the caller.
+    /// Warnings for the caller.
     pub(super) warnings: Warnings,
 }
 
 impl Answer {
-    /// Reads the answer to the question `uuid`.
+    /// Parses the response to the request `uuid`.
     ///
     /// # Errors
-    /// `BadGateway` when it is no answer, `Invalid` when it is the answer to another question.
+    /// `BadGateway` when it is malformed, `Invalid` when it answers another request.
     pub(super) fn read(body: &[u8], uuid: &str) -> Result<Self> {
         let malformed =
             |what: &str| Error::new(Kind::BadGateway, format!("external policy: the engine's answer {what}"));
@@ -234,7 +217,7 @@ impl Answer {
     }
 }
 
-/// A text of the engine for people: no control characters, not too long.
+/// Truncates a text of the engine and replaces control characters.
 fn cleaned(text: &str) -> String {
     let words = text.chars().map(|c| if c.is_control() { ' ' } else { c });
     words.take(MAX_TEXT).collect::<String>().trim().to_owned()

@@ -1,6 +1,6 @@
-//! 16.4: when certificates start and end, to the second, on a clock that only the test moves.
+//! Start and end of certificates, to the second, on a manual clock.
 //!
-//! Whatever holds for `issue` holds for `sign`, so both are asked ([`Dates::gives`], [`Dates::refuses`]).
+//! `issue` and `sign` have the same rules, so both are tested ([`Dates::gives`], [`Dates::refuses`]).
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use signet::clock::{Clock, Time, rfc3339};
 use signet::x509::certificate::Certificate;
 
-use super::foreign::{csr, openssl_text};
+use super::foreign::{Ca, csr, openssl_text};
 use super::mount::{Pki, with};
 use crate::support::App;
 
-/// 2030-06-01T12:00:00Z, and most of a second: fractions must not reach a certificate.
+/// 2030-06-01T12:00:00Z. The clock starts a fraction of a second later, which must not reach a certificate.
 const NOW: i64 = 1_906_545_600;
 const HOUR: i64 = 3600;
 const ENDLESS: &str = "9999-12-31T23:59:59Z";
@@ -21,12 +21,12 @@ fn time(seconds: i64) -> Time {
     Time::from_unix_timestamp(seconds).unwrap()
 }
 
-/// RFC 3339 text of a moment so many seconds from [`NOW`].
+/// Returns RFC 3339 text of the time `seconds` after [`NOW`].
 fn at(seconds: i64) -> String {
     rfc3339(time(NOW + seconds))
 }
 
-/// A mount on a clock of its own, and a request made elsewhere.
+/// A mount on a manual clock, and an external CSR.
 struct Dates {
     pki: Pki,
     clock: Clock,
@@ -34,7 +34,7 @@ struct Dates {
 }
 
 impl Dates {
-    /// The default issuer never ends.
+    /// Starts a mount whose default issuer never expires.
     async fn start() -> Self {
         let app = App::builder().manual_clock(time(NOW) + Duration::from_millis(700)).start().await;
         let clock = app.clock.clone();
@@ -50,7 +50,7 @@ impl Dates {
         ]
     }
 
-    /// Start and end relative to [`NOW`], and the warnings, of what `issue` and `sign` make alike.
+    /// Returns start and end relative to [`NOW`], and the warnings; `issue` and `sign` must agree.
     async fn gives(&self, role: &Value, request: Value) -> (i64, i64, String) {
         self.pki.role(role).await;
         let mut results = Vec::new();
@@ -63,7 +63,7 @@ impl Dates {
         results.remove(0)
     }
 
-    /// That `issue` and `sign` refuse, naming `rule`.
+    /// Asserts that `issue` and `sign` reject the request with `rule`.
     async fn refuses(&self, role: &Value, request: Value, rule: &str) {
         self.pki.role(role).await;
         for (path, request) in self.requests(&request) {
@@ -71,7 +71,7 @@ impl Dates {
         }
     }
 
-    /// A root that ends in so many seconds.
+    /// Creates a root that expires `seconds` after [`NOW`].
     async fn ending(&self, name: &str, seconds: i64, behaviour: &str) {
         let root = json!({ "issuer_name": name, "common_name": name, "not_after": at(seconds) });
         self.pki.root(root).await;
@@ -158,13 +158,13 @@ async fn vector_16_4_t11_to_t13_t22_t24_the_start() {
     let bound = json!({ "not_before_bound": "duration", "not_before_duration": "1h" });
     dates.refuses(&bound, from(-3 * HOUR), "not_before_duration").await;
     dates.refuses(&bound, from(-HOUR - 1), "not_before_duration").await;
-    // However far back it starts, it ends a lifetime from now.
+    // An earlier start does not change the end.
     for seconds in [-HOUR / 2, -HOUR, 10] {
         assert_eq!(dates.gives(&bound, from(seconds)).await, (seconds, 768 * HOUR, String::new()));
     }
     assert_eq!(dates.gives(&json!({ "not_before_duration": "2h" }), json!({})).await.0, -2 * HOUR);
     assert_eq!(dates.gives(&json!({ "not_before_duration": 0 }), json!({})).await.0, -30);
-    // T24, on issue and sign, and by the role.
+    // A start without a bound: in the request for `issue` and `sign`, and in the role.
     assert_eq!(dates.gives(&json!({}), from(-HOUR)).await.0, -HOUR);
     let fixed = json!({ "not_before": at(-5 * HOUR) });
     assert_eq!(dates.gives(&fixed, json!({})).await.0, -5 * HOUR);
@@ -192,7 +192,7 @@ async fn new_role_with_not_before_older_than_its_issuer_is_refused() {
     assert_eq!(refused.status, 400, "{}", refused.text);
     assert!(refused.error().contains("is before the issuer's not_before"), "{}", refused.text);
     assert_eq!(client.get("pki/roles/second").await.status, 404);
-    // A role that stands is warned of and goes on working.
+    // An existing role gets a warning and still works.
     let warned = client.post("pki/roles/first", old).await;
     assert_eq!(warned.status, 200, "{}", warned.text);
     assert!(warned.body["warnings"].to_string().contains("is before the issuer's not_before"), "{}", warned.text);
@@ -246,7 +246,6 @@ async fn vector_16_4_t15_to_t18_the_end_of_the_issuer() {
     let (_, end, warnings) = dates.gives(&role("t"), json!({})).await;
     assert_eq!(end, 10);
     assert!(warnings.contains("truncated"), "{warnings}");
-    // By the issuer's path too.
     let leaf = dates.pki.ask("issuer/t/issue/r", json!({ "common_name": "localhost", "not_after": ENDLESS })).await;
     assert_eq!(relative(&leaf.certificate).1, 10);
     dates.pki.stop().await;
@@ -263,7 +262,7 @@ async fn vector_16_4_t19_t25_an_expired_issuer_issues_nothing() {
     for behaviour in behaviours {
         dates.refuses(&json!({ "issuer_ref": behaviour }), json!({ "ttl": "1s" }), "expired").await;
     }
-    // The one that has not expired goes on.
+    // The issuer that has not expired still issues.
     assert_eq!(dates.gives(&json!({}), json!({ "ttl": "1s" })).await.1, 11);
     dates.pki.stop().await;
 }
@@ -286,7 +285,7 @@ async fn authorities_and_leaves_without_a_lifetime_go_together_on_a_mount_withou
     dates.pki.stop().await;
 }
 
-/// The endpoints without a role's rules: their requests, and the issuer by path.
+/// Returns requests for the endpoints without role rules, by issuer path.
 fn unruled(csr: &str, issuer: &str, request: &Value) -> [(String, Value); 2] {
     let verbatim = with(request, json!({ "csr": csr }));
     let intermediate = with(&verbatim, json!({ "common_name": "localhost" }));
@@ -317,7 +316,7 @@ async fn vector_16_4_t18_t20_t23_to_t25_on_sign_verbatim_and_sign_intermediate()
         refuses(behaviour, json!({ "not_after": at(-HOUR) }), "not_after: lies in the past").await;
         assert_eq!(gives(behaviour, json!({ "ttl": "1s" })).await, (-30, 1, false), "{behaviour}");
     }
-    // Both truncate by default; with the flag the issuer's own word holds, and one word always does.
+    // Both truncate by default. With the flag the issuer's setting applies; `always_enforce_err` applies always.
     let flag = |set: bool| json!({ "enforce_leaf_not_after_behavior": set });
     let beyond = "is beyond the expiration of the CA certificate";
     for behaviour in ["err", "truncate", "permit"] {
@@ -330,7 +329,7 @@ async fn vector_16_4_t18_t20_t23_to_t25_on_sign_verbatim_and_sign_intermediate()
     assert_eq!(gives("truncate", flag(true)).await, (-30, 10, true));
     let beyond_it = json!({ "enforce_leaf_not_after_behavior": true, "ttl": "768h" });
     assert_eq!(gives("permit", beyond_it).await, (-30, 768 * HOUR, false));
-    // The start is the one that was asked for; it does not move the end.
+    // The start is the requested one, and does not change the end.
     assert_eq!(gives("root", json!({ "not_before": at(-HOUR), "ttl": "768h" })).await, (-HOUR, 768 * HOUR, false));
     let both = json!({ "not_before": at(2 * HOUR), "not_after": at(HOUR) });
     refuses("root", both, "not_before: must be before not_after").await;
@@ -338,7 +337,7 @@ async fn vector_16_4_t18_t20_t23_to_t25_on_sign_verbatim_and_sign_intermediate()
     refuses("root", twice, "give either ttl or not_after").await;
     refuses("root", json!({ "not_after": "9999-12-31T23:59:59" }), "not_after: not an RFC 3339 time").await;
     assert_eq!(gives("root", json!({ "not_after": ENDLESS })).await.1, 253_402_300_799 - NOW);
-    // An issuer that is past its end signs nothing, another authority's certificate neither.
+    // An expired issuer signs nothing, not even another CA's certificate.
     let theirs = super::foreign::Ca::root("/CN=Other").pem;
     dates.clock.set(time(NOW + 10));
     for behaviour in behaviours {
@@ -348,4 +347,35 @@ async fn vector_16_4_t18_t20_t23_to_t25_on_sign_verbatim_and_sign_intermediate()
     }
     assert_eq!(gives("root", json!({ "ttl": "1s" })).await.1, 11);
     dates.pki.stop().await;
+}
+
+#[actix_web::test]
+async fn clock_far_from_its_reference_signs_nothing() {
+    let pki = Pki::start().await;
+    pki.role(&json!({ "allow_any_name": true, "key_type": "ec" })).await;
+    let leaf = json!({ "common_name": "a.test" });
+    let csr = csr("ec-256", "/CN=a.test", "");
+    let requests = [
+        ("issue/r", leaf.clone()),
+        ("sign/r", json!({ "csr": csr })),
+        ("sign-verbatim", json!({ "csr": csr })),
+        ("root/sign-intermediate", json!({ "csr": csr, "common_name": "Below" })),
+        ("root/sign-self-issued", json!({ "certificate": Ca::root("/CN=Other").pem })),
+        ("root/generate/internal", json!({ "common_name": "Second", "key_type": "ec" })),
+    ];
+    let clock = &pki.app.clock;
+    let limit = Duration::from_secs(60);
+    let now = clock.now();
+    for (is_far, status) in [(true, 503), (false, 200)] {
+        let ahead = if is_far { 2 * limit } else { Duration::ZERO };
+        clock.compared(now, now - (now - ahead), limit);
+        for (path, request) in &requests {
+            let answer = pki.app.client.post(&format!("pki/{path}"), request.clone()).await;
+            assert_eq!(answer.status, status, "{path}: {}", answer.text);
+            if is_far {
+                assert!(answer.error().starts_with("clock: this node's is too far"), "{path}: {}", answer.text);
+            }
+        }
+    }
+    pki.stop().await;
 }
