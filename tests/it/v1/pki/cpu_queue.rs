@@ -1,4 +1,4 @@
-//! CPU work waits in a queue of its caller: whoever fills it is told so, and nobody else waits for it.
+//! CPU work is queued per caller: a caller whose queue is full gets an error, and other callers are not delayed.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,15 +17,14 @@ use super::mount::{Leaf, Pki, parse};
 use super::ocsp::{cert_id, request};
 use crate::support::{Answer, Client};
 
-/// Two tests that each want all threads but one would wait for each other.
+/// Two concurrent tests that each occupy all threads but one would block each other.
 static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// Longest wait for what has to come.
 const SOON: Duration = Duration::from_secs(60);
 
 type Job = Pin<Box<dyn Future<Output = signet::error::Result<()>> + Send>>;
 
-/// The queue of a caller, full of jobs that do not end before this is dropped.
+/// A caller's queue, full of jobs that end on drop.
 struct Filled {
     gates: Vec<std::sync::mpsc::Sender<()>>,
     jobs: Vec<Job>,
@@ -34,7 +33,7 @@ struct Filled {
 }
 
 impl Filled {
-    /// Fills the queue; nothing on a machine with one core, where the caller's jobs hold the only thread.
+    /// Fills the queue. Returns `None` on a machine with one core, where the jobs would occupy the only thread.
     async fn of(caller: Caller) -> Option<Self> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         if cores == 1 {
@@ -74,13 +73,13 @@ impl Filled {
         Ok(())
     }
 
-    /// That none of those that waited has begun.
+    /// Asserts that no queued job has started.
     fn assert_waits(&self) {
         assert_eq!(self.begun.load(Ordering::SeqCst), self.threads);
     }
 }
 
-/// A mount with an RSA authority of 3072 bits, and a caller that may do everything there.
+/// Starts a mount with an RSA-3072 CA, and returns a caller with all rights there.
 async fn start() -> (Pki, Client, Caller) {
     let pki = Pki::empty().await;
     pki.root(json!({ "issuer_name": "rsa", "key_type": "rsa", "key_bits": 3072 })).await;
@@ -142,11 +141,37 @@ async fn cpu_queue_full_is_503_for_its_caller_and_others_are_served() {
     pki.stop().await;
 }
 
+#[actix_web::test]
+async fn cpu_queue_full_refuses_pkcs12_of_its_caller_alone() {
+    let _alone = ALONE.lock().await;
+    let (pki, client, caller) = start().await;
+    pki.root(json!({ "issuer_name": "ec", "common_name": "EC Root" })).await;
+    let issue = "pki/issuer/ec/issue/r";
+    let plain = json!({ "common_name": "a.test" });
+    let p12 = json!({ "common_name": "a.test", "format": "p12", "password": "secret" });
+    let import = json!({ "p12": "MAA=", "password": "secret" });
+    if let Some(filled) = Filled::of(caller).await {
+        assert_eq!(client.post(issue, plain).await.status, 200, "an EC key signs outside the queue");
+        assert_busy("issue of a PKCS #12 file", &client.post(issue, p12.clone()).await);
+        for path in ["issuers/import/bundle", "issuers/import/cert", "config/ca", "keys/import"] {
+            assert_busy(path, &client.post(&format!("pki/{path}"), import.clone()).await);
+        }
+        let other = pki.app.with_policies(&["all"]).await;
+        let issued = tokio::time::timeout(SOON, other.post(issue, p12.clone())).await;
+        assert_eq!(issued.expect("one caller waits for another").status, 200);
+        let imported = other.post("pki/issuers/import/bundle", import).await;
+        assert!(imported.error().starts_with("p12: not a PKCS #12 file"), "{}", imported.text);
+        filled.assert_waits();
+    }
+    assert_eq!(client.post(issue, p12).await.status, 200);
+    pki.stop().await;
+}
+
 fn long_policy() -> serde_json::Value {
     json!({ "policy": format!("path \"a\" {{ capabilities = [\"read\"] }} # {}", "x".repeat(100_000)) })
 }
 
-/// Without a token the caller is the address, and comes after all who have one.
+/// Without a token the caller is the IP address, and is served after all callers with a token.
 #[actix_web::test]
 async fn ocsp_by_slow_key_with_full_queue_is_503_and_callers_with_token_are_served() {
     let _alone = ALONE.lock().await;

@@ -1,4 +1,7 @@
-//! PKCS #12 files: what `issue` makes is read by other programs, and what these make is imported.
+//! PKCS #12 files: other programs read what `issue` creates, and the server imports what they create.
+
+mod bounds;
+mod rights;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,7 +14,7 @@ use crate::judges;
 
 const PASSWORD: &str = "correct horse 9!";
 
-/// The response to an `issue` request for a PKCS #12 file, and the file.
+/// Returns the response to an `issue` request for a PKCS #12 file, and the file.
 async fn issued(pki: &Pki, request: Value) -> (Value, Vec<u8>) {
     let form = json!({ "format": "p12", "password": PASSWORD });
     let data = pki.post("issue/r", with(&form, request)).await.body["data"].clone();
@@ -19,7 +22,7 @@ async fn issued(pki: &Pki, request: Value) -> (Value, Vec<u8>) {
     (data, file)
 }
 
-/// A PKCS #12 file that openssl makes of a CA and its key.
+/// Returns a PKCS #12 file with a CA and its key, created by openssl.
 fn exported(ca: &Ca, arguments: &[&str]) -> Vec<u8> {
     let files = Files::new();
     let key = files.write("key.pem", ca.key.as_bytes());
@@ -48,8 +51,7 @@ async fn pkcs12_issue_file_is_read_by_other_programs() {
         let files = Files::new();
         let path = files.write("leaf.p12", &file);
         let (path, pass) = (path.to_str().unwrap(), format!("pass:{PASSWORD}"));
-        // openssl: the same certificate, its chain, and the key of the certificate.
-        // It shows the name in another encoding.
+        // openssl: the same certificate, its chain, and its key. It prints the name in another encoding.
         let text = openssl(&["pkcs12", "-in", path, "-passin", &pass, "-nodes"], b"");
         let text = String::from_utf8_lossy(&text);
         assert!(text.contains(data["certificate"].as_str().unwrap()), "{text}");
@@ -70,13 +72,12 @@ async fn pkcs12_issue_file_is_read_by_other_programs() {
         let shown = String::from_utf8(shown.stdout).unwrap();
         assert!(shown.contains("MAC: SHA256"), "{shown}");
         assert_eq!(shown.matches("BEGIN CERTIFICATE").count(), 2, "{shown}");
-        // The library that Python programs use; it ties the key to its certificate by the name, too.
+        // The library of Python programs also links the key to its certificate by the name.
         let (_, said) = judges::run("pkcs12_read.py", &[path, PASSWORD]);
         assert_eq!(said, "True müller.example 1\n");
-        // Nothing opens it with another password.
         assert!(!run("openssl", &["pkcs12", "-in", path, "-passin", "pass:other", "-noout"], b"").status.success());
     }
-    // A certificate without a common name has a file without a friendly name.
+    // Without a common name the file has no friendly name.
     let request = json!({ "alt_names": "a.example", "key_type": "ec" });
     let (_, file) = issued(&pki, request).await;
     let files = Files::new();
@@ -85,7 +86,7 @@ async fn pkcs12_issue_file_is_read_by_other_programs() {
         openssl(&["pkcs12", "-in", path.to_str().unwrap(), "-passin", &format!("pass:{PASSWORD}"), "-nodes"], b"");
     let text = String::from_utf8_lossy(&text);
     assert!(text.contains("localKeyID: 01") && !text.contains("friendlyName"), "{text}");
-    // Without roots there is no chain here.
+    // Without roots the chain is empty here.
     let request = json!({ "common_name": "a.example", "key_type": "ec", "remove_roots_from_chain": true });
     let (data, file) = issued(&pki, request).await;
     let files = Files::new();
@@ -129,10 +130,9 @@ async fn pkcs12_files_of_other_programs_are_imported() {
     let triple_des = ["-keypbe", "PBE-SHA1-3DES", "-certpbe", "PBE-SHA1-3DES", "-macalg", "sha1"];
     let forms: [&[&str]; 6] = [
         &[],
-        // As Windows exports a key by default.
+        // The default export format of Windows for a key.
         &triple_des,
         &["-keypbe", "AES-128-CBC", "-certpbe", "AES-192-CBC", "-macalg", "sha512"],
-        // Certificates that are not encrypted.
         &["-certpbe", "NONE"],
         &["-keypbe", "NONE", "-certpbe", "NONE", "-macalg", "sha384"],
         &["-iter", "200000"],
@@ -155,7 +155,6 @@ async fn pkcs12_files_of_other_programs_are_imported() {
         assert_eq!(again["existing_issuers"], data["imported_issuers"], "{form:?}");
         assert_eq!(again["existing_keys"], data["imported_keys"], "{form:?}");
     }
-    // GnuTLS writes a file, too.
     let ca = Ca::root("/CN=GnuTLS");
     let files = Files::new();
     let (key, certificate) = (files.write("key.pem", ca.key.as_bytes()), files.write("ca.pem", ca.pem.as_bytes()));
@@ -216,12 +215,12 @@ async fn pkcs12_import_refuses_what_it_cannot_read() {
     ] {
         pki.refused("issuers/import/bundle", body, rule).await;
     }
-    // A key where none is taken, and a certificate that is no authority's.
+    // A key on a path without keys, and a certificate that is not a CA.
     pki.refused("issuers/import/cert", import_body(&good), "p12: private keys are not taken here").await;
     let leaf = Ca::root_with(new_key("ec-256"), "/CN=leaf", "basicConstraints=CA:FALSE", &[]);
     let rule = "refusing to import non-CA certificate";
     pki.refused("issuers/import/bundle", import_body(&exported(&leaf, &[])), rule).await;
-    // Bytes changed anywhere never do more than to be refused.
+    // A change at any position causes at most a rejection.
     for at in (0..good.len()).step_by(7) {
         let mut changed = good.clone();
         changed[at] ^= 0x21;
@@ -251,7 +250,7 @@ async fn pkcs12_files_in_a_folder_are_imported_by_the_command() {
     pki.stop().await;
 }
 
-/// The file with indefinite lengths and octet strings in pieces, as far as a program may write its outer structure so.
+/// Encodes the outer structure of a file with indefinite lengths and strings in pieces, as programs may write it.
 fn indefinite(der: &[u8]) -> Vec<u8> {
     let (tag, content, rest) = split(der);
     assert!(rest.is_empty());
@@ -278,7 +277,7 @@ fn indefinite(der: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Tag, content and rest of a DER text.
+/// Returns tag, content and rest of a DER value.
 fn split(der: &[u8]) -> (u8, &[u8], &[u8]) {
     let (length, header) = match der[1] {
         short @ 0..0x80 => (usize::from(short), 2),
