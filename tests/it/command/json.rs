@@ -1,14 +1,18 @@
 //! `--json` and the exit statuses of the command line.
 
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::TcpStream;
 use std::os::unix::fs::DirBuilderExt as _;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
+use crate::cluster;
 use crate::process::{dev, signet};
 use crate::serve::Site;
 
-/// The exit status of a command with `--json`, and its objects on standard output and standard error.
+/// The exit status of a command with `--json`, and its JSON objects on standard output and standard error.
 struct Ran {
     status: i32,
     out: Vec<Value>,
@@ -24,20 +28,18 @@ impl Ran {
                 Ok(object @ Value::Object(_)) => object,
                 _ => panic!("{line}"),
             };
-            // Log lines have a form of their own.
+            // Log lines have their own format.
             text.lines().filter(|line| line.starts_with('{')).map(object).collect()
         };
         Self { status: status.code().unwrap(), out: objects(stdout), err: objects(stderr) }
     }
 
-    /// The one object that a command printed which succeeds.
     fn only(command: &mut Command) -> Value {
         let ran = Self::of(command);
         assert!(ran.status == 0 && ran.out.len() == 1, "{command:?}: {} {:?} {:?}", ran.status, ran.out, ran.err);
         ran.out[0].clone()
     }
 
-    /// The error of a command that ends with this exit status.
     fn error(command: &mut Command, status: i32) -> String {
         let ran = Self::of(command);
         let error = ran.err.last().unwrap_or_else(|| panic!("{command:?}: {:?}", ran.out)).clone();
@@ -110,7 +112,7 @@ fn commands_of_clients_print_json_objects_and_their_errors() {
     let refused =
         Ran::error(&mut client(&["issue", "web.example.test", "--role", "absent", "--existing", "replace"]), 1);
     assert!(refused.contains("unknown role: absent"), "{refused}");
-    // The import of an authority is a stream: an object for each issuer and each CRL.
+    // `import` prints one object for each issuer and each CRL.
     std::fs::create_dir(folder.path().join("old")).unwrap();
     std::fs::copy(folder.path().join("ca.pem"), folder.path().join("old/ca.pem")).unwrap();
     let imported = Ran::of(&mut client(&["import", "old"]));
@@ -133,7 +135,7 @@ async fn exit_status_tells_what_is_wrong_from_what_could_not_be_asked() {
         let error = Ran::error(&mut gone(words), 1);
         assert!(error.contains("http://127.0.0.1:9: no answer"), "{error}");
     }
-    // A store without a root token: the server answers, and is not ready.
+    // A store without a root token: the server responds that it is not ready.
     let mut serve = site.command(&["serve"]);
     std::fs::DirBuilder::new().mode(0o700).create(site.path("data")).unwrap();
     signet::storage::seal::SealKey::create_file(&site.path("data/seal.key")).unwrap();
@@ -141,7 +143,7 @@ async fn exit_status_tells_what_is_wrong_from_what_could_not_be_asked() {
     let error = Ran::error(gone(&["health"]).env("SIGNET_ADDR", served.url("").trim_end_matches('/')), 3);
     assert!(error.contains("not ready: its store is new"), "{error}");
     served.terminate();
-    // A configuration that cannot be read, and one that names a folder of others.
+    // A configuration that does not exist, and one without its seal key.
     let mut absent = signet();
     absent.args(["check", "--config", "absent.toml"]);
     assert_eq!(Ran::error(&mut absent, 1), "--config: file does not exist: absent.toml (signet setup creates one)");
@@ -149,7 +151,7 @@ async fn exit_status_tells_what_is_wrong_from_what_could_not_be_asked() {
     let error = Ran::error(&mut site.command(&["check"]), 3);
     assert_eq!(error, "one thing is wrong");
 
-    // A mount without an issuer is wrong, and the server answered.
+    // A mount without an issuer is a problem, although the server responded.
     let dev = dev(&[]);
     assert_eq!(dev.client().post("sys/mounts/empty", json!({ "type": "pki" })).await.status, 204);
     let mut status = signet();
@@ -159,4 +161,142 @@ async fn exit_status_tells_what_is_wrong_from_what_could_not_be_asked() {
     denied.arg("status").env("SIGNET_ADDR", &dev.address).env("SIGNET_TOKEN", "hunter2");
     assert!(Ran::error(&mut denied, 1).contains("permission denied"));
     dev.terminate();
+}
+
+/// Runs a command that must succeed. Each line of its standard output must be a JSON document.
+fn printed(command: &mut Command) -> Vec<Value> {
+    let output = command.arg("--json").env("SIGNET_LOG", "error").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect()
+}
+
+/// Starts a server, connects to its address and stops it. Its standard output must be one JSON document.
+fn greeting(command: &mut Command) -> Value {
+    let mut child = command.arg("--json").stdout(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut first = String::new();
+    output.read_line(&mut first).unwrap();
+    let object: Value = serde_json::from_str(&first).unwrap_or_default();
+    let socket = object["address"].as_str().and_then(|address| address.split_once("://"));
+    let is_reached = socket.is_some_and(|(_, socket)| TcpStream::connect(socket).is_ok());
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    assert!(child.wait().unwrap().success());
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).unwrap();
+    assert!(is_reached && rest.is_empty(), "{first}{rest}");
+    object
+}
+
+fn types(object: &Value) -> Value {
+    let members = object.as_object().unwrap_or_else(|| panic!("{object}")).iter();
+    members.map(|(name, value)| (name.clone(), type_name(value))).collect()
+}
+
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_u64() => "unsigned",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+#[test]
+fn copy_store_json_has_a_line_per_table_and_a_verdict() {
+    let site = Site::new();
+    site.init();
+    let url = cluster::shared().database().url();
+    let copy_store = || site.command(&["operator", "copy-store", "--to", &url]);
+    let lines = printed(&mut copy_store());
+    let (verdict, tables) = lines.split_last().unwrap();
+    assert_eq!(*verdict, json!({ "subject": "the database", "ok": true, "findings": [] }));
+    for table in tables {
+        assert_eq!(types(table), json!({ "table": "string", "rows": "unsigned" }));
+    }
+    assert!(tables.contains(&json!({ "table": "certificate", "rows": 0 })), "{tables:?}");
+    let again = Ran::error(copy_store().env("SIGNET_LOG", "error"), 1);
+    assert!(again.contains("the database is not empty"), "{again}");
+}
+
+#[test]
+fn setup_and_serve_json_have_their_fields_and_types() {
+    let folder = tempfile::tempdir().unwrap();
+    let signet_in_folder = |words: &[&str]| {
+        let mut command = signet();
+        command.args(words).args(["--config", "signet.toml"]).current_dir(folder.path());
+        command
+    };
+    let first = ["setup", "--listen", "127.0.0.1:0", "--domain", "example.test"];
+    for (words, action) in [(&first[..], "made"), (&first[..1], "kept")] {
+        let lines = printed(&mut signet_in_folder(words));
+        let (next, steps) = lines.split_last().unwrap();
+        for step in steps {
+            assert_eq!(types(step), json!({ "action": "string", "about": "string" }));
+        }
+        assert!(steps.iter().any(|step| step["action"] == action), "{action}: {steps:?}");
+        let expected = json!({
+            "config": "signet.toml",
+            "admin_token_file": "admin-token",
+            "root_ca_file": "root-ca.pem",
+            "csr_file": null,
+            "mount": "pki",
+            "role": "server",
+            "example_name": "www.example.test",
+        });
+        assert_eq!(*next, expected);
+    }
+    let served = greeting(&mut signet_in_folder(&["serve"]));
+    let without_listeners = json!({
+        "address": "string",
+        "metrics_address": "null",
+        "public_address": "null",
+        "has_authority": "boolean",
+    });
+    assert_eq!(types(&served), without_listeners);
+    assert!(served["address"].as_str().unwrap().starts_with("https://127.0.0.1:"), "{served}");
+    assert_eq!(served["has_authority"], true);
+}
+
+#[test]
+fn setup_json_without_a_root_names_the_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut setup = signet();
+    setup.args(["setup", "--listen", "127.0.0.1:0", "--domain", "example.test", "--csr", "own.csr"]);
+    let lines = printed(setup.current_dir(folder.path()));
+    let next = lines.last().unwrap();
+    assert_eq!((&next["csr_file"], &next["example_name"]), (&json!("own.csr"), &Value::Null), "{next}");
+    assert!(folder.path().join("own.csr").exists());
+}
+
+#[test]
+fn serve_json_names_every_listener() {
+    let site = Site::new();
+    site.configure("metrics_listen = \"127.0.0.1:0\"\npublic_listen = \"127.0.0.1:0\"\n");
+    site.init();
+    let served = greeting(&mut site.command(&["serve"]));
+    let with_listeners = json!({
+        "address": "string",
+        "metrics_address": "string",
+        "public_address": "string",
+        "has_authority": "boolean",
+    });
+    assert_eq!(types(&served), with_listeners);
+    assert!(served["metrics_address"].as_str().unwrap().ends_with("/metrics"), "{served}");
+    assert_eq!(served["has_authority"], false);
+}
+
+#[test]
+fn dev_json_has_its_fields_and_types() {
+    let dev = ["dev", "--listen", "127.0.0.1:0", "--root-token", "my-root"];
+    let listener = ["--public-listen", "127.0.0.1:0"];
+    for (more, public) in [(&listener[..0], "null"), (&listener[..], "string")] {
+        let greeted = greeting(signet().args(dev).args(more));
+        let expected = json!({ "address": "string", "public_address": public, "token": "string", "storage": "string" });
+        assert_eq!(types(&greeted), expected);
+        assert_eq!(greeted["token"], "my-root");
+    }
 }

@@ -11,12 +11,16 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use super::Listener;
-use crate::process::{refused, signet};
+use crate::cluster;
+use crate::process::{dev, refused, signet};
 use crate::serve::Site;
+use crate::v1::pki::foreign::Ca;
+
+/// Written before and after each progress line.
+const ERASE: &str = "\r\u{1b}[K";
 
 #[test]
 fn silent_server_is_named_with_the_time_that_it_had() {
-    // It accepts connections and never answers.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     let folder = tempfile::tempdir().unwrap();
@@ -58,7 +62,6 @@ fn environment_gives_the_mount_and_the_role() {
     command.env("SIGNET_MOUNT", "ca/web").env("SIGNET_ROLE", "server");
     refused(&mut command);
     assert!(listener.heard()[0].starts_with("POST /v1/ca/web/sign/server HTTP/1.1"), "{}", listener.heard()[0]);
-    // An argument wins.
     refused(command.args(["--role", "other"]));
     let heard = listener.heard();
     assert!(heard.iter().any(|request| request.starts_with("POST /v1/ca/web/sign/other ")), "{heard:?}");
@@ -81,7 +84,7 @@ fn help_is_wrapped_to_the_width_of_the_terminal() {
     let width = |columns: &str| {
         let output = signet().args(["issue", "--help"]).env("COLUMNS", columns).stdin(Stdio::null()).output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
-        // Examples and the synopsis are lines to copy.
+        // Examples and the synopsis are not wrapped, so that they can be copied.
         let prose = text.lines().filter(|line| !line.starts_with("  signet ") && !line.starts_with("Usage:"));
         prose.map(|line| line.chars().count()).max().unwrap()
     };
@@ -89,7 +92,7 @@ fn help_is_wrapped_to_the_width_of_the_terminal() {
     assert!(width("160") > 80, "{}", width("160"));
 }
 
-/// The output of a command whose standard error is a terminal.
+/// The standard error of a command with a terminal.
 fn shown(command: &mut Command) -> String {
     let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&terminal).unwrap();
@@ -98,7 +101,7 @@ fn shown(command: &mut Command) -> String {
     let screen = OpenOptions::new().read(true).write(true).open(name.to_str().unwrap()).unwrap();
     let status = command.stdout(Stdio::null()).stderr(screen.try_clone().unwrap()).status().unwrap();
     assert!(status.success());
-    // `screen` stays open until all is read: a terminal without a user ends reading with an error.
+    // `screen` stays open until all is read: reading a terminal without an open slave side fails.
     let flags = fcntl_getfl(terminal.as_fd()).unwrap();
     fcntl_setfl(terminal.as_fd(), flags | OFlags::NONBLOCK).unwrap();
     let mut bytes = vec![0; 1 << 16];
@@ -119,11 +122,82 @@ fn progress_is_shown_on_a_terminal_and_erased() {
         command
     };
     let text = shown(&mut backup(&copy("a.db"), &[]));
-    assert!(text.starts_with("\r\u{1b}[Kcopying: ") && text.ends_with("\r\u{1b}[K"), "{text:?}");
+    assert!(text.starts_with(&format!("{ERASE}copying: ")) && text.ends_with(ERASE), "{text:?}");
     let verify = shown(&mut site.command(&["operator", "verify-backup", &copy("a.db")]));
     assert!(verify.contains("checking: 0 certificates"), "{verify:?}");
     assert_eq!(shown(&mut backup(&copy("b.db"), &["--quiet"])), "");
     assert_eq!(shown(&mut backup(&copy("c.db"), &["--json"])), "");
     let output = backup(&copy("d.db"), &[]).output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Asserts that a command shows these progress lines on a terminal and erases them, and shows none with `--quiet`,
+/// `--json` or without a terminal.
+fn assert_progress(displays: &[&str], mut command: impl FnMut(&[&str]) -> Command) {
+    let text = shown(&mut command(&[]));
+    for display in displays {
+        assert!(text.contains(&format!("{ERASE}{display}: ")), "{display}: {text:?}");
+        assert!(text.rfind(ERASE) > text.rfind(&format!("{display}: ")), "{display}: {text:?}");
+    }
+    for flag in ["--quiet", "--json"] {
+        let text = shown(&mut command(&[flag]));
+        assert!(!text.contains(ERASE), "{flag}: {text:?}");
+    }
+    let output = command(&[]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for bytes in [output.stdout, output.stderr] {
+        let text = String::from_utf8(bytes).unwrap();
+        assert!(!text.contains(['\r', '\u{1b}']), "{text:?}");
+        assert!(!displays.iter().any(|display| text.contains(&format!("{display}: "))), "{text:?}");
+    }
+}
+
+#[test]
+fn progress_of_restore_is_shown_on_a_terminal_alone() {
+    let site = Site::new();
+    site.init();
+    let copy = site.path("copy.db");
+    crate::backup::backup(&site.path("data"), &copy).unwrap();
+    let mut folders = 0;
+    assert_progress(&["restoring"], |flags| {
+        folders += 1;
+        let data = site.path(&format!("restored-{folders}"));
+        std::fs::create_dir(&data).unwrap();
+        std::fs::copy(site.path("data/seal.key"), data.join("seal.key")).unwrap();
+        let mut command = signet();
+        command.args(["operator", "restore"]).arg(&copy).arg("--data-dir").arg(data).args(flags);
+        command.env("SIGNET_LOG", "error");
+        command
+    });
+}
+
+#[test]
+fn progress_of_copy_store_is_shown_on_a_terminal_alone() {
+    let site = Site::new();
+    site.init();
+    let copy = site.path("copy.db");
+    crate::backup::backup(&site.path("data"), &copy).unwrap();
+    let from = copy.to_str().unwrap();
+    assert_progress(&["copying", "checking"], |flags| {
+        let url = cluster::shared().database().url();
+        let mut command = site.command(&["operator", "copy-store", "--from", from, "--to", &url]);
+        command.args(flags).env("SIGNET_LOG", "error");
+        command
+    });
+}
+
+#[test]
+fn progress_of_import_is_shown_on_a_terminal_alone() {
+    let dev = dev(&[]);
+    let folder = tempfile::tempdir().unwrap();
+    let ca = Ca::root("/CN=Imported");
+    std::fs::write(folder.path().join("ca.pem"), &ca.pem).unwrap();
+    std::fs::write(folder.path().join("key.pem"), &ca.key).unwrap();
+    assert_progress(&["importing"], |flags| {
+        let mut command = signet();
+        command.arg("import").arg(folder.path()).args(flags);
+        command.env("SIGNET_ADDR", &dev.address).env("SIGNET_TOKEN", &dev.token);
+        command
+    });
+    dev.terminate();
 }
