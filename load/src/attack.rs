@@ -1,8 +1,9 @@
-//! The scenario `attack`: what `pki/issue` costs one token while another repeats one expensive request on very many
-//! connections.
+//! The scenario `attack`: latency of one token's requests while another token repeats one expensive request on very
+//! many connections.
 //!
-//! Each row of the table is one kind of request, with 64, 256 and 900 connections in turn (or `--clients`). The victim's p99
-//! may be three times its quiet value or 20 ms, whichever is larger, and the server's memory at most 300 MiB.
+//! Each row of the table is one expensive request, sent by 64, 256 and 900 connections (or `--clients`). The victim's
+//! p99 may be three times its value without an attack or 20 ms, whichever is larger; the limit for server memory is 300
+//! MiB.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -23,34 +24,36 @@ use crate::preload::{self, Stock};
 use crate::run_context::is_interrupted;
 use crate::server::{MOUNT, Started};
 
-/// Connections of the attacker, when nothing else is said.
+/// Default numbers of attacker connections.
 const CONNECTIONS: [usize; 3] = [64, 256, 900];
-/// Connections of the victim, and its requests in a second.
+/// Connections of the victim, and its requests per second.
 const VICTIMS: usize = 4;
 const RATE: f64 = 100.0;
-/// The limits: as a multiple of the quiet p99, in milliseconds, and of memory in MiB.
+/// Limits: p99 relative to its value without an attack, p99 in milliseconds, memory in MiB.
 const MAX_RATIO: f64 = 3.0;
 const MAX_P99_MS: f64 = 20.0;
 const MAX_RESIDENT_MIB: f64 = 300.0;
-/// Certificates that lists are of.
+/// Certificates in the lists that the attacker requests.
 const CERTIFICATES: u64 = 2_000;
-/// Suffix of the mount whose authority has an RSA key of 4096 bits.
+/// Suffix of the mount whose CA has an RSA-4096 key.
 const RSA_SUFFIX: &str = "-rsa";
 
+/// A PKCS #12 file whose MAC takes 3,000,000 iterations, the most that the server accepts. Created by
+/// `openssl pkcs12 -export -nokeys -in ca.pem -iter 3000000 -passout pass:secret | openssl base64`.
+const SLOW_PKCS12: &str = include_str!("attack.p12.base64");
 /// A request that needs no work beyond HTTP.
 const HEALTH: &str = "/v1/sys/health";
-/// Where the connections of the attacker and of the victim come from where each is for one request.
+/// Source addresses of attacker and victim in the TLS part, where every request has its own connection.
 const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 const VICTIM: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
 
-/// What the victim asks for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Victim {
     Issue,
     IssueByRsa,
     WriteRole,
     WritePolicy,
-    /// A TLS handshake and a request that costs nothing.
+    /// A TLS handshake and a request without work.
     Connect,
 }
 
@@ -65,7 +68,7 @@ impl Victim {
         }
     }
 
-    /// Its clients; `prefix` begins the names of the run's objects.
+    /// Returns the class of the victim's clients. `prefix` starts the names of the run's objects.
     fn class(self, prefix: &str) -> Class {
         let issue = json!({ "common_name": "victim.example.test" });
         let (path, body) = match self {
@@ -82,7 +85,7 @@ impl Victim {
         Class { name: self.name().to_owned(), clients: VICTIMS, method, path, bodies: vec![body], ..Class::default() }
     }
 
-    /// Requests in a second: a write is a commit of its own, a handshake several milliseconds.
+    /// Returns the requests per second. A write is a separate commit, and a handshake takes several milliseconds.
     fn rate(self) -> f64 {
         match self {
             Self::Issue | Self::IssueByRsa => RATE,
@@ -91,15 +94,13 @@ impl Victim {
     }
 }
 
-/// A row: what the attacker repeats, and what the victim asks for meanwhile.
 struct Row {
     kind: Kind,
-    /// Without one the attacker has no token.
+    /// `false`: the attacker sends no token.
     has_token: bool,
     victim: Victim,
 }
 
-/// What the victim got beside one row.
 struct Part {
     attack: String,
     victim: Victim,
@@ -114,7 +115,7 @@ struct Measured {
     resident_mib: f64,
 }
 
-/// Runs every row and prints the table; an error when a limit is missed.
+/// Runs every row and prints the table. Fails if a limit is exceeded.
 pub(crate) async fn run(args: &Args) -> Result<(), String> {
     let launch = args.launch()?;
     let server = Started::launch(&launch).await?;
@@ -127,7 +128,7 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
     if args.postgres.is_none() && !is_interrupted() {
         drop(server);
         let server = Started::over_tls(&launch).await?;
-        // The tokens went with the first server; handshakes need none.
+        // Dropping the first server removed the tokens; handshakes need none.
         let tokens = Default::default();
         let peers = Peers { attacker: server.peer.anew_from(ATTACKER), victim: server.peer.anew_from(VICTIM) };
         beside(args, &server, &peers, &tokens, vec![handshakes()], &mut parts).await?;
@@ -138,13 +139,12 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
     if missed.is_empty() { Ok(()) } else { Err(format!("over the limits: {}", missed.join("; "))) }
 }
 
-/// The server, as the attacker and the victim reach it.
 struct Peers {
     attacker: Peer,
     victim: Peer,
 }
 
-/// Measures the victim alone, once for each kind of its requests, and during each row.
+/// Measures the victim during each row, and once per kind of its requests without an attack.
 async fn beside(
     args: &Args,
     server: &Started,
@@ -193,7 +193,7 @@ async fn beside(
             };
             part.print();
             parts.push(part);
-            // What still waits is not the next row's.
+            // Queued requests must not affect the next row.
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     }
@@ -243,7 +243,7 @@ impl Part {
     }
 }
 
-/// Creates what the attacker and the victim ask for; their tokens.
+/// Creates the objects for attacker and victim, and returns their tokens.
 async fn prepare(server: &Started, quiet: bool) -> Result<(String, String), String> {
     let provisioner = server.place().provisioner;
     let prefix = provisioner.name();
@@ -255,6 +255,8 @@ async fn prepare(server: &Started, quiet: bool) -> Result<(String, String), Stri
     provisioner.mount(&rsa_mount, &json!({ "type": "pki" })).await?;
     let root = json!({ "common_name": "RSA root", "key_type": "rsa", "key_bits": 4096, "ttl": "240h" });
     provisioner.must(&format!("/v1/{rsa_mount}/root/generate/internal"), &root).await?;
+    let unstored = json!({ "allow_any_name": true, "key_type": "ec", "key_bits": 256, "ttl": "24h", "no_store": true });
+    provisioner.role(MOUNT, &format!("{prefix}-p12"), &unstored).await?;
     let rsa = json!({ "allow_any_name": true, "key_type": "rsa", "key_bits": 2048, "ttl": "24h", "no_store": true });
     provisioner.role(MOUNT, &format!("{prefix}-rsa-keys"), &rsa).await?;
     for (name, no_store) in [("leaf", true), ("stored", false)] {
@@ -264,7 +266,7 @@ async fn prepare(server: &Started, quiet: bool) -> Result<(String, String), Stri
     }
     let leaf = json!({ "common_name": "leaf.example.test" });
     provisioner.must(&format!("/v1/{rsa_mount}/issue/stored"), &leaf).await?;
-    // Both write these during the run.
+    // The requests of the run create these objects.
     for (kind, path) in [
         ("role", role_path(prefix, "victim-2")),
         ("role", role_path(prefix, "attack")),
@@ -290,7 +292,6 @@ fn policy(name: &str) -> Value {
     json!({ "policy": format!("path \"secret/{name}\" {{ capabilities = [\"read\"] }}") })
 }
 
-/// The table.
 async fn rows(server: &Started) -> Result<Vec<Row>, String> {
     let prefix = server.place().provisioner.name();
     let rsa_mount = format!("{prefix}{RSA_SUFFIX}");
@@ -315,10 +316,15 @@ async fn rows(server: &Started) -> Result<Vec<Row>, String> {
     let detailed =
         secrets("detailed-list", list.clone(), &format!("/v1/{MOUNT}/certs/detailed?limit=250"), Value::Null);
     let names = secrets("gzip-list", list, &format!("/v1/{MOUNT}/certs?limit=1000"), Value::Null);
+    let p12 = json!({ "common_name": "attack.example.test", "format": "p12", "password": "secret" });
+    // The server detects the wrong password only after the key derivation, and imports nothing.
+    let import = json!({ "p12": SLOW_PKCS12, "password": "wrong" });
     let row = |kind, victim| Row { kind, has_token: true, victim };
     Ok(vec![
         row(sign(), Victim::Issue),
         row(post("rsa-keys", &format!("/v1/{MOUNT}/issue/{prefix}-rsa-keys"), leaf.clone()), Victim::Issue),
+        row(post("p12-issue", &format!("/v1/{MOUNT}/issue/{prefix}-p12"), p12), Victim::Issue),
+        row(post("p12-import", &format!("/v1/{MOUNT}/issuers/import/bundle"), import), Victim::Issue),
         Row { has_token: false, ..row(nonce(), Victim::Issue) },
         row(detailed, Victim::Issue),
         row(Kind { gzip: true, ..names }, Victim::Issue),
@@ -331,7 +337,7 @@ async fn rows(server: &Started) -> Result<Vec<Row>, String> {
     ])
 }
 
-/// Handshakes with a server whose key is an RSA key of 4096 bits.
+/// TLS handshakes with a server that has an RSA-4096 key.
 fn handshakes() -> Row {
     let kind = Kind {
         name: "handshakes",
@@ -344,7 +350,6 @@ fn handshakes() -> Row {
     Row { kind, has_token: false, victim: Victim::Connect }
 }
 
-/// The victim, at its rate.
 async fn measure(args: &Args, server: &Started, place: &Place<'_>, victim: Victim) -> Result<Measured, String> {
     let pace = Pace { rate: Some(victim.rate()), ramp: Duration::ZERO };
     let bounds = Bounds { requests: u64::MAX, time: Duration::from_secs(args.seconds), pace, quiet: true };
