@@ -1,29 +1,9 @@
 //! The certificate authority engine: one [`Authority`] per mount.
 //!
-//! Issuing runs on the worker that took the request, in the mount's replica actor there ([`actor`]),
-//! on the published [view](mount::view). Every change of roles, issuers, keys and settings goes through the
-//! mount's control actor, which commits it, publishes the next view, and only then answers.
-//! Revocations are rows in storage; CRLs ([`crl`]) are projections of them.
-//!
-//! The parts stand on floors: each names parts further down in this table, never one further up, and which
-//! of them a test (`tests/it/architecture.rs`) says.
-//!
-//! | part | holds |
-//! |---|---|
-//! | [`ca`] | making authorities: roots, intermediates, keys, imports, and changes of what a mount has |
-//! | [`tidy`] | removing what has expired |
-//! | [`revocation`] | revoking, leases, OCSP, lists that a caller words |
-//! | [`engine`] | the open mounts, and what this node keeps of each |
-//! | [`actor`] | the two actors of a mount: changes and CRLs, and issuing |
-//! | [`issue`] | making certificates, from what is asked to the record |
-//! | [`crl`] | the lists: entries, numbers, builds |
-//! | [`tools`] | what issuing needs besides a mount's state |
-//! | [`check`] | what may be signed: names, dates, structure; nothing else reaches a key |
-//! | [`mount`] | a mount's state, compiled for issuing: roles, issuers, keys, settings |
-//! | [`policy_engine`] | calling an external policy engine |
-//! | [`constraints`] | the name constraints of a chain |
-//! | [`values`] | how single values are written |
-//! | [`serials`], [`store`] | serial numbers; the rows, and what is asked of storage |
+//! Certificates are issued on the HTTP worker that received the request, by the mount's replica actor ([`actor`]), from
+//! the published [view](mount::view). Every change of roles, issuers, keys and settings goes through the mount's
+//! control actor: it commits the change, publishes the next view and only then replies. Revocations are rows in
+//! storage; CRLs ([`crl`]) are derived from them. `tests/it/architecture.rs` checks the layering of the submodules.
 
 pub mod actor;
 pub mod ca;

@@ -1,16 +1,10 @@
-//! The actors of a mount.
+//! The two actors of a mount, reached through [`ControlLink`] and [`ReplicaLink`].
 //!
-//! `Control`, one per mount, owns the mount's state and alone publishes it. It runs one change at a
-//! time: plan (off its thread, on the current view) → commit → publish → reply, so a caller who was
-//! answered reads its own write. What is stored is never answered as a failure: CRLs that cannot be
-//! built after a change become a warning and are tried again. After a commit whose end is not known it
-//! reads what is stored before the next change, as soon as that can be done. It lends its CRL builder to one build at
-//! a time; whatever asks meanwhile shares the next build. Its handlers only queue work and take results.
+//! `Control`, one per mount, owns and publishes the mount's state. It runs one change at a time (plan off its thread,
+//! commit, publish, reply), so that callers read their own writes. A failed CRL build after a stored change is only a
+//! warning. CRL requests that arrive during a build share the next build.
 //!
-//! `Replica`, one per mount on every HTTP worker's arbiter, owns nothing but handles. It loads the
-//! published view once per request and issues in place. A panic in a request is caught and counted.
-//!
-//! Everything else talks to them through [`ControlLink`] and [`ReplicaLink`].
+//! `Replica`, one per mount on each HTTP worker, holds only handles and loads the current view for each request.
 
 mod build;
 mod change;
@@ -46,39 +40,37 @@ use crate::pki::tools::Tools;
 use crate::telemetry::{self, MountMeter};
 use crate::turns::{Asker, Caller, Full, Turns};
 
-/// How often the control actor looks for revocations of other nodes and for CRLs close to their end.
+/// Interval at which the control actor checks for revocations of other nodes and for CRLs that expire soon.
 const TICK: Duration = Duration::from_secs(60);
-/// The least time until the actor looks again for what is due.
+/// Shortest delay before an extra check between two ticks.
 const SOON: Duration = Duration::from_millis(250);
-/// After a change whose end is not known: when storage is asked again what it holds.
+/// Delay before storage is read again after a change with an unknown outcome.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Changes that may wait; more are answered Busy.
+/// Limit on queued changes of a mount; further ones fail with `Busy`.
 const MAX_WAITING_CHANGES: usize = 1024;
 
 /// A change that is ready to be stored.
 pub struct Planned {
-    /// The state once it is stored.
+    /// Mount state after the change.
     pub view: View,
-    /// What to store.
+    /// Writes of the change.
     pub writes: Vec<PkiWrite>,
-    /// Whether CRLs must be built anew before the change is answered.
+    /// `true` if CRLs must be rebuilt before the reply.
     pub crls: bool,
 }
 
-/// Works a change out on the current view; again on a newer one when another node was first.
+/// Computes a change from the current view. Called again with a newer view when another node committed first.
 pub type Plan = Box<dyn Fn(&View) -> Result<Planned> + Send>;
 
-/// Builds of CRLs that run at once on a server: each holds a blocking thread and waits there for reads
-/// that need further ones.
+/// Limit on concurrent CRL builds of a server: each occupies a blocking thread while it reads from storage.
 const BUILDS_AT_ONCE: usize = 2;
 
-/// The thread that the control actors of a server share, and their places for builds.
+/// The thread that the control actors of a server share, and their permits for builds.
 pub struct ControlThread {
     arbiter: ArbiterHandle,
     shared: Shared,
 }
 
-/// What the control actors of a server share.
 #[derive(Clone)]
 struct Shared {
     builds: Arc<Semaphore>,
@@ -87,7 +79,7 @@ struct Shared {
 }
 
 impl ControlThread {
-    /// Starts it; an actix system must run.
+    /// Starts the thread; requires a running actix system.
     pub fn start(clock: Clock) -> Self {
         let builds = Arc::new(Semaphore::new(BUILDS_AT_ONCE));
         Self { arbiter: Arbiter::new().handle(), shared: Shared { builds, summaries: Arc::default(), clock } }
@@ -95,20 +87,20 @@ impl ControlThread {
 }
 
 impl ControlThread {
-    /// The published CRLs of every mount, in figures.
+    /// Returns figures about the published CRLs of every mount.
     pub fn summaries(&self) -> Vec<(MountId, Summary)> {
         self.shared.summaries.all()
     }
 }
 
-/// The way to a mount's control actor, which stops when its links are gone.
+/// Handle to a mount's control actor. The actor stops when its last handle is dropped.
 pub struct ControlLink {
     control: Addr<Control>,
     arrivals: Arrivals,
 }
 
 impl ControlLink {
-    /// Starts the actor that publishes to `view` and `crls`, and asks it for its first CRLs.
+    /// Starts the actor, which publishes to `view` and `crls`, and requests its first CRL build.
     pub fn start(
         thread: &ControlThread,
         view: Arc<ArcSwap<View>>,
@@ -135,53 +127,51 @@ impl ControlLink {
             pausing: None,
         };
         let addr = Control::start_in_arbiter(&thread.arbiter, |_| control);
-        // Nobody waits for these: what is not there yet is built by whoever asks next.
+        // Not awaited: a request that needs a missing CRL builds it.
         addr.do_send(BuildCrls { wanted: WantedCrls::DUE, reply: Waiter::Nobody, coming: None });
         Self { control: addr, arrivals }
     }
 
-    /// Runs one change; the answer comes when it is stored and published. Gives warnings about CRLs
-    /// that could not be built after it.
+    /// Runs one change; returns when it is stored and published, with warnings about CRLs that could not be built.
     ///
     /// # Errors
-    /// What `plan` refuses; `Busy` when too many wait; `Unavailable` or `Conflict` from storage.
+    /// Those of `plan`; `Busy` when too many changes are queued; `Unavailable` or `Conflict` from storage.
     pub async fn change(&self, plan: Plan) -> Result<Warnings> {
         let (reply, done) = oneshot::channel();
         self.control.do_send(Change { caller: Some(Caller::current().asker()), plan, reply });
         done.await.map_err(stopping)?
     }
 
-    /// Reads what is stored again, and publishes it.
+    /// Reads the stored documents again and publishes them.
     ///
     /// # Errors
-    /// `Unavailable` or `Internal` when it cannot be read.
+    /// `Unavailable` or `Internal` when they cannot be read.
     pub async fn reload(&self) -> Result<()> {
         let (reply, done) = oneshot::channel();
         self.control.do_send(Reload { reply });
         done.await.map_err(stopping)?.map(drop)
     }
 
-    /// Tells that a revocation is under way: a build waits for it a little.
+    /// Announces a revocation that is being stored; a build waits a short time for it.
     pub fn announce(&self) -> Coming {
         self.arrivals.announce()
     }
 
-    /// Asks for CRLs that hold what other nodes revoked, theirs where they have published; nobody waits.
+    /// Requests a build with the revocations and published lists of other nodes. Does not wait.
     pub fn follow_crls(&self) {
         self.control.do_send(BuildCrls { wanted: FOLLOW, reply: Waiter::Nobody, coming: None });
     }
 
-    /// Asks for CRLs of what is stored now, whatever was read before; nobody waits.
+    /// Requests a build that reads everything from storage again, as after a start. Does not wait.
     pub fn begin_crls_again(&self) {
         self.control.do_send(BuildCrls { wanted: ANEW, reply: Waiter::Nobody, coming: None });
     }
 
-    /// Asks for CRLs that hold everything stored before this call, as far as they are due by the mount's
-    /// settings, and for what is wanted beside that. `coming` tells of a revocation that it has come. Gives
-    /// warnings about issuers that cannot have one.
+    /// Builds the CRLs that are due by the settings or `wanted`, with everything stored before this call. `coming` is
+    /// dropped when the request arrives. Returns warnings about issuers that cannot have a CRL.
     ///
     /// # Errors
-    /// `Unavailable` or `Internal` when the build fails; what was published stays.
+    /// `Unavailable` or `Internal` when the build fails; the published CRLs remain.
     pub async fn build_crls(&self, wanted: WantedCrls, coming: Option<Coming>) -> Result<Warnings> {
         let (reply, done) = oneshot::channel();
         self.control.do_send(BuildCrls { wanted, reply: Waiter::Builds(reply), coming });
@@ -193,26 +183,24 @@ fn stopping(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error
     Error::unavailable("the mount is stopping", cause)
 }
 
-/// A change for the control actor; `reply` is told when it is stored and published, or why not.
+/// Runs a change; `reply` receives the result once it is stored and published, or the error.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Change {
-    /// Whose change it is; `None` for one of the server, which comes before all others.
+    /// Caller of the change; `None` for the server itself, whose changes run first.
     caller: Option<Asker>,
     plan: Plan,
     reply: Reply,
 }
 
-/// Told the warnings of what was done, or why it was not.
 type Reply = oneshot::Sender<Result<Warnings>>;
 
-/// Who waits for a build.
 enum Waiter {
-    /// The timer.
+    /// No reply: a timer or the server itself.
     Nobody,
-    /// Somebody who needs the CRLs: a failure is theirs.
+    /// Requires the CRLs: receives the error of a failed build.
     Builds(Reply),
-    /// Somebody whose change is stored: a failure is only a warning.
+    /// Its change is already stored: receives a failed build as a warning.
     Changed(Reply),
 }
 
@@ -230,8 +218,7 @@ impl Waiter {
     }
 }
 
-/// Asks for CRLs that hold everything that was stored before this message was sent; `reply` is told
-/// when they are published, or why not.
+/// Requests CRLs with everything stored before this message was sent; `reply` receives the outcome.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct BuildCrls {
@@ -240,43 +227,40 @@ struct BuildCrls {
     coming: Option<Coming>,
 }
 
-/// Another node changed documents: `reply` is told when what is stored is published.
+/// Reports a change by another node; `reply` receives the result once the stored state is published.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Reload {
     reply: Reply,
 }
 
-/// Lists that other nodes published are taken over.
 const FOLLOW: WantedCrls = WantedCrls { follow: true, ..WantedCrls::DUE };
 
-/// As after a start.
 const ANEW: WantedCrls = WantedCrls { anew: true, ..WantedCrls::DUE };
 
-/// The control actor of a mount.
 struct Control {
     view: Arc<ArcSwap<View>>,
     crls: Arc<ArcSwapOption<Crls>>,
     store: Arc<dyn PkiStore>,
     shared: Shared,
-    /// Changes of the server: they bring the view up to date.
+    /// The server's own changes, which bring the view up to date.
     own_changes: VecDeque<Change>,
-    /// Changes of callers, who take turns.
+    /// Changes of callers, in fair order.
     changes: Turns<Change>,
     changing: bool,
-    /// A change failed, perhaps after it was stored, and what is stored could not be read since.
+    /// `true` if the outcome of a change is unknown and the stored state could not be read since.
     behind: bool,
-    /// Another node changed documents since what is stored was read.
+    /// `true` if another node changed documents since the last read.
     outdated: bool,
     /// `None` while a build runs.
     builder: Option<Builder>,
-    /// What the next build makes beside what is due.
+    /// Work requested from the next build in addition to what is due.
     wanted: WantedCrls,
     waiting: Vec<Waiter>,
-    /// The next look before the next tick.
+    /// Timer of the extra check before the next tick.
     look: Option<SpawnHandle>,
     pace: Pace,
-    /// The next build begins when this pause is over.
+    /// Timer of the pause before the next build.
     pausing: Option<SpawnHandle>,
 }
 
@@ -285,7 +269,7 @@ impl Control {
         if self.changing {
             return;
         }
-        // Whoever left before its turn gets nothing done: it was not promised anything.
+        // A caller that has disconnected was promised nothing, so its change is skipped.
         let mut next = || self.own_changes.pop_front().or_else(|| self.changes.take_next());
         let Some(change) = std::iter::from_fn(&mut next).find(|change| !change.reply.is_closed()) else { return };
         self.changing = true;
@@ -309,7 +293,7 @@ impl Control {
                 }
                 Changed::Failed { error, reloaded } => {
                     if let Some(view) = reloaded {
-                        // Issuers may have come or gone; nobody waits for their CRLs.
+                        // Issuers may have been added or removed; no caller waits for their CRLs.
                         actor.view.store(Arc::new(view));
                         actor.build(FOLLOW, Waiter::Nobody, ctx);
                     }
@@ -327,7 +311,7 @@ impl Control {
         ctx.spawn(done);
     }
 
-    /// Asks storage again soon, by a change that changes nothing, until it has said what it holds.
+    /// Runs an empty change until the stored state has been read.
     fn catch_up_later(ctx: &mut Context<Self>) {
         ctx.run_later(AGAIN, |actor, ctx| {
             if !actor.behind || !ctx.connected() {
@@ -356,7 +340,7 @@ impl Control {
             return;
         }
         if let Some(pause) = self.pausing.take() {
-            // Who came now may be the last one it was for.
+            // The request that arrived now may be the last one the pause was for.
             ctx.cancel_future(pause);
         }
         if let Some(pause) = self.pace.wait(Instant::now()) {
@@ -372,7 +356,7 @@ impl Control {
             actor.builder = Some(builder);
             actor.pace.ended(Instant::now(), took);
             if result.is_err() {
-                // What was to be made anew and was not looked at is tried again by the next build, at the next tick.
+                // The next build, at the latest at the next tick, retries what this one was asked for.
                 actor.wanted = actor.wanted.and(wanted);
             }
             let outcome = result.and_then(|built| {
@@ -389,8 +373,7 @@ impl Control {
 }
 
 impl Control {
-    /// Sees to it that the next build comes when something is due (epoch seconds), if that is before the
-    /// next tick.
+    /// Schedules a build for `at` (epoch seconds) if that is before the next tick.
     fn look_again(&mut self, at: Option<i64>, ctx: &mut Context<Self>) {
         if let Some(earlier) = self.look.take() {
             ctx.cancel_future(earlier);
@@ -414,7 +397,7 @@ impl Actor for Control {
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.run_interval(TICK, |actor, ctx| {
             if !ctx.connected() {
-                // The mount is gone; the timer alone would keep the actor alive for ever.
+                // The mount is closed; the timer alone would keep the actor alive forever.
                 return ctx.stop();
             }
             actor.build(FOLLOW, Waiter::Nobody, ctx);
@@ -466,7 +449,6 @@ impl Handler<Reload> for Control {
     }
 }
 
-/// The change that changes nothing.
 fn nothing() -> Plan {
     Box::new(|view| Ok(Planned { view: view.clone(), writes: Vec::new(), crls: false }))
 }
@@ -476,28 +458,28 @@ fn panicked() -> Error {
     Error::internal("a panic was caught in a mount's actor")
 }
 
-/// The way to a mount's replica on one HTTP worker. Cloning is cheap.
+/// Handle to a mount's replica on one HTTP worker. Cloning is cheap.
 #[derive(Clone)]
 pub struct ReplicaLink(Addr<Replica>);
 
 impl ReplicaLink {
-    /// Starts a replica that reads `view`, on the current thread's arbiter.
+    /// Starts a replica on the current thread's arbiter; it reads `view`.
     pub fn start(view: Arc<ArcSwap<View>>, tools: Tools) -> Self {
         Self(Replica::new(view, tools).start())
     }
 
-    /// Runs a request to make a certificate.
+    /// Runs a request for a certificate.
     ///
     /// # Errors
     /// Those of the operation; `Unavailable` when the worker is stopping.
     pub async fn run(&self, mut origin: Origin, request: Request) -> Result<Issued> {
-        // A message outlives whoever sent it: the key that it waits for shall not.
+        // The message outlives a sender that disconnects; the key it waits for must not.
         let presence = Presence::default();
         origin.requester.watch = presence.watch();
         self.0.send(Work(Caller::current(), origin, request)).await.map_err(stopping)?
     }
 
-    /// Runs a request that the mount's policy engine decides about.
+    /// Runs a request that the mount's external policy engine decides on.
     ///
     /// # Errors
     /// Those of [`external_policy::run`]; `Unavailable` when the worker is stopping.
@@ -516,11 +498,10 @@ struct Work(Caller, Origin, Request);
 #[rtype(result = "Result<Issued>")]
 struct ExternalWork(Caller, Origin, external_policy::Request);
 
-/// The hands of a mount on one HTTP worker.
 struct Replica {
     view: Arc<ArcSwap<View>>,
     tools: Tools,
-    /// By operation, in the order of [`Operation::ALL`].
+    /// Indexed by operation, in the order of [`Operation::ALL`].
     stages: [Stages; Operation::ALL.len()],
 }
 
@@ -535,7 +516,7 @@ impl Actor for Replica {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        // Senders are the requests of this worker, which its connection limit bounds.
+        // The connection limit of the worker bounds the senders.
         ctx.set_mailbox_capacity(1 << 16);
     }
 }
@@ -578,8 +559,7 @@ impl Handler<ExternalWork> for Replica {
     }
 }
 
-/// Runs a request so that a panic in it becomes an error, and counts how it went. The work begins where it stays: it
-/// is large, and moving it is dear.
+/// Runs a request and converts a panic into an error. Creates the future in place, because moving it is expensive.
 fn guarded<W: Future<Output = Result<Issued>>>(
     operation: Operation,
     mount: MountMeter,

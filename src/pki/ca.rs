@@ -1,4 +1,4 @@
-//! Making certificate authorities, and changing what a mount has: each is one change of its state.
+//! Creates certificate authorities and changes the configuration of a mount; each operation is one change of its state.
 
 pub(crate) mod bundle;
 pub mod changes;

@@ -1,7 +1,7 @@
-//! What may be signed. Requests are held against the rules of their role ([`names`], [`validity`]) and
-//! against those of all authorities (`ca_request`); the very bytes to be signed against RFC 5280 and the name
-//! constraints of the chain (`structure`). That makes a `Prepared`, the only thing that reaches a key. A role
-//! itself is tried when it is written (`trial`).
+//! Checks before signing. Requests are checked against their role ([`names`], [`validity`]), and CA requests against
+//! the rules for CAs (`ca_request`). The bytes to be signed are checked against RFC 5280 and the name constraints of
+//! the chain (`structure`); the result is a `Prepared`, the only type that a key signs. Roles are checked on writes
+//! (`trial`).
 
 pub mod blocking;
 pub(crate) mod ca_request;

@@ -1,8 +1,8 @@
-//! Keys that are known to be compromised: nothing certifies them, in any mount of the store.
+//! List of compromised keys, which no mount of the store certifies.
 //!
-//! A key is listed by the SHA-256 of its SubjectPublicKeyInfo, so that a list holds no key. Revocations for
-//! keyCompromise and by proof of possession add to it, in the commit of the revocation, and operators do. The list
-//! outlives the certificates that it came from. All of it is in memory, and is read again when another node changes it.
+//! A key is identified by the SHA-256 of its SubjectPublicKeyInfo. Revocations for keyCompromise or by proof of
+//! possession add the key in their own commit; operators can add keys as well. Entries outlive the certificates. The
+//! whole list is in memory and is reloaded when another node changes it.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -23,9 +23,9 @@ use crate::x509::certificate::Certificate;
 use crate::x509::public_key::PublicKey;
 use crate::x509::serial::Serial;
 
-/// The kind of the documents, one for each key; their name is the hash in hexadecimal.
+/// Kind of the documents, one per key; the hexadecimal hash is the name.
 const KIND: &str = "compromised-key";
-/// Most keys of the list: all of it is read when a node starts and when another node has changed it.
+/// Maximum number of keys: the whole list is read when a node starts and when another node changed it.
 pub const MAX_KEYS: usize = 50_000;
 
 /// SHA-256 of a SubjectPublicKeyInfo, DER.
@@ -33,14 +33,14 @@ pub const MAX_KEYS: usize = 50_000;
 pub struct KeyHash([u8; 32]);
 
 impl KeyHash {
-    /// The hash of a key.
+    /// Hashes a key.
     pub fn of(key: &PublicKey) -> Self {
         let mut hash = [0; 32];
         hash.copy_from_slice(digest::digest(&digest::SHA256, key.spki()).as_ref());
         Self(hash)
     }
 
-    /// Reads 64 hexadecimal digits.
+    /// Parses 64 hexadecimal digits.
     ///
     /// # Errors
     /// `Invalid` naming the field `hash`.
@@ -56,25 +56,25 @@ impl KeyHash {
         Ok(Self(hash))
     }
 
-    /// As 64 hexadecimal digits.
+    /// Formats as 64 hexadecimal digits.
     pub fn text(&self) -> String {
         let digit = |half: u8| char::from(b"0123456789abcdef"[usize::from(half)]);
         self.0.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
     }
 }
 
-/// Why a key is on the list.
+/// Entry of a compromised key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listed {
-    /// When it was added, epoch seconds.
+    /// Time of addition, epoch seconds.
     pub added_at: i64,
-    /// What added it: `revocation` or `operator`.
+    /// Origin: `revocation` or `operator`.
     pub source: String,
-    /// The serial number of the certificate that was revoked; else a note of the operator.
+    /// Serial number of the revoked certificate, or a note of the operator.
     pub note: String,
 }
 
-/// A key that a commit adds to the list.
+/// A key to add in a commit.
 pub(crate) struct NewKey {
     hash: KeyHash,
     source: &'static str,
@@ -82,23 +82,23 @@ pub(crate) struct NewKey {
 }
 
 impl NewKey {
-    /// The key of a certificate that is revoked because of it; `None` for a certificate that is not here.
+    /// Returns the key of a revoked certificate; `None` if `der` does not parse.
     pub(crate) fn of_revoked(serial: Serial, der: &[u8]) -> Option<Self> {
         let certificate = Certificate::parse(der).ok()?;
         Some(Self { hash: KeyHash::of(certificate.key()), source: "revocation", note: serial.to_string() })
     }
 }
 
-/// The outcome of a commit with additions.
+/// Outcome of a commit with additions.
 pub(crate) struct Added<T> {
-    /// The result of the commit; `None` when it stored nothing.
+    /// Result of the commit; `None` if it stored nothing.
     pub(crate) stored: Option<T>,
-    /// Keys were left out because the list is full.
+    /// `true` if keys were left out because the list is full.
     pub(crate) is_full: bool,
 }
 
 impl<T> Added<T> {
-    /// A warning when keys were left out.
+    /// Returns a warning if keys were left out.
     pub(crate) fn warning(&self) -> Option<String> {
         self.is_full.then(|| {
             format!("sys/compromised-keys: the list is full ({MAX_KEYS} keys), so this key may be certified again")
@@ -106,42 +106,37 @@ impl<T> Added<T> {
     }
 }
 
-/// An entry, with the version of its document.
 type Versioned = (u64, Arc<Listed>);
 
-/// The entries by their hashes.
 type Entries = BTreeMap<KeyHash, Versioned>;
 
-/// The list of a store.
+/// Compromised keys of a store, with an in-memory copy.
 pub struct CompromisedKeys {
     store: Arc<dyn PkiStore>,
     clock: Clock,
-    /// Held for one look-up, one insertion or the exchange of the whole map.
+    /// Held for a look-up, an insertion or a replacement of the whole map.
     entries: RwLock<Entries>,
     progress: Mutex<Progress>,
-    /// Held by a reload.
     reloading: tokio::sync::Mutex<()>,
-    /// A commit ended without a known result, so that the store may have what this list lacks.
+    /// `true` if a commit had an unknown outcome, so that the store may hold entries that the list lacks.
     behind: AtomicBool,
 }
 
-/// State that overlapping additions, removals and reloads share.
+/// State shared by overlapping additions, removals and reloads.
 #[derive(Default)]
 struct Progress {
-    /// Additions (with their entries) and removals since the reload under way began: it may have read the store before
-    /// them.
+    /// Additions (with entries) and removals since the active reload began; its read may predate them.
     since_reload: Option<Vec<(KeyHash, Option<Versioned>)>>,
-    /// Additions that this node has shown. The same key may have been added again right after its removal.
+    /// Additions on this node: a removed key may have been added again immediately.
     additions: u64,
-    /// Removals on this node. An addition that was committed before one may be gone again.
+    /// Removals on this node: an addition that was committed before a removal may be gone again.
     removals: u64,
 }
 
-/// The additions of one commit.
 struct Additions {
     entries: Entries,
     is_full: bool,
-    /// [`Progress::removals`] before the commit.
+    /// Value of [`Progress::removals`] before the commit.
     removals: u64,
 }
 
@@ -155,7 +150,7 @@ impl Additions {
     }
 }
 
-/// Marks the list as behind unless a commit or a reload came to its end: a request may be dropped while it waits.
+/// Marks the list as outdated unless `finish` is called: a request may be dropped while it waits.
 struct Unfinished<'a>(Option<&'a AtomicBool>);
 
 impl Unfinished<'_> {
@@ -173,7 +168,7 @@ impl Drop for Unfinished<'_> {
 }
 
 impl CompromisedKeys {
-    /// An empty list, before the first [`CompromisedKeys::reload`].
+    /// Creates an empty list, to be filled by [`CompromisedKeys::reload`].
     pub(crate) fn new(store: Arc<dyn PkiStore>, clock: Clock) -> Self {
         Self {
             store,
@@ -185,12 +180,12 @@ impl CompromisedKeys {
         }
     }
 
-    /// Refuses a key that is on the list; `field` is where the caller gave it.
+    /// Rejects a listed key; `field` names the input.
     ///
     /// # Errors
     /// `Invalid` naming the field.
     pub fn refuse(&self, field: &str, key: &PublicKey) -> Result<()> {
-        // Most stores have an empty list, and then nothing is hashed.
+        // Most lists are empty; then nothing is hashed.
         if self.with(Entries::is_empty) {
             return Ok(());
         }
@@ -201,23 +196,23 @@ impl CompromisedKeys {
         Err(Error::invalid(format!("{field}: this key is known to be compromised (sys/compromised-keys)")))
     }
 
-    /// The entry of a key.
+    /// Returns the entry of a key.
     pub fn get(&self, hash: &KeyHash) -> Option<Arc<Listed>> {
         self.with(|entries| entries.get(hash).map(|(_, listed)| Arc::clone(listed)))
     }
 
-    /// All hashes, ascending.
+    /// Returns all hashes, ascending.
     pub fn hashes(&self) -> Vec<KeyHash> {
         self.with(|entries| entries.keys().copied().collect())
     }
 
-    /// Reads the list again.
+    /// Reads the list from storage.
     ///
     /// # Errors
-    /// `Unavailable` from storage, `Internal` when an entry cannot be read. The list then stays as it was.
+    /// `Unavailable` from storage; `Internal` when an entry cannot be read. The list then remains unchanged.
     pub async fn reload(&self) -> Result<()> {
         let _one_at_a_time = self.reloading.lock().await;
-        // A commit that fails during the reload marks the list again.
+        // A commit that fails during the reload sets it again.
         self.behind.store(false, Ordering::Relaxed);
         let unfinished = Unfinished(Some(&self.behind));
         self.progress().since_reload = Some(Vec::new());
@@ -233,13 +228,13 @@ impl CompromisedKeys {
         }
         let before = std::mem::replace(&mut *self.entries_mut(), entries);
         drop(progress);
-        // Dropping tens of thousands of entries takes milliseconds: outside of the locks.
+        // Dropping tens of thousands of entries takes milliseconds, so it happens outside the locks.
         drop(before);
         unfinished.finish();
         Ok(())
     }
 
-    /// Reads the list again when a commit ended without a known result. To be called again and again.
+    /// Reloads the list if a commit had an unknown outcome; called periodically.
     ///
     /// # Errors
     /// As [`CompromisedKeys::reload`].
@@ -247,7 +242,7 @@ impl CompromisedKeys {
         if self.behind.load(Ordering::Relaxed) { self.reload().await } else { Ok(()) }
     }
 
-    /// Adds a key; the entry of one that is listed already stays. Whether there was room.
+    /// Adds a key; an existing entry remains. Returns `false` if the list is full.
     ///
     /// # Errors
     /// `Unavailable` or `Busy` from storage.
@@ -255,7 +250,7 @@ impl CompromisedKeys {
         self.add_alone(NewKey { hash, source, note }).await.map(|added| !added.is_full)
     }
 
-    /// Adds a key in a commit of its own, where nothing else is to be stored.
+    /// Adds a key in a separate commit.
     ///
     /// # Errors
     /// As [`CompromisedKeys::add`].
@@ -267,12 +262,11 @@ impl CompromisedKeys {
         self.add_with(&[key], commit).await
     }
 
-    /// Adds keys in a commit of the caller: `commit` is given the writes of those that are not listed yet, stores them
-    /// in one unit with its own, and gives `None` when it stored nothing. It is called again when another node has
-    /// listed one of the keys at the same moment.
+    /// Adds keys in the caller's commit. `commit` stores the given writes in one unit with its own; it returns `None`
+    /// if it stored nothing, and runs again if another node lists one of the keys first.
     ///
     /// # Errors
-    /// Those of `commit`; `Busy` when other nodes were always first.
+    /// Those of `commit`; `Busy` when other nodes always commit first.
     pub(crate) async fn add_with<'a, T>(
         &self,
         keys: &[NewKey],
@@ -281,7 +275,7 @@ impl CompromisedKeys {
         for tried in 0..TRIES {
             step_aside(tried).await;
             if !keys.is_empty() {
-                // An entry that is stored and not in memory would refuse the whole unit.
+                // A stored entry that is missing in memory would fail the whole unit.
                 self.catch_up().await?;
             }
             let additions = self.additions(keys);
@@ -298,18 +292,18 @@ impl CompromisedKeys {
                     }
                     return Ok(Added { stored, is_full });
                 }
-                // It was not admitted.
+                // A rejected unit was not stored.
                 Err(error) if error.kind() == Kind::Busy => {
                     unfinished.finish();
                     return Err(error);
                 }
-                // Another node's entry, or a commit whose end is not known: what is stored decides.
+                // Another node's entry, or a commit with unknown outcome: the stored state decides.
                 Err(error) => {
                     let reloaded = self.reload().await.is_ok();
                     if reloaded {
                         unfinished.finish();
                     }
-                    // The entry that was first may be removed again by now, so any conflict is tried again.
+                    // The other entry may have been removed again, so every conflict is retried.
                     if error.kind() != Kind::Conflict || !reloaded {
                         return Err(error);
                     }
@@ -319,7 +313,7 @@ impl CompromisedKeys {
         Err(overtaken("sys/compromised-keys"))
     }
 
-    /// Removes a key; whether it was there.
+    /// Removes a key; returns `true` if it was listed.
     ///
     /// # Errors
     /// `Unavailable` or `Busy` from storage.
@@ -328,7 +322,7 @@ impl CompromisedKeys {
             let version = || self.with(|entries| entries.get(&hash).map(|(version, _)| *version));
             let mut expected = version();
             if expected.is_none() {
-                // Another node may have added it a moment ago.
+                // Another node may have just added it.
                 self.reload().await?;
                 expected = version();
             }
@@ -348,7 +342,7 @@ impl CompromisedKeys {
         .await
     }
 
-    /// Takes a removed key out of memory; false when an addition in the meantime may have been of the same key.
+    /// Removes a key from memory; returns `false` if it may have been added again in the meantime.
     fn hide(&self, hash: &KeyHash, additions: u64) -> bool {
         let mut progress = self.progress();
         progress.removals += 1;
@@ -362,9 +356,9 @@ impl CompromisedKeys {
         true
     }
 
-    /// The entries that `keys` lack. Requests that add at the same moment may exceed the limit by one entry each.
+    /// Returns the entries to add. Concurrent requests may exceed the limit by one entry each.
     fn additions(&self, keys: &[NewKey]) -> Additions {
-        // Before the entries are looked at, so that no removal in between goes unseen.
+        // Read first, so that a removal in between is noticed.
         let removals = self.progress().removals;
         let added_at = self.clock.now().unix_timestamp();
         let (mut entries, mut is_full) = (Entries::new(), false);
@@ -384,7 +378,6 @@ impl CompromisedKeys {
         Additions { entries, is_full, removals }
     }
 
-    /// Shows additions that were committed.
     async fn show(&self, additions: Additions) {
         let is_current = {
             let mut progress = self.progress();
@@ -399,7 +392,7 @@ impl CompromisedKeys {
             is_current
         };
         if !is_current {
-            // One of them may be removed by now. When this fails, it is tried again in the background.
+            // One of the keys may have been removed since. If this reload fails, it is retried in the background.
             let _ = self.reload().await;
         }
     }

@@ -1,11 +1,9 @@
-//! Name constraints (RFC 5280 4.2.1.10): what the certificates above let a new one be called.
+//! Name constraints (RFC 5280 4.2.1.10) of the chains above a new certificate.
 //!
-//! Relying parties hold every name against the constraints of the whole chain (6.1.4). A certificate
-//! that they would refuse is not signed in the first place: the names are read from the bytes that will
-//! be signed, so no endpoint, request or template is a way around. A wildcard counts as everything that
-//! it stands for. How one name and one subtree are compared is in `compare`.
-//!
-//! Names times subtrees are many: they are counted first, and refused where relying parties refuse them too.
+//! Relying parties check every name against the constraints of the whole chain (6.1.4). A certificate that they would
+//! reject is not signed. The names are parsed from the bytes to be signed, so no endpoint or template can bypass the
+//! check. A wildcard counts as all names that it matches. The number of comparisons is limited as in relying parties.
+//! `compare` has the comparison of a name with a subtree.
 
 mod compare;
 
@@ -25,10 +23,10 @@ use crate::x509::raw_extension::ExtensionRef;
 use crate::x509::reader::{DerError, Read, Reader};
 use crate::x509::writer::{IA5_STRING, SEQUENCE, UTF8_STRING, context_constructed};
 
-/// Most comparisons for one certificate: Go and webpki look at no chain that needs more.
+/// Maximum number of comparisons for a certificate: Go and webpki reject chains that need more.
 const MAX_COMPARISONS: usize = 250_000;
 
-/// The constraints of one certificate, by the kind of names that they are of: the tag of a GeneralName.
+/// The constraints of one certificate by kind of name (tag of the GeneralName).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Constraints(BTreeMap<u8, Sides>);
 
@@ -40,10 +38,10 @@ struct Sides {
 }
 
 impl Constraints {
-    /// The constraints of an issuer's certificate, if it has any.
+    /// Parses the constraints of an issuer's certificate, if it has any.
     ///
     /// # Errors
-    /// `Invalid` when they cannot be read: nothing may be issued below them then.
+    /// `Invalid` when they cannot be parsed; then nothing may be issued below them.
     pub fn of(certificate: &Certificate) -> Result<Option<Self>> {
         let Some(extension) = certificate.extension(oid::NAME_CONSTRAINTS) else { return Ok(None) };
         Self::read(&extension.value).map(Some).map_err(|e| e.of("issuer_ref: nameConstraints of the issuing chain"))
@@ -66,13 +64,12 @@ impl Constraints {
         self.0.entry(kind).or_default()
     }
 
-    /// How many subtrees a name of this kind is held against.
+    /// Number of comparisons for a name of this kind.
     fn comparisons(&self, kind: u8) -> usize {
         self.0.get(&kind).map_or(0, |sides| sides.permitted.len() + sides.excluded.len())
     }
 
-    /// Whether a name may stand below this certificate: outside of everything excluded, and where its
-    /// kind is constrained inside of something permitted.
+    /// `true` if a name is outside all excluded subtrees and, if its kind has permitted subtrees, inside one of them.
     fn allow(&self, kind: u8, name: &Name<'_>) -> bool {
         let Some(Sides { permitted, excluded }) = self.0.get(&kind) else { return true };
         !excluded.iter().any(|base| name.touches(base))
@@ -89,7 +86,7 @@ fn subtrees(mut list: Reader<'_>, mut each: impl FnMut(u8, Base)) -> Read<()> {
         }
         let mut subtree = list.sequence()?;
         let base = subtree.any()?;
-        // RFC 5280 4.2.1.10: minimum is 0, which DER leaves out, and maximum is absent.
+        // RFC 5280 4.2.1.10: minimum is 0, which DER omits, and maximum is absent.
         subtree.done().map_err(|_| DerError("a subtree has a minimum or maximum, which RFC 5280 does not use"))?;
         if base.tag == IP && !matches!(base.content.len(), 8 | 32) {
             return Err(DerError("a subtree of addresses must have 8 or 32 octets (RFC 5280 4.2.1.10)"));
@@ -99,14 +96,13 @@ fn subtrees(mut list: Reader<'_>, mut each: impl FnMut(u8, Base)) -> Read<()> {
     Ok(())
 }
 
-/// A name of the certificate to be.
 struct Named<'a> {
     tag: u8,
     content: Cow<'a, [u8]>,
 }
 
 impl Named<'_> {
-    /// The tag of the subtrees that the name is held against.
+    /// Tag of the subtrees that the name is compared with.
     fn kind(&self) -> u8 {
         if self.tag == UTF8_EMAIL { EMAIL } else { self.tag }
     }
@@ -125,7 +121,6 @@ impl Named<'_> {
         self.shown().chars().take(300).collect()
     }
 
-    /// For the refusal.
     fn shown(&self) -> String {
         match self.tag {
             EMAIL | UTF8_EMAIL if self.content.is_empty() => "a mailbox that cannot be read".to_owned(),
@@ -140,30 +135,30 @@ impl Named<'_> {
     }
 }
 
-/// The name constraints of one chain above an issuer, with those of the issuer itself.
+/// The name constraints of a chain above an issuer, including the issuer's own.
 #[derive(Clone)]
 pub struct ChainConstraints {
-    /// When the chain is valid, epoch seconds.
+    /// Validity of the chain, epoch seconds.
     pub span: RangeInclusive<i64>,
     /// The certificates that have constraints.
     pub links: Vec<Link>,
 }
 
-/// A certificate that has name constraints.
+/// A certificate with name constraints.
 #[derive(Clone)]
 pub struct Link {
     /// Its constraints.
     pub constraints: Arc<Constraints>,
-    /// How a message names it.
+    /// Its description for error messages.
     pub of: String,
 }
 
-/// Holds every name of a TBSCertificate against the constraints above it: those of some chain that is valid while the
-/// certificate is must allow all of them. Where no chain is valid then, all chains count.
+/// Checks all names of a TBSCertificate against the constraints above it. At least one chain whose validity overlaps
+/// the certificate's must allow all names. If no validity overlaps, all chains are considered.
 ///
 /// # Errors
-/// `Invalid` naming the first name that the first chain does not allow and the certificate that decides, or when there are
-/// more to compare than [`MAX_COMPARISONS`].
+/// `Invalid` naming the first name rejected by the first chain and the rejecting certificate, or when there are more
+/// than [`MAX_COMPARISONS`] comparisons.
 pub(super) fn check(tbs: &[u8], chains: &[ChainConstraints]) -> Result<()> {
     if chains.is_empty() {
         return Ok(());
@@ -201,7 +196,8 @@ pub(super) fn check(tbs: &[u8], chains: &[ChainConstraints]) -> Result<()> {
     refused.map_or(Ok(()), Err)
 }
 
-/// Holds the names of an authority below against constraints (RFC 5280 6.1.3): its common name is no host name.
+/// Checks the names of a CA certificate against constraints (RFC 5280 6.1.3), without treating its common name as a
+/// host name.
 ///
 /// # Errors
 /// `Invalid` naming the first name that is not allowed.
@@ -220,33 +216,33 @@ fn validity(tbs: &[u8]) -> Read<RangeInclusive<i64>> {
     Ok(fields.not_before..=fields.not_after)
 }
 
-/// Everything that relying parties may hold against constraints.
+/// All names that relying parties may compare with constraints.
 fn names(tbs: &[u8]) -> Result<Vec<Named<'_>>> {
     let (subject, names) = alternative_names(tbs).map_err(|e| e.of("certificate"))?;
     let has_host = names.iter().any(|name| name.tag == DNS);
     let mut names = with_subject(subject, names)?;
     if !has_host {
-        // Without DNS names some relying parties take the common names for them.
+        // Without DNS names, some relying parties treat common names as host names.
         let hosts = name::values(subject, Attribute::CommonName)?.into_iter().filter(|name| is_host_like(name));
         names.extend(hosts.map(|host| Named { tag: DNS, content: host.into_bytes().into() }));
     }
     Ok(names)
 }
 
-/// Alternative names, and those of the subject.
+/// Adds the names of the subject to alternative names.
 fn with_subject<'a>(subject: &'a [u8], mut names: Vec<Named<'a>>) -> Result<Vec<Named<'a>>> {
     if !name::is_empty(subject) {
         names.push(Named { tag: DIRECTORY, content: subject.into() });
     }
-    // RFC 5280 4.2.1.10: the emailAddress attribute of old counts as a mailbox. RFC 2985 5.2.1 makes it
-    // an IA5String; in any other type not every relying party can read it.
+    // RFC 5280 4.2.1.10: the legacy emailAddress attribute counts as a mailbox. It is an IA5String (RFC 2985 5.2.1);
+    // some relying parties cannot read other types.
     for (tag, mailbox) in name::tagged_values(subject, Attribute::EmailAddress).map_err(|e| e.of("subject"))? {
         names.push(Named { tag: EMAIL, content: if tag == IA5_STRING { mailbox.into() } else { Cow::default() } });
     }
     Ok(names)
 }
 
-/// The subject and the subject alternative names.
+/// Parses the subject and the subject alternative names.
 fn alternative_names(tbs: &[u8]) -> Read<(&[u8], Vec<Named<'_>>)> {
     let fields = CertificateFields::read(Reader::only(tbs, SEQUENCE)?.reader())?;
     let mut extensions = fields.extensions.unwrap_or(Reader::new(&[]));
@@ -360,12 +356,12 @@ mod tests {
             ("jörg@bücher.test", true, false),
             ("jörg@xn--bcher-kva.test", true, false),
             ("jörg@a.test", true, true),
-            // Not the one form of the host: nobody knows what it is.
+            // The host is not in its only valid form, so its meaning is ambiguous.
             ("jörg@BÜCHER.test", false, false),
             ("jörg@evil.test", false, true),
             ("jörg@x.b.test", false, false),
             ("jörg@d.test", false, false),
-            // A whole mailbox is no base for these.
+            // A base with a local part does not apply to SmtpUTF8Mailbox.
             ("x@c.test", false, true),
             ("no mailbox", false, false),
         ] {

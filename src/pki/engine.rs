@@ -1,8 +1,5 @@
-//! The open mounts of a server ([`Engine`]), and each of them ([`Authority`]): its published state, its
-//! control actor, and what this node keeps of it beside that.
-//!
-//! What is done with a mount stands above: making authorities, revoking, tidying. Those add their own
-//! methods where they stand.
+//! The open mounts of a server ([`Engine`]). Each mount ([`Authority`]) has its published state, its control actor and
+//! node-local caches. Modules above this one add their own methods to these types.
 
 pub mod answers;
 pub(crate) mod tidying;
@@ -33,36 +30,35 @@ use crate::keys::signing::{ManagedKey, Signers};
 use crate::outbound::Reach;
 use crate::x509::public_key::PublicKey;
 
-/// Answered requests that are removed in one commit.
+/// Maximum number of answered requests removed in one commit.
 const SWEEP: u32 = 500;
 
-/// When an issuer ends.
+/// Expiry of an issuer.
 pub struct Expiry {
-    /// Its mount.
+    /// Mount of the issuer.
     pub mount: MountId,
-    /// Its id: a name may be anything that somebody typed.
+    /// Id of the issuer; its name could be arbitrary text.
     pub issuer: String,
-    /// Epoch seconds.
+    /// notAfter, epoch seconds.
     pub not_after: i64,
 }
 
-/// All mounts of the engine on this server.
+/// All PKI mounts of this server.
 pub struct Engine {
     tools: Tools,
     answers: Arc<Answers>,
     control: ControlThread,
     authorities: ArcSwap<HashMap<MountId, Arc<Authority>>>,
-    /// Held while a mount is opened, so that it never gets two control actors.
+    /// Held while a mount is opened, so that it never has two control actors.
     opening: Mutex<()>,
-    /// Told when there are leases to end.
     leases: Notify,
-    /// Where work in the background runs: it outlives the worker that took the request for it.
+    /// Runtime of background work, which outlives the worker that started it.
     background: Handle,
 }
 
 impl Engine {
-    /// An engine without mounts, whose certificates get serial numbers of `serials` and whose managed keys are
-    /// those of `signers`; `reach` says which addresses that callers configure may be called. Starts the thread that the control actors share, so an actix system must run.
+    /// Creates an engine without mounts and starts the control thread; requires a running actix system. `reach` limits
+    /// the addresses that callers may configure.
     pub fn new(
         store: Arc<dyn PkiStore>,
         serials: Serials,
@@ -84,21 +80,20 @@ impl Engine {
         })
     }
 
-    /// Keys that nothing certifies.
+    /// Returns the list of compromised keys.
     pub fn compromised(&self) -> &CompromisedKeys {
         &self.tools.compromised
     }
 
-    /// Keeps so many RSA keys ready from now on; an engine begins without.
+    /// Sets the numbers of RSA keys kept in stock, initially zero.
     pub fn stock_keys(&self, sizes: StockSizes) {
         self.tools.pool.stock(sizes);
     }
 
-    /// Loads a mount's state and starts its control actor, unless it is open; its CRLs follow in the
-    /// background.
+    /// Loads a mount and starts its control actor, unless it is open. Its CRLs are built in the background.
     ///
     /// # Errors
-    /// `Unavailable` from storage, `Internal` when a stored document cannot be read.
+    /// `Unavailable` from storage; `Internal` when a stored document cannot be read.
     pub async fn open(&self, mount: MountId) -> Result<()> {
         let _one_at_a_time = self.opening.lock().await;
         if self.authority(mount).is_ok() {
@@ -109,8 +104,7 @@ impl Engine {
         Ok(())
     }
 
-    /// As [`Engine::open`], for a mount that was made this moment: nothing is stored for it, so nothing
-    /// is read and nothing can fail.
+    /// Opens a mount that was just created: nothing is stored, so nothing is read and nothing can fail.
     pub async fn open_new(&self, mount: MountId) {
         let _one_at_a_time = self.opening.lock().await;
         if self.authority(mount).is_err() {
@@ -128,8 +122,8 @@ impl Engine {
         });
     }
 
-    /// Forgets a mount: its published state becomes empty at once, so that no request that is still
-    /// under way issues from it, and its actors stop when they are let go.
+    /// Closes a mount. Its published state becomes empty immediately, so that running requests cannot issue from it;
+    /// its actors stop when the last handle is dropped.
     pub fn close(&self, mount: MountId) {
         if let Ok(authority) = self.authority(mount) {
             authority.view.store(Arc::new(View::empty(mount)));
@@ -141,28 +135,28 @@ impl Engine {
         });
     }
 
-    /// Forgets every mount that is not `there` any more, as [`Engine::close`] does.
+    /// Closes every mount for which `there` returns `false`.
     pub fn close_others(&self, there: impl Fn(MountId) -> bool) {
         let open: Vec<MountId> = self.authorities.load().keys().copied().collect();
         open.into_iter().filter(|mount| !there(*mount)).for_each(|mount| self.close(mount));
     }
 
-    /// The time by the server's clock.
+    /// Returns the time of the server's clock.
     pub fn now(&self) -> Time {
         self.tools.clock.now()
     }
 
-    /// What all mounts share.
+    /// Returns the dependencies that all mounts share.
     pub(crate) fn tools(&self) -> &Tools {
         &self.tools
     }
 
-    /// OCSP answers that were signed a moment ago.
+    /// Returns the cache of signed OCSP responses.
     pub(crate) fn answers(&self) -> &Answers {
         &self.answers
     }
 
-    /// When each issuer ends, of every mount; those that are revoked are left out.
+    /// Returns the expiry of every issuer that is not revoked, of all mounts.
     pub fn expiries(&self) -> Vec<Expiry> {
         let mut expiries = Vec::new();
         for authority in self.authorities() {
@@ -177,12 +171,12 @@ impl Engine {
         expiries
     }
 
-    /// The published CRLs of every mount, in figures.
+    /// Returns figures about the published CRLs of every mount.
     pub fn crl_summaries(&self) -> Vec<(MountId, Summary)> {
         self.control.summaries()
     }
 
-    /// The keys of issuers that sign by the managed key of this UUID, as the mounts took them into use.
+    /// Returns the issuer keys of all mounts that use the managed key with this UUID.
     pub(crate) fn keys_of(&self, uuid: &str) -> Vec<Known> {
         let mut keys = Vec::new();
         for authority in self.authorities() {
@@ -193,7 +187,7 @@ impl Engine {
         keys
     }
 
-    /// The keys of the issuers' certificates in some of the mounts.
+    /// Returns the public keys of the issuers in the mounts selected by `of`.
     pub(crate) fn certificate_keys(&self, of: impl Fn(MountId) -> bool) -> Vec<PublicKey> {
         let mut keys = Vec::new();
         for authority in self.authorities().filter(|authority| of(authority.mount())) {
@@ -202,41 +196,41 @@ impl Engine {
         keys
     }
 
-    /// The open mounts.
+    /// Returns the open mounts.
     pub(crate) fn authorities(&self) -> impl Iterator<Item = Arc<Authority>> + use<> {
         self.authorities.load().values().cloned().collect::<Vec<_>>().into_iter()
     }
 
-    /// Removes what is remembered of requests that nobody may send again any more.
+    /// Removes expired results of requests with idempotency keys.
     ///
     /// # Errors
-    /// `Unavailable` from storage; the next call tries again.
+    /// `Unavailable` from storage; the next call retries.
     pub async fn sweep_answered(&self) -> Result<()> {
         let now = self.tools.clock.agreed_now()?.unix_timestamp();
         while self.tools.store.sweep_answered(now, SWEEP).await? == SWEEP {}
         Ok(())
     }
 
-    /// Says that a token ended, or leases were marked: the sweep need not wait for its time.
+    /// Wakes the lease sweep after a token ended or leases were marked.
     pub fn wake_leases(&self) {
         self.leases.notify_one();
     }
 
-    /// Resolves when there is something to sweep.
+    /// Waits until there are leases to sweep.
     pub async fn leases_woken(&self) {
         self.leases.notified().await;
     }
 
-    /// A mount's authority.
+    /// Returns an open mount.
     ///
     /// # Errors
-    /// `NotFound` when the mount is not open (it was just disabled).
+    /// `NotFound` when the mount is not open.
     pub fn authority(&self, mount: MountId) -> Result<Arc<Authority>> {
         self.authorities.load().get(&mount).cloned().ok_or_else(Error::not_found)
     }
 }
 
-/// One mount: its published state and its control actor.
+/// One mount: its published view and its control actor.
 pub struct Authority {
     mount: MountId,
     view: Arc<ArcSwap<View>>,
@@ -245,9 +239,9 @@ pub struct Authority {
     tools: Tools,
     answers: Arc<Answers>,
     tidying: Tidying,
-    /// Held while a CRL from elsewhere is imported.
+    /// Held while an external CRL is imported.
     importing: Arc<Mutex<()>>,
-    /// Held while the signatures of issuers that are imported are checked.
+    /// Held while issuers are imported.
     certifying: Arc<Mutex<()>>,
 }
 
@@ -273,7 +267,7 @@ impl Authority {
         }
     }
 
-    /// The issuers, by name or else by id, with a managed key that the mount may not sign with now.
+    /// Returns the issuers, by name or else by id, whose managed key the mount may not use at present.
     pub fn refused_issuers(&self) -> BTreeSet<String> {
         let view = self.view.load();
         let is_refused = |signer: &&Arc<Signer>| {
@@ -287,43 +281,43 @@ impl Authority {
         view.signers().filter(is_refused).map(called).collect()
     }
 
-    /// The mount.
+    /// Returns the id of the mount.
     pub fn mount(&self) -> MountId {
         self.mount
     }
 
-    /// The published state.
+    /// Returns the published state.
     pub fn view(&self) -> Arc<View> {
         self.view.load_full()
     }
 
-    /// What issuing needs besides the view.
+    /// Returns the dependencies of issuing other than the view.
     pub fn tools(&self) -> &Tools {
         &self.tools
     }
 
-    /// OCSP answers that were signed a moment ago, of all mounts of the server.
+    /// Returns the OCSP response cache, which all mounts share.
     pub fn answers(&self) -> &Answers {
         &self.answers
     }
 
-    /// What this node knows of the mount's tidying.
+    /// Returns this node's tidy state of the mount.
     pub(crate) fn tidying(&self) -> &Tidying {
         &self.tidying
     }
 
-    /// The turn of whoever imports a CRL from elsewhere.
+    /// Returns the lock for imports of external CRLs.
     pub(crate) fn importing(&self) -> &Arc<Mutex<()>> {
         &self.importing
     }
 
-    /// The turn of whoever imports issuers.
+    /// Returns the lock for imports of issuers.
     pub(crate) fn certifying(&self) -> &Arc<Mutex<()>> {
         &self.certifying
     }
 
-    /// The published CRLs of an issuer, by its id. Just after a start it waits for the first build, so
-    /// that nobody takes "not built yet" for "no CRL".
+    /// Returns the published CRLs of an issuer. Waits for the first build after a start, so that callers do not mistake
+    /// a pending CRL for a missing one.
     ///
     /// # Errors
     /// `Unavailable` or `Internal` when the first build fails.
@@ -334,12 +328,13 @@ impl Authority {
         Ok(self.crls.load().as_ref().and_then(|crls| crls.by_issuer.get(issuer_id).cloned()))
     }
 
-    /// To be called when a revocation begins, before it is stored.
+    /// Announces a revocation before it is stored.
     pub fn announce_revocation(&self) -> Coming {
         self.control.announce()
     }
 
-    /// As [`Authority::publish_revocations`], for one: that a list cannot be made which is not to have it is a warning.
+    /// Publishes one revocation as [`Authority::publish_revocations`] does. A failure of a list that does not contain
+    /// it is only a warning.
     ///
     /// # Errors
     /// As [`Authority::build_crls`].
@@ -358,9 +353,8 @@ impl Authority {
         }
     }
 
-    /// To be called when revocations up to `sequence` are stored, before that is answered: without
-    /// `auto_rebuild` it resolves when CRLs that hold them are published, with it at once. Gives warnings
-    /// about issuers that cannot have one, when lists were built.
+    /// Publishes stored revocations up to `sequence`. Returns when CRLs list them, or immediately with `auto_rebuild`
+    /// or `disable`. Returns warnings about issuers that cannot have a CRL.
     ///
     /// # Errors
     /// As [`Authority::build_crls`].
@@ -371,8 +365,7 @@ impl Authority {
         self.control.build_crls(WantedCrls::DUE, Some(coming)).await
     }
 
-    /// Whether the published CRLs hold every revocation up to `sequence`, as far as the mount's settings want
-    /// them to: with `auto_rebuild` they follow by the timer.
+    /// Returns `true` if the CRLs list every revocation up to `sequence`, or if revocations do not trigger builds.
     pub fn crls_cover(&self, sequence: u64) -> bool {
         let view = self.view.load();
         let config = &view.crl_config.value;
@@ -380,12 +373,12 @@ impl Authority {
         by_timer || self.crls.load().as_ref().is_some_and(|crls| crls.covers >= sequence)
     }
 
-    /// The revocations that the published complete CRLs have held since their certificates ended (RFC 5280 3.3).
+    /// Returns the revocations that complete CRLs have listed since their certificates ended (RFC 5280 3.3).
     pub fn listed(&self) -> Listed {
         self.crls.load().as_ref().map_or(Listed::NONE, |crls| crls.listed)
     }
 
-    /// Publishes complete CRLs of everything that is revoked.
+    /// Publishes complete CRLs of all revocations.
     ///
     /// # Errors
     /// As [`Authority::build_crls`].
@@ -393,9 +386,8 @@ impl Authority {
         self.build_crls(WantedCrls { complete: true, ..WantedCrls::DUE }).await.map(drop)
     }
 
-    /// To be called when revocations were removed from storage, because their certificates have ended:
-    /// reads what is left and publishes complete CRLs of it. A CRL that would lose an entry whose
-    /// certificate has not ended is refused, unless some were `moved` to other issuers on purpose.
+    /// Reads the revocations again after some were removed, and publishes complete CRLs. A CRL that would lose an entry
+    /// of a valid certificate is rejected, unless `moved` says that entries were reassigned.
     ///
     /// # Errors
     /// As [`Authority::build_crls`].
@@ -403,36 +395,34 @@ impl Authority {
         self.build_crls(WantedCrls { reload: true, moved, ..WantedCrls::DUE }).await
     }
 
-    /// Reads what is stored again and publishes it, in turn with the changes: for what another node changed.
+    /// Reads the stored state again and publishes it, ordered with other changes. Called when another node changed it.
     ///
     /// # Errors
-    /// `Unavailable` from storage, `Internal` when a document cannot be read; what was published stays.
+    /// `Unavailable` from storage; `Internal` when a document cannot be read. The published state remains.
     pub async fn reload(&self) -> Result<()> {
         self.control.reload().await
     }
 
-    /// Brings the CRLs up to date with what other nodes revoked and published, in the background.
+    /// Updates the CRLs in the background with the revocations and lists of other nodes.
     pub fn follow_crls(&self) {
         self.control.follow_crls();
     }
 
-    /// Forgets which revocations and lists are stored, since the database has lost some, and reads them again as after a
-    /// start, in the background. Numbers of lists that were published here are not given out below.
+    /// Reads revocations and lists again in the background after the database lost data. CRL numbers never decrease.
     pub fn begin_crls_again(&self) {
         self.control.begin_crls_again();
     }
 
-    /// A replica on the current worker's arbiter.
+    /// Starts a replica on the arbiter of the current worker.
     pub fn replica(&self) -> ReplicaLink {
         ReplicaLink::start(Arc::clone(&self.view), self.tools.clone())
     }
 
-    /// Runs one change of the mount's state: `plan` works it out on the current view (off every
-    /// worker) and returns what to answer; the answer comes when it is stored and published. When another
-    /// node changes the same at that moment, it is worked out again on what that node left.
+    /// Changes the mount's state. `plan` computes the change and the result from the current view, off the workers, and
+    /// runs again if another node commits first. Returns when the change is stored and published.
     ///
     /// # Errors
-    /// What `plan` refuses; `Unavailable` or `Conflict` from storage.
+    /// Those of `plan`; `Unavailable` or `Conflict` from storage.
     pub async fn change<T: Send + 'static>(
         &self,
         plan: impl Fn(&View) -> Result<(Planned, T)> + Send + 'static,
@@ -440,8 +430,7 @@ impl Authority {
         self.change_and_crls(plan).await.map(|(answer, _)| answer)
     }
 
-    /// As [`Authority::change`], for changes after which CRLs are built: also gives warnings about those
-    /// that could not be.
+    /// As [`Authority::change`]; also returns warnings about CRLs that could not be built after the change.
     ///
     /// # Errors
     /// As [`Authority::change`].
@@ -456,17 +445,16 @@ impl Authority {
             Ok(planned)
         });
         let warnings = self.control.change(plan).await?;
-        // One for each time that it was worked out: the last one was stored.
+        // The plan sent one result per run; the last one was stored.
         let last = std::iter::from_fn(|| answer.try_recv().ok()).last();
         Ok((last.ok_or_else(|| Error::internal("a change without an answer"))?, warnings))
     }
 
-    /// Brings the CRLs up to date with everything stored before the call, as far as they are due by the
-    /// mount's settings, and makes what is wanted beside that. Gives warnings about issuers that cannot have
-    /// one.
+    /// Makes the CRLs that are due by the settings or `wanted`, with everything stored before the call. Returns
+    /// warnings about issuers that cannot have a CRL.
     ///
     /// # Errors
-    /// `Unavailable` or `Internal` when the build fails; what was published stays.
+    /// `Unavailable` or `Internal` when the build fails; the published CRLs remain.
     pub async fn build_crls(&self, wanted: WantedCrls) -> Result<Warnings> {
         self.control.build_crls(wanted, None).await
     }

@@ -1,17 +1,9 @@
-//! Making certificates: check → sign → store → release, in that order and never another.
+//! Issuance of certificates, always in the order check → sign → store → release.
 //!
-//! | part | holds |
-//! |---|---|
-//! | [`request`], [`issued`] | what is asked for, and what comes of it |
-//! | [`role_leaf`] | `issue` and `sign`: leaves by a role |
-//! | [`verbatim`], [`intermediate`], [`self_issued`] | the other ways to have something signed |
-//! | [`external_policy`] | certificates that an external policy engine decides about |
-//! | `signer`, `csr` | who signs, and what key is certified |
-//! | `not_granted` | warnings about parts of a CSR that the certificate does not have |
-//! | `release` | signature → record → release, for all of them |
-//! | [`beside`] | what is recorded beside a certificate |
-//! | [`repeats`] | requests that are sent again |
-//! | [`operation`], [`stages`] | what metrics tell apart, and how long each stage took |
+//! Endpoints: [`role_leaf`] (`issue` and `sign`), [`verbatim`], [`intermediate`], [`self_issued`] and
+//! [`external_policy`]. Shared: [`request`] and [`issued`] (input and result), `signer` and `csr` (issuer and key
+//! selection), `release` (signature, record and release), [`beside`] (leases and metadata), [`repeats`] (idempotent
+//! requests), `not_granted` (warnings about ignored parts of a CSR), [`operation`] and [`stages`] (metrics).
 
 pub mod beside;
 pub(crate) mod csr;

@@ -1,8 +1,7 @@
-//! A mount's state, as it is published for issuing: roles, issuers, keys and settings, and what is worked
-//! out of them once per change.
+//! The state of a mount, published for issuing: roles, issuers, keys, settings, and values derived from them once per
+//! change.
 //!
-//! Nothing here asks storage or signs: a [view] is made of documents, and a change of one gives the
-//! documents to store.
+//! Nothing here reads storage or signs: a [view] is built from documents, and a change returns the documents to store.
 
 pub mod chains;
 pub mod cluster;

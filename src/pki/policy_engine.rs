@@ -1,12 +1,9 @@
-//! The call: one question posted to the policy engine, one answer, inside of bounds.
+//! Bounded calls to an external policy engine.
 //!
-//! At most `MAX_IN_FLIGHT` calls of a mount are on their way, one more is Busy at once; behind an open
-//! breaker nobody waits. One time limit covers connecting, asking and reading.
-//! Redirects are not followed, proxies of the environment not used, calls not repeated. What the engine
-//! says beyond the answer's members reaches neither callers nor logs.
-//!
-//! A [`PolicyEngine`] is made when the settings change and lives in the mount's view. It carries bytes: what
-//! a question and an answer say is the caller's.
+//! At most `MAX_IN_FLIGHT` calls of a mount run at once; further calls fail with `Busy`, and calls fail immediately
+//! while the circuit breaker is open. One timeout covers connecting, sending and reading. Redirects, proxy variables
+//! and retries are disabled. Only the expected members of a response reach callers or logs. A [`PolicyEngine`] is
+//! created when the settings change and is part of the mount's view; it carries opaque bytes.
 
 mod breaker;
 pub(crate) mod tls;
@@ -27,34 +24,31 @@ use crate::error::{Error, Kind, Result};
 use crate::outbound::{Guarded, Reach, traced};
 use crate::telemetry;
 
-/// Calls of one mount that may be on their way.
+/// Maximum number of concurrent calls of a mount.
 const MAX_IN_FLIGHT: usize = 32;
-/// Largest answer, octets.
+/// Maximum size of a response in bytes.
 const MAX_ANSWER: usize = 1 << 20;
-/// How long a connection without a call is kept. Engines close theirs, too; a short time leaves little
-/// room for a call on a connection that is about to go.
+/// Idle time of a pooled connection; short, because engines close idle connections as well.
 const IDLE: Duration = Duration::from_secs(5);
 
 const MEDIA_TYPE: &str = "application/json";
 
-/// The way to a mount's policy engine.
+/// Client of a mount's policy engine.
 pub struct PolicyEngine {
-    /// Made for the first question.
+    /// Created for the first call.
     client: OnceLock<Client>,
     tls: ClientConfig,
     url: Url,
     timeout: Duration,
     permits: Semaphore,
     breaker: Breaker,
-    /// Epoch seconds; 0 is never.
+    /// Epoch seconds; 0 for never.
     last_success: AtomicI64,
 }
 
-/// How a call ended without an answer.
 struct Failure {
-    /// The label in the metrics.
     result: &'static str,
-    /// Whether the engine is there and at work, whatever it said.
+    /// `true` if the engine works, even if it did not return a decision.
     answered: bool,
     error: Error,
 }
@@ -66,10 +60,10 @@ impl Failure {
 }
 
 impl PolicyEngine {
-    /// The way to `url` under this trust; one exchange takes no longer than `timeout`. Nothing is called yet.
+    /// Creates a client for `url` with this trust configuration; `timeout` limits one exchange. Calls nothing yet.
     ///
     /// # Errors
-    /// `Invalid` naming the member, `Internal` when TLS cannot be set up.
+    /// `Invalid` naming the member; `Internal` when TLS cannot be configured.
     pub(crate) fn new(url: &str, timeout: Duration, trust: Material) -> Result<Self> {
         Ok(Self {
             client: OnceLock::new(),
@@ -82,16 +76,16 @@ impl PolicyEngine {
         })
     }
 
-    /// When the last exchange succeeded since the settings changed or the server started.
+    /// Returns the time of the last successful call since the settings changed or the server started.
     pub fn last_success(&self) -> Option<Time> {
         let at = self.last_success.load(Ordering::Relaxed);
         Time::from_unix_timestamp(at).ok().filter(|_| at > 0)
     }
 
-    /// Refuses what a call would refuse now: asked before a key is generated for nothing.
+    /// Checks whether a call would be rejected now, before a key is generated for the request.
     ///
     /// # Errors
-    /// `Unavailable` behind an open breaker, `Busy` when too many calls are on their way.
+    /// `Unavailable` while the breaker is open; `Busy` when too many calls are in flight.
     pub(crate) fn check(&self, now: Time) -> Result<()> {
         if self.breaker.refuses(now) {
             return Err(counted("open", resting()));
@@ -102,7 +96,7 @@ impl PolicyEngine {
         Ok(())
     }
 
-    /// The client, which calls the addresses of the engine's host that `reach` admits.
+    /// Returns the HTTP client, which connects only to addresses that `reach` permits.
     fn client(&self, reach: Reach) -> Result<&Client> {
         if let Some(client) = self.client.get() {
             return Ok(client);
@@ -121,12 +115,11 @@ impl PolicyEngine {
         Ok(self.client.get_or_init(|| made))
     }
 
-    /// Posts a question, and gives what `read` makes of the bytes that come back. `reach` has the rules for the address,
-    /// the same for every question.
+    /// Posts a request body and returns what `read` parses from the response. `reach` is the same for every call.
     ///
     /// # Errors
-    /// `Unavailable` when the address must not be called and when there is no answer in time, `Busy` when too many calls are on their way,
-    /// `BadGateway` for anything that is no answer; those of `read`.
+    /// `Unavailable` when the address is not permitted or the call times out; `Busy` when too many calls are in flight;
+    /// `BadGateway` for an unusable response; those of `read`.
     pub(crate) async fn ask<T>(
         &self,
         question: Vec<u8>,
@@ -191,7 +184,6 @@ fn unreachable(error: reqwest::Error) -> Failure {
     Failure::of("failed", false, Error::unavailable(text, causes(&error.without_url())))
 }
 
-/// The errors behind an error, for the log.
 fn causes(error: &reqwest::Error) -> String {
     let mut text = error.to_string();
     let mut next = std::error::Error::source(error);

@@ -1,13 +1,11 @@
-//! Where the serial numbers of new certificates come from.
+//! Serial numbers of new certificates.
 //!
-//! By time: six octets of this node's clock, in milliseconds, and behind them 112 bits of the system's random
-//! generator. New rows then come to the end of every index that has the serial in it, whatever its size; wholly
-//! random ones write to a page of their own in each. Such a number tells when it was made, to the millisecond:
-//! `notBefore` tells the same to the second, but for a role's `not_before_duration`. Who does not want that
-//! chooses random ones.
+//! By default a serial number is the node's time in milliseconds (48 bits) followed by 112 random bits, so that new
+//! rows are appended to the indexes; random serials would write to a different page each time. Such a number reveals
+//! the time of issuance to the millisecond; [`SerialNumbers::Random`] avoids this.
 //!
-//! Nothing rests on the order but speed. The clock of one run never falls back; after a restart, and on another
-//! node, it is that machine's. That two numbers are never the same is left to the random bits alone.
+//! Uniqueness relies on the random bits only. The order only affects speed: it holds within a run of one node, but not
+//! across nodes and restarts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,18 +17,18 @@ use crate::x509::serial::Serial;
 /// Draws the next serial number.
 pub type Serials = Arc<dyn Fn() -> Serial + Send + Sync>;
 
-/// What serial numbers begin with.
+/// Prefix of serial numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SerialNumbers {
-    /// The time at which they are made.
+    /// The time of issuance.
     #[default]
     Time,
-    /// Nothing: they are random from the first bit to the last.
+    /// None: all bits are random.
     Random,
 }
 
 impl SerialNumbers {
-    /// A source of such numbers, for all mounts of a server.
+    /// Creates a source of serial numbers for all mounts of a server.
     pub fn source(self, clock: &Clock) -> Serials {
         match self {
             Self::Random => Arc::new(Serial::random),
@@ -42,7 +40,7 @@ impl SerialNumbers {
     }
 }
 
-/// The milliseconds of `now`, or the last ones as long as the clock is behind them.
+/// Milliseconds of `now`, or the last value while the clock is behind it.
 fn forward(last: &AtomicU64, now: Time) -> u64 {
     let millis = u64::try_from(now.unix_timestamp_nanos() / 1_000_000).unwrap_or(0);
     last.fetch_max(millis, Ordering::Relaxed).max(millis)
@@ -61,13 +59,13 @@ mod tests {
         Time::UNIX_EPOCH + time::Duration::milliseconds(millis)
     }
 
-    /// The time in a serial number.
+    /// Extracts the time of a serial number.
     fn millis(serial: &Serial) -> u64 {
         serial.octets()[..6].iter().fold(0, |sum, octet| sum << 8 | u64::from(*octet))
     }
 
-    /// Where a clock may stand: now, in any year that can be told, before 1970, past 2^47 ms (the last that a
-    /// positive number can begin with), past 2^48.
+    /// Clock values: current times, all years that can be formatted, before 1970, above 2^47 ms (the maximum prefix of
+    /// a positive number), and above 2^48 ms.
     fn times() -> impl Strategy<Value = i64> {
         let (sign, six_octets) = (1_i64 << 47, 1_i64 << 48);
         let latest = (time::PrimitiveDateTime::MAX.assume_utc().unix_timestamp() - 1) * 1000;
@@ -77,7 +75,7 @@ mod tests {
     }
 
     proptest! {
-        /// Through every jump of the clock, back or forth.
+        /// For any forward or backward jumps of the clock.
         #[test]
         fn serials_of_one_run_never_fall_back(times in prop::collection::vec(times(), 1..40)) {
             let clock = Clock::manual(at(0));
@@ -95,7 +93,7 @@ mod tests {
             }
         }
 
-        /// Several nodes and restarts of each, all with clocks that stand at the same moment.
+        /// Several nodes and restarts, with clocks at the same time.
         #[test]
         fn serials_of_several_nodes_and_restarts_differ(time in times(), runs in 2..6_usize) {
             let clock = Clock::manual(at(time));
@@ -104,8 +102,8 @@ mod tests {
             prop_assert_eq!(all.len(), runs * 200);
         }
 
-        /// Behind the time each of 112 bits is a coin of its own: 10,000 draws of one millisecond are ones in
-        /// 4,600 to 5,400 cases (8 standard deviations), and neighbours are equal as often.
+        /// The 112 bits after the time are independent: in 10,000 draws within a millisecond, each bit is set 4,600 to
+        /// 5,400 times (8 standard deviations), and adjacent bits are equal as often.
         #[test]
         fn serials_of_one_millisecond_differ_in_112_random_bits(time in times()) {
             const DRAWS: usize = 10_000;

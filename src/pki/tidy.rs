@@ -1,17 +1,10 @@
-//! Tidy: removal of what has expired, in small steps that nobody notices.
+//! Removes expired data in small steps that do not delay other requests.
 //!
-//! A run is asked for ([`Authority::tidy`]) or starts by itself ([`Engine::tidy_due`], as
-//! `config/auto-tidy` says). A mount has one run at a time, whatever the number of nodes: its turn is a
-//! row that counts for a limited time and that every step of the run renews, together with what the step
-//! removes (`run`). A certificate that is revoked and has not expired is never removed, nor is its
-//! revocation: only rows whose end of validity is past by a buffer of at least a second are looked at. A revocation stays
-//! until it was on a complete CRL that was issued after that end (RFC 5280 3.3); a run that finds some that were on none
-//! makes one first. However a run ends, the lists are made of what it has left.
-//! Whether a certificate has expired is read from its row, not from its DER.
-//!
-//! What it is to do is in the [settings](crate::pki::mount::settings::tidy), what a run reports in [`report`].
-//! Called by the handlers of `tidy`, `tidy-status`, `tidy-cancel` and `config/auto-tidy`, and by the
-//! composition root.
+//! A run is requested ([`Authority::tidy`]) or starts automatically ([`Engine::tidy_due`]). Each mount has one run at a
+//! time across all nodes, through a lease row that every step renews. Rows are removed when their end of validity (in
+//! the row, not in the DER) is past by a safety buffer; revoked certificates and their revocations never earlier. A
+//! revocation remains until a complete CRL issued after its certificate's end has listed it (RFC 5280 3.3); if
+//! necessary the run makes one first. CRLs are rebuilt at the end of a run that removed revocations, even if it failed.
 
 pub mod report;
 mod run;
@@ -30,26 +23,24 @@ use crate::pki::mount::settings::tidy::{AutoTidy, Config};
 use crate::pki::store::{PkiOutcome, PkiWrite, TidyRow};
 use crate::telemetry;
 
-/// Tries to begin a run while others begin and end.
+/// Attempts to start a run while other runs start and end.
 const BEGIN_TRIES: usize = 5;
-/// After a failure to look whether a run is due: no other look within this time.
+/// Pause after a due run could not be started.
 const QUIET: Duration = Duration::from_secs(60);
 
-/// The number of a run, another for each: a run whose turn lapsed must not take the next one's for its own.
-/// Never zero, which is that of none.
+/// Returns a random positive id (0 means no run), so that a run whose lease expired does not renew the next one's.
 fn run_id() -> i64 {
     (i64::from_le_bytes(crate::random::bytes()) & i64::MAX).max(1)
 }
 
-/// How far tidying is in a mount.
+/// Tidy status of a mount.
 pub struct Status {
-    /// The last run, or the one under way.
+    /// The current or last run.
     pub report: Option<Report>,
-    /// How many certificates and revocations are stored, where the settings want that counted.
+    /// Numbers of stored certificates and revocations, if the settings enable counting.
     pub stored: Option<(u64, u64)>,
 }
 
-/// Why a run begins.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Why {
     Asked,
@@ -57,13 +48,13 @@ enum Why {
 }
 
 impl Authority {
-    /// Begins a run, unless one is under way; whether it did. The run outlives the caller.
+    /// Starts a run; returns `false` if another run is active. The run outlives the caller.
     ///
     /// # Errors
     /// `Invalid` naming the rule that the configuration breaks; `Unavailable` or `Busy` from storage.
     pub async fn tidy(self: &Arc<Self>, config: Config) -> Result<bool> {
         let config = config.checked()?;
-        // A task of its own: a caller that leaves must not separate the turn from whoever uses it.
+        // A task of its own, so that a client disconnect does not leave a lease without its run.
         let authority = Arc::clone(self);
         let begin = async move { authority.begin_tidy(config, Why::Asked).await };
         self.tidying().spawn(begin).await.map_err(Error::internal)?
@@ -95,7 +86,7 @@ impl Authority {
                 self.start_tidy(id, report);
                 return Ok(true);
             }
-            // Another one was first.
+            // Another run was first.
         }
         Err(Error::new(Kind::Busy, "tidy: other runs begin and end at this moment"))
     }
@@ -107,7 +98,7 @@ impl Authority {
         self.tidying().begun(signals, self.tidying().spawn(run.carry_out()));
     }
 
-    /// The number and the report of the last run, or the one under way.
+    /// Returns the id and report of the current or last run; 0 if there was none.
     async fn last_tidy(&self, now: Time) -> Result<(i64, Option<Report>)> {
         let Some(row) = self.tools().store.tidy(self.mount()).await? else { return Ok((0, None)) };
         let report = Report::read(&row, now)?;
@@ -115,7 +106,7 @@ impl Authority {
         Ok((row.run, Some(report)))
     }
 
-    /// How far tidying is.
+    /// Returns the tidy status.
     ///
     /// # Errors
     /// `Unavailable` from storage.
@@ -128,8 +119,7 @@ impl Authority {
         Ok(Status { report, stored })
     }
 
-    /// Asks the run under way to end after the step that it is at, wherever it runs; false when there is
-    /// none.
+    /// Requests the active run, on any node, to stop after its current step; returns `false` if there is none.
     ///
     /// # Errors
     /// `Unavailable` from storage.
@@ -142,10 +132,10 @@ impl Authority {
     }
 }
 
-/// Writes `config/auto-tidy`: what `merge` makes of what stands.
+/// Writes `config/auto-tidy`.
 ///
 /// # Errors
-/// What `merge` refuses; `Invalid` naming the field and the rule.
+/// Those of `merge`; `Invalid` naming the field and the rule.
 pub async fn write_config(
     authority: &Authority,
     merge: impl Fn(&AutoTidy) -> Result<AutoTidy> + Send + 'static,
@@ -160,7 +150,7 @@ pub async fn write_config(
 }
 
 impl Engine {
-    /// Begins the runs that are due by `config/auto-tidy`. To be called every second or so.
+    /// Starts the runs that are due by `config/auto-tidy`. Called about every second.
     pub async fn tidy_due(&self) {
         let Ok(now) = self.tools().clock.agreed_now() else { return };
         for authority in self.authorities() {
@@ -180,7 +170,7 @@ impl Engine {
         }
     }
 
-    /// Publishes how much is stored, of the mounts whose `config/auto-tidy` wants that.
+    /// Publishes the number of stored rows as metrics, for mounts with `publish_counts`.
     pub async fn publish_counts(&self) {
         let (mut certificates, mut revocations) = (0, 0);
         for authority in self.authorities().filter(|a| a.view().auto_tidy.value.publish_counts) {
@@ -189,7 +179,7 @@ impl Engine {
                     certificates += counts.0;
                     revocations += counts.1;
                 }
-                // The last numbers stay.
+                // The metrics keep their last values.
                 Err(error) => return telemetry::not_done("the stored certificates cannot be counted", &error),
             }
         }
@@ -197,7 +187,7 @@ impl Engine {
         metrics::gauge!(telemetry::PKI_STORED_REVOCATIONS).set(revocations as f64);
     }
 
-    /// Ends the runs of this server after the steps that they are at.
+    /// Stops the runs of this server after their current steps.
     pub async fn stop_tidying(&self) {
         for authority in self.authorities() {
             authority.tidying().stop().await;

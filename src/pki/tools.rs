@@ -1,4 +1,4 @@
-//! What issuing needs besides a mount's state.
+//! Dependencies that every operation of the engine needs.
 
 use std::sync::Arc;
 
@@ -10,21 +10,21 @@ use crate::keys::pool::KeyPool;
 use crate::keys::signing::Signers;
 use crate::outbound::Reach;
 
-/// What issuing needs besides the view: shared by all mounts of a server.
+/// Dependencies of issuing other than the mount's view, shared by all mounts of a server.
 #[derive(Clone)]
 pub struct Tools {
-    /// Where records go.
+    /// Store for the records of issued certificates.
     pub store: Arc<dyn PkiStore>,
-    /// Where RSA keys are generated, and kept ready.
+    /// Generator and stock of RSA keys.
     pub pool: KeyPool,
-    /// The time.
+    /// Clock for validity and revocation times.
     pub clock: Clock,
-    /// The source of serials.
+    /// Source of serial numbers.
     pub serials: Serials,
-    /// Who signs with managed keys.
+    /// Signers for managed keys.
     pub signers: Arc<dyn Signers>,
-    /// Which addresses that callers configure may be called.
+    /// Addresses that callers may configure as targets of outbound requests.
     pub reach: Reach,
-    /// Keys that nothing certifies.
+    /// Keys that are never certified.
     pub compromised: Arc<CompromisedKeys>,
 }

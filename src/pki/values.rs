@@ -1,8 +1,7 @@
-//! Values that roles, requests and settings share: how each is written, and what is refused of it, whoever
-//! wrote it. The lowest floor of the engine: nothing here knows a role or a request.
+//! Values shared by roles, requests and settings: parsing and validation. Nothing here depends on roles or requests.
 //!
-//! Patterns are in [`glob`], dotted OIDs in [`oid`], the bounds of a subject in [`subject_bounds`], durations and times as they were
-//! written in [`written`], and when a certificate is best replaced in [`renewal`].
+//! Submodules: patterns ([`glob`]), dotted OIDs ([`oid`]), bounds of subjects ([`subject_bounds`]), durations and times
+//! kept as written ([`written`]), and renewal times ([`renewal`]).
 
 pub mod glob;
 pub mod oid;
@@ -19,22 +18,22 @@ use crate::error::{Error, Result};
 use crate::x509::extension;
 use crate::x509::usage::KeyUsage;
 
-/// The most that a list holds that is kept: whoever uses it walks it every time.
+/// Size limits of a stored list. Every use of the list iterates over it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Most {
-    /// Entries.
+    /// Maximum number of entries.
     pub entries: usize,
-    /// Octets of one entry.
+    /// Maximum length of an entry, bytes.
     pub bytes: usize,
 }
 
 impl Most {
-    /// So many entries of so many octets each.
+    /// Limits with `entries` entries of `bytes` bytes each.
     pub const fn new(entries: usize, bytes: usize) -> Self {
         Self { entries, bytes }
     }
 
-    /// Refuses a list that is longer, or has a longer entry.
+    /// Rejects a list that exceeds the limits.
     ///
     /// # Errors
     /// `Invalid` naming `field` and the rule.
@@ -50,12 +49,12 @@ impl Most {
     }
 }
 
-/// A name as an error may show it: not endless, nothing unprintable.
+/// Escapes and truncates a name for error messages.
 pub(crate) fn shown(name: &str) -> String {
     name.chars().take(300).flat_map(char::escape_debug).collect()
 }
 
-/// The seconds of a duration. Below one second is refused: it would read as "unset".
+/// Converts a duration to seconds. Rejects fractions below one second, because they would read as unset.
 pub(crate) fn whole_seconds(field: &str, duration: Duration) -> Result<u64> {
     if duration.as_secs() == 0 && !duration.is_zero() {
         return Err(Error::invalid(format!("{field}: must be zero, or at least one second")));
@@ -63,11 +62,10 @@ pub(crate) fn whole_seconds(field: &str, duration: Duration) -> Result<u64> {
     Ok(duration.as_secs())
 }
 
-/// Reads one entry of `allowed_ip_sans_cidr`, or of the ranges of name constraints: a network with its prefix
-/// length, host bits cleared, IPv4-mapped networks as IPv4; none with an IPv4-mapped address and a prefix below
-/// 96, which is a network of neither.
+/// Parses a network with a prefix length, for `allowed_ip_sans_cidr` and the ranges of name constraints. Host bits are
+/// cleared and IPv4-mapped networks become IPv4. IPv4-mapped addresses with a prefix below 96 are rejected.
 pub(crate) fn parse_network(text: &str) -> Option<IpNet> {
-    // Not ipnet's own parser: it takes leading zeros, which others read as octal.
+    // `IpNet::from_str` accepts leading zeros, which other parsers read as octal.
     let (address, prefix) = text.split_once('/')?;
     if !prefix.bytes().all(|b| b.is_ascii_digit()) {
         return None;
@@ -83,8 +81,8 @@ pub(crate) fn parse_network(text: &str) -> Option<IpNet> {
     Some(net.trunc())
 }
 
-/// Reads `<oid>;<type>:<value>`, the form of `other_sans` and (with a pattern as value) of a role's
-/// `allowed_other_sans`. The only type is `UTF8`, also spelt `UTF-8`, in any case.
+/// Parses `<oid>;<type>:<value>`, the form of `other_sans` and, with a pattern as the value, of `allowed_other_sans`.
+/// The only type is `UTF8` or `UTF-8`, in any letter case.
 pub(crate) fn parse_other(field: &str, text: &str) -> Result<(String, String)> {
     let refuse = |problem: &str| Err(Error::invalid(format!("{field}: {} {problem}", shown(text))));
     let Some((oid, typed)) = text.split_once(';') else {
@@ -102,26 +100,26 @@ pub(crate) fn parse_other(field: &str, text: &str) -> Result<(String, String)> {
     Ok((oid.to_owned(), value.to_owned()))
 }
 
-/// Refuses the name of no usage: what was asked for would be left out.
+/// Rejects unknown key usages, instead of ignoring them.
 ///
 /// # Errors
-/// `Invalid` naming `key_usage` and the entry's place.
+/// `Invalid` naming `key_usage` and the position of the entry.
 pub(crate) fn check_key_usage(names: &[String]) -> Result<()> {
     let unknown = |n| Error::invalid(format!("key_usage: entry {} is no key usage (RFC 5280 4.2.1.3)", n + 1));
     KeyUsage::unknown(names).map_or(Ok(()), |n| Err(unknown(n)))
 }
 
-/// As [`check_key_usage`], of `ext_key_usage`.
+/// Like [`check_key_usage`], for `ext_key_usage`.
 ///
 /// # Errors
-/// `Invalid` naming `ext_key_usage` and the entry's place.
+/// `Invalid` naming `ext_key_usage` and the position of the entry.
 pub(crate) fn check_ext_key_usage(names: &[String]) -> Result<()> {
     let rule = "is the name of no extended key usage; ext_key_usage_oids takes any by its OID";
     let unknown = |n| Error::invalid(format!("ext_key_usage: entry {} {rule}", n + 1));
     extension::unknown_eku(names).map_or(Ok(()), |n| Err(unknown(n)))
 }
 
-/// Lower-case hexadecimal digits.
+/// Formats bytes in lower-case hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }

@@ -1,4 +1,4 @@
-//! One build of a mount's CRLs, off the control actor's thread, and what is told of it.
+//! Runs one build of a mount's CRLs off the control actor's thread, and decides when it may start.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -16,19 +16,17 @@ use crate::pki::crl::{Builder, Built, WantedCrls};
 use crate::pki::mount::view::View;
 use crate::telemetry;
 
-/// The pause between two builds, in shares of what the earlier one took: at least, and after the last one
-/// who came.
+/// Divisors of the last build's duration: the minimum pause between two builds, and the pause after the latest request.
 const LEAST_SHARE: u32 = 4;
 const QUIET_SHARE: u32 = 8;
-/// A build that took longer, such as the first one after a start, counts as this for the pause.
+/// Upper bound of a build's duration when the pause is computed; the first build after a start takes longer.
 const LONGEST: Duration = Duration::from_millis(100);
 
-/// Revocations that are under way: their records are being stored, then they want a build.
+/// Count of revocations that are being stored and will then request a build.
 #[derive(Clone, Default)]
 pub(super) struct Arrivals(Arc<AtomicUsize>);
 
 impl Arrivals {
-    /// One more, until what this gives is dropped.
     pub(super) fn announce(&self) -> Coming {
         self.0.fetch_add(1, Ordering::Relaxed);
         Coming(Arc::clone(&self.0))
@@ -39,7 +37,7 @@ impl Arrivals {
     }
 }
 
-/// A revocation under way; dropped when it has come to the control actor, or will not.
+/// Guard of a revocation in progress; dropped when the control actor has its request, or when it fails.
 pub struct Coming(Arc<AtomicUsize>);
 
 impl Drop for Coming {
@@ -48,18 +46,16 @@ impl Drop for Coming {
     }
 }
 
-/// When the next build of a mount may begin. Whoever was answered by a build comes back at once, one after
-/// the other: without a pause the first one would get a build of its own, and all others would wait for it
-/// and then for theirs. So a build waits for those who are under way and for those who keep coming, and never
-/// longer than the build took that they would wait for otherwise. A list that is quickly built has hardly
-/// any pause, and who comes alone waits for nobody.
+/// Decides when the next build of a mount may start.
+///
+/// Callers that revoke in a loop send their next request right after a build. Without a pause, the first of them would
+/// get a build of its own, and all others would wait for that build and then for theirs. A build therefore waits for
+/// announced revocations and for requests that keep arriving, but never longer than the last build took.
 #[derive(Default)]
 pub(super) struct Pace {
-    /// Who is under way.
     arrivals: Arrivals,
-    /// When the last build ended, and how long it took.
     last: Option<(Instant, Duration)>,
-    /// When the first one came who waits now, and the last one.
+    /// Arrival of the first and of the latest waiting request.
     first: Option<Instant>,
     came: Option<Instant>,
 }
@@ -69,23 +65,20 @@ impl Pace {
         Self { arrivals, ..Self::default() }
     }
 
-    /// A build that took so long has ended at `now`.
     pub(super) fn ended(&mut self, now: Instant, took: Duration) {
         self.last = Some((now, took.min(LONGEST)));
     }
 
-    /// Somebody wants a build.
     pub(super) fn came(&mut self, now: Instant) {
         self.first.get_or_insert(now);
         self.came = Some(now);
     }
 
-    /// A build begins, for all who came.
     pub(super) fn began(&mut self) {
         self.first = None;
     }
 
-    /// How long the next one has to wait; none when it may begin.
+    /// Returns the remaining pause, or `None` when a build may start.
     pub(super) fn wait(&self, now: Instant) -> Option<Duration> {
         let (ended, took) = self.last?;
         let from = if self.arrivals.any() {
@@ -98,7 +91,7 @@ impl Pace {
     }
 }
 
-/// Builds off the actor's thread; the builder comes back whatever happens.
+/// Builds on a blocking thread. Returns the builder even if the build panics.
 pub(super) async fn run_build(
     mut builder: Builder,
     view: Arc<View>,
@@ -121,7 +114,7 @@ pub(super) async fn run_build(
     (builder, result, took)
 }
 
-/// Counts a build that made something, or failed; most ticks find nothing to do.
+/// Records a build that made a list or failed; most ticks have nothing to do.
 fn record_build(mount: MountId, result: &Result<Built>, took: Duration) {
     let (outcome, failure) = match result {
         Ok(Built { failure: None, made: 0, .. }) => return,

@@ -1,7 +1,4 @@
-//! One change of a mount, from its plan to its commit: what the control actor runs off its thread.
-//!
-//! Owns nothing. When another node changed the same first, the plan is worked out again on what that node
-//! left; a plan that no longer fits is refused then, as it would have been a moment later.
+//! Runs one change of a mount, from its plan to its commit, off the control actor's thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -13,18 +10,17 @@ use crate::pki::mount::view::View;
 use crate::pki::store::{PkiOutcome, PkiStore};
 use crate::turns::{Caller, cpu};
 
-/// What became of a change.
 pub(super) enum Changed {
-    /// Stored: the view to publish, and whether CRLs follow.
+    /// Stored: the view to publish, and whether CRLs must be rebuilt.
     Stored { view: View, crls: bool },
-    /// Not stored; the view that storage holds, where it was read.
+    /// Not stored; `reloaded` is the view of what storage holds, if it was read.
     Failed { error: Error, reloaded: Option<View> },
-    /// Not known to be stored or not, and what storage holds could not be read.
+    /// Unknown whether it is stored, and storage could not be read.
     Unknown { error: Error },
 }
 
-/// Plans off the actor's thread, and commits; with `reload` on what storage holds. When another node was
-/// first, plans again on what it left.
+/// Plans and commits a change; with `reload`, on a view read from storage. When another node commits first, plans again
+/// on what that node stored.
 pub(super) async fn run_change(
     mut plan: Plan,
     published: Arc<View>,
@@ -57,10 +53,10 @@ pub(super) async fn run_change(
         match store.commit(writes).await {
             Ok(outcomes) if !outcomes.contains(&PkiOutcome::SerialTaken) => return Changed::Stored { view, crls },
             Ok(_) => return Changed::Failed { error: Error::internal("serial collision"), reloaded },
-            // What was not admitted is not stored.
+            // A rejected unit was not stored.
             Err(error) if error.kind() == Kind::Busy => return Changed::Failed { error, reloaded },
             Err(error) if error.kind() == Kind::Conflict && tried + 1 < TRIES => again = true,
-            // Another node's write, or a commit whose end is not known: what is stored decides.
+            // Another node's write, or a commit with unknown outcome: the stored state decides.
             Err(error) => {
                 let error = if error.kind() == Kind::Conflict { overtaken("the mount") } else { error };
                 return match stored(&*store, &published).await {
@@ -73,9 +69,8 @@ pub(super) async fn run_change(
     Changed::Failed { error: Error::internal("a change that was not tried"), reloaded }
 }
 
-/// Runs a plan where it may take its time.
 async fn run_plan(plan: Plan, view: Arc<View>) -> Result<(Plan, Result<Planned>)> {
-    // In a queue of its own: whoever waits for a change of the mount does not wait for other work of the caller before.
+    // A queue per mount: a change does not wait behind other work of its caller.
     let mount = Caller::server(&("changes", view.mount));
     let work = move || {
         let planned = catch_unwind(AssertUnwindSafe(|| plan(&view))).unwrap_or_else(|_| Err(panicked()));
@@ -84,11 +79,11 @@ async fn run_plan(plan: Plan, view: Arc<View>) -> Result<(Plan, Result<Planned>)
     cpu::run_as(mount, work).await
 }
 
-/// The view of what is stored; what does not depend on documents alone is taken from the published one.
+/// Returns the view of the stored documents; state that does not come from documents is taken from `published`.
 async fn stored(store: &dyn PkiStore, published: &Arc<View>) -> Result<View> {
     let documents = store.documents(published.mount).await?;
     let published = Arc::clone(published);
-    // A mount may have thousands of roles.
+    // On the CPU queue, because a mount may have thousands of roles.
     let mount = Caller::server(&("changes", published.mount));
     cpu::run_as(mount, move || published.reloaded(documents)).await?
 }
@@ -112,7 +107,6 @@ mod tests {
         assert!(matches!(changed, Changed::Failed { reloaded: None, error } if error.kind() == Kind::Internal));
     }
 
-    /// A store that must not be asked.
     struct NoStore;
 
     impl PkiStore for NoStore {

@@ -1,6 +1,5 @@
-//! Texts that are imported: PEM blocks of CA certificates and private keys, read strictly and within
-//! limits before anything of them is looked up or stored. There are at most [`pem::MAX_BLOCKS`], because each
-//! key is checked number by number, each certificate against every issuer.
+//! Strict, bounded parsing of imported PEM text: CA certificates, private keys and CRLs. The number of blocks is
+//! limited by [`pem::MAX_BLOCKS`], because each key is validated and each certificate is compared with every issuer.
 
 use std::sync::Arc;
 
@@ -13,14 +12,13 @@ use crate::pki::check::ca_request::check_subject;
 use crate::x509::certificate::Certificate;
 use crate::x509::{pem, profile, weak_key};
 
-/// Longest text, in octets: a long chain with large keys is a tenth of it.
+/// Maximum length of a text in bytes, ten times that of a long chain with large keys.
 const MAX_TEXT: usize = 512 * 1024;
-/// Shortest text that can hold a certificate; anything shorter is usually a file name.
+/// Minimum length of a text with a certificate; a shorter one is usually a file name.
 const SHORTEST: usize = 75;
-/// Shortest text that can hold a private key.
 const SHORTEST_KEY: usize = 64;
 
-/// Whether an endpoint takes private keys.
+/// Controls whether an endpoint accepts private keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum PrivateKeys {
     /// Certificates and keys.
@@ -29,30 +27,29 @@ pub enum PrivateKeys {
     Refused,
 }
 
-/// CA certificates and keys, in the order of the text, each once.
+/// CA certificates and keys in text order, without duplicates.
 #[derive(Default)]
 pub(crate) struct Bundle {
     pub(crate) certificates: Vec<Certificate>,
     pub(crate) keys: Vec<Arc<PrivateKey>>,
-    /// CRLs, which are not read yet.
+    /// CRLs, not parsed yet.
     pub(crate) lists: Vec<BundledCrl>,
 }
 
-/// A CRL of a text.
+/// A CRL in a bundle.
 pub(crate) struct BundledCrl {
-    /// Which block of the text it is, from 0.
+    /// Index of its PEM block, from 0.
     pub(crate) block: usize,
-    /// Its DER.
+    /// DER encoding.
     pub(crate) der: Vec<u8>,
 }
 
 impl Bundle {
-    /// Reads `text`, the value of `field`. EC parameters, which tools write next to keys, are skipped.
+    /// Parses `text`, the value of `field`. Skips EC parameters, which some tools write next to keys.
     ///
     /// # Errors
-    /// `Invalid` naming the field, the block and the rule, and never quoting the text: too short or too
-    /// long, no block, broken or encrypted blocks, other blocks, a private key
-    /// that is not allowed or not valid, a certificate that [`check_certificate`] refuses.
+    /// `Invalid` naming the field, the block and the rule, never quoting the text. Causes are the length, missing,
+    /// broken, encrypted or unknown blocks, an invalid or unwanted private key, and what [`check_certificate`] rejects.
     pub(crate) fn parse(field: &str, text: &str, private_keys: PrivateKeys) -> Result<Self> {
         let mut bundle = Self::default();
         for (index, (label, content)) in blocks(field, text, SHORTEST)?.into_iter().enumerate() {
@@ -90,10 +87,10 @@ impl Bundle {
     }
 }
 
-/// Reads a text with exactly one private key.
+/// Parses a text with exactly one private key; EC parameters are skipped.
 ///
 /// # Errors
-/// As [`Bundle::parse`]; `Invalid` also for anything beside the key but EC parameters.
+/// As [`Bundle::parse`]; `Invalid` also for any other block.
 pub(crate) fn parse_key(field: &str, text: &str) -> Result<PrivateKey> {
     let mut blocks = blocks(field, text, SHORTEST_KEY)?;
     blocks.retain(|(label, _)| label != "EC PARAMETERS");
@@ -127,7 +124,7 @@ fn is_skipped(label: &str) -> bool {
     label == "EC PARAMETERS"
 }
 
-/// Why a block is refused. The label is the caller's text: it is not quoted.
+/// Returns the reason for rejecting a block. The label is caller input and is not quoted.
 fn other_block(label: &str) -> &'static str {
     match label {
         "ENCRYPTED PRIVATE KEY" => "encrypted private keys are not supported: decrypt the key first",
@@ -143,9 +140,8 @@ fn read_key(label: &str, content: &[u8]) -> Result<PrivateKey> {
     Ok(key)
 }
 
-/// A certificate may be an issuer when it is a CA's, with a subject, a key that CAs may have, a key identifier
-/// that says something where it has one, and, unless it is its own issuer, a signature algorithm that this server
-/// accepts.
+/// Checks that a certificate can be an issuer: a CA with a subject, an acceptable key, a non-empty key identifier if
+/// present, and, unless it is self-issued, an acceptable signature algorithm.
 ///
 /// # Errors
 /// `Invalid` naming the rule.
@@ -154,7 +150,7 @@ fn check_certificate(certificate: Certificate) -> Result<Certificate> {
         return Err(Error::invalid("refusing to import non-CA certificate: basicConstraints must have cA TRUE"));
     }
     check_subject("certificate", certificate.subject())?;
-    // It becomes the issuer's name of everything that is signed by it.
+    // The subject becomes the issuer name of every certificate that it signs.
     profile::name(certificate.subject().as_der()).map_err(|e| e.of("certificate: subject"))?;
     if certificate.issuer().is_nameless() {
         return Err(Error::invalid("certificate: its issuer's name is empty (RFC 5280 4.1.2.4)"));
@@ -164,7 +160,7 @@ fn check_certificate(certificate: Certificate) -> Result<Certificate> {
     }
     check_key("certificate", certificate.key().kind())?;
     weak_key::refuse("certificate", certificate.key())?;
-    // Nobody relies on the signature of a root: `readable` tells of it.
+    // Verifiers ignore the signature of a root; `readable` warns of a weak algorithm.
     if !certificate.is_own_issuer() {
         certificate.check_algorithm()?;
     }

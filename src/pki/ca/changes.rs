@@ -1,7 +1,7 @@
 //! Changes of a mount's roles, issuers, keys and settings, each as one plan on the current view.
 //!
-//! What is written is merged with what stands by whoever asks: a `merge` is given what stands at the moment of
-//! the change, as often as another node is first, and says what is to stand.
+//! The caller passes a `merge` function that derives the new value from the current one. It is called again with a
+//! newer value when another node commits first.
 
 mod issuer;
 
@@ -25,11 +25,10 @@ fn planned(view: View, writes: Vec<PkiWrite>) -> Planned {
     Planned { view, writes, crls: false }
 }
 
-/// Writes a role; the answer is the role as stored, and warnings. `merge` is given the role of that name, if there
-/// is one.
+/// Writes a role; returns it as stored, with warnings. `merge` receives the existing role of that name, if any.
 ///
 /// # Errors
-/// What `merge` refuses; `Invalid` naming field and rule.
+/// Those of `merge`; `Invalid` naming field and rule.
 pub async fn write_role(
     authority: &Authority,
     name: &str,
@@ -44,7 +43,7 @@ pub async fn write_role(
                 Some(signer) => {
                     let begins = signer.issuer.certificate.not_before();
                     if let Some(problem) = begins_before_issuer(&role, begins) {
-                        // A role that stands may have got another issuer since it was written.
+                        // The issuer of an existing role may have changed since the role was written.
                         if stands.is_none() {
                             return Err(Error::invalid(problem));
                         }
@@ -61,7 +60,7 @@ pub async fn write_role(
             warnings.extend(advice);
             let mut next = view.clone();
             let writes = vec![next.put_role(&name, role.clone())?];
-            // It may be there for `sign-verbatim`, where less of it counts.
+            // Only a warning, because `sign-verbatim` uses fewer fields of the role.
             let useless = next.role(&name).and_then(|entry| trial::role(entry, now).err());
             warnings.extend(useless.map(|error| error.text().to_owned()));
             Ok((planned(next, writes), (role, warnings)))
@@ -69,7 +68,7 @@ pub async fn write_role(
         .await
 }
 
-/// The problem of a role whose fixed `not_before` lies before its issuer begins.
+/// Returns the problem of a role whose fixed `not_before` precedes that of its issuer.
 fn begins_before_issuer(role: &Role, begins: i64) -> Option<String> {
     let fixed = role.not_before.as_ref().filter(|fixed| fixed.at() < begins)?;
     let begins = Time::from_unix_timestamp(begins).map(rfc3339).unwrap_or_default();
@@ -79,7 +78,7 @@ fn begins_before_issuer(role: &Role, begins: i64) -> Option<String> {
     ))
 }
 
-/// Deletes a role; nothing happens when there is none.
+/// Deletes a role, if it exists.
 ///
 /// # Errors
 /// `Unavailable` from storage.
@@ -94,7 +93,7 @@ pub async fn delete_role(authority: &Authority, name: &str) -> Result<()> {
         .await
 }
 
-/// Deletes an issuer; its key stays. Gives warnings; nothing happens when there is none.
+/// Deletes an issuer, if it exists; its key remains. Returns warnings.
 ///
 /// # Errors
 /// `Unavailable` from storage.
@@ -124,7 +123,7 @@ pub async fn delete_issuer(authority: &Authority, reference: &str) -> Result<War
     Ok(warnings)
 }
 
-/// Deletes every issuer and key of the mount; certificates, revocations and roles stay.
+/// Deletes every issuer and key of the mount; certificates, revocations and roles remain. Returns warnings.
 ///
 /// # Errors
 /// `Unavailable` from storage.
@@ -147,8 +146,7 @@ pub async fn delete_all_issuers(authority: &Authority) -> Result<Warnings> {
     Ok(warnings)
 }
 
-/// Writes `config/issuers`: the default by a reference, and whether it follows the latest issuer; what is `None`
-/// stays.
+/// Writes `config/issuers`; fields that are `None` remain. Returns warnings.
 ///
 /// # Errors
 /// `Invalid` when the default names no issuer.
@@ -183,7 +181,7 @@ pub async fn write_issuers_config(
     Ok(warnings)
 }
 
-/// Writes `config/keys`: the default by a reference; `None` leaves it.
+/// Writes `config/keys`; `None` keeps the default.
 ///
 /// # Errors
 /// `Invalid` when the default names no key.
@@ -201,7 +199,7 @@ pub async fn write_keys_config(authority: &Authority, default: Option<String>) -
         .await
 }
 
-/// What a new default names; neither nothing nor the word `default` itself.
+/// Resolves a new default; rejects an empty reference and `default` itself.
 fn named<'a, T>(reference: &str, what: &str, find: impl FnOnce(&str) -> Option<&'a T>) -> Result<&'a T> {
     if reference.is_empty() || reference.eq_ignore_ascii_case("default") {
         return Err(Error::invalid(format!("default: must be the id or name of one {what}")));
@@ -209,10 +207,10 @@ fn named<'a, T>(reference: &str, what: &str, find: impl FnOnce(&str) -> Option<&
     find(reference).ok_or_else(|| Error::invalid(format!("default: names no {what} of this mount")))
 }
 
-/// Renames a key; an empty name clears it. Gives the key's id.
+/// Renames a key, or clears its name if `name` is empty; returns the key's id.
 ///
 /// # Errors
-/// `NotFound` for an unknown key; `Invalid` when the name is taken.
+/// `NotFound` for an unknown key; `Invalid` when the name is in use.
 pub async fn rename_key(authority: &Authority, reference: &str, name: &str) -> Result<String> {
     let (reference, name) = (reference.to_owned(), name.to_owned());
     authority
@@ -227,10 +225,10 @@ pub async fn rename_key(authority: &Authority, reference: &str, name: &str) -> R
         .await
 }
 
-/// Deletes a key that no issuer uses. Gives warnings; nothing happens when there is none.
+/// Deletes a key, if it exists. Returns warnings.
 ///
 /// # Errors
-/// `Invalid` naming the issuers that use it.
+/// `Invalid` naming the issuers that use the key.
 pub async fn delete_key(authority: &Authority, reference: &str) -> Result<Warnings> {
     let reference = reference.to_owned();
     authority
@@ -258,10 +256,10 @@ pub async fn delete_key(authority: &Authority, reference: &str) -> Result<Warnin
         .await
 }
 
-/// Writes `config/urls`. Gives warnings.
+/// Writes `config/urls`; returns warnings.
 ///
 /// # Errors
-/// What `merge` refuses; `Invalid` naming the list and the rule.
+/// Those of `merge`; `Invalid` naming the list and the rule.
 pub async fn write_urls(
     authority: &Authority,
     merge: impl Fn(&Urls) -> Result<Urls> + Send + 'static,
@@ -278,10 +276,10 @@ pub async fn write_urls(
         .await
 }
 
-/// Writes `config/cluster`. Gives warnings.
+/// Writes `config/cluster`; returns warnings.
 ///
 /// # Errors
-/// What `merge` refuses.
+/// Those of `merge`.
 pub async fn write_cluster(
     authority: &Authority,
     merge: impl Fn(&Cluster) -> Result<Cluster> + Send + 'static,
@@ -297,10 +295,10 @@ pub async fn write_cluster(
         .await
 }
 
-/// Writes `config/crl`. A switch that changes what lists hold builds them anew before the answer. Gives warnings.
+/// Writes `config/crl`; returns warnings. Rebuilds the lists before it returns if a setting changes their contents.
 ///
 /// # Errors
-/// What `merge` refuses; `Invalid` naming the field and the rule.
+/// Those of `merge`; `Invalid` naming the field and the rule.
 pub async fn write_crl_config(
     authority: &Authority,
     merge: impl Fn(&CrlConfig) -> Result<CrlConfig> + Send + 'static,
@@ -309,7 +307,7 @@ pub async fn write_crl_config(
         .change_and_crls(move |view| {
             let old = &view.crl_config.value;
             let config = merge(old)?.checked()?;
-            // A list that was too long is made at once; one that is now goes on as it is.
+            // A higher limit permits a list that was too long; under a lower limit the published list remains.
             let may_be_longer =
                 old.max_crl_entries().is_some_and(|old| config.max_crl_entries().is_none_or(|most| most > old));
             let crls = config.disable != old.disable
@@ -324,10 +322,10 @@ pub async fn write_crl_config(
     Ok(warnings)
 }
 
-/// Writes `config/external-policy`. The engine is not called.
+/// Writes `config/external-policy`. Does not call the engine.
 ///
 /// # Errors
-/// What `merge` refuses; `Invalid` naming the member and the rule.
+/// Those of `merge`; `Invalid` naming the member and the rule.
 pub async fn write_external_policy(
     authority: &Authority,
     merge: impl Fn(&external_policy::Config) -> Result<external_policy::Config> + Send + 'static,
@@ -348,8 +346,7 @@ pub async fn write_external_policy(
         .await
 }
 
-/// Warns of URLs with addresses of the mount that are not configured, once there is an issuer to use them, and of those
-/// that relying parties may not be able to use.
+/// Warns of URLs that need the missing cluster config, and of URLs that relying parties may not support.
 fn advice(view: &View) -> Warnings {
     let urls = view.global_urls();
     let mut warnings: Warnings = urls.advice().into_iter().collect();

@@ -1,9 +1,8 @@
-//! Importing CA certificates and keys: what is new becomes issuers and keys, what belongs together is
-//! linked by its public key in both directions, and all of it is one change.
+//! Imports CA certificates and keys as one change. New ones become issuers and keys, linked by public key.
 //!
-//! A certificate's identity is its issuer's name and serial number (RFC 5280 4.1.2.2): an import that
-//! would give one identity to two certificates is refused. The certificate itself is not stored beside
-//! the issued ones, so `cert/:serial` and the revocations are of certificates that were issued here.
+//! Issuer name and serial number identify a certificate (RFC 5280 4.1.2.2); an import of a second certificate with the
+//! same identity is rejected. Imported certificates are not stored with the issued ones, so `cert/:serial` and
+//! revocation apply only to certificates issued here.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -33,43 +32,43 @@ use crate::x509::algorithm::KeyKind;
 use crate::x509::certificate::Certificate;
 use crate::x509::foreign_crl::ForeignCrl;
 
-/// An import that was done: ids, in the order of the text.
+/// Result of an import: ids in text order.
 pub struct Imported {
-    /// Issuers that are new.
+    /// New issuers.
     pub imported_issuers: Vec<String>,
-    /// Keys that are new.
+    /// New keys.
     pub imported_keys: Vec<String>,
-    /// Issuers that were there before.
+    /// Issuers that already existed.
     pub existing_issuers: Vec<String>,
-    /// Keys that were there before.
+    /// Keys that already existed.
     pub existing_keys: Vec<String>,
-    /// The keys of all these issuers, by the issuer; empty for one whose key is not here.
+    /// Key id by issuer id, for all these issuers; empty if the key is missing.
     pub mapping: BTreeMap<String, String>,
-    /// CRLs of the text, in its order.
+    /// Imported CRLs in text order.
     pub lists: Vec<ImportedList>,
     /// Warnings for the caller.
     pub warnings: Warnings,
 }
 
-/// Rules for the import of a text.
+/// Rules of an import.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct BundleRules {
-    /// Private keys, accepted or not.
+    /// Acceptance of private keys.
     pub private_keys: PrivateKeys,
-    /// CRLs that cannot be taken.
+    /// Treatment of invalid CRLs.
     pub refused_crls: RefusedCrls,
 }
 
-/// Treatment of a text with a CRL that cannot be taken.
+/// Treatment of a bundle with a CRL that cannot be imported.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum RefusedCrls {
-    /// Nothing is imported: without its list, an authority has revoked nothing.
+    /// Import nothing: without its CRL, a CA would have no revocations.
     RefuseAll,
-    /// The rest is imported, with a warning.
+    /// Import the rest, with a warning.
     Skip,
 }
 
-/// A key that is here, imported now or before.
+/// An imported key, new or existing.
 pub struct ImportedKey {
     /// Its id.
     pub id: String,
@@ -81,11 +80,11 @@ pub struct ImportedKey {
     pub warnings: Warnings,
 }
 
-/// Imports the PEM bundle that was `given` in `field`, and the CRLs in it.
+/// Imports the PEM bundle in `field`, including its CRLs.
 ///
 /// # Errors
-/// `Invalid` naming field, block and rule; nothing is imported then. `Busy` while another CRL is imported. When the
-/// store fails between the issuers and their CRLs, the error says so: the same text may be sent again.
+/// `Invalid` naming field, block and rule; nothing is imported then. `Busy` while another CRL is imported. A storage
+/// failure between the issuers and their CRLs is reported as such; the import can be repeated.
 pub async fn bundle(
     authority: &Arc<Authority>,
     field: &'static str,
@@ -97,7 +96,7 @@ pub async fn bundle(
         return import_bundle(authority, field, bundle, rules).await;
     }
     let authority = Arc::clone(authority);
-    // A task of its own: a caller that leaves must not separate an authority from its CRLs.
+    // A task of its own, so that issuers are not imported without their CRLs if the caller disconnects.
     let work = async move { import_bundle(&authority, field, bundle, rules).await };
     tokio::spawn(Caller::current().scope(work)).await.map_err(Error::internal)?
 }
@@ -117,7 +116,7 @@ async fn import_bundle(
     let (signers, now) = (Arc::clone(&authority.tools().signers), authority.tools().clock.now().unix_timestamp());
     let published = published(authority).await?;
     let mut accompanying = if lists.is_empty() { None } else { Some(AccompanyingLists::begin(authority)?) };
-    // One import of a mount at a time: it is held against what the one before has left.
+    // One import of a mount at a time, since each is checked against the result of the previous one.
     let turn = Arc::clone(authority.certifying()).lock_owned().await;
     let (view, tools) = (authority.view(), Arc::clone(&signers));
     let rehearse = move || Ok::<_, Error>((incoming.rehearsed(&view, &*tools, now)?, turn));
@@ -133,7 +132,7 @@ async fn import_bundle(
             let mut import = Import::new(view, &*signers, now);
             import.listed.clone_from(&listed);
             import.take(&incoming)?;
-            // A key that was made here has signed nothing elsewhere.
+            // A key that was generated here has not signed elsewhere.
             let foreign = rules.private_keys == PrivateKeys::Allowed;
             import.finish(view, foreign.then_some(&published))
         })
@@ -155,10 +154,10 @@ async fn import_bundle(
     Ok(imported)
 }
 
-/// Checks the CRLs of a text against the mount as it will be; warnings about those that are skipped.
+/// Checks the CRLs of a bundle against the mount's state after the import; returns warnings about skipped CRLs.
 ///
 /// # Errors
-/// `Invalid` for one that cannot be taken, unless it is to be skipped; those of the store.
+/// `Invalid` for a CRL that cannot be imported, unless it is skipped; those of the store.
 async fn check_lists(
     accompanying: &mut AccompanyingLists,
     field: &'static str,
@@ -188,19 +187,17 @@ async fn check_lists(
     Ok(skipped)
 }
 
-/// A bundle on its way into a mount.
 struct Incoming {
     field: &'static str,
     keys: Vec<Arc<PrivateKey>>,
     certificates: Vec<Candidate>,
 }
 
-/// A certificate that may become an issuer.
+/// A certificate that becomes an issuer.
 struct Candidate {
-    /// The id that it is to have.
     id: String,
     certificate: Certificate,
-    /// When it was revoked, should it be one that was issued here and revoked.
+    /// Time of revocation, if it was issued and revoked in this mount.
     revoked_at: Option<i64>,
     signatures: Signatures,
 }
@@ -215,9 +212,8 @@ impl Incoming {
         Self { field, keys: bundle.keys, certificates }
     }
 
-    /// The same after an import that is not stored: what is not taken is refused, and whose key made which signature is
-    /// known. Checking many takes seconds, during which other changes of the mount go on.
-    /// Also gives the mount as it would be.
+    /// Performs the import without storing it, which rejects invalid bundles and finds which key made each signature.
+    /// Returns both and the resulting view. Checking many signatures takes seconds, so it runs before the change.
     fn rehearsed(mut self, view: &View, signers: &dyn Signers, now: i64) -> Result<(Self, View)> {
         let mut import = Import::new(view, signers, now);
         import.take(&self)?;
@@ -229,14 +225,14 @@ impl Incoming {
     }
 }
 
-/// The authorities, by their ids, whose lists were published here, be it before they were deleted.
+/// Returns the ids of authorities whose CRLs were published here, including deleted ones.
 async fn published(authority: &Authority) -> Result<HashSet<String>> {
     let rows = authority.tools().store.crls(authority.mount()).await?;
     Ok(rows.into_iter().map(|row| row.group).collect())
 }
 
-/// `keys/import`: the one private key in `text`, the value of `field`. A new key gets the name `name` unless that is empty.
-/// The key is linked to the issuers that have its public key.
+/// Implements `keys/import`: imports the single private key in `text`, the value of `field`, and links it to the
+/// issuers with its public key. A new key gets the name `name` unless that is empty.
 ///
 /// # Errors
 /// `Invalid` naming field and rule; nothing is imported then.
@@ -269,10 +265,10 @@ fn exposed<'s>(field: &str, text: &'s Secret) -> Result<&'s str> {
     text.expose_text().ok_or_else(|| Error::invalid(format!("{field}: must be PEM")))
 }
 
-/// For every certificate, when it was revoked, should it be one that was issued here and revoked.
+/// Returns for each certificate the time of its revocation, if it was issued and revoked in this mount.
 ///
 /// # Errors
-/// `Invalid` when a certificate issued here has the issuer name and serial number of another one.
+/// `Invalid` when an issued certificate has the same issuer name and serial number as a different one.
 async fn stored_before(
     authority: &Authority,
     field: &'static str,
@@ -306,7 +302,6 @@ fn refuse_same_identity(field: &str, certificate: &Certificate, other: &Certific
     Ok(())
 }
 
-/// An import in the making.
 struct Import<'a> {
     next: View,
     signers: &'a dyn Signers,
@@ -316,9 +311,9 @@ struct Import<'a> {
     existing_issuers: Vec<String>,
     imported_keys: Vec<String>,
     existing_keys: Vec<String>,
-    /// Issuers that were there before and have their key from now on.
+    /// Existing issuers that are now linked to their key.
     linked: Vec<String>,
-    /// Issuers whose CRL is imported next: until then there is none.
+    /// Issuers whose CRL is imported next; no CRL is built before that.
     listed: HashSet<String>,
     warnings: Warnings,
 }
@@ -342,7 +337,6 @@ impl<'a> Import<'a> {
         }
     }
 
-    /// Adds a bundle.
     fn take(&mut self, incoming: &Incoming) -> Result<()> {
         for key in &incoming.keys {
             self.key(Arc::clone(key), "")?;
@@ -350,7 +344,6 @@ impl<'a> Import<'a> {
         incoming.certificates.iter().try_for_each(|candidate| self.certificate(candidate, incoming))
     }
 
-    /// Adds a key, and links the issuers that have waited for it.
     fn key(&mut self, private: Arc<PrivateKey>, name: &str) -> Result<()> {
         let (id, signing) = (crate::random::uuid(), SigningKey::Local(private));
         let key = Key { id, name: name.to_owned(), version: 0, signing };
@@ -362,7 +355,6 @@ impl<'a> Import<'a> {
         Ok(())
     }
 
-    /// Adds an issuer, linked to its key where the mount has it.
     fn certificate(&mut self, candidate: &Candidate, incoming: &Incoming) -> Result<()> {
         let (Candidate { id, certificate, revoked_at, signatures }, field) = (candidate, incoming.field);
         if let Some(known) = self.next.issuer_with_der(certificate.der()) {
@@ -409,8 +401,8 @@ impl<'a> Import<'a> {
         Ok(())
     }
 
-    /// Refuses a certificate that others cannot read where its key is here and could sign below it; without, it may be
-    /// of use to a chain, and the caller is told.
+    /// Rejects an unreadable certificate if its key is here, because it could issue. Without the key it may complete a
+    /// chain, so it is accepted with a warning.
     fn check_readable(&mut self, candidate: &Candidate, incoming: &Incoming) -> Result<()> {
         let Candidate { certificate, signatures, .. } = candidate;
         let here = self.next.issuers().map(|issuer| (&issuer.record.id, &issuer.certificate));
@@ -428,8 +420,8 @@ impl<'a> Import<'a> {
         Ok(())
     }
 
-    /// Settles the default issuer, and says what was done. Of keys that may have been used elsewhere, `published` are the
-    /// authorities whose lists were published here.
+    /// Chooses the default issuer and collects the result. `published` holds the authorities with CRLs from this mount,
+    /// if the imported keys may have signed elsewhere.
     fn finish(mut self, before: &View, published: Option<&HashSet<String>>) -> Result<(Planned, Imported)> {
         self.next.settle();
         readable::check_linked(&self.next, &self.linked).map_err(|e| e.within("pem_bundle"))?;
@@ -444,7 +436,7 @@ impl<'a> Import<'a> {
         let mapping =
             issuers.filter_map(|id| Some((id.clone(), self.next.signer(id)?.issuer.record.key_id.clone()))).collect();
         let changes = !self.imported_issuers.is_empty() || !self.linked.is_empty();
-        // The import of lists builds CRLs itself, with their entries and numbers.
+        // The import of the CRLs builds them, with their entries and numbers.
         let crls = changes && self.listed.is_empty();
         let imported = Imported {
             imported_issuers: self.imported_issuers,
@@ -458,8 +450,8 @@ impl<'a> Import<'a> {
         Ok((Planned { view: self.next, writes: self.writes, crls }, imported))
     }
 
-    /// Without a default, the first new issuer with a key becomes it, else the first that has got its
-    /// key by this import. A mount that follows the latest issuer does so when there is only one.
+    /// Chooses a default issuer if there is none: the first new issuer with a key, or else the first newly linked one.
+    /// A mount that follows the latest issuer adopts it if the import adds exactly one.
     fn choose_default(&mut self) {
         let has_key = |id: &&String| self.next.signer(id).is_some_and(|s| s.key.is_some());
         let new: Vec<&String> = self.imported_issuers.iter().filter(has_key).collect();
@@ -478,7 +470,7 @@ impl<'a> Import<'a> {
         self.writes.push(self.next.set_issuers_config(config));
     }
 
-    /// Says of authorities that are new here, and may have published CRLs elsewhere, that their numbers begin anew.
+    /// Warns that the CRL numbers of new authorities start at 1, although they may have published CRLs elsewhere.
     fn warn_of_numbers(&mut self, before: &View, published: &HashSet<String>) {
         let here = before.signers().filter(|signer| signer.key.is_some());
         let here = here.map(|signer| signer.issuer.authority_id());
@@ -497,7 +489,7 @@ impl<'a> Import<'a> {
         }
     }
 
-    /// Says of new issuers that share a CRL with one whose key identifier is another: the list can name one of them.
+    /// Warns of new issuers that share a CRL with an issuer of another key identifier; a CRL can name only one.
     fn warn_of_twins(&mut self) {
         for id in &self.imported_issuers {
             let Some(Signer { issuer: new, .. }) = self.next.signer(id).map(|signer| &**signer) else { continue };
@@ -514,7 +506,7 @@ impl<'a> Import<'a> {
         }
     }
 
-    /// Warns of issuers of which no chain verifies any more, or from the beginning.
+    /// Warns of issuers without a verifiable chain, if they had one before or are new.
     fn warn_of_chains(&mut self, before: &View) {
         let stood = |id: &str| before.signer(id).is_none_or(|signer| signer.paths.refusal().is_none());
         for signer in self.next.signers() {

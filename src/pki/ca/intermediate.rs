@@ -1,5 +1,5 @@
-//! Requests of intermediate CAs: a key, and a CSR for it that a CA elsewhere, or another mount, signs.
-//! No issuer comes of it before the signed certificate is imported.
+//! Creates CSRs of intermediate CAs, to be signed by another mount or an external CA. The issuer is created when the
+//! signed certificate is imported.
 
 use super::key::{CaKeyInfo, KeyOrder, KeyRequest};
 use crate::error::{Result, Warnings};
@@ -14,26 +14,26 @@ use crate::x509::csr::{Csr, request_info};
 use crate::x509::extension;
 use crate::x509::usage::KeyUsage;
 
-/// What a CSR is to say.
+/// Contents of a CSR.
 #[derive(Clone, Debug, Default)]
 pub struct CsrRequest {
-    /// Its key.
+    /// Key to generate or use.
     pub key: KeyRequest,
-    /// Its names.
+    /// Names in the subject and subjectAltName.
     pub names: RequestedNames,
-    /// The other attributes of its subject.
+    /// Other subject attributes.
     pub subject: RequestedSubject,
-    /// keyUsage, when it asks for one.
+    /// Requested keyUsage.
     pub key_usage: Option<KeyUsage>,
-    /// Whether it asks for basicConstraints with cA TRUE.
+    /// `true` to request basicConstraints with cA TRUE.
     pub add_basic_constraints: bool,
-    /// How it is signed.
+    /// Signature algorithm settings.
     pub signature: RequestedSignature,
 }
 
-/// A CSR that was made.
+/// A generated CSR.
 pub struct GeneratedCsr {
-    /// The CSR, DER.
+    /// DER encoding.
     pub der: Vec<u8>,
     /// Its key.
     pub key: CaKeyInfo,
@@ -41,7 +41,7 @@ pub struct GeneratedCsr {
     pub warnings: Warnings,
 }
 
-/// Makes a CSR for a key; one that the mount does not have yet is stored.
+/// Generates a CSR; stores its key if it is new.
 ///
 /// # Errors
 /// `Invalid` naming field and rule; nothing is stored then.
@@ -52,10 +52,10 @@ pub async fn generate(authority: &Authority, request: CsrRequest) -> Result<Gene
     let (names, more) = names::unchecked(&names)?;
     warnings.extend(more);
     let subject = ca_request::subject(&subject, &names.common_name, &names.serial_number)?;
-    // Nobody may sign it otherwise.
+    // A CSR without a usable subject could not be signed by any CA.
     ca_request::check_subject("common_name", &subject)?;
     warnings.extend(subject_bounds::of_subject(None, &subject));
-    // What the CA that signs takes over is its own rule: a usage stands here only when it was asked for.
+    // The signing CA decides what it adopts, so keyUsage is included only on request.
     let mut extensions = extension::key_usage(key_usage.unwrap_or_default());
     if add_basic_constraints {
         extensions.extend(&extension::basic_constraints(true, None));
@@ -67,7 +67,7 @@ pub async fn generate(authority: &Authority, request: CsrRequest) -> Result<Gene
     let info = request_info(&subject, key.key.public().spki(), &extensions);
     let prepared = Prepared::request(info, algorithm, &key.key.signing);
     let der = prepared.sign(&*authority.tools().signers, &Watch::ALWAYS).await?.der();
-    // What leaves is what other authorities read: held against the rules for requests that come in.
+    // Validated like an incoming CSR, since other CAs will read it.
     Csr::from_der(&der)?.verify()?;
     let (key, more) = key.store(authority).await?;
     warnings.extend(more);

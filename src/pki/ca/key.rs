@@ -1,8 +1,6 @@
-//! The key of a CA request: generated for it, one that the mount has, or a managed one that the mount takes into
-//! use. Roots, requests of intermediates and `keys/generate` share this; what is stored and what leaves is decided
-//! here.
+//! The key of a CA: generated, existing in the mount, or a managed key. Used for roots, CSRs and `keys/generate`.
 //!
-//! A mount has one entry for a public key (`put`): a managed key that it has already is not stored again.
+//! A mount stores each public key once (`put`), so a managed key that it already has is not stored again.
 
 mod managed;
 pub(crate) mod put;
@@ -25,34 +23,34 @@ use crate::pki::mount::view::View;
 use crate::x509::algorithm::KeyKind;
 use crate::x509::public_key::PublicKey;
 
-/// Where the key of a CA request comes from, and whether it leaves the server, once.
+/// Origin of a CA key, and whether it is returned to the caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum KeyOrigin {
-    /// Generated, kept and never returned.
+    /// Generated, stored and never returned.
     #[default]
     Internal,
-    /// Generated, kept and returned in the answer.
+    /// Generated, stored and returned once.
     Exported,
-    /// A key of the mount, which is never returned.
+    /// A stored key of the mount; never returned.
     Existing,
-    /// A managed key, of which the mount keeps what names it and its public half.
+    /// A managed key; the mount stores its reference and public key.
     Managed(ManagedKeyRef),
 }
 
-/// Which key is asked for.
+/// The requested key.
 #[derive(Clone, Debug, Default)]
 pub struct KeyRequest {
-    /// Where it comes from.
+    /// Origin.
     pub origin: KeyOrigin,
-    /// Name of a new one; empty for none.
+    /// Name of a new key, or empty.
     pub name: String,
-    /// Kind of a generated one; RSA without one.
+    /// Kind of a generated key; RSA by default.
     pub key: RequestedKey,
-    /// Id or name of an existing one; without it the default one.
+    /// Id or name of an existing key; `None` for the default key.
     pub key_ref: Option<String>,
 }
 
-/// A key that was asked for, as its owner may know it.
+/// Description of a CA key for the response.
 pub struct CaKeyInfo {
     /// Its id.
     pub id: String,
@@ -60,23 +58,22 @@ pub struct CaKeyInfo {
     pub name: String,
     /// Its kind.
     pub kind: KeyKind,
-    /// The private key, when it leaves with the answer.
+    /// The private key, if it is exported.
     pub exported: Option<Arc<PrivateKey>>,
 }
 
-/// The key that a request asks for.
+/// A checked key request.
 pub(crate) enum KeyOrder {
-    /// One to be generated.
+    /// A key to generate.
     New { spec: KeySpec, name: String, exported: bool },
-    /// One that the mount has.
+    /// A stored key of the mount.
     Stored(Arc<Key>),
-    /// One that the mount takes into use.
+    /// A managed key to take into use.
     Managed { named: ManagedKeyRef, name: String },
 }
 
 impl KeyOrder {
-    /// The key, as far as it can be said without generating one or asking anybody for one. Names are checked against
-    /// the view, before that is done for nothing.
+    /// Checks a key request against the view before anything is generated or a backend is called.
     ///
     /// # Errors
     /// `Invalid` naming field and rule.
@@ -117,8 +114,8 @@ impl KeyOrder {
         }
     }
 
-    /// What stands for the public key while it is tried whether what it is for passes the rules; `None` when nothing
-    /// that takes long is generated.
+    /// Returns a placeholder public key, with which a certificate can be validated before an expensive key generation;
+    /// `None` if generation is cheap or the key exists.
     pub(crate) fn stand_in(&self) -> Option<PublicKey> {
         match self {
             Self::New { spec, .. } => spec.stand_in(),
@@ -126,10 +123,10 @@ impl KeyOrder {
         }
     }
 
-    /// The key itself: generated if need be, or taken into use.
+    /// Generates the key, or takes the managed key into use.
     ///
     /// # Errors
-    /// `Busy` when too many RSA keys are asked for; those of [`take`].
+    /// `Busy` when too many RSA keys are requested; those of [`take`].
     pub(crate) async fn obtain(self, authority: &Authority) -> Result<CaKey> {
         let (signing, name, exported) = match self {
             Self::Stored(key) => return Ok(CaKey { key, fresh: false, exported: false }),
@@ -147,7 +144,7 @@ impl KeyOrder {
     }
 }
 
-/// Refuses a name that another key has than the one that is `asked` for.
+/// Rejects a name that belongs to a key other than the one that `asked` accepts.
 fn check_new_name(name: &str, view: &View, asked: impl Fn(&Key) -> bool) -> Result<()> {
     check_name("key_name", name)?;
     if !name.is_empty() && view.key(name).is_some_and(|key| !asked(key)) {
@@ -160,17 +157,16 @@ fn check_new_name(name: &str, view: &View, asked: impl Fn(&Key) -> bool) -> Resu
 pub(crate) struct CaKey {
     /// The key.
     pub(crate) key: Arc<Key>,
-    /// It came with this request and is not stored yet.
+    /// `true` if the request created the key and it is not stored yet.
     fresh: bool,
     exported: bool,
 }
 
 impl CaKey {
-    /// Stores a new key in the view, as [`put_key`]. An existing one must still be there.
+    /// Stores a new key with [`put_key`], or checks that an existing one is still there.
     ///
     /// # Errors
-    /// `Invalid` when the name was taken, or the existing key deleted, in the meantime, or an issuer that has waited for
-    /// the key is none that others can read.
+    /// `Invalid` when the name was taken or the key deleted in the meantime, or a newly linked issuer is not readable.
     pub(crate) fn put(&self, next: &mut View, signers: &dyn Signers, now: i64) -> Result<Put> {
         if self.fresh {
             let put = put_key(next, Key::clone(&self.key), signers, now)?;
@@ -182,7 +178,7 @@ impl CaKey {
             .ok_or_else(|| Error::invalid("key_ref: names no key of this mount"))
     }
 
-    /// What its owner may know of it, `stored` as it is. A managed key does not leave.
+    /// Returns the key's description, with id and name as `stored`. Managed keys are never exported.
     pub(crate) fn info(&self, stored: &Key) -> CaKeyInfo {
         let Key { id, name, .. } = stored;
         CaKeyInfo {
@@ -193,7 +189,7 @@ impl CaKey {
         }
     }
 
-    /// Stores it, when nothing else is to be stored with it. Gives warnings.
+    /// Stores the key on its own; returns warnings.
     ///
     /// # Errors
     /// As [`CaKey::put`].
@@ -213,7 +209,7 @@ impl CaKey {
     }
 }
 
-/// `keys/generate`: generates a key, or takes a managed one into use, and stores it. Gives warnings.
+/// Implements `keys/generate`: generates a key or takes a managed key into use, and stores it. Returns warnings.
 ///
 /// # Errors
 /// `Invalid` naming field and rule; nothing is stored then.

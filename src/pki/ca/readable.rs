@@ -1,5 +1,5 @@
-//! Whether others can read an authority's certificate that was made elsewhere: what is signed below it stands or falls
-//! with it. Held to the profile of what is signed here, but for what readers take from an authority all the same.
+//! Checks that relying parties can read a CA certificate made elsewhere, because everything signed below it depends on
+//! it. Applies the profile of certificates signed here, except for rules that common verifiers do not enforce on CAs.
 
 use crate::error::{Error, Result, Warnings};
 use crate::pki::check::paths;
@@ -11,7 +11,7 @@ use crate::x509::profile::{self, Known};
 use crate::x509::reader::{Read, Reader, check_der};
 use crate::x509::writer::{SEQUENCE, build};
 
-/// Rules of the profile that Go, OpenSSL and `cryptography` do not hold an authority to.
+/// Rules of the profile that Go, OpenSSL and `cryptography` do not enforce on CA certificates.
 const UNUSUAL: [&str; 30] = [
     "must not be empty (RFC 5280 4.2.1.2)",
     "must not be empty (RFC 5280 4.2.1.4)",
@@ -44,11 +44,10 @@ const UNUSUAL: [&str; 30] = [
     "control characters in a name",
     URI_OCTETS,
 ];
-/// Spaces in the places of a directory are common. Go refuses a certificate with such a URI among its names.
+/// Spaces in directory paths are common. Go rejects such a URI only in subjectAltName.
 const URI_OCTETS: &str = "a URI holds a character or a % that no URI may hold (RFC 3986 2)";
 
-/// Refuses a certificate below which somebody could not verify anything; gives what is only unusual, each a text.
-/// `others` are authorities that may have signed it.
+/// Rejects a certificate below which some verifiers fail; returns unusual contents. `others` are possible signers.
 ///
 /// # Errors
 /// `Invalid` naming the extension or field and the rule.
@@ -86,8 +85,7 @@ pub(super) fn check<'a>(
     Ok(unusual)
 }
 
-/// Warnings about what others do not read in an authority's certificate whose bytes are signed as they are: the concerns
-/// of an import.
+/// Returns warnings about a CA certificate that is signed unchanged: contents that verifiers may not read.
 pub fn warnings(certificate: &Certificate) -> Warnings {
     match check(certificate, std::iter::empty()) {
         Err(error) => Warnings::from(vec![format!("{}; what is signed below it may not verify", error.text())]),
@@ -95,7 +93,7 @@ pub fn warnings(certificate: &Certificate) -> Warnings {
     }
 }
 
-/// What makes readers refuse a path through an authority that they can read.
+/// Returns causes for which verifiers reject paths through a certificate that they can read.
 fn unverifiable(certificate: &Certificate) -> impl Iterator<Item = String> {
     let is_inverted = certificate.span().is_empty();
     let inverted = is_inverted.then(|| "it ends before it begins: nothing below it may verify".to_owned());
@@ -103,7 +101,7 @@ fn unverifiable(certificate: &Certificate) -> impl Iterator<Item = String> {
     inverted.into_iter().chain(extensions).map(|why| format!("certificate: {why}"))
 }
 
-/// As [`check`], of issuers that were there for chains and have got their key.
+/// Applies [`check`] to issuers that only completed chains and are now linked to their key.
 ///
 /// # Errors
 /// As [`check`], naming the issuer.
@@ -117,7 +115,7 @@ pub(super) fn check_linked(next: &View, linked: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Holds each element of a list for itself: the first rule that is not held to ends the reading of the whole.
+/// Checks each element of a list separately, because the first violation ends the check of the whole value.
 fn hold_each(known: &Known, oid: &[u8], value: &[u8]) -> Result<()> {
     let of = "certificate";
     known.of(of, check_der(value))?;
@@ -127,7 +125,7 @@ fn hold_each(known: &Known, oid: &[u8], value: &[u8]) -> Result<()> {
     refused.map_or(Ok(()), Err)
 }
 
-/// Values with one element each: of a list its elements, of name constraints the subtrees.
+/// Splits a value into values with one element each: the elements of a list, or the subtrees of nameConstraints.
 fn elements(oid: &[u8], value: &[u8]) -> Read<Vec<Vec<u8>>> {
     let Ok(list) = Reader::only(value, SEQUENCE) else { return Ok(Vec::new()) };
     let (mut list, mut each) = (list.reader(), Vec::new());
@@ -150,8 +148,8 @@ fn is_unusual(oid: &[u8], text: &str) -> bool {
     UNUSUAL.iter().any(|rule| text.ends_with(rule) && (*rule != URI_OCTETS || oid != oid::SUBJECT_ALT_NAME))
 }
 
-/// A self-issued certificate is its own key's, unless it says otherwise or one of the `others` has signed it with the
-/// key before or after (RFC 5280 3.2).
+/// Checks that a self-issued certificate was signed by its own key or that of one of `others` (RFC 5280 3.2). Skipped
+/// if its key identifiers name another signer.
 fn check_own_signature<'a>(certificate: &Certificate, mut others: impl Iterator<Item = &'a Certificate>) -> Result<()> {
     let by = |other: &Certificate| signatures::certifies(other, certificate);
     if !certificate.is_own_issuer() || certificate.certifies_itself() || others.any(by) {

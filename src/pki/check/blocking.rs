@@ -1,6 +1,5 @@
-//! Work that is too long for a worker, such as making a list, and that may have to wait for a signer in
-//! between. It runs on a blocking thread, and while it waits [outside](Outside) it holds neither the thread
-//! nor its place among those that may run: a signer that hangs takes nothing away from anybody else.
+//! Long work, such as building a CRL, that may wait for a signer in between. It runs on a blocking thread. While it
+//! waits [outside](Outside) it holds neither thread nor permit, so that a hanging signer does not block other work.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -12,10 +11,10 @@ use crate::error::{Error, Result};
 use crate::keys::signing::Asked;
 use crate::turns::cpu;
 
-/// What is awaited outside, and who wants to know.
+/// A signature to wait for, and the channel for its result.
 type Errand = (Asked, oneshot::Sender<Result<Vec<u8>>>);
 
-/// The way out of the thread, for the time of a wait.
+/// Releases the thread during a wait.
 pub struct Outside(mpsc::UnboundedSender<Errand>);
 
 impl Outside {
@@ -25,20 +24,20 @@ impl Outside {
     /// Those of the signer.
     pub(crate) async fn wait(&self, asked: Asked) -> Result<Vec<u8>> {
         let (reply, answer) = oneshot::channel();
-        // Whoever runs this work holds the other end as long as the work lives.
+        // `run` owns the receiver as long as the work exists.
         let _ = self.0.send((asked, reply));
         answer.await.map_err(Error::internal)?
     }
 }
 
-/// How far a turn on a thread has come.
+/// Result of running the work on a thread until it ends or must wait.
 enum Turn<W, T> {
     Done(T),
     Away(W, mpsc::UnboundedReceiver<Errand>, Errand),
 }
 
-/// Runs work to its end: in turns on blocking threads, each of which has one of `places`, or without places in the CPU
-/// queue. What it waits for inside of a turn holds the thread, so work without places must not read from the store.
+/// Runs work to completion on blocking threads, each with a permit of `places`, or in the CPU queue if `places` is
+/// `None`. Other waits than [`Outside::wait`] block the thread, so work without permits must not read from storage.
 ///
 /// # Errors
 /// `Internal` when it panics; `Busy` when the caller's part of the CPU queue is full.

@@ -1,5 +1,5 @@
-//! What a request for a CA certificate, or for a CSR of one, decides beyond the names and dates that it
-//! shares with leaves: key, subject, usages, name constraints. Each function names the field that it refuses.
+//! Checks that apply only to requests for CA certificates and their CSRs: key, subject, usages, name constraints.
+//! Errors name the field.
 
 use super::request::{RequestedSubject, RequestedUsages};
 use super::structure::Sources;
@@ -12,10 +12,10 @@ use crate::x509::pieces::{Extensions, Name};
 use crate::x509::profile;
 use crate::x509::reader::Read;
 
-/// Whether a key may be a CA's.
+/// Checks that a key is suitable for a CA.
 ///
 /// # Errors
-/// `Invalid` naming `field`: P-224, which no issuer may have, and RSA below 2048 bits.
+/// `Invalid` naming `field`: P-224, which issuers must not use, and RSA below 2048 bits.
 pub(crate) fn check_key(field: &str, kind: KeyKind) -> Result<()> {
     match kind {
         KeyKind::Ec(Curve::P224) => Err(Error::invalid(format!("{field}: a P-224 key cannot sign certificates"))),
@@ -26,15 +26,15 @@ pub(crate) fn check_key(field: &str, kind: KeyKind) -> Result<()> {
     }
 }
 
-/// The usages of every authority.
+/// Key usages of every CA.
 pub(crate) const AUTHORITY: KeyUsage = KeyUsage::CERT_SIGN.union(KeyUsage::CRL_SIGN);
 
-/// The keyUsage bits of a CA: always keyCertSign and cRLSign, and what is asked for.
+/// keyUsage of a CA: keyCertSign, cRLSign and the requested usages.
 pub(crate) fn key_usage(asked: &RequestedUsages) -> KeyUsage {
     asked.key_usage.unwrap_or_default().union(AUTHORITY)
 }
 
-/// Subject of a CA: C, ST, L, STREET, POSTALCODE, O, OU, CN, SERIALNUMBER.
+/// Encodes the subject of a CA: C, ST, L, STREET, POSTALCODE, O, OU, CN, SERIALNUMBER.
 ///
 /// # Errors
 /// `Invalid` naming the field with control characters.
@@ -62,7 +62,7 @@ pub(crate) fn subject(asked: &RequestedSubject, common_name: &str, serial_number
     Ok(name::name(&rdns.iter().collect::<Vec<_>>()))
 }
 
-/// What an authority's parts came from.
+/// Maps the parts of a CA certificate to request fields.
 pub(crate) fn sources() -> Sources {
     Sources::all("certificate")
         .with_subject("common_name")
@@ -71,8 +71,8 @@ pub(crate) fn sources() -> Sources {
         .with(oid::EXT_KEY_USAGE, "ext_key_usage")
 }
 
-/// Refuses the subject of an authority that names nobody. `field` is where it comes from. What is signed is
-/// held against the same rule; here it is refused before a key is made.
+/// Rejects a CA without a subject; `field` is its source. The structural checks have the same rule; this one applies
+/// before a key is generated.
 ///
 /// # Errors
 /// `Invalid` naming the field.
@@ -83,7 +83,7 @@ pub(crate) fn check_subject(field: &str, subject: &Name) -> Result<()> {
     Ok(())
 }
 
-/// nameConstraints; empty without any.
+/// Encodes nameConstraints; empty without constraints.
 ///
 /// # Errors
 /// `Invalid` naming the list and the rule.
@@ -93,7 +93,7 @@ pub(crate) fn name_constraints(asked: &NameConstraints) -> Result<Extensions> {
     Ok(extension::name_constraints(asked))
 }
 
-/// Warnings about name constraints that a verifier refuses although they can be signed.
+/// Warns about name constraints that can be signed but that some verifiers reject.
 pub(crate) fn constraint_warnings(asked: &NameConstraints) -> Warnings {
     let sides = [("permitted_dns_domains", &asked.permitted.dns), ("excluded_dns_domains", &asked.excluded.dns)];
     let dotted = sides.into_iter().filter(|(_, values)| values.iter().any(|value| value.starts_with('.')));
@@ -120,7 +120,7 @@ fn check_subtrees(side: &str, subtrees: &Subtrees) -> Result<()> {
     check("uri_domains", &subtrees.uris, profile::uri_base)
 }
 
-/// Refuses what no IA5String can hold (RFC 5280 4.2.1.10): names beyond ASCII stand there in their A-label form.
+/// Rejects values that an IA5String cannot hold (RFC 5280 4.2.1.10). International names must be given as A-labels.
 ///
 /// # Errors
 /// `Invalid` naming `field`.

@@ -1,25 +1,9 @@
-//! Which names a certificate gets: collecting them from request and CSR, and holding them against
-//! the role. Whatever has not passed here cannot be put into a certificate: [`Names`] has no other
-//! maker, and nobody can change one.
+//! Names of a certificate: collects them from request and CSR, and checks them against the role. [`Names`] can only be
+//! created here and is immutable, so no unchecked name reaches a certificate.
 //!
-//! Three doors: [`for_issue`], [`for_sign`], and [`unchecked`] for CA certificates, whose names an
-//! operator answers for. All of them check the syntax; what the first two give is [held](Asked::held) against the
-//! role, which may take [long](Asked::is_long). The policy itself is in `policy`, host name syntax and IDNA in
-//! `hostname`, every other kind of name in `sans`.
-//!
-//! Stricter than other servers of this kind, on purpose:
-//! - Control characters (NUL included) are refused in every name, whatever the role's flags.
-//! - An IP address never becomes a DNS SAN. As a common name it becomes an IP SAN where the role allows that, and
-//!   stays there alone otherwise; in `alt_names` and as the dNSName of a CSR it is refused.
-//! - Nor does another name that ends in a number, which clients take for an address (`127.1`, `0x7f000001`), but
-//!   for one of a CSR under a role that does not enforce host names.
-//! - A name in `alt_names` that is neither a host name nor an e-mail address (an underscore, a trailing dot, a
-//!   wildcard beside other letters) denies the whole request, whatever the role's flags: a certificate without
-//!   a name that was asked for is not what was asked for. As a common name it is refused by a role that enforces
-//!   host names, and stays there alone under others.
-//! - So does a SAN of a CSR of a kind that no role has a rule for (directoryName, registeredID).
-//! - A DNS SAN of a CSR that holds an `@`, and an e-mail SAN without one, are refused: the policy tells
-//!   the two apart by that sign, so each would be judged as what it is not.
+//! Entry points: [`for_issue`], [`for_sign`], and [`unchecked`] for CA certificates, whose names the operator decides.
+//! All check the syntax. [`Asked::held`] checks the role, which can take [long](Asked::is_long). Submodules: `policy`
+//! (rules of the role), `hostname` (syntax and IDNA), `sans` (other kinds of names).
 
 mod hostname;
 mod policy;
@@ -42,22 +26,21 @@ use crate::x509::general_name;
 use crate::x509::profile;
 use crate::x509::reader::{DerError, Read};
 
-/// Most names of one request, all kinds and the common name together.
+/// Maximum number of names in a request: all kinds, including the common name.
 const MAX_NAMES: usize = general_name::MAX_NAMES;
-/// Longest single name, in bytes.
 const MAX_NAME_BYTES: usize = general_name::MAX_NAME;
-/// Longest list of names, all kinds together, in bytes.
+/// Maximum total length of all names, bytes.
 pub(crate) const MAX_ALL_BYTES: usize = 40 * 1024;
-/// Most steps of the policy on a worker: patterns of the role, times the bytes that each of them looks at. They take
-/// a millisecond at worst.
+/// Maximum number of policy steps on a worker: patterns of the role times the bytes that each scans. This takes at most
+/// a millisecond.
 const MAX_STEPS: usize = 50_000;
 
-/// What a CSR asks for, as `x509` read it.
+/// Names in a CSR, as parsed by `x509`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CsrNames {
-    /// Common name of the subject; empty without one.
+    /// Common name of the subject, or empty.
     pub common_name: String,
-    /// serialNumber attribute of the subject; empty without one.
+    /// serialNumber attribute of the subject, or empty.
     pub serial_number: String,
     /// UID attributes of the subject.
     pub user_ids: Vec<String>,
@@ -69,38 +52,38 @@ pub struct CsrNames {
     pub ips: Vec<IpAddr>,
     /// URI entries.
     pub uris: Vec<String>,
-    /// otherName entries: dotted OID, and the value, `None` when its type is not that of a text of its kind.
+    /// otherName entries: dotted OID and value; `None` if the value's type is not the text type of its OID.
     pub other: Vec<(String, Option<String>)>,
-    /// A kind of name that no role has a rule for, when there is one.
+    /// A kind of name in the CSR that no role permits, if there is one.
     pub unruled: Option<&'static str>,
 }
 
-/// The names that go into a certificate, in the order of encoding.
+/// Names of a certificate, in encoding order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NameSet {
-    /// Common name of the subject; empty for a subject without one.
+    /// Common name of the subject, or empty.
     pub common_name: String,
-    /// dNSName entries, ASCII, without duplicates.
+    /// dNSName entries: ASCII, without duplicates.
     pub dns: Vec<String>,
-    /// rfc822Name entries, ASCII, sorted, without duplicates.
+    /// rfc822Name entries: ASCII, sorted, without duplicates.
     pub emails: Vec<String>,
-    /// iPAddress entries, as given; IPv4-mapped ones as IPv4.
+    /// iPAddress entries in the order of the request; IPv4-mapped ones as IPv4.
     pub ips: Vec<IpAddr>,
-    /// URI entries, ASCII, as given.
+    /// URI entries: ASCII, in the order of the request.
     pub uris: Vec<String>,
     /// otherName entries: dotted OID and text, grouped by OID.
     pub other: Vec<(String, String)>,
     /// UID attributes of the subject, without duplicates.
     pub user_ids: Vec<String>,
-    /// serialNumber attribute of the subject (2.5.4.5); empty for none.
+    /// serialNumber attribute of the subject (2.5.4.5), or empty.
     pub serial_number: String,
 }
 
-/// Where a role is, a name that `alt_names` refuses has another way.
+/// Added to errors about `alt_names` when a role applies: the CSR is an alternative.
 const ROLE_REMEDY: &str = ": alt_names takes no other, whatever enforce_hostnames says; a role with \
                            enforce_hostnames=false takes one from the CSR";
 
-/// A [`NameSet`] that has passed the rules. Only this module makes one; it reads as a [`NameSet`].
+/// A validated [`NameSet`]. Only this module creates it; it dereferences to [`NameSet`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Names(NameSet);
 
@@ -112,7 +95,7 @@ impl Deref for Names {
     }
 }
 
-/// The names that an `issue` request asks for.
+/// Collects the names of an `issue` request.
 ///
 /// # Errors
 /// `Invalid`, naming field, value and rule, for the first name that cannot be encoded.
@@ -124,7 +107,7 @@ pub fn for_issue(request: &RequestedNames) -> Result<Asked> {
     asked.bounded()
 }
 
-/// The names that a `sign` request asks for: from the CSR where the role says so, else from the request.
+/// Collects the names of a `sign` request, from the CSR or the request as the role says.
 ///
 /// # Errors
 /// As [`for_issue`].
@@ -150,8 +133,8 @@ pub fn for_sign(role: &Role, request: &RequestedNames, csr: &CsrNames) -> Result
     asked.bounded()
 }
 
-/// The names of a CA certificate: syntax only, no role. The common name may be empty; user ids are
-/// not taken.
+/// Collects the names of a CA certificate and checks only their syntax. The common name may be empty; user ids are
+/// ignored.
 ///
 /// # Errors
 /// `Invalid`, naming field and value, for a name that cannot be encoded.
@@ -162,7 +145,7 @@ pub fn unchecked(request: &RequestedNames) -> Result<(Names, Warnings)> {
     asked.finished()
 }
 
-/// The names as encodable subject alternative names.
+/// Converts the names for encoding.
 pub(crate) fn subject_alt_names(names: &Names) -> Result<SubjectAltNames> {
     let other = names
         .other
@@ -182,12 +165,12 @@ pub(crate) fn subject_alt_names(names: &Names) -> Result<SubjectAltNames> {
     })
 }
 
-/// Where a name of the request belongs.
+/// The SAN kind of a name in the request.
 enum Place {
     Email,
     Dns(String),
     Ipv4,
-    /// Neither host-like nor an address.
+    /// Neither a host name, an e-mail address nor an IPv4 address.
     Nowhere,
 }
 
@@ -195,18 +178,18 @@ fn is_ipv4(name: &str) -> bool {
     name.parse::<Ipv4Addr>().is_ok()
 }
 
-/// The refusal of an IPv4 literal as a DNS name; `instead` is where it belongs.
+/// Error for an IPv4 address as a DNS name; `instead` is the field to use.
 fn address(field: &str, name: &str, instead: &str) -> Error {
     Error::invalid(format!("{field}: {} is an IP address: use {instead}", shown(name)))
 }
 
-/// The refusal of a DNS name that ends in a number.
+/// Error for a DNS name that ends in a number.
 fn number(field: &str, name: &str) -> Error {
     let rule = "ends in a number, as addresses do: it is no host name (RFC 1123 2.1)";
     Error::invalid(format!("{field}: {} {rule}", shown(name)))
 }
 
-/// Sorts a name into its place.
+/// Determines the SAN kind of a name.
 fn place(field: &str, name: &str) -> Result<Place> {
     if name.contains('@') {
         return Ok(Place::Email);
@@ -220,21 +203,18 @@ fn place(field: &str, name: &str) -> Result<Place> {
     }
 }
 
-/// Names on their way to being checked.
+/// Names that are not yet checked against the role.
 pub struct Asked {
     set: NameSet,
     warnings: Warnings,
-    /// Where SANs come from, for error texts.
     from_csr: bool,
-    /// The SAN that the common name became.
+    /// The SAN made from the common name.
     of_common_name: Option<String>,
-    /// What the common name is when it became no SAN although it was to be one.
+    /// Set when the common name should have become a SAN but is neither a DNS name nor an e-mail address.
     unplaced: Option<Unplaced>,
-    /// Whether the request keeps the common name out of the SANs.
     excludes_common_name: bool,
 }
 
-/// A common name that is no DNS name and no e-mail address.
 enum Unplaced {
     Address(IpAddr),
     NoName,
@@ -261,13 +241,14 @@ impl Asked {
         if self.from_csr { "csr" } else { field }
     }
 
-    /// Where a host name or e-mail address comes from.
+    /// Field that a host name or e-mail address comes from.
     fn source_of(&self, name: &str) -> &'static str {
         let is_common_name = !self.from_csr && self.of_common_name.as_deref() == Some(name);
         if is_common_name { "common_name" } else { self.source("alt_names") }
     }
 
-    /// SANs of the request; the common name comes first. `remedy` ends the refusal of a name that is no host name.
+    /// Collects the SANs of the request, the common name first. `remedy` is appended to the error for invalid host
+    /// names.
     fn take_request_sans(&mut self, request: &RequestedNames, remedy: &str) -> Result<()> {
         let asked = [&request.alt_names, &request.ip_sans, &request.uri_sans, &request.other_sans];
         self.check_count(asked.iter().map(|list| list.len()).sum::<usize>() + request.user_ids.len())?;
@@ -291,7 +272,7 @@ impl Asked {
         Ok(())
     }
 
-    /// SANs of the CSR as they are, otherNames of both; the common name comes last.
+    /// Collects the SANs of the CSR, the `other_sans` of the request and, last, the common name.
     fn take_csr_sans(&mut self, request: &RequestedNames, csr: &CsrNames) -> Result<()> {
         self.from_csr = true;
         let asked = [csr.dns.len(), csr.emails.len(), csr.ips.len(), csr.uris.len(), csr.other.len()];
@@ -333,7 +314,7 @@ impl Asked {
         self.place_common_name(request)
     }
 
-    /// The common name may become one of them.
+    /// Checks the number of names. A common name counts too, because it may become a SAN.
     fn check_count(&self, asked: usize) -> Result<()> {
         if asked + usize::from(!self.set.common_name.is_empty()) > MAX_NAMES {
             return Err(Error::invalid(format!(
@@ -368,8 +349,8 @@ impl Asked {
         Ok(())
     }
 
-    /// Places a common name that is no DNS name and no e-mail address: an IP address becomes a SAN where the role allows
-    /// it, any other text is refused by a role that enforces host names, as it is in `alt_names`.
+    /// Handles a common name that is neither a DNS name nor an e-mail address. An IP address becomes a SAN if the role
+    /// allows it. Any other text is rejected if the role enforces host names, unless `cn_validations` is `disabled`.
     fn settle_common_name(&mut self, role: &CompiledRole) -> Result<()> {
         let name = &self.set.common_name;
         match self.unplaced.take() {
@@ -403,14 +384,14 @@ impl Asked {
         Ok(())
     }
 
-    /// This, when no name is too long or too much for what follows.
+    /// Checks the sizes that bound the cost of later steps.
     fn bounded(self) -> Result<Self> {
         check_size(&self.set)?;
         check_text("serial_number", &self.set.serial_number)?;
         Ok(self)
     }
 
-    /// Whether it takes too long for a worker to hold these names against the role.
+    /// `true` if checking these names against the role takes too long for a worker.
     pub fn is_long(&self, role: &CompiledRole) -> bool {
         let bytes = |names: &[String]| names.iter().map(String::len).sum::<usize>();
         let (set, allowed) = (&self.set, &role.allowed);
@@ -424,18 +405,18 @@ impl Asked {
             other_globs * set.other.iter().map(|(_, value)| value.len()).sum::<usize>(),
             allowed.user_ids.0.globs() * bytes(&set.user_ids),
             allowed.serial_numbers.globs() * set.serial_number.len(),
-            // They are filled in, and the lists taken apart, for each request.
+            // Templates are filled in, and their lists parsed, for each request.
             if role.has_templates() { bytes(&role.allowed_domains) + bytes(&role.allowed_uri_sans) } else { 0 },
         ];
         steps.iter().sum::<usize>() > MAX_STEPS
     }
 
-    /// The names, when the role allows them. `display_name` is the caller's, for `allow_token_displayname`. The second
-    /// part of the answer are warnings for the caller.
+    /// Checks the names against the role. `display_name` is the caller's, for `allow_token_displayname`. Also returns
+    /// warnings for the caller.
     ///
     /// # Errors
-    /// `Invalid`, naming field, value and rule, for the first name that the role does not allow or that
-    /// cannot be encoded; nothing of the request is issued then.
+    /// `Invalid`, naming field, value and rule, for the first name that the role does not allow or that cannot be
+    /// encoded.
     pub fn held(mut self, role: &CompiledRole, display_name: &str) -> Result<(Names, Warnings)> {
         let policy = Policy { role, display_name };
         let (set, sources) = (&self.set, |field| self.source(field));
@@ -463,7 +444,7 @@ impl Asked {
         self.finished()
     }
 
-    /// Syntax and final order, the same for every certificate.
+    /// Final syntax checks, sorting and removal of duplicates, for every certificate.
     fn finished(mut self) -> Result<(Names, Warnings)> {
         let uris = self.source("uri_sans");
         for (names, fits) in
@@ -494,7 +475,7 @@ impl Asked {
     }
 }
 
-/// The common name against `require_cn`, the policy and `cn_validations`; excluded from the SANs or not.
+/// Checks the common name against `require_cn`, the policy and `cn_validations`, even if it is excluded from the SANs.
 fn check_common_name(policy: &Policy<'_>, name: &str) -> Result<()> {
     let role = policy.role;
     if name.is_empty() {
@@ -519,12 +500,12 @@ fn check_common_name(policy: &Policy<'_>, name: &str) -> Result<()> {
     }
 }
 
-/// Whether `cn_validations` lifts every rule for common names.
+/// `true` if `cn_validations` disables all rules for common names.
 fn validates_no_common_name(role: &Role) -> bool {
     role.cn_validations.iter().any(|word| word == "disabled")
 }
 
-/// Together they fit into a certificate that anybody would still take, and that costs little to sign.
+/// Limits the total size, so that certificates stay acceptable to clients and cheap to sign.
 fn check_size(set: &NameSet) -> Result<()> {
     let texts = [&set.dns, &set.emails, &set.uris, &set.user_ids].into_iter().flatten().map(String::len);
     let others = set.other.iter().map(|(oid, value)| oid.len() + value.len());
@@ -534,7 +515,7 @@ fn check_size(set: &NameSet) -> Result<()> {
     Ok(())
 }
 
-/// Length and control characters: for every name and subject value, whatever the role allows.
+/// Checks length and control characters of any name or subject value.
 pub(crate) fn check_text(source: &str, text: &str) -> Result<()> {
     if text.chars().any(char::is_control) {
         return Err(Error::invalid(format!("{source}: {} holds a control character", shown(text))));
@@ -545,19 +526,18 @@ pub(crate) fn check_text(source: &str, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Reads `other_sans`.
 fn requested_others(texts: &[String]) -> Result<Vec<(String, String)>> {
     let others = sans::parse_others(texts)?;
     others.iter().try_for_each(|(oid, value)| hold("other_sans", value, of_kind(oid, value)))?;
     Ok(others)
 }
 
-/// Whether the text of an otherName is one of its kind.
+/// Checks that the text of an otherName is valid for its OID.
 fn of_kind(oid: &str, value: &str) -> Read<()> {
     extension::parse_oid(oid).map_or(Ok(()), |oid| profile::other_text(&oid, value.as_bytes()))
 }
 
-/// What the profile of certificates says of a name.
+/// Converts a violation of the certificate profile into an error with source and name.
 fn hold(source: &str, name: &str, held: Read<()>) -> Result<()> {
     held.map_err(|DerError(rule)| Error::invalid(format!("{source}: {}: {rule}", shown(name))))
 }

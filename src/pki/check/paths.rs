@@ -1,5 +1,5 @@
-//! What makes readers refuse a path through an authority whose certificate they can read. It is told and not refused: who
-//! asks for it may have readers of their own.
+//! Properties of a CA certificate that make some verifiers reject every path through it. They cause warnings, not
+//! errors, because the caller may use other verifiers.
 
 use crate::x509::general_name::{DNS, EMAIL, IP, URI};
 use crate::x509::oid;
@@ -8,7 +8,7 @@ use crate::x509::raw_extension::RawExtension;
 use crate::x509::reader::{Read, Reader};
 use crate::x509::writer::SEQUENCE;
 
-/// A text for each of an authority's extensions that is in the way, without what it stands in.
+/// Returns a warning for each problematic extension of a CA.
 pub(crate) fn hindrances<'a>(extensions: impl Iterator<Item = &'a RawExtension>) -> impl Iterator<Item = String> {
     extensions.filter(|extension| extension.critical).filter_map(hindrance)
 }
@@ -34,7 +34,7 @@ fn hindrance(critical: &RawExtension) -> Option<String> {
     Some(format!("{why}: nothing below it may verify"))
 }
 
-/// Whether name constraints have a dNSName that begins with a dot.
+/// `true` if name constraints have a dNSName that begins with a dot.
 fn has_dotted_host(value: &[u8]) -> Read<bool> {
     let mut sides = Reader::only(value, SEQUENCE)?.reader();
     while !sides.is_empty() {
@@ -49,7 +49,7 @@ fn has_dotted_host(value: &[u8]) -> Read<bool> {
     Ok(false)
 }
 
-/// Whether name constraints have a subtree of a kind that Go has no reader for.
+/// `true` if name constraints have a subtree of a kind that Go does not support.
 fn bounds_unread_names(value: &[u8]) -> Read<bool> {
     let mut sides = Reader::only(value, SEQUENCE)?.reader();
     while !sides.is_empty() {

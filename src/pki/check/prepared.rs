@@ -1,10 +1,9 @@
-//! What may be signed. A [`Prepared`] cannot be made without the [structural checks](super::structure)
-//! and the name constraints of the issuing chain, and nothing but a `Prepared` reaches a key: for leaves,
-//! authorities, CRLs and OCSP answers alike, whatever endpoint, template or request their parts came
-//! from. Requests of our own (PKCS #10) pass through it too; they certify nothing.
+//! The only input that keys sign. A [`Prepared`] exists only after the [structural checks](super::structure) and the
+//! name constraints of the chain; this applies to leaves, CAs, CRLs and OCSP responses from every endpoint. PKCS #10
+//! requests pass through it without checks, because they certify nothing.
 //!
-//! A key may be [elsewhere](crate::keys::signing). Then its signer is awaited, which gives no signature that does
-//! not verify, and nobody but the caller waits: no worker, no actor, no thread.
+//! A [managed key](crate::keys::signing) may be remote. Only the caller waits for its signer, which verifies the
+//! signature; no worker, actor or thread is blocked.
 
 use std::sync::Arc;
 
@@ -20,20 +19,19 @@ use crate::x509::crl::EncodedTbs;
 use crate::x509::ocsp::IssuerHashes;
 use crate::x509::tbs::signed;
 
-/// Largest RSA key whose private operation (283 µs at 2048 bits) may run on a worker.
+/// Largest RSA key that a worker may sign with; a 2048-bit signature takes 283 µs.
 const MAX_INLINE_RSA_BITS: u32 = 2048;
 
-/// Checked bytes, the key that signs them, and how.
+/// Checked bytes with key and algorithm.
 pub(crate) struct Prepared {
     tbs: Vec<u8>,
     key: SigningKey,
     algorithm: SignatureAlgorithm,
-    /// Whether others go before it at a signer that has a line.
+    /// `true` for low priority at the signer's queue.
     goes_last: bool,
 }
 
-/// Holds a TBSCertificate against the rules, as [`Prepared::certificate`] does: also to try whether one would pass
-/// whose key is not made yet.
+/// Checks a TBSCertificate without preparing a signature. Used to validate a request before its key is generated.
 ///
 /// # Errors
 /// `Invalid` naming the rule and its source.
@@ -48,7 +46,7 @@ pub(crate) fn certificate(
 }
 
 impl Prepared {
-    /// A TBSCertificate; `chains` holds the name constraints above it.
+    /// Checks a TBSCertificate; `chains` are the name constraints of the chains above it.
     ///
     /// # Errors
     /// `Invalid` naming the rule and its source.
@@ -63,8 +61,8 @@ impl Prepared {
         Ok(Self { tbs, key: key.clone(), algorithm: expected.algorithm, goes_last: false })
     }
 
-    /// ResponseData of an OCSP answer; `signer` identifies the issuer whose key this is, under each encoding of its
-    /// name.
+    /// Checks the ResponseData of an OCSP response; `signer` has the hashes of the signing issuer, one per encoding of
+    /// its name.
     ///
     /// # Errors
     /// `Invalid` naming the rule and its source.
@@ -75,29 +73,29 @@ impl Prepared {
         key: &SigningKey,
     ) -> Result<Self> {
         structure::ocsp::response(&data, signer)?;
-        // Anybody asks for these.
+        // OCSP is unauthenticated, so other signatures have priority.
         Ok(Self { tbs: data, key: key.clone(), algorithm, goes_last: true })
     }
 
-    /// A CertificationRequestInfo (RFC 2986 4.1). It certifies nothing, and no reader can take its bytes
-    /// for a TBSCertificate or a TBSCertList.
+    /// Prepares a CertificationRequestInfo (RFC 2986 4.1). It certifies nothing, and its bytes cannot be parsed as a
+    /// TBSCertificate or TBSCertList.
     pub(crate) fn request(info: Vec<u8>, algorithm: SignatureAlgorithm, key: &SigningKey) -> Self {
         Self { tbs: info, key: key.clone(), algorithm, goes_last: false }
     }
 
-    /// Whether the signature takes too long for a worker of this server.
+    /// `true` if the signature takes too long for a worker of this server.
     pub(crate) fn is_slow(&self) -> bool {
         let slow = |kind| matches!(kind, KeyKind::Rsa { bits } if bits > MAX_INLINE_RSA_BITS);
         self.key.local().is_some_and(|key| slow(key.kind()))
     }
 
-    /// Signs: in place when that is quick, else in the CPU queue; with a managed key by its signer of `signers`,
-    /// as long as `caller` waits.
+    /// Signs on the current thread if that is fast, else in the CPU queue. A managed key signs through its signer,
+    /// until the caller disconnects.
     ///
     /// # Errors
-    /// `Internal` when a local key refuses; `Busy` when too many slow signatures of the caller wait. Of a managed key: `Invalid` when there is no such key, the mount may
-    /// not use it, or not so; `Busy` and `Unavailable` from its signer, and when the caller has left;
-    /// `BadGateway` when its signature is wrong.
+    /// `Internal` when a local key fails; `Busy` when too many slow signatures of the caller wait. Managed keys:
+    /// `Invalid` when the key does not exist or the mount may not use it like this; `Busy` and `Unavailable` from the
+    /// signer, or when the caller has disconnected; `BadGateway` for a wrong signature.
     pub(crate) async fn sign(self, signers: &dyn Signers, caller: &Watch) -> Result<Signed> {
         let signature = match &self.key {
             SigningKey::Local(_) if self.is_slow() => {
@@ -113,7 +111,7 @@ impl Prepared {
         Ok(Signed { tbs: self.tbs, algorithm: self.algorithm, signature })
     }
 
-    /// Signs with a local key on the current thread, which must not be a worker's when the key is slow.
+    /// Signs with a local key on the current thread, which must not be a worker if the key is slow.
     fn sign_here(self) -> Result<Signed> {
         let key = self.key.local().ok_or_else(|| Error::internal("a managed key is not here"))?;
         let signature = key.sign(self.algorithm, &self.tbs)?;
@@ -121,8 +119,8 @@ impl Prepared {
     }
 }
 
-/// The signature of a managed key. A message to an actor outlives whoever sent it: what nobody waits for any
-/// more is not signed, nor stored by whoever goes on from here.
+/// Signs with a managed key. Stops waiting when the caller disconnects, so that an abandoned request is not stored; the
+/// signer drops it too.
 async fn by_signer(
     key: &Arc<ManagedKey>,
     signers: &dyn Signers,
@@ -142,7 +140,7 @@ fn gone() -> Error {
     Error::new(Kind::Unavailable, "nobody waits for this signature any more")
 }
 
-/// A TBSCertList that was checked, the key that signs it, and how.
+/// A checked TBSCertList with key and algorithm.
 pub(crate) struct PreparedCrl<'a> {
     tbs: &'a EncodedTbs,
     key: &'a SigningKey,
@@ -159,8 +157,8 @@ impl<'a> PreparedCrl<'a> {
         Ok(Self { tbs, key, algorithm: expected.algorithm })
     }
 
-    /// The signature. Takes as long as the list is: never on a worker. A signer is awaited [outside](Outside) of
-    /// the thread.
+    /// Signs the list. The time is proportional to its length, so never call this on a worker. The thread is released
+    /// ([`Outside`]) while a signer works.
     ///
     /// # Errors
     /// As [`Prepared::sign`].
@@ -172,7 +170,7 @@ impl<'a> PreparedCrl<'a> {
     }
 }
 
-/// What was signed, with its signature.
+/// Signed bytes with their signature.
 pub(crate) struct Signed {
     pub(crate) tbs: Vec<u8>,
     algorithm: SignatureAlgorithm,
@@ -180,7 +178,7 @@ pub(crate) struct Signed {
 }
 
 impl Signed {
-    /// The whole certificate, CRL, request or BasicOCSPResponse.
+    /// Encodes the complete certificate, CRL, request or BasicOCSPResponse.
     pub(crate) fn der(&self) -> Vec<u8> {
         signed(&self.tbs, self.algorithm, &self.signature)
     }
@@ -194,7 +192,7 @@ mod tests {
     use crate::x509::algorithm::Hash;
     use crate::x509::public_key::{PublicKey, rsa_spki};
 
-    /// What is slow waits for a thread and holds a place; nobody's place is held for a signer.
+    /// Slow signatures occupy a thread of the CPU queue; signatures of a managed key must not.
     #[tokio::test]
     async fn a_managed_key_is_never_slow_for_this_server() {
         let mut modulus = vec![0xc5; 512];

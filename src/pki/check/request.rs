@@ -1,8 +1,7 @@
-//! What is asked of a certificate, whoever asks and however it came: names, validity, key, usages, signature.
+//! The content of certificate requests, independent of endpoint and encoding: names, validity, key, usages, signature.
 //!
-//! Nothing is decided here. What a role, an issuer or the mount fills in is absent, and stays so until names are
-//! held against the role in [`names`](super::names), dates in [`validity`](super::validity), what makes an
-//! authority in `ca_request`.
+//! The types only carry data. Values that the role, issuer or mount provides are absent. Checks are in
+//! [`names`](super::names), [`validity`](super::validity) and, for CAs, `ca_request`.
 
 use std::time::Duration;
 
@@ -13,8 +12,7 @@ use crate::pki::mount::signer::requested_algorithm;
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use crate::x509::usage::KeyUsage;
 
-/// The names of a certificate, but for the other attributes of an authority's subject. Texts are trimmed; empty
-/// ones stand for absent.
+/// Requested names, except the other attributes of a CA's subject. Texts are trimmed; empty means absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestedNames {
     /// Common name of the subject.
@@ -31,70 +29,70 @@ pub struct RequestedNames {
     pub serial_number: String,
     /// UID attributes of the subject.
     pub user_ids: Vec<String>,
-    /// Keeps the common name out of the SANs.
+    /// Excludes the common name from the SANs.
     pub exclude_cn_from_sans: bool,
 }
 
-/// What happens to a requested lifetime above the limit of the role or mount.
+/// Handling of a requested lifetime above the limit of the role or mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExcessiveTtl {
-    /// The request is refused.
+    /// Rejects the request.
     #[default]
     Refused,
-    /// The lifetime is capped, with a warning.
+    /// Caps the lifetime and warns.
     Capped,
 }
 
-/// When a certificate starts and ends.
+/// Requested start and end of a certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestedValidity {
-    /// Lifetime in whole seconds, above zero.
+    /// Lifetime in whole seconds, greater than zero.
     pub ttl: Option<Duration>,
-    /// What happens to `ttl` when it is above the limit.
+    /// Handling of a `ttl` above the limit.
     pub excessive_ttl: ExcessiveTtl,
-    /// End, in the place of a lifetime.
+    /// End; alternative to `ttl`.
     pub not_after: Option<Time>,
     /// Start.
     pub not_before: Option<Time>,
 }
 
-/// The key that is to be generated.
+/// The key to generate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestedKey {
     /// `rsa`, `ec` or `ed25519`.
     pub key_type: Option<String>,
-    /// Its size; 0 is the default of the type.
+    /// Key size in bits; 0 is the default of the type.
     pub bits: Option<i64>,
 }
 
-/// What the subject's key may be used for.
+/// Requested usages of the subject's key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestedUsages {
     /// keyUsage.
     pub key_usage: Option<KeyUsage>,
-    /// extKeyUsage: the content octets of each identifier.
+    /// extKeyUsage: OIDs as DER contents.
     pub ext_key_usage: Vec<Vec<u8>>,
 }
 
-/// How a certificate, or a CSR, is signed.
+/// Requested signature algorithm of a certificate or CSR.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestedSignature {
-    /// Bits of the hash; 0 takes the default of the signing key.
+    /// Hash size in bits; 0 is the default of the signing key.
     pub bits: u32,
-    /// RSASSA-PSS, where the key is of RSA.
+    /// Use RSASSA-PSS if the key is RSA.
     pub pss: bool,
 }
 
 impl RequestedSignature {
-    /// The algorithm, by a key of this kind in this process.
+    /// Selects the algorithm for a local key of this kind.
     ///
     /// # Errors
-    /// `Invalid` for a hash of another size than 256, 384 and 512 bits, and for a P-224 key.
+    /// `Invalid` for a hash size other than 256, 384 or 512 bits, and for a P-224 key.
     pub(crate) fn local_algorithm(self, key: KeyKind) -> Result<SignatureAlgorithm> {
         SignatureAlgorithm::for_issuer(key, self.bits, self.pss)
     }
 
-    /// The algorithm, by the key that signs.
+    /// Selects the algorithm for the signing key.
     ///
     /// # Errors
     /// As [`requested_algorithm`].
@@ -103,7 +101,7 @@ impl RequestedSignature {
     }
 }
 
-/// The attributes of an authority's subject beside its [names](RequestedNames); each may have several values.
+/// Attributes of a CA's subject other than its [names](RequestedNames); each may have several values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestedSubject {
     /// C.
@@ -120,6 +118,6 @@ pub struct RequestedSubject {
     pub organization: Vec<String>,
     /// OU.
     pub ou: Vec<String>,
-    /// Each value has an RDN of its own, in the order of its list.
+    /// Encodes each value as its own RDN, in list order.
     pub separate_rdns: bool,
 }

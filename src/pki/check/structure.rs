@@ -1,8 +1,6 @@
-//! The last check before a signature: the very bytes that will be signed are read back and held against
-//! the structure that RFC 5280 demands, whoever put them together and wherever their parts came from.
-//!
-//! Each check is a function named after its source. Called by [`prepared`](super::prepared) alone, for
-//! every certificate, CRL and OCSP answer (those [here](ocsp)); it refuses, it never mends.
+//! The last check before signing: parses the exact bytes to be signed and validates them against RFC 5280, regardless
+//! of their origin. Each check is a function named after the rule it enforces. Only [`prepared`](super::prepared) calls
+//! it, for every certificate, CRL and [OCSP response](ocsp). It rejects, and never modifies, the bytes.
 
 pub(crate) mod ocsp;
 
@@ -19,43 +17,43 @@ use crate::x509::usage::KeyUsage;
 use crate::x509::writer::{GENERALIZED_TIME, INTEGER, SEQUENCE, UTC_TIME, context, context_constructed};
 use crate::x509::{name, oid};
 
-/// What kind of certificate it is.
+/// Kind of a certificate; selects the rules that apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// Of a key that signs no certificates.
+    /// An end-entity certificate.
     Leaf,
-    /// Of a certificate authority.
+    /// A CA certificate.
     Authority,
-    /// As `Leaf`, after a template whose maker chose the serial number.
+    /// Like `Leaf`, from a template with its own serial number.
     TemplateLeaf,
-    /// As `Authority`, after a template whose maker chose the serial number.
+    /// Like `Authority`, from a template with its own serial number.
     TemplateAuthority,
-    /// An authority's certificate that was made elsewhere and is signed as it is: what its maker chose
-    /// freely (serial number, unique identifiers, a missing key identifier) stays.
+    /// A CA certificate created elsewhere and signed unchanged. Its serial number, unique identifiers and missing key
+    /// identifier are accepted.
     Kept,
 }
 
-/// Fields that the parts of a certificate or list came from: what is refused of them is refused by that name.
+/// Request fields that the parts of a certificate or list come from, for error messages.
 #[derive(Clone, Debug)]
 pub(crate) struct Sources {
     rest: &'static str,
     subject: &'static str,
-    /// By identifier.
+    /// By extension OID.
     extensions: Vec<(&'static [u8], &'static str)>,
 }
 
 impl Sources {
-    /// All of it comes from one field.
+    /// All parts come from `field`.
     pub(crate) const fn all(field: &'static str) -> Self {
         Self { rest: field, subject: field, extensions: Vec::new() }
     }
 
-    /// But for the subject.
+    /// Sets the field of the subject.
     pub(crate) fn with_subject(self, field: &'static str) -> Self {
         Self { subject: field, ..self }
     }
 
-    /// But for this extension.
+    /// Sets the field of an extension.
     pub(crate) fn with(mut self, oid: &'static [u8], field: &'static str) -> Self {
         self.extensions.insert(0, (oid, field));
         self
@@ -72,7 +70,6 @@ impl Sources {
     }
 }
 
-/// A part of a certificate that a check looks at.
 #[derive(Clone, Copy)]
 enum Part<'a> {
     Subject,
@@ -80,19 +77,19 @@ enum Part<'a> {
     Rest,
 }
 
-/// What the bytes must say about who signs them, and whose words the others are.
+/// Expected issuer data, and the sources for error messages.
 pub(crate) struct Expected<'a> {
-    /// The algorithm of the signature to come.
+    /// Algorithm that will sign.
     pub(crate) algorithm: SignatureAlgorithm,
-    /// The issuer's name, byte for byte.
+    /// Encoded name of the issuer.
     pub(crate) issuer: &'a Name,
-    /// The issuer's key identifier.
+    /// Key identifier of the issuer.
     pub(crate) key_id: &'a [u8],
-    /// What is named in a refusal.
+    /// Sources named in error messages.
     pub(crate) sources: &'a Sources,
 }
 
-/// Holds a TBSCertificate against every check.
+/// Checks a TBSCertificate.
 ///
 /// # Errors
 /// `Invalid`, naming the rule and its source.
@@ -108,8 +105,8 @@ pub(crate) fn certificate(tbs: &[u8], shape: Shape, expected: &Expected<'_>) -> 
     CERTIFICATE_CHECKS.iter().try_for_each(|(part, check)| check(&candidate).map_err(|e| e.of(sources.of(*part))))
 }
 
-/// Holds a TBSCertList against every check. Its entries are this server's own encodings and not read
-/// again: a list of a million costs no more than an empty one.
+/// Checks a TBSCertList. Its entries come from this server's encoder and are not parsed again, so the cost does not
+/// depend on their number.
 ///
 /// # Errors
 /// `Invalid`, naming the rule and its source.
@@ -120,15 +117,14 @@ pub(crate) fn crl(tbs: &EncodedTbs, expected: &Expected<'_>) -> Result<()> {
     CRL_CHECKS.iter().try_for_each(|check| check(&list)).map_err(of)
 }
 
-/// Longest TBSCertificate: with the largest signature the certificate can be brought back as PEM
-/// ([`Certificate::submitted`](crate::x509::certificate::Certificate::submitted)), to be revoked or imported.
+/// Maximum length of a TBSCertificate, bytes. With the largest signature, the certificate still fits into a request as
+/// PEM ([`Certificate::submitted`](crate::x509::certificate::Certificate::submitted)), for revocation or import.
 const MAX_TBS: usize = 46 << 10;
 
 fn rule(holds: bool, text: &'static str) -> Read<()> {
     if holds { Ok(()) } else { Err(DerError(text)) }
 }
 
-/// Extensions that are read back, in their order.
 struct ReadExtensions<'a>(Vec<ExtensionRef<'a>>);
 
 impl<'a> ReadExtensions<'a> {
@@ -143,7 +139,7 @@ impl<'a> ReadExtensions<'a> {
         Ok(Self(all))
     }
 
-    /// Reads every extension that the profile knows to its end.
+    /// Validates each known extension completely.
     fn hold(&self, sources: &Sources, known: fn(&[u8]) -> Option<Known>) -> Result<()> {
         for extension in &self.0 {
             let field = sources.of(Part::Extension(extension.oid));
@@ -158,18 +154,18 @@ impl<'a> ReadExtensions<'a> {
         self.0.iter().find(|extension| extension.oid == oid)
     }
 
-    /// RFC 5280 4.2 and 5.2. They are few: to compare them all takes less than a set.
+    /// RFC 5280 4.2 and 5.2. Pairwise comparison is faster than a set for so few extensions.
     fn one_of_each(&self) -> Read<()> {
         let twice = |(i, one): (usize, &ExtensionRef<'_>)| self.0[..i].iter().any(|other| other.oid == one.oid);
         rule(!self.0.iter().enumerate().any(twice), "an extension appears twice (RFC 5280 4.2)")
     }
 
-    /// X.690 11.5: a default is not written.
+    /// X.690 11.5: default values must not be encoded.
     fn without_defaults(&self) -> Read<()> {
         rule(self.0.iter().all(|e| e.critical != Some(false)), "critical FALSE is written out (X.690 11.5)")
     }
 
-    /// RFC 5280 4.2.1.1 and 5.2.1: the keyIdentifier is the issuer's.
+    /// RFC 5280 4.2.1.1 and 5.2.1: keyIdentifier must be the issuer's.
     fn authority_key_id(&self, key_id: &[u8]) -> Read<()> {
         let missing = DerError("authorityKeyIdentifier is missing (RFC 5280 4.2.1.1)");
         let extension = self.find(oid::AUTHORITY_KEY_ID).ok_or(missing)?;
@@ -179,7 +175,7 @@ impl<'a> ReadExtensions<'a> {
     }
 }
 
-/// A certificate that waits for its checks.
+/// A parsed certificate to check.
 struct Candidate<'a> {
     shape: Shape,
     expected: &'a Expected<'a>,
@@ -207,12 +203,12 @@ impl<'a> Candidate<'a> {
         })
     }
 
-    /// Whether an authority is made, not only signed.
+    /// `true` for a new CA certificate, as opposed to one created elsewhere.
     fn is_new_authority(&self) -> bool {
         matches!(self.shape, Shape::Authority | Shape::TemplateAuthority)
     }
 
-    /// Whether the key is one for signatures alone, of what is not only signed again.
+    /// `true` if the key can only sign (Ed25519) and the certificate is not `Kept`.
     fn signs_only(&self) -> bool {
         let of_ed25519 = |spki| {
             Reader::only(spki, SEQUENCE)
@@ -226,7 +222,7 @@ impl<'a> Candidate<'a> {
     }
 }
 
-/// What a key that only signs can be used for.
+/// Usages of a key that can only sign.
 const SIGNING: [KeyUsage; 4] =
     [KeyUsage::DIGITAL_SIGNATURE, KeyUsage::CONTENT_COMMITMENT, KeyUsage::CERT_SIGN, KeyUsage::CRL_SIGN];
 
@@ -251,20 +247,19 @@ const CERTIFICATE_CHECKS: &[(Part<'static>, Check)] = &[
     (Part::Extension(oid::NAME_CONSTRAINTS), rfc5280_4_2_1_10_name_constraints),
 ];
 
-/// Extensions need version 3, and every certificate made here has some.
+/// Extensions require version 3, and every certificate from this server has some.
 fn rfc5280_4_1_2_1_version(c: &Candidate<'_>) -> Read<()> {
     rule(c.fields.version_number == 2, "the version must be 3 (RFC 5280 4.1.2.1)")
 }
 
-/// Positive, at most 20 octets.
 fn rfc5280_4_1_2_2_serial_number(c: &Candidate<'_>) -> Read<()> {
     let octets = c.fields.serial;
-    // The sign bit makes a 21st octet.
+    // A leading sign bit requires another byte.
     let len = octets.len() + usize::from(octets[0] >= 0x80);
     rule(octets != [0] && len <= 20, "the serial number must be positive and at most 20 octets (RFC 5280 4.1.2.2)")
 }
 
-/// At least 64 bits from a CSPRNG. Of 159 random bits the first 95 are zero once in 2^95 certificates.
+/// At least 64 bits from a CSPRNG. A generated serial number of fewer than 8 bytes is practically impossible.
 fn cabf_br_7_1_serial_entropy(c: &Candidate<'_>) -> Read<()> {
     rule(
         !matches!(c.shape, Shape::Leaf | Shape::Authority) || c.fields.serial.len() >= 8,
@@ -272,19 +267,18 @@ fn cabf_br_7_1_serial_entropy(c: &Candidate<'_>) -> Read<()> {
     )
 }
 
-/// The same algorithm as the signature's.
 fn rfc5280_4_1_2_3_signature(c: &Candidate<'_>) -> Read<()> {
     let same = c.fields.algorithm == c.expected.algorithm.der();
     rule(same, "the signature algorithm is not the signer's (RFC 5280 4.1.2.3)")
 }
 
-/// Byte for byte the issuer's subject, so that every way of comparing names finds it; and not empty.
+/// Not empty, and byte-identical to the issuer's subject, so that every kind of name comparison matches.
 fn rfc5280_4_1_2_4_issuer(c: &Candidate<'_>) -> Read<()> {
     rule(!name::is_empty(c.fields.issuer), "the issuer's name is empty (RFC 5280 4.1.2.4)")?;
     rule(c.fields.issuer == c.expected.issuer.as_der(), "the issuer is not the signer's subject (RFC 5280 4.1.2.4)")
 }
 
-/// A positive span; UTCTime through 2049, GeneralizedTime from 2050 on.
+/// notBefore < notAfter; UTCTime through 2049, GeneralizedTime from 2050.
 fn rfc5280_4_1_2_5_validity(c: &Candidate<'_>) -> Read<()> {
     times(c.fields.validity.reader())?;
     rule(c.fields.not_before < c.fields.not_after, "notBefore must lie before notAfter (RFC 5280 4.1.2.5)")
@@ -297,7 +291,7 @@ fn times(mut fields: Reader<'_>) -> Read<()> {
     Ok(())
 }
 
-/// 2050-01-01T00:00:00Z and 1950-01-01T00:00:00Z.
+/// 1950-01-01T00:00:00Z to 2050-01-01T00:00:00Z.
 const UTC_TIMES: std::ops::Range<i64> = FIRST_UTC..2_524_608_000;
 
 fn time_form(fields: &mut Reader<'_>) -> Read<i64> {
@@ -311,7 +305,7 @@ fn time_form(fields: &mut Reader<'_>) -> Read<i64> {
     Ok(at)
 }
 
-/// A name that says nothing is legal for a leaf whose names stand in the SAN alone; the SAN's criticality is checked with it.
+/// A leaf may have an empty subject if it has a SAN. The criticality of the SAN is checked below.
 fn rfc5280_4_1_2_6_subject(c: &Candidate<'_>) -> Read<()> {
     if !name::is_nameless(c.fields.subject) {
         return Ok(());
@@ -321,7 +315,7 @@ fn rfc5280_4_1_2_6_subject(c: &Candidate<'_>) -> Read<()> {
     rule(named, "it names nobody: without a subject it needs a subjectAltName (RFC 5280 4.1.2.6)")
 }
 
-/// Authorities do not make them; those that stay are BIT STRINGs.
+/// New certificates must not have them; those of `Kept` certificates must be BIT STRINGs.
 fn rfc5280_4_1_2_8_unique_identifiers(c: &Candidate<'_>) -> Read<()> {
     for id in c.fields.unique_ids.iter().filter(|id| !id.is_empty()) {
         rule(c.shape == Shape::Kept, "unique identifiers must not be used (RFC 5280 4.1.2.8)")?;
@@ -341,21 +335,19 @@ fn rfc5280_4_2_1_1_authority_key_identifier(c: &Candidate<'_>) -> Read<()> {
     c.extensions.authority_key_id(c.expected.key_id)
 }
 
-/// Present in everything made here.
 fn rfc5280_4_2_1_2_subject_key_identifier(c: &Candidate<'_>) -> Read<()> {
     let there = c.extensions.find(oid::SUBJECT_KEY_ID).is_some();
     rule(there || c.shape == Shape::Kept, "subjectKeyIdentifier is missing (RFC 5280 4.2.1.2)")
 }
 
-/// keyCertSign belongs to authorities, and theirs has it.
 fn rfc5280_4_2_1_3_key_usage(c: &Candidate<'_>) -> Read<()> {
     let Some(usage) = c.key_usage else {
         return rule(!c.is_new_authority(), "keyUsage of an authority is missing (RFC 5280 4.2.1.3)");
     };
     let cert_sign = usage.contains(KeyUsage::CERT_SIGN);
     rule(!cert_sign || c.is_ca(), "keyCertSign needs cA TRUE (RFC 5280 4.2.1.3)")?;
-    // The rule of RFC 9295 3 that a certificate without any use breaks. Usages beside one that the key has do no harm,
-    // and lists for keys of any kind hold some.
+    // Of RFC 9295 3, only enforce that the key has some use. Other usages are harmless next to a valid one, and clients
+    // send lists that suit keys of every kind.
     rule(
         !c.signs_only() || usage.is_empty() || SIGNING.iter().any(|one| usage.contains(*one)),
         "an Ed25519 key signs: it needs digitalSignature, contentCommitment or cRLSign (RFC 9295 3)",
@@ -363,7 +355,6 @@ fn rfc5280_4_2_1_3_key_usage(c: &Candidate<'_>) -> Read<()> {
     rule(cert_sign || !c.is_ca(), "keyUsage of an authority must have keyCertSign (RFC 5280 4.2.1.3)")
 }
 
-/// Critical under an empty subject.
 fn rfc5280_4_2_1_6_subject_alternative_name(c: &Candidate<'_>) -> Read<()> {
     let Some(extension) = c.extensions.find(oid::SUBJECT_ALT_NAME) else { return Ok(()) };
     rule(
@@ -372,7 +363,6 @@ fn rfc5280_4_2_1_6_subject_alternative_name(c: &Candidate<'_>) -> Read<()> {
     )
 }
 
-/// Authorities have cA TRUE, leaves do not; a path length stands beside cA TRUE alone.
 fn rfc5280_4_2_1_9_basic_constraints(c: &Candidate<'_>) -> Read<()> {
     let constraints = c.basic_constraints.unwrap_or_default();
     rule(constraints.ca == c.is_ca(), "basicConstraints do not fit the kind of certificate (RFC 5280 4.2.1.9)")?;
@@ -381,7 +371,7 @@ fn rfc5280_4_2_1_9_basic_constraints(c: &Candidate<'_>) -> Read<()> {
     rule(critical || !c.is_new_authority(), "basicConstraints of an authority must be critical (RFC 5280 4.2.1.9)")
 }
 
-/// What is said of the certificates below, and the rule that it breaks where there are none.
+/// Extensions that only CA certificates may have, each with its rule.
 const OF_AUTHORITIES: [(&[u8], &str); 4] = [
     (oid::POLICY_MAPPINGS, "policyMappings need cA TRUE (RFC 5280 4.2.1.5)"),
     (oid::NAME_CONSTRAINTS, "nameConstraints need cA TRUE (RFC 5280 4.2.1.10)"),
@@ -393,14 +383,13 @@ fn rfc5280_4_2_1_extensions_of_authorities(c: &Candidate<'_>) -> Read<()> {
     OF_AUTHORITIES.iter().try_for_each(|(oid, text)| rule(c.is_ca() || c.extensions.find(oid).is_none(), text))
 }
 
-/// Critical.
 fn rfc5280_4_2_1_10_name_constraints(c: &Candidate<'_>) -> Read<()> {
     let Some(extension) = c.extensions.find(oid::NAME_CONSTRAINTS) else { return Ok(()) };
     let critical = extension.critical == Some(true) || c.shape == Shape::Kept;
     rule(critical, "nameConstraints must be critical (RFC 5280 4.2.1.10)")
 }
 
-/// A CRL that waits for its checks.
+/// A parsed CRL to check.
 struct List<'a> {
     expected: &'a Expected<'a>,
     version: &'a [u8],
@@ -408,7 +397,7 @@ struct List<'a> {
     issuer: &'a [u8],
     this_update: i64,
     next_update: i64,
-    /// Length of the list of entries, as its header says; `None` without one.
+    /// Length of the list of entries according to its header, if there is one.
     entries: Option<usize>,
     entries_there: usize,
     extensions: ReadExtensions<'a>,
@@ -466,7 +455,6 @@ fn rfc5280_5_1_2_5_next_update(list: &List<'_>) -> Read<()> {
     rule(list.this_update < list.next_update, "nextUpdate must lie after thisUpdate (RFC 5280 5.1.2.5)")
 }
 
-/// Absent without entries, and as long as they are.
 fn rfc5280_5_1_2_6_revoked_certificates(list: &List<'_>) -> Read<()> {
     rule(list.entries != Some(0), "revokedCertificates must be absent when empty (RFC 5280 5.1.2.6)")?;
     rule(
@@ -485,7 +473,6 @@ fn rfc5280_5_2_3_crl_number(list: &List<'_>) -> Read<()> {
     rule(list.extensions.find(oid::CRL_NUMBER).is_some(), "cRLNumber is missing (RFC 5280 5.2.3)")
 }
 
-/// A delta adds to a list before it, and has no delta of its own (RFC 5280 5.2.6).
 fn rfc5280_5_2_4_delta_indicator(list: &List<'_>) -> Read<()> {
     let number = |oid| list.extensions.find(oid).map(|e| Reader::new(e.value).unsigned()).transpose();
     let Some(base) = number(oid::DELTA_CRL_INDICATOR)? else { return Ok(()) };

@@ -1,8 +1,6 @@
-//! A role on trial: whether any certificate of it could pass the checks before a signature.
-//!
-//! The rules are those of every certificate, and stand in [`structure`](super::structure) alone: the least that a
-//! certificate of the role could hold is put together and held against them, with a key, an issuer and a name that
-//! stand for others.
+//! Checks on writes of a role that at least one certificate of the role could be issued. A minimal certificate is built
+//! with a placeholder key, issuer and name, and must pass the same [`structure`](super::structure) checks as every
+//! certificate.
 
 use std::time::Duration;
 
@@ -19,14 +17,14 @@ use crate::x509::public_key::PublicKey;
 use crate::x509::serial::Serial;
 use crate::x509::tbs::CertificateTbs;
 
-/// That a certificate of this role could pass the checks.
+/// Checks that a certificate of this role could be issued.
 ///
 /// # Errors
-/// `Invalid` naming the rule that every certificate of the role would break.
+/// `Invalid` naming the rule that every certificate of the role would violate.
 pub(crate) fn role(entry: &RoleEntry, now: Time) -> Result<()> {
     let kind = match entry.role.keys {
         RoleKeys::Only(spec) => spec.kind(),
-        // The kind that may have most usages of the two whose keys are small.
+        // Of the kinds with small keys, EC permits the most usages.
         RoleKeys::Any => KeyKind::Ec(Curve::P256),
     };
     validity::of_some(&entry.role, now)
@@ -34,7 +32,7 @@ pub(crate) fn role(entry: &RoleEntry, now: Time) -> Result<()> {
         .map_err(|e| Error::invalid(format!("role: no certificate could have what this role says: {}", e.text())))
 }
 
-/// The least of the role's certificates for a key of this kind.
+/// Checks a minimal certificate of the role for a key of this kind.
 fn least(entry: &RoleEntry, kind: KeyKind) -> Result<()> {
     let (key, algorithm, key_id) = (PublicKey::stand_in(kind), SignatureAlgorithm::Ed25519, [1; 20]);
     let named = |text: &str| rdn(Attribute::CommonName, &[text.to_owned()]);

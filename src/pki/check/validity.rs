@@ -1,12 +1,11 @@
-//! When a certificate starts and ends.
+//! Start and end of a certificate.
 //!
-//! Pure arithmetic on whole seconds: role, request, the mount's lifetimes and the issuer go in, two
-//! instants come out. Every sum is checked: a certificate lies between 1970 and the year 9999 (what
-//! GeneralizedTime can write, RFC 5280 4.1.2.5), or is refused. The start never moves the end: a
-//! lifetime counts from now, however far a certificate is backdated.
+//! Computes two times, in whole seconds, from role, request, the mount's lifetimes and the issuer. Overflow is checked:
+//! validity outside 1970 to 9999 (the range of GeneralizedTime, RFC 5280 4.1.2.5) is rejected. Lifetimes count from
+//! now, so backdating never changes the end.
 //!
-//! [`for_leaf`] serves everything that an issuer signs (also `sign-verbatim` and `sign-intermediate`,
-//! with the role that those give), [`for_root`] what signs itself.
+//! [`for_leaf`] handles everything that an issuer signs, including `sign-verbatim` and `sign-intermediate` with their
+//! roles; [`for_root`] handles self-signed certificates.
 
 use std::cmp::Ordering;
 use std::ops::RangeInclusive;
@@ -19,7 +18,7 @@ use crate::pki::mount::issuer::LeafNotAfter;
 use crate::pki::mount::role::{DEFAULT_NOT_BEFORE_DURATION, NotAfterBound, NotBeforeBound, Role};
 use crate::pki::values::written::WrittenTime;
 
-/// Start and end of a certificate, UTC, whole seconds, both inclusive (RFC 5280 4.1.2.5).
+/// Start and end of a certificate in UTC, whole seconds, both inclusive (RFC 5280 4.1.2.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
     /// Start.
@@ -28,21 +27,21 @@ pub struct Validity {
     pub not_after: Time,
 }
 
-/// The mount's lifetimes, resolved: none is zero.
+/// The resolved lifetimes of the mount; none is zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Lifetime when neither request nor role names one.
+    /// Lifetime if neither request nor role sets one.
     pub mount_default: Duration,
-    /// Longest lifetime where the role has none.
+    /// Maximum lifetime if the role sets none.
     pub mount_max: Duration,
-    /// Lifetime of an authority whose request names none. On a mount without lifetimes of its own it is above
-    /// `mount_max`, the system's longest for what authorities sign.
+    /// Lifetime of a CA if the request sets none. On a mount without its own lifetimes it exceeds `mount_max`, because
+    /// the system-wide maximum is meant for leaves.
     pub authority_default: Duration,
 }
 
 impl Limits {
-    /// The limits for an authority, and a warning when its request names no lifetime and the one that it gets is nobody's
-    /// setting, or is not longer than that of what it will sign.
+    /// Returns the limits for a CA. If the request sets no lifetime, warns when the default comes from no setting, or
+    /// does not exceed the default of the certificates below.
     pub(crate) fn for_authority(self, asked: &RequestedValidity) -> (Self, Warnings) {
         let own = Self { mount_default: self.authority_default, ..self };
         let mut warnings = Warnings::default();
@@ -52,7 +51,7 @@ impl Limits {
             if own.mount_default > own.mount_max {
                 warnings.add(format!("{makes}: give a ttl, or set max_lease_ttl (sys/mounts/…/tune), for another"));
             } else if own.mount_default <= self.mount_default {
-                // Up to the maximum a lifetime only has to be asked for.
+                // Lifetimes up to the maximum need no change of settings.
                 let remedy = if own.mount_default == own.mount_max {
                     "give a ttl, and raise max_lease_ttl for it (sys/mounts/…/tune)".to_owned()
                 } else {
@@ -68,7 +67,8 @@ impl Limits {
         (own, warnings)
     }
 
-    /// The setting that gives the default lifetime. Where both are alike, the longer default would need both changed.
+    /// The setting that determines the default lifetime. If default and maximum are equal, a longer default needs a
+    /// higher maximum too.
     fn whose_default(&self) -> &'static str {
         match self.mount_default.cmp(&self.mount_max) {
             Ordering::Less => "the mount's default_lease_ttl",
@@ -78,8 +78,8 @@ impl Limits {
     }
 }
 
-/// The validity of a certificate that an issuer signs, which is valid in `issuer` itself, epoch seconds. The second part
-/// of the answer are warnings for the caller.
+/// Computes the validity of a certificate signed by an issuer. `issuer` is the issuer's own validity, epoch seconds.
+/// Also returns warnings for the caller.
 ///
 /// # Errors
 /// `Invalid` naming field and rule.
@@ -119,8 +119,8 @@ pub fn for_leaf(
     Ok((validity(not_before, not_after)?, leaf.warnings))
 }
 
-/// The validity of a self-signed certificate. A `ttl` above the mount's maximum is capped, with a
-/// warning; `not_after` is not. Without either it is that of [`Limits::authority_default`].
+/// Computes the validity of a self-signed certificate. A `ttl` above the mount's maximum is capped with a warning, but
+/// `not_after` is not. The default is [`Limits::authority_default`].
 ///
 /// # Errors
 /// `Invalid` naming field and rule.
@@ -163,7 +163,7 @@ struct Leaf<'a> {
 }
 
 impl Leaf<'_> {
-    /// The end that role and request ask for, in epoch seconds, and what says so.
+    /// The end according to role and request, in epoch seconds, and the setting that it comes from.
     fn not_after(&mut self) -> Result<(i64, &'static str)> {
         let (role, bound) = (self.role, &self.role.not_after_bound);
         let requested = self.asked.not_after.map(Time::unix_timestamp);
@@ -201,8 +201,8 @@ impl Leaf<'_> {
         Ok(end)
     }
 
-    /// The lifetime in seconds: of the request, else of the role or mount. The limit cuts it with a warning, except where
-    /// a request above it is refused.
+    /// The lifetime of the request, else of the role or mount. A lifetime above the limit is capped with a warning,
+    /// unless the request prefers an error.
     fn ttl(&self) -> Result<Lifetime> {
         let (limit, whose) = match self.role.max_ttl {
             0 => (self.limits.mount_max.as_secs(), "the mount's max_lease_ttl"),
@@ -225,7 +225,7 @@ impl Leaf<'_> {
             0 => (default, self.limits.whose_default()),
             seconds => (seconds, "the role's ttl"),
         };
-        // That of authorities is above the mount's maximum on purpose.
+        // The default for CAs may exceed the mount's maximum.
         if ttl <= limit || (role.ttl, role.max_ttl) == (0, 0) {
             return Ok(Lifetime { seconds: ttl, by, cut: None });
         }
@@ -233,8 +233,8 @@ impl Leaf<'_> {
         Ok(Lifetime { seconds: limit, by: whose, cut: Some(cut) })
     }
 
-    /// Holds a requested end against the role. Without the first rule a client escapes `max_ttl` by
-    /// naming a date in place of a lifetime.
+    /// Checks a requested end against the role. Without the first rule, clients could bypass `max_ttl` by sending a
+    /// date instead of a lifetime.
     fn check_requested(&self, requested: i64, latest: i64) -> Result<()> {
         if self.role.max_ttl > 0 && requested > after(self.now, self.role.max_ttl) {
             let max = span(self.role.max_ttl);
@@ -246,7 +246,7 @@ impl Leaf<'_> {
         Ok(())
     }
 
-    /// The start, in epoch seconds. A bound limits how far back a request may go, never how far ahead.
+    /// The start in epoch seconds. The role limits how far requests may backdate, but not how far ahead they may start.
     fn not_before(&mut self) -> Result<i64> {
         let role = self.role;
         let earliest = before(self.now, backdating(role.not_before_duration));
@@ -272,20 +272,20 @@ impl Leaf<'_> {
     }
 }
 
-/// A lifetime in seconds.
+/// A lifetime and its origin.
 struct Lifetime {
     seconds: u64,
-    /// What gives it.
+    /// Setting or field that it comes from.
     by: &'static str,
-    /// The warning that something shortened it.
+    /// Warning if a limit shortened it.
     cut: Option<String>,
 }
 
-/// The end of a certificate, epoch seconds, as the issuer's setting has it when it lies beyond the issuer's
-/// own end. `by` is what asks for that end.
+/// Applies the issuer's setting to an end (epoch seconds) beyond the issuer's own end. `by` is the source of the
+/// requested end.
 ///
 /// # Errors
-/// `Invalid` when the setting refuses it.
+/// `Invalid` when the setting rejects it.
 pub(crate) fn within_issuer(
     end: i64,
     issuer_end: i64,
@@ -314,18 +314,18 @@ pub(crate) fn within_issuer(
     }
 }
 
-/// Zero stands for the default.
+/// Backdating in seconds; zero selects the default.
 fn backdating(seconds: u64) -> u64 {
     if seconds == 0 { DEFAULT_NOT_BEFORE_DURATION } else { seconds }
 }
 
-/// The start that nobody asked for by its date.
+/// The start for a request without `not_before`.
 fn backdated(now: i64, seconds: u64) -> Result<i64> {
     let start = before(now, backdating(seconds));
     if start < 0 { Err(Error::invalid("not_before_duration: reaches back before 1970")) } else { Ok(start) }
 }
 
-/// Saturates: what is out of range is refused by [`validity`].
+/// Saturates; [`validity`] rejects values out of range.
 fn after(now: i64, seconds: u64) -> i64 {
     now.saturating_add_unsigned(seconds)
 }
@@ -334,11 +334,11 @@ fn before(now: i64, seconds: u64) -> i64 {
     now.saturating_sub_unsigned(seconds)
 }
 
-/// That some request could have dates by a role: the shortest lifetime, the longest, or none named, under a mount and
-/// an issuer that allow everything.
+/// Checks that some request under a role can have valid dates: with the shortest, the longest or no lifetime, under a
+/// mount and issuer without limits.
 ///
 /// # Errors
-/// `Invalid` naming the rule that every certificate of the role would break.
+/// `Invalid` naming the rule that every certificate of the role would violate.
 pub(crate) fn of_some(role: &Role, now: Time) -> Result<()> {
     let forever = Duration::from_secs(u64::from(u32::MAX));
     let limits = Limits { mount_default: forever, mount_max: forever, authority_default: forever };
@@ -357,7 +357,7 @@ fn no_span() -> Error {
     Error::invalid("not_before: must be before not_after")
 }
 
-/// The refusal of two ends of validity.
+/// Error for a request with both `ttl` and `not_after`.
 pub(crate) fn both_ends() -> Error {
     Error::invalid("ttl: give either ttl or not_after")
 }
@@ -370,7 +370,7 @@ fn shown(seconds: i64) -> String {
     Time::from_unix_timestamp(seconds).map_or_else(|_| "beyond the year 9999".to_owned(), rfc3339)
 }
 
-/// The end of checks: a positive span inside what certificates can express.
+/// Final check: a positive span within the years that certificates can encode.
 pub(crate) fn validity(start: i64, end: i64) -> Result<Validity> {
     if start < 0 {
         return Err(Error::invalid("not_before: lies before 1970"));
@@ -403,7 +403,7 @@ mod tests {
         NOW.unix_timestamp()
     }
 
-    /// An RFC 3339 text `seconds` from now.
+    /// Formats `seconds` from now as RFC 3339.
     fn at(seconds: i64) -> String {
         rfc3339(Time::from_unix_timestamp(now() + seconds).unwrap())
     }
@@ -419,7 +419,7 @@ mod tests {
         })
     }
 
-    /// Seconds from now of start and end, and the warnings.
+    /// Start and end in seconds from now, and the warnings.
     fn leaf_under(role: Value, request: Value, issuer: i64, behaviour: LeafNotAfter) -> Result<(i64, i64, Warnings)> {
         let role = role_of(&role);
         let (validity, warnings) = for_leaf(&role, &asked(&request)?, LIMITS, 0..=issuer, behaviour, NOW)?;
@@ -588,7 +588,7 @@ mod tests {
         assert!(warnings.is_empty());
         let (own, warnings) = limits.for_authority(&none);
         assert_eq!((own.mount_default, warnings.is_empty()), (decade, true));
-        // A default of the mount's own counts for everything in it, and is named.
+        // The mount's own default applies to CAs too, and the warning names it.
         let short = Limits { mount_default: Duration::from_secs(3600), mount_max: decade, ..LIMITS };
         let short = Limits { authority_default: short.mount_default, ..short };
         let (validity, warnings) = for_root(&none, Duration::ZERO, short, NOW).unwrap();
@@ -598,7 +598,7 @@ mod tests {
             warnings[0].contains("give a ttl, up to 87600h as things are, or raise default_lease_ttl"),
             "{warnings:?}"
         );
-        // A mount without lifetimes of its own: the system's longest is for what authorities sign.
+        // A mount without its own lifetimes: the system-wide maximum is meant for leaves.
         let untuned = Limits { authority_default: decade, ..LIMITS };
         let (validity, warnings) = for_root(&none, Duration::ZERO, untuned, NOW).unwrap();
         assert_eq!(validity.not_after.unix_timestamp() - now(), 87_600 * HOUR);

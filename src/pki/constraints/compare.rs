@@ -1,30 +1,30 @@
-//! One name held against one subtree, kind by kind (RFC 5280 4.2.1.10). Names and bases are taken apart once,
-//! so that a comparison looks at what may be equal and at nothing else: there are many of them.
+//! Comparison of a name with a subtree, by kind (RFC 5280 4.2.1.10). Names and bases are parsed once, because there are
+//! many comparisons.
 //!
-//! What is permitted must be so by every reading of a name that a relying party may have; what is excluded
-//! must not be so by any.
+//! Relying parties may interpret a name differently. A permitted name must be permitted in every interpretation; an
+//! excluded name is excluded if it is in any.
 
 use std::borrow::Cow;
 
 use crate::x509::general_name::{DIRECTORY, DNS, EMAIL, IP, URI};
 use crate::x509::name::{self, ComparableRdn, Letters};
 
-/// The tag given here to SmtpUTF8Mailbox, an otherName that is held against subtrees of mailboxes
-/// (RFC 9598 6); no GeneralName has it.
+/// Internal tag for SmtpUTF8Mailbox, an otherName that is compared with mailbox subtrees (RFC 9598 6). No GeneralName
+/// uses this tag.
 pub(super) const UTF8_EMAIL: u8 = 0;
 
-/// A subtree: everything at or below its base.
+/// A subtree: its base and everything below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Base {
-    /// Of host names, or of the hosts of URIs: lower case, and what follows its first label.
+    /// Host name, or host of URIs: lower-case text, and the part after its first label.
     Host { text: String, above: String },
-    /// Of mailboxes: what stands before the `@`, where there is one, and the host in lower case.
+    /// Mailbox: local part, if any, and lower-case host.
     Mailbox { local: Option<String>, host: String },
     /// Address and mask.
     Network(Vec<u8>),
-    /// Of names of the directory.
+    /// Directory name.
     Directory(Directory),
-    /// Of a kind that cannot be compared.
+    /// A kind that this server cannot compare.
     Unknown,
 }
 
@@ -48,21 +48,21 @@ impl Base {
     }
 }
 
-/// A name of the certificate to be, ready to be compared.
+/// A parsed name of the new certificate.
 pub(super) enum Name<'a> {
-    /// A host name; of a wildcard what follows its first label.
+    /// Host name; `parent` is the part of a wildcard name after its first label.
     Dns { host: Host, parent: Option<String> },
-    /// `None` for what is no mailbox.
+    /// Mailbox; `None` if invalid.
     Mailbox(Option<Mailbox>),
-    /// As [`Name::Mailbox`], of a SmtpUTF8Mailbox.
+    /// SmtpUTF8Mailbox; `None` if invalid.
     Utf8Mailbox(Option<Mailbox>),
-    /// The host by two readings; `None` for URIs that have none by one of them.
+    /// The host of a URI in two interpretations; `None` if either finds no host.
     Uri(Option<[Host; 2]>),
-    /// An address.
+    /// IP address.
     Ip(&'a [u8]),
-    /// A name of the directory.
+    /// Directory name.
     Directory(Directory),
-    /// Of a kind that cannot be compared.
+    /// A kind that this server cannot compare.
     Unknown,
 }
 
@@ -88,12 +88,12 @@ impl<'a> Name<'a> {
         }
     }
 
-    /// Whether all that the name stands for lies in the subtree, by every reading of the name.
+    /// `true` if everything that the name matches is in the subtree, in every interpretation.
     pub(super) fn is_within(&self, base: &Base) -> bool {
         match (self, base) {
             (Self::Dns { host, .. }, Base::Host { text, .. }) => in_domain(&host.text, text),
             (Self::Mailbox(Some(mailbox)), Base::Mailbox { local, host }) => mailbox.is_within(local.as_deref(), host),
-            // Not every relying party holds these against anything but a host.
+            // Some relying parties compare these only with host bases.
             (Self::Utf8Mailbox(Some(mailbox)), Base::Mailbox { local: None, host }) => {
                 !host.starts_with('.') && mailbox.is_within(None, host)
             }
@@ -102,12 +102,12 @@ impl<'a> Name<'a> {
             }
             (Self::Ip(address), Base::Network(base)) => in_network(address, base),
             (Self::Directory(name), Base::Directory(base)) => name.is_within(base),
-            // Kinds whose subtrees this server cannot compare: never inside of what is permitted.
+            // Kinds that cannot be compared are never inside permitted subtrees.
             _ => false,
         }
     }
 
-    /// Whether some of what the name stands for lies in the subtree, or may by some reading of the name.
+    /// `true` if something that the name matches is, or in some interpretation may be, in the subtree.
     pub(super) fn touches(&self, base: &Base) -> bool {
         match (self, base) {
             (Self::Dns { host, parent }, Base::Host { text, above }) => {
@@ -134,17 +134,16 @@ fn lower(content: &[u8]) -> String {
     text(content).to_ascii_lowercase()
 }
 
-/// The first label and what follows its dot.
 fn split_label(name: &str) -> (&str, &str) {
     name.split_once('.').unwrap_or((name, ""))
 }
 
-/// The name without the dot of the DNS root.
+/// Removes the trailing dot of the DNS root.
 fn without_root(name: &str) -> &str {
     name.strip_suffix('.').unwrap_or(name)
 }
 
-/// The domain itself and everything below it; with a leading dot, everything below it alone.
+/// `true` for the domain and everything below it; with a leading dot in `base`, only for everything below.
 fn in_domain(name: &str, base: &str) -> bool {
     if base.is_empty() {
         return true;
@@ -159,7 +158,8 @@ fn below(name: &str, domain: &str) -> bool {
     name.strip_suffix(domain).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
 }
 
-/// Hosts of mailboxes and URIs: exactly the host, or with a leading dot everything below the domain.
+/// Rule for hosts of mailboxes and URIs: exactly the host or, with a leading dot in `base`, everything below the
+/// domain.
 fn host_within(host: &str, base: &str) -> bool {
     match base.strip_prefix('.') {
         Some(domain) => below(host, domain),
@@ -167,12 +167,12 @@ fn host_within(host: &str, base: &str) -> bool {
     }
 }
 
-/// Whether the name ends in a base that begins with a dot, a name of nothing but that base too.
+/// `true` if the base begins with a dot and the name ends with it, or equals it.
 fn may_end_in(name: &str, base: &str) -> bool {
     base.starts_with('.') && name.ends_with(base)
 }
 
-/// A host in lower case, as it is and without dots at its ends.
+/// A host in lower case, unchanged and without leading and trailing dots.
 pub(super) struct Host {
     text: String,
     trimmed: String,
@@ -183,21 +183,21 @@ impl Host {
         Self { trimmed: text.trim_matches('.').to_owned(), text }
     }
 
-    /// As [`host_within`], by any reading of dots at the ends.
+    /// Like [`host_within`], for any interpretation of leading and trailing dots.
     fn touches(&self, base: &str) -> bool {
         let base_host = without_root(base);
         base_host.is_empty() || host_within(&self.trimmed, base_host) || may_end_in(&self.text, base)
     }
 }
 
-/// A mailbox whose host is in its ASCII form.
+/// A mailbox whose host is in ASCII form.
 pub(super) struct Mailbox {
     local: String,
     host: Host,
 }
 
 impl Mailbox {
-    /// `None` for what is no mailbox, and for a host that is not in the one form which RFC 9598 3 allows.
+    /// `None` for an invalid mailbox, or a host not in the only form that RFC 9598 3 allows.
     fn read(content: &[u8]) -> Option<Self> {
         let mailbox = text(content);
         let (local, host) = mailbox.rsplit_once('@')?;
@@ -210,7 +210,7 @@ impl Mailbox {
         Some(Self { local: local.to_owned(), host: Host::new(ascii) })
     }
 
-    /// A base is a mailbox, a host, or with a leading dot all hosts below a domain.
+    /// The base is a mailbox, a host or, with a leading dot, all hosts below a domain.
     fn is_within(&self, local: Option<&str>, host: &str) -> bool {
         match local {
             Some(local) => local == self.local && self.host.text == host,
@@ -218,37 +218,35 @@ impl Mailbox {
         }
     }
 
-    /// As [`Mailbox::is_within`]; a base without a local part before its `@` may stand for the host.
+    /// Like [`Mailbox::is_within`]; a base with an empty local part before the `@` may also mean the host.
     fn touches(&self, local: Option<&str>, host: &str) -> bool {
         local.is_none_or(|local| local.is_empty() || local == self.local) && self.host.touches(host)
     }
 }
 
-/// The host of a URI as clients read it; `None` where it has none or an address, which RFC 5280 4.2.1.10
-/// refuses below any constraint.
+/// The host of a URI as a URL parser reads it; `None` if there is none or it is an IP address, which RFC 5280 4.2.1.10
+/// rejects under any constraint.
 fn uri_host(uri: &str) -> Option<String> {
     match url::Url::parse(uri).ok()?.host()? {
         url::Host::Domain(domain) => Some(domain.to_ascii_lowercase()),
-        // Hosts of schemes that the parser does not know stay as they are written.
+        // The parser leaves hosts of unknown schemes unchanged.
         url::Host::Ipv4(_) | url::Host::Ipv6(_) => None,
     }
 }
 
-/// The host of a URI as simpler relying parties read it: from `//` to the next colon or slash. Where it
-/// differs from [`uri_host`] (user information, a query right behind the host), nobody knows what a
-/// constraint is held against.
+/// The host of a URI as simpler relying parties read it: from `//` to the next colon or slash. If it differs from
+/// [`uri_host`] (user information, or a query directly after the host), the compared host is ambiguous.
 fn plain_host(uri: &str) -> Option<String> {
     let (_, rest) = uri.split_once(':')?;
     rest.strip_prefix("//")?.split([':', '/']).next().map(str::to_ascii_lowercase)
 }
 
-/// Address against address and mask, of one family.
 fn in_network(address: &[u8], base: &[u8]) -> bool {
     let (network, mask) = base.split_at(base.len() / 2);
     base.len() == 2 * address.len() && address.iter().zip(network).zip(mask).all(|((a, n), m)| a & m == n & m)
 }
 
-/// A name of the directory in its comparable forms; `None` where it cannot be read.
+/// A directory name in comparable forms; `None` if it cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Directory {
     ascii: Option<Vec<ComparableRdn>>,
@@ -261,12 +259,12 @@ impl Directory {
         Self { ascii: form(Letters::Ascii), every: form(Letters::Every) }
     }
 
-    /// Whether the base's RDNs are the first ones of the name.
+    /// `true` if the name begins with the RDNs of the base.
     fn is_within(&self, base: &Self) -> bool {
         matches!((&self.ascii, &base.ascii), (Some(name), Some(base)) if name.starts_with(base))
     }
 
-    /// As [`Directory::is_within`], whatever the case of letters, and when nobody can say.
+    /// Like [`Directory::is_within`], but ignores the case of all letters; also `true` if a name cannot be parsed.
     fn touches(&self, base: &Self) -> bool {
         match (&self.every, &base.every) {
             (Some(name), Some(base)) => name.starts_with(base),

@@ -1,11 +1,9 @@
-//! Entries in the order in which they were revoked, and their way into the order of serial numbers. Filled
-//! by whoever reads revocations, emptied into [`super::entries`].
+//! Collects entries in the order of revocation and sorts them by serial for [`super::entries`].
 //!
-//! Entries are encoded once, into the bucket of their serial number, and each bucket is brought into order within
-//! the processor's cache; its memory is free for the list as soon as that has its entries. Buckets are few, so
-//! that the processor keeps up with the places where they grow. Random serial numbers fill those of their first
-//! bits evenly. Serial numbers that begin with a time all have the same first bits: a bucket that gets too large
-//! is divided into quarters, as often as it takes.
+//! Each entry is encoded once into the bucket of its serial number. A bucket fits into the processor's cache when it is
+//! sorted, and its memory is freed as soon as its entries are in the list. The first bits of random serial numbers fill
+//! the buckets evenly. Serial numbers that begin with a time share their first bits, so a bucket that grows too large
+//! is split into quarters, repeatedly if necessary.
 
 use std::cmp::Ordering;
 
@@ -14,89 +12,79 @@ use crate::pki::store::RevocationRow;
 use crate::x509::crl::{EntryWriter, first};
 use crate::x509::serial::Serial;
 
-/// Octets of a block of encoded entries. A full block is never moved, so that little is copied as a batch
-/// grows.
+/// Bytes of a block of encoded entries. Full blocks never move, so growing a batch copies little.
 const BLOCK: usize = 16 << 10;
-/// Bits of the first octet that tell the row of buckets.
+/// Bits of the first serial byte that select the row of buckets.
 const BITS: u32 = 5;
-/// Entries of a bucket beyond which it is divided.
+/// Number of entries at which a bucket is split.
 const LARGE: usize = 1 << 16;
-/// Parts that it is divided into: the fewer, the more often an entry is copied; the more, the more places grow.
+/// Parts of a split. Fewer parts copy an entry more often; more parts are written to at more memory locations.
 const PARTS: usize = 4;
-/// Entries of a bucket for each one that is looked at to find where to divide it.
+/// Entries of a bucket per sampled key when split points are chosen.
 const SAMPLE: usize = 64;
-/// Entries that are sorted by comparing alone.
+/// Number of entries up to which comparison sorting is used alone.
 const SMALL: usize = 256;
 
-/// Entries on their way into a list, in the order in which they were encoded.
+/// Encoded entries in arrival order.
 #[derive(Default)]
 pub struct Batch {
     writer: EntryWriter,
-    /// By the first bits, and within a row by what its serial numbers begin with at least; no rows before the
-    /// first entry.
+    /// Buckets by the first bits of the serial, and within a row by their lowest key; empty until the first entry.
     rows: Vec<Vec<Bucket>>,
     len: usize,
     bytes: usize,
     latest: Option<i64>,
 }
 
-/// Entries whose serial numbers begin alike, each after the octets of its [`End`]: one place that is written
-/// to for each bucket, so that all of these places stay in the processor's nearest cache.
+/// Entries whose serial numbers share a prefix, each preceded by its [`End`]. A single write position per bucket keeps
+/// all write positions in the processor's first-level cache.
 #[derive(Default)]
 struct Bucket {
-    /// The least [`key`] that belongs here.
+    /// The lowest [`key`] of this bucket.
     from: u64,
     len: usize,
-    /// Entries at which it is divided next.
     limit: usize,
     filling: Vec<u8>,
     full: Vec<Vec<u8>>,
 }
 
-/// Octets of an [`End`].
 const OF_END: usize = size_of::<End>();
 
-/// Where an entry is, with what it is sorted by.
 #[derive(Clone, Copy, Default)]
 struct Place {
-    /// The first octets of its serial number.
     key: u64,
-    /// The number of its block times [`BLOCK`], and where it begins there.
+    /// Block number times [`BLOCK`], plus the offset in the block.
     start: u32,
-    /// Its octets.
     len: u32,
 }
 
-/// When a certificate ends, of epoch seconds.
 fn end(not_after: i64) -> End {
     End::try_from(not_after.max(0)).unwrap_or(End::MAX)
 }
 
 impl Batch {
-    /// Most entries of a batch, so that each has a place.
+    /// Maximum number of entries, so that every position fits into its type.
     pub const MOST: usize = 1 << 24;
 
-    /// How many there are.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Returns `true` if there are no entries.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Octets of all of them.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// When the latest of them was revoked, epoch seconds.
     pub(super) fn latest_revocation(&self) -> Option<i64> {
         self.latest
     }
 
-    /// Encodes a revocation.
+    /// Encodes and adds a revocation.
     pub fn add(&mut self, row: &RevocationRow) {
         let mut writer = std::mem::take(&mut self.writer);
         let revoked_at = row.revoked_at.unix_timestamp();
@@ -107,8 +95,7 @@ impl Batch {
         self.writer = writer;
     }
 
-    /// Takes an encoded entry; `revoked_at` is the time in it, and `not_after` is when its certificate ends (epoch
-    /// seconds).
+    /// Adds an encoded entry; `revoked_at` (the time in it) and `not_after` (of the certificate) are epoch seconds.
     pub fn push(&mut self, serial: Serial, encoded: &[u8], revoked_at: i64, not_after: i64) {
         self.latest = self.latest.max(Some(revoked_at));
         self.place(&serial, not_after, encoded.len(), |block| block.extend_from_slice(encoded));
@@ -136,8 +123,7 @@ impl Batch {
         self.len += 1;
     }
 
-    /// All of them in the order of their serial numbers, in parts, each serial number once: the one that
-    /// came last.
+    /// Returns all entries in serial order, in parts. If a serial occurs several times, the last entry is used.
     pub(super) fn sorted(self) -> impl Iterator<Item = Sorted> {
         self.rows.into_iter().flatten().filter(|bucket| bucket.len > 0).map(Bucket::sorted)
     }
@@ -148,7 +134,7 @@ impl Bucket {
         Self { from, limit: LARGE, ..Self::default() }
     }
 
-    /// Appends an entry of at most `room` octets; how many it has.
+    /// Appends an entry of at most `room` bytes; returns its length.
     fn write(&mut self, end: End, room: usize, write: impl FnOnce(&mut Vec<u8>)) -> usize {
         if self.filling.len() + OF_END + room > BLOCK {
             self.full.push(std::mem::replace(&mut self.filling, Vec::with_capacity(BLOCK)));
@@ -160,9 +146,8 @@ impl Bucket {
         self.filling.len() - before
     }
 
-    /// Keeps the lowest quarter and gives the others away, each in the order in which its entries came. Blocks
-    /// that are of one quarter, as most are that came in the order of their times, are not copied. Serial numbers
-    /// that all begin alike stay together.
+    /// Keeps the lowest part and returns the others, each in arrival order. A block within one part, the usual case for
+    /// time-ordered serials, is moved without copying. A bucket whose serials share one key is not split.
     fn divide(&mut self) -> Vec<Self> {
         let mut sample = Vec::with_capacity(self.len / SAMPLE + self.full.len() + 1);
         let spans: Vec<Span> = self.full.iter().chain([&self.filling]).map(|b| Span::of(b, &mut sample)).collect();
@@ -193,7 +178,6 @@ impl Bucket {
         others
     }
 
-    /// Appends a block as it is.
     fn take(&mut self, block: Vec<u8>, len: usize) {
         if !self.filling.is_empty() {
             self.full.push(std::mem::take(&mut self.filling));
@@ -223,7 +207,6 @@ impl Bucket {
     }
 }
 
-/// What the entries of a block are sorted by, from the least to the most, and how many they are.
 struct Span {
     least: u64,
     most: u64,
@@ -245,7 +228,6 @@ impl Span {
     }
 }
 
-/// Where the entries of a block begin, and their octets.
 fn places(block: &[u8]) -> impl Iterator<Item = (usize, usize)> {
     let mut start = OF_END;
     std::iter::from_fn(move || {
@@ -256,20 +238,18 @@ fn places(block: &[u8]) -> impl Iterator<Item = (usize, usize)> {
     })
 }
 
-/// The [`End`] in front of the entry that begins at `start`.
 fn end_before(block: &[u8], start: usize) -> End {
     block[start - OF_END..].first_chunk().copied().map_or(0, End::from_ne_bytes)
 }
 
-/// A part of a sorted batch.
 pub(super) struct Sorted {
     blocks: Vec<Vec<u8>>,
     index: Vec<Place>,
 }
 
 impl Sorted {
-    /// Encoded entries and when their certificates end. Nothing is read of an entry to find it, so that the
-    /// processor fetches several of them at a time.
+    /// Returns encoded entries and the ends of their certificates. The index alone locates them, so the processor can
+    /// prefetch several at a time.
     pub(super) fn entries(&self) -> impl Iterator<Item = (&[u8], End)> {
         self.index.iter().map(|place| {
             let (start, len) = (place.start as usize % BLOCK, place.len as usize);
@@ -283,19 +263,16 @@ impl Sorted {
     }
 }
 
-/// The entry at a place, and what follows it in its block.
 fn at<'a>(blocks: &'a [Vec<u8>], place: &Place) -> &'a [u8] {
     let start = place.start as usize;
     &blocks[start / BLOCK][start % BLOCK..]
 }
 
-/// The [`key`] of an encoded entry.
 fn key_of(entry: &[u8]) -> u64 {
     first(entry).map_or(0, |(serial, _)| key(serial))
 }
 
-/// The first eight octets as a number; the octets of a shorter serial number are its first ones. Numbers
-/// ascend with the serial numbers.
+/// Returns the first eight bytes of a serial as a number, padded with zeros at the end. Keys ascend with the serials.
 fn key(serial: &[u8]) -> u64 {
     let mut octets = [0; 8];
     let len = serial.len().min(8);
@@ -303,9 +280,8 @@ fn key(serial: &[u8]) -> u64 {
     u64::from_be_bytes(octets)
 }
 
-/// Sorts by `order`, which sorts by `key` first. Keys of random serial numbers are spread evenly, and so are those
-/// that begin with a time over a short while: a pass brings each to where it belongs but for a few neighbours.
-/// Whatever is not spread so is sorted by comparing.
+/// Sorts by `order`, whose primary criterion is `key`. One pass moves evenly spread keys (random serials, or times
+/// within a short interval) close to their final position; for other distributions, comparison sorting does the work.
 fn sort<T: Copy + Default>(all: &mut Vec<T>, key: impl Fn(&T) -> u64, order: impl Fn(&T, &T) -> Ordering) {
     let (Some(least), Some(most)) = (all.iter().map(&key).min(), all.iter().map(&key).max()) else { return };
     if all.len() <= SMALL || least == most {
@@ -318,7 +294,7 @@ fn sort<T: Copy + Default>(all: &mut Vec<T>, key: impl Fn(&T) -> u64, order: imp
     all.iter().for_each(|one| ends[slot(one)] += 1);
     let mut sum = 0;
     for end in &mut ends {
-        // Where the slot begins, until its entries have come.
+        // Start of the slot; becomes its end while entries are placed.
         sum += std::mem::replace(end, sum);
     }
     let mut spread = vec![T::default(); all.len()];
@@ -346,7 +322,6 @@ mod tests {
         assert_eq!((end(-5), end(i64::MAX), end(7)), (0, End::MAX, 7));
     }
 
-    /// Numbers that are spread evenly, crowded, equal, or at the ends of the range.
     fn keys() -> impl Strategy<Value = Vec<u64>> {
         let one = prop_oneof![any::<u64>(), 0..9_u64, Just(u64::MAX), (1 << 40)..(1 << 40) + 3000_u64];
         prop::collection::vec(one, 0..4000)
@@ -372,7 +347,6 @@ mod tests {
         }
     }
 
-    /// The parts of a batch of these: serial numbers, each with its number in the batch.
     fn sorted(serials: &[Serial]) -> Vec<Vec<(Serial, usize)>> {
         let mut batch = Batch::default();
         for (at, serial) in serials.iter().enumerate() {
@@ -389,7 +363,7 @@ mod tests {
         expected
     }
 
-    /// A millisecond apart, every tenth one twice; in the order of their times, against it, and in none.
+    /// One serial per millisecond, every tenth one twice; in ascending, descending and mixed order.
     #[test]
     fn serials_that_begin_with_a_time_are_divided_among_buckets() {
         let count = 4 * LARGE as u64;

@@ -1,7 +1,6 @@
-//! Builds the lists of one mount: reads new revocations, decides what is due, signs, records.
+//! Builds the CRLs of one mount: reads new revocations, decides what is due, signs and records.
 //!
-//! Owned by one build at a time, off every worker. A build that fails leaves the published lists as they
-//! are, and the next one tries again.
+//! A failed build leaves the published lists unchanged; the next build retries.
 
 mod listed;
 pub(super) mod verify;
@@ -30,29 +29,28 @@ use crate::pki::store::{CrlRow, PkiStore, PkiWrite, StoredRevocation};
 use crate::x509::extension;
 use crate::x509::pieces::Extensions;
 
-/// Revocations read from storage at a time.
 const PAGE: u32 = 10_000;
-/// Tries when another node published a number first.
+/// Attempts to publish while other nodes take the numbers first.
 const NUMBER_TRIES: usize = 50;
 
-/// A group that failed after so long rests for so many times as long as that took.
+/// An unreachable signer that took at least `LONG` makes its group back off for `REST` times as long.
 const LONG: Duration = Duration::from_secs(1);
 const REST: u32 = 4;
 
-/// What a build is to do beside what is due.
+/// Work requested from a build in addition to what is due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WantedCrls {
-    /// Every complete CRL anew.
+    /// Make every complete CRL.
     pub complete: bool,
-    /// Every delta CRL anew, where there are such.
+    /// Make every delta CRL, where enabled.
     pub delta: bool,
-    /// All revocations are read again: some were removed.
+    /// Read all revocations again, because some were removed.
     pub reload: bool,
-    /// With `reload`: an operator had some assigned to other issuers, so that they change lists.
+    /// With `reload`: an operator reassigned revocations to other issuers, so entries change lists.
     pub moved: bool,
-    /// Lists that other nodes published are taken over.
+    /// Adopt lists that other nodes published.
     pub follow: bool,
-    /// Everything that is stored is read again, as after a start: the store has lost some of what was read.
+    /// Read everything from storage again, as after a start, because storage lost data that was already read.
     pub anew: bool,
 }
 
@@ -61,7 +59,7 @@ impl WantedCrls {
     pub const DUE: Self =
         Self { complete: false, delta: false, reload: false, moved: false, follow: false, anew: false };
 
-    /// Both.
+    /// Combines both requests.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -84,50 +82,47 @@ pub struct Builder {
     layout: Arc<Layout>,
     /// Every revocation up to this sequence was read.
     loaded: u64,
-    /// The highest that `loaded` has been. What is read again ends lower when the last revocations were
-    /// removed meanwhile; lists that covered them are followed by none that covers less.
+    /// Highest value of `loaded`. A reload may end lower after removals, but no list may cover less than before.
     reached: u64,
-    /// Some of them have issuers that are not known.
+    /// `true` if some revocations have unknown issuers.
     orphans: bool,
     states: HashMap<String, GroupState>,
-    /// The stored lists were looked at.
+    /// `true` once the stored lists were read.
     restored: bool,
-    /// Numbers are above this one: the store was restored from a copy.
+    /// New numbers must exceed this, because the store was restored from a backup.
     floor: u64,
     /// Every revocation up to this sequence is on the CRLs of the last build without a failure.
     covers: u64,
 }
 
-/// What a build came to.
+/// Result of a build.
 #[derive(Default)]
 pub struct Built {
     /// The CRLs to publish.
     pub crls: Crls,
-    /// How many were made anew.
+    /// Number of lists made.
     pub made: usize,
-    /// For the metrics.
+    /// Figures for the metrics.
     pub summary: Summary,
-    /// When something is due next, epoch seconds; never, without lists.
+    /// Time of the next check, epoch seconds; `None` without lists.
     pub next_look: Option<i64>,
-    /// Issuers that cannot have a CRL, for the caller.
+    /// Issuers that cannot have a CRL.
     pub warnings: Warnings,
-    /// Why some could not be made; the others were.
+    /// Error of a group whose lists could not be made; the other groups succeeded.
     pub failure: Option<Error>,
 }
 
-/// The group under which a group's delta CRL is stored.
 fn delta_group(group: &str) -> String {
     format!("{group}/delta")
 }
 
-/// What is stored of a group's lists.
 struct Stored {
     complete: CrlRow,
     delta: Option<CrlRow>,
 }
 
 impl Builder {
-    /// A builder that has read nothing yet.
+    /// Creates a builder that has read nothing yet.
     pub fn new(mount: MountId, store: Arc<dyn PkiStore>, signers: Arc<dyn Signers>, clock: Clock) -> Self {
         Self {
             mount,
@@ -145,8 +140,7 @@ impl Builder {
         }
     }
 
-    /// Forgets every revocation that was read; the next build reads them again and holds them against what
-    /// is published.
+    /// Drops all revocations; the next build reads them again and compares them with the published lists.
     pub fn reset(&mut self) {
         self.forget(false);
     }
@@ -156,22 +150,20 @@ impl Builder {
         self.states.values_mut().for_each(|state| state.forget(moved));
     }
 
-    /// Forgets what was read and published, and keeps that numbers do not fall: lists that are not stored any more may
-    /// have been seen.
+    /// Drops everything but the highest number: relying parties may have seen lists that are no longer stored.
     fn begin_again(&mut self) {
         let published = self.states.values().map(GroupState::number).max().unwrap_or(0);
         let (store, signers) = (Arc::clone(&self.store), Arc::clone(&self.signers));
         let new = Self::new(self.mount, store, signers, self.clock.clone());
-        // The last list itself, where it is stored, is taken over.
+        // The last list itself is adopted if it is stored.
         *self = Self { floor: published.saturating_sub(1), ..new };
     }
 
-    /// Brings every group's lists up to date: makes what is due by the mount's settings, and what is
-    /// wanted. A group that fails keeps its lists and does not keep the others from theirs. Signers are awaited
-    /// `outside` of its thread.
+    /// Updates the lists of every group: makes what is due by the settings or `wanted`. A failing group keeps its lists
+    /// and does not block others. Signers are awaited through `outside`, which frees the thread.
     ///
     /// # Errors
-    /// `Unavailable` when the revocations cannot be read. What was published stays.
+    /// `Unavailable` when the revocations cannot be read; the published lists remain.
     pub async fn build(&mut self, view: &View, wanted: WantedCrls, outside: &Outside) -> Result<Built> {
         if wanted.anew {
             self.begin_again();
@@ -215,19 +207,18 @@ impl Builder {
         })
     }
 
-    /// Takes a changed set of issuers or another default. Where that moves entries, all are sorted out anew.
+    /// Adopts a new layout. If it moves entries to other lists, all revocations are read again.
     fn adopt(&mut self, layout: Layout, groups: &[Group]) {
         if !layout.keeps(&self.layout, self.orphans) {
             self.forget(true);
-            // Numbers of groups that are gone go on if they come back.
+            // The state of a removed group keeps its number in case the group returns.
             let gone = |id: &String| groups.iter().all(|group| group.id != *id);
             self.states.iter_mut().filter(|(id, _)| gone(id)).for_each(|(_, s)| s.listed = Entries::default());
         }
         self.layout = Arc::new(layout);
     }
 
-    /// Reads the revocations that were stored since the last look; the first time, and to `follow` other
-    /// nodes, also their lists.
+    /// Reads new revocations; the first time, and with `follow`, also the stored lists.
     async fn load(&mut self, view: &View, groups: &[Group], follow: bool) -> Result<()> {
         let rows = if follow || !self.restored { self.store.crls(self.mount).await? } else { Vec::new() };
         let (mut stored, rewound) = self.newer(groups, rows);
@@ -238,7 +229,7 @@ impl Builder {
         let mut incoming: HashMap<String, Incoming> =
             groups.iter().map(|g| (g.id.clone(), limits(&g.id).unwrap_or_default())).collect();
         self.read(&mut incoming, &rewound).await?;
-        // Removed revocations leave no gap: what a published list covers was read.
+        // Missing revocations were removed, so everything that a published list covers counts as read.
         let covered =
             stored.values().map(|lists| lists.complete.covers.max(lists.delta.as_ref().map_or(0, |d| d.covers)));
         self.loaded = covered.max().unwrap_or(0).max(self.loaded).max(self.reached);
@@ -254,8 +245,8 @@ impl Builder {
         Ok(())
     }
 
-    /// The stored lists that are newer than those here, and can be made here, and the groups of which more was read than
-    /// their lists cover: what is not on a list of theirs here has to be read again, from where that ends.
+    /// Returns the stored lists that are newer and can be rebuilt, and the groups to read again: those of which more
+    /// was read than the newer list covers, with the sequence to start from.
     fn newer(&self, groups: &[Group], rows: Vec<CrlRow>) -> (HashMap<String, Stored>, HashMap<String, u64>) {
         let mut rows: HashMap<String, CrlRow> = rows.into_iter().map(|row| (row.group.clone(), row)).collect();
         let (mut newer, mut rewound) = (HashMap::new(), HashMap::new());
@@ -279,9 +270,8 @@ impl Builder {
         (newer, rewound)
     }
 
-    /// Reads to the end, page by page, what was not read, and of the `rewound` groups what is behind where they begin; the
-    /// next page is on its way while one is encoded. A read that fails half-way counts for nothing: what it gave is gone
-    /// with it.
+    /// Reads all pages of new revocations, and older ones for the `rewound` groups. Fetches the next page while one is
+    /// encoded. The state changes only if all reads succeed.
     async fn read(&mut self, incoming: &mut HashMap<String, Incoming>, rewound: &HashMap<String, u64>) -> Result<()> {
         let ask = |after: u64| tokio::spawn(self.store.revocations(self.mount, after, PAGE));
         let (mut loaded, mut orphans) = (self.loaded, self.loaded > 0 && self.orphans);
@@ -309,7 +299,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Takes what was read for a group whose lists are its own.
+    /// Adds revocations to a group that keeps its own lists.
     fn add(&mut self, group: &Group, sorted: Sorted) {
         let state = self.states.entry(group.id.clone()).or_default();
         state.fresh = state.fresh.and(&sorted.complete).and(&sorted.delta).and(&sorted.later);
@@ -320,8 +310,7 @@ impl Builder {
         }
     }
 
-    /// Makes stored lists again: its own after a start, or another node's. Where that fails, the next ones
-    /// are due.
+    /// Rebuilds stored lists, after a start or from another node. If that fails, new lists become due.
     fn take_over(&mut self, view: &View, group: &Group, signer: &Signer, stored: Stored, sorted: Sorted) {
         let issuers = self.missing_issuers(group, &[&sorted.complete]);
         let (disabled, floor) = (view.crl_config.value.disable, self.floor.max(group.floor));
@@ -331,13 +320,13 @@ impl Builder {
         let delta_last = delta.as_ref().map_or(row.covers, |delta| delta.covers.max(row.covers));
         let mut fresh = sorted.delta.clone();
         if state.complete.as_ref().is_some_and(|list| list.number == row.number) {
-            // Only the delta CRL is another one. What was let go of was read again.
+            // Only the delta CRL is new. Dropped entries have been read again.
             state.entries = state.entries.and(&sorted.complete);
             fresh = state.fresh.and(&fresh);
         } else {
             let entries = state.entries.and(&state.fresh).and(&sorted.complete).with(issuers);
             let listed = none_if_disabled(&entries);
-            // One from before a restore, or an import, may have been followed by others, of which nobody knows here.
+            // A list from before a restore or an import may have successors that are not stored here.
             let last = row.number > floor;
             let Some(complete) = last.then(|| again(view, signer, &listed, &row, None)).flatten() else {
                 let number = row.number;
@@ -360,8 +349,7 @@ impl Builder {
         state.waiting_since = sorted.oldest.filter(|_| self.restored);
     }
 
-    /// Entries of revoked issuers that are not on the lists yet: from their own records, after the
-    /// revocations, which know more.
+    /// Returns entries for revoked issuers not yet listed; revocation rows, which hold more data, take precedence.
     fn missing_issuers(&self, group: &Group, beside: &[&Entries]) -> Batch {
         let state = self.states.get(&group.id);
         let lists = || state.into_iter().flat_map(|s| [&s.entries, &s.fresh]).chain(beside.iter().copied());
@@ -374,8 +362,8 @@ impl Builder {
         batch
     }
 
-    /// Makes what is due for a group; how many lists that were. What nobody could be reached for rests for some time,
-    /// unless its lists are asked for: others of the mount wait with it.
+    /// Makes the lists that are due for a group and returns their number. A group in back-off is skipped unless lists
+    /// are explicitly requested, because it delays the mount's other groups.
     async fn build_group(
         &mut self,
         view: &View,
@@ -404,14 +392,13 @@ impl Builder {
             false => self.publish_delta(view, group, signer, outside).await.map(|()| 1),
         };
         let (took, state) = (begun.elapsed(), self.states.entry(group.id.clone()).or_default());
-        // What was to be made anew is owed.
+        // A failed complete CRL stays due.
         state.stale |= complete && made.is_err();
         let away = made.as_ref().err().filter(|error| error.kind() == Kind::Unavailable && took >= LONG);
         state.rests = away.map(|error| (Instant::now() + took * REST, error.clone()));
         made
     }
 
-    /// Signs and records the next complete CRL of a group, and with it an empty delta CRL.
     async fn publish_complete(&mut self, view: &View, group: &Group, signer: &Signer, outside: &Outside) -> Result<()> {
         let config = &view.crl_config.value;
         let mut number = self.states.entry(group.id.clone()).or_default().number().max(self.floor).max(group.floor) + 1;
@@ -423,7 +410,7 @@ impl Builder {
             guard::check_size(config, &listed)?;
             let now = self.clock.agreed_now()?.unix_timestamp();
             state.guard(number, self.loaded, &listed, now, config.disable)?;
-            // It is not older than the list before it: one from here, or one that was published elsewhere until now.
+            // thisUpdate must not precede that of the previous list, here or elsewhere.
             let floor = self.floor.max(group.floor);
             let last = match &state.complete {
                 Some(last) if last.number > floor => Some(last.this_update.min(now)),
@@ -442,7 +429,7 @@ impl Builder {
                     state.tell_delay(self.clock.now());
                     return Ok(());
                 }
-                // Another node was first: the next CRL must hold what its revocations added.
+                // Another node was first: the next CRL must include the revocations on its list.
                 Err(e) if e.kind() == Kind::Conflict => match self.after_conflict(view, group, number, e).await? {
                     Some(next) => number = next,
                     None => return Ok(()),
@@ -453,7 +440,6 @@ impl Builder {
         Err(taken_too_often())
     }
 
-    /// Signs and records the next delta CRL of a group: what was revoked since the complete one.
     async fn publish_delta(&mut self, view: &View, group: &Group, signer: &Signer, outside: &Outside) -> Result<()> {
         let config = &view.crl_config.value;
         let mut number = self.states.entry(group.id.clone()).or_default().number() + 1;
@@ -461,7 +447,7 @@ impl Builder {
             let state = self.states.entry(group.id.clone()).or_default();
             let Some(base) = state.complete.clone() else { return Ok(()) };
             let now = self.clock.agreed_now()?.unix_timestamp();
-            // Not older than the list that it adds to.
+            // thisUpdate must not precede that of the base CRL.
             let latest = state.fresh.latest_revocation().max(Some(base.this_update));
             let frame = Frame::new(number, Some(base.number), now, config.expiry().as_secs(), latest);
             let delta = draft(view, signer, &state.fresh, frame)?;
@@ -473,7 +459,7 @@ impl Builder {
                     state.tell_delay(self.clock.now());
                     return Ok(());
                 }
-                // Another node published; its lists may be as good.
+                // Another node published; its lists may suffice.
                 Err(e) if e.kind() == Kind::Conflict => {
                     let stored = self.stored_number(group).await?;
                     if stored < number {
@@ -495,12 +481,11 @@ impl Builder {
         Err(taken_too_often())
     }
 
-    /// The number to go on with when another node was first; none when its lists hold all that is known
-    /// here, and were taken over.
+    /// Returns the next number after another node was first; `None` if its lists were adopted and are complete.
     async fn after_conflict(&mut self, view: &View, group: &Group, number: u64, error: Error) -> Result<Option<u64>> {
         let stored = self.stored_number(group).await?;
         if stored < number {
-            // Not a matter of numbers: the mount is gone, or more is covered than there is.
+            // Not a number conflict: the mount is gone, or the list would cover less than the stored one.
             return Err(error);
         }
         self.load(view, &groups(view), true).await?;
@@ -509,7 +494,7 @@ impl Builder {
         if as_good {
             state.tell_delay(self.clock.now());
         }
-        // What was taken over may be newer than what was looked at before.
+        // The adopted list may be newer than `stored`.
         Ok((!as_good).then_some(stored.max(state.number()) + 1))
     }
 
@@ -520,7 +505,6 @@ impl Builder {
         Ok(numbers.max().unwrap_or(0))
     }
 
-    /// Tells what a group has now.
     fn report(&self, view: &View, group: &Group, built: &mut Built) {
         let state = self.states.get(&group.id);
         let has_entries =
@@ -549,7 +533,6 @@ fn taken_too_often() -> Error {
     Error::new(Kind::Busy, "CRL number taken by another node too often")
 }
 
-/// A list with its signature, before it is recorded.
 struct Drafted {
     draft: Draft,
     signature: Vec<u8>,
@@ -579,8 +562,7 @@ impl Drafted {
     }
 }
 
-/// A list of an issuer. A complete one says where its delta CRL is (RFC 5280 5.2.6), as far as that is
-/// configured.
+/// Drafts a list. A complete CRL names its delta CRL's location (RFC 5280 5.2.6), if configured.
 fn draft(view: &View, signer: &Signer, entries: &Entries, frame: Frame) -> Result<Draft> {
     let urls = view.urls_of(&signer.issuer).unwrap_or_default();
     let freshest = match frame.base {
@@ -590,7 +572,7 @@ fn draft(view: &View, signer: &Signer, entries: &Entries, frame: Frame) -> Resul
     Draft::new(signer, entries, frame, &freshest)
 }
 
-/// The list that a row was stored of, made again.
+/// Rebuilds a stored list; `None` if its signature does not verify.
 fn again(view: &View, signer: &Signer, entries: &Entries, row: &CrlRow, base: Option<u64>) -> Option<Arc<Published>> {
     let CrlRow { number, this_update, next_update, .. } = *row;
     let frame = Frame { number, base, made_at: this_update, this_update, next_update };

@@ -1,6 +1,5 @@
-//! The encoded entries of a list, sorted by serial number, in chunks that every list that holds them
-//! shares: a new list copies only the chunks where entries came in, and a million entries are in memory
-//! once, however many lists (published, being sent, being built) have them.
+//! Encoded list entries, sorted by serial number, in chunks that are shared between lists. A new list copies only the
+//! chunks that receive entries, so a million entries are in memory once, however many lists contain them.
 
 use std::collections::HashSet;
 use std::iter::Peekable;
@@ -14,20 +13,20 @@ use super::item::{End, Item};
 use crate::x509::crl::{first, listed};
 use crate::x509::serial::Serial;
 
-/// Octets of a chunk at most, unless a single entry is longer. An entry that comes in copies one chunk, and a
-/// list of a million has some thousands of them.
+/// Maximum bytes of a chunk, unless a single entry is longer. An insertion copies one chunk; a list of a million
+/// entries has some thousands of chunks.
 const FULL: usize = 16 << 10;
 
-/// Entries for which it is worth to start a thread.
+/// Number of entries from which sorting uses a second thread.
 const LARGE: usize = 50_000;
 
-/// Entries in ascending order of serial number. A clone shares them.
+/// Entries in ascending order of serial number. Clones share them.
 #[derive(Clone, Default)]
 pub struct Entries {
     chunks: Vec<Chunk>,
     len: usize,
     bytes: usize,
-    /// When the latest of them was revoked, epoch seconds, or later: an entry that another one replaced counts too.
+    /// Latest revocation time, epoch seconds; an upper bound, because replaced entries count as well.
     latest: Option<i64>,
 }
 
@@ -35,44 +34,44 @@ pub struct Entries {
 struct Chunk {
     first: Serial,
     encoded: Bytes,
-    /// When the certificate of every entry ends, in the order of the entries.
+    /// End of validity of each entry's certificate, in entry order.
     ends: Arc<[End]>,
 }
 
 impl Entries {
-    /// How many there are.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Returns `true` if there are no entries.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Octets of all of them.
+    /// Returns the total number of encoded bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// When the latest of them was revoked, epoch seconds.
+    /// Returns an upper bound of the latest revocation time, epoch seconds.
     pub(crate) fn latest_revocation(&self) -> Option<i64> {
         self.latest
     }
 
-    /// Their encodings, joined, in pieces that are shared.
+    /// Returns the encoded entries as shared chunks, in order.
     pub fn pieces(&self) -> Vec<Bytes> {
         self.chunks.iter().map(|chunk| chunk.encoded.clone()).collect()
     }
 
-    /// Whether a serial is there.
+    /// Returns `true` if there is an entry for `serial`.
     pub fn has(&self, serial: &Serial) -> bool {
         let after = self.chunks.partition_point(|chunk| chunk.first <= *serial);
         let chunk = after.checked_sub(1).and_then(|at| self.chunks.get(at));
         chunk.is_some_and(|chunk| chunk.items().any(|item| item.serial == serial.octets()))
     }
 
-    /// These and the others in one list; of a serial that is in both the other entry counts.
+    /// Merges two lists; entries of `others` replace entries with the same serial.
     #[must_use]
     pub fn and(&self, others: &Self) -> Self {
         if self.is_empty() {
@@ -82,8 +81,7 @@ impl Entries {
         Self { latest: self.latest.max(others.latest), ..both }
     }
 
-    /// These and a batch in one list; of a serial that is here already the batch's entry counts, and of several in
-    /// the batch the last one.
+    /// Merges a batch; its entries replace those with the same serial, and later entries replace earlier ones.
     #[must_use]
     pub fn with(&self, batch: Batch) -> Self {
         let (count, bytes, latest) = (batch.len(), batch.bytes(), batch.latest_revocation());
@@ -95,8 +93,7 @@ impl Entries {
         Self { latest: self.latest.max(latest), ..both }
     }
 
-    /// A batch as a list. Parts of a large one are brought into order by one thread while another one fills
-    /// the list with those before.
+    /// Converts a batch into a list. For a large batch, one thread sorts its parts while another fills the list.
     fn of(batch: Batch) -> Self {
         let mut filling = Filling { list: Self::default(), building: Building::new(batch.bytes().min(FULL)) };
         let mut fill = |part: Sorted| part.entries().for_each(|(encoded, end)| filling.push(encoded, end));
@@ -106,14 +103,14 @@ impl Entries {
         }
         thread::scope(|scope| {
             let (done, parts) = mpsc::sync_channel(1);
-            // An error is the other thread's panic, which goes on from there.
+            // A send fails only if the receiver panicked; the scope propagates that panic.
             scope.spawn(move || batch.sorted().try_for_each(|part| done.send(part)));
             parts.into_iter().for_each(&mut fill);
         });
         filling.finish()
     }
 
-    /// With items that are sorted; there are entries here already.
+    /// Merges sorted items into a list that is not empty.
     fn with_items<'a>(&self, count: usize, bytes: usize, items: impl Iterator<Item = Item<'a>>) -> Self {
         if count == 0 {
             return self.clone();
@@ -132,8 +129,8 @@ impl Entries {
         list
     }
 
-    /// Appends a chunk with the items that come before `next`. What lies between two of them is copied in
-    /// one piece; where it gets too long it is cut.
+    /// Appends a chunk merged with the items that precede `next`. Copies the range between two items in one piece, and
+    /// splits chunks that become too long.
     fn merge<'a>(&mut self, chunk: &Chunk, items: &mut Peekable<impl Iterator<Item = Item<'a>>>, next: Option<&[u8]>) {
         let mut building = Building::new(chunk.encoded.len() + FULL / 8);
         let mut there = Cursor { chunk, octets: 0, entries: 0 };
@@ -158,8 +155,8 @@ impl Entries {
         self.chunks.push(chunk);
     }
 
-    /// How many entries are here and not in `next`, although their certificates have not ended by `now`
-    /// (epoch seconds). Chunks that both share are not looked into.
+    /// Counts entries that are missing from `next` although their certificates are valid at `now` (epoch seconds).
+    /// Skips chunks that both lists share.
     pub fn lost(&self, next: &Self, now: i64) -> usize {
         let shared: HashSet<*const u8> = next.chunks.iter().map(|c| c.encoded.as_ptr()).collect();
         let mut others = next.chunks.iter().flat_map(Chunk::items).peekable();
@@ -181,7 +178,6 @@ impl Chunk {
     }
 }
 
-/// A place between two entries of a chunk.
 struct Cursor<'a> {
     chunk: &'a Chunk,
     octets: usize,
@@ -189,7 +185,7 @@ struct Cursor<'a> {
 }
 
 impl Cursor<'_> {
-    /// Goes on to the first entry that is not below `serial`; whether that is its own.
+    /// Advances to the first entry that is not below `serial`; returns `true` if it has that serial.
     fn seek(&mut self, serial: &[u8]) -> bool {
         while let Some((there, len)) = first(&self.chunk.encoded[self.octets..]) {
             if there >= serial {
@@ -201,7 +197,6 @@ impl Cursor<'_> {
         false
     }
 
-    /// Goes on behind the next entry.
     fn pass(&mut self) {
         if let Some((_, len)) = first(&self.chunk.encoded[self.octets..]) {
             self.octets += len;
@@ -210,7 +205,6 @@ impl Cursor<'_> {
     }
 }
 
-/// A list that is filled from its beginning, in full chunks.
 struct Filling {
     list: Entries,
     building: Building,
@@ -230,7 +224,6 @@ impl Filling {
     }
 }
 
-/// A chunk under construction.
 struct Building {
     encoded: Vec<u8>,
     ends: Vec<End>,
@@ -246,7 +239,7 @@ impl Building {
         self.ends.extend_from_slice(ends);
     }
 
-    /// When it is too long, its first half goes to the list: so the next ones find room on both sides.
+    /// Moves the first half of an overlong chunk to the list, so that both halves can grow.
     fn cut(&mut self, list: &mut Entries) {
         while self.encoded.len() > FULL && self.ends.len() > 1 {
             let (mut octets, mut entries) = (0, 0);
@@ -267,7 +260,7 @@ impl Building {
 
     fn finish(self, list: &mut Entries) {
         let Some(first) = first(&self.encoded).and_then(|(serial, _)| Serial::from_octets(serial).ok()) else { return };
-        // Boxed: no room that is not used stays.
+        // Boxed to free unused capacity.
         list.push(Chunk { first, encoded: self.encoded.into_boxed_slice().into(), ends: self.ends.into() });
     }
 }
@@ -309,7 +302,6 @@ mod tests {
         joined
     }
 
-    /// What the list must be: every serial once, in order.
     fn expected(serials: impl IntoIterator<Item = u32>) -> Vec<u8> {
         let sorted: BTreeMap<Serial, Vec<u8>> =
             serials.into_iter().map(|s| row(s, 0)).map(|r| (r.serial, entry(&r.serial, 0, r.reason, None))).collect();
@@ -335,7 +327,7 @@ mod tests {
 
     #[test]
     fn a_large_batch_is_the_same_list_in_full_chunks_whoever_brings_it_into_order() {
-        // Spread over all numbers of four octets, and some of them twice.
+        // Spread over the 32-bit range; some occur twice.
         let serials = (1..70_000_u32).map(|n| (n % 69_000).wrapping_mul(0x9e37_79b1));
         let list = Entries::default().with(batch(serials.clone()));
         assert!(joined(&list) == expected(serials));

@@ -1,4 +1,4 @@
-//! Which issuers share a list, and which list a revocation belongs to. Asked by the builder alone.
+//! Assigns issuers to the groups that share a list, and revocations to groups.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -10,23 +10,22 @@ use crate::pki::mount::view::View;
 use crate::pki::store::{RevocationRow, StoredRevocation};
 use crate::x509::serial::Serial;
 
-/// Issuers with one subject, by RFC 5280 7.1, and one key: they share lists, numbers and signer.
+/// Issuers with the same subject (compared by RFC 5280 7.1) and key; they share lists, numbers and signer.
 pub(super) struct Group {
     pub(super) id: String,
     pub(super) issuers: Vec<String>,
-    /// Whoever signs for them; none has its key here and the usage where it is missing.
+    /// Issuer that signs the lists; `None` if no member has its key and the usage `crl-signing`.
     pub(super) signer: Option<Arc<Signer>>,
-    /// The issuer that the stored list of the group is put together for again: the signer, else another member.
+    /// Issuer for which stored lists are rebuilt: the signer, or else another member.
     pub(super) keeper: Option<Arc<Signer>>,
-    /// Whether a key of theirs is here, be it without the usage.
+    /// `true` if a member's key is available, even without the usage.
     pub(super) keyed: bool,
-    /// Numbers are above this one: they had reached it elsewhere.
+    /// New numbers must exceed this, because earlier ones were used elsewhere.
     pub(super) floor: u64,
 }
 
 impl Group {
-    /// What is to be told where nobody signs lists for it. An authority that is here for the chain alone has neither key
-    /// nor entries, and lacks nothing: its lists are where its key is.
+    /// Returns a warning if no issuer can sign the lists. A CA without key and entries needs none here.
     pub(super) fn lack(&self, has_entries: impl FnOnce() -> bool) -> Option<String> {
         (self.signer.is_none() && (self.keyed || has_entries())).then(|| {
             let issuers = self.issuers.join(", ");
@@ -42,7 +41,6 @@ pub fn has_signer(view: &View, issuer: &Issuer) -> bool {
     signing.any(|signer| signer.issuer.authority_id() == id)
 }
 
-/// The groups of a mount.
 pub(super) fn groups(view: &View) -> Vec<Group> {
     let mut by_authority: BTreeMap<String, Vec<&Arc<Signer>>> = BTreeMap::new();
     for signer in view.signers() {
@@ -66,18 +64,17 @@ pub(super) fn groups(view: &View) -> Vec<Group> {
         .collect()
 }
 
-/// What decides which group an entry belongs to.
+/// Maps revocations to groups.
 #[derive(PartialEq, Default)]
 pub(super) struct Layout {
-    /// By issuer; deleted ones are in the group of those that have their subject and key now.
+    /// Group by issuer id. Includes deleted issuers if a group with their subject and key exists.
     group_of: BTreeMap<String, String>,
-    /// The deleted ones among them.
+    /// Deleted issuers in `group_of`.
     former: Vec<String>,
     default_group: Option<String>,
-    /// The groups of roots by serial: a root is not on its own list.
+    /// Groups of each root by its serial number; a root is not on its own list.
     roots: HashMap<Serial, Vec<String>>,
-    /// Revoked issuers with the group of those that certify them: from the issuers' records, because the
-    /// certificate of an issuer may have been issued elsewhere.
+    /// Revoked issuers with their parent's group, read from issuer records: the certificate may be from elsewhere.
     revoked_issuers: Vec<(String, RevocationRow)>,
 }
 
@@ -103,8 +100,8 @@ impl Layout {
         }
     }
 
-    /// The group of a revocation: its issuer's, else the default issuer's, else none. And whether nobody
-    /// here is its issuer, so that another default would move it.
+    /// Returns the group of a revocation: that of its issuer, or else of the default issuer. The second value is `true`
+    /// if the issuer is unknown, so that a new default issuer would move the entry.
     pub(super) fn group(&self, revocation: &StoredRevocation) -> (Option<&String>, bool) {
         let row = &revocation.row;
         match self.group_of.get(&row.issuer) {
@@ -114,23 +111,21 @@ impl Layout {
         }
     }
 
-    /// Whether every revocation sorted by `old` belongs to the same group here, too. Ids of issuers are
-    /// never used again, so a new issuer has no earlier revocations but those of deleted ones; `orphans`
-    /// says that there are some of issuers that were not here.
+    /// Returns `true` if every revocation assigned by `old` has the same group here. Ids of issuers are never reused,
+    /// so a new issuer has no earlier revocations except those of deleted issuers. `orphans` is `true` if there are
+    /// revocations of unknown issuers.
     pub(super) fn keeps(&self, old: &Self, orphans: bool) -> bool {
         let kept = old.group_of.iter().all(|(issuer, group)| self.group_of.get(issuer) == Some(group));
         let come_back = self.former.iter().any(|id| !old.group_of.contains_key(id));
         kept && (!orphans || (self.default_group == old.default_group && !come_back))
     }
 
-    /// The revoked issuers that a group lists.
     pub(super) fn revoked_issuers<'a>(&'a self, group: &'a str) -> impl Iterator<Item = &'a RevocationRow> {
         self.revoked_issuers.iter().filter(move |(of, _)| of == group).map(|(_, row)| row)
     }
 }
 
-/// The entry of a revoked issuer, and the group that lists it. All that certify it made one signature
-/// under one name, so they are one group.
+/// Returns the entry of a revoked issuer and the group that lists it: all parents have the same name and key.
 fn revoked_issuer(
     view: &View,
     issuer: &Issuer,

@@ -1,27 +1,25 @@
-//! The last look before a complete CRL is published: a relying party that takes the new list must not
-//! lose what the old one told it. Asked by the builder alone; it refuses, counts and logs, it never mends. The way
-//! out is an operator's: to switch CRLs off and on again (`disable`), having seen what the log says.
+//! Final check before a complete CRL is published: the new list must not lose revocations of the old one.
+//!
+//! The guard rejects, counts and logs; it repairs nothing. An operator overrides it by setting `disable` in the CRL
+//! settings and resetting it.
 
 use super::entries::Entries;
 use crate::error::{Error, Result};
 use crate::pki::mount::settings::crl::CrlConfig;
 use crate::telemetry;
 
-/// A complete CRL, as far as the guard looks at it.
 pub(super) struct Edition<'a> {
     pub(super) number: u64,
-    /// Every revocation up to this sequence is on it.
     pub(super) covers: u64,
     pub(super) entries: &'a Entries,
 }
 
-/// Refuses the next edition when its number does not rise, when it covers fewer revocations, or when an
-/// entry is gone whose certificate has not ended by `now` (epoch seconds). `asked` is the operator's change
-/// that explains missing entries; then they are only logged. `compare` says that the new entries were not
-/// made by adding to the old ones, so that each is looked for.
+/// Rejects the next edition if its number does not increase, if it covers fewer revocations, or if it lost the entry of
+/// a valid certificate. `now` is in epoch seconds. `asked` names an operator's change that explains lost entries, which
+/// are then only logged. `compare` is `true` if the new entries do not extend the old ones.
 ///
 /// # Errors
-/// `Internal`; the cause has the figures.
+/// `Internal`, with the figures.
 pub(super) fn check(
     last: &Edition<'_>,
     next: &Edition<'_>,
@@ -59,7 +57,7 @@ fn refuse(rule: &'static str, text: String) -> Result<()> {
     Err(Error::internal(text))
 }
 
-/// Whether a list may be as long as it would be.
+/// Checks the number of entries against `max_crl_entries`.
 ///
 /// # Errors
 /// `Invalid`, naming the setting.

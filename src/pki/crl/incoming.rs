@@ -1,12 +1,11 @@
-//! Revocations on their way from storage into the lists of a group, sorted out by what the group's
-//! published lists hold.
+//! Groups revocations read from storage by the published list that covers them.
 
 use super::batch::Batch;
 use super::entries::Entries;
 use crate::clock::Time;
 use crate::pki::store::StoredRevocation;
 
-/// Entries that grow. They are sorted once, at the end; only more than a batch may have are so earlier.
+/// Entries under construction. Sorted at the end, or whenever a batch is full.
 #[derive(Default)]
 struct Growing {
     entries: Entries,
@@ -33,27 +32,22 @@ impl Growing {
     }
 }
 
-/// What was read for one group.
 #[derive(Default)]
 pub(super) struct Incoming {
-    /// The sequences that the stored complete CRL and the stored delta CRL cover.
+    /// Sequences that the stored complete CRL and the stored delta CRL cover.
     limits: (u64, u64),
     parts: [Growing; 3],
     last: u64,
     oldest: Option<Time>,
 }
 
-/// The same, sorted out.
+/// Revocations of a group: on the stored complete CRL, on the stored delta CRL, or on neither (`later`).
 pub(super) struct Sorted {
-    /// On the stored complete CRL.
     pub(super) complete: Entries,
-    /// On the stored delta CRL.
     pub(super) delta: Entries,
-    /// On neither.
     pub(super) later: Entries,
-    /// The highest sequence.
     pub(super) last: u64,
-    /// When the first of `later` was revoked.
+    /// Earliest revocation time in `later`.
     pub(super) oldest: Option<Time>,
 }
 

@@ -1,5 +1,4 @@
-//! One list, from its parts to the bytes that are served: complete or delta, signed now or made again
-//! after a stored signature. Called by the builder and by what signs lists on request.
+//! A single CRL, complete or delta: drafted, signed or matched with a stored signature, and published.
 
 use bytes::Bytes;
 
@@ -18,23 +17,23 @@ use crate::x509::crl::{CrlTbs, EncodedTbs};
 use crate::x509::extension;
 use crate::x509::pieces::Extensions;
 
-/// A published list. Its bytes are pieces that it shares with other lists; nobody joins them.
+/// A published list. Its bytes are pieces shared with other lists and are never joined.
 pub struct Published {
     /// CRL number (RFC 5280 5.2.3).
     pub number: u64,
-    /// Of a delta CRL: the number of the complete CRL that it adds to.
+    /// Number of the complete CRL that a delta CRL extends.
     pub base: Option<u64>,
-    /// When it was made, epoch seconds; of a list that was made again after a start its thisUpdate.
+    /// Creation, epoch seconds; for a list rebuilt after a start, its thisUpdate.
     pub made_at: i64,
-    /// Epoch seconds.
+    /// thisUpdate, epoch seconds.
     pub this_update: i64,
-    /// Epoch seconds.
+    /// nextUpdate, epoch seconds.
     pub next_update: i64,
-    /// How many certificates it lists.
+    /// Number of entries.
     pub entries: usize,
-    /// Octets of the DER encoding.
+    /// Bytes of the DER encoding.
     pub len: usize,
-    /// Differs for lists that differ: of the head and the tail, whose signature binds what lies between.
+    /// Unique per list: a hash of its first and last piece; the latter contains the signature.
     pub tag: String,
     pieces: Vec<Bytes>,
 }
@@ -48,25 +47,25 @@ impl Published {
         Self { number, base, made_at, this_update, next_update, entries, len, tag, pieces }
     }
 
-    /// The DER encoding, in order.
+    /// Returns the DER encoding in pieces.
     pub fn pieces(&self) -> impl Iterator<Item = Bytes> + Send + use<> {
         self.pieces.clone().into_iter()
     }
 }
 
-/// How far a clock is set back at most without the lists waiting for it, seconds.
+/// Seconds by which a revocation time may exceed the current time and still determine thisUpdate.
 const MAX_CLOCK_ERROR: i64 = 12 * 3600;
 
-/// thisUpdate of a CRL or an OCSP answer that is made at `made_at`: as far back as certificates are, for clients whose
-/// clocks are behind, but never before the latest revocation on it. A time further ahead than [`MAX_CLOCK_ERROR`] came
-/// from a clock that was wrong, and a list that waits for it would be of no use until then. Epoch seconds.
+/// Returns thisUpdate of a CRL or OCSP response made at `made_at`, epoch seconds: backdated like certificates, for
+/// clients whose clocks are behind, but never before the latest revocation. Revocation times more than
+/// [`MAX_CLOCK_ERROR`] ahead came from a wrong clock and are ignored; the list would be useless until then.
 pub(crate) fn this_update(made_at: i64, latest_revocation: Option<i64>) -> i64 {
     let backdated = made_at.saturating_sub_unsigned(CRL_BACKDATING);
     let believed = latest_revocation.filter(|latest| *latest <= made_at.saturating_add(MAX_CLOCK_ERROR));
     believed.map_or(backdated, |latest| backdated.max(latest))
 }
 
-/// The numbers and times of a list.
+/// Number and times of a list.
 #[derive(Clone, Copy)]
 pub(crate) struct Frame {
     pub(crate) number: u64,
@@ -76,7 +75,7 @@ pub(crate) struct Frame {
     pub(crate) next_update: i64,
 }
 
-/// A list that waits for its signature.
+/// A list before its signature.
 pub(crate) struct Draft {
     algorithm: SignatureAlgorithm,
     tbs: EncodedTbs,
@@ -85,19 +84,17 @@ pub(crate) struct Draft {
 }
 
 impl Frame {
-    /// The frame of a list that is made now, whose latest revocation this is, and that is followed by another one `life`
-    /// seconds later.
+    /// Creates the frame of a list made at `made_at` for `life` seconds; `latest` is its latest revocation time.
     pub(crate) fn new(number: u64, base: Option<u64>, made_at: i64, life: u64, latest: Option<i64>) -> Self {
         let this_update = this_update(made_at, latest);
-        // A clock that was set back may be behind the entries.
+        // The clock may have been set back behind `latest`.
         let next_update = made_at.max(this_update).saturating_add_unsigned(life);
         Self { number, base, made_at, this_update, next_update }
     }
 }
 
 impl Draft {
-    /// Puts a list together. `extensions` are those beside authorityKeyIdentifier, CRLNumber and
-    /// deltaCRLIndicator.
+    /// Drafts a list. `extensions` are added to authorityKeyIdentifier, CRLNumber and deltaCRLIndicator.
     pub(crate) fn new(signer: &Signer, entries: &Entries, frame: Frame, extensions: &Extensions) -> Result<Self> {
         let issuer = &signer.issuer;
         let algorithm = revocation_algorithm(signer)?;
@@ -115,7 +112,7 @@ impl Draft {
         Ok(Self { algorithm, tbs, frame, entries: entries.len() })
     }
 
-    /// Checks and signs the list; for the length of the list, so never on a worker.
+    /// Checks and signs the list. Takes time proportional to its length, so it never runs on a worker.
     pub(crate) async fn sign(&self, signer: &Signer, signers: &dyn Signers, outside: &Outside) -> Result<Vec<u8>> {
         let key = signer.key.as_ref().ok_or_else(|| Error::internal("a CRL signer has a key"))?;
         let key_id = issuer_key_id(&signer.issuer);
@@ -125,18 +122,17 @@ impl Draft {
         PreparedCrl::new(&self.tbs, &expected, &key.signing)?.sign(signers, outside).await
     }
 
-    /// Its numbers and times.
     pub(crate) fn frame(&self) -> Frame {
         self.frame
     }
 
-    /// Whether this is the list that was signed so.
+    /// Returns `true` if `signature` verifies for this list.
     pub(crate) fn is_signed_by(&self, signer: &Signer, signature: &[u8]) -> bool {
         let key = signer.issuer.certificate.key();
         key.verify_pieces(self.algorithm, self.tbs.pieces(), signature).is_ok()
     }
 
-    /// The list with its signature.
+    /// Returns the signed list.
     pub(crate) fn finish(self, signature: &[u8]) -> Published {
         Published::new(self.frame, self.entries, self.tbs.signed(self.algorithm, signature))
     }

@@ -1,4 +1,4 @@
-//! The published CRLs of a server in figures, for the metrics. Told by the control actors after every build.
+//! Figures about the published CRLs of a server, for the metrics. The control actors update them after each build.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -6,23 +6,23 @@ use std::sync::{Mutex, PoisonError};
 use super::list::Published;
 use crate::documents::MountId;
 
-/// The published complete CRLs of a mount, in figures.
+/// Figures about the complete CRLs of a mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Entries of the largest one.
     pub entries: usize,
-    /// Octets of the largest one.
+    /// Bytes of the largest one.
     pub bytes: usize,
     /// thisUpdate of the oldest one, epoch seconds.
     pub this_update: Option<i64>,
-    /// nextUpdate of the one that ends first, epoch seconds.
+    /// Earliest nextUpdate, epoch seconds.
     pub next_update: Option<i64>,
-    /// When the one that is due first is built again, epoch seconds; of those that can be.
+    /// Earliest scheduled renewal, epoch seconds; only of lists that have a signer.
     pub renewal: Option<i64>,
 }
 
 impl Summary {
-    /// Of both.
+    /// Combines two summaries.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         let earlier = |one: Option<i64>, other: Option<i64>| one.into_iter().chain(other).min();
@@ -46,12 +46,12 @@ impl Summary {
     }
 }
 
-/// The figures of every mount.
+/// Summaries of all mounts.
 #[derive(Default)]
 pub struct Summaries(Mutex<HashMap<MountId, Summary>>);
 
 impl Summaries {
-    /// Records the CRLs of a mount; `None` when it is gone.
+    /// Records the summary of a mount; `None` removes it.
     pub fn tell(&self, mount: MountId, summary: Option<Summary>) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match summary {
@@ -60,7 +60,7 @@ impl Summaries {
         }
     }
 
-    /// Those of every mount.
+    /// Returns the summary of every mount.
     pub fn all(&self) -> Vec<(MountId, Summary)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|(mount, crls)| (*mount, *crls)).collect()
     }

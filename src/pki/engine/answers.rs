@@ -1,12 +1,9 @@
-//! OCSP answers that were signed a moment ago: the state behind [`ocsp`](crate::pki::revocation::ocsp).
+//! Cache of signed OCSP responses, used by [`ocsp`](crate::pki::revocation::ocsp).
 //!
-//! An answer is used again only as long as its row says what it says: it is believed without a look
-//! at the row for one second at most, and not at all once a revocation was recorded on this server
-//! since the row was read. So a revocation that was answered is seen by the next request; one of
-//! another server a second later. When the row still says the same, the signature is used again, for
-//! a part of the answer's life. Only single questions without a nonce about certificates that are
-//! known are kept, so that nobody fills the table with made-up numbers. It is bounded: two halves, and
-//! the older one is dropped when the younger one is full.
+//! A cached response is sent without reading the row for at most one second, and only if this server recorded no
+//! revocation since the row was read. Later its signature is reused if the row is unchanged, for a fraction of the
+//! response's life. Only single requests without a nonce about known certificates are cached, so that made-up serials
+//! cannot fill the cache. Each shard has two halves; the older half is dropped when the younger one is full.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,29 +17,29 @@ use crate::documents::MountId;
 use crate::pki::mount::view::View;
 use crate::x509::ocsp::Status;
 
-/// How long a row that was read is believed.
+/// Maximum age of a row that is used without reading it again.
 const MAX_AGE: Duration = Duration::from_secs(1);
-/// A signature is used again for this part of an answer's life.
+/// A signature is reused for this fraction (1/12) of the response's life.
 const PARTS: u32 = 12;
 const SHARDS: usize = 16;
-/// Answers of one half of a shard; each has at most a few kilobytes.
+/// Maximum number of responses in one half of a shard; each takes at most a few kilobytes.
 const MAX_PER_HALF: usize = 1_024;
 
-/// When an answer was true, and when there will be newer information at the latest: epoch seconds.
+/// Times of an OCSP response, epoch seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// When it was made.
+    /// Creation.
     pub made_at: i64,
-    /// thisUpdate: some seconds before, for clients whose clocks are behind.
+    /// thisUpdate, backdated for clients whose clocks are behind.
     pub this_update: i64,
-    /// nextUpdate; `None`: newer information may be there at any time.
+    /// nextUpdate; `None` means that newer information is always available.
     pub next_update: Option<i64>,
 }
 
-/// The answers of a server.
+/// Cache of signed OCSP responses, in shards.
 pub struct Answers {
     shards: [Mutex<Shard>; SHARDS],
-    /// Moves on with every revocation of this server.
+    /// Incremented with every revocation on this server.
     epoch: AtomicU64,
 }
 
@@ -58,7 +55,7 @@ struct Shard {
     old: HashMap<Question, Kept>,
 }
 
-/// What was asked: the mount, and the CertID byte for byte.
+/// Cache key: the mount and the encoded CertID.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Question(MountId, Box<[u8]>);
 
@@ -68,7 +65,7 @@ impl Question {
     }
 }
 
-/// What was answered.
+/// A signed response.
 #[derive(Clone)]
 pub(crate) struct Signed {
     pub(crate) der: Bytes,
@@ -78,47 +75,45 @@ pub(crate) struct Signed {
 
 struct Kept {
     signed: Signed,
-    /// The view that it was made by. The weak reference keeps the place from being used again, so that
-    /// an equal address is an equal view.
+    /// The view that was used. The weak reference keeps the allocation, so that equal addresses mean equal views.
     view: Weak<View>,
     read: RowRead,
 }
 
-/// When a row was read: the clock, and the epoch before the read began.
+/// Clock and epoch before a row was read.
 #[derive(Clone, Copy)]
 pub(crate) struct RowRead {
     at: Time,
     epoch: u64,
 }
 
-/// What is there for a question.
+/// Result of a cache look-up.
 pub(crate) enum Found {
-    /// An answer to send.
+    /// The response can be sent.
     Fresh(Signed),
-    /// An answer to send if the row still says the same.
+    /// The response can be sent if the row is unchanged.
     Signed(Signed),
-    /// Nothing.
+    /// No usable response.
     Nothing,
 }
 
 impl Answers {
-    /// To be called when a revocation is stored, before that is answered.
+    /// Records that a revocation was stored; called before the response to it.
     pub fn revoked(&self) {
         self.epoch.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// To be called before a row is read.
+    /// Captures clock and epoch before a row is read.
     pub(crate) fn reading(&self, now: Time) -> RowRead {
         RowRead { at: now, epoch: self.epoch.load(Ordering::SeqCst) }
     }
 
-    /// What is there for a question under this view.
     pub(crate) fn find(&self, question: &Question, view: &Arc<View>, now: RowRead) -> Found {
         let shard = &mut *self.shard(question);
         let Some(kept) = shard.young.get(question).or_else(|| shard.old.get(question)) else { return Found::Nothing };
         let Signed { times, .. } = kept.signed;
         let second = now.at.unix_timestamp();
-        // A clock that was set back makes an answer one of the future.
+        // If the clock was set back, the response would be from the future.
         let usable = times.next_update.is_some_and(|next| {
             let part = (next - times.made_at) / i64::from(PARTS);
             (times.made_at..times.made_at + part).contains(&second)
@@ -132,7 +127,7 @@ impl Answers {
         if fresh { Found::Fresh(signed) } else { Found::Signed(signed) }
     }
 
-    /// Keeps an answer whose row was read at `read`.
+    /// Caches a response whose row was read at `read`.
     pub(crate) fn keep(&self, question: Question, signed: Signed, view: &Arc<View>, read: RowRead) {
         let shard = &mut *self.shard(&question);
         if shard.young.len() >= MAX_PER_HALF && !shard.young.contains_key(&question) {
@@ -142,9 +137,9 @@ impl Answers {
     }
 
     fn shard(&self, question: &Question) -> MutexGuard<'_, Shard> {
-        // The serial number, of random octets, ends the CertID.
+        // The CertID ends with the serial number, whose bytes are random.
         let last = question.1.last().copied().unwrap_or_default();
-        // No code panics while it holds the lock, and a half-made entry cannot exist.
+        // No code panics while it holds the lock, and entries are inserted whole.
         self.shards[usize::from(last) % SHARDS].lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
@@ -196,7 +191,7 @@ mod tests {
         let (answers, view) = (Answers::default(), Arc::new(View::empty(MountId(1))));
         let before = answers.reading(at(0.0));
         answers.revoked();
-        // The row was read before the revocation, and is kept after it.
+        // The row was read before the revocation; the response is cached after it.
         answers.keep(question(1), signed(Status::Good), &view, before);
         assert_eq!(word(&answers.find(&question(1), &view, answers.reading(at(0.0)))), "signed");
         let next = Arc::new(View::clone(&view));

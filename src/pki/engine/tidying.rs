@@ -1,5 +1,4 @@
-//! What this node knows of the tidying of a mount: the run under way, and when the next one is due as far as
-//! was read. The runs themselves are in [`tidy`](crate::pki::tidy).
+//! This node's state of a mount's tidy runs: the active run and the next due time ([`tidy`](crate::pki::tidy)).
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +11,7 @@ use tokio::task::JoinHandle;
 use crate::clock::Time;
 use crate::pki::mount::settings::tidy::AutoTidy;
 
-/// Words from the server to a run.
+/// Signals to a run.
 #[derive(Default)]
 pub(crate) struct Signals {
     pub(crate) wake: Notify,
@@ -25,16 +24,14 @@ impl Signals {
     }
 }
 
-/// What this node knows of the tidying of a mount.
 pub(crate) struct Tidying {
     background: Handle,
-    /// When the mount was opened here.
     opened_at: Time,
-    /// Where in the range of the start-up delays this node has its first run, 0 to 255.
+    /// Position of this node's first run in the range of start-up delays: 0 for the minimum, 255 for the maximum.
     share: u8,
-    /// From when on the next automatic run is reckoned, as far as it was read; epoch microseconds.
+    /// Start of the current interval, as last read; epoch microseconds.
     reckoned_from: AtomicI64,
-    /// No look before this; epoch microseconds.
+    /// No check before this; epoch microseconds.
     quiet_until: AtomicI64,
     run: Mutex<Option<(Arc<Signals>, JoinHandle<()>)>>,
 }
@@ -51,7 +48,7 @@ impl Tidying {
         }
     }
 
-    /// Whether, as far as this node knows, a run is due.
+    /// Returns `true` if this node expects a run to be due.
     pub(crate) fn may_be_due(&self, config: &AutoTidy, now: Time) -> bool {
         let delay = config.min_startup_backoff
             + (config.max_startup_backoff - config.min_startup_backoff) * u64::from(self.share) / 255;
@@ -61,34 +58,33 @@ impl Tidying {
             && is_due(self.reckoned_from.load(Ordering::Relaxed), config.interval, now)
     }
 
-    /// Runs work in the background: it outlives whoever asked for it.
+    /// Spawns background work that outlives the request.
     pub(crate) fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
         self.background.spawn(work)
     }
 
-    /// From when on the next automatic run is reckoned, epoch microseconds.
+    /// Sets the start of the interval to the next automatic run, epoch microseconds.
     pub(crate) fn reckon_from(&self, at: i64) {
         self.reckoned_from.store(at, Ordering::Relaxed);
     }
 
-    /// No look whether a run is due before this.
+    /// Suppresses checks for a due run until `at`.
     pub(crate) fn quiet_until(&self, at: Time) {
         self.quiet_until.store(micros(at), Ordering::Relaxed);
     }
 
-    /// A run has begun.
     pub(crate) fn begun(&self, signals: Arc<Signals>, task: JoinHandle<()>) {
         *self.run.lock().unwrap_or_else(PoisonError::into_inner) = Some((signals, task));
     }
 
-    /// Wakes the run of this node, if there is one.
+    /// Wakes the run of this node, if any.
     pub(crate) fn wake(&self) {
         if let Some((signals, _)) = &*self.run.lock().unwrap_or_else(PoisonError::into_inner) {
             signals.wake.notify_one();
         }
     }
 
-    /// Ends the run of this node after the step that it is at.
+    /// Stops the run of this node after its current step.
     pub(crate) async fn stop(&self) {
         let run = self.run.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((signals, task)) = run {
@@ -99,15 +95,15 @@ impl Tidying {
     }
 }
 
-/// Whether so many seconds have passed since then.
+/// Returns `true` if `interval` seconds have passed since `since` (epoch microseconds).
 pub(crate) fn is_due(since: i64, interval: u64, now: Time) -> bool {
     let interval = i64::try_from(interval).unwrap_or(i64::MAX).saturating_mul(1_000_000);
     micros(now) >= since.saturating_add(interval)
 }
 
-/// Epoch microseconds, rounded down.
+/// Converts to epoch microseconds, rounded down.
 pub(crate) fn micros(at: Time) -> i64 {
-    // Years up to 9999 are 2.6e17 µs: far inside the range.
+    // Years up to 9999 are 2.6e17 µs, which fits.
     at.unix_timestamp_nanos().div_euclid(1000) as i64
 }
 

@@ -1,5 +1,5 @@
-//! Who certifies whom among the issuers of a mount: a signature check for every pair whose names fit and of which no record
-//! [knows](Signatures) what comes of it. The chains that follow are [paths](super::paths).
+//! Parents of the issuers of a mount. Each pair with matching names costs a signature check, unless a record already
+//! [has](Signatures) the result. [paths](super::paths) builds the chains from the parents.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -9,27 +9,27 @@ use super::signatures::Signatures;
 use crate::error::{Error, Result};
 use crate::x509::certificate::Certificate;
 
-/// Longest chain that is worked out, or listed by an operator.
+/// Maximum length of a chain, computed or listed by an operator.
 pub const MAX_CHAIN: usize = 64;
-/// Most issuers of a mount: every change works out all of their chains.
+/// Maximum number of issuers in a mount: every change computes all of their chains.
 const MAX_ISSUERS: usize = 1000;
-/// Most issuers of one subject in a mount: who certifies whom is a signature check for every pair of them.
+/// Maximum number of issuers with the same subject in a mount: each pair of them costs a signature check.
 const MAX_OF_SUBJECT: usize = 128;
-/// Most issuers of one subject and key in a mount: each of them certifies all others.
+/// Maximum number of issuers with the same subject and key in a mount: each of them certifies all the others.
 const MAX_OF_KEY: usize = 16;
 
 /// Issuers by id.
 pub type Issuers = BTreeMap<String, Arc<Issuer>>;
 
-/// Who certifies whom: for every issuer the ids of its parents, self-signed ones first, each group by id.
+/// The ids of the parents of each issuer: self-signed parents first, each group sorted by id.
 pub type Parents = BTreeMap<String, Vec<String>>;
 
-/// Works out who certifies whom. What no record says is taken from what was worked out `earlier`, of some of them.
+/// Computes the parents of all issuers. Results missing in the records are taken from `earlier`, or else checked.
 pub fn parents(issuers: &Issuers, earlier: &Parents) -> Parents {
     issuers.iter().map(|(id, issuer)| (id.clone(), parents_of(issuer, issuers.values(), earlier))).collect()
 }
 
-/// Whether one issuer certifies another: as both records say, else by a check.
+/// `true` if `parent` certifies `child`, by either record, else by `earlier`, else by a signature check.
 fn certifies_issuer(parent: &Issuer, child: &Issuer, earlier: &Parents) -> bool {
     let (above, below) = (&parent.record, &child.record);
     if above.id == below.id || child.issuer != parent.subject {
@@ -37,7 +37,7 @@ fn certifies_issuer(parent: &Issuer, child: &Issuer, earlier: &Parents) -> bool 
     }
     let recorded = below.signatures.by.get(&above.id).or_else(|| above.signatures.of.get(&below.id)).copied();
     let known = || {
-        // Whoever is among them was held against all others of them.
+        // All issuers in `earlier` were checked against each other.
         let parents = earlier.get(&below.id).filter(|_| earlier.contains_key(&above.id));
         parents.map(|parents| parents.contains(&above.id))
     };
@@ -50,7 +50,7 @@ fn parents_of<'a>(child: &Issuer, issuers: impl Iterator<Item = &'a Arc<Issuer>>
     found.into_iter().map(|p| p.record.id.clone()).collect()
 }
 
-/// Adds a new issuer to what is known, checking only the pairs that it is in.
+/// Adds a new issuer to `parents`; checks only pairs with the new issuer.
 pub fn add_parents(parents: &mut Parents, issuers: &Issuers, new: &Issuer) {
     let nothing = Parents::new();
     parents.insert(new.record.id.clone(), parents_of(new, issuers.values(), &nothing));
@@ -65,13 +65,13 @@ pub fn add_parents(parents: &mut Parents, issuers: &Issuers, new: &Issuer) {
     }
 }
 
-/// Takes an issuer out of what is known.
+/// Removes an issuer from `parents`.
 pub fn remove_parents(parents: &mut Parents, id: &str) {
     parents.remove(id);
     parents.values_mut().for_each(|list| list.retain(|parent| parent != id));
 }
 
-/// Everything that is known of an issuer which has its place among the `parents`.
+/// Returns the signature results of an issuer that is in `parents`.
 pub fn signatures(one: &Issuer, issuers: &Issuers, parents: &Parents) -> Signatures {
     let id = &one.record.id;
     let certifies = |parent: &String, child: &String| parents.get(child).is_some_and(|all| all.contains(parent));
@@ -85,17 +85,17 @@ pub fn signatures(one: &Issuer, issuers: &Issuers, parents: &Parents) -> Signatu
     }
 }
 
-/// The issuer that signed a certificate; of several with the same key, the first of them. Each key is tried once, and
-/// first those that the certificate's authorityKeyIdentifier names: it leads to the right one as a rule, and decides
-/// nothing, because whoever made the certificate may have known the key by another identifier. A signature over SHA-1 counts:
-/// the certificate exists, and the question is whose it is.
+/// Returns the issuer that signed a certificate; of several with the same key, the first.
+///
+/// Each key is tried once. Keys that match the authorityKeyIdentifier come first, but all others are tried too: the
+/// signer may have used another identifier for its key. SHA-1 signatures count, because the certificate already exists.
 pub fn maker_of<'a>(
     certificate: &Certificate,
     issuers: impl Iterator<Item = &'a Arc<Issuer>>,
 ) -> Option<&'a Arc<Issuer>> {
     let name = certificate.issuer().canonical();
     let mut named: Vec<_> = issuers.filter(|issuer| *issuer.subject == name).collect();
-    // Of names that match, the same bytes first: not every verifier knows the others for the same.
+    // Byte-equal names come first: some verifiers do not accept names that match only by RFC 5280 7.1.
     named.sort_by_key(|issuer| issuer.certificate.subject() != certificate.issuer());
     let key_id = certificate.authority_key_id();
     let is_meant = |issuer: &Certificate| key_id.is_some() && issuer.subject_key_id() == key_id.as_deref();
@@ -107,7 +107,7 @@ pub fn maker_of<'a>(
     named.iter().find(|issuer| issuer.certificate.key() == key).copied()
 }
 
-/// Refuses an issuer where there are as many as a mount takes: of all, of its subject, or of its subject and key.
+/// Rejects an issuer that would exceed a limit of the mount: total, per subject, or per subject and key.
 ///
 /// # Errors
 /// `Invalid` with the limit.

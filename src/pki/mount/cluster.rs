@@ -1,24 +1,24 @@
-//! The mount's own addresses, as clients and relying parties reach it (`config/cluster`). URLs that are
-//! templates and, later, ACME are built on them.
+//! The mount's own addresses, as clients and relying parties reach it (`config/cluster`). URL templates refer to them.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::x509::profile;
 
-/// Longest URL of a mount's configuration.
+/// Maximum length of a URL in a mount's configuration, bytes.
 pub const MAX_URL: usize = 2_048;
 
-/// An absolute URL with a host; empty for one that is not configured.
+/// An absolute URL with a host; empty when not configured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Address(String);
 
 impl Address {
-    /// Takes a URL, or the empty text.
+    /// Parses a URL; an empty text is accepted.
     ///
     /// # Errors
-    /// `Invalid` naming `field` when it is no absolute URL with a host, or longer than [`MAX_URL`].
+    /// `Invalid` naming `field` when `url` is not absolute, has no host, has a query or fragment, or exceeds
+    /// [`MAX_URL`].
     pub fn new(field: &str, url: impl Into<String>) -> Result<Self> {
         let url = url.into();
         if url.len() > MAX_URL {
@@ -41,18 +41,18 @@ impl Address {
     }
 }
 
-/// Where this mount is reached.
+/// The addresses of a mount.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cluster {
-    /// The API of the mount, such as `https://ca.example.test/v1/pki`.
+    /// Base URL of the mount's API, such as `https://ca.example.test/v1/pki`.
     pub path: Address,
-    /// Where authority information is fetched; often plain HTTP.
+    /// Base URL for authority information; often plain HTTP.
     pub aia_path: Address,
 }
 
 impl Cluster {
-    /// A URL with the placeholders of this configuration replaced, as far as they have a value.
+    /// Replaces the placeholders that have a value in this configuration.
     pub(crate) fn fill(&self, url: &str) -> String {
         [(PLACEHOLDERS[0], &self.path), (PLACEHOLDERS[1], &self.aia_path)]
             .into_iter()
@@ -61,7 +61,7 @@ impl Cluster {
     }
 }
 
-/// Why whoever checks a certificate may not be able to fetch what it points to there. Placeholders are not judged.
+/// Returns why relying parties may fail to fetch a URL from a certificate. URLs with placeholders are not checked.
 pub(crate) fn unfit_for_relying_parties(url: &str) -> Option<&'static str> {
     let url = url::Url::parse(url).ok()?;
     let is_loopback = match url.host()? {
@@ -78,16 +78,16 @@ pub(crate) fn unfit_for_relying_parties(url: &str) -> Option<&'static str> {
     is_loopback.then_some("the loopback is reached from this machine only")
 }
 
-/// What URLs may hold of this configuration.
+/// Placeholders of URLs that this configuration fills.
 pub(crate) const PLACEHOLDERS: [&str; 2] = ["{{cluster_path}}", "{{cluster_aia_path}}"];
 
-/// Whether a text is an absolute URL with a host, in visible ASCII, so that it fits into a certificate.
+/// `true` if the text is an absolute URL with a host, in visible ASCII, so that a certificate can hold it.
 pub(crate) fn is_absolute_url(text: &str) -> bool {
     profile::location(text.as_bytes()).is_ok() && url::Url::parse(text).is_ok_and(|url| url.has_host())
 }
 
-/// As [`is_absolute_url`], of a place where something is fetched: a directory's (`ldap:///…`) may leave the host to the
-/// reader (RFC 5280 4.2.1.13, RFC 4516 2).
+/// Like [`is_absolute_url`], for URLs that are fetched: a directory URL (`ldap:///…`) may omit the host and leave it to
+/// the relying party (RFC 5280 4.2.1.13, RFC 4516 2).
 pub(crate) fn is_location(text: &str) -> bool {
     let is_place = |url: url::Url| url.has_host() || url.scheme() == "ldap" && url.path().len() > 1;
     profile::location(text.as_bytes()).is_ok() && url::Url::parse(text).is_ok_and(is_place)

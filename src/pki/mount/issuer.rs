@@ -1,4 +1,4 @@
-//! Issuers and keys of a mount: what is stored of them, their names, their usages.
+//! Issuers and keys of a mount: stored records, names and usages.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,26 +23,26 @@ use crate::x509::ocsp::IssuerHashes;
 use crate::x509::public_key::PublicKey;
 use aws_lc_rs::digest::{SHA256, digest};
 
-/// What an issuer does with a certificate that would outlive it.
+/// Handling of a certificate that would outlive its issuer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LeafNotAfter {
-    /// Refuse it.
+    /// Rejects it.
     #[default]
     Err,
-    /// End it with the issuer.
+    /// Ends it together with the issuer.
     Truncate,
-    /// Let it outlive the issuer.
+    /// Lets it outlive the issuer.
     Permit,
-    /// Refuse it, also where the endpoint would truncate by default.
+    /// Rejects it, also on endpoints that truncate by default.
     AlwaysEnforceErr,
 }
 
 impl LeafNotAfter {
-    /// Reads the setting's word.
+    /// Parses the setting.
     ///
     /// # Errors
-    /// `Invalid` for any other word.
+    /// `Invalid` for an unknown value.
     pub fn parse(word: &str) -> Result<Self> {
         match word {
             "err" => Ok(Self::Err),
@@ -53,7 +53,7 @@ impl LeafNotAfter {
         }
     }
 
-    /// The setting's word.
+    /// The setting as text.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Err => "err",
@@ -63,32 +63,32 @@ impl LeafNotAfter {
         }
     }
 
-    /// What holds on endpoints that truncate by default (`sign-verbatim`, `sign-intermediate`), with
-    /// their `enforce_leaf_not_after_behavior` flag.
+    /// The effective setting on endpoints that truncate by default (`sign-verbatim`, `sign-intermediate`). `enforced`
+    /// is their `enforce_leaf_not_after_behavior` flag.
     pub fn truncating_unless(self, enforced: bool) -> Self {
         if enforced || self == Self::AlwaysEnforceErr { self } else { Self::Truncate }
     }
 }
 
-/// What an issuer may be used for; reading is always allowed.
+/// Permitted uses of an issuer; reading is always permitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// Sign certificates.
     pub issuing: bool,
     /// Sign CRLs.
     pub crl: bool,
-    /// Sign OCSP answers.
+    /// Sign OCSP responses.
     pub ocsp: bool,
 }
 
 impl Usage {
-    /// Everything.
+    /// All uses.
     pub const ALL: Self = Self { issuing: true, crl: true, ocsp: true };
 
-    /// Reads the words of the `usage` field.
+    /// Parses the `usage` field.
     ///
     /// # Errors
-    /// `Invalid` naming the words that are taken.
+    /// `Invalid` listing the accepted values.
     pub fn parse(words: &[String]) -> Result<Self> {
         let mut usage = Self { issuing: false, crl: false, ocsp: false };
         for word in words {
@@ -108,7 +108,7 @@ impl Usage {
     }
 }
 
-/// The words in alphabetical order, joined by commas.
+/// Formats the uses in alphabetical order, separated by commas.
 impl fmt::Display for Usage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (on, word) in
@@ -122,49 +122,48 @@ impl fmt::Display for Usage {
     }
 }
 
-/// What is stored of an issuer.
+/// Stored record of an issuer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct IssuerRecord {
-    /// Random UUID, never used again.
+    /// Random UUID, never reused.
     pub id: String,
     /// Name, or empty.
     #[serde(default)]
     pub name: String,
-    /// The key's id, or empty when the mount does not hold the key.
+    /// Id of the key; empty when the mount does not have the key.
     #[serde(default)]
     pub key_id: String,
     /// The certificate, DER in base64.
     pub certificate: String,
-    /// Ids of the operator's own chain; empty for the computed one.
+    /// Ids of the chain set by the operator; empty for the computed chain.
     #[serde(default)]
     pub manual_chain: Vec<String>,
-    /// What to do with leaves that would outlive the issuer.
+    /// Handling of leaves that would outlive the issuer.
     pub leaf_not_after_behavior: LeafNotAfter,
-    /// Allowed uses.
+    /// Permitted uses.
     pub usage: Usage,
-    /// Signature algorithm of CRLs and OCSP answers; empty derives it from the key.
+    /// Signature algorithm of CRLs and OCSP responses; empty derives it from the key.
     #[serde(default)]
     pub revocation_signature_algorithm: String,
-    /// The issuer's own URLs; used wholly when there is any.
+    /// The issuer's own URLs; if there is any, they replace all of the mount's URLs.
     #[serde(default)]
     pub urls: Urls,
-    /// When it was revoked, epoch seconds.
+    /// Time of revocation, epoch seconds.
     #[serde(default)]
     pub revoked_at: Option<i64>,
-    /// Why it was revoked.
+    /// Reason for the revocation.
     #[serde(default, skip_serializing_if = "Grounds::are_unsaid")]
     pub revoked_for: Grounds,
-    /// The CRL number that it had reached elsewhere: those of the lists that are made here are above it. 0 when it was
-    /// nowhere else, as far as is known.
+    /// Last CRL number that the authority used elsewhere; CRLs of this mount get higher numbers. 0 if none is known.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub crl_number: u64,
-    /// When it last changed, epoch seconds (`Last-Modified`).
+    /// Time of the last change, epoch seconds (`Last-Modified`).
     pub modified_at: i64,
-    /// What is known of its signature, and of those that its key made; whoever puts the record into a view need not say.
+    /// Known results of signature checks. The view fills them in; callers may leave them empty.
     #[serde(default, skip_serializing_if = "Signatures::are_unknown")]
     pub signatures: Signatures,
-    /// The id of the authority whose CRLs it shares, when that is not the id of its own bytes: another issuer with its
-    /// key and a name that matches its subject was in the mount before it. The view that takes the record sets this.
+    /// Id of the authority with which it shares CRLs, if that differs from the id of its own bytes: an earlier issuer
+    /// of the mount has the same key and a matching subject. The view sets it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authority: Option<String>,
 }
@@ -175,29 +174,29 @@ fn is_zero(number: &u64) -> bool {
 
 /// An issuer: its record and its parsed certificate.
 pub struct Issuer {
-    /// What is stored.
+    /// The stored record.
     pub record: IssuerRecord,
     /// Version of the stored document.
     pub version: u64,
     /// The certificate.
     pub certificate: Certificate,
-    /// Whether it certifies itself ([`Certificate::is_self_signed`]).
+    /// `true` if the certificate is self-signed ([`Certificate::certifies_itself`]).
     pub self_signed: bool,
-    /// Its subject, for look-ups.
+    /// Canonical subject.
     pub subject: Arc<CanonicalName>,
-    /// The name of its issuer, for look-ups.
+    /// Canonical name of its issuer.
     pub issuer: Arc<CanonicalName>,
-    /// How OCSP requests name it.
+    /// Hashes by which OCSP requests identify it.
     pub hashes: Arc<IssuerHashes>,
-    /// The name constraints of its certificate; the error is why they cannot be read.
+    /// Name constraints of the certificate, or why they cannot be parsed.
     pub constraints: Result<Option<Arc<Constraints>>, String>,
 }
 
 impl Issuer {
-    /// From a record.
+    /// Parses the certificate of a record.
     ///
     /// # Errors
-    /// When the certificate in it does not parse.
+    /// When the certificate does not parse.
     pub fn new(record: IssuerRecord, version: u64) -> Result<Self> {
         use base64::Engine as _;
         let der = base64::engine::general_purpose::STANDARD
@@ -213,7 +212,7 @@ impl Issuer {
         Ok(Self { record, version, certificate, self_signed, subject, issuer, hashes, constraints })
     }
 
-    /// The same issuer with another record; the certificate and the authority stay.
+    /// Replaces the record; keeps the certificate and the authority.
     pub fn with_record(&self, record: IssuerRecord, version: u64) -> Self {
         Self {
             record: IssuerRecord { authority: self.record.authority.clone(), ..record },
@@ -227,17 +226,17 @@ impl Issuer {
         }
     }
 
-    /// Returns `true` if the names of issuer and subject of the certificate match (RFC 5280 3.2).
+    /// `true` if issuer and subject of the certificate match (RFC 5280 3.2).
     pub(crate) fn is_self_issued(&self) -> bool {
         self.subject == self.issuer
     }
 
-    /// The id of its authority: issuers of one authority share CRLs and the OCSP responder.
+    /// Id of its authority: issuers of one authority share CRLs and the OCSP responder.
     pub(crate) fn authority_id(&self) -> String {
         self.record.authority.clone().unwrap_or_else(|| authority_id(&self.certificate))
     }
 
-    /// The same issuer, in the authority of those among `others` that have its key and a matching subject.
+    /// Joins the authority of the first of `others` with the same key and a matching subject.
     pub(crate) fn in_authority_of<'i>(mut self, mut others: impl Iterator<Item = &'i Arc<Self>>) -> Self {
         self.record.authority = None;
         let own = self.authority_id();
@@ -246,49 +245,49 @@ impl Issuer {
         self
     }
 
-    /// Returns `true` if both are one authority: the same key, and subjects that match by RFC 5280 7.1.
+    /// `true` if both have the same key, and subjects that match by RFC 5280 7.1.
     pub(crate) fn is_same_authority(&self, other: &Self) -> bool {
         self.subject == other.subject && self.certificate.key() == other.certificate.key()
     }
 
-    /// As [`may_sign_crls`], of its certificate.
+    /// [`may_sign_crls`] for its certificate.
     pub fn may_sign_crls(&self) -> bool {
         may_sign_crls(&self.certificate)
     }
 }
 
-/// Whether a certificate lets its key sign CRLs: no keyUsage, or one with cRLSign (RFC 5280 4.2.1.3).
+/// `true` if the certificate's key may sign CRLs: it has no keyUsage, or one with cRLSign (RFC 5280 4.2.1.3).
 pub fn may_sign_crls(certificate: &Certificate) -> bool {
     certificate.key_usage().is_none_or(|usage| usage.contains(KeyUsage::CRL_SIGN))
 }
 
-/// Where a stored key is.
+/// Location of a stored key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeptIn {
-    /// In the record itself.
+    /// In the record.
     #[default]
     Local,
-    /// Behind a signer; the record names it.
+    /// In a managed key that the record names.
     Managed,
 }
 
-/// What is stored of a key. Every kind has its own members: a tagged enum would be read through copies that
-/// nobody overwrites.
+/// Stored record of a key. All kinds share one struct: serde would read a tagged enum through buffers that are not
+/// zeroized.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct KeyRecord {
-    /// Random UUID, never used again.
+    /// Random UUID, never reused.
     pub id: String,
     /// Name, or empty.
     #[serde(default)]
     pub name: String,
-    /// Where the key is; in the record when it does not say.
+    /// Location of the key; local if missing.
     #[serde(default)]
     pub kind: KeptIn,
-    /// Local: the private key, PKCS#8 DER in base64; overwritten on drop.
+    /// Local keys: the private key as PKCS#8 DER in base64; zeroized on drop.
     #[serde(default, skip_serializing_if = "is_none")]
     pub pkcs8: Zeroizing<String>,
-    /// Managed: which key.
+    /// Managed keys: reference to the key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub managed: Option<ManagedRecord>,
 }
@@ -297,16 +296,16 @@ fn is_none(text: &Zeroizing<String>) -> bool {
     text.is_empty()
 }
 
-/// What is stored of a managed key.
+/// Stored reference to a managed key.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ManagedRecord {
     /// The managed key's UUID.
     pub uuid: String,
-    /// Its name when the mount took it.
+    /// Name of the managed key when it was added to the mount.
     pub name: String,
-    /// Its public half, SubjectPublicKeyInfo in base64: a mount loads without asking anybody for it.
+    /// SubjectPublicKeyInfo in base64, so that a mount loads without calling the key's backend.
     pub public: String,
-    /// What names it at its backend; empty where its configuration does.
+    /// Identifies the key at its backend; empty when the managed key's configuration does.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub locator: String,
 }
@@ -320,12 +319,12 @@ pub struct Key {
     pub name: String,
     /// Version of the stored document.
     pub version: u64,
-    /// What signs.
+    /// The key to sign with.
     pub signing: SigningKey,
 }
 
 impl Key {
-    /// Loads the key of a record of `mount`.
+    /// Loads the key of a record.
     ///
     /// # Errors
     /// When the stored key does not parse.
@@ -349,7 +348,7 @@ impl Key {
         Ok(Self { id: record.id.clone(), name: record.name.clone(), version, signing })
     }
 
-    /// The record to store.
+    /// Returns the record to store.
     ///
     /// # Errors
     /// When the key cannot be encoded.
@@ -367,24 +366,24 @@ impl Key {
         Ok(KeyRecord { id: self.id.clone(), name: self.name.clone(), kind, pkcs8: Zeroizing::new(pkcs8), managed })
     }
 
-    /// The public half.
+    /// The public key.
     pub fn public(&self) -> &PublicKey {
         self.signing.public()
     }
 }
 
-/// The id of an authority by the bytes of its subject and key. It is stored with CRLs and deleted issuers; ask
-/// [`Issuer::authority_id`], which knows of subjects in other encodings.
+/// Returns the id of an authority from the bytes of its subject and key. It is stored with CRLs and deleted issuers.
+/// Callers use [`Issuer::authority_id`], which also handles subjects in other encodings.
 fn authority_id(certificate: &Certificate) -> String {
     let authority = [certificate.subject().as_der(), certificate.key().spki()].concat();
     hex(&digest(&SHA256, &authority).as_ref()[..16])
 }
 
-/// Checks an issuer's or key's name: the name grammar, and not the reserved word `default`. `what` is
-/// the field. An empty name is fine (no name).
+/// Checks the name of an issuer or key: valid characters, and not the reserved word `default`. An empty name is
+/// accepted.
 ///
 /// # Errors
-/// `Invalid` naming field and rule.
+/// `Invalid` naming the field (`what`) and the rule.
 pub fn check_name(what: &str, name: &str) -> Result<()> {
     if name.is_empty() {
         return Ok(());

@@ -1,5 +1,5 @@
-//! Certification paths among the issuers of a mount: which chains a verifier may build above an issuer, which of them it
-//! refuses whatever is signed below, and what each of them demands (RFC 5280 6.1).
+//! Certification paths among the issuers of a mount: the chains that a verifier may build above an issuer, those that
+//! every verifier rejects, and the requirements of each chain (RFC 5280 6.1).
 
 mod policies;
 
@@ -14,28 +14,28 @@ use crate::derived::Derived;
 use crate::pki::constraints::{self, ChainConstraints, Link};
 use crate::x509::usage::KeyUsage;
 
-/// Most paths of an issuer: more are left out.
+/// Maximum number of paths of an issuer; further ones are ignored.
 const MAX_PATHS: usize = 32;
-/// Most steps of the search for the paths of an issuer.
+/// Maximum number of steps of the search for an issuer's paths.
 const MAX_STEPS: usize = 1_000;
-/// Longest name of a certificate in a message, characters.
+/// Maximum length of a certificate's name in a message, characters.
 const MAX_SHOWN: usize = 200;
 
 /// A certification path.
 pub struct Path {
-    /// The issuer itself, then each one that certifies the one before.
+    /// The issuer, followed by each issuer that certifies the previous.
     issuers: Vec<Arc<Issuer>>,
-    /// The path that is served: `issuers`, or the list of an operator.
+    /// The chain sent to clients: `issuers`, or the operator's list.
     pub served: Vec<Arc<Issuer>>,
-    /// When all certificates above the issuer are valid, epoch seconds.
+    /// Period in which all certificates above the issuer are valid, epoch seconds.
     span: RangeInclusive<i64>,
-    /// Why every verifier refuses the path, naming the certificate that decides.
+    /// Reason why every verifier rejects the path, naming the certificate at fault.
     pub refused: Option<String>,
-    /// How many authorities may follow below the issuer; `None` is any number.
+    /// Maximum number of CAs below the issuer; `None` is unlimited.
     path_length: Option<u32>,
-    /// The certificate policies that it demands of a certificate below the issuer.
+    /// The certificate policies that the path requires of a certificate below the issuer.
     pub(crate) policy: Option<PolicyDemand>,
-    /// The text of the path, as clients get it.
+    /// The chain as rendered for clients.
     pub worded: Derived,
 }
 
@@ -68,62 +68,63 @@ impl Path {
     }
 }
 
-/// The paths of an issuer, at least one, the most useful first.
+/// The paths of an issuer, at least one, the preferred path first.
 pub struct Paths(Vec<Path>);
 
 impl Paths {
-    /// The paths of `issuer`: complete ones before those whose root is not here, then the shortest, then those that are
-    /// valid longest.
+    /// Finds the paths of `issuer`. Rejected paths come last, then incomplete ones (root unknown), then longer ones,
+    /// then those that expire earlier.
     pub(super) fn of(issuer: &Arc<Issuer>, issuers: &Issuers, parents: &Parents) -> Self {
         let mut search = Search { issuers, parents, steps: 0, found: Vec::new() };
         search.extend(&mut vec![Arc::clone(issuer)]);
         let mut paths: Vec<Path> = search.found.into_iter().map(|path| Path::new(path, issuers)).collect();
         let rank = |path: &Path| (path.refused.is_some(), !path.is_complete(), path.issuers.len());
-        // The sort is stable, and the search has an order of its own.
+        // A stable sort keeps the order of the search.
         paths.sort_by_key(|path| (rank(path), Reverse(*path.span.end())));
         Self(paths)
     }
 
-    /// The path to serve at a time (epoch seconds): the first that is valid and not refused, else the first that is not
-    /// refused, else the first.
+    /// The path to serve at a time (epoch seconds): the first that is valid and not rejected, else the first that is
+    /// not rejected, else the first.
     pub fn at(&self, now: i64) -> Option<&Path> {
         let mut standing = self.standing();
         let valid = self.standing().find(|path| path.span.contains(&now));
         valid.or_else(|| standing.next()).or_else(|| self.0.first())
     }
 
-    /// When another path was last served because a certificate became valid or expired, epoch seconds; 0 for never.
+    /// The last time that the served path changed because a certificate became valid or expired, epoch seconds; 0 for
+    /// never.
     pub fn changed_at(&self, now: i64) -> i64 {
         let bounds = self.0.iter().flat_map(|path| [*path.span.start(), path.span.end().saturating_add(1)]);
         bounds.filter(|at| *at <= now).max().unwrap_or(0).max(0)
     }
 
-    /// Why no path verifies; `None` where one does.
+    /// Returns why no path verifies; `None` if some path does.
     pub fn refusal(&self) -> Option<&str> {
         if self.standing().next().is_some() { None } else { self.0.first()?.refused.as_deref() }
     }
 
-    /// The paths that are not refused.
+    /// The paths that are not rejected.
     pub(crate) fn standing(&self) -> impl Iterator<Item = &Path> {
         self.0.iter().filter(|path| path.refused.is_none())
     }
 
-    /// How many authorities may follow below the issuer on every path that is not refused, whichever of them a verifier
-    /// builds; of paths whose root is here, where there are some (RFC 5280 4.2.1.9).
+    /// Maximum number of CAs below the issuer, valid on every path that is not rejected: a verifier may build any of
+    /// them. Incomplete paths count only if there is no complete one (RFC 5280 4.2.1.9).
     pub(super) fn path_length(&self) -> Option<u32> {
         let has_root = self.standing().any(Path::is_complete);
         let counted = self.standing().filter(|path| path.is_complete() || !has_root);
         counted.filter_map(|path| path.path_length).min()
     }
 
-    /// The name constraints of the paths that are not refused.
+    /// Name constraints of the paths that are not rejected; empty if none has any.
     pub(super) fn constraints(&self) -> Vec<ChainConstraints> {
         let all: Vec<_> = self.standing().map(Path::constraints).collect();
         if all.iter().all(|chain| chain.links.is_empty()) { Vec::new() } else { all }
     }
 }
 
-/// The search for paths: depth first, no authority twice.
+/// Depth-first search for paths; no CA occurs twice in a path.
 struct Search<'a> {
     issuers: &'a Issuers,
     parents: &'a Parents,
@@ -156,7 +157,7 @@ impl Search<'_> {
     }
 }
 
-/// The path that is served: where an operator lists a chain for an issuer of it, that list follows.
+/// The chain to serve: the path up to the first issuer with an operator's chain, then that chain.
 fn served(path: &[Arc<Issuer>], issuers: &Issuers) -> Vec<Arc<Issuer>> {
     let mut served: Vec<Arc<Issuer>> = Vec::new();
     for issuer in path {
@@ -174,13 +175,12 @@ fn served(path: &[Arc<Issuer>], issuers: &Issuers) -> Vec<Arc<Issuer>> {
     served
 }
 
-/// How a message names an issuer's certificate.
 fn shown(issuer: &Issuer) -> String {
     let name: String = issuer.certificate.subject().display().chars().take(MAX_SHOWN).collect();
     format!("the certificate of {name:?} (serial number {})", issuer.certificate.serial())
 }
 
-/// Why every verifier refuses the path (RFC 5280 6.1.4).
+/// Returns why every verifier rejects the path (RFC 5280 6.1.4).
 fn refusal(path: &[Arc<Issuer>]) -> Option<String> {
     const START: &str = "issuer_ref: no chain of the issuer verifies";
     for (at, issuer) in path.iter().enumerate() {
@@ -214,8 +214,8 @@ fn refusal(path: &[Arc<Issuer>]) -> Option<String> {
     None
 }
 
-/// How many authorities may follow below the first issuer (RFC 5280 4.2.1.9, 6.1.4): the least of its own path length and
-/// of those above it, each less the authorities in between. Authorities that certify themselves do not count.
+/// Maximum number of CAs below the first issuer (RFC 5280 4.2.1.9, 6.1.4): the minimum over all path lengths, each
+/// reduced by the CAs in between. Self-issued CAs do not count.
 fn path_length(path: &[Arc<Issuer>]) -> Option<u32> {
     let mut least: Option<u32> = None;
     let mut between = 0;

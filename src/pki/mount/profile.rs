@@ -1,5 +1,5 @@
-//! Pre-encoded pieces: what every certificate of a role, and every certificate of an issuer, has in
-//! common is encoded once when the role or issuer changes, so that issuing only concatenates.
+//! Pre-encoded parts of certificates. Data common to all certificates of a role or issuer is encoded when the role or
+//! issuer changes, so that issuing only concatenates.
 
 use std::sync::Arc;
 
@@ -14,23 +14,23 @@ use crate::x509::name::{Attribute, rdns};
 use crate::x509::pem;
 use crate::x509::pieces::{Extensions, Rdns};
 
-/// A role with its pre-encoded pieces.
+/// A role with its pre-encoded parts.
 pub struct RoleEntry {
     /// The role.
     pub role: Arc<CompiledRole>,
     /// Version of the stored document.
     pub version: u64,
-    /// The role's RDNs, in subject order: C, ST, L, STREET, POSTALCODE, O, OU.
+    /// The role's RDNs in subject order: C, ST, L, STREET, POSTALCODE, O, OU.
     pub subject: Rdns,
-    /// keyUsage, extKeyUsage and basicConstraints, each when the role gives one, in that order: for keys
-    /// of RSA, of EC, and Ed25519.
+    /// keyUsage, extKeyUsage and basicConstraints, in that order and where the role sets them, for RSA, EC and Ed25519
+    /// keys.
     leading: [Extensions; 3],
     /// certificatePolicies; empty when the role has none.
     pub policies: Extensions,
 }
 
 impl RoleEntry {
-    /// Encodes the pieces of a role.
+    /// Encodes a role.
     ///
     /// # Errors
     /// `Invalid` when an OID of the role does not parse.
@@ -48,13 +48,13 @@ impl RoleEntry {
         .map(|(attribute, values)| rdns(attribute, values, role.separate_rdns))
         .collect();
         let policies = policies(&role)?;
-        // A default depends on the family of the key alone, not on its size.
+        // The default key usage depends on the key family only, not on the key size.
         let (rsa, ec) = (KeyKind::Rsa { bits: 2048 }, KeyKind::Ec(Curve::P256));
         let leading = [leading(&role, rsa)?, leading(&role, ec)?, leading(&role, KeyKind::Ed25519)?];
         Ok(Self { subject, leading, policies, role: Arc::new(role.into()), version })
     }
 
-    /// keyUsage, extKeyUsage and basicConstraints of a certificate for a key of this kind.
+    /// keyUsage, extKeyUsage and basicConstraints for a certificate with a key of this kind.
     pub fn leading(&self, kind: KeyKind) -> &Extensions {
         let [rsa, ec, ed25519] = &self.leading;
         match kind {
@@ -89,19 +89,19 @@ fn policies(role: &Role) -> Result<Extensions> {
     Ok(extension::certificate_policies(&policies))
 }
 
-/// What every certificate of one issuer has in common.
+/// Pre-encoded data common to all certificates of an issuer.
 pub struct Pieces {
-    /// The issuer certificate's SKI octets, whatever their length.
+    /// Subject key identifier of the issuer certificate, of any length.
     pub key_id: Vec<u8>,
     /// authorityKeyIdentifier with [`Pieces::key_id`].
     pub authority_key_id: Extensions,
-    /// The name constraints of the chains above the issuer; none where no chain has any.
+    /// Name constraints of the chains above the issuer; empty when no chain has any.
     pub constraints: Vec<ChainConstraints>,
-    /// Where information about the issuer is.
+    /// Extensions with the issuer's URLs.
     pub locations: Locations,
 }
 
-/// The extensions that carry an issuer's URLs; each is empty when there are none.
+/// The extensions that carry an issuer's URLs; each is empty when it has no URL.
 pub struct Locations {
     /// authorityInfoAccess.
     pub authority_info: Extensions,
@@ -112,7 +112,7 @@ pub struct Locations {
 }
 
 impl Locations {
-    /// Encodes URLs that are expanded.
+    /// Encodes URLs whose placeholders are replaced.
     pub fn new(urls: &Urls) -> Self {
         Self {
             authority_info: extension::authority_info_access(&urls.ocsp_servers, &urls.issuing_certificates),
@@ -123,7 +123,7 @@ impl Locations {
 }
 
 impl Pieces {
-    /// Encodes the pieces of an issuer whose URLs are expanded.
+    /// Encodes an issuer. The placeholders in `urls` must be replaced.
     pub fn new(issuer: &Issuer, constraints: Vec<ChainConstraints>, urls: &Urls) -> Self {
         let key_id = issuer_key_id(issuer);
         Self {
@@ -135,13 +135,13 @@ impl Pieces {
     }
 }
 
-/// The key identifier of an issuer: its certificate's SKI, else method 1 over its key.
+/// Returns the issuer's key identifier: the SKI of its certificate, else method 1 (RFC 5280 4.2.1.2) over its key.
 pub fn issuer_key_id(issuer: &Issuer) -> Vec<u8> {
     let certificate = &issuer.certificate;
     certificate.subject_key_id().map_or_else(|| certificate.key().key_id().to_vec(), <[u8]>::to_vec)
 }
 
-/// The PEM text of an issuer's certificate, without a trailing newline.
+/// Returns the issuer's certificate as PEM without a trailing newline.
 pub fn certificate_pem(issuer: &Issuer) -> String {
     pem::encode("CERTIFICATE", issuer.certificate.der())
 }

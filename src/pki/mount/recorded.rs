@@ -1,4 +1,4 @@
-//! Documents as an earlier version has stored them: they read as they did, and are stored again byte for byte.
+//! Documents stored by an earlier version: they must load unchanged and be stored again byte for byte.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -1,8 +1,8 @@
-//! Who answers for whom: worked out once for every change of issuers, so that a request only looks up.
+//! OCSP responders of a mount, computed once per change of issuers, so that a request only looks up.
 //!
-//! Issuers with one subject (RFC 5280 7.1) and key are one [`Responder`]: certificates of each are certificates of all,
-//! and whichever of them has its key here and the usage `ocsp-signing` signs for them. A CertID has a hash of the bytes
-//! of the issuer's name in the client's certificate: each encoding of the name that is in the mount's issuers counts.
+//! Issuers with the same subject (RFC 5280 7.1) and key form one [`Responder`]. Any of them with a key in the mount and
+//! the usage `ocsp-signing` signs for all. A CertID hashes the issuer's name as encoded in the client's certificate, so
+//! every encoding found in the mount's issuers is indexed.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -19,22 +19,21 @@ use crate::x509::serial::Serial;
 
 /// Issuers of one subject and key.
 pub struct Responder {
-    /// Ids.
     issuers: HashSet<String>,
-    /// The ids of their authority in stored documents.
+    /// Their authority ids in stored documents.
     authorities: HashSet<String>,
-    /// One of them: the key is the same in all, and the names match.
+    /// Any of the issuers: all have the same key and matching names.
     one: Arc<Issuer>,
-    /// The encodings of the name; `hashes` has what identifies the issuers under each of them, in the same order.
+    /// Encodings of the name. `hashes` has the hashes for each encoding, in the same order.
     names: Vec<Name>,
     hashes: Vec<Arc<IssuerHashes>>,
-    /// Who signs; `None` when none of them may.
+    /// Key that signs; `None` when no issuer may sign.
     pub(crate) signing: Option<Signing>,
-    /// Certificates of issuers of the mount that this one certifies, with the time of their revocation.
+    /// Serial numbers of the mount's issuers that this responder's key certifies, with their revocation time.
     certified: HashMap<Serial, Option<i64>>,
 }
 
-/// What an answer is signed with.
+/// The key and algorithm of OCSP responses.
 #[derive(Clone)]
 pub(crate) struct Signing {
     pub(crate) key: SigningKey,
@@ -42,7 +41,7 @@ pub(crate) struct Signing {
 }
 
 impl Signing {
-    /// `None` for an issuer without its key here, without the usage, or whose key signs nothing.
+    /// `None` if the issuer has no key here, lacks the usage, or has no algorithm to sign with.
     fn of(signer: &Signer) -> Option<Self> {
         let key = signer.key.as_ref().filter(|_| signer.issuer.record.usage.ocsp)?;
         Some(Self { key: key.signing.clone(), algorithm: revocation_algorithm(signer).ok()? })
@@ -62,45 +61,44 @@ impl Responder {
         }
     }
 
-    /// What identifies its issuers, under each encoding of their name.
+    /// Hashes of its issuers, one per encoding of their name.
     pub(crate) fn hashes(&self) -> &[Arc<IssuerHashes>] {
         &self.hashes
     }
 
-    /// The subject of its issuers, in the encoding that the client knows: that of the first of the certificates asked
-    /// about which is theirs.
+    /// The subject in the encoding that the client knows, taken from the first CertID that matches; else any encoding.
     pub(crate) fn name<'i>(&self, mut asked: impl Iterator<Item = &'i CertId<'i>>) -> &Name {
         let known = asked.find_map(|id| self.encoding(id));
         known.map_or_else(|| self.one.certificate.subject(), |at| &self.names[at])
     }
 
-    /// True for an id of the authority of its issuers.
+    /// `true` if `id` is an authority id of its issuers.
     pub(crate) fn is_authority(&self, id: &str) -> bool {
         self.authorities.contains(id)
     }
 
-    /// The place of the encoding of the name that a CertID of its issuers was made from.
+    /// Index of the name encoding that a CertID was computed from.
     fn encoding(&self, id: &CertId<'_>) -> Option<usize> {
         let issuer = id.issuer();
         self.hashes.iter().position(|hashes| hashes.of(id.hash) == issuer)
     }
 
-    /// Whether one of its issuers has this id.
+    /// `true` if one of its issuers has this id.
     pub(crate) fn has(&self, issuer: &str) -> bool {
         self.issuers.contains(issuer)
     }
 
-    /// Whether a CertID names one of its issuers.
+    /// `true` if a CertID identifies one of its issuers.
     pub(crate) fn is_meant(&self, id: &CertId<'_>) -> bool {
         self.encoding(id).is_some()
     }
 
-    /// Of an issuer's certificate that it signed: when that was revoked, if it was.
+    /// Looks up an issuer certificate that it signed: the inner value is the time of its revocation, if revoked.
     pub(crate) fn certified(&self, serial: &Serial) -> Option<Option<i64>> {
         self.certified.get(serial).copied()
     }
 
-    /// Whether the certificate was signed by its key, under its name.
+    /// `true` if its key signed the certificate under its name.
     pub(crate) fn signed(&self, certificate: &crate::x509::certificate::Certificate) -> bool {
         let own = &self.one.certificate;
         certificate.issuer().matches(own.subject()) && certificate.was_signed_by(own.key())
@@ -111,12 +109,12 @@ impl Responder {
 #[derive(Default)]
 pub struct Responders {
     all: Vec<Responder>,
-    /// Place by name and key under every hash; their lengths tell the hashes apart.
+    /// Index by name and key hash, for every hash function; the length of the hash distinguishes the functions.
     by_hashes: HashMap<Vec<u8>, usize>,
 }
 
 impl Responders {
-    /// Of these issuers, by id.
+    /// Builds the responders of these issuers.
     pub fn new(signers: &BTreeMap<String, Arc<Signer>>, parents: &Parents) -> Self {
         let mut responders = Self::default();
         let mut place_of: HashMap<&str, usize> = HashMap::new();
@@ -150,7 +148,7 @@ impl Responders {
         responders
     }
 
-    /// Lets a responder be found by its name in this encoding.
+    /// Makes a responder findable by this encoding of its name.
     fn add_encoding(&mut self, place: usize, name: &Name, hashes: impl FnOnce(&Issuer) -> Arc<IssuerHashes>) {
         let responder = &mut self.all[place];
         if responder.names.contains(name) {
@@ -164,12 +162,12 @@ impl Responders {
         responder.hashes.push(hashes);
     }
 
-    /// The responder that a CertID means.
+    /// The responder that a CertID identifies.
     pub(crate) fn meant(&self, id: &CertId<'_>) -> Option<&Responder> {
         Some(&self.all[*self.by_hashes.get(&id.issuer())?])
     }
 
-    /// The responder of an issuer that may sign itself.
+    /// The responder of an issuer that may itself sign OCSP responses.
     pub(crate) fn of(&self, signer: &Signer) -> Option<&Responder> {
         Signing::of(signer)?;
         Some(&self.all[*self.by_hashes.get(signer.issuer.hashes.of(IdHash::Sha1))?])

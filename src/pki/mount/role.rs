@@ -1,15 +1,11 @@
-//! Roles: what a mount lets its callers have in a certificate.
+//! Roles: the rules for certificates that callers of a mount may obtain.
 //!
-//! A [`Role`] is a plain record, and what is stored of it. [`Role::checked`] refuses what could not be honoured at
-//! issuance. Who is allowed what is decided in [`names`](crate::pki::check::names) and
-//! [`validity`](crate::pki::check::validity). A role stored by an older version reads back with the defaults of
-//! the fields that it lacks.
+//! A [`Role`] is the stored record. [`Role::checked`] rejects roles that cannot be honoured at issuance, including
+//! fields whose enforcement is not implemented. [`names`](crate::pki::check::names) and
+//! [`validity`](crate::pki::check::validity) apply the rules to requests. Roles stored by an older version get defaults
+//! for missing fields.
 //!
-//! Lists are taken apart once ([`CompiledRole`]); those that are templates are filled in for each request
-//! ([`CompiledRole::filled_for`]).
-//!
-//! A field whose enforcement does not exist (patterns from identities) may be false and is refused as true: a role
-//! must never promise a rule that nobody keeps.
+//! [`CompiledRole`] holds the parsed lists; [`CompiledRole::filled_for`] fills in templates for each request.
 
 mod allowed;
 mod check;
@@ -29,51 +25,51 @@ use crate::x509::algorithm::KeyKind;
 use crate::x509::oid;
 use crate::x509::usage::{KeyUsage, eku_oids};
 
-/// Backdating when a role says nothing, or zero: 30 seconds.
+/// Backdating in seconds when a role sets none, or zero.
 pub const DEFAULT_NOT_BEFORE_DURATION: u64 = 30;
 
-/// `key_usage` as it reads when nobody named any.
+/// Value of `key_usage` in a role that sets none.
 const DEFAULT_KEY_USAGE: [&str; 3] = ["DigitalSignature", "KeyAgreement", "KeyEncipherment"];
 
 /// A role. Durations are whole seconds, 0 for unset; lists are empty for none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Role {
-    /// Issuer of role-selected paths: id, name or `default`; resolved at each use.
+    /// Issuer for requests that name only the role: id, name or `default`; resolved at each use.
     pub issuer_ref: String,
-    /// Lifetime when the request names none; 0 is the mount's default.
+    /// Lifetime if the request sets none; 0 uses the mount's default.
     pub ttl: u64,
-    /// Longest lifetime; 0 is the mount's.
+    /// Maximum lifetime; 0 uses the mount's.
     pub max_ttl: u64,
     /// Allows `localhost` and `localdomain`.
     pub allow_localhost: bool,
-    /// Domains that the three flags below refer to.
+    /// Domains for `allow_bare_domains`, `allow_subdomains` and `allow_glob_domains`.
     pub allowed_domains: Vec<String>,
-    /// Identity templates in `allowed_domains`.
+    /// Treats `allowed_domains` as identity templates.
     pub allowed_domains_template: bool,
-    /// `*` from identity templates; always false.
+    /// Permits `*` in values from identity templates; not implemented, always false.
     pub allow_globs_in_identity_templates: bool,
     /// Allows the domains themselves.
     pub allow_bare_domains: bool,
-    /// Allows names at any depth below the domains, and wildcards directly on them.
+    /// Allows subdomains at any depth, and wildcards directly below the domains.
     pub allow_subdomains: bool,
-    /// Takes domains with `*` as patterns for the whole name.
+    /// Treats domains with `*` as patterns for the whole name.
     pub allow_glob_domains: bool,
-    /// Allows names with a wildcard at all.
+    /// Allows wildcard names.
     pub allow_wildcard_certificates: bool,
-    /// Lifts the domain rules; wildcard and host name rules stay.
+    /// Lifts the domain rules; the rules for wildcards and host names still apply.
     pub allow_any_name: bool,
-    /// Requires host names where host names belong.
+    /// Requires host name syntax in common names, DNS names and the hosts of e-mail addresses.
     pub enforce_hostnames: bool,
     /// Allows IP SANs.
     pub allow_ip_sans: bool,
-    /// Networks that IP SANs must lie in, in canonical form; empty for any.
+    /// Networks that IP SANs must belong to, in canonical form; empty allows all.
     pub allowed_ip_sans_cidr: Vec<String>,
     /// Patterns for URI SANs; empty allows none.
     pub allowed_uri_sans: Vec<String>,
-    /// Identity templates in `allowed_uri_sans`.
+    /// Treats `allowed_uri_sans` as identity templates.
     pub allowed_uri_sans_template: bool,
-    /// `<oid>;UTF8:<pattern>` for otherName SANs, or the one entry `*`; empty allows none.
+    /// `<oid>;UTF8:<pattern>` for otherName SANs, or the single entry `*`; empty allows none.
     pub allowed_other_sans: Vec<String>,
     /// Patterns for the subject's serialNumber attribute; empty allows none.
     pub allowed_serial_numbers: Vec<String>,
@@ -81,35 +77,35 @@ pub struct Role {
     pub allowed_user_ids: Vec<String>,
     /// Allows the caller's display name as a name.
     pub allow_token_displayname: bool,
-    /// Adds extended usage serverAuth.
+    /// Adds serverAuth to extKeyUsage.
     pub server_flag: bool,
-    /// Adds extended usage clientAuth.
+    /// Adds clientAuth to extKeyUsage.
     pub client_flag: bool,
-    /// Adds extended usage codeSigning.
+    /// Adds codeSigning to extKeyUsage.
     pub code_signing_flag: bool,
-    /// Adds extended usage emailProtection.
+    /// Adds emailProtection to extKeyUsage.
     pub email_protection_flag: bool,
-    /// The keys that are certified; stored as `key_type` and `key_bits`.
+    /// Keys to certify; stored as `key_type` and `key_bits`.
     #[serde(flatten)]
     pub keys: RoleKeys,
-    /// `key_bits` as it was written under a key type without sizes: shown, without effect.
+    /// `key_bits` written with a key type that has no sizes: returned on reads, otherwise unused.
     #[serde(skip_serializing_if = "is_zero")]
     pub unused_key_bits: u32,
-    /// Hash size under an RSA issuer.
+    /// Hash size of signatures by an RSA issuer.
     pub signature_bits: SignatureBits,
-    /// RSASSA-PSS under an RSA issuer.
+    /// Use RSASSA-PSS for signatures by an RSA issuer.
     pub use_pss: bool,
     /// Key usage names; see [`Role::key_usage_for`].
     pub key_usage: Vec<String>,
-    /// Whether a write named `key_usage`; never shown.
+    /// `true` if a write set `key_usage`; not returned on reads.
     pub key_usage_is_named: bool,
-    /// Extended key usage names, beside the flags.
+    /// Extended key usage names, in addition to the flags.
     pub ext_key_usage: Vec<String>,
     /// Extended key usages as dotted OIDs.
     pub ext_key_usage_oids: Vec<String>,
-    /// `sign` takes the common name of the CSR.
+    /// `sign` uses the common name of the CSR.
     pub use_csr_common_name: bool,
-    /// `sign` takes the SANs of the CSR.
+    /// `sign` uses the SANs of the CSR.
     pub use_csr_sans: bool,
     /// Subject: OU values.
     pub ou: Vec<String>,
@@ -125,44 +121,44 @@ pub struct Role {
     pub street_address: Vec<String>,
     /// Subject: postalCode values.
     pub postal_code: Vec<String>,
-    /// Refuses subjects beyond the types and bounds of RFC 5280 A.1, in place of warning.
+    /// Rejects subjects that exceed the types and bounds of RFC 5280 A.1, instead of warning.
     pub strict_subject: bool,
-    /// Gives each value of a subject attribute an RDN of its own, in the order of the list. Without it an attribute's values
-    /// are one RDN, a SET in DER order, as peers of this server have them.
+    /// Encodes each value of a subject attribute as its own RDN, in list order. Otherwise all values of an attribute
+    /// form one RDN, a SET in DER order, as in compatible servers.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub separate_rdns: bool,
     /// Requires a common name.
     pub require_cn: bool,
-    /// Kinds of common name: `email` and `hostname`, or the one word `disabled`.
+    /// Kinds of common name: `email` and `hostname`, or only `disabled`.
     pub cn_validations: Vec<String>,
     /// Certificate policies (RFC 5280 4.2.1.4).
     pub policy_identifiers: CertificatePolicies,
-    /// Puts basicConstraints with cA FALSE into leaf certificates.
+    /// Adds basicConstraints with cA FALSE to leaf certificates.
     pub basic_constraints_valid_for_non_ca: bool,
-    /// How far the start of validity lies before now; 0 is 30 seconds.
+    /// Backdating of the start of validity, seconds; 0 is 30 seconds.
     pub not_before_duration: u64,
-    /// Start of validity of every certificate.
+    /// Fixed start of validity.
     #[serde(with = "or_empty")]
     pub not_before: Option<WrittenTime>,
-    /// Whether requests may set `not_before`.
+    /// Controls `not_before` in requests.
     pub not_before_bound: NotBeforeBound,
-    /// End of validity of every certificate.
+    /// Fixed end of validity.
     #[serde(with = "or_empty")]
     pub not_after: Option<WrittenTime>,
-    /// Whether requests may set `not_after`.
+    /// Controls `not_after` in requests.
     pub not_after_bound: NotAfterBound,
-    /// A lease comes with every certificate; never with `no_store`.
+    /// Creates a lease for every certificate; excludes `no_store`.
     pub generate_lease: bool,
-    /// Certificates are not stored.
+    /// Does not store certificates.
     pub no_store: bool,
-    /// Forbids `cert_metadata`.
+    /// Rejects `cert_metadata`.
     pub no_store_metadata: bool,
-    /// Where the subject's serialNumber may come from.
+    /// Source of the subject's serialNumber.
     pub serial_number_source: SerialNumberSource,
 }
 
 impl Default for Role {
-    /// What a write without any member gives.
+    /// The role that a write without fields creates.
     fn default() -> Self {
         let words = |list: &[&str]| list.iter().map(|w| (*w).to_owned()).collect();
         Self {
@@ -227,8 +223,8 @@ impl Default for Role {
     }
 }
 
-/// The key usages of a certificate for a key of this kind, where nobody named any. No keyEncipherment for EC
-/// (RFC 8813 3), neither it nor keyAgreement for Ed25519 (RFC 9295 3), no keyAgreement for RSA (RFC 3279 2.3.1).
+/// Default key usages for a key of this kind: no keyEncipherment for EC (RFC 8813 3), neither it nor keyAgreement for
+/// Ed25519 (RFC 9295 3), no keyAgreement for RSA (RFC 3279 2.3.1).
 pub(crate) fn default_key_usage(kind: KeyKind) -> KeyUsage {
     match kind {
         KeyKind::Rsa { .. } => KeyUsage::DIGITAL_SIGNATURE.union(KeyUsage::KEY_ENCIPHERMENT),
@@ -238,8 +234,8 @@ pub(crate) fn default_key_usage(kind: KeyKind) -> KeyUsage {
 }
 
 impl Role {
-    /// Bits of the hash that certificates are signed with; 0 leaves the hash to the issuer's key. Roles for RSA keys
-    /// show 256 where none was written, so that 256 stands for none there.
+    /// Hash size for signatures in bits; 0 leaves it to the issuer's key. Roles for RSA keys store 256 when none was
+    /// set, so 256 counts as not set there.
     pub(crate) fn requested_signature_bits(&self) -> u32 {
         match self.signature_bits {
             SignatureBits::SHA_256 if self.keys.are_rsa() => 0,
@@ -247,28 +243,27 @@ impl Role {
         }
     }
 
-    /// The key usages of a certificate for a key of this kind: those that were named, else what of the
-    /// default suits the key.
+    /// Key usages for a key of this kind: those set by the writer, else the defaults that suit the key.
     ///
-    /// A role that was stored before the difference was known has named its usages when they are not the
-    /// default. Unknown names of such a role count for nothing.
+    /// Roles of older versions do not record whether `key_usage` was set. Any list other than the default counts as
+    /// set; unknown names in it are ignored.
     pub fn key_usage_for(&self, kind: KeyKind) -> KeyUsage {
         if self.names_key_usage() {
             return KeyUsage::from_names(&self.key_usage);
         }
-        // Verifiers of time stamps refuse other usages next to this one (RFC 3161 2.3).
+        // Time-stamp verifiers reject other usages next to digitalSignature (RFC 3161 2.3).
         if self.purposes().is_ok_and(|purposes| purposes == [oid::TIME_STAMPING]) {
             return KeyUsage::DIGITAL_SIGNATURE;
         }
         default_key_usage(kind)
     }
 
-    /// Whether the role's writer named key usages.
+    /// `true` if a write set key usages.
     pub(crate) fn names_key_usage(&self) -> bool {
         self.key_usage_is_named || self.key_usage != DEFAULT_KEY_USAGE
     }
 
-    /// The identifiers of extKeyUsage in certificates of this role, DER content octets; none for no such extension.
+    /// extKeyUsage OIDs (DER contents) in certificates of this role; empty if the extension is absent.
     ///
     /// # Errors
     /// `Invalid` when an entry of `ext_key_usage_oids` does not parse.
@@ -283,15 +278,15 @@ impl Role {
         )
     }
 
-    /// Whether TLS servers can use certificates of this role: extKeyUsage is absent, or holds id-kp-serverAuth or
+    /// `true` if TLS servers can use the certificates: extKeyUsage is absent, or has id-kp-serverAuth or
     /// anyExtendedKeyUsage (RFC 5280 4.2.1.12).
     pub(crate) fn is_for_tls_servers(&self) -> bool {
         let serves = |purpose: &Vec<u8>| [oid::SERVER_AUTH, oid::ANY_EXT_KEY_USAGE].contains(&purpose.as_slice());
         self.purposes().is_ok_and(|purposes| purposes.is_empty() || purposes.iter().any(serves))
     }
 
-    /// What of this role holds for `sign-verbatim`: lifetimes, issuer, storage, `strict_subject` and
-    /// `basic_constraints_valid_for_non_ca`; everything else at its default.
+    /// The role as applied by `sign-verbatim`: keeps lifetimes, issuer, storage, `strict_subject` and
+    /// `basic_constraints_valid_for_non_ca`; all other fields have their defaults.
     pub fn for_verbatim(&self) -> Self {
         Self {
             issuer_ref: self.issuer_ref.clone(),
@@ -313,7 +308,7 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// A role of the members that a test names: lists also as texts with commas, lifetimes also as durations.
+/// Builds a role from JSON for tests; lists may be comma-separated texts, lifetimes may be durations.
 #[cfg(test)]
 pub(crate) fn role_of(body: &serde_json::Value) -> Role {
     use serde_json::{Value, json};

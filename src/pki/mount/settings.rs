@@ -1,4 +1,4 @@
-//! The settings of a mount, each with its rules: who reads one need not check again.
+//! The settings of a mount. Each type enforces its rules on writes, so that readers need not check again.
 
 pub mod crl;
 pub mod external_policy;

@@ -1,9 +1,8 @@
-//! What is known of the signatures between the issuers of a mount.
+//! Stored results of signature checks between the issuers of a mount.
 //!
-//! A signature is checked once: what came of it stands in the record of an issuer, so that neither a start nor another
-//! node's change checks it again. It stays true for as long as the checks are the same ([`CHECKS`]): the certificate behind
-//! an id never changes, and no id is used twice. A record that lacks some, because a version wrote it that knows nothing of
-//! them or checks otherwise, costs their checks.
+//! Each signature is checked once. The result is stored in the issuer's record, so that neither a restart nor a change
+//! by another node repeats the check. A result stays valid while [`CHECKS`] is the same, because the certificate of an
+//! id never changes and ids are never reused. Missing results, or results with another value, are computed again.
 
 use std::collections::BTreeMap;
 
@@ -11,20 +10,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::x509::certificate::Certificate;
 
-/// What is known of the signatures of an issuer, by the ids of those whose names fit.
+/// Known signature results of an issuer, by the ids of the other issuers whose names match.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Stored", into = "Stored")]
 pub struct Signatures {
-    /// Whether that issuer's key made this one's; under its own id whether this one's own did.
+    /// `true` if that issuer's key signed this certificate. The issuer's own id says whether it is self-signed.
     pub by: BTreeMap<String, bool>,
-    /// Whether this one's key made that issuer's.
+    /// `true` if this issuer's key signed that issuer's certificate.
     pub of: BTreeMap<String, bool>,
 }
 
-/// The algorithms and keys that the checks know. Whoever changes that counts on: what was found by others is unknown.
+/// Version of the signature checks. Increase it when the accepted algorithms or keys change: older results are then
+/// ignored.
 const CHECKS: u32 = 1;
 
-/// As it is stored.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Stored {
@@ -51,13 +50,13 @@ impl From<Signatures> for Stored {
 }
 
 impl Signatures {
-    /// Whether nothing is known.
+    /// `true` if no result is known.
     pub fn are_unknown(&self) -> bool {
         self.by.is_empty() && self.of.is_empty()
     }
 }
 
-/// Whether the key of an issuer of this name made the signature of a certificate.
+/// `true` if `parent` signed `child` and the names match.
 pub fn certifies(parent: &Certificate, child: &Certificate) -> bool {
     child.issuer().matches(parent.subject()) && child.is_signed_by(parent.key())
 }

@@ -1,4 +1,4 @@
-//! An issuer as what signs: with its key, its chain and everything that is encoded beforehand.
+//! An issuer ready to sign: with its key, its chains and its pre-encoded extensions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,28 +10,28 @@ use crate::error::{Error, Result};
 use crate::keys::signing::{ManagedKey, Signers, SigningKey};
 use crate::x509::algorithm::SignatureAlgorithm;
 
-/// An issuer with everything that issuing from it needs, worked out once per change.
+/// An issuer with everything that issuing needs, computed once per change.
 pub struct Signer {
     /// The issuer.
     pub issuer: Arc<Issuer>,
-    /// Its key, when the mount holds it.
+    /// Its key, when the mount has it.
     pub key: Option<Arc<Key>>,
     /// Its certification paths.
     pub paths: Paths,
-    /// How many authorities may follow below it, by its own path length and those above it; `None` is any
-    /// number.
+    /// Maximum number of CAs below it, by its own path length and those above it; `None` is unlimited.
     pub path_length: Option<u32>,
-    /// Pre-encoded extensions; the error is what an attempt to issue answers (URLs that cannot be expanded).
+    /// Pre-encoded extensions; the error is why nothing can be issued (URLs that cannot be expanded).
     pub pieces: Result<Pieces, String>,
 }
 
 impl Signer {
-    /// The chain that is served at a time (epoch seconds), itself first.
+    /// The chain to serve at a time (epoch seconds), itself first.
     pub fn chain(&self, now: i64) -> &[Arc<Issuer>] {
         self.paths.at(now).map_or(&[], |path| &path.served)
     }
 
-    /// Advice when every path demands a certificate policy that is not among these (DER content octets).
+    /// Returns a warning if every path requires a certificate policy and none of `policies` (OIDs in DER contents)
+    /// meets any.
     pub(crate) fn policy_advice(&self, policies: impl FnOnce() -> BTreeSet<Vec<u8>>) -> Option<String> {
         let mut demands = self.paths.standing().map(|path| path.policy.as_ref());
         let first = demands.next()??;
@@ -43,7 +43,7 @@ impl Signer {
         (!is_met).then(|| first.advice())
     }
 
-    /// The pieces of its certificates.
+    /// Pre-encoded extensions of its certificates.
     ///
     /// # Errors
     /// `Invalid` with the reason why nothing can be issued.
@@ -52,7 +52,7 @@ impl Signer {
     }
 }
 
-/// The algorithm of an issuer's CRLs: its own setting, else what its key implies.
+/// The algorithm of an issuer's CRLs and OCSP responses: its setting, else the default of its key.
 pub(crate) fn revocation_algorithm(signer: &Signer) -> Result<SignatureAlgorithm> {
     let setting = &signer.issuer.record.revocation_signature_algorithm;
     match SignatureAlgorithm::parse_name(setting) {
@@ -61,13 +61,12 @@ pub(crate) fn revocation_algorithm(signer: &Signer) -> Result<SignatureAlgorithm
     }
 }
 
-/// The algorithm that a key signs with, by the requested hash size and scheme. A managed key that supports fewer
-/// algorithms decides what the request leaves open: the hash where `bits` is 0, and the scheme unless `pss`. Asks no
-/// device.
+/// Selects the algorithm that a key signs with, by hash size and scheme. A managed key with fewer algorithms decides
+/// what the request leaves open: the hash if `bits` is 0, and the scheme unless `pss`. Does not call the key's backend.
 ///
 /// # Errors
-/// `Invalid` for a hash of another size than 256, 384 and 512 bits, for a P-224 key, and when the key supports nothing
-/// that was requested; those of [`Signers::signer`].
+/// `Invalid` for a hash size other than 256, 384 or 512 bits, for a P-224 key, and when the key supports no matching
+/// algorithm; those of [`Signers::signer`].
 pub(crate) fn requested_algorithm(
     key: &SigningKey,
     signers: &dyn Signers,
@@ -83,8 +82,7 @@ pub(crate) fn requested_algorithm(
     supported_algorithm(key, signers, wanted, is_open)
 }
 
-/// As [`requested_algorithm`], for a certificate that is signed again: the algorithm of its signature where the key
-/// supports it.
+/// Like [`requested_algorithm`], for a certificate that is signed again: prefers the algorithm of its old signature.
 ///
 /// # Errors
 /// As [`requested_algorithm`].
@@ -104,7 +102,7 @@ pub(crate) fn preferred_algorithm(
     }
 }
 
-/// `wanted` if the key supports it, otherwise its first algorithm for certificates that `is_open` accepts.
+/// Returns `wanted` if the key supports it, else the key's first algorithm that `is_open` accepts.
 fn supported_algorithm(
     key: &ManagedKey,
     signers: &dyn Signers,
@@ -126,22 +124,22 @@ fn supported_algorithm(
     })
 }
 
-/// The first algorithm of certificates that a managed key signs with: the one that its kind implies, where its signer
-/// does that. Asks no device.
+/// The default certificate algorithm of a managed key: that of its kind if the key supports it, else the first that it
+/// supports. Does not call the key's backend.
 ///
 /// # Errors
-/// `Invalid` when it signs with none, and why not with the first; those of [`Signers::signer`].
+/// `Invalid` with the reason when it supports no algorithm; those of [`Signers::signer`].
 pub(crate) fn first_algorithm(key: &ManagedKey, signers: &dyn Signers) -> Result<SignatureAlgorithm> {
     let implied = SignatureAlgorithm::for_issuer(key.public.kind(), 0, false)?;
     supported_algorithm(key, signers, implied, |_| true)
 }
 
-/// The setting for the algorithm of CRLs and OCSP answers that stands for none: empty, but of a managed key that
-/// does not sign with what its kind implies, the [first](first_algorithm) that it signs with.
+/// Default of the setting for the algorithm of CRLs and OCSP responses. Empty, except for a managed key that does not
+/// support the default of its kind: then its [first](first_algorithm) algorithm.
 pub(crate) fn unchosen_revocation_algorithm(key: &SigningKey, signers: &dyn Signers) -> String {
     let Some(key) = key.managed() else { return String::new() };
     let implied = SignatureAlgorithm::for_issuer(key.public.kind(), 0, false).ok();
-    // Whether the mount may use the key just now is asked for every signature.
+    // Ignore errors: every signature checks again whether the mount may use the key.
     let first = first_algorithm(key, signers).ok().filter(|first| Some(*first) != implied);
     first.map(|algorithm| algorithm.name().to_owned()).unwrap_or_default()
 }

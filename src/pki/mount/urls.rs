@@ -1,6 +1,5 @@
-//! Authority information URLs: where relying parties find the CA certificate, CRLs and OCSP
-//! responders (RFC 5280 4.2.1.13, 4.2.2.1). A set stands in the mount's configuration and, when an
-//! issuer has one of its own, wholly replaces it there.
+//! Authority information URLs: locations of the CA certificate, CRLs and OCSP responders (RFC 5280 4.2.1.13, 4.2.2.1).
+//! The mount has a set; an issuer's own set, if any, replaces it completely.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,16 +19,16 @@ pub struct Urls {
     pub delta_crl_distribution_points: Vec<String>,
     /// OCSP of authorityInfoAccess.
     pub ocsp_servers: Vec<String>,
-    /// Whether `{{issuer_id}}` and the mount's own addresses are replaced in the URLs.
+    /// `true` if `{{issuer_id}}` and the mount's own addresses are replaced in the URLs.
     pub templating: bool,
 }
 
-/// The most that a list takes: every certificate carries them.
+/// Limits of each list: every certificate contains the URLs.
 pub const MOST: Most = Most::new(16, 1024);
 
 const ISSUER_ID: &str = "{{issuer_id}}";
 
-/// The warning for whoever gets a certificate without any.
+/// Warning for a certificate that is issued without any of these URLs.
 pub(crate) const NO_URLS: &str = "no authority information URLs are configured for this mount";
 
 /// The four lists, by field name.
@@ -37,7 +36,7 @@ pub const LIST_FIELDS: [&str; 4] =
     ["issuing_certificates", "crl_distribution_points", "delta_crl_distribution_points", "ocsp_servers"];
 
 impl Urls {
-    /// Whether there is no URL at all.
+    /// `true` if all lists are empty.
     pub fn is_empty(&self) -> bool {
         self.lists().iter().all(|(_, list)| list.is_empty())
     }
@@ -52,7 +51,7 @@ impl Urls {
         ]
     }
 
-    /// The lists, to be changed.
+    /// The lists by field name, mutable.
     pub fn lists_mut(&mut self) -> [(&'static str, &mut Vec<String>); 4] {
         [
             (LIST_FIELDS[0], &mut self.issuing_certificates),
@@ -62,8 +61,8 @@ impl Urls {
         ]
     }
 
-    /// This set, which comes in the place of another, when every entry is an absolute URL with a host. Lists
-    /// that an older version took stay as they are.
+    /// Validates a set that replaces `before`: every entry must be an absolute URL with a host. Size limits apply only
+    /// to changed lists, so that lists stored by an older version stay valid.
     ///
     /// # Errors
     /// `Invalid` naming the list and the rule.
@@ -73,12 +72,12 @@ impl Urls {
                 MOST.hold(name, list)?;
             }
         }
-        // A dry run with any issuer id shows whether the texts are URLs once expanded.
+        // Expand with any issuer id to check that the texts are URLs once expanded.
         self.expanded("00000000-0000-4000-8000-000000000000", true)?;
         Ok(self)
     }
 
-    /// The set with the mount's own addresses filled in, as far as they are configured.
+    /// Replaces the placeholders of the mount's addresses that have a value.
     #[must_use]
     pub fn in_cluster(&self, cluster: &Cluster) -> Self {
         let mut urls = self.clone();
@@ -90,10 +89,10 @@ impl Urls {
         urls
     }
 
-    /// The set with its placeholders replaced for one issuer; [`Urls::in_cluster`] comes first.
+    /// Replaces the placeholders for one issuer. Call [`Urls::in_cluster`] first.
     ///
     /// # Errors
-    /// `Invalid` when an entry is no URL, or names a placeholder that has no value.
+    /// `Invalid` when an entry is not a URL, or has a placeholder without a value.
     pub fn for_issuer(&self, issuer_id: &str) -> Result<Self> {
         self.expanded(issuer_id, false)
     }
@@ -126,7 +125,7 @@ impl Urls {
                 text = text.replace(cluster, "http://cluster.invalid");
             }
         }
-        // OCSP is asked over HTTP (RFC 6960 A.1).
+        // OCSP runs over HTTP (RFC 6960 A.1).
         let is_url = if field == LIST_FIELDS[3] { is_absolute_url(&text) } else { is_location(&text) };
         if !is_url {
             return Err(Error::invalid(format!(
@@ -136,7 +135,7 @@ impl Urls {
         Ok(text)
     }
 
-    /// What relying parties will find wrong with these URLs; [`Urls::in_cluster`] comes first.
+    /// Returns problems that relying parties will have with these URLs. Call [`Urls::in_cluster`] first.
     pub fn advice(&self) -> Vec<String> {
         let of = |(name, list): (&'static str, &Vec<String>)| {
             let wrong = list.iter().find_map(|url| unfit_for_relying_parties(url));
@@ -145,17 +144,17 @@ impl Urls {
         self.lists().into_iter().filter_map(of).collect()
     }
 
-    /// Whether some URL holds the issuer's id, which a root does not have before it is signed.
+    /// `true` if a URL contains the issuer id, which a root does not have before it is signed.
     pub fn names_issuer(&self) -> bool {
         self.templating && self.lists().iter().any(|(_, list)| list.iter().any(|url| url.contains(ISSUER_ID)))
     }
 
-    /// Whether some URL holds the address of authority information, and it is not filled in.
+    /// `true` if a URL contains an unreplaced `{{cluster_aia_path}}`.
     pub fn needs_aia_path(&self) -> bool {
         self.templating && self.lists().iter().any(|(_, list)| list.iter().any(|url| url.contains(PLACEHOLDERS[1])))
     }
 
-    /// Whether some URL holds an address of the mount that is not filled in.
+    /// `true` if a URL contains an unreplaced address of the mount.
     pub fn unresolved(&self) -> bool {
         let open = |url: &String| PLACEHOLDERS.iter().any(|placeholder| url.contains(placeholder));
         self.templating && self.lists().iter().any(|(_, list)| list.iter().any(open))

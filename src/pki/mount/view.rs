@@ -1,8 +1,8 @@
-//! The published state of a mount: roles, issuers, keys, settings, and what is worked out of them.
+//! The published state of a mount: roles, issuers, keys, settings, and values derived from them.
 //!
-//! A [`View`] is immutable once published. The mount's control actor alone publishes one; requests
-//! load it once and see one consistent state from beginning to end. A change clones the view (its
-//! parts are shared), alters the clone, and hands it back with the documents to store.
+//! A [`View`] is immutable once published. Only the mount's control actor publishes views; a request loads one and sees
+//! a consistent state throughout. A change clones the view (its parts are shared), modifies the clone and returns it
+//! together with the documents to store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,10 +34,9 @@ use crate::x509::certificate::Certificate;
 use crate::x509::public_key::PublicKey;
 use crate::x509::serial::Serial;
 
-/// Draws of a serial number before it is reported that none is free: one is practically always enough.
+/// Maximum attempts to draw a free serial number; in practice the first succeeds.
 const SERIAL_DRAWS: usize = 8;
 
-/// Document kinds of a mount.
 mod kind {
     pub(crate) const ROLE: &str = "role";
     pub(crate) const ISSUER: &str = "issuer";
@@ -45,7 +44,7 @@ mod kind {
     pub(crate) const CONFIG: &str = "config";
 }
 
-/// A settings document with its stored version (0: never written, the default stands).
+/// A settings document with its stored version (0: never written, defaults apply).
 #[derive(Clone, Debug, Default)]
 pub struct Setting<T> {
     /// The settings.
@@ -59,12 +58,11 @@ pub struct Setting<T> {
 pub struct IssuersConfig {
     /// Id of the default issuer, or empty.
     pub default: String,
-    /// Whether a newly generated issuer becomes the default.
+    /// `true` if a newly generated issuer becomes the default.
     pub default_follows_latest_issuer: bool,
-    /// When another issuer became the default or one was removed, epoch seconds; 0 for never.
+    /// When the default changed or an issuer was removed, epoch seconds; 0 for never.
     pub changed_at: i64,
-    /// Ids of issuers that were deleted, with the name and key that they were:
-    /// their revocations are for the lists of whoever has these now.
+    /// Deleted issuers: id → authority id. Their revocations belong on the CRLs of issuers with the same name and key.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub former: BTreeMap<String, String>,
 }
@@ -93,32 +91,32 @@ pub struct View {
     pub urls: Setting<Urls>,
     /// The mount's own addresses.
     pub cluster: Setting<Cluster>,
-    /// How CRLs are built, and OCSP answers.
+    /// CRL and OCSP settings.
     pub crl_config: Setting<CrlConfig>,
-    /// Who decides in the place of roles.
+    /// Settings of the external policy engine, which replaces roles.
     pub external_policy: Setting<external_policy::Config>,
-    /// The way there, when it is enabled; the error is what an attempt to use it answers.
+    /// Client of the policy engine, when enabled; the error is what requests that need it receive.
     policy_engine: Option<Result<Arc<PolicyEngine>, String>>,
-    /// When the mount is tidied, and how.
+    /// Schedule and tasks of automatic tidy.
     pub auto_tidy: Setting<AutoTidy>,
     parents: Parents,
     signers: BTreeMap<String, Arc<Signer>>,
     responders: Arc<Responders>,
-    /// Whether what is worked out waits for [`View::settle`].
+    /// `true` if derived values are out of date until [`View::settle`].
     deferred: bool,
 }
 
 impl View {
-    /// The state that a mount's documents describe.
+    /// Builds the state from the documents of a mount.
     ///
     /// # Errors
-    /// `Internal` when a document cannot be read: nothing is guessed.
+    /// `Internal` when a document cannot be read.
     pub fn load(mount: MountId, documents: Vec<Document>) -> Result<Self> {
         Self::empty(mount).reloaded(documents)
     }
 
-    /// As [`View::load`], of this mount. What does not depend on documents alone stays: the way to the policy engine
-    /// with what is known of the engine's health, where both lead to the same, and what signatures were checked.
+    /// Like [`View::load`], but keeps results of signature checks, and the policy engine's client with its health state
+    /// if the engine's settings are the same.
     ///
     /// # Errors
     /// As [`View::load`].
@@ -133,7 +131,7 @@ impl View {
         Ok(view.with_engine_of(self))
     }
 
-    /// A mount without anything.
+    /// A mount without documents.
     pub fn empty(mount: MountId) -> Self {
         Self {
             mount,
@@ -190,19 +188,19 @@ impl View {
         Ok(())
     }
 
-    /// Begins several changes: signers and chains stay as they are until [`View::settle`]. What each change
-    /// works out alone would be the square of them.
+    /// Begins a batch of changes: signers and chains stay as they are until [`View::settle`]. Recomputing them after
+    /// every change would take quadratic time.
     pub(crate) fn defer(&mut self) {
         self.deferred = true;
     }
 
-    /// Ends several changes.
+    /// Ends a batch of changes.
     pub(crate) fn settle(&mut self) {
         self.deferred = false;
         self.work_out();
     }
 
-    /// Works out chains and pre-encoded pieces again.
+    /// Recomputes chains and pre-encoded parts.
     fn work_out(&mut self) {
         if self.deferred {
             return;
@@ -236,7 +234,7 @@ impl View {
         self.roles.keys().map(String::as_str)
     }
 
-    /// Names of at most `limit` roles that name this issuer reference.
+    /// Names of at most `limit` roles whose `issuer_ref` is `reference`.
     pub fn roles_using(&self, reference: &str, limit: usize) -> Vec<&str> {
         let uses = |entry: &&Arc<RoleEntry>| entry.role.issuer_ref == reference;
         self.roles.iter().filter(|(_, e)| uses(e)).map(|(n, _)| n.as_str()).take(limit).collect()
@@ -273,51 +271,51 @@ impl View {
         self.signers.values()
     }
 
-    /// When what any path says of issuers last changed, epoch seconds: chains go through several of them.
+    /// When any chain of an issuer last changed, epoch seconds. Chains span several issuers, so this covers all of
+    /// them.
     pub fn issuers_changed_at(&self) -> i64 {
         let records = self.issuers.values().map(|issuer| issuer.record.modified_at);
         records.max().unwrap_or(0).max(self.issuers_config.value.changed_at)
     }
 
-    /// Who answers OCSP requests.
+    /// The OCSP responders.
     pub fn responders(&self) -> &Responders {
         &self.responders
     }
 
-    /// Whether `id` is the default issuer.
+    /// `true` if `id` is the default issuer.
     pub fn is_default_issuer(&self, id: &str) -> bool {
         self.issuers_config.value.default == id
     }
 
-    /// All issuers, by id, those of changes that are not [settled](View::settle) too.
+    /// All issuers by id, including those of changes that are not [settled](View::settle).
     pub(crate) fn issuers(&self) -> impl Iterator<Item = &Arc<Issuer>> {
         self.issuers.values()
     }
 
-    /// The issuer with this certificate, byte for byte.
+    /// Finds the issuer with this certificate, byte for byte.
     pub fn issuer_with_der(&self, der: &[u8]) -> Option<&Arc<Issuer>> {
         self.issuers.values().find(|issuer| issuer.certificate.der() == der)
     }
 
-    /// The issuer that signed a certificate; of several with the same key, the first by id. As many signatures may be
-    /// checked as there are issuers of its name.
+    /// Finds the issuer that signed a certificate; of several with the same key, the first by id. May check the
+    /// signature with the key of every issuer of that name.
     pub fn signed_by(&self, certificate: &Certificate) -> Option<&Arc<Issuer>> {
         chains::maker_of(certificate, self.signers.values().map(|signer| &signer.issuer))
     }
 
-    /// What stands for the name and the key of an issuer by its id, also of one that was deleted; `None` where nobody
-    /// knows what it was.
+    /// Authority id (name and key) of an issuer, deleted issuers included; `None` if it is unknown.
     pub fn authority_of(&self, issuer: &str) -> Option<String> {
         let here = self.issuers.get(issuer).map(|issuer| issuer.authority_id());
         here.or_else(|| self.issuers_config.value.former.get(issuer).cloned())
     }
 
-    /// Whether two issuers by their ids are known to differ in name or key: their serial numbers are apart.
+    /// `true` if two issuers are known to differ in name or key, so that their serial numbers are independent.
     pub fn differ(&self, one: &str, other: &str) -> bool {
         one != other && matches!((self.authority_of(one), self.authority_of(other)), (Some(a), Some(b)) if a != b)
     }
 
-    /// An issuer of this mount whose certificate was made under the name and key of `issuer`, with this serial number.
+    /// Finds the issuer of this mount whose certificate `issuer` signed under this serial number.
     pub fn certified_as(&self, issuer: &Issuer, serial: Serial) -> Option<&Arc<Issuer>> {
         let own = &issuer.certificate;
         self.issuers.values().find(|one| {
@@ -326,17 +324,16 @@ impl View {
         })
     }
 
-    /// Ids of the other issuers of this mount that certify an issuer: self-signed ones first, each group
-    /// by id.
+    /// Ids of the other issuers of this mount that certify an issuer: self-signed ones first, each group sorted by id.
     pub fn parents(&self, id: &str) -> &[String] {
         self.parents.get(id).map_or(&[], Vec::as_slice)
     }
 
-    /// A serial number for a new certificate: none that an issuer of the mount has, imported or not.
-    /// That storage does not have it yet is seen when the certificate is stored.
+    /// Draws a serial number that no issuer certificate of the mount has, imported ones included. Storage detects
+    /// duplicates among the issued certificates when it stores the new certificate.
     ///
     /// # Errors
-    /// `Internal` when `draw` keeps drawing numbers that are taken.
+    /// `Internal` when every draw yields a serial number in use.
     pub fn new_serial(&self, draw: &dyn Fn() -> Serial) -> Result<Serial> {
         let taken = |serial: &Serial| self.issuers.values().any(|i| i.certificate.serial() == *serial);
         (0..SERIAL_DRAWS)
@@ -345,10 +342,10 @@ impl View {
             .ok_or_else(|| Error::internal("no free serial number found"))
     }
 
-    /// Stores an issuer (new, or a new record of one) in this view.
+    /// Stores an issuer, new or changed, in this view.
     ///
     /// # Errors
-    /// `Invalid` when its name is already another's, or for one more than a mount takes, of a subject or of all.
+    /// `Invalid` when another issuer has the name, or when the mount or the subject has the maximum number of issuers.
     pub fn put_issuer(&mut self, record: IssuerRecord) -> Result<PkiWrite> {
         issuer::check_name("issuer_name", &record.name)?;
         let id = record.id.clone();
@@ -375,13 +372,13 @@ impl View {
         Ok(write)
     }
 
-    /// What is known of the signatures of an issuer; nothing of one that is not here.
+    /// Known results of signature checks of an issuer; empty for an unknown issuer.
     pub(crate) fn signatures(&self, id: &str) -> Signatures {
         let issuer = self.issuers.get(id);
         issuer.map(|issuer| chains::signatures(issuer, &self.issuers, &self.parents)).unwrap_or_default()
     }
 
-    /// Refuses an issuer where there are as many as a mount takes.
+    /// Rejects a new issuer that would exceed a limit of the mount.
     ///
     /// # Errors
     /// `Invalid` with the limit.
@@ -389,7 +386,7 @@ impl View {
         chains::check_room(&self.issuers, certificate)
     }
 
-    /// Removes issuers; their keys stay. A default issuer among them leaves the mount without one.
+    /// Removes issuers; their keys stay. If the default issuer is among them, the mount has no default afterwards.
     pub fn remove_issuers(&mut self, ids: &[String], now: i64) -> Vec<PkiWrite> {
         let (mut config, mut writes) = (self.issuers_config.value.clone(), Vec::with_capacity(ids.len() + 1));
         for id in ids {
@@ -434,20 +431,20 @@ impl View {
         self.keys.values()
     }
 
-    /// The key with this public half.
+    /// Finds the key with this public key.
     pub fn key_of(&self, public: &PublicKey) -> Option<&Arc<Key>> {
         self.keys.values().find(|key| key.public() == public)
     }
 
-    /// Whether `id` is the default key.
+    /// `true` if `id` is the default key.
     pub fn is_default_key(&self, id: &str) -> bool {
         self.keys_config.value.default == id
     }
 
-    /// Stores a key (new, or under a new name) in this view.
+    /// Stores a key, new or renamed, in this view.
     ///
     /// # Errors
-    /// `Invalid` when its name is already another's.
+    /// `Invalid` when another key has the name.
     pub fn put_key(&mut self, key: Key) -> Result<PkiWrite> {
         issuer::check_name("key_name", &key.name)?;
         let taken = |other: &Arc<Key>| other.id != key.id && (other.name == key.name || other.id == key.name);
@@ -512,10 +509,10 @@ impl View {
         write
     }
 
-    /// The URLs of an issuer: its own where it has some, else the mount's, with placeholders replaced.
+    /// The URLs of an issuer, or else of the mount, with placeholders replaced.
     ///
     /// # Errors
-    /// `Invalid` when an entry is no URL, or names a placeholder that has no value.
+    /// `Invalid` when an entry is not a URL, or has a placeholder without a value.
     pub fn urls_of(&self, issuer: &Issuer) -> Result<Urls> {
         let own = &issuer.record.urls;
         let urls = if own.is_empty() { &self.urls.value } else { own };
@@ -527,10 +524,10 @@ impl View {
         self.urls.value.in_cluster(&self.cluster.value)
     }
 
-    /// Stores `config/external-policy`. The way to the engine is made anew only when it is another one.
+    /// Stores `config/external-policy`. Replaces the engine's client only if the connection settings changed.
     ///
     /// # Errors
-    /// `Invalid` when the settings lead nowhere.
+    /// `Invalid` when no client can be created from the settings.
     pub fn set_external_policy(&mut self, value: external_policy::Config) -> Result<PkiWrite> {
         let Setting { value: old, version } = &self.external_policy;
         let version = *version;
@@ -551,7 +548,7 @@ impl View {
         write
     }
 
-    /// With the way to the policy engine that another view has, where both lead to the same.
+    /// Takes over the policy engine's client of another view if the connection settings are the same.
     fn with_engine_of(mut self, other: &Self) -> Self {
         let same = self.external_policy.value.leads_to_the_same(&other.external_policy.value);
         if same && matches!((&self.policy_engine, &other.policy_engine), (Some(Ok(_)), Some(Ok(_)))) {
@@ -560,10 +557,10 @@ impl View {
         self
     }
 
-    /// The way to the policy engine.
+    /// The client of the policy engine.
     ///
     /// # Errors
-    /// `Invalid` when external policy is not enabled, or its settings lead nowhere.
+    /// `Invalid` when external policy is not enabled, or no client can be created from its settings.
     pub fn policy_engine(&self) -> Result<&Arc<PolicyEngine>> {
         match &self.policy_engine {
             Some(engine) => engine.as_ref().map_err(|text| Error::invalid(text.clone())),
@@ -573,8 +570,8 @@ impl View {
 
     fn document<T: Serialize>(&self, kind: &'static str, name: &str, expected: u64, value: Option<&T>) -> PkiWrite {
         let body = value.map(|v| {
-            // A private key may be in it: storage overwrites this text when it has sealed it, and nothing is
-            // left where it grew.
+            // The body may hold a private key. Storage zeroizes it after sealing it; `secretly` leaves no copies when
+            // the buffer grows.
             let mut body = PartlySecret::default();
             let written = body.secretly(|body| serde_json::to_writer(body, v));
             written.expect("records of plain members always serialise");
@@ -589,7 +586,7 @@ impl View {
 }
 
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
-    // The cause names members, never values: the body may hold a private key.
+    // The error names fields but never values: the body may hold a private key.
     serde_json::from_slice(body)
         .map_err(|e| Error::internal(format!("stored document unreadable at octet {}", e.column())))
 }

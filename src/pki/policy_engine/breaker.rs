@@ -1,8 +1,5 @@
-//! The breaker before a policy engine: after some failures in a row nobody waits for the engine any
-//! more. Calls are refused at once for a short time, then one goes through as a probe; its end decides.
-//!
-//! Asked by [`call`](crate::pki::policy_engine) alone. It never lets a certificate pass unasked: an open breaker is a
-//! refusal.
+//! Circuit breaker of [`policy_engine`](crate::pki::policy_engine). After several consecutive failures it rejects calls
+//! for a short time, then lets one through as a probe. An open breaker rejects requests; it never bypasses the policy.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -10,26 +7,29 @@ use std::time::Duration;
 use crate::clock::Time;
 use crate::telemetry;
 
-/// Failures in a row that open it.
+/// Consecutive failures that open the breaker.
 pub(super) const FAILURES: u32 = 5;
-/// How long it then refuses everything.
+/// Time for which an open breaker rejects all calls.
 pub(super) const PAUSE: Duration = Duration::from_secs(10);
 
-/// A breaker. Time is a parameter.
 pub(super) struct Breaker(Mutex<State>);
 
 #[derive(Clone, Copy)]
 enum State {
-    /// Calls go through; the last so many failed.
-    Closed { failures: u32 },
-    /// Calls are refused.
-    Open { since: Time },
-    /// One call is on its way, the others are refused.
-    Probing { since: Time },
+    /// Calls pass; `failures` counts consecutive failures.
+    Closed {
+        failures: u32,
+    },
+    Open {
+        since: Time,
+    },
+    /// One probe is in flight; other calls are rejected.
+    Probing {
+        since: Time,
+    },
 }
 
 impl Breaker {
-    /// A closed one.
     pub(super) fn new() -> Self {
         Self(Mutex::new(State::Closed { failures: 0 }))
     }
@@ -38,7 +38,6 @@ impl Breaker {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Whether a call would be refused at `now`.
     pub(super) fn refuses(&self, now: Time) -> bool {
         match *self.state() {
             State::Closed { .. } => false,
@@ -47,7 +46,7 @@ impl Breaker {
         }
     }
 
-    /// Lets a call through, or refuses it with `None`.
+    /// Admits a call, or returns `None`.
     pub(super) fn enter(&self, now: Time) -> Option<Ticket<'_>> {
         let mut state = self.state();
         let probe = match *state {
@@ -61,7 +60,7 @@ impl Breaker {
         Some(Ticket { breaker: self, probe, told: false })
     }
 
-    /// Takes in how a call ended. One that began before the breaker opened has no say any more.
+    /// Records the outcome of a call. Calls that started before the breaker opened are ignored.
     fn ended(&self, probe: bool, answered: bool, now: Time) {
         let mut state = self.state();
         *state = match (*state, answered) {
@@ -92,7 +91,7 @@ impl Drop for Breaker {
     }
 }
 
-/// A clock that went backwards must not keep the breaker open.
+/// A clock that was set back must not keep the breaker open.
 fn is_over(since: Time, now: Time) -> bool {
     now < since || now - since >= PAUSE
 }
@@ -101,8 +100,7 @@ fn gauge(change: f64) {
     metrics::gauge!(telemetry::PKI_POLICY_BREAKERS).increment(change);
 }
 
-/// A call that was let through. Dropped untold, it says nothing of the engine, and a probe's place is
-/// free again.
+/// An admitted call. If it is dropped without an outcome, nothing is recorded and another probe may start.
 #[must_use]
 pub(super) struct Ticket<'a> {
     breaker: &'a Breaker,
@@ -111,7 +109,7 @@ pub(super) struct Ticket<'a> {
 }
 
 impl Ticket<'_> {
-    /// Tells whether the engine answered.
+    /// Records the outcome; `answered` is `true` if the engine works.
     pub(super) fn tell(mut self, answered: bool, now: Time) {
         self.told = true;
         self.breaker.ended(self.probe, answered, now);

@@ -1,9 +1,7 @@
-//! Whom to trust for the policy engine's TLS certificate, and what to show it.
+//! TLS trust and client authentication for the policy engine, by rustls on aws-lc-rs with TLS 1.2 and 1.3.
 //!
-//! Nothing but the configured authorities and certificates is trusted; the system's are not looked at.
-//! With pinned certificates the one that is shown must be one of them, and where authorities are
-//! configured too, also be signed by them for the engine's name. That the engine has the key of what it
-//! shows is checked in every handshake. TLS 1.2 and 1.3 by rustls on aws-lc-rs.
+//! Only the configured CAs and pinned certificates are trusted, never the system's. If certificates are pinned, the
+//! engine must present one of them; if CAs are configured as well, they must also have signed it for the engine's name.
 
 use std::sync::Arc;
 
@@ -21,13 +19,13 @@ use crate::secret::Secret;
 use crate::x509::certificate::Certificate;
 use crate::x509::pem;
 
-/// The member with the client's certificate chain and private key: a secret.
+/// Member with the client's certificate chain and private key, which is secret.
 pub(crate) const CLIENT_BUNDLE: &str = "service_client_cert_bundle";
 
-/// Longest PEM text of a member, octets.
+/// Maximum length of a PEM member in bytes.
 const MAX_PEM: usize = 256 * 1024;
 
-/// What the PEM members hold, checked.
+/// Parsed contents of the PEM members.
 pub(crate) struct Material {
     provider: Arc<CryptoProvider>,
     roots: RootCertStore,
@@ -36,10 +34,10 @@ pub(crate) struct Material {
 }
 
 impl Material {
-    /// Reads the members: authorities, certificates of which the engine must show one, and what it is shown.
+    /// Parses the members: trusted CAs, pinned server certificates, and the client certificate with its key.
     ///
     /// # Errors
-    /// `Invalid` naming the member and the rule, never quoting it.
+    /// `Invalid` naming the member and the rule, never quoting the text.
     pub(crate) fn read(trusted_ca: &str, trusted_leaves: &str, client_bundle: &Secret) -> Result<Self> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         Ok(Self {
@@ -50,10 +48,10 @@ impl Material {
         })
     }
 
-    /// The TLS settings of a client.
+    /// Builds the TLS client configuration.
     ///
     /// # Errors
-    /// `Invalid` when there is nothing to trust, `Internal` when the provider lacks what TLS needs.
+    /// `Invalid` when nothing is trusted; `Internal` when the crypto provider lacks support.
     pub(crate) fn client_config(self) -> Result<ClientConfig> {
         let trust = Trust::new(self.roots, self.pinned, &self.provider)?;
         let builder = ClientConfig::builder_with_provider(self.provider)
@@ -68,7 +66,6 @@ impl Material {
     }
 }
 
-/// The blocks of a member; none of an empty one.
 fn blocks(field: &str, text: &str) -> Result<Vec<(String, Zeroizing<Vec<u8>>)>> {
     if text.len() > MAX_PEM {
         return Err(Error::invalid(format!("{field}: longer than {MAX_PEM} bytes")));
@@ -77,7 +74,6 @@ fn blocks(field: &str, text: &str) -> Result<Vec<(String, Zeroizing<Vec<u8>>)>> 
     Ok(blocks.into_iter().map(|(label, der)| (label, Zeroizing::new(der))).collect())
 }
 
-/// The certificates of a member that holds nothing else.
 fn certificates(field: &str, text: &str) -> Result<Vec<Vec<u8>>> {
     let only = |(label, der): (String, Zeroizing<Vec<u8>>)| {
         if label == "CERTIFICATE" {
@@ -107,7 +103,7 @@ fn pinned(text: &str) -> Result<Vec<Pinned>> {
     certificates(FIELD, text)?.into_iter().map(read).collect()
 }
 
-/// The chain and its one key; the key must be the first certificate's.
+/// Parses the client's chain and its single private key, which must belong to the first certificate.
 fn client(bundle: &Secret) -> Result<Option<CertifiedKey>> {
     let refuse = |rule: &str| Err(Error::invalid(format!("{CLIENT_BUNDLE}: {rule}")));
     let Some(text) = bundle.expose_text() else { return refuse("must be PEM") };
@@ -119,7 +115,7 @@ fn client(bundle: &Secret) -> Result<Option<CertifiedKey>> {
     for (label, der) in &blocks {
         match label.as_str() {
             "CERTIFICATE" => chain.push(CertificateDer::from(der.to_vec())),
-            // Borrowed: who owned them would not overwrite them.
+            // Borrowed, because an owned copy would not be zeroized.
             "PRIVATE KEY" => keys.push(PrivateKeyDer::Pkcs8(der.as_slice().into())),
             "RSA PRIVATE KEY" => keys.push(PrivateKeyDer::Pkcs1(der.as_slice().into())),
             "EC PRIVATE KEY" => keys.push(PrivateKeyDer::Sec1(der.as_slice().into())),
@@ -140,14 +136,13 @@ fn client(bundle: &Secret) -> Result<Option<CertifiedKey>> {
     }
 }
 
-/// The certificates of a bundle, for reading back.
+/// Returns the certificates of a bundle, without the key, for responses.
 pub(crate) fn certificates_alone(bundle: &Secret) -> String {
     let blocks = blocks("", bundle.expose_text().unwrap_or_default()).unwrap_or_default();
     let certificates = blocks.iter().filter(|(label, _)| label == "CERTIFICATE");
     certificates.map(|(label, der)| pem::encode(label, der) + "\n").collect()
 }
 
-/// A certificate that the engine may show.
 #[derive(Debug)]
 struct Pinned {
     der: Vec<u8>,
@@ -155,7 +150,6 @@ struct Pinned {
     not_after: i64,
 }
 
-/// Decides about the certificate that the engine shows.
 #[derive(Debug)]
 struct Trust {
     chain: Option<Arc<WebPkiServerVerifier>>,
@@ -177,7 +171,6 @@ impl Trust {
         Ok(Self { chain, pinned, provider: Arc::clone(provider) })
     }
 
-    /// Whether it is one of the pinned ones, and valid now.
     fn is_pinned(&self, shown: &[u8], now: UnixTime) -> Result<(), CertificateError> {
         let Some(pinned) = self.pinned.iter().find(|pinned| pinned.der == shown) else {
             return Err(CertificateError::ApplicationVerificationFailure);
@@ -204,7 +197,7 @@ impl ServerCertVerifier for Trust {
         }
         match &self.chain {
             Some(chain) => chain.verify_server_cert(shown, intermediates, name, ocsp, now),
-            // Trust::new has seen to it that something is pinned then.
+            // `Trust::new` ensures that certificates are pinned in this case.
             None => Ok(ServerCertVerified::assertion()),
         }
     }
@@ -237,7 +230,6 @@ mod tests {
     use super::*;
     use crate::x509::testing;
 
-    /// The PEM members.
     #[derive(Default)]
     struct Members {
         trusted_ca: String,

@@ -1,19 +1,10 @@
-//! CRLs that an authority published before it came to this mount: `issuers/import/crl`.
+//! Imports CRLs that an authority published before it came to this mount (`issuers/import/crl`).
 //!
-//! Whoever knows the old list must take the next one: its number goes on above, and every entry is still there. So the
-//! entries become revocations like any other, of certificates that are not stored here, and then the number goes into
-//! the issuer's record; a list that is made in between has a number that nobody takes who knows the old one. Nothing is
-//! stored before the whole list was read and every serial number held against what the mount has: one that another
-//! issuer of the mount has used is refused, because a mount knows certificates by their serial number alone.
-//!
-//! A list may have millions of entries. It is read off the workers and stored in units of [`PAGE`], so that others'
-//! writes go on in between: one transaction would hold up every other write for seconds. A caller that leaves does not
-//! end the import. When the store fails in the middle, the entries of earlier units stay revoked, as their issuer said;
-//! the number of the list is not taken over, and no CRL is built for it. Sending the same list again goes on: entries
-//! that are stored count as existing. One list of a mount is imported at a time.
-//!
-//! CRLs that come with imported certificates ([`AccompanyingLists`]) are checked against the mount as it will be,
-//! before anything is stored.
+//! Relying parties that know the old CRL must accept the next one: its number must be higher and every entry must
+//! remain. The entries are stored first, in units of [`PAGE`] so that other writes proceed, and then the number, in the
+//! issuer's record. Nothing is stored before the whole CRL was read and its serials checked: a serial that another
+//! issuer of the mount used is rejected. After a storage failure the same CRL can be imported again. One CRL is
+//! imported into a mount at a time.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -36,41 +27,40 @@ use crate::turns::{Caller, cpu};
 use crate::x509::foreign_crl::{ForeignCrl, ForeignEntry, ON_HOLD};
 use crate::x509::serial::Serial;
 
-/// Entries of one unit of writes.
 const PAGE: usize = 500;
-/// Tries when the queue of writes is full, and the pause between them.
+/// Attempts when the write queue is full, and the pause between them.
 const TRIES: usize = 20;
 const PAUSE: Duration = Duration::from_millis(100);
-/// How far the clock of whoever made a list, or asks for a revocation, may be ahead, seconds.
+/// Tolerated clock difference of the CRL's issuer or of the caller, in seconds.
 pub(super) const SKEW: i64 = 300;
-/// When a certificate ends that nobody here has seen: 9999-12-31T23:59:59Z (RFC 5280 4.1.2.5), so that its entry stays.
+/// notAfter of certificates that are not stored: 9999-12-31T23:59:59Z (RFC 5280 4.1.2.5), so entries remain.
 const UNKNOWN_END: i64 = 253_402_300_799;
 
-/// What came of an import.
+/// Result of an import.
 pub struct ImportedList {
-    /// Ids of the issuers whose list it is: those of one subject and key.
+    /// Ids of the issuers of the CRL, which share subject and key.
     pub issuers: Vec<String>,
-    /// The number of the list, where it has one.
+    /// CRL number, if present.
     pub number: Option<u64>,
-    /// The number of the list that was published here after it; `None` where the issuer cannot have one.
+    /// Number of the CRL published here after the import; `None` if the issuer cannot have one.
     pub published: Option<u64>,
-    /// How many certificates it lists.
+    /// Number of entries.
     pub entries: usize,
-    /// How many of them were not revoked here before.
+    /// Number of entries that were not revoked here before.
     pub imported: usize,
     /// Warnings for the caller.
     pub warnings: Warnings,
 }
 
-/// Takes over a list of an issuer of the mount.
+/// Imports a CRL of an issuer of the mount.
 ///
 /// # Errors
-/// `Invalid` naming `crl` and the rule, and nothing is stored then; `Busy` while another one is imported; `Unavailable`
-/// from storage, and what was stored stays.
+/// `Invalid` naming `crl` and the rule, with nothing stored; `Busy` while another CRL is imported; `Unavailable` from
+/// storage, with earlier units stored.
 pub async fn import(authority: &Arc<Authority>, list: ForeignCrl) -> Result<ImportedList> {
     let turn = import_turn(authority)?;
     let authority = Arc::clone(authority);
-    // A task of its own: a caller that leaves must not leave half a list behind.
+    // A task of its own, so that a client disconnect does not leave a partial import.
     let work = async move {
         let _turn = turn;
         let view = authority.view();
@@ -81,29 +71,29 @@ pub async fn import(authority: &Arc<Authority>, list: ForeignCrl) -> Result<Impo
     tokio::spawn(Caller::current().scope(work)).await.map_err(Error::internal)?
 }
 
-/// CRLs that come with the certificates of their issuers, checked and not stored yet.
+/// Checked CRLs that accompany imported certificates and are not stored yet.
 pub struct AccompanyingLists {
     authority: Arc<Authority>,
     lists: Vec<(Import, Checked)>,
-    /// The first issuer of the list that has a serial number.
+    /// First issuer of the CRL that contains the serial number.
     serials: HashMap<Serial, String>,
     _turn: OwnedMutexGuard<()>,
 }
 
 impl AccompanyingLists {
-    /// None so far. As long as it lives no other list of the mount is imported.
+    /// Starts an empty import. Blocks other CRL imports of the mount until it is dropped.
     ///
     /// # Errors
-    /// `Busy` while another one is imported.
+    /// `Busy` while another CRL is imported.
     pub fn begin(authority: &Arc<Authority>) -> Result<Self> {
         let turn = import_turn(authority)?;
         Ok(Self { authority: Arc::clone(authority), lists: Vec::new(), serials: HashMap::new(), _turn: turn })
     }
 
-    /// Adds a list of an issuer of `view`, which is the mount as it will be.
+    /// Checks and adds a CRL of an issuer in `view`, the state of the mount after the import.
     ///
     /// # Errors
-    /// `Invalid` naming `crl` and the rule; those of the store. The list is not added then.
+    /// `Invalid` naming `crl` and the rule; those of the store. The CRL is not added then.
     pub async fn add(&mut self, view: &Arc<View>, list: ForeignCrl) -> Result<()> {
         let import = Import::of(Arc::clone(&self.authority), Arc::clone(view), list).await?;
         let checked = import.check().await?;
@@ -116,15 +106,15 @@ impl AccompanyingLists {
         Ok(())
     }
 
-    /// Ids of the issuers that have a list here.
+    /// Returns the ids of the issuers of the added CRLs.
     pub fn issuers(&self) -> HashSet<String> {
         self.lists.iter().flat_map(|(import, _)| import.issuers.iter().cloned()).collect()
     }
 
-    /// Stores the lists. Their issuers are in the mount by now.
+    /// Stores the CRLs. Their issuers must be in the mount.
     ///
     /// # Errors
-    /// Those of the store: what was stored stays, and the same lists may be sent again.
+    /// Those of the store; stored units remain, and the import can be repeated.
     pub async fn carry_out(self) -> Result<Vec<ImportedList>> {
         let mut imported = Vec::with_capacity(self.lists.len());
         for (import, checked) in self.lists {
@@ -134,8 +124,7 @@ impl AccompanyingLists {
     }
 }
 
-/// The issuers by serial number, with those of a list of `issuer`; unchanged when one of them is that of another
-/// issuer.
+/// Adds the serials of a CRL to the map of issuers, unless one of them belongs to another issuer.
 fn with_serials(
     mut known: HashMap<Serial, String>,
     list: &ForeignCrl,
@@ -162,7 +151,6 @@ fn with_serials(
     (known, Ok(()))
 }
 
-/// The lock for importing lists into a mount.
 fn import_turn(authority: &Authority) -> Result<OwnedMutexGuard<()>> {
     let busy = |_| Error::new(Kind::Busy, "another CRL is being imported into this mount");
     Arc::clone(authority.importing()).try_lock_owned().map_err(busy)
@@ -175,40 +163,34 @@ fn used_by_another(serial: Serial) -> Error {
     ))
 }
 
-/// An import under way.
 struct Import {
     authority: Arc<Authority>,
     list: Arc<ForeignCrl>,
-    /// The issuers whose list it is.
     issuers: Vec<String>,
-    /// All ids under which their certificates and revocations may be stored: those of deleted ones as well.
+    /// All ids under which certificates and revocations of these issuers may be stored, including deleted issuers.
     same: HashSet<String>,
-    /// The issuers of the mount that they certify.
+    /// Issuers of the mount that these issuers certify.
     certified: HashMap<Serial, String>,
     entries: usize,
     on_hold: usize,
-    /// The serial numbers of those that certify themselves: they are not on their own list.
+    /// Serials of self-signed certificates among them, which are not on their own CRL.
     roots: HashSet<Serial>,
 }
 
-/// What a list means for the mount.
 #[derive(Default)]
 struct Checked {
-    /// Entries that are not stored.
     fresh: usize,
-    /// When the certificates end that are stored.
+    /// notAfter of the stored certificates.
     ends: HashMap<Serial, i64>,
-    /// Issuers of the mount that are on it.
     revoked: Vec<(String, ForeignEntry)>,
-    /// Entries that a list made here does not have.
+    /// Entries that CRLs made here will not contain.
     unlisted: Vec<Serial>,
 }
 
 impl Import {
-    /// Finds whose list it is, and reads all of it.
     async fn of(authority: Arc<Authority>, view: Arc<View>, list: ForeignCrl) -> Result<Self> {
         let now = authority.tools().clock.now().unix_timestamp();
-        // Its signature covers all of it, and each entry is looked at.
+        // On the CPU queue: the signature covers the whole CRL, and every entry is parsed.
         let read = move || {
             let issuers = issuers_of(&view, &list)?;
             if list.this_update > now + SKEW {
@@ -239,7 +221,7 @@ impl Import {
         Ok(Self { list: Arc::new(list), issuers, same, certified, entries, on_hold, roots, authority })
     }
 
-    /// Holds every entry against what the mount has. Nothing is stored.
+    /// Checks every entry against the mount. Stores nothing.
     async fn check(&self) -> Result<Checked> {
         let (mut checked, mut at) = (Checked::default(), 0);
         let (store, mount) = (&self.authority.tools().store, self.authority.mount());
@@ -266,7 +248,7 @@ impl Import {
         Ok(checked)
     }
 
-    /// Whether a serial number is free for the certificates of this authority.
+    /// Checks that no other authority uses a serial number.
     fn hold(&self, serial: Serial, known: &KnownSerial) -> Result<()> {
         let of_certificate = known.certificate.iter().map(|(issuer, _)| issuer);
         if of_certificate.chain(&known.revocation).all(|issuer| self.same.contains(issuer)) {
@@ -275,7 +257,7 @@ impl Import {
         Err(used_by_another(serial))
     }
 
-    /// Whether the next list may be as long as it would be: otherwise there would be none at all.
+    /// Checks the length of the next CRL; above the limit it could not be published at all.
     async fn has_room(&self, fresh: usize) -> Result<()> {
         let Some(most) = self.authority.view().crl_config.value.max_crl_entries() else { return Ok(()) };
         let published = self.published().await.map_or(0, |list| list.entries);
@@ -293,7 +275,7 @@ impl Import {
         self.authority.crls(issuer).await.ok().flatten().map(|lists| lists.complete)
     }
 
-    /// Stores the entries, then the number, then has the next list made.
+    /// Stores the entries, then the number, and builds the next CRL.
     async fn carry_out(self, checked: Checked) -> Result<ImportedList> {
         let Checked { ends, revoked, unlisted, .. } = checked;
         let (imported, full) = self.store(&ends).await?;
@@ -313,7 +295,7 @@ impl Import {
             ));
         }
         let (issuers, now) = (self.issuers.clone(), self.authority.tools().clock.now());
-        // Entries that are new make the next list due, whatever the settings say of revocations.
+        // New entries make a CRL due under any settings, so its number must also exceed the published one.
         let published = self.published().await.filter(|_| imported > 0).map_or(0, |list| list.number);
         let number = self.list.number.unwrap_or(0).max(published);
         let plan = move |view: &View| {
@@ -350,8 +332,8 @@ impl Import {
         Ok(ImportedList { issuers: self.issuers, number, published, entries: self.entries, imported, warnings })
     }
 
-    /// Stores the entries, in units, with the keys that they show to be compromised; how many were new, and a warning
-    /// when the list of compromised keys is full.
+    /// Stores the entries in units, with keys that are revoked as compromised. Returns the number of new entries, and a
+    /// warning if the list of compromised keys is full.
     async fn store(&self, ends: &HashMap<Serial, i64>) -> Result<(usize, Option<String>)> {
         let (mut imported, mut full, mut at) = (0, None, 0);
         loop {
@@ -370,7 +352,7 @@ impl Import {
             full = full.or_else(|| committed.warning());
             for outcome in committed.stored.unwrap_or_default() {
                 let PkiOutcome::Revoked { stored, fresh } = outcome else { continue };
-                // Another request revoked it since it was looked at.
+                // A concurrent request may have revoked it since the check.
                 let known = KnownSerial { certificate: None, revocation: Some(stored.row.issuer) };
                 self.hold(stored.row.serial, &known)?;
                 imported += usize::from(fresh);
@@ -378,7 +360,7 @@ impl Import {
         }
     }
 
-    /// The keys of certificates that are here and were revoked elsewhere because their key is compromised.
+    /// Returns the keys of stored certificates that the CRL revokes because of a key compromise.
     async fn compromised_keys(&self, page: &[ForeignEntry], ends: &HashMap<Serial, i64>) -> Result<Vec<NewKey>> {
         let compromised = page.iter().filter(|entry| is_compromise(entry.reason));
         let mut keys = Vec::new();
@@ -403,7 +385,6 @@ impl Import {
         }))
     }
 
-    /// Stores a unit; waits where the queue of writes is full, which others fill as well.
     async fn commit(&self, unit: Vec<PkiWrite>) -> Result<Vec<PkiOutcome>> {
         for _ in 1..TRIES {
             match self.authority.tools().store.commit(unit.clone()).await {
@@ -456,8 +437,7 @@ fn record_of(view: &View, id: &str) -> Result<IssuerRecord> {
         .ok_or_else(|| Error::internal("an issuer that was there"))
 }
 
-/// The issuers whose list this is, those with their key here first: they have its issuer's name, and one key that made
-/// its signature.
+/// Finds the issuers of a CRL by name and signing key; those whose private key is here come first.
 fn issuers_of(view: &View, list: &ForeignCrl) -> Result<Vec<String>> {
     let name = list.issuer().canonical();
     let mut named: Vec<_> = view.signers().filter(|s| *s.issuer.subject == name).collect();
@@ -466,7 +446,7 @@ fn issuers_of(view: &View, list: &ForeignCrl) -> Result<Vec<String>> {
         return Err(Error::invalid("crl: no issuer of this mount has the name of its issuer; import that one first"));
     }
     let mut groups = HashSet::new();
-    // The signature is as long to check as the list is: once for each key.
+    // Verification takes time proportional to the CRL's length, so each key is tried once.
     let made = named.iter().find(|s| groups.insert(group(s)) && list.is_signed_by(s.issuer.certificate.key()));
     let made = made.ok_or_else(|| {
         Error::invalid("crl: its signature was not made by the key of an issuer of this mount with that name")

@@ -1,13 +1,9 @@
-//! Leases: whoever ends one revokes its certificate.
+//! Leases: ending a lease revokes its certificate.
 //!
-//! A role with `generate_lease` has a lease stored in the commit of every certificate. It belongs to the
-//! token that asked. It ends in four ways: it is revoked (by id or prefix), its token ends, its mount goes
-//! (the store removes its rows), or its certificate expires (then nothing is revoked).
-//!
-//! Ending is two steps, so that a crash in between loses nothing: first the lease is marked, from when on
-//! nobody is shown it; then its certificate is revoked and the lease removed in one commit. A token that
-//! ends leaves word of its leases in its own commit. [`Engine::sweep_leases`] finds whatever was marked or
-//! left, on any node, as often as it takes: both steps are safe to repeat.
+//! A role with `generate_lease` stores a lease with every certificate. A lease ends when it is revoked by id or prefix,
+//! or when its token ends. The expiry of the certificate or the removal of the mount ends it without a revocation.
+//! Ending has two idempotent steps, so that a crash loses nothing: the lease is marked, which hides it; then one commit
+//! revokes the certificate and removes the lease. [`Engine::sweep_leases`] completes marked leases on any node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,50 +18,48 @@ use crate::pki::engine::{Authority, Engine};
 use crate::pki::store::{LeaseRange, LeaseRow, PkiOutcome, PkiStore, PkiWrite};
 use crate::telemetry;
 
-/// Leases that are marked, or swept, in one commit.
+/// Maximum number of leases marked or swept in one commit.
 const STEP: u32 = 500;
-/// Leases whose certificates are revoked in one commit.
+/// Maximum number of leases whose certificates are revoked in one commit.
 const REVOKE_STEP: u32 = 100;
-/// Longest id that is looked for: a path and its random part.
+/// Maximum length of an id, which is a path and a random part.
 const MAX_ID: usize = 4096;
-/// Ids are ASCII: all of them lie below this.
+/// Upper bound of all ids, which are ASCII.
 const END_OF_IDS: &str = "\u{7f}";
 
-/// Whether a text can be the id, or the begin of the id, of a lease.
+/// Returns `true` if a text can be a lease id or its prefix.
 fn is_id(text: &str) -> bool {
     text.len() <= MAX_ID && text.bytes().all(|b| b.is_ascii_graphic())
 }
 
-/// What lies below a path: above the first and below the second text.
+/// Returns the exclusive bounds of all ids below a path.
 fn below(prefix: &str) -> (String, String) {
     match prefix.trim_end_matches('/') {
         "" => (String::new(), END_OF_IDS.to_owned()),
-        // '0' follows '/'.
+        // '0' follows '/' in ASCII.
         path => (format!("{path}/"), format!("{path}0")),
     }
 }
 
-/// The leases of a scope between two ids. Those of a certificate are always below a path of their mount, so a mount
-/// that is left out has none of them here.
+/// Returns the leases of a scope between two ids. A mount in `left_out` has no leases below this path.
 fn range(scope: &PathScope, after: String, below: String) -> LeaseRange {
     let without = scope.left_out.iter().map(|(mount, _)| *mount).collect();
     LeaseRange { mount: scope.mount, without, after, below }
 }
 
-/// The keys of leases directly below a path, in byte order: random parts of leases, and segments of longer paths with a
-/// trailing `/`.
+/// Lists the keys directly below a path in byte order: random parts of leases, and path segments with a trailing `/`.
 pub struct LeaseKeys {
     scopes: Vec<PathScope>,
     store: Arc<dyn PkiStore>,
 }
 
-/// Keys with their places, and where the next page begins. A place is an id relative to the path of the list, or the end
-/// of a segment.
+/// Keys with their positions, and the start of the next page. A position is an id relative to the listed path, or the
+/// upper bound of a segment.
 pub type LeasePage = (Vec<(String, String)>, Option<String>);
 
 impl LeaseKeys {
-    /// At most `most` keys of leases above `from`, each with its place, and where the next page begins, if there may be
-    /// one. A page may be empty before the last one.
+    /// Returns up to `most` keys above `from`, and the start of the next page if there may be one. A page before the
+    /// last may be empty.
     ///
     /// # Errors
     /// `Unavailable` from storage.
@@ -77,7 +71,7 @@ impl LeaseKeys {
             for scope in &scopes {
                 let (found, more) = keys_of(&*store, scope, &from, most).await?;
                 keys.extend(found);
-                // Beyond the end of the shortest page some keys of that scope are not known yet.
+                // Beyond the end of the shortest page, keys of that scope are not known yet.
                 next = [next, more].into_iter().flatten().min();
             }
             let known = |place: &String| next.as_ref().is_none_or(|next| place <= next);
@@ -92,7 +86,6 @@ impl LeaseKeys {
     }
 }
 
-/// The keys that the leases of one scope have.
 async fn keys_of(store: &dyn PkiStore, scope: &PathScope, from: &str, most: u32) -> Result<LeasePage> {
     let (start, end) = below(&scope.stored);
     if !scope.shown.is_empty() {
@@ -117,8 +110,7 @@ async fn keys_of(store: &dyn PkiStore, scope: &PathScope, from: &str, most: u32)
 }
 
 impl Engine {
-    /// A lease that has neither ended nor been revoked: by the id that it was given out with, or by the path that its
-    /// mount has today.
+    /// Returns a lease that is neither ended nor revoked, by its original id or by its mount's current path.
     ///
     /// # Errors
     /// `Unavailable` from storage.
@@ -127,7 +119,7 @@ impl Engine {
         Ok(self.stored_lease(id, scopes).await?.filter(|lease| now < lease.expires_at))
     }
 
-    /// As [`Engine::lease`], ended ones too.
+    /// As [`Engine::lease`], including expired leases.
     async fn stored_lease(&self, id: &str, scopes: &[PathScope]) -> Result<Option<LeaseRow>> {
         let given = PathScope::of(id);
         let searched = std::iter::once(&given).chain(scopes).filter(|scope| scope.shown.is_empty());
@@ -140,23 +132,20 @@ impl Engine {
         Ok(None)
     }
 
-    /// The keys of leases directly below a path, above `after`, and where their first page begins; `None` for what can be
-    /// no path of leases.
+    /// Returns the lister of keys directly below a path and its start after `after`; `None` for an invalid path.
     pub fn lease_keys(&self, scopes: Vec<PathScope>, after: &str) -> Option<(LeaseKeys, String)> {
         if !is_id(after) || scopes.iter().any(|scope| !is_id(&scope.stored)) {
             return None;
         }
-        // Everything below a segment that was shown is passed over, as the segment's own text says.
+        // `after` is a segment that was already listed, so everything below it is skipped.
         let from = if after.ends_with('/') { below(after).1 } else { after.to_owned() };
         Some((LeaseKeys { scopes, store: Arc::clone(&self.tools().store) }, from))
     }
 
-    /// Revokes a lease and its certificate; nothing when there is no such lease. With `wait` false it is
-    /// only made sure that this happens, soon.
+    /// Revokes a lease and its certificate, if it exists. With `wait` set to `false`, only schedules that.
     ///
     /// # Errors
-    /// `Unavailable` or `Busy` from storage; with `wait` also when no CRL can be built. What was marked is
-    /// revoked all the same, later.
+    /// `Unavailable` or `Busy` from storage; with `wait`, also when no CRL can be built. Marked leases end later.
     pub async fn revoke_lease(self: &Arc<Self>, id: &str, scopes: &[PathScope], wait: bool) -> Result<()> {
         if id.is_empty() || !is_id(id) {
             return Ok(());
@@ -164,11 +153,11 @@ impl Engine {
         let lease = self.stored_lease(id, scopes).await?;
         let (id, mount) = lease.map_or((id.to_owned(), None), |lease| (lease.id, Some(lease.mount)));
         self.tools().store.commit(vec![PkiWrite::LeasesMark(vec![id.clone()])]).await?;
-        // The id itself is above its own begin and below itself with '!'.
+        // Exclusive bounds that contain the id: '!' is the lowest printable character.
         self.carry_out(&id[..id.len() - 1], &format!("{id}!"), mount, wait).await
     }
 
-    /// Revokes all leases below a path, or the one lease with this id; as [`Engine::revoke_lease`].
+    /// Revokes all leases below a path, or the single lease with this id; `wait` as for [`Engine::revoke_lease`].
     ///
     /// # Errors
     /// As [`Engine::revoke_lease`].
@@ -189,7 +178,7 @@ impl Engine {
             }
         }
         for scope in scopes {
-            // From below the prefix itself: it may be the id of a lease that an earlier try has marked.
+            // Starts below the prefix itself, which may be the id of a lease that an earlier attempt marked.
             let (path, end) = (&scope.stored, below(&scope.stored).1);
             let after = path.get(..path.len().saturating_sub(1)).unwrap_or_default();
             self.carry_out(after, &end, None, wait).await?;
@@ -197,22 +186,22 @@ impl Engine {
         Ok(())
     }
 
-    /// Ends what is marked between two texts, and perhaps more of what is marked.
+    /// Ends the marked leases between two ids; without `wait`, wakes the sweep instead.
     async fn carry_out(self: &Arc<Self>, after: &str, below: &str, mount: Option<MountId>, wait: bool) -> Result<()> {
         if !wait {
             self.wake_leases();
             return Ok(());
         }
-        // A task of its own: a caller that leaves must not separate the records from their CRLs.
+        // A task of its own, so that a client disconnect does not leave revocations without their CRLs.
         let (engine, after, below) = (Arc::clone(self), after.to_owned(), below.to_owned());
         tokio::spawn(async move { engine.end_marked(&after, &below, mount).await }).await.map_err(Error::internal)?
     }
 
-    /// Revokes the certificates of marked leases and of tokens that have ended, and removes leases whose
-    /// certificates have expired. To be called again and again; stopping at any point does no harm.
+    /// Revokes the certificates of marked leases and of ended tokens, and removes leases of expired certificates.
+    /// Called periodically; an interruption is harmless.
     ///
     /// # Errors
-    /// `Unavailable` from storage, or when a certificate could not be revoked; the next call tries again.
+    /// `Unavailable` from storage, or when a certificate could not be revoked; the next call retries.
     pub async fn sweep_leases(&self) -> Result<()> {
         let store = &self.tools().store;
         while store.mark_ended(STEP).await? == STEP {}
@@ -227,8 +216,8 @@ impl Engine {
         }
     }
 
-    /// Revokes the certificates of the marked leases between two texts, and builds the CRLs once; those of `mount`
-    /// also when a sweep was faster and its CRLs are still to come.
+    /// Revokes the certificates of marked leases between two ids, then builds the CRLs once. Also waits for the CRLs of
+    /// `mount`, whose lease a concurrent sweep may have ended.
     async fn end_marked(&self, after: &str, below: &str, mount: Option<MountId>) -> Result<()> {
         let mut after = after.to_owned();
         let open = mount.and_then(|mount| Some((mount, self.authority(mount).ok()?)));
@@ -241,7 +230,7 @@ impl Engine {
             let mut by_mount: BTreeMap<MountId, Vec<LeaseRow>> = BTreeMap::new();
             page.into_iter().for_each(|lease| by_mount.entry(lease.mount).or_default().push(lease));
             for (mount, leases) in by_mount {
-                // One mount that fails does not hold up the others.
+                // A failing mount does not block the others.
                 match self.end(mount, leases).await {
                     Ok(Some(authority)) => drop(changed.insert(mount, authority)),
                     Ok(None) => {}
@@ -256,10 +245,9 @@ impl Engine {
         outcome
     }
 
-    /// Revokes the certificates of leases of one mount and removes the leases, in one commit. Gives the
-    /// mount when its CRLs have to be built.
+    /// Revokes the certificates of leases and removes the leases in one commit. Returns the mount if its CRLs are due.
     async fn end(&self, mount: MountId, leases: Vec<LeaseRow>) -> Result<Option<Arc<Authority>>> {
-        // The store gives leases of mounts that exist only: one that is not open here was just enabled.
+        // The store returns only leases of existing mounts; this one may have just been created.
         self.open(mount).await?;
         let authority = self.authority(mount)?;
         let mut unit = Vec::with_capacity(leases.len() + 1);
@@ -269,7 +257,7 @@ impl Engine {
         unit.push(PkiWrite::LeasesEnd(leases.into_iter().map(|lease| lease.id).collect()));
         let mut revoked = 0;
         let outcomes = self.tools().store.commit(unit).await;
-        // After a failure, too: the records may be there.
+        // After a failure as well: the revocations may be stored.
         self.answers().revoked();
         for outcome in outcomes? {
             match outcome {

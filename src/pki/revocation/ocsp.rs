@@ -1,16 +1,10 @@
-//! The OCSP responder of a mount (RFC 6960, with the nonce of RFC 9654): tells anyone whether a
-//! certificate of this mount is revoked.
+//! The OCSP responder of a mount (RFC 6960, with the nonce of RFC 9654).
 //!
-//! One answer has one signer: the issuer of the first certificate that is asked about and known here,
-//! else the default issuer. It speaks for its own certificates; others of the same request are `unknown`
-//! to it. What was never issued is `unknown` too, unless the mount's settings vouch for it. The issuer
-//! signs itself; there are no responder certificates. An issuer without its key here or without the
-//! usage `ocsp-signing` makes the answer `unauthorized`; so does `ocsp_disable`, and a managed key that the
-//! mount may not use. A store or a signer that is out of reach or too busy is `tryLater`, every other failure
-//! `internalError`.
-//!
-//! Statuses come from one indexed read per certificate. Single answers without a nonce are
-//! [kept](crate::pki::engine::answers) for a while. Called by the HTTP layer alone, for every mount.
+//! A response is signed by the issuer of the first known certificate in the request, or else by the default issuer. It
+//! covers only that issuer's certificates; others are `unknown`, as are serials never issued unless
+//! `ocsp_unknown_serial` is `good`. Issuers sign directly, without responder certificates. Without a key, the usage
+//! `ocsp-signing` or permission the result is `unauthorized`; when the store or signer is unavailable or busy it is
+//! `tryLater`, for other failures `internalError`.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -30,23 +24,22 @@ use crate::telemetry;
 use crate::x509::certificate::Certificate;
 use crate::x509::ocsp::{self, CertId, Request, ResponseData, SingleResponse, Status};
 
-/// What became of a request (OCSPResponseStatus, RFC 6960 4.2.1).
+/// Result of a request (OCSPResponseStatus, RFC 6960 4.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was answered.
+    /// Signed response.
     Successful = 0,
-    /// It cannot be read.
+    /// The request cannot be parsed.
     MalformedRequest = 1,
-    /// A defect.
+    /// Internal failure.
     InternalError = 2,
-    /// Storage or the signer cannot be reached now.
+    /// Storage or the signer is unavailable.
     TryLater = 3,
-    /// Nobody here may sign an answer.
+    /// No issuer may sign a response.
     Unauthorized = 6,
 }
 
 impl Outcome {
-    /// The label of metrics.
     fn name(self) -> &'static str {
         match self {
             Self::Successful => "successful",
@@ -58,27 +51,27 @@ impl Outcome {
     }
 }
 
-/// An answer, ready to send.
+/// A response to send.
 pub struct Answered {
-    /// What became of the request.
+    /// Result of the request.
     pub outcome: Outcome,
-    /// The OCSPResponse, DER.
+    /// OCSPResponse, DER.
     pub der: Bytes,
-    /// Its times, when anybody may keep it until then: it has no nonce, and nothing in it is unknown.
+    /// Times of a response that caches may store: it has no nonce and no unknown status.
     pub lasting: Option<Times>,
 }
 
 impl Answered {
-    /// An answer without a signature.
+    /// Creates an unsigned error response.
     pub fn failure(outcome: Outcome) -> Self {
         Self { outcome, der: Bytes::copy_from_slice(&ocsp::failure(outcome as u8)), lasting: None }
     }
 
-    /// The answer after a failure of storage or signer. The cause is logged, unless it is the client's own load.
+    /// Creates the response to a failure of storage or signer. Logs the cause, except for exceeded limits.
     pub fn failed(error: &Error) -> Self {
         let outcome = match error.kind() {
             Kind::Busy | Kind::Unavailable | Kind::Quota => Outcome::TryLater,
-            // The mount may not use the key, or not so.
+            // The mount may not use the key, or not for this.
             Kind::Invalid => Outcome::Unauthorized,
             _ => Outcome::InternalError,
         };
@@ -90,12 +83,12 @@ impl Answered {
     }
 }
 
-/// Counts an answer that leaves.
+/// Counts a response in the metrics.
 pub fn count(answered: &Answered) {
     metrics::counter!(telemetry::PKI_OCSP_ANSWERS, "result" => answered.outcome.name()).increment(1);
 }
 
-/// Answers a request in DER.
+/// Handles an OCSP request in DER.
 pub async fn answer(authority: &Authority, request: &[u8]) -> Answered {
     let view = authority.view();
     if view.crl_config.value.ocsp_disable {
@@ -124,7 +117,7 @@ async fn respond(authority: &Authority, view: &Arc<View>, request: &Request<'_>)
     Ok(Answered { outcome: Outcome::Successful, der, lasting: lasting.then_some(times) })
 }
 
-/// Answers the usual question, about one certificate without a nonce: perhaps with an answer that is there.
+/// Handles the usual request, for one certificate without a nonce, from the cache if possible.
 async fn single(authority: &Authority, view: &Arc<View>, id: &CertId<'_>) -> Result<Answered> {
     let (tools, answers) = (authority.tools(), authority.answers());
     let (question, read) = (Question::new(view.mount, id.raw), answers.reading(tools.clock.now()));
@@ -155,8 +148,7 @@ fn again(signed: Signed) -> Answered {
     Answered { outcome: Outcome::Successful, der: signed.der, lasting: Some(signed.times) }
 }
 
-/// Who answers: the responder of the first certificate that has one, else the default issuer's; `None`
-/// when that one may not sign.
+/// Returns the responder of the first known certificate or else of the default issuer; `None` if it may not sign.
 fn responder<'a>(view: &'a View, ids: &[CertId<'_>]) -> Option<(&'a Responder, &'a Signing)> {
     let responders = view.responders();
     let meant = ids.iter().find_map(|id| responders.meant(id));
@@ -164,15 +156,13 @@ fn responder<'a>(view: &'a View, ids: &[CertId<'_>]) -> Option<(&'a Responder, &
     Some((responder, responder.signing.as_ref()?))
 }
 
-/// What a responder knows of a certificate.
 async fn status(authority: &Authority, view: &View, responder: &Responder, id: &CertId<'_>) -> Result<Status> {
     if !responder.is_meant(id) {
         return Ok(Status::Unknown);
     }
     let stored = authority.tools().store.status(authority.mount(), id.serial).await?;
     let gone = |issuer: &str| !view.signers().any(|signer| signer.issuer.record.id == issuer);
-    // The revocation of an issuer that was deleted counts for whoever has its name and key now, and where nobody knows
-    // what these were, for everybody.
+    // A deleted issuer's revocation applies to responders with its name and key, or to all if these are unknown.
     let was = |issuer: &str| {
         gone(issuer) && view.authority_of(issuer).is_none_or(|authority| responder.is_authority(&authority))
     };
@@ -181,7 +171,7 @@ async fn status(authority: &Authority, view: &View, responder: &Responder, id: &
     {
         return Ok(Status::Revoked { at: revocation.revoked_at.unix_timestamp(), reason: revocation.reason });
     }
-    // Issuers that were imported are not among the stored certificates.
+    // Imported issuers are not among the stored certificates.
     if let Some(revoked_at) = responder.certified(&id.serial) {
         return Ok(revoked_at.map_or(Status::Good, |at| Status::Revoked { at, reason: None }));
     }
@@ -194,8 +184,7 @@ async fn status(authority: &Authority, view: &View, responder: &Responder, id: &
     Ok(if known { Status::Good } else { Status::Unknown })
 }
 
-/// Whether a stored certificate, whose issuer was deleted, is one of this responder's: its issuer may have
-/// been imported again.
+/// Returns `true` if this responder signed a stored certificate whose issuer was deleted and perhaps reimported.
 async fn was_signed_by(authority: &Authority, responder: &Responder, id: &CertId<'_>) -> Result<bool> {
     let Some(stored) = authority.tools().store.certificate(authority.mount(), id.serial).await? else {
         return Ok(false);
@@ -203,7 +192,6 @@ async fn was_signed_by(authority: &Authority, responder: &Responder, id: &CertId
     Ok(Certificate::parse(&stored.row.der).is_ok_and(|certificate| responder.signed(&certificate)))
 }
 
-/// Makes an answer of now.
 async fn sign(
     authority: &Authority,
     view: &View,
@@ -227,7 +215,7 @@ async fn sign(
     let data =
         ResponseData { responder: name, produced_at: this_update, next_update, responses: &responses, nonce }.encode();
     let prepared = Prepared::ocsp(data, responder.hashes(), signing.algorithm, &signing.key)
-        // The answer is our own: what is wrong with it is not the fault of who asks.
+        // The response is built here, so an invalid one is not the client's error.
         .map_err(Error::internal)?;
     let basic = prepared.sign(&*authority.tools().signers, &Watch::ALWAYS).await?.der();
     metrics::histogram!(telemetry::PKI_OCSP_SIGN_SECONDS).record(started.elapsed().as_secs_f64());

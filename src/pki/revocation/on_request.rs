@@ -1,6 +1,5 @@
-//! Lists that a caller words: from entries of any serial numbers, or from other lists of the same key. Both are
-//! signed and handed out; nothing is stored, and what the mount publishes does not know of them. Refuses issuers
-//! that may not sign CRLs.
+//! CRLs that a caller composes: from arbitrary entries, or from CRLs of the same key. They are signed and returned, but
+//! not stored, and do not affect the CRLs of the mount.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -25,41 +24,40 @@ use crate::x509::reader::Reader;
 use crate::x509::serial::Serial;
 use crate::x509::writer::{ENUMERATED, SEQUENCE, context};
 
-/// Life of a list when nobody names one.
 const LIFE: Duration = Duration::from_secs(72 * 3600);
-/// Extensions that the server itself writes.
+/// Extensions that only the server writes.
 const RESERVED: [(&[u8], &str); 3] = [
     (oid::AUTHORITY_KEY_ID, "authorityKeyIdentifier"),
     (oid::CRL_NUMBER, "cRLNumber"),
     (oid::DELTA_CRL_INDICATOR, "deltaCRLIndicator"),
 ];
-/// Most lists that are joined: the signature of each is checked.
+/// Maximum number of CRLs in a union; the signature of each is verified.
 pub const MAX_LISTS: usize = 100;
-/// Longest entry, in octets.
+/// Maximum length of an entry in bytes.
 const LONGEST_ENTRY: usize = 16 << 10;
 
-/// An issuer that signs lists on request.
+/// An issuer that signs CRLs on request.
 pub struct ListSigner {
     signer: Arc<Signer>,
     signers: Arc<dyn Signers>,
     now: i64,
 }
 
-/// A list to sign.
+/// A CRL to sign.
 pub struct WordedList {
-    /// Its numbers and its life.
+    /// Number, base and life.
     pub terms: ListTerms,
-    /// What is on it.
+    /// Its entries.
     pub entries: Batch,
-    /// Further extensions of the list.
+    /// Additional extensions.
     pub extensions: WordedExtensions,
 }
 
 impl ListSigner {
-    /// The issuer that `reference` names.
+    /// Resolves an issuer by reference.
     ///
     /// # Errors
-    /// `NotFound` for an unknown issuer; `Invalid` when it may not sign CRLs, or cannot.
+    /// `NotFound` for an unknown issuer; `Invalid` when it may not sign CRLs or has no key.
     pub fn of(authority: &Authority, reference: &str) -> Result<Self> {
         let signer = authority.view().signer(reference).cloned().ok_or_else(Error::not_found)?;
         if !signer.issuer.record.usage.crl {
@@ -72,10 +70,10 @@ impl ListSigner {
         Ok(Self { signer, signers: Arc::clone(&tools.signers), now: tools.clock.now().unix_timestamp() })
     }
 
-    /// Signs a list, off the worker; gives its DER.
+    /// Signs a CRL off the worker; returns its DER.
     ///
     /// # Errors
-    /// `Invalid` when an extension is one that the server writes itself, or the list breaks a rule.
+    /// `Invalid` for an extension that only the server writes, or when the CRL breaks a rule.
     pub async fn sign(self, list: WordedList) -> Result<Vec<u8>> {
         let WordedList { terms, entries, extensions } = list;
         let has = |oid: &[u8]| extensions.0.iter().any(|(id, _)| id == oid);
@@ -94,7 +92,7 @@ impl ListSigner {
     }
 }
 
-/// The numbers and the life of a list.
+/// Number, base and life of a CRL.
 #[derive(Clone, Copy)]
 pub struct ListTerms {
     number: u64,
@@ -103,10 +101,10 @@ pub struct ListTerms {
 }
 
 impl ListTerms {
-    /// A list with its number, for 72 hours; with the number of a complete list it is a delta CRL of that.
+    /// Creates terms with a life of 72 hours; with `base`, for a delta CRL of that number.
     ///
     /// # Errors
-    /// `Invalid` when the base comes later (RFC 5280 5.2.4).
+    /// `Invalid` when the base is above the number (RFC 5280 5.2.4).
     pub fn numbered(number: u64, base: Option<u64>) -> Result<Self> {
         if base.is_some_and(|base| base > number) {
             return Err(Error::invalid("delta_crl_base_number: must not be above crl_number (RFC 5280 5.2.4)"));
@@ -114,7 +112,7 @@ impl ListTerms {
         Ok(Self { number, base, life: LIFE })
     }
 
-    /// With another life, of at most [a century](crate::pki::mount::settings::crl::lifetime).
+    /// Sets the life, at most [a century](crate::pki::mount::settings::crl::lifetime).
     ///
     /// # Errors
     /// `Invalid` when it is shorter than a second.
@@ -127,21 +125,21 @@ impl ListTerms {
 
     fn from(self, now: i64, entries: &Entries) -> Frame {
         let Self { number, base, life } = self;
-        // The caller may date an entry in the future; the list is valid from now all the same.
+        // Entries may be dated in the future, but the CRL is valid from now.
         let latest = entries.latest_revocation().map(|latest| latest.min(now));
         Frame::new(number, base, now, life.as_secs(), latest)
     }
 }
 
-/// Extensions of an entry or a list, each with its identifier, in their order.
+/// Extensions of an entry or CRL in order, each with the contents of its OID.
 #[derive(Default)]
 pub struct WordedExtensions(Vec<(Vec<u8>, Extensions)>);
 
 impl WordedExtensions {
-    /// One more, by the content octets of its identifier and its value; errors name it by `path`.
+    /// Adds an extension; `id` holds the content bytes of its OID, and `path` names it in errors.
     ///
     /// # Errors
-    /// `Invalid` for one that is there before, and for too many.
+    /// `Invalid` for a duplicate, or for too many extensions.
     pub fn push(&mut self, path: &str, id: Vec<u8>, critical: bool, value: &[u8]) -> Result<()> {
         if self.0.iter().any(|(known, _)| *known == id) {
             return Err(Error::invalid(format!("{path}: its id is there before (RFC 5280 4.2)")));
@@ -154,7 +152,6 @@ impl WordedExtensions {
         Ok(())
     }
 
-    /// The value of the one with this identifier.
     fn value_of(&self, id: &[u8]) -> Option<&[u8]> {
         let (_, raw) = self.0.iter().find(|(known, _)| known == id)?;
         ExtensionRef::next(&mut Reader::new(raw.as_der())).ok().map(|extension| extension.value)
@@ -165,38 +162,38 @@ impl WordedExtensions {
     }
 }
 
-/// An entry that a caller words.
+/// An entry that a caller specifies.
 pub struct WordedEntry {
     /// Any serial number.
     pub serial: Serial,
     /// Epoch seconds, from 1970 to 9999.
     pub revoked_at: i64,
-    /// Its extensions.
+    /// Entry extensions.
     pub extensions: WordedExtensions,
 }
 
-/// The entries of a list that a caller words.
+/// Entries that a caller specifies.
 pub struct WordedEntries {
     batch: Batch,
     seen: HashSet<Serial>,
     is_delta: bool,
-    /// Where the first one stands that is of another issuer.
+    /// Path of the first entry with a certificateIssuer.
     of_another: Option<String>,
-    /// The first entry that names none.
+    /// Path of the first entry without one.
     of_nobody: Option<String>,
 }
 
 impl WordedEntries {
-    /// None yet, for a list on these terms.
+    /// Creates an empty collection for a CRL with these terms.
     pub fn of(terms: &ListTerms) -> Self {
         let is_delta = terms.base.is_some();
         Self { batch: Batch::default(), seen: HashSet::new(), is_delta, of_another: None, of_nobody: None }
     }
 
-    /// One more.
+    /// Adds an entry.
     ///
     /// # Errors
-    /// `Invalid` naming the entry by its place in `revoked_certs`.
+    /// `Invalid` naming the entry by its index in `revoked_certs`.
     pub fn push(&mut self, entry: &WordedEntry) -> Result<()> {
         let path = format!("revoked_certs[{}]", self.batch.len());
         let WordedEntry { serial, revoked_at, extensions } = entry;
@@ -215,10 +212,10 @@ impl WordedEntries {
         Ok(())
     }
 
-    /// The list of them, to be signed.
+    /// Builds the CRL to sign.
     ///
     /// # Errors
-    /// `Invalid` for entries of other issuers where the list does not say that it has such.
+    /// `Invalid` for entries of other issuers in a CRL that is not indirect, or mixed with entries that name no issuer.
     pub fn into_list(self, terms: ListTerms, extensions: WordedExtensions) -> Result<WordedList> {
         let is_indirect = extensions.value_of(oid::ISSUING_DISTRIBUTION_POINT).is_some_and(is_indirect);
         if let Some(path) = self.of_another.as_ref().filter(|_| !is_indirect) {
@@ -227,7 +224,7 @@ impl WordedEntries {
                  issuingDistributionPoint with indirectCRL TRUE in extensions"
             )));
         }
-        // Entries are sorted by number, and one without an issuer has that of the entry before it.
+        // Entries are sorted by serial, and one without certificateIssuer would inherit that of the previous entry.
         if let (Some(_), Some(path)) = (&self.of_another, self.of_nobody) {
             return Err(Error::invalid(format!(
                 "{path}: extensions: must have a certificateIssuer, because others of the list have one (RFC 5280 5.3.3)"
@@ -237,15 +234,14 @@ impl WordedEntries {
     }
 }
 
-/// Whether issuingDistributionPoint says that a list has entries of several issuers (RFC 5280 5.2.5). One that breaks a
-/// rule is refused with its list.
+/// Returns `true` if issuingDistributionPoint sets indirectCRL (RFC 5280 5.2.5). The CRL check rejects bad values.
 fn is_indirect(value: &[u8]) -> bool {
     let Ok(scope) = Reader::only(value, SEQUENCE) else { return false };
     let mut fields = scope.reader();
     std::iter::from_fn(|| fields.any().ok()).any(|field| field.tag == context(4) && field.content != [0])
 }
 
-/// Entries are not read back before a list is signed: what a caller words is held here.
+/// Checks an entry extension here, because entries are not parsed again before signing.
 fn check_entry_extension(raw: &Extensions, path: &str, is_delta: bool) -> Result<()> {
     let extension = ExtensionRef::next(&mut Reader::new(raw.as_der())).map_err(|e| e.of(path))?;
     oid::check_size(extension.oid).map_err(|e| e.of(&format!("{path}: extensions")))?;
@@ -258,10 +254,10 @@ fn check_entry_extension(raw: &Extensions, path: &str, is_delta: bool) -> Result
     Ok(())
 }
 
-/// The reason with which an entry leaves the list, as an ENUMERATED.
+/// reasonCode removeFromCRL, as an ENUMERATED.
 const REMOVE_FROM_CRL: [u8; 3] = [ENUMERATED, 1, 8];
 
-/// The entries of several lists of one key; of a serial that is on several the first revocation counts.
+/// Union of the entries of several CRLs of one key; the earliest revocation of a serial is used.
 pub struct Union<'a> {
     key: &'a PublicKey,
     entries: BTreeMap<Serial, i64>,
@@ -272,17 +268,17 @@ pub struct Union<'a> {
 }
 
 impl<'a> Union<'a> {
-    /// None yet, of lists that this issuer's key has signed.
+    /// Creates an empty union of CRLs signed by this issuer's key.
     pub fn by(signer: &'a ListSigner) -> Self {
         let key = signer.signer.issuer.certificate.key();
         Self { key, entries: BTreeMap::new(), lists: 0, repeated: 0, stripped: 0, partial: 0 }
     }
 
-    /// The entries of one more list.
+    /// Adds the entries of a CRL.
     ///
     /// # Errors
-    /// `Invalid` naming the list by its place in `crls` when another key signed it, when its entries are no revocations
-    /// of this issuer's certificates ([`Crl::is_partial`]), or for too many.
+    /// `Invalid` naming the index in `crls`: another key signed it, or its entries do not revoke certificates of this
+    /// issuer ([`Crl::is_partial`]). `Invalid` for too many CRLs.
     pub fn push(&mut self, crl: &Crl) -> Result<()> {
         let at = self.lists;
         if at == MAX_LISTS {
@@ -304,7 +300,7 @@ impl<'a> Union<'a> {
         Ok(())
     }
 
-    /// The entries, to be signed, and what was left out of them.
+    /// Returns the entries to sign, and warnings about dropped information.
     pub fn into_batch(self) -> (Batch, Warnings) {
         let Self { entries, repeated, stripped, partial, .. } = self;
         let mut warnings = Warnings::default();

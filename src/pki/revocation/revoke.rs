@@ -1,10 +1,7 @@
-//! Revoking: certificates by serial number, by themselves, by proof of possession of their key, or through
-//! a lease; and issuers.
+//! Revokes certificates (by serial number, certificate, proof of possession or lease) and issuers.
 //!
-//! The record comes first: from then on the certificate counts as revoked, whatever happens to the
-//! CRL. The answer comes when a CRL that lists it is published. An issuer's revocation stands in its own
-//! record, and beside the certificates' in the same commit, so that deleting the issuer takes it from no
-//! CRL.
+//! A stored revocation is effective even if the CRL build fails. Without `auto_rebuild`, the response waits for a CRL
+//! that lists it. The revocation of an issuer is also stored with those of certificates, so it outlives the issuer.
 
 use std::sync::Arc;
 
@@ -29,25 +26,25 @@ use crate::x509::certificate::Certificate;
 use crate::x509::serial::Serial;
 use crate::x509::time::FIRST_UTC;
 
-/// A certificate that ends within this many seconds is not worth an entry.
+/// Remaining validity in seconds below which a certificate is not revoked.
 const ALMOST_EXPIRED: i64 = 2;
-/// What is said of a reason or date that came after another one.
+/// Warning for a reason or date that the earlier revocation does not adopt.
 const TOO_LATE: &str = "revoked before: of what is said of a revocation only a compromise of the key can be added";
 
-/// A revocation that is asked for.
+/// A revocation request.
 pub struct Revocation {
-    /// The certificate.
+    /// The certificate to revoke.
     pub certificate: Named,
-    /// Why.
+    /// Reason and invalidity date.
     pub why: Why,
 }
 
-/// Why a certificate is revoked, as a caller says it.
+/// Reason and invalidity date given by the caller.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Why {
-    /// The reason; `None` is unspecified.
+    /// The reason; `None` means unspecified.
     pub reason: Option<Reason>,
-    /// From when on the certificate is not to be trusted, epoch seconds.
+    /// Date from which the certificate is not trusted, epoch seconds.
     pub invalidity_date: Option<i64>,
 }
 
@@ -56,12 +53,12 @@ impl Why {
         Grounds { reason: self.reason.map(Reason::code), invalidity_date: self.invalidity_date }
     }
 
-    /// The key to list as compromised, where that is the reason.
+    /// Returns the key to list as compromised, if that is the reason.
     fn compromised_key(self, serial: Serial, der: &[u8]) -> Option<NewKey> {
         is_compromise(self.reason.map(Reason::code)).then(|| NewKey::of_revoked(serial, der)).flatten()
     }
 
-    /// Refuses a date that no list has, and one that is later than the revocation, which is made `now`.
+    /// Rejects a date that CRLs cannot represent, and a date later than the revocation at `now`.
     fn check_date(self, now: Time) -> Result<()> {
         match self.invalidity_date {
             Some(..FIRST_UTC) => Err(Error::invalid("invalidity_date: lies before 1950 (RFC 5280 4.1.2.5)")),
@@ -73,66 +70,64 @@ impl Why {
     }
 }
 
-/// A certificate that a caller names.
+/// A reference to a certificate.
 pub enum Named {
-    /// By its serial number; it is stored.
+    /// Serial number of a stored certificate.
     Serial(Serial),
-    /// Itself; it need not be stored.
+    /// The certificate itself, stored or not.
     Certificate(Box<Certificate>),
 }
 
-/// Reasons that a revocation may have (RFC 5280 5.3.1): no hold and no removal, for what is revoked here stays so,
-/// and nothing of attribute authorities.
+/// Revocation reasons (RFC 5280 5.3.1), without certificateHold and removeFromCRL, because revocations are permanent,
+/// and without those of attribute authorities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Its key is known to others.
+    /// The private key is compromised.
     KeyCompromise = 1,
-    /// The same of an authority; of no leaf.
+    /// The key of a CA is compromised; invalid for leaf certificates.
     CaCompromise = 2,
-    /// Something of its subject changed.
+    /// The subject's name or other data changed.
     AffiliationChanged = 3,
-    /// Another one came in its place.
+    /// Another certificate replaces it.
     Superseded = 4,
-    /// It is not needed any more.
+    /// It is no longer needed.
     CessationOfOperation = 5,
-    /// Something that it grants was taken back.
+    /// A privilege that it grants was withdrawn.
     PrivilegeWithdrawn = 9,
 }
 
 impl Reason {
-    /// The rule that a word breaks which is none of them.
+    /// Error text for an unknown reason.
     pub const RULE: &str = "reason: must be unspecified, keyCompromise, affiliationChanged, superseded, \
         cessationOfOperation or privilegeWithdrawn, or its number; of an authority also cACompromise";
 
-    /// The number of the reason in an entry.
+    /// Returns the CRL reason code.
     pub fn code(self) -> u8 {
         self as u8
     }
 }
 
-/// What a revocation came to.
+/// Outcome of a revocation request.
 pub enum Outcome {
     /// Revoked, now or earlier.
     Revoked {
-        /// The time of the first revocation.
+        /// Time of the first revocation.
         at: Time,
-        /// What did not go well when the CRL was built.
+        /// Warnings of the CRL build.
         warnings: Warnings,
     },
-    /// Its end of validity is past: nothing was recorded.
+    /// Expired before the request; nothing was recorded.
     Expired,
 }
 
-/// The certificate that a request names.
 struct Target {
-    /// Its revocation, if it was revoked before.
     revocation: Option<StoredRevocation>,
     serial: Serial,
     issuer: String,
     not_after: i64,
-    /// Empty when it is revoked and nobody here has it.
+    /// Empty if it is revoked but not stored.
     der: Vec<u8>,
-    /// Brought by the caller and not stored here yet.
+    /// Record of a submitted certificate that is not stored yet.
     brought: Option<Box<CertificateRow>>,
 }
 
@@ -148,7 +143,6 @@ impl Target {
         }
     }
 
-    /// As [`Target::stored`], for whoever has brought the certificate.
     fn stored_as(found: StoredCertificate, der: &[u8]) -> Result<Self> {
         if found.row.der == der { Ok(Self::stored(found)) } else { Err(collides()) }
     }
@@ -164,23 +158,21 @@ impl Target {
     }
 }
 
-/// Revokes a certificate. One that is revoked already stays so since then; that its key is compromised takes the
-/// place of the reason that it has, and of any other reason a warning says that it came too late.
+/// Revokes a certificate. If it is already revoked, its time remains; a key compromise replaces the reason, and any
+/// other reason yields a warning.
 ///
 /// # Errors
-/// `Invalid` naming the rule; `Unavailable` when the record cannot be stored or no CRL can be built
-/// (then the record stays).
+/// `Invalid` naming the rule; `Unavailable` when the revocation cannot be stored, or is stored and no CRL can be built.
 pub async fn revoke(authority: &Arc<Authority>, revocation: Revocation, requester: &str) -> Result<Outcome> {
     let coming = authority.announce_revocation();
     let (target, why) = target(authority, revocation, requester).await?;
     carry_out(authority, target, why, coming).await
 }
 
-/// As [`revoke`], for whoever has the certificate's private key: `proof` gives it, whose parts belong together,
-/// and is asked when the certificate is there.
+/// Revokes as [`revoke`] does, for the holder of the private key. `proof` parses the key once the certificate is found.
 ///
 /// # Errors
-/// As [`revoke`]; what `proof` refuses; `Invalid` when the key is another one. Never quotes it.
+/// As [`revoke`]; those of `proof`; `Invalid` when the key belongs to another certificate. Errors never quote the key.
 pub async fn revoke_with_key(
     authority: &Arc<Authority>,
     revocation: Revocation,
@@ -194,12 +186,11 @@ pub async fn revoke_with_key(
     let der = target.der.clone();
     // The check of a large RSA key takes milliseconds.
     cpu::run(move || prove_possession(&der, proof)).await??;
-    // A key that was shown is compromised, whatever else is said of it.
+    // A key that was sent in a request is compromised, regardless of the given reason.
     let why = Why { reason: Some(Reason::KeyCompromise), ..why };
     carry_out(authority, target, why, authority.announce_revocation()).await
 }
 
-/// Holds the public half of a private key against a certificate.
 fn prove_possession(der: &[u8], proof: impl FnOnce() -> Result<PrivateKey>) -> Result<()> {
     let refuse = |why: &str| Err(Error::invalid(format!("private_key: {why}")));
     let certificate = Certificate::parse(der).map_err(Error::internal)?;
@@ -213,8 +204,7 @@ fn prove_possession(der: &[u8], proof: impl FnOnce() -> Result<PrivateKey>) -> R
     Ok(())
 }
 
-/// The revocation that the end of a lease asks for; none for a certificate that is not stored, is revoked
-/// already, has expired, or is an issuer.
+/// Returns the revocation for an ending lease; `None` if not stored, already revoked, expired, or an issuer.
 pub(crate) async fn of_lease(authority: &Authority, serial: Serial) -> Result<Option<RevocationRow>> {
     let Some(found) = authority.tools().store.certificate(authority.mount(), serial).await? else { return Ok(None) };
     let now = authority.tools().clock.agreed_now()?;
@@ -229,14 +219,14 @@ async fn carry_out(authority: &Arc<Authority>, target: Target, why: Why, coming:
     if let Some(outcome) = attempt(authority, target, why, coming).await? {
         return Ok(outcome);
     }
-    // Another request has stored the brought certificate at this moment.
+    // A concurrent request has stored the submitted certificate.
     let stored = authority.tools().store.certificate(authority.mount(), serial).await?;
     let target = Target::stored_as(stored.ok_or_else(|| unknown(serial))?, &brought.unwrap_or_default())?;
     let again = attempt(authority, target, why, authority.announce_revocation()).await?;
     again.ok_or_else(|| Error::internal("a revocation without an outcome"))
 }
 
-/// `None` when the certificate that was brought is stored by now.
+/// Returns `None` if the submitted certificate was stored in the meantime.
 async fn attempt(authority: &Arc<Authority>, mut target: Target, why: Why, coming: Coming) -> Result<Option<Outcome>> {
     let now = authority.tools().clock.agreed_now()?;
     why.check_date(now)?;
@@ -246,12 +236,11 @@ async fn attempt(authority: &Arc<Authority>, mut target: Target, why: Why, comin
         return Err(collides());
     }
     let compromised = why.compromised_key(target.serial, &target.der);
-    // Before its end of validity is looked at: what was revoked in time stays so.
+    // Checked before the expiry: a certificate that was revoked while valid remains revoked.
     let is_revoked = target.revocation.is_some();
     let stands = target.revocation.take().filter(|earlier| earlier.row.amended_by(&row).is_none());
     if let Some(earlier) = stands.filter(|_| target.brought.is_none()) {
-        // Its CRL may still be on the way, and whoever stored it may not know: the answer means the same
-        // for every caller.
+        // Another node may have stored it: the OCSP cache may be outdated, and the CRL may be pending.
         authority.answers().revoked();
         // An operator may have removed the key from the list.
         let full = list(authority, compromised).await?;
@@ -262,7 +251,7 @@ async fn attempt(authority: &Arc<Authority>, mut target: Target, why: Why, comin
     }
     let expired_too = view.crl_config.value.allow_expired_cert_revocation;
     if !is_revoked && target.has_expired(now) && !expired_too {
-        // The certificate has ended, and its key may still be brought for another one.
+        // The expired certificate needs no revocation, but its key might be submitted again.
         list(authority, compromised).await?;
         return Ok(Some(Outcome::Expired));
     }
@@ -270,23 +259,23 @@ async fn attempt(authority: &Arc<Authority>, mut target: Target, why: Why, comin
     let mut unit = Vec::with_capacity(2);
     unit.extend(target.brought.take().map(|row| PkiWrite::Certificate(*row)));
     unit.push(PkiWrite::Revocation(row));
-    // A task of its own: a caller that leaves must not separate the record from its CRL.
+    // A task of its own, so that a client disconnect does not leave the revocation without its CRL.
     let authority = Arc::clone(authority);
     let work = async move { record(&authority, unit, compromised, &issuer, why, coming).await };
     let recorded = tokio::spawn(Caller::current().scope(work));
     recorded.await.map_err(Error::internal)?
 }
 
-/// Lists a key whose certificate needs no new record; a warning when the list is full.
+/// Lists a key whose certificate needs no new revocation; returns a warning if the list is full.
 async fn list(authority: &Arc<Authority>, compromised: Option<NewKey>) -> Result<Option<String>> {
     let Some(key) = compromised else { return Ok(None) };
     let authority = Arc::clone(authority);
-    // A task of its own: a caller that leaves must not separate the entry from what this node serves.
+    // A task of its own, so that a client disconnect does not leave this node's list without the stored entry.
     let listed = tokio::spawn(async move { authority.tools().compromised.add_alone(key).await });
     Ok(listed.await.map_err(Error::internal)??.warning())
 }
 
-/// What is said of a reason or date that a revocation has not taken.
+/// Returns a warning if the stored revocation did not adopt the given reason or date.
 fn too_late(stands: Grounds, why: Why) -> Option<String> {
     let Grounds { reason, invalidity_date } = why.grounds();
     let taken = reason.is_none_or(|reason| Some(reason) == stands.reason)
@@ -302,7 +291,7 @@ async fn record(
     why: Why,
     coming: Coming,
 ) -> Result<Option<Outcome>> {
-    // The key and the revocation are one fact: in one unit, so that neither is stored without the other.
+    // One unit, so that neither the key nor the revocation is stored without the other.
     let commit = |mut writes: Vec<PkiWrite>| {
         writes.extend(unit.iter().cloned());
         let committed = authority.tools().store.commit(writes);
@@ -313,19 +302,19 @@ async fn record(
         committed.map(move |outcomes| outcomes.map(revoked)).boxed()
     };
     let committed = authority.tools().compromised.add_with(compromised.as_slice(), commit).await;
-    // After a failure, too: the record may be there.
+    // After a failure as well: the revocation may be stored.
     authority.answers().revoked();
     let committed = committed?;
     let full = committed.warning();
     let Some((stored, fresh)) = committed.stored else { return Ok(None) };
     if authority.view().differ(&stored.row.issuer, issuer) {
-        // A list that is imported at this moment has the number for a certificate of another issuer.
+        // A concurrently imported CRL uses the serial for a certificate of another issuer.
         return Err(collides());
     }
     if fresh {
         metrics::counter!(telemetry::PKI_REVOCATIONS).increment(1);
     }
-    // Another request's revocation of this moment, too, is answered when a CRL lists it.
+    // If a concurrent request stored it, this response also waits for a CRL that lists it.
     let mut warnings = authority.publish_revocation(&stored, coming).await?;
     warnings.extend(too_late(stored.row.grounds(), why));
     warnings.extend(full);
@@ -349,13 +338,13 @@ async fn by_serial(authority: &Authority, view: &View, serial: Serial) -> Result
     match authority.tools().store.certificate(authority.mount(), serial).await? {
         Some(found) if view.issuer_with_der(&found.row.der).is_some() => Err(is_issuer("serial_number")),
         Some(found) => Ok(Target::stored(found)),
-        // An imported issuer is not among the certificates.
+        // Imported issuers are not among the stored certificates.
         None if view.signers().any(|s| s.issuer.certificate.serial() == serial) => Err(is_issuer("serial_number")),
         None => revoked_elsewhere(authority, serial).await?.ok_or_else(|| unknown(serial)),
     }
 }
 
-/// A certificate that is revoked and not stored: it was issued elsewhere, or removed when it had expired.
+/// Returns a certificate that is revoked but not stored: issued elsewhere, or removed after its expiry.
 async fn revoked_elsewhere(authority: &Authority, serial: Serial) -> Result<Option<Target>> {
     let revocation = authority.tools().store.status(authority.mount(), serial).await?.revocation;
     Ok(revocation.map(|stored| Target {
@@ -387,14 +376,14 @@ async fn by_certificate(
         return Target::stored_as(stored, certificate.der());
     }
     let (brought, issuers) = (certificate.clone(), Arc::clone(view));
-    // A made-up one costs as many checks as there are issuers of the name that it claims.
+    // A forged certificate costs one signature check per issuer of the claimed name.
     let found = cpu::run(move || {
         let issuer = issuers.signed_by(&brought)?;
         Some((issuer.record.id.clone(), issuers.certified_as(issuer, serial).is_some()))
     });
     let not_ours = || Error::invalid("certificate: not signed by an issuer of this mount");
     let (issuer, is_issuers) = found.await?.ok_or_else(not_ours)?;
-    // Lists and answers know certificates by their serial number alone.
+    // CRLs and OCSP responses identify certificates only by serial number.
     let revocation = store.status(mount, serial).await?.revocation;
     let is_others = |stored: &StoredRevocation| view.differ(&stored.row.issuer, &issuer);
     if is_issuers || revocation.as_ref().is_some_and(is_others) {
@@ -405,7 +394,7 @@ async fn by_certificate(
     Ok(Target { revocation, serial, issuer, not_after, der, brought: Some(Box::new(brought)) })
 }
 
-/// The record of a certificate that was not stored when it was issued.
+/// Returns the record of a certificate that was not stored when it was issued.
 fn row(authority: &Authority, certificate: &Certificate, issuer: &str, requester: &str) -> CertificateRow {
     let common_name = certificate.common_name();
     CertificateRow {
@@ -422,7 +411,6 @@ fn row(authority: &Authority, certificate: &Certificate, issuer: &str, requester
     }
 }
 
-/// A serial number is that of another certificate here, or of the revocation of one.
 fn collides() -> Error {
     Error::invalid("certificate: its serial collides with another certificate of this mount")
 }
@@ -431,9 +419,8 @@ fn is_issuer(field: &str) -> Error {
     Error::invalid(format!("{field}: issuers cannot be revoked here; use issuer/:ref/revoke"))
 }
 
-/// Revokes an issuer: it signs no certificate from now on, and the CRLs of the issuers of this mount that
-/// certify it list it. It still signs its own CRL. Gives its id, and warnings; of an issuer that is revoked
-/// already nothing changes but its reason, as that of a [certificate](revoke).
+/// Revokes an issuer. It signs no more certificates, and its parents in this mount list it; it still signs its own CRL.
+/// Returns its id and warnings. A repetition may only amend the reason, as for a [certificate](revoke).
 ///
 /// # Errors
 /// `NotFound` for an unknown issuer; `Unavailable` from storage.
@@ -451,7 +438,7 @@ pub async fn revoke_issuer(
     let rows = issuer_rows(authority, &view, issuer, now, why, requester).await?;
     let compromised = why.compromised_key(issuer.certificate.serial(), issuer.certificate.der());
     let (wanted, rows) = (id.clone(), Arc::new(rows));
-    // In the change of the issuer's record, for the same reason as in `record`.
+    // Together with the change of the issuer's record, for the same reason as in `record`.
     let commit = |listing: Vec<PkiWrite>| {
         let (wanted, rows) = (wanted.clone(), Arc::clone(&rows));
         let plan = move |view: &View| plan_revocation(view, &wanted, why, now, &listing, &rows);
@@ -467,8 +454,8 @@ pub async fn revoke_issuer(
     Ok((id, warnings))
 }
 
-/// The change that revokes an issuer, with `listing` and `rows` in its commit; warnings, and whether it was not revoked
-/// before. Of one that is revoked already only what amends the earlier grounds is written.
+/// Plans the revocation of an issuer, with `listing` and `rows` in the same commit. Returns warnings, and `true` if it
+/// was not revoked before. A repeated revocation writes only amended grounds.
 fn plan_revocation(
     view: &View,
     wanted: &str,
@@ -495,9 +482,8 @@ fn plan_revocation(
     Ok((Planned { view: next, writes, crls: true }, (issuer_warnings(view, issuer), earlier.is_none())))
 }
 
-/// What stands beside the issuer's own record: the revocation of its certificate, and the certificate
-/// where an issuer of this mount signed it and it is not stored yet. Nothing when nobody here signed it,
-/// or when another certificate has its number: then its record alone says so.
+/// Returns the rows to store next to the issuer's record: the revocation of its certificate, and the certificate if a
+/// parent in this mount signed it and it is not stored. Empty without a parent, or if its serial collides.
 async fn issuer_rows(
     authority: &Authority,
     view: &View,

@@ -1,4 +1,4 @@
-//! What a run of tidy has done, as it is stored beside its turn and shown by `tidy-status`.
+//! Report of a tidy run, stored with its lease and returned by `tidy-status`.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,62 +8,62 @@ use crate::pki::engine::tidying::micros;
 use crate::pki::mount::settings::tidy::Config;
 use crate::pki::store::TidyRow;
 
-/// How far a run is.
+/// State of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
-    /// There was none yet.
+    /// No run so far.
     Inactive,
-    /// Under way.
+    /// Running.
     Running,
-    /// Done.
+    /// Completed.
     Finished,
-    /// It failed.
+    /// Failed.
     Error,
-    /// Under way, and asked to end.
+    /// Running, with cancellation requested.
     Cancelling,
-    /// It ended because it was asked to.
+    /// Cancelled.
     Cancelled,
 }
 
-/// What was removed, and what was found.
+/// Numbers of removed and found objects.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counts {
-    /// Certificates that went because they had expired or could not be read.
+    /// Removed certificates: expired or unreadable.
     pub certificates: u64,
-    /// Revocations that went.
+    /// Removed revocations.
     pub revocations: u64,
-    /// Revocations whose issuer the mount did not have.
+    /// Revocations whose issuer was missing in the mount.
     pub missing_issuers: u64,
-    /// Attachments that went.
+    /// Removed metadata.
     pub metadata: u64,
-    /// Issuers that went.
+    /// Removed issuers.
     pub issuers: u64,
 }
 
-/// A run. Times are epoch microseconds.
+/// Report of a run. Times are epoch microseconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
-    /// What it is to do.
+    /// Configuration.
     pub config: Config,
-    /// How far it is, as it knew itself.
+    /// State as last recorded by the run.
     pub state: State,
-    /// Why it failed.
+    /// Error of a failed run.
     pub error: Option<String>,
-    /// What it is doing.
+    /// Current activity.
     pub message: Option<String>,
-    /// When it began.
+    /// Start.
     pub started: i64,
-    /// When it ended.
+    /// End.
     pub finished: Option<i64>,
-    /// When the last successful run ended, this one or an earlier one.
+    /// End of the last successful run, this one or an earlier one.
     pub last_success: Option<i64>,
-    /// What it has done.
+    /// Numbers so far.
     pub counts: Counts,
 }
 
 impl Report {
-    /// A run that begins now.
+    /// Creates the report of a run that starts now.
     pub fn begin(config: Config, now: Time, before: Option<&Self>) -> Self {
         Self {
             config,
@@ -77,10 +77,10 @@ impl Report {
         }
     }
 
-    /// The report of a stored run, in the state that it is in at `now`.
+    /// Parses a stored report and derives its state at `now`.
     ///
     /// # Errors
-    /// `Internal` when it cannot be read.
+    /// `Internal` when it cannot be parsed.
     pub fn read(row: &TidyRow, now: Time) -> Result<Self> {
         let mut report: Self = serde_json::from_slice(&row.report)
             .map_err(|e| Error::internal(format!("stored report of tidy unreadable at octet {}", e.column())))?;
@@ -96,17 +96,17 @@ impl Report {
         Ok(report)
     }
 
-    /// Whether it is under way.
+    /// Returns `true` if the run is active.
     pub fn is_under_way(&self) -> bool {
         matches!(self.state, State::Running | State::Cancelling)
     }
 
-    /// From when on the next automatic run is reckoned: the begin of the last one, or a successful end.
+    /// Returns the start of the interval to the next automatic run: the last start, or a later successful end.
     pub fn reckoned_from(&self) -> i64 {
         self.last_success.unwrap_or(i64::MIN).max(self.started)
     }
 
-    /// As it is stored.
+    /// Serializes the report for storage.
     pub fn bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("plain members always serialise")
     }

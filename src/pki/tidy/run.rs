@@ -1,8 +1,7 @@
-//! One run: its steps, the pauses between them, its end.
+//! Executes one tidy run.
 //!
-//! A step is one unit of writes: the run's turn is renewed, which fails when another run has taken its
-//! place, and a bounded number of rows go. What a run has reached stands in the rows themselves, so one
-//! that is cut short is carried on by the next.
+//! Each step is one unit of writes: it renews the run's lease, which fails if another run has taken over, and removes a
+//! limited number of rows. Progress is only in the rows themselves, so the next run continues an interrupted one.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -25,22 +24,21 @@ use crate::telemetry;
 use crate::x509::certificate::Certificate;
 use crate::x509::serial::Serial;
 
-/// Most rows of a step: a few milliseconds of the store's one writer.
+/// Maximum number of rows in a step, a few milliseconds of the store's single writer.
 const STEP: u32 = 250;
-/// Shortest pause between two steps, so that whoever issues comes first.
+/// Minimum pause between two steps, so that issuing takes precedence.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Longest pause that a step of several rows saves up.
+/// Maximum pause after a step, as the sum of the pauses per row.
 const SAVED_UP: Duration = Duration::from_secs(1);
-/// How long a run counts as under way after its last sign of life.
+/// Duration of the lease after its last renewal.
 pub(super) const TURN: Duration = Duration::from_secs(60);
-/// Longest time without one.
+/// Maximum time between two renewals.
 const HEARTBEAT: Duration = Duration::from_secs(10);
-/// Tries of a step while the queue of the store is full, one a second: whoever issues comes first.
+/// Attempts at a step while the store's queue is full, one per second.
 const PATIENCE: u32 = 60;
-/// Tries to record the end.
+/// Attempts to record the end.
 const LAST_TRIES: u32 = 5;
 
-/// Why a run ended before it was done.
 enum Ended {
     Cancelled,
     Failed(Error),
@@ -54,25 +52,23 @@ impl From<Error> for Ended {
 
 type Step<T> = std::result::Result<T, Ended>;
 
-/// A run under way.
 pub(super) struct Run {
     pub(super) authority: Arc<Authority>,
     pub(super) id: i64,
     pub(super) report: Report,
     pub(super) signals: Arc<Signals>,
-    /// Revocations went or changed, so CRLs are to be made anew.
+    /// `true` if revocations were removed or changed, so CRLs must be rebuilt.
     pub(super) revocations_changed: bool,
-    /// Some have another issuer now, and with it another list.
+    /// `true` if revocations were assigned to another issuer and thus to another CRL.
     pub(super) revocations_moved: bool,
 }
 
 impl Run {
-    /// Does everything, and records how it went.
     pub(super) async fn carry_out(mut self) {
         let started = Instant::now();
         metrics::gauge!(telemetry::PKI_TIDY_RUNNING).increment(1);
         let done = caught(self.all()).await;
-        // However far the run came: what is gone from the store is on the lists until they are made of what is left.
+        // Even after a failure: removed revocations remain on the CRLs until these are rebuilt.
         let done = done.and(caught(self.publish()).await);
         let now = self.authority.tools().clock.now();
         self.report.message = None;
@@ -157,7 +153,7 @@ impl Run {
         Ok(())
     }
 
-    /// Makes lists of what is left, where something went. A server that stops reads everything again when it starts.
+    /// Rebuilds the CRLs if revocations changed; not when the server stops, because its next start reads everything.
     async fn publish(&self) -> Step<()> {
         if !self.revocations_changed || self.signals.stopping() {
             return Ok(());
@@ -166,8 +162,7 @@ impl Run {
         Ok(())
     }
 
-    /// Removes revocations that ended before this. Each stays on the CRL until it was on one that was issued after its
-    /// end (RFC 5280 3.3).
+    /// Removes revocations of certificates that ended before `before`, if a later CRL listed them (RFC 5280 3.3).
     async fn revocations(&mut self, before: i64) -> Step<()> {
         let (store, mount) = (Arc::clone(&self.authority.tools().store), self.authority.mount());
         let made = match store.unlisted(mount, before, self.authority.listed()).await? {
@@ -180,10 +175,10 @@ impl Run {
         let listed = self.authority.listed();
         let listed = Listed { before: before.min(listed.before), ..listed };
         let removed = self.repeat(|_| Removal::Revocations(listed)).await;
-        // What the store did not answer for may be gone.
+        // After a failed write, rows may have been removed.
         self.revocations_changed |= matches!(removed, Err(Ended::Failed(_)));
         removed?;
-        // Where lists could not be made, what was on the last ones is gone; the rest goes with a later run.
+        // If the CRLs could not be built, only revocations on earlier CRLs were removed; a later run removes the rest.
         made.map_err(Ended::from)
     }
 
@@ -191,13 +186,12 @@ impl Run {
         self.report.message = Some(format!("Tidying: {what}"));
     }
 
-    /// The end of validity, epoch seconds, that is past by this buffer since the run began.
+    /// Returns the time `buffer` seconds before the start of the run, epoch seconds.
     fn ended_before(&self, buffer: u64) -> i64 {
         self.report.started.div_euclid(1_000_000).saturating_sub_unsigned(buffer)
     }
 
-    /// Most rows of a step: fewer where pauses are asked for, so that what one step saves up of them stays
-    /// below a second.
+    /// Returns the maximum number of rows in a step; the configured pauses for them take at most one second.
     fn limit(&self) -> u32 {
         let page = u32::try_from(self.report.config.page_size).ok().filter(|size| *size > 0).unwrap_or(STEP);
         let pause = self.report.config.pause().as_nanos().max(1);
@@ -205,7 +199,6 @@ impl Run {
         page.min(STEP).min(paused)
     }
 
-    /// Removes step by step, until there is no more.
     async fn repeat(&mut self, what: impl Fn(Option<(i64, Serial)>) -> Removal) -> Step<()> {
         let (mount, limit) = (self.authority.mount(), self.limit());
         let mut last = None;
@@ -220,8 +213,7 @@ impl Run {
         }
     }
 
-    /// One unit of writes, and the renewal of the turn in front of it; what was removed is counted. Ends the
-    /// run when somebody asked for it.
+    /// Commits one unit with the lease renewal in front and counts removed rows. Ends the run if it was cancelled.
     async fn step(&mut self, writes: impl Fn() -> Vec<PkiWrite>) -> Step<Removed> {
         self.authority.tools().clock.require_agreed()?;
         for _ in 0..PATIENCE {
@@ -274,8 +266,7 @@ impl Run {
         }
     }
 
-    /// Lets others come first: for the pause that was asked for after each row that was looked at, all of
-    /// them at once, and at least as long as the step took.
+    /// Pauses for the configured time per visited row, at least as long as the step took.
     async fn pause(&mut self, looked: u32, worked: Duration) -> Step<()> {
         let mut left = self.report.config.pause().saturating_mul(looked).max(worked).max(PAUSE);
         while !left.is_zero() {
@@ -301,7 +292,7 @@ impl Run {
         timeout(time, self.signals.wake.notified()).await.is_ok()
     }
 
-    /// Removes certificates whose DER cannot be read: a walk through all of them, beside the writer.
+    /// Removes certificates whose DER cannot be parsed; reads all of them, outside the writer.
     async fn unreadable(&mut self, revoked_before: i64) -> Step<()> {
         let (mount, limit) = (self.authority.mount(), self.limit());
         let mut after = None;
@@ -328,7 +319,7 @@ impl Run {
         }
     }
 
-    /// Finds the issuers of revocations that name none of the mount.
+    /// Assigns issuers to revocations whose issuer is missing in the mount.
     async fn associations(&mut self) -> Step<()> {
         let (mount, limit) = (self.authority.mount(), self.limit());
         let mut after = 0;
@@ -356,7 +347,6 @@ impl Run {
         }
     }
 
-    /// The ids of the issuers that signed the certificates of these revocations, where there are any.
     async fn issuers_of(&self, view: Arc<View>, missing: Vec<StoredRevocation>) -> Result<Vec<(Serial, String)>> {
         let (mount, mut ders) = (self.authority.mount(), Vec::with_capacity(missing.len()));
         for revocation in missing {
@@ -374,8 +364,7 @@ impl Run {
         tokio::task::spawn_blocking(find).await.map_err(Error::internal)
     }
 
-    /// Removes the issuers that ended before this, but for the default one. Of those that are revoked an entry on a CRL
-    /// goes, too.
+    /// Removes issuers that ended before `before`, with the CRL entries of revoked ones; not the default issuer.
     async fn issuers(&mut self, before: i64) -> Step<()> {
         self.step(Vec::new).await?;
         let goes = move |view: &View, issuer: &Issuer, listed: i64| {
@@ -398,7 +387,7 @@ impl Run {
                 }
             }
             let writes = next.remove_issuers(&ended, now);
-            // CRLs follow, once, at the end of the run.
+            // CRLs are rebuilt once, at the end of the run.
             Ok((Planned { view: next, writes, crls: false }, ended.len() as u64))
         };
         let gone: u64 = self.authority.change(plan).await?;
@@ -408,7 +397,7 @@ impl Run {
         made.map_err(Ended::from)
     }
 
-    /// Gives up the turn. When even that cannot be stored, it lapses by itself.
+    /// Releases the lease. If that cannot be stored, the lease expires.
     async fn record_end(&self) {
         for _ in 0..LAST_TRIES {
             match self.authority.tools().store.commit(vec![self.turn(None)]).await {
@@ -422,7 +411,6 @@ impl Run {
     }
 }
 
-/// What a part of the run came to; a panic is a failure like others.
 async fn caught(part: impl Future<Output = Step<()>>) -> Step<()> {
     let done = AssertUnwindSafe(part).catch_unwind().await;
     done.unwrap_or_else(|_| Err(Ended::Failed(Error::internal("a panic was caught in tidy"))))

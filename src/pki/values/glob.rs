@@ -1,20 +1,20 @@
-//! Patterns in which `*` stands for any run of characters (also none, also across dots) and every other character
-//! for itself, case-sensitively. They are taken apart once, and matched with every name of every request.
+//! Case-sensitive patterns in which `*` matches any run of characters, including none and including dots. Patterns are
+//! parsed once and matched against every name of every request.
 
 /// A pattern with at least one `*`.
 #[derive(Clone, Debug)]
 pub struct Glob {
-    /// Without a `*` beside another.
+    /// The pattern, without adjacent `*`.
     pattern: Box<str>,
-    /// Where the first `*` is, and the last.
+    /// Positions of the first and last `*`.
     first: usize,
     last: usize,
-    /// The bytes that must be there: those that are no `*`.
+    /// Minimum length of a match: the number of bytes other than `*`.
     least: usize,
 }
 
 impl Glob {
-    /// `None` for a text without `*`, which stands for itself alone.
+    /// Parses a pattern; `None` for a text without `*`.
     pub fn new(text: &str) -> Option<Self> {
         let mut pattern = String::with_capacity(text.len());
         for c in text.chars() {
@@ -27,8 +27,8 @@ impl Glob {
         Some(Self { pattern: pattern.into(), first, last, least })
     }
 
-    /// Whether the pattern stands for `text`, in time linear in its length: between the first and the last piece the
-    /// leftmost match of each piece is always good enough, so nothing is tried twice.
+    /// `true` if the pattern matches. Takes linear time: the leftmost match of each inner piece suffices, so there is
+    /// no backtracking.
     pub fn matches(&self, text: &str) -> bool {
         if text.len() < self.least {
             return false;
@@ -46,16 +46,16 @@ impl Glob {
     }
 }
 
-/// A list of patterns, any of which may match.
+/// A list of patterns and plain texts, any of which may match.
 #[derive(Clone, Debug, Default)]
 pub struct Patterns {
-    /// Those that stand for themselves, sorted.
+    /// Entries without `*`, sorted.
     plain: Box<[Box<str>]>,
     globs: Box<[Glob]>,
 }
 
 impl Patterns {
-    /// Takes a list apart.
+    /// Parses a list.
     pub fn new<T: AsRef<str>>(list: &[T]) -> Self {
         let texts = || list.iter().map(AsRef::as_ref);
         let mut plain: Vec<Box<str>> = texts().filter(|text| !text.contains('*')).map(Box::from).collect();
@@ -63,22 +63,22 @@ impl Patterns {
         Self { plain: plain.into(), globs: texts().filter_map(Glob::new).collect() }
     }
 
-    /// Whether one of them is `text`, or stands for it.
+    /// `true` if an entry equals or matches `text`.
     pub fn matches(&self, text: &str) -> bool {
         self.plain.binary_search_by(|plain| (**plain).cmp(text)).is_ok() || self.any_glob(text)
     }
 
-    /// Whether one of those with a `*` stands for `text`.
+    /// `true` if an entry with a `*` matches `text`.
     pub fn any_glob(&self, text: &str) -> bool {
         self.globs.iter().any(|glob| glob.matches(text))
     }
 
-    /// How many have a `*`: each of them looks at a whole text.
+    /// Number of entries with a `*`: each of them scans the whole text.
     pub fn globs(&self) -> usize {
         self.globs.len()
     }
 
-    /// Whether there are none, so that nothing matches.
+    /// `true` if the list is empty, so that nothing matches.
     pub fn is_empty(&self) -> bool {
         self.plain.is_empty() && self.globs.is_empty()
     }
@@ -93,7 +93,7 @@ pub(crate) mod tests {
         Patterns::new(&[pattern]).matches(text)
     }
 
-    /// The definition, written down: exponential, fine for small inputs.
+    /// Reference implementation; exponential, so only for small inputs.
     pub(crate) fn naive(pattern: &[char], text: &[char]) -> bool {
         match pattern.split_first() {
             None => text.is_empty(),

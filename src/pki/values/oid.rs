@@ -1,13 +1,13 @@
-//! Object identifiers as dotted texts: the checks that roles and requests share. Encoding belongs to `x509`.
+//! Validation of dotted OIDs in roles and requests. `x509` encodes them.
 
 use crate::error::{Error, Result};
 use crate::x509::oid;
 
-/// Longest dotted text taken, in characters.
+/// Maximum length of a dotted OID, characters.
 const MAX_LENGTH: usize = 256;
 
-/// Whether `text` is a dotted OID: at least two arcs, decimal without leading zeros, the first 0 to 2,
-/// the second below 40 under 0 and 1 (X.660), every arc within 128 bits (UUID-based OIDs need them all).
+/// `true` if `text` is a dotted OID: at least two decimal arcs without leading zeros, the first 0 to 2, the second
+/// below 40 after 0 and 1 (X.660), each arc at most 128 bits (UUID-based OIDs use all of them).
 pub fn is_dotted_oid(text: &str) -> bool {
     if text.len() > MAX_LENGTH {
         return false;
@@ -20,11 +20,11 @@ pub fn is_dotted_oid(text: &str) -> bool {
     }
 }
 
-/// Refuses a dotted OID that not every reader of certificates can take. What was stored before this rule is
-/// still read; the checks before a signature refuse it.
+/// Rejects a dotted OID that some certificate parsers cannot handle. Older stored OIDs still load; the checks before
+/// signing reject them.
 ///
 /// # Errors
-/// `Invalid` naming `field`, the text and the rule (RFC 5280 Appendix B).
+/// `Invalid` naming `field`, the OID and the rule (RFC 5280 Appendix B).
 pub(crate) fn check_size(field: &str, text: &str) -> Result<()> {
     let checked = oid::parse_oid(text).map_or(Ok(()), |content| oid::check_size(&content));
     checked.map_err(|e| Error::invalid(format!("{field}: {text}: {}", e.0)))

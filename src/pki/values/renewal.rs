@@ -1,14 +1,15 @@
-//! When a certificate is best replaced: told with every certificate that is made.
+//! Recommended renewal time of a certificate, returned with every issued certificate.
 
 use crate::x509::serial::Serial;
 
-/// The share of a lifetime by which times of renewal are apart at most: one in so many.
+/// Renewal times are spread over this fraction of a lifetime: 1/20.
 const APART: i64 = 20;
 
-/// When to ask for the next certificate (epoch seconds): after about two thirds of the life that a certificate has when it
-/// is made. A third is left then for what may go wrong. Certificates that were made together are not renewed together:
-/// each comes up to a twentieth of its life earlier, as the end of its serial number has it, which is random; so it
-/// is told the same time whenever it is shown. How far it is backdated does not count.
+/// Returns when to renew a certificate (epoch seconds): at about two thirds of its life, which starts at issuance or at
+/// `not_before`, whichever is later. The remaining third leaves time for failures.
+///
+/// To spread renewals of certificates issued together, each is up to a twentieth of its life earlier. The random end of
+/// the serial number selects the amount, so that a certificate always has the same renewal time.
 pub fn time(serial: &Serial, made_at: i64, not_before: i64, not_after: i64) -> i64 {
     let from = made_at.max(not_before);
     let life = not_after.saturating_sub(from).max(0);

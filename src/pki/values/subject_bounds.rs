@@ -1,22 +1,21 @@
-//! String types and upper bounds of subject attributes (RFC 5280 appendix A.1). Subjects that break them are
-//! issued all the same, with a warning that names the rule, because many private authorities have some; a
-//! role refuses them with `strict_subject`.
+//! String types and upper bounds of subject attributes (RFC 5280 appendix A.1). Subjects that violate them are issued
+//! with a warning, because many private CAs have such subjects; roles with `strict_subject` reject them.
 //!
-//! Attributes that the appendix gives no bound (street, postal code, user id) have none here.
+//! Attributes without a bound in the appendix (street, postal code, user id) have none here.
 
 use crate::error::{Error, Result};
 use crate::x509::name::{self, Attribute};
 use crate::x509::pieces::Name;
 use crate::x509::writer::{IA5_STRING, PRINTABLE_STRING};
 
-/// What the appendix says of an attribute.
+/// Bounds of an attribute.
 struct Bound {
     attribute: Attribute,
-    /// The body member, or the attribute's name where there is none.
+    /// Name of the body field, or of the attribute if there is no field.
     field: &'static str,
-    /// Most characters, and what the appendix calls them.
+    /// Maximum number of characters, and the name of the bound in the appendix.
     longest: Option<(usize, &'static str)>,
-    /// The one string type that it may have.
+    /// The only string type that is allowed.
     tag: Option<u8>,
 }
 
@@ -42,7 +41,7 @@ const SERIAL_NUMBER: Bound =
     Bound { tag: Some(PRINTABLE_STRING), ..text(Attribute::SerialNumber, "serial_number", 64, "ub-serial-number") };
 
 impl Bound {
-    /// The rule that a value breaks, if any; `tag` is its string type.
+    /// Returns the rule that a value violates, if any; `tag` is its string type.
     fn broken(&self, tag: u8, value: &str) -> Option<String> {
         if self.attribute == Attribute::Country && !(value.len() == 2 && value.bytes().all(|b| b.is_ascii_alphabetic()))
         {
@@ -52,13 +51,13 @@ impl Bound {
             let word = if self.tag == Some(IA5_STRING) { "IA5String" } else { "PrintableString" };
             return Some(format!("must be a {word} (RFC 5280 A.1)"));
         }
-        // Octets are counted first: they are never fewer than characters.
+        // Compare bytes first: there are at least as many bytes as characters.
         let (longest, name) = self.longest?;
         let too_long = value.len() > longest && value.chars().count() > longest;
         too_long.then(|| format!("must be at most {longest} characters long (RFC 5280 A.1, {name})"))
     }
 
-    /// The first rule that a value of this server's own encoding breaks.
+    /// Returns the first violation among values that this server will encode.
     fn broken_by(&self, values: &[impl AsRef<str>]) -> Option<String> {
         let rule = values
             .iter()
@@ -69,23 +68,22 @@ impl Bound {
     }
 }
 
-/// What the values of a role's subject break: field and rule, a text for each attribute. The order is the
-/// one of a role's subject: C, ST, L, O, OU.
+/// Violations in a role's subject, at most one per attribute. `values` has the order C, ST, L, O, OU.
 pub(crate) fn of_role(values: [&[String]; 5]) -> Vec<String> {
     BOUNDS.iter().zip(values).filter_map(|(bound, values)| bound.broken_by(values)).collect()
 }
 
-/// What the subject that a request decides breaks.
+/// Violations in the subject attributes of a request.
 pub(crate) fn of_names(common_name: &str, serial_number: &str) -> Vec<String> {
     let own = [(&COMMON_NAME, common_name), (&SERIAL_NUMBER, serial_number)];
     own.into_iter().filter_map(|(bound, value)| bound.broken_by(&[value])).collect()
 }
 
-/// What a whole Name breaks, an attribute at a time. `source` is the field that holds it; without one the
-/// attributes have fields of their own.
+/// Violations in a complete Name, at most one per attribute. `source` is the field that contains the Name, if there is
+/// one.
 pub(crate) fn of_subject(source: Option<&str>, subject: &Name) -> Vec<String> {
     let broken = |bound: &Bound| {
-        // Values that cannot be read are refused with the certificate.
+        // Unreadable values are rejected when the certificate is checked.
         let tags = name::tagged_values(subject.as_der(), bound.attribute).ok()?;
         let values = subject.values(bound.attribute).ok()?;
         let rule = tags.iter().zip(&values).find_map(|((tag, _), value)| bound.broken(*tag, value))?;
@@ -97,7 +95,7 @@ pub(crate) fn of_subject(source: Option<&str>, subject: &Name) -> Vec<String> {
     BOUNDS.iter().filter_map(broken).collect()
 }
 
-/// The rules that are broken as warnings, or under `strict_subject` the first of them as a refusal.
+/// Returns violations as warnings. With `strict_subject` the first violation is an error.
 ///
 /// # Errors
 /// `Invalid` naming field and rule.

@@ -1,4 +1,4 @@
-//! Durations and times that are kept as they were written, because they are shown so.
+//! Durations and times stored as written, because reads return the original text.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 pub struct WrittenDuration(String);
 
 impl WrittenDuration {
-    /// Takes a text that [`parse_duration`] reads, of at most [`MAX_DURATION_TEXT`] octets; `None` for others.
+    /// Accepts a text of at most [`MAX_DURATION_TEXT`] bytes that [`parse_duration`] reads; `None` otherwise.
     pub fn new(text: impl Into<String>) -> Option<Self> {
         let text = text.into();
         (text.len() <= MAX_DURATION_TEXT && parse_duration(&text).is_some()).then_some(Self(text))
@@ -26,12 +26,12 @@ impl WrittenDuration {
 
     /// The duration.
     pub fn duration(&self) -> Duration {
-        // Only what can be read is taken in.
+        // `new` accepts only texts that parse.
         parse_duration(&self.0).unwrap_or_default()
     }
 }
 
-/// An instant as it was written (RFC 3339).
+/// A time as written (RFC 3339).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct WrittenTime {
@@ -40,7 +40,7 @@ pub struct WrittenTime {
 }
 
 impl WrittenTime {
-    /// Reads a text.
+    /// Parses a time.
     ///
     /// # Errors
     /// `Invalid` naming `field`.
@@ -55,7 +55,7 @@ impl WrittenTime {
         &self.text
     }
 
-    /// Epoch seconds.
+    /// The time in epoch seconds.
     pub fn at(&self) -> i64 {
         self.at
     }
@@ -75,7 +75,7 @@ impl From<WrittenTime> for String {
     }
 }
 
-/// Stores an instant that need not be there as a text that may be empty.
+/// Stores an optional time as a text that may be empty.
 pub(crate) mod or_empty {
     use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
 

@@ -1,4 +1,4 @@
-//! Bundles as people paste them, and whatever else.
+//! Tests with bundles as operators paste them, and with arbitrary text.
 
 use std::sync::LazyLock;
 
@@ -11,7 +11,6 @@ use crate::x509::testing::{KEYS, OpenSsl, issue, root};
 
 const ALLOWED: PrivateKeys = PrivateKeys::Allowed;
 
-/// A root and its key, both as PEM.
 fn pair(key_type: &str, bits: i64) -> (String, String) {
     let (key, certificate) = root(key_type, bits);
     (pem::encode("CERTIFICATE", certificate.der()), pem::encode("PRIVATE KEY", key.to_pkcs8().unwrap().expose()))
@@ -127,14 +126,14 @@ fn keys_with_parts_of_two_keys_are_refused() {
     let (one, two) = (pair("rsa", 2048).1, pair("rsa", 2048).1);
     let numbers = |text: &str| pem::first(text).unwrap().unwrap().1;
     let (one, two) = (numbers(&one), numbers(&two));
-    // The end of the structure are the CRT numbers: those of the other key.
+    // The structure ends with the CRT values, here those of the other key.
     let at = one.len() - 200;
     let mixed = [&one[..at], &two[two.len() - 200..]].concat();
     let error = parse_key("pem_bundle", &pem::encode("PRIVATE KEY", &mixed)).err().expect("must be refused");
     assert!(error.text().starts_with("pem_bundle: private key: "), "{error}");
 }
 
-/// A key of every kind in every form, with the label of its block.
+/// A key of every kind in every encoding, with its PEM label.
 static FORMS: LazyLock<Vec<(&'static str, Vec<u8>)>> = LazyLock::new(|| {
     let mut forms = Vec::new();
     for (key_type, bits) in [("rsa", 2048), ("ec", 256), ("ec", 384), ("ec", 521), ("ed25519", 0)] {
@@ -165,7 +164,7 @@ proptest! {
         text[at] = byte;
         let text = String::from_utf8(text).unwrap();
         if let Ok(bundle) = Bundle::parse("pem_bundle", &text, ALLOWED) {
-            // Whatever was taken is an authority's, and its keys sign.
+            // Every accepted certificate is a CA's and every accepted key can sign.
             prop_assert!(bundle.certificates.iter().all(Certificate::is_ca));
             for key in &bundle.keys {
                 let algorithm = SignatureAlgorithm::for_issuer(key.kind(), 0, false).unwrap();

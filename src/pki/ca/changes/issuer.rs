@@ -1,4 +1,4 @@
-//! Writing an issuer's settings: what may be written of it, and what of that depends on the mount.
+//! Writes the settings of an issuer.
 
 use std::sync::Arc;
 
@@ -12,35 +12,35 @@ use crate::pki::mount::urls::Urls;
 use crate::pki::mount::view::View;
 use crate::x509::algorithm::SignatureAlgorithm;
 
-/// What may be written of an issuer.
+/// Settings of an issuer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct IssuerSettings {
     /// Name, or empty.
     pub name: String,
-    /// The operator's own chain; empty for the computed one.
+    /// Chain set by the operator; empty for the computed one.
     pub manual_chain: ManualChain,
-    /// What to do with leaves that would outlive the issuer.
+    /// Treatment of leaf certificates that would outlive the issuer.
     pub leaf_not_after_behavior: LeafNotAfter,
     /// Allowed uses.
     pub usage: Usage,
-    /// Name of the signature algorithm of CRLs and OCSP answers; empty derives it from the key.
+    /// Signature algorithm of CRLs and OCSP responses; empty derives it from the key.
     pub revocation_signature_algorithm: String,
-    /// The issuer's own URLs.
+    /// URLs of the issuer.
     pub urls: Urls,
 }
 
-/// A chain by hand: ids of issuers, the issuer itself first. Made by [`Standing::chain`] alone.
+/// Ids of the issuers of a manual chain, starting with the issuer itself. Created only by [`Standing::chain`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ManualChain(Vec<String>);
 
-/// An issuer as it stands when its settings are written.
+/// An issuer in its state before a write.
 pub struct Standing<'a> {
     view: &'a View,
     signer: &'a Signer,
 }
 
 impl Standing<'_> {
-    /// Its settings.
+    /// Returns the current settings.
     pub fn settings(&self) -> IssuerSettings {
         let record = &self.signer.issuer.record;
         IssuerSettings {
@@ -53,17 +53,17 @@ impl Standing<'_> {
         }
     }
 
-    /// The settings of an issuer of which none are written: all uses that its certificate and its state allow.
+    /// Returns the default settings: all usages that the certificate and its state allow.
     pub fn defaults(&self) -> IssuerSettings {
         let issuer = &self.signer.issuer;
         let usage = Usage { issuing: issuer.record.revoked_at.is_none(), crl: issuer.may_sign_crls(), ocsp: true };
         IssuerSettings { usage, ..IssuerSettings::default() }
     }
 
-    /// A chain by references to issuers of the mount, or `self`; empty for the computed one.
+    /// Resolves references to issuers of the mount, or `self`, into a chain; empty for the computed one.
     ///
     /// # Errors
-    /// `Invalid` when an entry names none, or the first one is not the issuer itself.
+    /// `Invalid` when an entry is unknown, or the first entry is not the issuer itself.
     pub fn chain(&self, references: &[String]) -> Result<ManualChain> {
         let own = &self.signer.issuer.record.id;
         let id = |reference: &String| match reference.as_str() {
@@ -81,10 +81,10 @@ impl Standing<'_> {
         Ok(ManualChain(ids))
     }
 
-    /// Uses that the issuer may have in the state that it is in.
+    /// Checks usages against the state of the issuer.
     ///
     /// # Errors
-    /// `Invalid` for one that is revoked and would sign certificates.
+    /// `Invalid` when a revoked issuer would sign certificates.
     pub fn usage(&self, usage: Usage) -> Result<Usage> {
         if usage.issuing && self.signer.issuer.record.revoked_at.is_some() {
             return Err(Error::invalid("usage: a revoked issuer may not have issuing-certificates"));
@@ -93,10 +93,10 @@ impl Standing<'_> {
     }
 }
 
-/// Writes an issuer's settings; gives its id and warnings.
+/// Writes an issuer's settings; returns its id and warnings.
 ///
 /// # Errors
-/// `NotFound` for an unknown issuer; what `merge` refuses; `Invalid` naming field and rule.
+/// `NotFound` for an unknown issuer; those of `merge`; `Invalid` naming field and rule.
 pub async fn write_issuer(
     authority: &Authority,
     reference: &str,
@@ -142,8 +142,8 @@ pub async fn write_issuer(
     Ok((id, warnings))
 }
 
-/// The setting for the algorithm of lists and answers, of which one is asked for that the issuer's key can make. A
-/// managed key is asked when the setting changes, not whether the mount may use it just now.
+/// Resolves the signature algorithm setting of CRLs and OCSP responses. A managed key is checked for support only when
+/// the setting changes, and only if the mount may use the key at that moment.
 fn revocation_algorithm(asked: &str, signer: &Signer, signers: &dyn Signers) -> Result<String> {
     const FIELD: &str = "revocation_signature_algorithm";
     let key = signer.key.as_ref().map(|key| &key.signing);

@@ -1,4 +1,4 @@
-//! Taking a managed key into use: whether the mount may, and whether the key can be an authority's.
+//! Takes managed keys into use: checks that the mount may use the key and that the key suits a CA.
 
 use crate::error::Result;
 use crate::keys::signing::{ManagedKey, ManagedKeyRef};
@@ -8,13 +8,12 @@ use crate::pki::mount::signer::first_algorithm;
 use crate::x509::public_key::PublicKey;
 use crate::x509::weak_key;
 
-/// The managed key that a request names. One that is not in its backend is made where its configuration allows
-/// that, so this comes after every other check of a request.
+/// Resolves a managed key. The backend may create a missing key if its configuration allows that, so this runs after
+/// all other checks of a request.
 ///
 /// # Errors
-/// `Invalid` when there is no such key or the mount may not use it, in the same words; when the backend has none,
-/// or one that no authority may have, or that signs with no algorithm of certificates; `Busy`, `Unavailable` and
-/// `BadGateway` of the backend.
+/// `Invalid` with the same text whether the key is missing or the mount may not use it; `Invalid` when the backend has
+/// no such key or the key does not suit a CA; `Busy`, `Unavailable` and `BadGateway` from the backend.
 pub(super) async fn take(authority: &Authority, named: ManagedKeyRef) -> Result<ManagedKey> {
     let field = match named {
         ManagedKeyRef::Name(_) => "managed_key_name",
@@ -32,7 +31,6 @@ pub(super) async fn take(authority: &Authority, named: ManagedKeyRef) -> Result<
     Ok(key)
 }
 
-/// Whether a request that names a managed key like this may mean `key`.
 pub(super) fn is_meant(named: &ManagedKeyRef, key: &ManagedKey) -> bool {
     match named {
         ManagedKeyRef::Name(name) => key.name == *name,

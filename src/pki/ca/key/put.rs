@@ -1,5 +1,5 @@
-//! Storing a key in a mount's state, and what follows from it: a mount has one entry for a public key, a first
-//! default key, and issuers that have waited for their key.
+//! Stores a key in a mount's state: a mount has one entry per public key, the first key becomes the default, and
+//! issuers that lacked their key are linked.
 
 use std::sync::Arc;
 
@@ -11,27 +11,27 @@ use crate::pki::mount::view::View;
 use crate::pki::store::PkiWrite;
 use crate::x509::algorithm::SignatureAlgorithm;
 
-/// A key that is in the mount's state.
+/// Result of storing a key.
 pub(crate) struct Put {
-    /// It, or the entry that the mount had of it.
+    /// The new entry, or the existing entry of the same public key.
     pub(crate) key: Arc<Key>,
-    /// Whether the mount had it before.
+    /// `true` if the mount already had the key.
     pub(crate) known: bool,
-    /// What to store.
+    /// Writes to commit.
     pub(crate) writes: Vec<PkiWrite>,
-    /// Issuers that have it from now on.
+    /// Ids of issuers that were linked to the key.
     pub(crate) linked: Vec<String>,
-    /// For the caller.
+    /// Warnings for the caller.
     pub(crate) warnings: Warnings,
 }
 
 impl Put {
-    /// A key that was there.
+    /// Creates the result for an existing key.
     pub(crate) fn known(key: Arc<Key>) -> Self {
         Self { key, known: true, writes: Vec::new(), linked: Vec::new(), warnings: Warnings::default() }
     }
 
-    /// Makes the first issuer that got its key the default, where the mount has none.
+    /// Makes the first linked issuer the default if the mount has none.
     pub(crate) fn default_issuer(&mut self, next: &mut View) {
         let mut config = next.issuers_config.value.clone();
         if let Some(first) = self.linked.first().filter(|_| config.default.is_empty()) {
@@ -41,12 +41,11 @@ impl Put {
     }
 }
 
-/// Stores a key, which becomes the default when there is none, and links the issuers that have waited for it; `now`
-/// is when they change, epoch seconds. A public key that is there has its entry already: it keeps its name, and goes
-/// on to sign with the managed key of now, where it is of one.
+/// Stores a key, makes it the default if there is none, and links the issuers that lacked it; `now` is their time of
+/// modification, epoch seconds. An existing entry keeps its name and, if it is managed, moves to the given managed key.
 ///
 /// # Errors
-/// `Invalid` when the name of a new one is taken.
+/// `Invalid` when the name of a new key is in use.
 pub(crate) fn put_key(next: &mut View, key: Key, signers: &dyn Signers, now: i64) -> Result<Put> {
     if let Some(known) = next.key_of(key.public()) {
         let known = Arc::clone(known);
@@ -101,10 +100,9 @@ fn put_again(next: &mut View, known: Arc<Key>, key: &Key, signers: &dyn Signers,
     Ok(put)
 }
 
-/// Changes the algorithm of CRLs and OCSP responses of the issuers whose key moved to a managed key that does not support
-/// the former one.
+/// Changes the CRL and OCSP signature algorithm of issuers whose new managed key does not support the former one.
 fn refit_revocation_algorithms(next: &mut View, key: &Key, signers: &dyn Signers, now: i64) -> Result<Vec<PkiWrite>> {
-    // Whether the mount may use the key just now is checked for every signature.
+    // Not an error: permission to use the key is checked for every signature.
     let Some(signer) = key.signing.managed().and_then(|managed| signers.signer(managed).ok()) else {
         return Ok(Vec::new());
     };

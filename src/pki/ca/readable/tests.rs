@@ -6,7 +6,7 @@ use crate::x509::name::{self, Attribute};
 use crate::x509::pieces::Extensions;
 use crate::x509::testing::{issue, root};
 
-/// A root of this key with one extension more.
+/// Returns a root with an additional extension.
 fn with(key: &PrivateKey, oid: &[u8], critical: bool, value: &[u8]) -> Certificate {
     let subject = name::name(&[&name::rdn(Attribute::CommonName, &["Root".to_owned()])]);
     let algorithm = SignatureAlgorithm::for_issuer(key.kind(), 0, false).unwrap();
@@ -21,7 +21,7 @@ fn judged(certificate: &Certificate) -> Result<Vec<String>> {
 #[test]
 fn what_a_reader_refuses_is_refused_by_the_name_of_the_extension() {
     let key = root("ec", 256).0;
-    // NULL, an empty list, and values that Go, OpenSSL or `cryptography` was seen to refuse.
+    // NULL, an empty list, and values that Go, OpenSSL or `cryptography` reject.
     let (null, empty): (&[u8], &[u8]) = (&[5, 0], &[0x30, 0]);
     for (oid, critical, value, name) in [
         (oid::NAME_CONSTRAINTS, true, empty, "nameConstraints"),
@@ -49,8 +49,8 @@ fn what_a_reader_refuses_is_refused_by_the_name_of_the_extension() {
         (oid::CERTIFICATE_POLICIES, false, null, "certificatePolicies"),
         (oid::POLICY_CONSTRAINTS, true, empty, "policyConstraints"),
         (oid::POLICY_CONSTRAINTS, false, empty, "policyConstraints"),
-        // What nobody takes behind what everybody does: a mask with holes behind a star, a space in a URI behind one in
-        // a host.
+        // A value that all verifiers reject after one that all accept: a non-contiguous mask after a wildcard, and a
+        // URI with a space after a host name with a space.
         (
             oid::NAME_CONSTRAINTS,
             true,
@@ -66,7 +66,7 @@ fn what_a_reader_refuses_is_refused_by_the_name_of_the_extension() {
             &[0x30, 12, 0x82, 3, b'a', b' ', b'b', 0x86, 5, b'u', b':', b'a', b' ', b'b'],
             "subjectAltName",
         ),
-        // An empty name, and one that ends behind its list.
+        // An empty name, and a name that is longer than its list.
         (oid::SUBJECT_ALT_NAME, false, &[0x30, 5, 0x82, 0, 0x82, 9, b'a'], "subjectAltName"),
         (oid::PROXY_CERT_INFO, false, null, "proxyCertInfo"),
     ] {
@@ -159,7 +159,7 @@ fn what_makes_readers_refuse_a_path_is_told() {
     ] {
         assert_eq!(judged(&with(&key, oid, critical, &[5, 0])).unwrap(), wanted, "{oid:?}");
     }
-    // A dNSName, and a directoryName without a name.
+    // A dNSName, and a directoryName without attributes.
     let (dns, directory): (&[u8], &[u8]) =
         (&[0x30, 7, 0xa1, 5, 0x30, 3, 0x82, 1, b'a'], &[0x30, 8, 0xa1, 6, 0x30, 4, 0xa4, 2, 0x30, 0]);
     let unread = "certificate: nameConstraints are critical and bound other names than dNSName, iPAddress, rfc822Name \
@@ -167,7 +167,7 @@ fn what_makes_readers_refuse_a_path_is_told() {
     for (value, wanted) in [(dns, vec![]), (directory, vec![unread.to_owned()])] {
         assert_eq!(judged(&with(&key, oid::NAME_CONSTRAINTS, true, value)).unwrap(), wanted, "{value:?}");
     }
-    // The two times stand in their order; exchanged they are as long.
+    // Both times have the same length, so they can be swapped.
     let sound = with(&key, private, false, &[5, 0]);
     assert_eq!(unverifiable(&sound).count(), 0);
     let der = sound.der();

@@ -1,10 +1,9 @@
-//! Host names: conversion to ASCII and the syntax that a DNS name must have.
+//! Host names: conversion to ASCII, and the syntax of DNS names.
 //!
-//! Conversion is Punycode alone (RFC 3492, the `xn--` form of RFC 5890): ASCII labels pass as they are,
-//! with their case, and nothing is mapped or folded, so a certificate never names anything but what was
-//! asked for. Whether a label *may* stand in a host name is asked separately: a non-ASCII label must be
-//! one that UTS #46 leaves unchanged apart from ASCII case. `BÜCHER`, a full-width dot or an unassigned
-//! character therefore converts, but is no host name; resolvers would look up something else for it.
+//! Conversion is Punycode only (RFC 3492, the `xn--` form of RFC 5890): ASCII labels stay unchanged and nothing is
+//! mapped or folded, so a certificate contains exactly the requested name. A separate check rejects non-ASCII labels
+//! that UTS #46 would change other than in ASCII case, such as `BÜCHER` or full-width dots: resolvers would look up
+//! another name.
 
 use std::borrow::Cow;
 
@@ -13,24 +12,24 @@ use idna::uts46::{DnsLength, Hyphens, Uts46};
 
 use crate::x509::profile;
 
-/// Longest label, in octets (RFC 1035 2.3.4).
+/// Maximum length of a label, bytes (RFC 1035 2.3.4).
 const MAX_LABEL: usize = 63;
-/// Longest name, in octets, without a trailing dot.
+/// Maximum length of a name without a trailing dot, bytes.
 const MAX_NAME: usize = 253;
 
-/// Why a text has no ASCII form.
+/// Reason why a text has no ASCII form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unconvertible {
-    /// `..`, a leading dot, or nothing at all.
+    /// `..`, a leading dot, or an empty text.
     EmptyLabel,
-    /// A label above 63 octets in ASCII.
+    /// A label longer than 63 bytes in ASCII.
     LongLabel,
-    /// More than 253 octets in ASCII.
+    /// Longer than 253 bytes in ASCII.
     LongName,
 }
 
 impl Unconvertible {
-    /// The problem in words, to follow a name.
+    /// Formats the problem, to be appended to the name.
     pub(crate) fn text(self) -> &'static str {
         match self {
             Self::EmptyLabel => "has an empty label",
@@ -40,9 +39,9 @@ impl Unconvertible {
     }
 }
 
-/// The ASCII form of a name, label by label; one trailing dot stays.
+/// Converts a name to ASCII, label by label; keeps a trailing dot.
 pub(crate) fn to_ascii(name: &str) -> Result<Cow<'_, str>, Unconvertible> {
-    // An ASCII form is never shorter in characters: refuse before any work grows with the input.
+    // The ASCII form has at least as many characters. Reject long names before doing work that grows with the input.
     if name.chars().nth(MAX_NAME + 1).is_some() {
         return Err(Unconvertible::LongName);
     }
@@ -77,17 +76,16 @@ fn label_to_ascii(label: &str) -> Result<Cow<'_, str>, Unconvertible> {
     Ok(Cow::Owned(format!("xn--{encoded}")))
 }
 
-/// The form of `name` that belongs into a dNSName: its ASCII form when it is a host name, with or
-/// without a leading `*.`. `None` when it is not one; a trailing dot makes it none, because the
-/// preferred name syntax of RFC 5280 4.2.1.6 has no place for it, and so does a number at its end.
+/// Returns the ASCII form for a dNSName if `name` is a host name, optionally with a leading `*.`. Names with a trailing
+/// dot (RFC 5280 4.2.1.6) and names that end in a number are not.
 pub(crate) fn dns_form(name: &str) -> Result<Option<String>, Unconvertible> {
     let ascii = to_ascii(name)?;
     let is_host = has_syntax(name, ascii.strip_prefix("*.").unwrap_or(&ascii)) && !ends_in_number(&ascii);
     Ok(is_host.then(|| ascii.into_owned()))
 }
 
-/// Whether `name` (without wildcard) has the form of a host name: IDNA conversion and syntax hold. A number at
-/// its end is left to whoever puts it into a dNSName: a common name may be one.
+/// `true` if `name` (without wildcard) has the syntax of a host name. May end in a number, because a common name may;
+/// callers that create a dNSName check this themselves.
 pub(crate) fn is_host_name(name: &str) -> bool {
     to_ascii(name).is_ok_and(|ascii| has_syntax(name, &ascii))
 }
@@ -96,8 +94,8 @@ fn has_syntax(name: &str, ascii: &str) -> bool {
     ascii.split('.').all(is_label) && name.split('.').all(is_stable)
 }
 
-/// Whether clients would take the name for an IPv4 address, such as `127.1`, `2130706433` or `0x7f000001`: the
-/// last label of a host name is alphabetic (RFC 1123 2.1; the host parser of the URL standard).
+/// `true` if clients would parse the name as an IPv4 address, such as `127.1`, `2130706433` or `0x7f000001`. The last
+/// label of a host name is alphabetic (RFC 1123 2.1; host parser of the URL standard).
 pub(crate) fn ends_in_number(name: &str) -> bool {
     let last = name.strip_suffix('.').unwrap_or(name).rsplit('.').next().unwrap_or_default();
     let digits = |text: &str, is_digit: fn(&u8) -> bool| text.bytes().all(|b| is_digit(&b));
@@ -107,14 +105,14 @@ pub(crate) fn ends_in_number(name: &str) -> bool {
     }
 }
 
-/// Whether a label with one `*` is a wildcard label: `*` alone, or next to whole labels, so that no
-/// hyphen touches the `*`.
+/// `true` for a valid wildcard label with one `*`: the texts on both sides are empty or valid labels, so no hyphen
+/// touches the `*`.
 pub(crate) fn is_wildcard_label(label: &str) -> bool {
     let fits = |part: &str| part.is_empty() || is_label(part);
     label.split_once('*').is_some_and(|(left, right)| fits(left) && fits(right))
 }
 
-/// Letters, digits and inner hyphens (RFC 1123 2.1), and what begins as an A-label is one.
+/// Letters, digits and inner hyphens (RFC 1123 2.1). A label with the prefix of an A-label must decode.
 fn is_label(label: &str) -> bool {
     let bytes = label.as_bytes();
     let (Some(first), Some(last)) = (bytes.first(), bytes.last()) else { return false };
@@ -124,7 +122,7 @@ fn is_label(label: &str) -> bool {
         && profile::is_decodable(label)
 }
 
-/// Whether a resolver that applies UTS #46 would look up just this label.
+/// `true` if a resolver that applies UTS #46 looks up exactly this label.
 fn is_stable(label: &str) -> bool {
     if label.is_ascii() {
         return true;
@@ -201,7 +199,8 @@ mod tests {
 
     #[test]
     fn a_label_that_resolvers_would_map_is_no_host_name() {
-        // upper case, full-width letters, an ideographic full stop, a soft hyphen, a combining form
+        // Upper case, full-width letters, ideographic full stop, soft hyphen, combining form, unassigned, prefixed
+        // non-ASCII.
         for name in ["BÜCHER.foo", "ｆｏｏ.com", "a。b", "a\u{ad}b", "bu\u{308}cher.foo", "\u{378}.foo", "xn--ü.foo"]
         {
             assert!(!is_host_name(name), "{name}");

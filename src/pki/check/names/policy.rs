@@ -1,9 +1,8 @@
-//! The name policy of a role: whether one common name, DNS name or e-mail address is allowed.
+//! The name policy of a role: decides if a common name, DNS name or e-mail address is allowed.
 //!
-//! The security core. One rule set serves every kind of name and every origin (request or CSR). It is
-//! linear in the name's length, once more for each pattern, uses no regular expressions, and compares
-//! domain suffixes with their leading dot, so that `evilexample.com` never passes for `example.com`.
-//! Comparisons that ignore case do so for ASCII letters only.
+//! Critical for security. One rule set serves all kinds of names, from requests and CSRs. It takes linear time per
+//! pattern and uses no regular expressions. Domain suffixes are compared with their leading dot, so that
+//! `evilexample.com` does not match `example.com`. Case is ignored for ASCII letters only.
 
 use super::hostname::{is_host_name, is_wildcard_label};
 use crate::pki::mount::role::CompiledRole;
@@ -15,21 +14,21 @@ pub(super) struct Policy<'a> {
     pub(super) display_name: &'a str,
 }
 
-/// A name, taken apart: `local@host`, or a host whose first label may hold the wildcard.
+/// A parsed name: `local@host`, or a host whose first label may contain a wildcard.
 struct Parts<'n> {
     name: &'n str,
     is_email: bool,
-    /// The name, or the host part of an e-mail address.
+    /// The name, or the host of an e-mail address.
     domain: &'n str,
     /// The first label of a wildcard name.
     wild_label: Option<&'n str>,
-    /// `domain` without the wildcard label; `None` when the wildcard label is all there is.
+    /// `domain` without the wildcard label; `None` when there is no other label.
     rest: Option<&'n str>,
 }
 
 impl<'n> Parts<'n> {
-    /// `None` when the name is beyond repair: two `@`, two `*`, a `*` outside the first label, or a
-    /// `*` in the host part of an e-mail address.
+    /// Parses a name. Returns `None` for two `@`, two `*`, a `*` outside the first label, or a `*` in the host of an
+    /// e-mail address.
     fn of(name: &'n str) -> Option<Self> {
         let (is_email, domain) = match name.split_once('@') {
             None => (false, name),
@@ -47,7 +46,7 @@ impl<'n> Parts<'n> {
         (single && !is_email).then_some(Self { name, is_email, domain, wild_label: Some(label), rest })
     }
 
-    /// The part that domains are compared with.
+    /// The part to compare with domains.
     fn reduced(&self) -> &'n str {
         self.rest.unwrap_or_default()
     }
@@ -56,7 +55,7 @@ impl<'n> Parts<'n> {
         self.wild_label.is_some()
     }
 
-    /// An e-mail address needs a host part; only a bare wildcard label may stand without one.
+    /// `true` if the host part has valid syntax. Only a single wildcard label may be without further labels.
     fn has_host_syntax(&self) -> bool {
         self.rest.is_none_or(is_host_name) && self.wild_label.is_none_or(is_wildcard_label)
     }
@@ -66,11 +65,11 @@ impl<'n> Parts<'n> {
     }
 }
 
-/// The rule behind a refusal, appended to "not allowed by this role".
+/// Appended to "not allowed by this role".
 const NO_HOST_NAME: &str = ": it is no host name, which the role's enforce_hostnames requires";
 
 impl Policy<'_> {
-    /// The rule that refuses `name`, to follow the message, if it is another one than the lists of allowed names.
+    /// Returns the violated rule, to append to the message, unless the name is missing from the lists of allowed names.
     pub(super) fn rule(&self, name: &str) -> &'static str {
         let lacks_wildcard = |parts: &Parts<'_>| parts.is_wild() && !self.role.allow_wildcard_certificates;
         match Parts::of(name) {
@@ -83,11 +82,11 @@ impl Policy<'_> {
         self.role.enforce_hostnames && !parts.has_host_syntax()
     }
 
-    /// Whether the role allows `name`.
+    /// `true` if the role allows `name`.
     pub(super) fn allows(&self, name: &str) -> bool {
         let role = self.role;
         let Some(parts) = Parts::of(name) else { return false };
-        // Before allow_any_name: that flag lifts the domain rules, not these two.
+        // `allow_any_name` lifts only the domain rules, so check wildcards and host syntax first.
         if parts.is_wild() && !role.allow_wildcard_certificates {
             return false;
         }
@@ -177,7 +176,7 @@ mod tests {
         assert!(!allows(&Role { enforce_hostnames: false, ..role }, "", "\u{212a}.com"));
     }
 
-    /// The policy once more, over lists of labels and with the exponential matcher.
+    /// Independent implementation of the policy, with lists of labels and the exponential matcher.
     fn slow(role: &Role, name: &str) -> bool {
         let pieces: Vec<&str> = name.split('@').collect();
         let (email, host) = match pieces.as_slice() {

@@ -1,5 +1,5 @@
-//! The names that are not host names: IP addresses, URIs, otherNames, user ids and the subject's
-//! serial number. Each has its own list in the role; each error names the source and the rule.
+//! Names other than host names: IP addresses, URIs, otherNames, user ids and the subject's serial number. The role has
+//! a list for each kind.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use crate::pki::mount::role::CompiledRole;
 use crate::pki::values::oid::check_size;
 use crate::pki::values::{parse_other, shown};
 
-/// Reads `ip_sans`: dotted quads without leading zeros, and IPv6 texts.
+/// Parses `ip_sans`: dotted quads without leading zeros, and IPv6 addresses.
 pub(super) fn parse_ips(texts: &[String]) -> Result<Vec<IpAddr>> {
     let parse = |text: &String| {
         text.parse::<IpAddr>()
@@ -20,7 +20,7 @@ pub(super) fn parse_ips(texts: &[String]) -> Result<Vec<IpAddr>> {
     texts.iter().map(parse).collect()
 }
 
-/// An IPv4-mapped IPv6 address as the IPv4 address that it is.
+/// Converts an IPv4-mapped IPv6 address to IPv4.
 pub(super) fn reduced(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(ip, IpAddr::V4),
@@ -28,7 +28,7 @@ pub(super) fn reduced(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// Holds IP addresses from `source` (`ip_sans` or `csr`) against the role.
+/// Checks IP addresses from `source` (`ip_sans`, `csr` or `common_name`) against the role.
 pub(super) fn check_ips(role: &CompiledRole, source: &str, ips: &[IpAddr]) -> Result<()> {
     if ips.is_empty() {
         return Ok(());
@@ -46,7 +46,7 @@ pub(super) fn check_ips(role: &CompiledRole, source: &str, ips: &[IpAddr]) -> Re
     }
 }
 
-/// Holds URIs from `source` against the role's patterns; the patterns see them as they were written.
+/// Checks URIs from `source`, as written, against the role's patterns.
 pub(super) fn check_uris(role: &CompiledRole, source: &str, uris: &[String]) -> Result<()> {
     let allowed = &role.allowed.uris;
     if allowed.is_empty() && !uris.is_empty() {
@@ -58,7 +58,7 @@ pub(super) fn check_uris(role: &CompiledRole, source: &str, uris: &[String]) -> 
     }
 }
 
-/// The texts to encode for URIs from `source`.
+/// Converts URIs from `source` to the texts to encode.
 pub(super) fn encodable_uris(source: &str, uris: &[String]) -> Result<Vec<String>> {
     let encodable = |uri: &String| {
         uri::encodable(uri).map_err(|problem| Error::invalid(format!("{source}: URI {} {problem}", shown(uri))))
@@ -66,7 +66,7 @@ pub(super) fn encodable_uris(source: &str, uris: &[String]) -> Result<Vec<String
     uris.iter().map(encodable).collect()
 }
 
-/// Reads `other_sans`.
+/// Parses `other_sans`.
 pub(super) fn parse_others(texts: &[String]) -> Result<Vec<(String, String)>> {
     let parse = |text: &String| {
         let (oid, value) = parse_other("other_sans", text)?;
@@ -76,7 +76,7 @@ pub(super) fn parse_others(texts: &[String]) -> Result<Vec<(String, String)>> {
     texts.iter().map(parse).collect()
 }
 
-/// Holds otherNames against the role.
+/// Checks otherNames against the role.
 pub(super) fn check_others(role: &CompiledRole, others: &[(String, String)]) -> Result<()> {
     let Some(allowed) = &role.allowed.others else { return Ok(()) };
     for (oid, value) in others {
@@ -93,7 +93,7 @@ pub(super) fn check_others(role: &CompiledRole, others: &[(String, String)]) -> 
     Ok(())
 }
 
-/// otherNames of one OID side by side, OIDs in the order of their first appearance.
+/// Groups otherNames by OID, in the order of first appearance.
 pub(super) fn grouped(others: Vec<(String, String)>) -> Vec<(String, String)> {
     let mut first = HashMap::new();
     for (at, (oid, _)) in others.iter().enumerate() {
@@ -104,7 +104,7 @@ pub(super) fn grouped(others: Vec<(String, String)>) -> Vec<(String, String)> {
     others
 }
 
-/// Holds user ids against the role: equal but for ASCII case, or a pattern.
+/// Checks user ids against the role: they match a pattern, or equal an entry except for ASCII case.
 pub(super) fn check_user_ids(role: &CompiledRole, user_ids: &[String]) -> Result<()> {
     let (patterns, texts) = &role.allowed.user_ids;
     let allowed = |id: &&String| texts.has(id) || patterns.matches(id);
@@ -114,7 +114,7 @@ pub(super) fn check_user_ids(role: &CompiledRole, user_ids: &[String]) -> Result
     }
 }
 
-/// Holds the subject's serialNumber attribute (2.5.4.5; never the certificate's serial) against the role.
+/// Checks the subject's serialNumber attribute (2.5.4.5, not the certificate's serial number) against the role.
 pub(super) fn check_serial_number(role: &CompiledRole, serial_number: &str) -> Result<()> {
     if serial_number.is_empty() || role.allowed.serial_numbers.matches(serial_number) {
         return Ok(());

@@ -1,20 +1,17 @@
-//! URI names: what may be encoded, and how.
+//! Encoding of URI names.
 //!
-//! A URI is encoded as it was written, because that is the text that the role's patterns were held
-//! against; a parser's own serialisation may differ (lower-cased host, added slash). Only octets that
-//! RFC 3986 has no place for are percent-encoded, and only behind the authority. Dot segments are
-//! refused: whoever resolves them reads a name that no pattern has seen.
+//! URIs are encoded as written, because the role's patterns are matched against this text and a parser may serialize it
+//! differently. Only bytes that RFC 3986 does not allow are percent-encoded, and only after the authority. Dot segments
+//! are rejected: resolving them yields a URI that no pattern has checked.
 
 use url::Url;
 
 use crate::x509::general_name::{escaped, is_pchar};
 use crate::x509::profile;
 
-/// The text to encode for `uri`: the text itself unless octets of its path, query or fragment need
-/// percent-encoding. The error is the problem in words, to follow the URI.
+/// Returns the text to encode for `uri`; the error is the problem, to append to the URI.
 ///
-/// The URI must be absolute, readable by a URL parser, and have a host where it has an authority
-/// (RFC 5280 4.2.1.6).
+/// The URI must be absolute, accepted by a URL parser, and have a host if it has an authority (RFC 5280 4.2.1.6).
 pub(super) fn encodable(uri: &str) -> Result<String, &'static str> {
     if !uri.bytes().enumerate().all(|(i, b)| b != b'%' || is_escape(&uri.as_bytes()[i..])) {
         return Err("has a % without two hexadecimal digits");
@@ -37,7 +34,7 @@ pub(super) fn encodable(uri: &str) -> Result<String, &'static str> {
     }
 }
 
-/// Where scheme and authority end.
+/// Returns the end of scheme and authority.
 fn authority_end(uri: &str) -> Option<usize> {
     let after_scheme = uri.find(':')? + 1;
     let Some(authority) = uri[after_scheme..].strip_prefix("//") else { return Some(after_scheme) };

@@ -1,5 +1,5 @@
-//! Conformance vectors of the name rules, by their numbers (N: name policy, S: SANs and subject,
-//! C: CSR handling), and the properties of the whole pipeline.
+//! Table tests of the name rules, and properties of the whole check. Case names begin with N (name policy), S (SANs and
+//! subject) or C (CSR handling).
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ fn role(body: &Value) -> Role {
     role_of(body)
 }
 
-/// The names that a body asks for; lists may be texts with commas.
+/// Reads the names from a request body; lists may be comma-separated texts.
 fn request(body: &Value) -> RequestedNames {
     let text = |name: &str| body[name].as_str().unwrap_or_default().to_owned();
     let list = |name: &str| match &body[name] {
@@ -45,7 +45,7 @@ fn sign(role_body: &Value, request_body: &Value, csr: &CsrNames) -> Result<(Name
     asked.held(&role, "").map(|(names, warnings)| (names.0, warnings))
 }
 
-/// A role from words: `bare sub glob any` switch on, `!wild !local !host` switch off.
+/// Builds a role from words: `bare sub glob any` set flags, `!wild !local !host` clear them.
 fn flags(domains: &str, words: &str) -> Value {
     let mut body = json!({"allowed_domains": domains});
     for word in words.split_whitespace() {
@@ -64,7 +64,7 @@ fn flags(domains: &str, words: &str) -> Value {
     body
 }
 
-/// Every role of `domains` with the fixed `words` and any choice of the `free` ones.
+/// All roles of `domains` with the fixed `words` and any subset of the `free` words.
 fn each_role(domains: &str, words: &str, free: &[&str]) -> Vec<Value> {
     (0..1u32 << free.len())
         .map(|choice| {
@@ -74,7 +74,7 @@ fn each_role(domains: &str, words: &str, free: &[&str]) -> Vec<Value> {
         .collect()
 }
 
-/// Vector, allowed_domains, fixed flags, flags that make no difference, common names, allowed.
+/// Case name, allowed_domains, fixed flags, flags that make no difference, common names, expected result.
 type Case = (&'static str, &'static str, &'static str, &'static [&'static str], &'static str, bool);
 
 #[test]
@@ -222,8 +222,8 @@ fn address_as_common_name_becomes_ip_san_where_allowed() {
     let excluded = json!({"common_name": "10.1.2.3", "exclude_cn_from_sans": true});
     let (names, warnings) = issue(&role("any", "", true), &excluded).unwrap();
     assert!(names.ips.is_empty() && warnings.is_empty(), "{warnings:?}");
-    // Without the right to it the address stays in the common name, and the caller is warned twice: of the address, and of
-    // a certificate that no TLS client takes.
+    // If the role does not allow the address, it stays in the common name. There are two warnings: about the address,
+    // and about a certificate without SANs.
     for role in [role("any", "", false), role("any", "192.0.2.0/24", true)] {
         let (names, warnings) = issue(&role, &ask("10.1.2.3")).unwrap();
         assert!(names.ips.is_empty() && names.dns.is_empty());
@@ -262,7 +262,7 @@ fn kinds_of_common_name() {
         role["cn_validations"] = kinds.into();
         role
     };
-    // "All flags on" of these vectors leaves out allow_any_name, which would let bar@bar pass.
+    // All flags except allow_any_name, which would allow bar@bar.
     for (case, kinds, names, expected) in [
         ("N37", "email", "bar@bar@bar bar@bar bar.foo bar.bar", false),
         ("N38", "email", "bar@foo", true),
@@ -343,7 +343,7 @@ fn lengths_and_control_characters() {
     assert!(issue(&any, &json!({"common_name": "a ".repeat(4000), "exclude_cn_from_sans": true})).is_err());
 }
 
-/// Role with `any` name and the given member.
+/// A role with `any` and the given field.
 fn any_with(member: &str, value: Value) -> Value {
     let mut role = flags("", "any");
     role[member] = value;
@@ -455,7 +455,7 @@ fn certificates_without_a_common_name() {
 
 #[test]
 fn s30_subject_values_of_a_role_stay_as_written() {
-    // The encoder drops the second `a` when it makes the RDN.
+    // The role keeps both values; the encoder drops the second `a` from the RDN.
     assert_eq!(role(&json!({"ou": "a,b,a", "organization": "o"})).ou, ["a", "b", "a"]);
 }
 
@@ -634,7 +634,7 @@ proptest! {
     }
 }
 
-/// Where the patterns of a role and the names of a request are many together, no worker holds them against each other.
+/// `is_long` is true for many names under many patterns, so that their check does not run on a worker.
 #[test]
 fn many_names_under_many_patterns_are_long() {
     let many = |form: fn(usize) -> String, count| (0..count).map(form).collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! The checks of what an OCSP signature is put under: ResponseData, read back from the very bytes.
+//! Checks of the ResponseData of OCSP responses, parsed from the exact bytes to be signed.
 
 use std::sync::Arc;
 
@@ -9,8 +9,7 @@ use crate::x509::reader::{DerError, Read, Reader};
 use crate::x509::writer::{ENUMERATED, GENERALIZED_TIME, OCTET_STRING, SEQUENCE, context, context_constructed};
 use crate::x509::{oid, time};
 
-/// Holds ResponseData (RFC 6960 4.2.1) against every check. `signer` identifies who signs, under each
-/// encoding of its name.
+/// Checks ResponseData (RFC 6960 4.2.1). `signer` has the hashes of the signing issuer, one per encoding of its name.
 ///
 /// # Errors
 /// `Invalid`, naming the rule and its source.
@@ -22,21 +21,20 @@ pub(crate) fn response(data: &[u8], signer: &[Arc<IssuerHashes>]) -> Result<()> 
     check().map_err(|e: DerError| e.of("ocsp answer"))
 }
 
-/// An answer that waits for its checks.
 struct Answer<'a> {
     signer: &'a [Arc<IssuerHashes>],
-    /// The responder's name for itself: tag and content of the choice.
+    /// ResponderID: tag and content of the choice.
     responder: (u8, &'a [u8]),
     produced_at: i64,
     singles: Vec<Single<'a>>,
     extensions: ReadExtensions<'a>,
 }
 
-/// What is said of one certificate.
+/// A SingleResponse.
 struct Single<'a> {
     id: CertId<'a>,
     status: u8,
-    /// Of a revoked one, where it is given.
+    /// Revocation reason, if given.
     reason: Option<&'a [u8]>,
     this_update: i64,
     next_update: Option<i64>,
@@ -85,7 +83,7 @@ impl<'a> Single<'a> {
     }
 }
 
-/// When, which must be a time, and the reason's octets.
+/// Parses RevokedInfo; returns the content of the reason.
 fn revoked_info(mut fields: Reader<'_>) -> Read<Option<&[u8]>> {
     generalized(&mut fields)?;
     let reason = match fields.optional(context_constructed(0))? {
@@ -96,7 +94,7 @@ fn revoked_info(mut fields: Reader<'_>) -> Read<Option<&[u8]>> {
     Ok(reason)
 }
 
-/// RFC 6960 4.2.2.1 has GeneralizedTime for every year.
+/// RFC 6960 4.2.2.1 requires GeneralizedTime for every year.
 fn generalized(fields: &mut Reader<'_>) -> Read<i64> {
     let mut ahead = *fields;
     let form = ahead.any()?.tag == GENERALIZED_TIME;
@@ -118,7 +116,6 @@ const CHECKS: &[fn(&Answer<'_>) -> Read<()>] = &[
     rfc9654_2_1_nonce,
 ];
 
-/// The signer, by its subject.
 fn rfc6960_4_2_1_responder_id(answer: &Answer<'_>) -> Read<()> {
     let (tag, content) = answer.responder;
     let own = tag == context_constructed(1) && answer.signer.iter().any(|signer| signer.are_of_name(content));
@@ -130,7 +127,6 @@ fn rfc6960_4_2_1_responses(answer: &Answer<'_>) -> Read<()> {
     rule(some, "an answer must be about a certificate, and not about too many (RFC 6960 4.2.1)")
 }
 
-/// One of the three; a reason is one of RFC 5280 5.3.1 that is written.
 fn rfc6960_4_2_1_cert_status(answer: &Answer<'_>) -> Read<()> {
     let known = answer.singles.iter().all(|s| matches!(s.status, GOOD | REVOKED | UNKNOWN));
     rule(known, "a status must be good, revoked or unknown (RFC 6960 4.2.1)")?;
@@ -138,7 +134,6 @@ fn rfc6960_4_2_1_cert_status(answer: &Answer<'_>) -> Read<()> {
     rule(written, "the reason of a revocation is none of RFC 5280 5.3.1")
 }
 
-/// What is said was known when it was said, and newer information comes later.
 fn rfc6960_4_2_2_1_times(answer: &Answer<'_>) -> Read<()> {
     let known = answer.singles.iter().all(|s| s.this_update <= answer.produced_at);
     rule(known, "thisUpdate must not lie after producedAt (RFC 6960 2.4)")?;
@@ -146,7 +141,7 @@ fn rfc6960_4_2_2_1_times(answer: &Answer<'_>) -> Read<()> {
     rule(later, "nextUpdate must lie after thisUpdate (RFC 6960 4.2.2.1)")
 }
 
-/// Who signs speaks for its own certificates only; of others it says that it does not know them.
+/// The signer may only report on its own certificates; for others the status must be unknown.
 fn rfc6960_4_2_2_2_authorized_responder(answer: &Answer<'_>) -> Read<()> {
     let is_signer = |id: &CertId<'_>| answer.signer.iter().any(|signer| signer.of(id.hash) == id.issuer());
     let own = |s: &Single<'_>| s.status == UNKNOWN || is_signer(&s.id);

@@ -1,4 +1,4 @@
-//! Every check fires for the one thing it is there for, and a good certificate passes them all.
+//! Each check must reject its specific defect, and valid certificates must pass all checks.
 
 use super::*;
 use crate::x509::crl::{CrlTbs, EncodedTbs};
@@ -12,7 +12,7 @@ use crate::x509::writer::{OCTET_STRING, build};
 
 const KEY_ID: [u8; 2] = [7, 7];
 
-/// What a test changes of a good certificate.
+/// The variable parts of a valid certificate.
 struct Parts {
     serial: Vec<u8>,
     issuer: Name,
@@ -69,7 +69,7 @@ impl Parts {
         .encode()
     }
 
-    /// In place of the extension with the same identifier, else at the end.
+    /// Replaces the extension with the same OID, else appends it.
     fn with(mut self, extension: Extensions) -> Self {
         let oid = |e: &Extensions| ExtensionRef::next(&mut Reader::new(e.as_der())).unwrap().oid.to_vec();
         match self.extensions.iter().position(|e| oid(e) == oid(&extension)) {
@@ -92,10 +92,10 @@ impl Parts {
     }
 }
 
-/// Where everything here comes from.
+/// Source of all parts.
 const MADE: Sources = Sources::all("certificate");
 
-/// An extension with a value that no encoder here writes.
+/// An extension with a value that the encoder does not produce.
 fn odd(oid: &[u8], critical: bool, value: &[u8]) -> Extensions {
     extension::extension(oid, critical, value)
 }
@@ -191,7 +191,7 @@ fn each_rule_for_leaves_is_held() {
     }
 }
 
-/// A subject whose one value, of a type that nobody knows, is the empty text.
+/// A subject whose only value is the empty text, of an unknown attribute type.
 fn named_by_nothing() -> Name {
     Name::from_der(&[SEQUENCE, 10, 0x31, 8, 0x30, 6, 6, 2, 42, 3, 0x0c, 0]).unwrap()
 }
@@ -293,7 +293,7 @@ fn algorithm_version_and_time_form_are_read_from_the_bytes() {
     let at = version.windows(5).position(|w| w == [0xa0, 3, 2, 1, 2]).unwrap();
     version[at + 4] = 1;
     assert!(certificate(&version, Shape::Leaf, &expected).unwrap_err().text().contains("4.1.2.1"));
-    // 1970 as GeneralizedTime: two octets more in validity and around it.
+    // 1970 as GeneralizedTime: two more bytes in the time, and in the lengths around it.
     let utc: &[u8] = b"\x17\x0d700101000000Z";
     let generalized: &[u8] = b"\x18\x0f19700101000000Z";
     let at = good.windows(utc.len()).position(|w| w == utc).unwrap();
@@ -352,7 +352,7 @@ fn each_rule_for_crls_is_held() {
         let refusal = crl(&list, &expected).expect_err(rule);
         assert!(refusal.text().contains(rule), "{rule}: {}", refusal.text());
     }
-    // An empty revokedCertificates, behind the two times, and lengths that are not true.
+    // An empty revokedCertificates after the two times, and wrong lengths.
     let good = tbs(&issuer, 9, &both);
     assert!(good.head()[1] < 0x7c, "the length has one octet");
     let refused = |more: u8, header: &[u8], entries: &[u8], rule: &str| {

@@ -1,5 +1,5 @@
-//! What may leave the lists: RFC 5280 3.3 keeps an entry until it was on one that was issued after the end of its
-//! certificate.
+//! Determines which entries may leave the lists, by the rule of RFC 5280 3.3: an entry stays until it was on a CRL
+//! issued after the end of its certificate.
 
 use super::super::groups::Group;
 use super::super::state::GroupState;
@@ -8,8 +8,8 @@ use crate::pki::mount::view::View;
 use crate::pki::store::Listed;
 
 impl Builder {
-    /// The revocations that every group's complete CRL has held since their certificates ended. A group that nobody
-    /// signs for, and a mount without CRLs, has none that would be missed.
+    /// Returns the revocations that every group's complete CRL has listed since their certificates ended. Groups
+    /// without a signer and mounts without CRLs impose no bound.
     pub(super) fn listed(&self, view: &View, groups: &[Group]) -> Listed {
         if view.crl_config.value.disable {
             return Listed::ALL;
@@ -21,7 +21,7 @@ impl Builder {
 }
 
 impl GroupState {
-    /// As [`Builder::listed`], of one group, when every revocation up to `loaded` was read.
+    /// Returns the bound of one group, when every revocation up to `loaded` was read.
     fn listed(&self, loaded: u64) -> Listed {
         let Some(complete) = &self.complete else { return Listed::NONE };
         let up_to = if self.fresh.is_empty() { loaded } else { self.covers };

@@ -1,4 +1,4 @@
-//! Builders of several nodes on one store, step by step.
+//! Builders of several nodes on one store.
 
 use base64::Engine as _;
 
@@ -20,7 +20,7 @@ const FOLLOW: WantedCrls = WantedCrls { follow: true, ..WantedCrls::DUE };
 const COMPLETE: WantedCrls = WantedCrls { complete: true, ..WantedCrls::DUE };
 const DELTA: WantedCrls = WantedCrls { delta: true, ..WantedCrls::DUE };
 
-/// A store with a mount whose one root makes its lists when somebody asks.
+/// A store with a mount and one root; complete CRLs are built only on request.
 struct Nodes {
     _folder: tempfile::TempDir,
     storage: Storage,
@@ -28,7 +28,7 @@ struct Nodes {
     view: Arc<View>,
 }
 
-/// What a node shows: number and entries of the complete CRL, and of the delta CRL.
+/// A node's complete and delta CRL: number and serials of each.
 type Shown = [(u64, Vec<Serial>); 2];
 
 impl Nodes {
@@ -69,7 +69,7 @@ impl Nodes {
         Builder::new(MOUNT, self.storage.pki(), Arc::new(NoSigners), self.clock.clone())
     }
 
-    /// Records a revocation; no node is told.
+    /// Records a revocation without notifying any node.
     async fn revoke(&self) -> Serial {
         let (serial, now) = (Serial::random(), self.clock.now());
         let row = RevocationRow {
@@ -85,7 +85,6 @@ impl Nodes {
         serial
     }
 
-    /// A build of a node, and what the node shows then.
     async fn build(&self, mut node: Builder, wanted: WantedCrls) -> (Builder, Shown) {
         let view = Arc::clone(&self.view);
         let work = |outside: blocking::Outside| async move {
@@ -123,14 +122,14 @@ async fn a_list_is_taken_over_by_who_has_read_more_than_it_covers() {
         let second = nodes.revoke().await;
         let (a, _) = nodes.build(a, COMPLETE).await;
         let third = nodes.revoke().await;
-        // B reads both before it hears of the list.
+        // B has read both revocations before it learns of the list.
         let (b, not_yet) = nodes.build(b, WantedCrls::DUE).await;
         assert_eq!(not_yet, shown);
         let (b, taken) = nodes.build(b, by).await;
         assert_eq!(taken[0], (2, vec![second]), "{by:?}");
         let (b, [complete, delta]) = nodes.build(b, DELTA).await;
         assert_eq!((complete, delta.1), ((2, vec![second]), vec![third]));
-        // The other one takes that over, and the next complete list has both.
+        // A adopts that delta CRL, and its next complete CRL lists both.
         let (a, after) = nodes.build(a, FOLLOW).await;
         assert_eq!((after[0].1.len(), &after[1].1), (1, &vec![third]));
         let (_, [complete, delta]) = nodes.build(a, COMPLETE).await;

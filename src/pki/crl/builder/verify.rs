@@ -1,4 +1,4 @@
-//! Whether the stored lists come out of the stored revocations: what is asked of a copy.
+//! Verification of a backup: checks that the stored lists can be rebuilt from the stored revocations.
 
 use super::super::groups::{Group, Layout, groups};
 use super::{Builder, PAGE, delta_group};
@@ -6,18 +6,18 @@ use crate::error::Result;
 use crate::pki::mount::view::View;
 use crate::pki::store::{CrlRow, StoredRevocation};
 
-/// A stored list that does not come out of the stored revocations.
+/// A stored list that cannot be rebuilt from the stored revocations.
 pub struct Unmade {
-    /// Which one: its number and its group.
+    /// Number and group of the list.
     pub list: String,
-    /// How many revocations have got another reason since it was signed; with any it cannot be made again, damaged or
-    /// not.
+    /// Revocations whose reason was amended after the list was signed. If there are any, the list cannot be rebuilt
+    /// even from an intact backup.
     pub amended: usize,
 }
 
 impl Builder {
-    /// The stored lists that do not come out of the stored revocations, under their signatures. For a builder that has
-    /// read nothing yet, of a store that nobody works on. Nothing is signed.
+    /// Returns the stored lists whose signature does not match the lists rebuilt from the stored revocations. Requires
+    /// a new builder and a store without writers. Signs nothing.
     ///
     /// # Errors
     /// `Unavailable` when the store cannot be read.
@@ -34,7 +34,7 @@ impl Builder {
             for (name, made) in [(group.id.clone(), complete), (delta_group(&group.id), delta)] {
                 let Some(row) = stored.iter().find(|row| row.group == name) else { continue };
                 if made != Some(row.number) {
-                    // Without its complete CRL no delta CRL is made.
+                    // A delta CRL cannot be rebuilt without its complete CRL.
                     let amended = self.amended(group, row).await?.max(of_complete);
                     of_complete = amended;
                     unmade.push(Unmade { list: format!("CRL {} of {name}", row.number), amended });
@@ -44,8 +44,8 @@ impl Builder {
         Ok(unmade)
     }
 
-    /// How many revocations of a group are older than a list of it and come after what it covers: their reasons were
-    /// amended since, and nobody knows what the list says of them.
+    /// Returns the number of revocations of a group that are dated before the list but have a sequence behind what it
+    /// covers: their reasons were amended later, and the reasons on the list are unknown.
     async fn amended(&self, group: &Group, row: &CrlRow) -> Result<usize> {
         let (mut after, mut amended) = (row.covers, 0);
         loop {

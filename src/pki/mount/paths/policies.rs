@@ -1,5 +1,5 @@
-//! Certificate policies that a path demands of what is signed below it (RFC 5280 6.1.2 to 6.1.5), read from the certificates
-//! of its authorities. What cannot be read demands nothing: it is advice that comes of it.
+//! Certificate policies that a path requires of certificates below it (RFC 5280 6.1.2 to 6.1.5). Extensions that cannot
+//! be parsed are ignored, because the result is only used for warnings.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,15 +10,16 @@ use crate::x509::oid;
 use crate::x509::reader::{Read, Reader};
 use crate::x509::writer::{SEQUENCE, context};
 
-/// The policies of which a certificate below the path must have one; `None` is any.
+/// A certificate below the path must have one of these policies; `None` accepts any policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PolicyDemand(Option<BTreeSet<Vec<u8>>>);
 
 impl PolicyDemand {
-    /// The demand of a path, the issuer itself first; `None` without one. A root makes none: verifiers trust it as it is.
+    /// Returns the requirement of a path (issuer first), if any. Roots are skipped: verifiers do not evaluate trust
+    /// anchors.
     pub(super) fn of(path: &[Arc<Issuer>]) -> Option<Self> {
         let mut allowed: Option<BTreeSet<Vec<u8>>> = None;
-        // How many certificates may follow before a policy is demanded (explicit_policy of 6.1.2).
+        // Number of further certificates before a policy is required (explicit_policy of 6.1.2).
         let mut left: Option<u64> = None;
         for issuer in path.iter().rev().skip_while(|issuer| issuer.self_signed) {
             let certificate = &issuer.certificate;
@@ -38,11 +39,11 @@ impl PolicyDemand {
             let own = requires_explicit(certificate);
             left = left.into_iter().chain(own).min();
         }
-        // The certificate below counts as one.
+        // The certificate below the path decrements the counter once more (6.1.5).
         left.filter(|left| *left <= 1).map(|_| Self(allowed))
     }
 
-    /// Whether a certificate with these policies meets the demand.
+    /// `true` if a certificate with these policies meets the requirement.
     pub(crate) fn is_met_by(&self, own: &BTreeSet<Vec<u8>>) -> bool {
         let is_any = own.contains(oid::ANY_POLICY);
         match &self.0 {
@@ -51,7 +52,7 @@ impl PolicyDemand {
         }
     }
 
-    /// The advice for a certificate, or a role, that does not meet the demand.
+    /// Warning for a certificate, or a role, that does not meet the requirement.
     pub(crate) fn advice(&self) -> String {
         let one_of = match &self.0 {
             None => "one".to_owned(),
@@ -68,7 +69,7 @@ impl PolicyDemand {
     }
 }
 
-/// The policies of a certificate, as DER content octets; none that cannot be read.
+/// Policies of a certificate as OIDs in DER contents; empty if the extension cannot be parsed.
 pub(crate) fn policies(certificate: &Certificate) -> BTreeSet<Vec<u8>> {
     let read = |value: &[u8]| -> Read<BTreeSet<Vec<u8>>> {
         let (mut list, mut all) = (Reader::only(value, SEQUENCE)?.reader(), BTreeSet::new());
@@ -81,7 +82,7 @@ pub(crate) fn policies(certificate: &Certificate) -> BTreeSet<Vec<u8>> {
     extension.and_then(|extension| read(&extension.value).ok()).unwrap_or_default()
 }
 
-/// requireExplicitPolicy of policyConstraints (4.2.1.11).
+/// Reads requireExplicitPolicy of policyConstraints (4.2.1.11).
 fn requires_explicit(certificate: &Certificate) -> Option<u64> {
     let read = |value: &[u8]| -> Read<Option<u64>> {
         let explicit = Reader::only(value, SEQUENCE)?.reader().optional(context(0))?;
@@ -91,7 +92,7 @@ fn requires_explicit(certificate: &Certificate) -> Option<u64> {
     read(&certificate.extension(oid::POLICY_CONSTRAINTS)?.value).ok().flatten()
 }
 
-/// Replaces the policies of the issuer's domain by those of the subject's (4.2.1.5).
+/// Maps the policies of the issuer's domain to those of the subject's domain (4.2.1.5).
 fn map(certificate: &Certificate, allowed: &mut BTreeSet<Vec<u8>>) {
     let read = |value: &[u8]| -> Read<Vec<(Vec<u8>, Vec<u8>)>> {
         let (mut list, mut all) = (Reader::only(value, SEQUENCE)?.reader(), Vec::new());

@@ -1,6 +1,5 @@
-//! What a role allows, taken apart once for all the names that are held against it. A list may have a thousand
-//! entries, and a certificate as many names: domains and other plain texts are found in sorted lists, and only
-//! patterns are walked ([`Allowed::steps`] is their number).
+//! The lists of a role, parsed once for fast checks. A list may have a thousand entries, and a certificate as many
+//! names. Therefore plain texts are looked up in sorted lists, and only patterns are tried one by one.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -13,10 +12,10 @@ use crate::pki::values::glob::Patterns;
 use crate::pki::values::{parse_network, parse_other};
 use crate::templates::Identity;
 
-/// A role, and what it allows; it reads as a [`Role`].
+/// A role with its parsed lists; dereferences to [`Role`].
 pub struct CompiledRole {
     role: Role,
-    /// What names are held against.
+    /// The parsed lists.
     pub allowed: Allowed,
 }
 
@@ -35,13 +34,13 @@ impl From<Role> for CompiledRole {
 }
 
 impl CompiledRole {
-    /// The role as it is for who asks: its templates are filled in.
+    /// Returns the role with templates filled in for a caller.
     pub fn filled_for(self: &Arc<Self>, identity: Option<&dyn Identity>) -> Arc<Self> {
         self.role.filled_for(identity).map_or_else(|| Arc::clone(self), |filled| Arc::new(filled.into()))
     }
 }
 
-/// The lists of a role.
+/// The parsed lists of a role.
 pub struct Allowed {
     /// `allowed_domains`.
     pub domains: Domains,
@@ -49,11 +48,11 @@ pub struct Allowed {
     pub networks: Vec<IpNet>,
     /// `allowed_uri_sans`.
     pub uris: Patterns,
-    /// `allowed_other_sans` by OID; `None` allows everything.
+    /// `allowed_other_sans` by OID; `None` allows all.
     pub others: Option<HashMap<String, Patterns>>,
     /// `allowed_serial_numbers`.
     pub serial_numbers: Patterns,
-    /// `allowed_user_ids`, as patterns and as texts.
+    /// `allowed_user_ids` as patterns and as plain texts.
     pub user_ids: (Patterns, Texts),
 }
 
@@ -71,7 +70,7 @@ impl Allowed {
     }
 }
 
-/// Patterns of otherNames by their OID. What does not parse allows nothing: no role is written with it.
+/// Groups otherName patterns by OID. Entries that do not parse allow nothing; writes reject them.
 fn others(entries: &[String]) -> HashMap<String, Patterns> {
     let mut by_oid: HashMap<String, Vec<String>> = HashMap::new();
     for (oid, pattern) in entries.iter().filter_map(|entry| parse_other("allowed_other_sans", entry).ok()) {
@@ -80,7 +79,7 @@ fn others(entries: &[String]) -> HashMap<String, Patterns> {
     by_oid.into_iter().map(|(oid, patterns)| (oid, Patterns::new(&patterns))).collect()
 }
 
-/// Texts that are compared without the case of ASCII letters.
+/// Texts compared without regard to the case of ASCII letters.
 #[derive(Default)]
 pub struct Texts(Box<[Box<str>]>);
 
@@ -91,20 +90,20 @@ impl Texts {
         Self(lower.into())
     }
 
-    /// Whether one of them is `text`.
+    /// `true` if the list contains `text`.
     pub fn has(&self, text: &str) -> bool {
         let lower = || text.bytes().map(|byte| byte.to_ascii_lowercase());
         self.0.binary_search_by(|one| one.bytes().cmp(lower())).is_ok()
     }
 }
 
-/// Domains, in each of the ways in which names are compared with them.
+/// Domains, indexed for each kind of comparison.
 pub struct Domains {
     /// The domains themselves.
     pub texts: Texts,
-    /// Their bytes from the end, sorted, for the names below them.
+    /// The reversed bytes of the domains, sorted, to find names below them.
     reversed: Box<[Box<[u8]>]>,
-    /// Those with a `*` as patterns.
+    /// The domains with a `*`, as patterns.
     pub patterns: Patterns,
 }
 
@@ -116,12 +115,12 @@ impl Domains {
         Self { texts: Texts::new(&list), reversed: reversed.into(), patterns: Patterns::new(&list) }
     }
 
-    /// Whether `name` is below one of the domains: it ends in a dot and the domain, with their case. Linear in the
-    /// length of the name: byte by byte from its end, those are left that end in what was read.
+    /// `true` if `name` ends in a dot and one of the domains, case-sensitively. Reads the name from its end and narrows
+    /// the range of matching domains with each byte, in linear time.
     pub fn are_above(&self, name: &str) -> bool {
         let mut left = &self.reversed[..];
         for (read, byte) in name.bytes().rev().enumerate() {
-            // What has ended here stands before what goes on.
+            // A domain that ends here sorts before longer ones.
             if byte == b'.' && left.first().is_some_and(|domain| domain.len() == read) {
                 return true;
             }

@@ -1,4 +1,4 @@
-//! The rules that a role must keep, whoever wrote it.
+//! Rules that every role must satisfy.
 
 use super::Role;
 use crate::error::{Error, Result, Warnings};
@@ -9,16 +9,15 @@ use crate::x509::algorithm::{Curve, KeyKind};
 use crate::x509::oid;
 use crate::x509::usage::{KeyUsage, OCSP_SIGNING, eku_oids};
 
-/// A list of texts of a role.
+/// A list field of a role.
 pub struct RoleList {
-    /// Its field.
+    /// Name of the field.
     pub field: &'static str,
-    /// The most that is taken: every request under the role walks its patterns, every certificate has its
-    /// subject values.
+    /// Limits: every request under the role tries its patterns, and every certificate contains its subject values.
     pub most: Most,
     /// The list.
     pub of: fn(&Role) -> &Vec<String>,
-    /// The list, to be changed.
+    /// The list, mutable.
     pub of_mut: fn(&mut Role) -> &mut Vec<String>,
 }
 
@@ -30,11 +29,10 @@ macro_rules! lists {
 
 const PATTERNS: Most = Most::new(1_000, 1_024);
 const WORDS: Most = Most::new(64, 128);
-/// The most values of one attribute in a subject, and the longest: the largest upper bounds of RFC 5280
-/// appendix A.1 are 256 characters.
+/// Limits of the values of a subject attribute. The largest upper bounds of RFC 5280 appendix A.1 are 256 characters.
 pub const SUBJECT_VALUES: Most = Most::new(64, 1_024);
 
-/// The lists of texts that a role has.
+/// All list fields of a role.
 pub const LISTS: &[RoleList] = lists! {
     PATTERNS: allowed_domains allowed_ip_sans_cidr allowed_uri_sans allowed_other_sans allowed_serial_numbers
         allowed_user_ids;
@@ -42,21 +40,20 @@ pub const LISTS: &[RoleList] = lists! {
     SUBJECT_VALUES: ou organization country locality province street_address postal_code;
 };
 
-/// Those that are a subject's values: they are encoded as they are.
+/// The lists with subject values, which are encoded unchanged.
 const SUBJECT: &[&str] = &["ou", "organization", "country", "locality", "province", "street_address", "postal_code"];
 
-/// The warning about a role that makes OCSP responders.
 const OCSP_RESPONDERS: &str = "ext_key_usage: OCSPSigning makes OCSP responders: whoever has the key of one answers for every \
     certificate of the issuer, a revoked one too (RFC 6960 4.2.2.2)";
 
 impl Role {
-    /// Whether the role's certificates may sign OCSP answers.
+    /// `true` if certificates of the role may sign OCSP responses.
     pub(crate) fn grants_ocsp_signing(&self) -> bool {
         let named = eku_oids(&self.ext_key_usage, false, false, false, false, &self.ext_key_usage_oids);
         named.is_ok_and(|oids| oids.iter().any(|oid| oid == OCSP_SIGNING))
     }
 
-    /// This role in the form in which it is stored, and warnings for whoever wrote it.
+    /// Validates the role. Returns its stored form and warnings for the writer.
     ///
     /// # Errors
     /// `Invalid` naming field and rule.
@@ -64,7 +61,8 @@ impl Role {
         self.checked_after(None)
     }
 
-    /// As [`Role::checked`], for a role that was `before`: lists that an older version took stay as they are.
+    /// Like [`Role::checked`], for a change of the role `before`: lists that did not change keep what an older version
+    /// accepted.
     ///
     /// # Errors
     /// As [`Role::checked`].
@@ -96,8 +94,8 @@ impl Role {
         Ok((self, warnings))
     }
 
-    /// The usages that were named and that no certificate for the role's keys may have. They are issued all the same:
-    /// there are clients that name one list for every kind of key.
+    /// Warns of named usages that certificates for the role's keys must not have. They are issued nevertheless, because
+    /// some clients send the same list for every kind of key.
     fn unfit_usages(&self) -> Option<String> {
         let RoleKeys::Only(spec) = self.keys else { return None };
         let (unfit, rule) = match spec.kind() {
@@ -118,7 +116,7 @@ impl Role {
         (!named.is_empty()).then(|| format!("key_usage: {named} must not be in certificates of {kind} keys ({rule})"))
     }
 
-    /// Why verifiers of time stamps refuse certificates of a role for id-kp-timeStamping.
+    /// Warns if time-stamp verifiers reject certificates of a role with id-kp-timeStamping.
     fn unfit_for_time_stamping(&self) -> Option<String> {
         let purposes = self.purposes().ok()?;
         if !purposes.iter().any(|purpose| purpose == oid::TIME_STAMPING) {
@@ -152,7 +150,7 @@ impl Role {
         warnings
     }
 
-    /// The rules of flags and lifetimes.
+    /// Checks flags and lifetimes.
     ///
     /// # Errors
     /// `Invalid` naming field and rule.
@@ -168,7 +166,7 @@ impl Role {
         Ok(())
     }
 
-    /// Brings the lists into their stored form.
+    /// Converts the lists to their stored form.
     ///
     /// # Errors
     /// `Invalid` naming field and rule.

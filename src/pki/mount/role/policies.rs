@@ -1,6 +1,6 @@
-//! The certificate policies of a role, with optional qualifiers (RFC 5280 4.2.1.4).
+//! Certificate policies of a role, with optional qualifiers (RFC 5280 4.2.1.4).
 //!
-//! Stored as one text per policy: the bare dotted OID, or the JSON text of an object with `oid`, `cps` and `notice`.
+//! Each policy is stored as a text: the dotted OID, or a JSON object with `oid`, `cps` and `notice`.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,9 +10,9 @@ use crate::pki::values::oid::is_dotted_oid;
 use crate::x509::profile;
 use crate::x509::reader::DerError;
 
-/// The most policies, and the longest text of one as it is stored.
+/// Maximum number of policies, and the maximum length of one in stored form.
 pub const MOST_POLICIES: Most = Most::new(64, 2_048);
-/// Longest explicitText (RFC 5280 4.2.1.4).
+/// Maximum length of explicitText (RFC 5280 4.2.1.4), characters.
 const MAX_NOTICE: usize = 200;
 
 /// One certificate policy.
@@ -25,7 +25,7 @@ pub struct PolicyInformation {
 }
 
 impl PolicyInformation {
-    /// A policy by its dotted OID; empty qualifiers are none.
+    /// Creates a policy from its dotted OID; empty qualifiers are dropped.
     ///
     /// # Errors
     /// `Invalid` naming `policy_identifiers` and the rule.
@@ -64,7 +64,6 @@ impl PolicyInformation {
     }
 }
 
-/// A policy with qualifiers, as it is stored.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Stored {
@@ -97,17 +96,17 @@ impl From<PolicyInformation> for String {
     }
 }
 
-/// The policies of a role, each OID once.
+/// The policies of a role; each OID occurs once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct CertificatePolicies(Vec<PolicyInformation>);
 
 impl CertificatePolicies {
-    /// Takes policies in their order; one that is there twice counts once.
+    /// Validates policies, keeps their order and drops duplicates. Policies read from storage skip this check.
     ///
     /// # Errors
-    /// `Invalid` naming `policy_identifiers`: for one OID with different qualifiers, for a `cps` that is no URI (those
-    /// that are stored are not asked again), and for more or longer ones than [`MOST_POLICIES`].
+    /// `Invalid` naming `policy_identifiers`: for an OID with different qualifiers, a `cps` that is not a URI, or more
+    /// or longer policies than [`MOST_POLICIES`].
     pub fn new(policies: Vec<PolicyInformation>) -> Result<Self> {
         let mut kept: Vec<PolicyInformation> = Vec::new();
         if policies.len() > MOST_POLICIES.entries {
@@ -169,7 +168,7 @@ mod tests {
         let refusal = |policies: Vec<_>| CertificatePolicies::new(policies).unwrap_err().text().to_owned();
         assert!(refusal(vec![policy(1, "urn:a"), policy(1, "urn:b")]).contains("given twice"));
         assert!(refusal(vec![policy(1, "a")]).contains("cps of 1.2.1: a URI is not absolute"));
-        // What an older version took is there still.
+        // Policies stored by an older version still load.
         serde_json::from_value::<CertificatePolicies>(json!([r#"{"oid":"1.2.3","cps":"a"}"#])).unwrap();
         assert!(refusal((0..65).map(|n| policy(n, "")).collect()).contains("at most 64 entries"));
         assert!(

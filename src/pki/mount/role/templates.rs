@@ -1,17 +1,17 @@
-//! Lists of a role that are templates, filled in for who asks.
+//! Identity templates in a role's lists, filled in for each caller.
 //!
-//! An entry that nobody fills, or only with what could be read as more than one value, is left out for this request:
-//! it allows nothing. Roles without templates are taken as they are.
+//! An entry is dropped for a request if the identity lacks a value for it, or if the value could be read as several
+//! values. A dropped entry allows nothing.
 
 use super::Role;
 use crate::error::Result;
 use crate::templates::{Identity, Template, is_template};
 
 impl Role {
-    /// The lists that are templates.
+    /// Checks the lists that are templates.
     ///
     /// # Errors
-    /// `Invalid` naming the field, for an entry that nobody could fill.
+    /// `Invalid` naming the field, for an entry that is not a valid template.
     pub(super) fn check_templates(&self) -> Result<()> {
         for (field, on, list) in [
             ("allowed_domains", self.allowed_domains_template, &self.allowed_domains),
@@ -24,12 +24,12 @@ impl Role {
         Ok(())
     }
 
-    /// Whether what the role allows depends on who asks.
+    /// `true` if the allowed names depend on the caller.
     pub fn has_templates(&self) -> bool {
         self.allowed_domains_template || self.allowed_uri_sans_template
     }
 
-    /// The role as it is for who asks; `None` for one without templates, which is the same for everybody.
+    /// Returns the role with templates filled in for a caller; `None` for a role without templates.
     pub(super) fn filled_for(&self, identity: Option<&dyn Identity>) -> Option<Self> {
         if !self.has_templates() {
             return None;
@@ -53,8 +53,8 @@ fn filled(list: &[String], identity: Option<&dyn Identity>, fits: impl Fn(&str, 
     list.iter().filter_map(fill).collect()
 }
 
-/// Whether a URI has the parts that its template has: what ends a host or a path in it, or hides such an end, is
-/// the template's alone (RFC 3986 2.2 and 3).
+/// `true` if a filled-in URI has the components of its template: the value adds no delimiter that ends a host or path,
+/// and no percent-encoding (RFC 3986 2.2 and 3).
 fn keeps_its_parts(template: &str, filled: &str) -> bool {
     ['?', '#', '%', '\\', '@', ':'].iter().all(|end| template.matches(*end).count() == filled.matches(*end).count())
 }

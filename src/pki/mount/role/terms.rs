@@ -1,4 +1,4 @@
-//! The words of a role, read once: its keys, and what bounds the dates of a certificate.
+//! Typed values of role fields: keys, signature hashes and bounds of the validity.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,17 +7,17 @@ use crate::keys::local::KeySpec;
 use crate::pki::values::written::WrittenTime;
 use crate::x509::algorithm::KeyKind;
 
-/// Which keys a role certifies.
+/// The keys that a role certifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "KeyWords", into = "KeyWords")]
 pub enum RoleKeys {
-    /// Any that this server certifies; `issue` generates the one that the request names.
+    /// Any key that this server certifies; the request selects the key that `issue` generates.
     Any,
-    /// Those of one type: `issue` generates this one, `sign` takes any that is no smaller.
+    /// Keys of one type: `issue` generates this size, `sign` accepts this size and larger.
     Only(KeySpec),
 }
 
-/// How keys are stored.
+/// Stored form of [`RoleKeys`].
 #[derive(Serialize, Deserialize)]
 #[serde(default)]
 struct KeyWords {
@@ -32,11 +32,11 @@ impl Default for KeyWords {
 }
 
 impl RoleKeys {
-    /// RSA with 2048 bits.
+    /// RSA, 2048 bits.
     pub const DEFAULT: Self = Self::Only(KeySpec::RSA_2048);
 
-    /// Keys of a type (`rsa`, `ec`, `ed25519`, `any`) and size; 0 bits are the type's default. Sizes of `ed25519`
-    /// and `any` count for nothing.
+    /// Parses a key type (`rsa`, `ec`, `ed25519`, `any`) and size; 0 bits is the type's default. The size is ignored
+    /// for `ed25519` and `any`.
     ///
     /// # Errors
     /// `Invalid` naming `key_type` or `key_bits`.
@@ -62,8 +62,7 @@ impl RoleKeys {
         }
     }
 
-    /// The size of keys that are generated, and the least of those that are certified; 0 under `ed25519` and
-    /// `any`.
+    /// Size of generated keys, and the minimum size of certified keys, in bits; 0 for `ed25519` and `any`.
     pub fn bits(self) -> u32 {
         match self {
             Self::Any => 0,
@@ -90,21 +89,21 @@ impl From<RoleKeys> for KeyWords {
     }
 }
 
-/// The hash of signatures under an RSA issuer, by its size.
+/// Hash size of signatures by an RSA issuer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "u32", into = "u32")]
 pub struct SignatureBits(u32);
 
 impl SignatureBits {
-    /// The default of the issuer's key.
+    /// The default for the issuer's key.
     pub const OF_ISSUER: Self = Self(0);
     /// SHA-256.
     pub const SHA_256: Self = Self(256);
 
-    /// A size.
+    /// Validates a hash size in bits.
     ///
     /// # Errors
-    /// `Invalid` for anything but 0, 256, 384 and 512.
+    /// `Invalid` unless it is 0, 256, 384 or 512.
     pub fn new(bits: u32) -> Result<Self> {
         match bits {
             0 | 256 | 384 | 512 => Ok(Self(bits)),
@@ -112,7 +111,7 @@ impl SignatureBits {
         }
     }
 
-    /// 0, 256, 384 or 512.
+    /// The hash size in bits: 0, 256, 384 or 512.
     pub fn bits(self) -> u32 {
         self.0
     }
@@ -132,23 +131,23 @@ impl From<SignatureBits> for u32 {
     }
 }
 
-/// Whether requests may say when a certificate begins.
+/// Rule for `not_before` in requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NotBeforeBound {
-    /// They may.
+    /// Any value.
     Permit,
-    /// No further back than the role's own backdating.
+    /// No earlier than the role's own backdating.
     Duration,
-    /// They may not.
+    /// Not allowed.
     Forbid,
 }
 
 impl NotBeforeBound {
-    /// Reads the setting's word.
+    /// Parses the setting.
     ///
     /// # Errors
-    /// `Invalid` for any other word.
+    /// `Invalid` for an unknown value.
     pub fn parse(word: &str) -> Result<Self> {
         match word {
             "permit" => Ok(Self::Permit),
@@ -158,7 +157,7 @@ impl NotBeforeBound {
         }
     }
 
-    /// The setting's word.
+    /// The setting as text.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Permit => "permit",
@@ -168,25 +167,25 @@ impl NotBeforeBound {
     }
 }
 
-/// Whether requests may say when a certificate ends, and the latest end of all.
+/// Rule for `not_after` in requests, and the latest end of any certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum NotAfterBound {
-    /// They may.
+    /// Any value.
     Permit,
-    /// They may not.
+    /// Not allowed.
     Forbid,
-    /// No later than the role's own lifetime.
+    /// No later than the role's lifetime.
     TtlLimited,
-    /// They may; no certificate ends later than this.
+    /// Any value in requests; no certificate ends later than this time.
     Until(WrittenTime),
 }
 
 impl NotAfterBound {
-    /// Reads the setting's word, or instant.
+    /// Parses the setting: a keyword or a time.
     ///
     /// # Errors
-    /// `Invalid` for anything else.
+    /// `Invalid` for any other text.
     pub fn parse(word: &str) -> Result<Self> {
         match word {
             "permit" => Ok(Self::Permit),
@@ -198,7 +197,7 @@ impl NotAfterBound {
         }
     }
 
-    /// The setting's word, or the instant as it was written.
+    /// The setting as text; a time is returned as written.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Permit => "permit",
@@ -223,21 +222,21 @@ impl From<NotAfterBound> for String {
     }
 }
 
-/// Where the subject's serialNumber may come from.
+/// Source of the subject's serialNumber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SerialNumberSource {
-    /// The request's body, else its CSR.
+    /// The request body, else the CSR.
     JsonCsr,
-    /// The request's body alone.
+    /// The request body only.
     Json,
 }
 
 impl SerialNumberSource {
-    /// Reads the setting's word.
+    /// Parses the setting.
     ///
     /// # Errors
-    /// `Invalid` for any other word.
+    /// `Invalid` for an unknown value.
     pub fn parse(word: &str) -> Result<Self> {
         match word {
             "json-csr" => Ok(Self::JsonCsr),
@@ -246,7 +245,7 @@ impl SerialNumberSource {
         }
     }
 
-    /// The setting's word.
+    /// The setting as text.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::JsonCsr => "json-csr",

@@ -1,7 +1,7 @@
-//! `config/crl`: how long CRLs and OCSP answers live, what makes a list be built, and which lists there
-//! are. Refuses settings that contradict each other, so that whoever reads one need not check again.
+//! `config/crl`: lifetimes of CRLs and OCSP responses, and when CRLs are built. Contradictory settings are rejected on
+//! write, so that readers need not check again.
 //!
-//! Durations are kept as they were written and shown so.
+//! Durations are stored, and returned, as written.
 
 use std::time::Duration;
 
@@ -11,24 +11,24 @@ use crate::clock::{no_duration, parse_duration};
 use crate::error::{Error, Result};
 use crate::pki::values::written::WrittenDuration;
 
-/// Longest life of a list or answer: with it every time stays one that certificates can hold.
+/// Maximum lifetime of a CRL or OCSP response. It keeps all times within the range that certificates can encode.
 const LONGEST: Duration = Duration::from_secs(100 * 366 * 86_400);
 
-/// What OCSP says of a serial number that is not stored.
+/// OCSP status of a serial number that is not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UnknownSerial {
-    /// That it is not known: what was never issued is not vouched for.
+    /// `unknown`.
     Unknown,
-    /// That it is good: for mounts whose roles do not store what they issue.
+    /// `good`, for mounts whose roles do not store certificates.
     Good,
 }
 
 impl UnknownSerial {
-    /// Reads the setting's word.
+    /// Parses the setting.
     ///
     /// # Errors
-    /// `Invalid` for any other word.
+    /// `Invalid` for an unknown value.
     pub fn parse(word: &str) -> Result<Self> {
         match word {
             "unknown" => Ok(Self::Unknown),
@@ -37,7 +37,7 @@ impl UnknownSerial {
         }
     }
 
-    /// The setting's word.
+    /// The setting as text.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Unknown => "unknown",
@@ -46,37 +46,37 @@ impl UnknownSerial {
     }
 }
 
-/// The settings of a mount's CRLs and OCSP answers.
+/// The settings of a mount's CRLs and OCSP responses.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CrlConfig {
-    /// Life of a CRL.
+    /// Lifetime of a CRL.
     pub expiry: WrittenDuration,
-    /// Complete CRLs are empty; revocations are recorded all the same, and OCSP answers them.
+    /// Publishes empty complete CRLs. Revocations are still recorded and reported by OCSP.
     pub disable: bool,
-    /// OCSP answers nothing but that it will not.
+    /// OCSP responds `unauthorized` to every request.
     pub ocsp_disable: bool,
-    /// Life of an OCSP answer.
+    /// Lifetime of an OCSP response.
     pub ocsp_expiry: WrittenDuration,
-    /// What OCSP says of serial numbers that are not stored.
+    /// OCSP status of serial numbers that are not stored.
     pub ocsp_unknown_serial: UnknownSerial,
-    /// CRLs are built by the timer in place of by every revocation.
+    /// Builds CRLs by timer instead of on every revocation.
     pub auto_rebuild: bool,
-    /// With `auto_rebuild`: how long before its end a CRL is built again.
+    /// Time before its expiry at which a CRL is rebuilt, with `auto_rebuild`.
     pub auto_rebuild_grace_period: WrittenDuration,
-    /// New revocations are published in delta CRLs between the complete ones.
+    /// Publishes new revocations in delta CRLs between complete CRLs.
     pub enable_delta: bool,
-    /// With `enable_delta`: how often delta CRLs take up what was revoked.
+    /// Interval of delta CRLs, with `enable_delta`.
     pub delta_rebuild_interval: WrittenDuration,
-    /// Certificates past their end may be revoked.
+    /// Permits revocation of expired certificates.
     pub allow_expired_cert_revocation: bool,
-    /// Revocations of certificates that only other clusters have are queued for them.
+    /// Stored and returned only: all nodes of a database form one cluster.
     pub cross_cluster_revocation: bool,
-    /// The lists of all clusters together are served too.
+    /// Serves the mount's CRLs on the unified paths too. There is one cluster, so both are the same.
     pub unified_crl: bool,
-    /// … in the place of this cluster's own.
+    /// Stored and returned only: the existing paths already serve the CRLs of the whole cluster.
     pub unified_crl_on_existing_paths: bool,
-    /// The most entries a complete CRL may have; `None`, stored as -1, is any number.
+    /// Maximum number of entries in a complete CRL; `None`, stored as -1, is unlimited.
     #[serde(with = "limit")]
     pub max_crl_entries: Option<u64>,
 }
@@ -104,32 +104,32 @@ impl Default for CrlConfig {
 }
 
 impl CrlConfig {
-    /// Life of a CRL: nextUpdate − thisUpdate; at least a second.
+    /// Lifetime of a CRL (nextUpdate − thisUpdate), at least one second.
     pub fn expiry(&self) -> Duration {
         self.expiry.duration()
     }
 
-    /// Life of an OCSP answer; zero is an answer without nextUpdate.
+    /// Lifetime of an OCSP response; zero omits nextUpdate.
     pub fn ocsp_expiry(&self) -> Duration {
         self.ocsp_expiry.duration()
     }
 
-    /// With `auto_rebuild`: how long before its end a CRL is built again; shorter than [`Self::expiry`].
+    /// Time before its expiry at which a CRL is rebuilt, with `auto_rebuild`; shorter than [`Self::expiry`].
     pub fn auto_rebuild_grace_period(&self) -> Duration {
         self.auto_rebuild_grace_period.duration()
     }
 
-    /// With `enable_delta`: how often delta CRLs take up what was revoked; shorter than [`Self::expiry`].
+    /// Interval of delta CRLs, with `enable_delta`; shorter than [`Self::expiry`].
     pub fn delta_rebuild_interval(&self) -> Duration {
         self.delta_rebuild_interval.duration()
     }
 
-    /// The most entries a complete CRL may have; `None` is any number.
+    /// Maximum number of entries in a complete CRL; `None` is unlimited.
     pub fn max_crl_entries(&self) -> Option<usize> {
         self.max_crl_entries.and_then(|most| usize::try_from(most).ok())
     }
 
-    /// These settings, when they do not contradict each other.
+    /// Validates the settings.
     ///
     /// # Errors
     /// `Invalid` naming the field and the rule.
@@ -148,7 +148,7 @@ impl CrlConfig {
     fn check(&self) -> Result<()> {
         let refuse = |text: &'static str| Err(Error::invalid(text));
         let expiry = self.expiry();
-        // Times on lists are whole seconds.
+        // CRLs have times in whole seconds.
         if expiry < Duration::from_secs(1) {
             return refuse("expiry: must be at least one second");
         }
@@ -174,7 +174,7 @@ impl CrlConfig {
     }
 }
 
-/// Reads how long something lives.
+/// Parses a lifetime of at most 100 years.
 ///
 /// # Errors
 /// `Invalid` naming `field`.
@@ -184,7 +184,7 @@ pub fn lifetime(field: &str, text: &str) -> Result<Duration> {
     Ok(duration)
 }
 
-/// As [`lifetime`], kept as it is written.
+/// Like [`lifetime`], keeping the text.
 ///
 /// # Errors
 /// As [`lifetime`].
@@ -205,7 +205,7 @@ fn within_a_century(field: &str, duration: Duration) -> Result<()> {
     Ok(())
 }
 
-/// How the most entries are stored: -1 for any number.
+/// Stored form of the entry limit: -1 for unlimited.
 mod limit {
     use serde::{Deserialize, Deserializer, Serializer};
 

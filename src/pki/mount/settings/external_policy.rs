@@ -1,7 +1,7 @@
-//! `config/external-policy`: where the policy engine is, whom to trust for it, and how to show who asks.
+//! `config/external-policy`: address of the policy engine, its trust anchors, and the identity data sent to it.
 //!
-//! Each member is checked whenever it is written; enabling needs an address and something to trust. The
-//! client's private key is sealed like every document and never read back.
+//! Each field is validated on every write; enabling requires a URL and trust anchors. The client's private key is
+//! sealed like every document and never returned.
 
 use std::time::Duration;
 
@@ -12,36 +12,36 @@ use crate::pki::policy_engine::PolicyEngine;
 use crate::pki::policy_engine::tls::{Material, certificates_alone};
 use crate::secret::{Secret, sealed};
 
-/// Longest time for one exchange, seconds: requests that wait for the engine wait no longer.
+/// Maximum timeout of an exchange with the engine, seconds. Requests wait no longer than this.
 const MAX_TIMEOUT: u64 = 60;
 
-/// Longest text, but for certificates.
+/// Maximum length of a text other than certificates, bytes.
 pub const MAX_TEXT: usize = 2_048;
-/// Longest PEM text of certificates to trust.
+/// Maximum length of a PEM text with trusted certificates, bytes.
 pub const MAX_CERTIFICATES: usize = 256 << 10;
 
-/// The settings. No `Debug`: a private key is among them.
+/// The settings. No `Debug`, because they contain a private key.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Config {
-    /// Whether the endpoints may be used.
+    /// Enables the external policy endpoints.
     pub enabled: bool,
-    /// Where questions are posted: https.
+    /// HTTPS URL that requests are posted to.
     pub url: String,
-    /// Longest time for one exchange, seconds.
+    /// Timeout of an exchange, seconds.
     pub timeout: u64,
-    /// PEM: authorities for the engine's TLS certificate.
+    /// Trust anchors for the engine's TLS certificate, PEM.
     pub trusted_ca: String,
-    /// PEM: the certificates of which the engine must show one.
+    /// Accepted TLS certificates of the engine, PEM.
     pub trusted_leaves: String,
-    /// PEM: the certificate chain and the key that are shown to the engine.
+    /// Client certificate chain and private key for the engine, PEM.
     #[serde(with = "sealed")]
     pub client_bundle: Secret,
-    /// What of an entity is sent beside its id; nothing when empty.
+    /// JMESPath of the entity data to send besides the entity id; empty sends only the id.
     pub entity_jmespath: String,
-    /// What of each group is sent; nothing when empty.
+    /// JMESPath of the group data to send; empty sends none.
     pub group_jmespath: String,
-    /// When the settings were written last, epoch seconds; 0 is never.
+    /// Time of the last write, epoch seconds; 0 for never.
     pub updated_at: i64,
 }
 
@@ -62,10 +62,10 @@ impl Default for Config {
 }
 
 impl Config {
-    /// These settings, when each member and all of them together keep the rules.
+    /// Validates the settings.
     ///
     /// # Errors
-    /// `Invalid` naming the member and the rule, never quoting it.
+    /// `Invalid` naming the field and the rule, never the value.
     pub fn checked(self) -> Result<Self> {
         for (field, text, most) in [
             ("external_service_url", &self.url, MAX_TEXT),
@@ -106,21 +106,21 @@ impl Config {
         Material::read(&self.trusted_ca, &self.trusted_leaves, &self.client_bundle)
     }
 
-    /// The way that these settings describe; nothing is called yet.
+    /// Creates a client for these settings. Does not connect yet.
     ///
     /// # Errors
-    /// `Invalid` naming the member, `Internal` when TLS cannot be set up.
+    /// `Invalid` naming the field, `Internal` when TLS cannot be set up.
     pub(crate) fn engine(&self) -> Result<PolicyEngine> {
         PolicyEngine::new(&self.url, Duration::from_secs(self.timeout), self.trust()?)
     }
 
-    /// Whether the way to the engine is the same.
+    /// `true` if the settings are equal except for the time of the last write.
     pub(crate) fn leads_to_the_same(&self, other: &Self) -> bool {
         let way = |config: &Self| Self { updated_at: 0, ..config.clone() };
         way(self) == way(other)
     }
 
-    /// The certificates of the client's bundle, PEM: all of it that is shown.
+    /// The certificates of the client bundle as PEM. The private key is never returned.
     pub fn client_certificates(&self) -> String {
         certificates_alone(&self.client_bundle)
     }
@@ -141,7 +141,7 @@ fn check_url(text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Of JMESPath the whole value (`@`) and members of members (`metadata.team`).
+/// Accepts the JMESPath subset: empty, `@`, and names joined by dots (`metadata.team`).
 fn check_expression(field: &str, text: &str) -> Result<()> {
     let is_member = |name: &str| {
         let mut bytes = name.bytes();

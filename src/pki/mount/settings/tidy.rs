@@ -1,4 +1,4 @@
-//! What a run of tidy is to do (`tidy`), and when the server starts one by itself (`config/auto-tidy`).
+//! Tasks of a tidy run (`tidy`), and the schedule of automatic runs (`config/auto-tidy`).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,40 +8,40 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::pki::values::written::WrittenDuration;
 
-/// The field of the shortest time from the start of the server to its first run.
+/// Field of the minimum delay between server start and first run.
 pub const MIN_STARTUP_BACKOFF: &str = "min_startup_backoff_duration";
-/// The field of the longest one.
+/// Field of the maximum delay between server start and first run.
 pub const MAX_STARTUP_BACKOFF: &str = "max_startup_backoff_duration";
-/// The smallest page; smaller ones would make a run longer than its use. 0 and less is the server's own choice.
+/// Smallest page size; smaller pages make a run too slow. 0 and less leaves the size to the server.
 const SMALLEST_PAGE: i64 = 5;
 
-/// One thing that tidy can do.
+/// A task of tidy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Task {
-    /// Removes certificates that have expired.
+    /// Removes expired certificates.
     Certificates,
-    /// Removes revocations of certificates that have expired, and the certificates.
+    /// Removes revocations of expired certificates, and these certificates.
     Revocations,
-    /// Finds the issuer of revocations whose issuer the mount does not have.
+    /// Finds the issuer of revocations whose recorded issuer is not in the mount.
     Associations,
-    /// Removes issuers that have expired, but for the default issuer; keys stay.
+    /// Removes expired issuers except the default issuer; keys stay.
     Issuers,
-    /// For stores of other programs; this one never had such a bundle.
+    /// No effect: this server has no legacy CA bundle.
     LegacyBundle,
-    /// Revocations that wait for other clusters; there are none.
+    /// No effect: there is no queue of revocations for other clusters.
     RevocationQueue,
-    /// Revocations of other clusters; there are none.
+    /// No effect: there are no revocations of other clusters.
     CrossCluster,
-    /// Accounts and orders of ACME; there are none.
+    /// No effect: there are no ACME accounts and orders.
     Acme,
-    /// Removes what is attached to certificates that have expired.
+    /// Removes metadata of expired certificates.
     Metadata,
-    /// Removes stored certificates that cannot be read.
+    /// Removes stored certificates that do not parse.
     Unreadable,
 }
 
 impl Task {
-    /// All of them.
+    /// All tasks.
     pub const ALL: [Self; 10] = [
         Self::Certificates,
         Self::Revocations,
@@ -55,7 +55,7 @@ impl Task {
         Self::Unreadable,
     ];
 
-    /// The field that asks for it.
+    /// Field that selects the task.
     pub fn field(self) -> &'static str {
         match self {
             Self::Certificates => "tidy_cert_store",
@@ -71,31 +71,31 @@ impl Task {
         }
     }
 
-    /// Whether this server keeps anything that it could remove.
+    /// `true` if this server stores data that the task could remove.
     pub fn finds_anything(self) -> bool {
         !matches!(self, Self::LegacyBundle | Self::RevocationQueue | Self::CrossCluster | Self::Acme)
     }
 }
 
-/// What a run is to do. Buffers are the seconds that an end of validity must be past.
+/// Settings of a tidy run. Buffers are in seconds and count from the end of validity.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Config {
-    /// The things to do.
+    /// The tasks to run.
     pub tasks: BTreeSet<Task>,
-    /// Of certificates and what is attached to them.
+    /// Buffer for certificates and their metadata.
     pub safety_buffer: u64,
-    /// Of revoked certificates and their revocations, where it is another.
+    /// Buffer for revoked certificates and their revocations; `None` uses `safety_buffer`.
     pub revoked_safety_buffer: Option<u64>,
-    /// Of issuers.
+    /// Buffer for issuers.
     pub issuer_safety_buffer: u64,
-    /// Kept for its reader; nothing is measured by it.
+    /// Stored and returned only.
     pub revocation_queue_safety_buffer: u64,
-    /// Kept for its reader; nothing is measured by it.
+    /// Stored and returned only.
     pub acme_account_safety_buffer: u64,
-    /// The pause between two certificates, as it was written.
+    /// Pause between two certificates, as written.
     pub pause_duration: WrittenDuration,
-    /// Most rows of a step; 0 and less leaves it to the server.
+    /// Maximum rows per step; 0 and less leaves it to the server.
     pub page_size: i64,
 }
 
@@ -115,7 +115,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// This, when every buffer is one and a page has a size.
+    /// Validates the settings.
     ///
     /// # Errors
     /// `Invalid` naming the field and the rule.
@@ -133,7 +133,7 @@ impl Config {
         Ok(self)
     }
 
-    /// The buffer of revoked certificates, seconds.
+    /// Buffer for revoked certificates, seconds.
     pub fn revoked_buffer(&self) -> u64 {
         self.revoked_safety_buffer.unwrap_or(self.safety_buffer)
     }
@@ -144,23 +144,23 @@ impl Config {
     }
 }
 
-/// `config/auto-tidy`: what the server does by itself, and when. Durations are seconds.
+/// `config/auto-tidy`: settings of automatic runs. Durations are in seconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AutoTidy {
-    /// Whether it does.
+    /// Enables automatic runs.
     pub enabled: bool,
-    /// What a run is to do.
+    /// Settings of each run.
     pub what: Config,
-    /// From the end of a run to the begin of the next.
+    /// Time to the next run, from the start of the last run or, if it succeeded, from its end.
     pub interval: u64,
-    /// Shortest time from the start of the server to its first run.
+    /// Minimum delay between server start and first run.
     pub min_startup_backoff: u64,
-    /// Longest time from the start of the server to its first run.
+    /// Maximum delay between server start and first run.
     pub max_startup_backoff: u64,
-    /// Whether the status shows how many certificates and revocations are stored.
+    /// The tidy status includes the number of stored certificates and revocations.
     pub maintain_counts: bool,
-    /// Whether the metrics show that.
+    /// The metrics include these numbers.
     pub publish_counts: bool,
 }
 
@@ -179,7 +179,7 @@ impl Default for AutoTidy {
 }
 
 impl AutoTidy {
-    /// These settings, when they do not contradict each other.
+    /// Validates the settings.
     ///
     /// # Errors
     /// `Invalid` naming the field and the rule.
@@ -207,12 +207,12 @@ impl AutoTidy {
     }
 }
 
-/// The fields that ask for something, for people.
+/// The fields that select tasks, formatted for messages.
 pub fn task_fields() -> String {
     format!("one of {}", Task::ALL.map(Task::field).join(", "))
 }
 
-/// A time of at least a second. Shorter ones, and zero, would switch a protection off, or a run on for ever.
+/// Rejects zero: it would disable a safety buffer, or repeat runs without pause.
 ///
 /// # Errors
 /// `Invalid` naming `field`.
@@ -223,7 +223,7 @@ pub fn whole_second(field: &str, seconds: u64) -> Result<u64> {
     Ok(seconds)
 }
 
-/// Reads the pause between two certificates.
+/// Parses the pause between two certificates.
 ///
 /// # Errors
 /// `Invalid` naming `pause_duration`.
@@ -233,7 +233,7 @@ pub fn pause(text: impl Into<String>) -> Result<WrittenDuration> {
     })
 }
 
-/// A page that is no smaller than the smallest; 0 and less leaves its size to the server.
+/// Validates a page size; 0 and less leaves it to the server.
 ///
 /// # Errors
 /// `Invalid` naming `page_size`.

@@ -1,4 +1,4 @@
-//! Views that are built up change by change are those that a start would load.
+//! Incremental changes must produce the same view as loading the documents at startup.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -43,7 +43,7 @@ fn common_name(text: &str) -> Name {
     name::name(&[&rdn(Attribute::CommonName, &[text.to_owned()])])
 }
 
-/// The certificate of a CA: subject and key, by another or the same.
+/// Encodes a CA certificate, self-signed or signed by another CA.
 fn certify(issuer: (&str, &PrivateKey), subject: (&str, &PrivateKey)) -> Vec<u8> {
     let algorithm = SignatureAlgorithm::for_issuer(issuer.1.kind(), 0, false).unwrap();
     let extensions = [extension::basic_constraints(true, None)];
@@ -51,8 +51,8 @@ fn certify(issuer: (&str, &PrivateKey), subject: (&str, &PrivateKey)) -> Vec<u8>
     issue(issuer.1, algorithm, &common_name(issuer.0), &common_name(subject.0), spki, &extensions)
 }
 
-/// Roots A and B, B certified by A, B issued a second time, two intermediates below B, and a stranger
-/// with A's name. By id.
+/// Certificates by id: roots A and B, B certified by A, a second certificate of B, two intermediates below B, and an
+/// unrelated CA with the name of A.
 fn authorities() -> Vec<(&'static str, Vec<u8>)> {
     let (a, b, c, d, stranger) = (new_key(), new_key(), new_key(), new_key(), new_key());
     vec![
@@ -66,7 +66,7 @@ fn authorities() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// When the certificates of [`authorities`] are valid.
+/// A time at which the certificates of [`authorities`] are valid.
 fn now() -> i64 {
     let der = certify(("A", &new_key()), ("A", &new_key()));
     Certificate::parse(&der).unwrap().not_before()
@@ -77,7 +77,7 @@ fn chains(view: &View) -> BTreeMap<String, Vec<String>> {
     view.signers().map(|signer| (signer.issuer.record.id.clone(), ids(signer))).collect()
 }
 
-/// As storage would give it back.
+/// Loads a view from the documents that were written.
 fn loaded(writes: Vec<PkiWrite>) -> View {
     let mut documents: BTreeMap<String, Document> = BTreeMap::new();
     for write in writes {
@@ -122,7 +122,7 @@ fn a_mount_has_as_many_issuers_of_a_subject_as_can_be_held_against_each_other() 
     let refused = put(&mut view, "one-more".to_owned(), &new_key()).unwrap_err();
     assert!(refused.text().contains("128 issuers of this subject already"), "{refused}");
     assert_eq!(view.signers().count(), 128);
-    // What is there can still be written, and another subject be put beside it.
+    // At the limit, existing issuers can still change, and issuers with another subject can be added.
     let known = view.signer("7").unwrap().issuer.record.clone();
     view.put_issuer(IssuerRecord { name: "seven".to_owned(), ..known }).unwrap();
     let key = new_key();
@@ -142,7 +142,7 @@ fn changes_that_are_settled_together_are_those_that_come_one_by_one() {
     assert_eq!(chains(&together), chains(&one_by_one));
 }
 
-/// The documents of these issuers, each with its record.
+/// The documents of these issuers, each with its body as JSON.
 fn documents(authorities: &[(&str, Vec<u8>)]) -> Vec<(Document, serde_json::Value)> {
     let mut view = View::empty(MountId(1));
     let mut document = |(id, der): &(&str, Vec<u8>)| {
@@ -168,20 +168,20 @@ fn what_records_say_of_signatures_is_not_checked_again() {
         }
     };
     let right = chains(&View::load(MountId(1), written(stored.clone())).unwrap());
-    // An earlier version writes records without: the checks are made.
+    // Records of an earlier version have no results, so the signatures are checked.
     let (mut some, mut none) = (stored.clone(), stored.clone());
     without(&mut some, &|at| at % 2 == 0);
     without(&mut none, &|_| true);
     for stored in [some, none.clone()] {
         assert_eq!(chains(&View::load(MountId(1), written(stored)).unwrap()), right);
     }
-    // What a record says shows where it is not what a check would say.
+    // A false result in a record proves that the record is used instead of a check.
     let (_, of_d) = stored.iter_mut().find(|(document, _)| document.key.name == "4-d").unwrap();
     assert_eq!(of_d["signatures"], serde_json::json!({ "checks": 1, "by": { "2-c": true } }));
     of_d["signatures"]["by"]["2-c"] = false.into();
     let told = View::load(MountId(1), written(stored)).unwrap();
     assert_eq!((told.parents("4-d"), told.parents("2-c").len()), (&[][..], 3));
-    // So it does of what was worked out before another node's change.
+    // Results computed before another node's change are used in the same way.
     assert_eq!(told.reloaded(written(none)).unwrap().parents("4-d"), [""; 0]);
 }
 

@@ -1,4 +1,4 @@
-//! The rules of roles, each broken by itself.
+//! Tests of the rules for roles; each case breaks one rule.
 
 use super::*;
 use crate::pki::mount::role::role_of;
@@ -108,11 +108,11 @@ fn usages_that_a_key_does_not_have_are_told() {
 fn default_usages_fit_the_key() {
     let kinds = [KeyKind::Rsa { bits: 2048 }, KeyKind::Ec(Curve::P384), KeyKind::Ed25519];
     let of = |role: &Role| kinds.map(|kind| role.key_usage_for(kind).0);
-    // digitalSignature 1, keyEncipherment 4, keyAgreement 16.
+    // Bits: digitalSignature 1, keyEncipherment 4, keyAgreement 16.
     assert_eq!(of(&Role::default()), [1 + 4, 1 + 16, 1]);
     assert_eq!(of(&Role { key_usage_is_named: true, ..Role::default() }), [1 + 4 + 16; 3]);
     assert_eq!(of(&role_of(&json!({"key_usage": "keyEncipherment"}))), [4; 3]);
-    // Stored before there was a difference, also with a name that nobody knows.
+    // A role stored before `key_usage_is_named` existed, with an unknown usage name.
     let older: Role = serde_json::from_value(json!({"key_usage": ["KeyEncipherment", "bogus"]})).unwrap();
     assert_eq!(of(&older), [4; 3]);
 }
