@@ -1,17 +1,10 @@
-//! Who is calling and what they may do: tokens, policies, the mount table.
+//! Authentication and authorization: tokens, policies, the mount table.
 //!
-//! [`Auth`] is asked twice on every request, before its body is read and when it is there: who the
-//! [`Caller`] behind the token is ([`Auth::recognise`], [`Auth::admit`]), and whether the caller's policies
-//! grant an operation on a path ([`Auth::decide`]). There is no actor behind it. Policies and mounts are
-//! published views, replaced whole when they change; tokens are indexed rows with a bounded cache in front
-//! (`cache`). A token is stored under SHA-256 only: it is 256 random bits, so a plain hash is enough and a
-//! copy of the database holds nothing that works.
+//! Every request passes [`Auth`] in three steps: [`Auth::recognise`] before the body is read, [`Auth::admit`] after
+//! that, and [`Auth::decide`] for the requested path. There is no actor: policies and mounts are published views that
+//! are replaced whole, and tokens are indexed rows behind a bounded cache (`cache`).
 //!
-//! The parts: `policy` (texts, rules, decisions), `policies` (keeping them), `token` (making, showing,
-//! renewing and ending tokens), `identity` (who is behind them), `mounts` (the table), `login` (the authentication
-//! methods), `wrapping` (answers put away behind a token), `cubbyhole` (what tokens keep), `quotas` (how often somebody
-//! may ask), `cors` (which pages in browsers may), `explain` (why somebody may or may not). What is not offered is refused by
-//! name: namespaces.
+//! Tokens are stored under their SHA-256, so the database contains no usable token; 220 random bits need no salt.
 
 mod cache;
 pub mod cors;
@@ -61,18 +54,18 @@ use quotas::Quotas;
 use store::{AuthOutcome, AuthStore, AuthWrite, TokenHash, TokenRow};
 use token::{Batch, LoggedIn, Network, Record, RoleTable, hash_of, is_batch};
 
-/// The policy that grants everything; no text stands behind it.
+/// The policy that grants everything. It has no policy text.
 pub const ROOT: &str = "root";
 
-/// After so long what was read of a token is looked at again before it counts.
+/// A caller whose policies took at least this long to compile is read again before it is used.
 const A_WHILE: Duration = Duration::from_millis(20);
 
-/// Compiles long unions of policies one at a time, so that callers who share a union wait for one compilation of it.
+/// Compiles long unions of policies one at a time, so that callers with the same union wait for one compilation.
 #[derive(Default)]
 struct Large(Arc<tokio::sync::Mutex<()>>);
 
 impl Large {
-    /// Does long work in its turn, and other work at once.
+    /// Runs long work in the CPU queue, one job at a time, and other work immediately.
     async fn work<T: Send + 'static>(&self, is_long: bool, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
         if !is_long {
             return Ok(work());
@@ -87,92 +80,88 @@ impl Large {
     }
 }
 
-/// Who is calling: a live token and what its policies grant.
+/// The caller of a request: a live token and the rights that its policies grant.
 #[derive(Clone)]
 pub struct Caller {
-    /// Public handle of the token; `""` for a batch token. Whoever has it may end the token: it goes into no log and no row.
+    /// Public handle of the token; `""` for a batch token. Never logged or stored, because it can revoke the token.
     pub accessor: String,
-    /// What requests that may be repeated are told apart by: SHA-256 of the accessor, hex, as stored beside
-    /// the token; of a batch token, which has none, that of its text.
+    /// Identity for repeatable requests: the hex hash of the accessor, or of the token itself for a batch token.
     pub recorded_as: String,
-    /// How records of what was done name the caller: [`requester`].
+    /// The caller as it is written into records of its requests, see [`requester`].
     pub requester: String,
-    /// What the token was named when it was made.
+    /// Display name, set when the token was created.
     pub display_name: String,
-    /// The entity behind it; `""` for none.
+    /// Id of the token's entity; `""` for none.
     pub entity_id: String,
-    /// The same, as it was when the token was looked at last.
+    /// The entity as of the last read of the token.
     pub entity: Option<EntityRef>,
-    /// Names of its own policies, sorted.
+    /// Names of the token's own policies, sorted.
     pub policies: Vec<String>,
-    /// What its maker attached to it.
+    /// Metadata attached when the token was created.
     pub metadata: BTreeMap<String, String>,
-    /// When the token was made.
+    /// Time of creation.
     pub created_at: Time,
-    /// When it ends; `None` never.
+    /// Time of expiry; `None` for never.
     pub expires_at: Option<Time>,
-    /// The login that the token began with.
+    /// The login that created the token.
     pub login: Option<LoggedIn>,
-    /// Where the token may be used; anywhere when empty.
+    /// Networks from which the token may be used; empty for any.
     pub bound_cidrs: Vec<Network>,
     counts_as: String,
     hash: TokenHash,
-    /// Uses left after this one; `None` without a limit.
     uses_left: Option<u32>,
-    /// What the token says, when it is stored nowhere.
     batch: Option<Arc<Batch>>,
     acl: Arc<Acl>,
     generation: u64,
-    /// What is made of all this where it is written down.
+    /// Cached representations of this caller, such as the one in audit entries.
     pub derived: Derived,
 }
 
 impl Caller {
-    /// Whether it holds the `root` policy.
+    /// `true` if the caller has the `root` policy.
     pub fn is_root(&self) -> bool {
-        // `root` is only ever held alone.
+        // A token with `root` has no other policy.
         self.policies.first().is_some_and(|name| name == ROOT)
     }
 
-    /// What one caller may have of something is counted under this: whoever made the token without `sudo`, else its
-    /// entity, else itself. Whoever may hand out tokens has no more by them.
+    /// The key of per-caller limits. A token created without `sudo` counts as its creator, other tokens as their entity
+    /// or as themselves. So creating tokens does not raise a caller's limits.
     pub fn counts_as(&self) -> &str {
         let all = [&self.counts_as, &self.entity_id, &self.recorded_as];
         all.into_iter().find(|one| !one.is_empty()).map_or("", |one| one)
     }
 
-    /// Whether its rules are so many that looking them up may take a while.
+    /// `true` if the compiled policies are so large that the cache must not keep them.
     pub fn is_heavy(&self) -> bool {
         self.acl.is_heavy()
     }
 
-    /// Names of the policies that it has by its entity, sorted.
+    /// Names of the policies of the caller's entity, sorted.
     pub fn identity_policies(&self) -> &[String] {
         self.entity.as_ref().map_or(&[], |entity| &entity.policies)
     }
 
-    /// Names of all of its policies: its own, and those that it has by its entity.
     fn all_policies(&self) -> Vec<String> {
         identity::together(&self.policies, self.identity_policies())
     }
 
-    /// Who fills the templates of its policies.
+    /// The identity that fills the templates of the policies.
     fn identity(&self) -> Option<&dyn Identity> {
         self.entity.as_ref().map(|entity| &**entity as &dyn Identity)
     }
 
-    /// SHA-256 of its token: what a stored token is stored under.
+    /// SHA-256 of the token, the key of its row.
     pub fn token_hash(&self) -> TokenHash {
         self.hash
     }
 
-    /// Whether its token is a batch token, which is stored nowhere and owns nothing.
+    /// `true` for a batch token, which is not stored and owns nothing.
     pub fn is_batch(&self) -> bool {
         self.batch.is_some()
     }
 
-    /// The stored token with which the leases end that the caller makes: its own, of a batch token its parent;
-    /// `None` for a batch token without one.
+    /// The stored token that owns the caller's leases, which end with it: its own, or the parent of a batch token.
+    /// `None` for a batch token without a parent.
     pub fn lease_owner(&self) -> Option<TokenHash> {
         self.batch.as_ref().map_or(Some(self.hash), |batch| batch.parent())
     }
@@ -182,12 +171,11 @@ impl Caller {
         self.uses_left
     }
 
-    /// Whether the token may be used there. A root token without an end may be used anywhere.
+    /// `true` if the token may be used from this address. A root token that never expires may be used from any.
     pub fn may_be_at(&self, address: Option<IpAddr>) -> bool {
         (self.is_root() && self.expires_at.is_none()) || Network::any_admits(&self.bound_cidrs, address)
     }
 
-    /// Refuses who is not where the token may be used.
     fn at(self: Arc<Self>, address: Option<IpAddr>) -> Result<Arc<Self>> {
         if self.may_be_at(address) { Ok(self) } else { Err(Error::forbidden()) }
     }
@@ -200,7 +188,7 @@ impl Caller {
     }
 }
 
-/// What a caller's token is, beside its record.
+/// State of a token that is not in its record.
 struct Held {
     hash: TokenHash,
     recorded_as: TokenHash,
@@ -210,7 +198,6 @@ struct Held {
 }
 
 impl Held {
-    /// Of a token that is stored.
     fn of(row: &TokenRow) -> Self {
         let TokenRow { hash, accessor_hash: recorded_as, expires_at, uses, .. } = *row;
         Self { hash, recorded_as, expires_at, uses, batch: None }
@@ -222,40 +209,37 @@ pub struct Auth {
     store: Arc<dyn AuthStore>,
     clock: Clock,
     policies: ArcSwap<Policies>,
-    /// Unions of policies that are compiled: for whoever is to be admitted.
     large: Large,
     mounts: ArcSwap<MountTable>,
     token_roles: ArcSwap<RoleTable>,
     quotas: ArcSwap<Quotas>,
     cors: ArcSwap<Cors>,
     tokens: TokenCache,
-    /// Shared by those who end tokens in several commits; a sweep begins alone, for it would take some of them away.
+    /// Held shared by revocations of several commits; a sweep, which would remove their tokens, takes it exclusively.
     ending: tokio::sync::RwLock<()>,
-    /// Held while tokens are tidied because somebody asked for it.
+    /// Held while a requested tidy of tokens runs.
     tidying: Arc<tokio::sync::Mutex<()>>,
     entities: Entities,
     logins: Logins,
-    /// Held while a policy, a mount or a quota changes. Callers take turns.
+    /// Serializes changes of policies, mounts, roles and quotas: a fair queue with one slot.
     writing: Entrance,
-    /// A write failed, perhaps after it was stored, and what is stored could not be read since. Changes
-    /// only under `writing`.
+    /// `true` after a failed write that may be stored, until the state is reloaded. Changes only under `writing`.
     behind: AtomicBool,
 }
 
 impl Auth {
-    /// Loads policies, mounts, token roles and quotas; writes the `default` policy when there is none. Authentication
-    /// methods have their usual settings.
+    /// Loads the stored state, and writes the `default` policy if missing. Login settings are the defaults.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub async fn open(store: Arc<dyn AuthStore>, clock: Clock) -> Result<Arc<Self>> {
         Self::open_with(store, clock, LoginSettings::default()).await
     }
 
-    /// As [`Auth::open`], with other settings of authentication methods.
+    /// As [`Auth::open`], with settings for authentication methods.
     ///
     /// # Errors
-    /// Those of the store; `Invalid` for settings that cannot be used, naming them.
+    /// Store errors; `Invalid`, naming the setting, for unusable settings.
     pub async fn open_with(store: Arc<dyn AuthStore>, clock: Clock, logins: LoginSettings) -> Result<Arc<Self>> {
         policies::ensure_default(&*store, &clock).await?;
         let policies = policies::load(&*store, None).await?;
@@ -283,25 +267,24 @@ impl Auth {
         }))
     }
 
-    /// The authentication methods that are open.
+    /// The open authentication methods.
     pub(crate) fn logins(&self) -> &Logins {
         &self.logins
     }
 
-    /// Reads policies, mounts and quotas again: for the follower of other nodes' changes.
+    /// Reloads policies, mounts, roles and quotas after a change by another node.
     ///
     /// # Errors
-    /// Those of the store; the views then stay as they were.
+    /// Store errors; the views stay unchanged.
     pub async fn reload(&self) -> Result<()> {
         let _one_writer = self.writing.enter(Queued::SERVER.asker()).await;
         self.reload_held().await
     }
 
-    /// Reads policies, mounts and quotas again when a write failed and may be stored all the same; whether it
-    /// did. To be called again and again.
+    /// Reloads the views if the outcome of a write is unknown. Returns `true` if it did. Called periodically.
     ///
     /// # Errors
-    /// Those of the store; the views then stay as they were.
+    /// Store errors; the views stay unchanged.
     pub async fn catch_up(&self) -> Result<bool> {
         let behind = self.behind.load(Ordering::Relaxed);
         if behind {
@@ -310,7 +293,7 @@ impl Auth {
         Ok(behind)
     }
 
-    /// The permit of the one writer, in the turn of the current caller.
+    /// Waits in the current caller's queue for the permit to write.
     ///
     /// # Errors
     /// `Busy` when too many writes of the caller wait.
@@ -318,7 +301,7 @@ impl Auth {
         self.writing.enter_bounded(TOO_MANY_CHANGES).await
     }
 
-    /// The permit of the one writer, with views that show what is stored.
+    /// Waits for the permit to write, and makes sure that the views show the stored state.
     async fn writer(&self) -> Result<Permit> {
         let one_writer = self.turn_to_write().await?;
         if self.behind.load(Ordering::Relaxed) {
@@ -327,10 +310,10 @@ impl Auth {
         Ok(one_writer)
     }
 
-    /// After a write that failed with `error`: it may be stored all the same, or another node's is. What
-    /// is stored decides, now or as soon as it can be read.
+    /// Reloads the views after a failed write: it may have been stored all the same, or another node's may have been.
+    /// If the reload fails, [`Auth::catch_up`] repeats it.
     async fn recheck(&self, error: &Error) {
-        // What was not admitted is not stored.
+        // A write that was not admitted is not stored.
         if error.kind() != Kind::Busy && self.reload_held().await.is_err() {
             self.behind.store(true, Ordering::Relaxed);
         }
@@ -346,12 +329,10 @@ impl Auth {
         Ok(())
     }
 
-    /// The caller behind a token, of whom it is not known yet whether there will be a request. `address` is where
-    /// they are.
+    /// Returns the caller of a token, before the rest of the request has arrived. `address` is the client's.
     ///
     /// # Errors
-    /// `Forbidden` with one text, whether the token is absent, unknown, expired, used up, revoked or bound to
-    /// other addresses; otherwise those of the store.
+    /// `Forbidden`, with one text, for an absent, unknown or ended token or one bound to other addresses; store errors.
     pub async fn recognise(&self, token: &str, address: Option<IpAddr>) -> Result<Arc<Caller>> {
         let caller = match is_batch(token) {
             true => self.batch_caller(token).await?,
@@ -360,8 +341,8 @@ impl Auth {
         caller.at(address)
     }
 
-    /// The same caller now that there is a request, which may be a while later. Takes one use of a token
-    /// that has a limit, whatever comes after.
+    /// Checks a caller again once its request has arrived, which may be later, and takes one use of a token with a
+    /// limit, even if the request fails afterwards.
     ///
     /// # Errors
     /// As [`Auth::recognise`].
@@ -374,8 +355,8 @@ impl Auth {
         Ok(Arc::new(Caller { uses_left, ..Arc::unwrap_or_clone(current) }))
     }
 
-    /// An admitted caller while its answer is on the way: what was granted may have been taken away since. Of a token that
-    /// ended with the use that the request took nothing is known but when it expires.
+    /// Checks an admitted caller again while its response is being sent, because its rights may have been revoked
+    /// since. If the request took the token's last use, only the expiry can be checked.
     ///
     /// # Errors
     /// As [`Auth::recognise`].
@@ -395,7 +376,7 @@ impl Auth {
         current.at(address)
     }
 
-    /// The caller as it stands. One whose token has a limit is never kept.
+    /// Returns the caller of a stored token, from the cache or the store. Tokens with limited uses are never cached.
     async fn current(&self, hash: TokenHash) -> Result<Arc<Caller>> {
         let now = self.clock.now();
         if let Some(caller) = self.tokens.get(&hash, now).filter(|caller| caller.is_current(&self.policies.load(), now))
@@ -406,22 +387,22 @@ impl Auth {
         let row = self.live_row(hash).await?.ok_or_else(Error::forbidden)?;
         let caller = self.caller(&row).await?;
         if row.uses.is_none() && !caller.is_heavy() {
-            // As old as the older of what it was made of.
+            // The entry is as old as the older of its two parts.
             let read_at = caller.entity.as_ref().map_or(now, |entity| entity.read_at().min(now));
             self.tokens.put(hash, Arc::clone(&caller), read_at, epoch);
         }
         Ok(caller)
     }
 
-    /// Keeps a caller whose token has no limit of uses, so that it is known while the store cannot be asked.
+    /// Remembers a caller whose uses are not limited, so that it is recognised while the store is unavailable.
     pub fn keep(&self, caller: &Caller) {
         if caller.uses_left.is_none() && !caller.is_batch() {
             self.tokens.keep(caller.hash, self.clock.now());
         }
     }
 
-    /// The caller behind a token that was [kept](Auth::keep) within the last day, where nothing has changed since that
-    /// this node knows of: the token has not ended here, and neither it nor its entity nor any policy has changed.
+    /// Returns the caller of a token that was [remembered](Auth::keep) within the last day, unless this node knows of a
+    /// change since: the token ended here, or the token, its entity or a policy changed.
     pub fn kept(&self, token: &str, address: Option<IpAddr>) -> Option<Arc<Caller>> {
         let now = self.clock.now();
         let caller = self.tokens.kept(&hash_of(token)?, now)?;
@@ -435,7 +416,7 @@ impl Auth {
         }
     }
 
-    /// The row of a token that is there, has not expired and is not used up.
+    /// Returns the row of a token that exists, has not expired and is not used up.
     async fn live_row(&self, hash: TokenHash) -> Result<Option<TokenRow>> {
         Ok(self.store.token(hash).await?.filter(|row| self.is_live(row)))
     }
@@ -444,12 +425,12 @@ impl Auth {
         row.expires_at.is_none_or(|end| self.clock.now() < end) && row.uses != Some(0)
     }
 
-    /// Who is behind a row; `Forbidden` when its entity is gone or disabled.
+    /// Returns the caller of a row; `Forbidden` when its entity is deleted or disabled.
     async fn caller(&self, row: &TokenRow) -> Result<Arc<Caller>> {
         self.caller_of(Record::of(row)?, Held::of(row)).await
     }
 
-    /// Who holds a token, by what is known of it; `Forbidden` when its entity is gone or disabled.
+    /// Returns the caller with this record; `Forbidden` when its entity is deleted or disabled.
     async fn caller_of(&self, record: Record, held: Held) -> Result<Arc<Caller>> {
         let entity = self.entity_behind(&record.entity_id).await?;
         let began = Instant::now();
@@ -460,8 +441,8 @@ impl Auth {
         Ok(caller)
     }
 
-    /// After a caller has waited for a large union: whoever has been revoked meanwhile is nobody, and whose entity has
-    /// changed asks again.
+    /// Checks a caller after it has waited for a large compilation: `Forbidden` if its token was revoked since, `Busy`
+    /// if the policies of its entity changed.
     async fn check_again(&self, caller: &Caller) -> Result<()> {
         let stored = caller.batch.as_ref().map_or(Some(caller.hash), |batch| batch.parent());
         if let Some(hash) = stored
@@ -476,7 +457,6 @@ impl Auth {
         Ok(())
     }
 
-    /// Who holds a token, with this entity behind it.
     async fn caller_with(&self, record: Record, held: Held, entity: Option<EntityRef>) -> Result<Arc<Caller>> {
         let names = match &entity {
             None => record.policies.clone(),
@@ -485,7 +465,7 @@ impl Auth {
         let filler = entity.as_ref().map(|entity| entity.entity() as Arc<dyn policies::Filler + Send + Sync>);
         let mut policies = self.policies.load_full();
         let mut acl = policies.acl(&names, filler.clone(), &self.clock, &self.large).await?;
-        // A large union takes a while: what counts is what the policies say now.
+        // Compiling a large union takes time, so the policies may have changed.
         while !self.policies.load().agree(&policies, &names) {
             policies = self.policies.load_full();
             acl = policies.acl(&names, filler.clone(), &self.clock, &self.large).await?;
@@ -516,7 +496,7 @@ impl Auth {
         }))
     }
 
-    /// Whether the caller may do `operation` there; without parameters, whether it may with any.
+    /// Decides whether the caller may perform `operation` at `place`. Without parameters, checks the capabilities only.
     pub fn decide(
         &self,
         caller: &Caller,
@@ -530,7 +510,7 @@ impl Auth {
         caller.acl.decide(operation, place, parameters)
     }
 
-    /// The words of what the caller may do there: `root` for everything, `deny` for nothing.
+    /// Returns the names of the capabilities at `place`: `root` for all, `deny` for none.
     pub fn capabilities(&self, caller: &Caller, place: Place<'_>) -> Vec<&'static str> {
         if caller.is_root() {
             return vec![ROOT];
@@ -539,15 +519,15 @@ impl Auth {
         if granted.is_empty() { vec!["deny"] } else { granted.words() }
     }
 
-    /// Whether the caller may do anything at the path of a mount, or below it.
+    /// `true` if the caller has any right at or below the path of a mount.
     pub fn reaches(&self, caller: &Caller, mount: &mounts::Mount) -> bool {
         caller.is_root() || caller.acl.reaches(&mount.path)
     }
 
-    /// The caller that a token would be, without taking a use of it; `None` when it is not live.
+    /// Returns the caller that a token identifies, without taking a use of it; `None` if the token is not live.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub async fn caller_by_token(&self, token: &str) -> Result<Option<Arc<Caller>>> {
         if is_batch(token) {
             return live(self.batch_caller(token).await);
@@ -562,7 +542,7 @@ impl Auth {
     /// As [`Auth::caller_by_token`], by accessor.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub async fn caller_by_accessor(&self, accessor: &str) -> Result<Option<Arc<Caller>>> {
         match self.row_by_accessor(accessor).await? {
             Some(row) => live(self.caller(&row).await),
@@ -571,7 +551,7 @@ impl Auth {
     }
 }
 
-/// A token whose entity is gone or disabled is not live.
+/// Converts `Forbidden` to `None`: a token whose entity is deleted or disabled is not live.
 fn live<T>(found: Result<T>) -> Result<Option<T>> {
     match found {
         Err(error) if error.kind() == Kind::Forbidden => Ok(None),

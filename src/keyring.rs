@@ -1,16 +1,10 @@
-//! The keyring: the data keys that stored values are sealed with, when the next one is made, and the re-sealing of
-//! what earlier ones sealed.
+//! The keyring: the data keys that seal stored values, their rotation, and re-sealing under the newest key.
 //!
-//! A data key is good for 2^32 values (random nonces, NIST SP 800-38D 8.3). The next one is made when an operator
-//! asks (`sys/rotate`), and by [`Keyring::tick`] when the present one has sealed enough or is old enough
-//! ([`Rotation`]). Every node seals with the newest key it knows, and learns of a newer one by the change log or from
-//! the first value that it meets; no value becomes unreadable. What earlier keys sealed is sealed again in small
-//! steps beside everything else, by any node, and is counted: 0 left means that only the newest key is needed for
-//! what the store holds. Tokens that were given away sealed (batch tokens) are not the store's to seal again: earlier
-//! keys stay on the ring for them.
-//!
-//! Owns the settings of rotation, a document of the server. The keys themselves are in `storage`, which implements
-//! [`store`]. Called by `http` (`sys/rotate`, `sys/key-status`) and, for the ticks, by the composition root.
+//! A data key may seal 2^32 values, because nonces are random (NIST SP 800-38D 8.3). A new key is created on request
+//! (`sys/rotate`), or by [`Keyring::tick`] when the current one is used up or too old ([`Rotation`]). Each node seals
+//! with the newest key that it knows, and learns of newer ones from the change log or from a sealed value. Values
+//! sealed with older keys are re-sealed in small steps and counted. Older keys are kept, because batch tokens are
+//! sealed values that are not stored.
 
 pub mod store;
 
@@ -28,37 +22,37 @@ use crate::telemetry;
 pub use store::MOST_OPERATIONS;
 use store::{DataKey, KeyringStore, Step, settings_key};
 
-/// Between two ticks.
+/// Interval of [`Keyring::tick`].
 pub const TICK: Duration = Duration::from_secs(10);
-/// Between two steps of re-sealing: others come first.
+/// Pause between two steps of re-sealing, so that other work comes first.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Fewest values after which a key may be changed by itself.
+/// Minimum number of values before a key is rotated automatically.
 pub const LEAST_OPERATIONS: u64 = 1_000_000;
-/// Shortest age at which a key may be changed by itself.
+/// Minimum age at which a key is rotated automatically.
 pub const LEAST_INTERVAL: Duration = Duration::from_secs(24 * 3600);
-/// Longest such age: a hundred years.
+/// Maximum configurable age: a hundred years.
 const MOST_INTERVAL: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// When the next data key is made by itself.
+/// When a data key is rotated automatically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rotation {
-    /// Whether it is at all; at [`MOST_OPERATIONS`] it is in any case.
+    /// `true` to rotate automatically. A key that has sealed [`MOST_OPERATIONS`] values is rotated in any case.
     pub enabled: bool,
-    /// After how many values.
+    /// Number of sealed values after which a key is rotated.
     pub max_operations: u64,
-    /// At which age; zero is never.
+    /// Age at which a key is rotated; zero for never.
     pub interval: Duration,
 }
 
 impl Default for Rotation {
-    /// After 2^31 values, at no age.
+    /// After 2^31 values, at any age.
     fn default() -> Self {
         Self { enabled: true, max_operations: 1 << 31, interval: Duration::ZERO }
     }
 }
 
-/// What is written over the settings. `None` leaves what stands.
+/// A change of the settings; `None` keeps a value.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RotationChange {
     /// As [`Rotation::enabled`].
@@ -70,10 +64,10 @@ pub struct RotationChange {
 }
 
 impl Rotation {
-    /// These settings with a change.
+    /// Applies a change.
     ///
     /// # Errors
-    /// `Invalid`, naming the field and the rule.
+    /// `Invalid` with field and rule.
     pub fn changed(mut self, change: RotationChange) -> Result<Self> {
         if let Some(most) = change.max_operations {
             let allowed = u64::try_from(most).ok().filter(|n| (LEAST_OPERATIONS..=MOST_OPERATIONS).contains(n));
@@ -85,14 +79,14 @@ impl Rotation {
             if !interval.is_zero() && !(LEAST_INTERVAL..=MOST_INTERVAL).contains(&interval) {
                 return Err(Error::invalid("interval: must be 0 (never), or between 24 hours and 100 years"));
             }
-            // Parts of a second count for the rule, and for nothing else.
+            // Fractions of a second are validated, but not stored.
             self.interval = Duration::from_secs(interval.as_secs());
         }
         self.enabled = change.enabled.unwrap_or(self.enabled);
         Ok(self)
     }
 
-    /// Whether a key has sealed enough, or is old enough, at an age.
+    /// `true` if a key of this age must be rotated.
     fn is_due(&self, key: &DataKey, age: Duration) -> bool {
         let by_count = key.sealed >= self.max_operations;
         let by_age = !self.interval.is_zero() && age >= self.interval;
@@ -104,7 +98,7 @@ impl Rotation {
 pub struct Keyring {
     store: Arc<dyn KeyringStore>,
     clock: Clock,
-    /// There is something to seal again.
+    /// Notified when there is something to re-seal.
     changed: Notify,
 }
 
@@ -114,25 +108,24 @@ impl Keyring {
         Self { store, clock, changed: Notify::new() }
     }
 
-    /// The key that seals at present.
+    /// Returns the current key.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub async fn status(&self) -> Result<DataKey> {
         self.store.status().await
     }
 
-    /// Adds a data key that seals everything from now on, on every node; returns its term. When another node does so
-    /// at the same moment, one key is made.
+    /// Creates the data key for all new values, on every node, and returns its term. Concurrent calls create one key.
     ///
     /// # Errors
-    /// Those of the store; `Busy` when others change the keys all the time. No key was made then.
+    /// Store errors; `Busy` when other nodes keep changing the keys. No key was created then.
     pub async fn rotate(&self) -> Result<u32> {
         let from = self.store.status().await?.term;
         self.rotate_from(from).await
     }
 
-    /// Adds a data key after that of a term, unless there is one by now.
+    /// Creates a data key after the term `from`, unless there is a newer one already.
     async fn rotate_from(&self, from: u32) -> Result<u32> {
         let term = self.store.rotate(from).await?;
         tracing::info!(term, "data key rotated");
@@ -141,32 +134,31 @@ impl Keyring {
         Ok(term)
     }
 
-    /// When the next key is made by itself.
+    /// Returns the settings of automatic rotation.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub async fn rotation(&self) -> Result<Rotation> {
         Ok(self.stored().await?.0)
     }
 
-    /// Changes that.
+    /// Changes the settings of automatic rotation.
     ///
     /// # Errors
-    /// `Invalid`, naming field and rule; `Conflict` when somebody else changed it at the same moment; those of the
-    /// store.
+    /// `Invalid` with field and rule; `Conflict` when they are changed concurrently; store errors.
     pub async fn rotation_write(&self, change: RotationChange) -> Result<()> {
         let (stored, expected) = self.stored().await?;
         let body = serde_json::to_vec(&stored.changed(change)?).map_err(Error::internal)?;
         self.store.write_settings(DocumentWrite { key: settings_key(), expected, body: Some(body) }).await
     }
 
-    /// The settings, and the version of their document.
+    /// Returns the settings and the version of their document.
     async fn stored(&self) -> Result<(Rotation, u64)> {
         let Some(document) = self.store.settings().await? else { return Ok((Rotation::default(), 0)) };
         Ok((document.parse()?, document.version))
     }
 
-    /// Ticks for as long as it is polled.
+    /// Runs ticks and re-sealing until it is dropped.
     pub async fn run(&self) {
         loop {
             let until = Instant::now() + TICK;
@@ -179,10 +171,10 @@ impl Keyring {
         }
     }
 
-    /// Notes what was sealed, makes the next key when it is due, and measures.
+    /// Records the use of the key, rotates it if it is due, and updates metrics.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub async fn tick(&self) -> Result<()> {
         self.store.note_use().await?;
         let mut key = self.store.status().await?;
@@ -200,10 +192,10 @@ impl Keyring {
         Ok(())
     }
 
-    /// Takes steps of re-sealing until there is nothing to do, or it is late.
+    /// Re-seals values until there is nothing to do, or until `until`.
     ///
     /// # Errors
-    /// Those of the store; what was done stays done.
+    /// Store errors; completed steps are kept.
     async fn re_seal(&self, until: Instant) -> Result<()> {
         while Instant::now() < until && self.store.re_seal().await? == Step::More {
             tokio::time::sleep(PAUSE).await;

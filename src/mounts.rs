@@ -1,16 +1,11 @@
-//! The life of mounts: whatever stands in the mount table is opened, followed and closed here.
+//! The lifecycle of mounts: opens, follows and closes the engines of the mount table.
 //!
-//! The table ([`auth::mounts`](crate::auth::mounts)) says what is mounted; the engines hold what is open.
-//! [`Mounts`] keeps the two together, for whoever has a reason to: the start opens what is stored, a request
-//! that enables or disables a mount changes the table and the engine with it, a request to a mount that is not
-//! open yet wakes it, the follower of other nodes (`follow`) hands on what they changed, and what engines do
-//! by themselves now and then is begun in `background`. Nobody else opens or closes a mount. Which managed keys a
-//! mount may use stands in the table, too: `grants` tells the registry of keys, which is followed with the table.
+//! The table ([`auth::mounts`](crate::auth::mounts)) lists the mounts; the engines hold the open ones. [`Mounts`] keeps
+//! both consistent: at start-up, when a request enables or disables a mount, when a request arrives for a mount that is
+//! not open yet, and when another node changed the table (`follow`). No other code opens or closes mounts. A mount that
+//! is not in the table does not stay open. `background` runs periodic work; `grants` looks up managed keys.
 //!
-//! A kind of mount is one variant of [`MountKind`]. What it opens and how it is closed are its arms in this
-//! file; what happens when another node changed it is its arm of `Open` in `follow`.
-//!
-//! The table decides: whatever overlaps, a mount that is not in it does not stay open.
+//! A new [`MountKind`] is added to the matches in this file and to `Open` in `follow`.
 
 mod background;
 mod follow;
@@ -35,12 +30,12 @@ use crate::x509::public_key::PublicKey;
 
 pub use grants::MountGrants;
 
-/// Most issuers that a warning names.
+/// Maximum number of issuers in a warning.
 const MOST_NAMED: usize = 20;
-/// Most keys of one managed key that are tested.
+/// Maximum number of keys that are tested for one managed key.
 const MOST_KEYS: usize = 16;
 
-/// How long certificates of a mount live.
+/// Returns the lifetimes for certificates of a mount.
 pub fn lifetimes(mount: &Mount) -> Limits {
     Limits { mount_default: mount.default_ttl(), mount_max: mount.max_ttl(), authority_default: mount.authority_ttl() }
 }
@@ -56,9 +51,9 @@ impl Mounts {
     /// Opens every mount of the table.
     ///
     /// # Errors
-    /// `Unavailable` from storage, `Internal` when what is stored of a mount cannot be read.
+    /// `Unavailable` from storage, `Internal` when the stored state of a mount cannot be read.
     pub async fn open(auth: Arc<Auth>, keys: Arc<ManagedKeys>, pki: Arc<Engine>) -> Result<Arc<Self>> {
-        // Before any mount signs, and also where the first one is made later.
+        // Loaded before any mount signs, even if there is no mount yet.
         pki.compromised().reload().await?;
         let mounts = Self { auth, keys, pki };
         for mount in mounts.auth.mounts().iter() {
@@ -67,7 +62,7 @@ impl Mounts {
         Ok(Arc::new(mounts))
     }
 
-    /// Mounts a secret engine, which answers as soon as this is done.
+    /// Mounts a secret engine and opens it.
     ///
     /// # Errors
     /// As [`Auth::mount_enable`].
@@ -77,7 +72,7 @@ impl Mounts {
         Ok(mount)
     }
 
-    /// Mounts an authentication method at `auth/<path>`.
+    /// Mounts an authentication method at `auth/<path>` and opens it.
     ///
     /// # Errors
     /// As [`Auth::auth_enable`].
@@ -87,8 +82,8 @@ impl Mounts {
         Ok(mount)
     }
 
-    /// Changes the settings of a mount; authentication methods are named with their `auth/`. Warns of issuers that
-    /// cannot sign any more because the mount may not use their keys now.
+    /// Changes the settings of a mount; the path of an authentication method includes `auth/`. Returns a warning if
+    /// issuers can no longer sign, because the mount may not use their keys any more.
     ///
     /// # Errors
     /// As [`Auth::mount_tune`].
@@ -108,7 +103,7 @@ impl Mounts {
         Ok(warnings)
     }
 
-    /// The keys that issuers of mounts sign with by a managed key, as they were when the mounts took them into use.
+    /// Returns the public keys that issuers use with a managed key, as recorded when the key was taken into use.
     pub fn keys_in_use(&self, kind: BackendType, name: &str) -> Vec<Known> {
         let Some(uuid) = self.keys.uuid(kind, name) else { return Vec::new() };
         let mut keys: Vec<Known> = Vec::new();
@@ -120,7 +115,7 @@ impl Mounts {
         keys
     }
 
-    /// The keys of the certificates of all mounts that may use a managed key.
+    /// Returns the keys of the certificates of all mounts that may use a managed key.
     pub fn candidate_keys(&self, kind: BackendType, name: &str) -> Vec<PublicKey> {
         let Some(record) = self.keys.read(kind, name) else { return Vec::new() };
         let mounts = self.auth.mounts();
@@ -137,19 +132,18 @@ impl Mounts {
         authority.map(|authority| authority.refused_issuers()).unwrap_or_default()
     }
 
-    /// Unmounts a secret engine and drops everything it stored; an absent one too.
+    /// Unmounts a secret engine and deletes everything it stored; succeeds if there is none.
     ///
     /// # Errors
     /// As [`Auth::mount_disable`].
     pub async fn disable(&self, path: &str) -> Result<()> {
         let disabled = self.auth.mount_disable(path).await;
-        // After an error too: the mount may be gone all the same.
+        // Also after an error, because the mount may be deleted.
         self.close_absent();
         disabled.map(drop)
     }
 
-    /// Disables the authentication method at `auth/<path>`, which ends the tokens of its logins; an absent one
-    /// too.
+    /// Disables the authentication method at `auth/<path>` and ends its logins' tokens; succeeds if there is none.
     ///
     /// # Errors
     /// As [`Auth::auth_disable`].
@@ -160,7 +154,7 @@ impl Mounts {
         disabled.map(drop)
     }
 
-    /// Moves a mount to another path. What is open stays open: it is known by the mount's id.
+    /// Moves a mount to another path. It stays open, because open mounts are indexed by id.
     ///
     /// # Errors
     /// As [`Auth::mount_move`].
@@ -168,8 +162,7 @@ impl Mounts {
         self.auth.mount_move(from, to).await
     }
 
-    /// The authority of a mount that a request was led to. One that is in the table and not open here (its
-    /// enabling was cut short) is opened now.
+    /// Returns the authority of a mount. Opens it if it is in the table but not open (enabling was interrupted).
     ///
     /// # Errors
     /// `NotFound` when it was just disabled; as [`Mounts::open`].
@@ -183,7 +176,7 @@ impl Mounts {
         self.pki.authority(mount.id)
     }
 
-    /// The authentication method of a mount that a request was led to; as [`Mounts::authority`].
+    /// Returns the authentication method of a mount, as [`Mounts::authority`].
     ///
     /// # Errors
     /// `NotFound` when it was just disabled; as [`Mounts::open`].
@@ -197,12 +190,12 @@ impl Mounts {
         self.auth.logins().of(mount.id).ok_or_else(Error::not_found)
     }
 
-    /// To be called when tokens have ended: wakes whoever ends what they made.
+    /// Must be called after tokens have ended: starts the revocation of their leases.
     pub fn tokens_ended(&self) {
         self.pki.wake_leases();
     }
 
-    /// Has secret ids that have ended swept now rather than later.
+    /// Requests a sweep of ended secret ids.
     pub(crate) fn sweep_secret_ids(&self) {
         self.auth.logins().wake_sweep();
     }
@@ -214,12 +207,12 @@ impl Mounts {
             (MountKind::AppRole | MountKind::Jwt | MountKind::Cloudb, from) => {
                 self.auth.logins().open(mount, from).await?;
             }
-            // Their state is the whole server's.
+            // These have no state per mount.
             (MountKind::Token | MountKind::System | MountKind::Identity, _) => {}
-            // Nothing answers there.
+            // Nothing to open.
             (MountKind::Cubbyhole | MountKind::Unknown(_), _) => {}
         }
-        // It may have been disabled while it was read, when there was nothing to close yet.
+        // The mount may have been disabled while it was read, before there was anything to close.
         if !self.is_mounted(mount.id) {
             self.close(mount.id);
         }
@@ -231,7 +224,7 @@ impl Mounts {
         self.auth.logins().close(mount);
     }
 
-    /// Closes whatever is not in the table any more.
+    /// Closes all mounts that are no longer in the table.
     fn close_absent(&self) {
         let mounts = self.auth.mounts();
         let is_there = |id| mounts.by_id(id).is_some();

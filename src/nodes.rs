@@ -1,20 +1,10 @@
-//! Nodes that share a database: how this one follows what the others change.
+//! Nodes that share a database: following changes by other nodes.
 //!
-//! All nodes are equal and write; the database settles who was first (versions of documents, numbers of
-//! revocations and of CRLs). Each node keeps views of policies, mounts, and the state of every mount.
-//! [`Nodes`] reads the change log ([`store`]) when the database says that there is something new, and
-//! every second whether it does or not, and has the owner of those views ([`mounts`](crate::mounts)) read again what
-//! another node changed. So a node is behind by a second at most; for tokens that is the age of the token cache. A node
-//! that could not read the log for [`STALENESS`] (it was paused, or the database is away) reads it before
-//! it serves the next request that asks for rights, and refuses the request when it cannot; as long as it refuses it is
-//! not healthy.
-//!
-//! It watches the clocks too: what expires is decided by each node's clock, so nodes whose clocks differ
-//! disagree. The database's clock is the common measure ([`Clock::compared`]): a node that is too far from it answers
-//! no request that asks for rights, signs no list and removes nothing, until the clocks agree again.
-//!
-//! A server whose store is its own has nobody to follow: then nothing of this runs. Called by the
-//! composition root and, before every decision, by `http`.
+//! [`Nodes`] reads the change log ([`store`]) when the database notifies it and at least every second, and reloads
+//! changed views through [`mounts`](crate::mounts). After [`STALENESS`] without a successful read, requests that need
+//! authorization wait for one, and are rejected if it fails. Expiry is decided by each node's clock, so clocks are
+//! compared with the database's ([`Clock::compared`]): a node that is too far off rejects such requests, signs no CRL
+//! and deletes nothing.
 
 mod skew;
 pub mod store;
@@ -37,25 +27,25 @@ pub use skew::LIMIT as SKEW_LIMIT;
 use skew::Skew;
 use store::{Change, ChangeLog, Changes, Point};
 
-/// Longest time without a look at the log before requests wait for one.
+/// Maximum time since the last read of the log. After that, requests wait for a read.
 pub const STALENESS: Duration = Duration::from_secs(2);
 
-/// Between two looks at the log when nothing wakes this node.
+/// Interval between two reads of the log without a notification.
 const POLL: Duration = Duration::from_secs(1);
-/// Least time between two looks: what comes in between shares one.
+/// Minimum interval between two reads, so that changes in between share one.
 const PACE: Duration = Duration::from_millis(50);
-/// How long an answer of the log may take.
+/// Maximum time for a response from the log.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// A timer that is later than this was not served: the node stood still.
+/// A timer that is later than this means that the process was paused.
 const STOOD_STILL: Duration = Duration::from_millis(250);
-/// After a look that failed: how long requests are refused without another one.
+/// Time after a failed read for which requests are rejected without another attempt.
 const FAILED: Duration = Duration::from_millis(500);
-/// How long the CRLs of a node that revoked are waited for, so that one node signs and the others take it over.
+/// Time to wait for the CRLs of the node that revoked, so that one node signs and the others copy.
 const SETTLE: Duration = Duration::from_millis(300);
-/// Between two requests to a mount to build CRLs that hold another node's revocations.
+/// Interval between two requests to a mount to publish CRLs with another node's revocations.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 
-/// The log as it stood before the domains were opened.
+/// The state of the log before the mounts were opened.
 pub struct Baseline {
     log: Arc<dyn ChangeLog>,
     changes: Changes,
@@ -63,7 +53,7 @@ pub struct Baseline {
 }
 
 impl Baseline {
-    /// Reads the log, and holds this machine's clock against the database's.
+    /// Reads the log and compares this machine's clock with the database's.
     ///
     /// # Errors
     /// `Unavailable` from storage; `Invalid` when the clocks differ by more than `limit`.
@@ -75,36 +65,36 @@ impl Baseline {
     }
 }
 
-/// The nodes of one database, as one of them sees the others.
+/// Follows the other nodes of the database.
 pub struct Nodes(Option<Follower>);
 
 struct Follower {
     log: Arc<dyn ChangeLog>,
     mounts: Arc<Mounts>,
     skew: Skew,
-    /// One look at a time.
+    /// Locked during a read of the log.
     state: tokio::sync::Mutex<State>,
     last: Mutex<Last>,
-    /// Some CRLs are waited for.
+    /// `true` while CRLs of other nodes are awaited.
     settling: AtomicBool,
 }
 
-/// How the last looks went.
+/// Results of the last reads.
 struct Last {
-    /// When the last one that went well began.
+    /// Start of the last successful read.
     well: Instant,
-    /// When the last one failed, and why, if it is the last of all.
+    /// Time and error of the last failed read, if it failed after the last successful one.
     failed: Option<(Instant, Error)>,
 }
 
 struct State {
     point: Point,
     seen: HashMap<MountId, Seen>,
-    /// Mounts whose CRLs lack revocations of other nodes.
+    /// Mounts whose CRLs lack revocations by other nodes.
     lacking: HashMap<MountId, Lacking>,
 }
 
-/// What was seen of a mount; all 0 for one that is new.
+/// The last known state of a mount; all 0 for a new one.
 #[derive(Default)]
 struct Seen {
     version: u64,
@@ -117,8 +107,7 @@ struct Lacking {
 }
 
 impl Nodes {
-    /// Follows the others from where `baseline` was read; the domains must have been opened since.
-    /// Without one there are no others.
+    /// Follows changes after `baseline`, which must be read before the mounts are opened; none without a baseline.
     pub fn new(baseline: Option<Baseline>, mounts: Arc<Mounts>) -> Self {
         gauge!(telemetry::CHANGES_FOLLOWED).set(1.0);
         Self(baseline.map(|Baseline { log, changes, skew }| {
@@ -131,7 +120,7 @@ impl Nodes {
         }))
     }
 
-    /// Follows the others until it is dropped.
+    /// Follows the other nodes until it is dropped.
     pub async fn follow(&self) {
         let Some(follower) = &self.0 else { return };
         let woken = follower.log.listen();
@@ -148,8 +137,8 @@ impl Nodes {
         }
     }
 
-    /// That what this node knows of the others' changes is not older than [`STALENESS`], and its clock near the
-    /// database's; looks when it is not. A machine that was suspended has a clock that was set, and no more.
+    /// Ensures that this node's view is not older than [`STALENESS`] and its clock near the database's; reads the log
+    /// if necessary. If a suspended machine resumes, only its clock has jumped, so the clock is checked too.
     ///
     /// # Errors
     /// `Unavailable` when the log cannot be read, or the clocks differ too much.
@@ -161,18 +150,18 @@ impl Nodes {
         follower.skew.require_agreed()
     }
 
-    /// Whether requests that ask for rights are served here, as [`Nodes::fresh`] says; no when that takes long.
+    /// `true` if [`Nodes::fresh`] succeeds in time, so that this node accepts requests that need authorization.
     pub async fn is_fresh(&self) -> bool {
         matches!(tokio::time::timeout(PATIENCE, self.fresh()).await, Ok(Ok(())))
     }
 }
 
-/// Asks the log; measures the clocks by the answer.
+/// Reads the log, and measures the difference of the clocks by the response.
 async fn ask(log: &dyn ChangeLog, point: Point, skew: &Skew) -> Result<Changes> {
     let mut started = Instant::now();
     let mut answer = tokio::time::timeout(PATIENCE, log.since(point)).await;
     if answer.is_err() && started.elapsed() > PATIENCE + STOOD_STILL {
-        // It was this node that took so long: it was paused meanwhile, and the log has not had its time.
+        // This process was paused, so the log did not have the full time.
         started = Instant::now();
         answer = tokio::time::timeout(PATIENCE, log.since(point)).await;
     }
@@ -194,14 +183,14 @@ impl Follower {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the log must be read before anything is decided.
+    /// `true` if the log must be read before a decision.
     fn is_stale(&self) -> bool {
         self.last().well.elapsed() >= STALENESS || self.skew.has_moved()
     }
 
     async fn catch_up(&self) -> Result<()> {
         let mut state = self.state.lock().await;
-        // Whoever had the lock before may have looked.
+        // The previous holder of the lock may have read the log.
         if !self.is_stale() {
             return Ok(());
         }
@@ -219,7 +208,7 @@ impl Follower {
 
     async fn look_held(&self, state: &mut State) -> Result<()> {
         let started = Instant::now();
-        // Whatever it is: who cannot follow serves nobody just now.
+        // The cause does not matter: a node that cannot follow rejects requests for now.
         let result = self.take_over(state).await.map_err(|error| match error.kind() {
             Kind::Unavailable => error,
             _ => Error::unavailable("storage: what other nodes changed cannot be taken over", error),
@@ -234,8 +223,7 @@ impl Follower {
         result
     }
 
-    /// Reads what changed and has it read by whom it concerns. What fails stays to be done: the next look
-    /// begins at the same point.
+    /// Reads changes and has them applied. After an error the next read starts at the same point.
     async fn take_over(&self, state: &mut State) -> Result<()> {
         let changes = ask(&*self.log, state.point, &self.skew).await?;
         let asked = Instant::now();
@@ -262,7 +250,6 @@ impl Follower {
         Ok(())
     }
 
-    /// The state of mounts that are open here.
     async fn mounts(&self, state: &State, changes: &Changes) -> Result<()> {
         let other = changes.is_other_course;
         let changed = changes.mounts.iter().filter(|change| other || is_news(state, change));
@@ -273,7 +260,7 @@ impl Follower {
         join_all(changed.map(follow)).await.into_iter().collect()
     }
 
-    /// Notes whose CRLs are behind.
+    /// Records mounts whose CRLs are behind.
     fn note(&self, state: &mut State, change: &Change) {
         let Some(covered) = self.mounts.covers(change.mount, change.revocations) else { return };
         let published = state.seen.get(&change.mount).map_or(0, |seen| seen.crls) != change.crls;
@@ -281,14 +268,14 @@ impl Follower {
         if !published && covered {
             return;
         }
-        // A published one is there to be taken over; otherwise the node that revoked is about to publish.
+        // A published CRL can be copied now. Otherwise the node that revoked is about to publish one.
         let ask_at = if published { now } else { now + SETTLE };
         let lacking = state.lacking.entry(change.mount).or_insert(Lacking { revocations: 0, ask_at });
         lacking.revocations = lacking.revocations.max(change.revocations);
         lacking.ask_at = lacking.ask_at.min(ask_at);
     }
 
-    /// Has CRLs built, or taken over, that were waited for long enough.
+    /// Requests CRLs for mounts that have waited long enough.
     fn ask_for_crls(&self, state: &mut State) {
         let now = Instant::now();
         state.lacking.retain(|mount, lacking| {
@@ -301,7 +288,7 @@ impl Follower {
         self.settling.store(!state.lacking.is_empty(), Ordering::Relaxed);
     }
 
-    /// How old a change is when this node has taken it over; by the database's clock alone.
+    /// Measures the age of a change when it is applied, by the database's clock alone.
     fn measure_lag(&self, state: &State, change: &Change, changes: &Changes, asked: Instant) {
         let seen = state.seen.get(&change.mount);
         if seen.is_some_and(|seen| seen.version == change.version && seen.crls == change.crls) {

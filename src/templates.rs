@@ -1,63 +1,54 @@
-//! Templates of identities: texts such as `{{identity.entity.name}}.example.com`, filled in for who asks.
+//! Templates with identity values, such as `{{identity.entity.name}}.example.com`. Pure: no storage, no clock.
 //!
-//! Policies have them in paths, roles of the certificate authority in what they allow. A [`Template`] is such a text,
-//! read; an [`Identity`] is whoever can fill it. What is filled in is one value and nothing else: a value that could be
-//! read as more than that (a pattern, a list, several segments of a path) fills no template, so that nobody gets a
-//! wider rule by what he is called.
-//!
-//! | in the text | stands for |
-//! |---|---|
-//! | `{{identity.entity.id}}`, `{{identity.entity.name}}` | the entity |
-//! | `{{identity.entity.metadata.<key>}}` | a pair of its metadata; a key may hold `.` |
-//! | `{{identity.entity.aliases.<accessor>.id}}`, `….name` | its alias at exactly the mount with this accessor |
-//! | `{{identity.entity.aliases.<accessor>.metadata.<key>}}` | what the last login there said of it |
-//! | `{{identity.groups.…}}` | a group: there are none, so nobody fills it |
-//!
-//! Pure: no storage, no clock.
+//! Policies use them in paths, roles of the certificate authority in allowed names. A [`Template`] is a parsed text; an
+//! [`Identity`] fills it. A value that could be read as more than one value (a pattern, a list, several path segments)
+//! fills no template, so that the name of an identity cannot widen a rule. Templates are `identity.entity.` followed by
+//! `id`, `name`, `metadata.<key>` or `aliases.<accessor>.` (`id`, `name`, `metadata.<key>`). `identity.groups.…` is
+//! accepted, but no identity fills it.
 
 use crate::error::{Error, Result};
 
-/// Longest text that comes of a template, bytes: longer than any name, URI or path of a rule.
+/// Maximum length of a filled template in bytes: more than any name, URI or path of a rule.
 const MAX_FILLED: usize = 2_048;
 
-/// One thing of an identity that a template names.
+/// A value of an identity that a template can name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selector {
-    /// The entity's id.
+    /// Id of the entity.
     Id,
-    /// The entity's name.
+    /// Name of the entity.
     Name,
-    /// The value of a key of the entity's metadata.
+    /// A metadata value of the entity, by key.
     Metadata(String),
-    /// Something of the alias at the mount with this accessor.
+    /// A value of the alias at the mount with this accessor.
     Alias {
-        /// The accessor.
+        /// Accessor of the mount.
         accessor: String,
-        /// What of the alias.
+        /// The value.
         of: AliasSelector,
     },
-    /// Something of a group.
+    /// A value of a group, which does not exist.
     Group,
 }
 
-/// One thing of an alias.
+/// A value of an alias.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AliasSelector {
-    /// Its id.
+    /// Id.
     Id,
-    /// Its name.
+    /// Name.
     Name,
-    /// The value of a key of its metadata.
+    /// A metadata value, by key.
     Metadata(String),
 }
 
-/// Whoever can fill templates.
+/// A source of values for templates.
 pub trait Identity: Send + Sync {
-    /// The value that a template names; `None` when there is none.
+    /// Returns the value that a template names.
     fn value(&self, of: &Selector) -> Option<&str>;
 }
 
-/// A text with templates in it, or without.
+/// A parsed text with or without templates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template(Vec<Piece>);
 
@@ -67,25 +58,25 @@ enum Piece {
     Value(Selector),
 }
 
-/// Why a template was not filled.
+/// The reason why a template was not filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unfilled {
     /// The identity has no such value.
     Unknown,
-    /// It has one that could be read as more than a value.
+    /// The value could be read as more than one value.
     Unsafe,
 }
 
-/// Whether a text has templates in it at all.
+/// `true` if a text contains template braces.
 pub fn is_template(text: &str) -> bool {
     text.contains("{{") || text.contains("}}")
 }
 
 impl Template {
-    /// Reads a text; what follows `field` in an error is the rule that it breaks.
+    /// Parses a text; errors name `field` and the rule.
     ///
     /// # Errors
-    /// `Invalid` for braces that are not closed, and for what nobody could fill.
+    /// `Invalid` for unclosed braces and for an unknown selector.
     pub fn parse(field: &str, text: &str) -> Result<Self> {
         let refuse = |rule: &str| Error::invalid(format!("{field}: {rule}"));
         let (mut pieces, mut rest) = (Vec::new(), text);
@@ -106,10 +97,10 @@ impl Template {
         Ok(Self(pieces))
     }
 
-    /// The text as it is for this identity.
+    /// Fills the template with values of an identity.
     ///
     /// # Errors
-    /// Why it is none.
+    /// The reason why it cannot be filled.
     pub fn fill(&self, identity: &dyn Identity) -> Result<String, Unfilled> {
         let mut filled = String::new();
         for piece in &self.0 {
@@ -128,8 +119,8 @@ impl Template {
     }
 }
 
-/// Whether a value is read as itself wherever a template stands: no pattern (`*`, `+`), no several segments (`/`), no
-/// list (`,`), no template, not nothing, no way up a path, no line of its own.
+/// `true` if a value is read as one value in every context: no pattern (`*`, `+`), path separator (`/`), list (`,`),
+/// template, `..` or control character, and not empty.
 fn is_one_value(value: &str) -> bool {
     let is_plain = |c: char| !c.is_control() && !matches!(c, '*' | '+' | '/' | ',' | '{' | '}');
     !value.is_empty() && value.chars().all(is_plain) && !value.contains("..")
@@ -170,7 +161,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Has one value for everything but groups.
     struct Named(&'static str);
 
     impl Identity for Named {

@@ -1,12 +1,10 @@
-//! Callers of tokens that were looked up a moment ago.
+//! A bounded cache of callers by the hash of their token. It contains no token.
 //!
-//! An entry is believed for one second at most, so a token that another node revoked works on for no
-//! longer than that; on this node a revocation takes effect at once. From half that age on, one request
-//! reads the row again while the others go on with what is there, so a busy token costs two reads a
-//! second and never a stampede. The table is bounded, and its keys are hashes: it holds no token.
+//! An entry is valid for one second, so a token that another node revoked keeps working for at most that long. A
+//! revocation on this node takes effect immediately. Once an entry is half that old, one request reads the row again
+//! while the others use the entry: a busy token costs two reads per second and never a stampede.
 //!
-//! Who read the metrics is kept beside them for a day, for a store that cannot be asked any more. What removes an entry
-//! removes that as well.
+//! Callers that read the metrics are remembered for a day, unless revoked, in case the store is unavailable.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -31,22 +29,20 @@ pub(super) struct TokenCache {
 #[derive(Default)]
 struct Shard {
     entries: HashMap<TokenHash, Entry>,
-    /// Who is believed while the store cannot be asked, and since when.
+    /// Callers that are accepted while the store is unavailable, and since when.
     kept: HashMap<TokenHash, (Arc<Caller>, Time)>,
-    /// Moves on with every removal; see [`TokenCache::put`].
+    /// Increases with every removal, see [`TokenCache::put`].
     epoch: u64,
 }
 
 struct Entry {
     caller: Arc<Caller>,
-    /// When the read of its row began.
     read_at: Time,
-    /// Somebody is reading it again.
     refreshing: bool,
 }
 
 impl TokenCache {
-    /// The caller of a token, unless the row has to be read (again).
+    /// Returns a cached caller, unless the row must be read (again).
     pub(super) fn get(&self, hash: &TokenHash, now: Time) -> Option<Arc<Caller>> {
         let mut shard = self.shard(hash);
         let entry = shard.entries.get_mut(hash)?;
@@ -62,12 +58,12 @@ impl TokenCache {
         Some(Arc::clone(&entry.caller))
     }
 
-    /// To be asked for before the row is read, and given to [`TokenCache::put`] after.
+    /// Returns the epoch to pass to [`TokenCache::put`]; taken before the row is read.
     pub(super) fn epoch(&self, hash: &TokenHash) -> u64 {
         self.shard(hash).epoch
     }
 
-    /// Keeps a caller whose row was read at `read_at`, unless a token was removed since `epoch`: the
+    /// Caches a caller whose row was read at `read_at`. Does nothing if a token was removed since `epoch`, because the
     /// row may be older than the removal.
     pub(super) fn put(&self, hash: TokenHash, caller: Arc<Caller>, read_at: Time, epoch: u64) {
         let mut shard = self.shard(&hash);
@@ -82,7 +78,7 @@ impl TokenCache {
         }
     }
 
-    /// Forgets tokens; no row of theirs that was read before this call is kept after it.
+    /// Removes tokens. Rows that were read before this call are not cached after it.
     pub(super) fn remove(&self, hashes: &[TokenHash]) {
         for hash in hashes {
             let mut shard = self.shard(hash);
@@ -92,7 +88,6 @@ impl TokenCache {
         }
     }
 
-    /// Forgets every token, as [`TokenCache::remove`] does.
     pub(super) fn clear(&self) {
         for shard in &self.shards {
             let mut shard = lock(shard);
@@ -102,7 +97,7 @@ impl TokenCache {
         }
     }
 
-    /// Keeps a caller for a store that cannot be asked, unless the token was removed since it was read.
+    /// Remembers a caller for times when the store is unavailable, unless its token was removed since it was read.
     pub(super) fn keep(&self, hash: TokenHash, now: Time) {
         let mut shard = self.shard(&hash);
         let Some(caller) = shard.entries.get(&hash).map(|entry| Arc::clone(&entry.caller)) else { return };
@@ -112,13 +107,11 @@ impl TokenCache {
         }
     }
 
-    /// A caller that was kept within the last day.
     pub(super) fn kept(&self, hash: &TokenHash, now: Time) -> Option<Arc<Caller>> {
         let shard = self.shard(hash);
         shard.kept.get(hash).filter(|(_, since)| is_kept(*since, now)).map(|(caller, _)| Arc::clone(caller))
     }
 
-    /// Drops what nobody may use any more.
     pub(super) fn prune(&self, now: Time) {
         for shard in &self.shards {
             lock(shard).entries.retain(|_, entry| is_fresh(entry, now));
@@ -141,6 +134,6 @@ fn is_kept(since: Time, now: Time) -> bool {
 }
 
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    // No code panics while it holds the lock, and a half-made entry cannot exist.
+    // No code panics while it holds the lock, and there are no partial entries.
     shard.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -1,8 +1,8 @@
-//! Which pages a browser lets ask the secrets service: those of the origins that `sys/config/cors` names.
+//! Cross-origin requests: the origins in `sys/config/cors` whose pages may call the secrets service.
 //!
-//! An origin is what a browser sends in `Origin` (RFC 6454, 6.2; the Fetch standard): scheme, host, and the port where
-//! it is not the scheme's own, in lower case and without a path. What is configured is compared as it stands, so what no
-//! browser would send is refused. There is one document, published as one view ([`Cors`]), off until it is written.
+//! An origin is the value that a browser sends in `Origin` (RFC 6454, 6.2; the Fetch standard): scheme, host, and a
+//! port other than the default, in lower case and without a path. Origins are compared byte for byte, so a value that
+//! no browser would send is rejected. One document, published as one view ([`Cors`]); disabled until it is written.
 
 use std::sync::Arc;
 
@@ -14,40 +14,39 @@ use super::store::{AuthStore, AuthWrite};
 use crate::documents::{DocumentKey, DocumentWrite, SYSTEM, repeated};
 use crate::error::{Error, Result};
 
-/// Where the document is.
 const KIND: &str = "config";
 const NAME: &str = "cors";
-/// Stands for every origin.
+/// The entry that matches every origin.
 const ANY: &str = "*";
-/// What is said of what is none; not what was sent, which may be a secret in the wrong field.
+/// The rule for an origin. It does not quote the value, which may be a secret in the wrong field.
 const ORIGIN: &str = "must be an origin as browsers send it, such as https://console.example:8443: in lower case, without a \
                       path, and without the port that is the scheme's own";
 
-/// What pages of other origins may do.
+/// The CORS settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cors {
     stored: Option<Allowed>,
     version: u64,
 }
 
-/// As it is stored while it is on.
+/// The settings while CORS is enabled, as stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allowed {
     /// The origins, or `*` alone.
     pub origins: Vec<String>,
-    /// Names of headers beside those that this server reads itself.
+    /// Allowed request headers, in addition to those that this server reads itself.
     pub headers: Vec<String>,
 }
 
 impl Allowed {
-    /// Whether pages of an origin may ask.
+    /// `true` if pages of `origin` may send requests.
     pub fn takes(&self, origin: &str) -> bool {
         self.origins.iter().any(|allowed| allowed == ANY || allowed == origin)
     }
 }
 
 impl Cors {
-    /// What is allowed, while any of it is.
+    /// The settings while CORS is enabled.
     pub fn allowed(&self) -> Option<&Allowed> {
         self.stored.as_ref()
     }
@@ -61,15 +60,15 @@ pub(super) async fn load(store: &dyn AuthStore) -> Result<Cors> {
 }
 
 impl Auth {
-    /// What pages of other origins may do.
+    /// Returns the CORS settings.
     pub fn cors(&self) -> arc_swap::Guard<Arc<Cors>> {
         self.cors.load()
     }
 
-    /// Allows these origins and no others, and these headers, or those of before.
+    /// Sets the allowed origins, and the allowed headers if they are given.
     ///
     /// # Errors
-    /// `Invalid` for what is no origin and no name of a header, for no origin, and for `*` beside others.
+    /// `Invalid` for an entry that is no origin or header name, an empty list, and `*` with other origins.
     pub async fn cors_write(&self, origins: Vec<String>, headers: Option<Vec<String>>) -> Result<()> {
         let origins = checked_origins(origins)?;
         let headers = headers.map(checked_headers).transpose()?;
@@ -80,15 +79,14 @@ impl Auth {
         .await
     }
 
-    /// Allows no origin.
+    /// Disables CORS.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub async fn cors_delete(&self) -> Result<()> {
         self.cors_change(|_| None).await
     }
 
-    /// Reads it again and publishes it.
     pub(super) async fn reload_cors(&self) -> Result<()> {
         self.cors.store(Arc::new(load(&*self.store).await?));
         Ok(())
@@ -131,12 +129,11 @@ fn checked_origins(origins: Vec<String>) -> Result<Vec<String>> {
     }
 }
 
-/// Whether a browser would send this.
 fn is_origin(text: &str) -> bool {
     let Ok(url) = Url::parse(text) else { return false };
     let sent = match url.origin() {
         known @ url::Origin::Tuple(..) => known.ascii_serialization(),
-        // Schemes of extensions of browsers have origins like others, which only browsers know.
+        // Schemes of browser extensions have origins too, but only browsers know them.
         url::Origin::Opaque(_) => match url.host_str() {
             Some(host) => format!("{}://{}", url.scheme(), host.to_ascii_lowercase()),
             None => return false,
@@ -147,7 +144,7 @@ fn is_origin(text: &str) -> bool {
 
 fn checked_headers(headers: Vec<String>) -> Result<Vec<String>> {
     let is_token = |c: u8| c.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&c);
-    // To browsers `*` is every name but `Authorization`; nobody who names headers means that.
+    // To browsers `*` means every header except `Authorization`, which is not what an operator expects.
     let is_name = |header: &String| !header.is_empty() && header != ANY && header.bytes().all(is_token);
     match headers.iter().position(|header| !is_name(header)) {
         Some(at) => Err(Error::invalid(format!("allowed_headers: entry {}: must be the name of a header", at + 1))),
@@ -179,7 +176,7 @@ mod tests {
             let shown = auth.cors().allowed().cloned().unwrap();
             assert_eq!(shown.headers, ["X-Mine"], "{round}: a write without headers keeps them");
             assert!(shown.takes(origin) && !shown.takes("https://console.example:8443") && !shown.takes("null"));
-            // A node that starts on it knows the same, and its version.
+            // A node that starts on this store loads the same settings and version.
             assert_eq!(load(&*auth.store).await.unwrap(), **auth.cors());
             auth.cors_delete().await.unwrap();
             assert_eq!((auth.cors().allowed(), load(&*auth.store).await.unwrap()), (None, Cors::default()));

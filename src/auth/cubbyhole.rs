@@ -1,7 +1,7 @@
-//! What a token keeps for itself, and nobody else sees: it goes with the token.
+//! Private storage of a token, which ends with the token.
 //!
-//! An entry is the JSON object that was written; how many and how large they may be is the store's to hold, in the
-//! commit that would pass it ([`CubbyholeRow::MOST`]).
+//! An entry is the JSON object that was written. The store enforces the limits on number and size of entries in the
+//! commit that would exceed them ([`CubbyholeRow::MOST`]).
 
 use serde_json::{Map, Value};
 
@@ -11,14 +11,14 @@ use super::{Auth, Caller};
 use crate::error::{Error, Result};
 use crate::secret::Secret;
 
-/// Where the holder of a wrapping token finds the answer in its cubbyhole.
+/// Path at which a wrapping token reads the wrapped response.
 const RESPONSE: &str = "response";
 
 impl Auth {
-    /// What the caller keeps at a path, as JSON text; `None` for nothing.
+    /// Returns the caller's entry at a path, as JSON text; `None` if there is none.
     ///
     /// # Errors
-    /// `Invalid` for a batch token; those of the store.
+    /// `Invalid` for a batch token; store errors.
     pub async fn cubbyhole_read(&self, caller: &Caller, path: &str) -> Result<Option<Secret>> {
         has_one(caller)?;
         if path == RESPONSE
@@ -32,19 +32,19 @@ impl Auth {
         Ok(kept.map(|kept| Secret::new(kept.body)))
     }
 
-    /// Whether the caller keeps something at a path; of an answer that was wrapped nobody hears by this.
+    /// `true` if the caller has an entry at a path. A check for a wrapped response does not fetch it.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub async fn cubbyhole_has(&self, caller: &Caller, path: &str) -> Result<bool> {
         let kept = self.store.cubbyhole(caller.token_hash(), path.to_owned()).await?;
         Ok(kept.is_some() || (path == RESPONSE && caller.policies == [WRAPPING]))
     }
 
-    /// Keeps something at a path, in the place of what was there.
+    /// Creates or replaces an entry.
     ///
     /// # Errors
-    /// `Invalid` when it is nothing, or for a batch token; `Conflict` when it is too much, or the token has ended; those of the store.
+    /// `Invalid` for an empty object or a batch token; `Conflict` above a limit or when the token ended; store errors.
     pub async fn cubbyhole_write(&self, caller: &Caller, path: &str, members: &Map<String, Value>) -> Result<()> {
         has_one(caller)?;
         if members.is_empty() {
@@ -55,21 +55,20 @@ impl Auth {
         self.store.commit(vec![AuthWrite::CubbyholePut(row)]).await.map(drop)
     }
 
-    /// Removes what the caller keeps at a path; nothing, too.
+    /// Deletes an entry; succeeds if there is none.
     ///
     /// # Errors
-    /// `Invalid` for a batch token; those of the store.
+    /// `Invalid` for a batch token; store errors.
     pub async fn cubbyhole_delete(&self, caller: &Caller, path: &str) -> Result<()> {
         has_one(caller)?;
         let delete = AuthWrite::CubbyholeDelete { token: caller.token_hash(), path: path.to_owned() };
         self.store.commit(vec![delete]).await.map(drop)
     }
 
-    /// What lies directly below a path (`""` for all), in byte order: names of entries, and those of folders with a
-    /// `/` behind.
+    /// Returns the names directly below a path (`""` for all) in byte order; folders end in `/`.
     ///
     /// # Errors
-    /// `Invalid` for a batch token; those of the store.
+    /// `Invalid` for a batch token; store errors.
     pub async fn cubbyhole_keys(&self, caller: &Caller, folder: &str) -> Result<Vec<String>> {
         has_one(caller)?;
         let paths = self.store.cubbyhole_paths(caller.token_hash()).await?;
@@ -83,7 +82,7 @@ impl Auth {
     }
 }
 
-/// A token that is stored nowhere keeps nothing.
+/// Batch tokens are not stored, so they have no cubbyhole.
 fn has_one(caller: &Caller) -> Result<()> {
     match caller.is_batch() {
         true => Err(Error::invalid("cubbyhole: only service tokens have one")),

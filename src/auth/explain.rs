@@ -1,4 +1,4 @@
-//! Whose rights are asked about, and why they are what they are: for whoever looks for the reason of a refusal.
+//! Explains the rights of a token, for operators who look for the cause of a refusal.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,30 +12,30 @@ use crate::error::Result;
 use crate::templates::Identity;
 use crate::turns::cpu;
 
-/// A token that somebody asks about.
+/// The token whose rights are explained.
 #[derive(Clone)]
 pub struct Subject {
-    /// Who would be calling with it.
+    /// The caller that requests with this token would have.
     pub caller: Arc<Caller>,
-    /// Whether it can be used.
+    /// State of the token.
     pub state: TokenState,
 }
 
-/// Whether a token can be used.
+/// State of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenState {
-    /// It can.
+    /// The token can be used.
     Live,
-    /// Its time is over, and it has not been swept away yet.
+    /// Expired and not yet swept.
     Expired,
-    /// It was used as often as it might be.
+    /// No uses are left.
     UsedUp,
-    /// Whoever is behind it is disabled, for now.
+    /// The entity is disabled.
     EntityDisabled,
 }
 
 impl TokenState {
-    /// Its word.
+    /// The word shown for this state.
     pub fn word(self) -> &'static str {
         match self {
             Self::Live => "live",
@@ -47,11 +47,10 @@ impl TokenState {
 }
 
 impl Auth {
-    /// The token with this accessor, also one that cannot be used any more, as long as it is stored;
-    /// `None` also when its entity is gone.
+    /// Finds a stored token by accessor, even if it cannot be used any more; `None` also when its entity is deleted.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub async fn subject_by_accessor(&self, accessor: &str) -> Result<Option<Subject>> {
         let Some(hash) = hash_of(accessor) else { return Ok(None) };
         match self.store.token_by_accessor(hash).await? {
@@ -60,13 +59,13 @@ impl Auth {
         }
     }
 
-    /// As [`Auth::subject_by_accessor`], by the token itself, of which no use is taken.
+    /// As [`Auth::subject_by_accessor`], by the token itself. Takes no use of it.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub async fn subject_by_token(&self, token: &str) -> Result<Option<Subject>> {
         if is_batch(token) {
-            // One that has ended cannot be told from one that never was: it is stored nowhere.
+            // A batch token is not stored, so an ended one looks like one that never existed.
             return match self.batch_held(token).await? {
                 Some((record, held)) => live(self.subject(record, held).await),
                 None => Ok(None),
@@ -90,11 +89,11 @@ impl Auth {
         Ok(Subject { caller: self.caller_with(record, held, entity).await?, state })
     }
 
-    /// Why policies decide over a path as they do, for this caller; the path of a `list` ends in `/`. Who holds
-    /// `root` is asked for no rule.
+    /// Explains the decision of the caller's policies on a path; the path of a `list` ends in `/`. A caller with
+    /// `root` is allowed everything without a rule.
     ///
     /// # Errors
-    /// `Internal` when it panics.
+    /// `Internal` when the explanation panics.
     pub async fn explain(&self, caller: &Arc<Caller>, place: Place<'_>, list: bool) -> Result<Explanation> {
         let (path, spelt) = (place.path.to_owned(), place.spelt.to_vec());
         self.looked_through(caller, move |policies, identity, now| {
@@ -103,11 +102,10 @@ impl Auth {
         .await
     }
 
-    /// What `shape` makes of all rules of a caller by their paths; of none for more than are looked at, which grant
-    /// nothing.
+    /// Passes all rules of a caller, by path, to `shape`; none for a caller with too many rules.
     ///
     /// # Errors
-    /// `Internal` when it panics.
+    /// `Internal` when `shape` panics.
     pub async fn rules<T: Send + 'static>(
         &self,
         caller: &Arc<Caller>,
@@ -119,7 +117,7 @@ impl Auth {
         .await
     }
 
-    /// Looks through the policies of a caller, long ones in their turn beside the workers.
+    /// Runs `look` on the policies of a caller, in the CPU queue if they are long.
     async fn looked_through<T: Send + 'static>(
         &self,
         caller: &Arc<Caller>,

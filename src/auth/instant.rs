@@ -1,15 +1,13 @@
-//! A [`Time`] in stored JSON: RFC 3339 text, to the nanosecond.
+//! Serde format of a [`Time`]: RFC 3339 text with nanoseconds.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::clock::{Time, parse_rfc3339, rfc3339};
 
-/// Writes a time.
 pub(super) fn serialize<S: Serializer>(at: &Time, to: S) -> Result<S::Ok, S::Error> {
     rfc3339(*at).serialize(to)
 }
 
-/// Reads a time.
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Time, D::Error> {
     let text = String::deserialize(from)?;
     parse_rfc3339("time", &text).map_err(serde::de::Error::custom)

@@ -1,15 +1,10 @@
-//! Authentication methods: who has no token yet shows something else, and gets one.
+//! Authentication methods: a client without a token presents another credential and receives a token.
 //!
-//! A method is a [`Method`]: what its configuration and its roles are, and what is made of them for logins. Each of
-//! its mounts that is open here is an [`Open`] with one published [`View`](method::View) of both: a login loads it
-//! by one atomic swap, a change commits its documents by compare-and-set and publishes the next view before it is
-//! answered. [`Logins`] holds the open mounts, whatever their methods; [`mounts`](crate::mounts) opens, closes and
-//! follows them as the mount table says.
+//! A [`Method`] defines the configuration and roles of its mounts. Each open mount is an [`Open`] with one published
+//! [`View`](method::View) of both: a login loads it by one atomic swap, and a change commits its documents by
+//! compare-and-set and publishes the next view before the response. [`mounts`](crate::mounts) manages [`Logins`].
 //!
-//! The parts: `role` (what every role is), `method` (what every method is, and its view), `open` (a mount of one),
-//! `roles` and `config` (changes of both), `settings` (what the server's configuration says), `verifier` (signed tokens
-//! of others); and a part for each method. A new method is a variant of
-//! [`MountKind`], a part with its [`Method`], and its line in [`Logins::start`].
+//! A new method needs a variant of [`MountKind`], a module with its [`Method`], and an entry in [`Logins::start`].
 
 pub(crate) mod approle;
 pub(crate) mod cloudb;
@@ -39,62 +34,61 @@ use crate::clock::Clock;
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
 
-/// The mounts of authentication methods that are open.
+/// The open mounts of authentication methods.
 pub(crate) struct Logins {
     store: Arc<dyn AuthStore>,
     settings: LoginSettings,
     cloudb: Arc<cloudb::Services>,
     open: ArcSwap<HashMap<MountId, Arc<dyn Opened>>>,
-    /// Held while one is read, so that no mount is open twice.
+    /// Held while a mount is opened, so that none is opened twice.
     opening: tokio::sync::Mutex<()>,
-    /// Told when somebody asks for a sweep.
     sweep: tokio::sync::Notify,
 }
 
-/// What a mount is opened from.
+/// Initial state of a mount that is opened.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum From {
-    /// What is stored of it.
+    /// The stored documents.
     Stored,
-    /// Nothing: it was made this moment. Nothing is read, so nothing can fail.
+    /// Empty: the mount was just created. Nothing is read, so opening cannot fail.
     Nothing,
 }
 
 impl Logins {
-    /// None open yet.
+    /// Creates the registry without open mounts.
     ///
     /// # Errors
-    /// `Invalid` for settings that cannot be used.
+    /// `Invalid` for unusable settings.
     pub(super) fn new(store: Arc<dyn AuthStore>, settings: LoginSettings, clock: Clock) -> Result<Self> {
         let cloudb = cloudb::Services::new(settings.cloudb.clone(), clock)?;
         let (open, opening, sweep) = (ArcSwap::default(), tokio::sync::Mutex::default(), tokio::sync::Notify::new());
         Ok(Self { store, settings, cloudb, open, opening, sweep })
     }
 
-    /// The way to the provider of the method `cloudb`.
+    /// The client of the provider of the method `cloudb`.
     pub(crate) fn cloudb(&self) -> &Arc<cloudb::Services> {
         &self.cloudb
     }
 
-    /// What the server's configuration says of methods.
+    /// The server's settings for authentication methods.
     pub(crate) fn settings(&self) -> &LoginSettings {
         &self.settings
     }
 
-    /// Has what has ended swept now rather than later.
+    /// Requests a sweep of ended secret ids.
     pub(crate) fn wake_sweep(&self) {
         self.sweep.notify_one();
     }
 
-    /// When somebody asks for a sweep.
+    /// Waits until a sweep is requested.
     pub(crate) async fn sweep_woken(&self) {
         self.sweep.notified().await;
     }
 
-    /// Opens a mount, unless it is open or its kind is no authentication method with roles of its own.
+    /// Opens a mount. Does nothing if it is open already, or if its kind has no roles here.
     ///
     /// # Errors
-    /// Those of the store; `Internal` when what is stored cannot be read.
+    /// Store errors; `Internal` when a stored document cannot be read.
     pub(crate) async fn open(&self, mount: &Mount, from: From) -> Result<()> {
         let _one_at_a_time = self.opening.lock().await;
         if self.open.load().contains_key(&mount.id) {
@@ -109,7 +103,7 @@ impl Logins {
         Ok(())
     }
 
-    /// What a kind of mount is opened as: the one list that a new method joins.
+    /// Creates the open mount for its kind. A new method is added here.
     async fn start(&self, mount: &Mount, from: From) -> Result<Option<Arc<dyn Opened>>> {
         Ok(match &mount.kind {
             MountKind::AppRole => Some(self.opened::<approle::AppRoles>(mount.id, from).await?),
@@ -132,17 +126,17 @@ impl Logins {
         Ok(Arc::new(open))
     }
 
-    /// The open mount with this id, when it is of the method `M`.
+    /// Returns the open mount with this id if it is of the method `M`.
     pub(crate) fn of<M: Method>(&self, mount: MountId) -> Option<Arc<Open<M>>> {
         self.any(mount)?.into_any().downcast().ok()
     }
 
-    /// The open mount with this id, whatever its method.
+    /// Returns the open mount with this id, of any method.
     pub(crate) fn any(&self, mount: MountId) -> Option<Arc<dyn Opened>> {
         self.open.load().get(&mount).cloned()
     }
 
-    /// Forgets a mount. Whoever still holds it finds it empty.
+    /// Closes a mount. References to it see an empty view from then on.
     pub(crate) fn close(&self, mount: MountId) {
         if let Some(open) = self.any(mount) {
             open.close();
@@ -154,16 +148,16 @@ impl Logins {
         }
     }
 
-    /// Forgets every mount that is not `there` any more, as [`Logins::close`] does.
+    /// Closes every mount for which `there` is false.
     pub(crate) fn close_others(&self, there: impl Fn(MountId) -> bool) {
         let open: Vec<MountId> = self.open.load().keys().copied().collect();
         open.into_iter().filter(|mount| !there(*mount)).for_each(|mount| self.close(mount));
     }
 
-    /// Reads again what was written and perhaps not stored. To be called again and again.
+    /// Reloads mounts whose last write has an unknown outcome. Called periodically.
     ///
     /// # Errors
-    /// Those of the store; the views then stay as they were.
+    /// Store errors; the views stay unchanged.
     pub(crate) async fn catch_up(&self) -> Result<()> {
         let open: Vec<_> = self.open.load().values().cloned().collect();
         for open in open {
@@ -172,10 +166,10 @@ impl Logins {
         Ok(())
     }
 
-    /// What the role says now of the tokens that it made: for their renewals.
+    /// Returns the current token settings of a role, for renewals of its tokens.
     ///
     /// # Errors
-    /// `Invalid` when there is no such role any more; `Unavailable` when the mount is not open here yet.
+    /// `Invalid` when the role no longer exists; `Unavailable` when the mount is not open on this node yet.
     pub(crate) fn terms(&self, mount: MountId, role: &str) -> Result<TokenTerms> {
         let open = self.any(mount).ok_or_else(|| Error::new(Kind::Unavailable, "auth: the method is not open here"))?;
         open.terms(role).ok_or_else(|| Error::invalid(format!("role {role} does not exist during renewal")))

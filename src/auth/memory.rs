@@ -1,4 +1,4 @@
-//! A store in memory, for the tests of this module.
+//! In-memory store for the tests of this module.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard};
@@ -305,7 +305,7 @@ impl AuthStore for Memory {
         })
     }
 
-    /// The number of what was sealed, and as many octets.
+    /// Returns the index of the sealed value, padded to the length of the value.
     fn seal(&self, _: &'static str, plain: Vec<u8>) -> Result<Vec<u8>> {
         let sealed = &mut self.state().sealed;
         let length = plain.len();

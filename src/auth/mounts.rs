@@ -1,10 +1,9 @@
-//! The mount table: which engine answers below which path.
+//! The mount table: which engine serves which path.
 //!
-//! A [`Mount`] is one configured engine with its settings, a [`MountTable`] all of them at one moment.
-//! The table is a published view: readers take an `Arc` and never wait; `change` replaces it. Secret
-//! engines live at their path, authentication methods below `auth/`. `sys/`, `identity/`, `cubbyhole/`
-//! and `auth/token/` are always there, without a stored row until somebody tunes them. No mount lies
-//! inside another, which `change` holds true. What may stand in a type is a [`MountKind`].
+//! A [`Mount`] is one configured engine with its settings; a [`MountTable`] is an immutable snapshot of all of them,
+//! published as a view and replaced by `change`. Secret engines are mounted at their path, authentication methods below
+//! `auth/`. `sys/`, `identity/`, `cubbyhole/` and `auth/token/` always exist and are stored only once they are tuned.
+//! No mount lies inside another. [`MountKind`] lists the types.
 
 mod change;
 mod kind;
@@ -26,16 +25,16 @@ use serde_json::{Map, Value, json};
 use crate::documents::{MountId, PathScope, SYSTEM, path_below};
 use crate::telemetry::{LazyMountMeter, MountMeter};
 
-/// Default and longest life of what a mount hands out, unless it says otherwise: 32 days.
+/// Default and maximum lifetime of tokens and leases of a mount without settings of its own: 32 days.
 pub const SYSTEM_TTL: Duration = Duration::from_secs(768 * 3600);
 
-/// Life of a certificate authority on a mount that has no lifetimes of its own, when its request names none: ten years.
+/// Default lifetime of a certificate authority on a mount without lifetimes of its own: ten years.
 const AUTHORITY_TTL: Duration = Duration::from_secs(87_600 * 3600);
 
-/// Where the token method is mounted.
+/// Path of the token method.
 pub const TOKEN_MOUNT: &str = "auth/token/";
 
-/// Path and type of the mounts that are always there.
+/// Path, type and description of the built-in mounts.
 const BUILT_IN: [(&str, MountKind, &str); 4] = [
     ("sys/", MountKind::System, "system endpoints used for control, policy and debugging"),
     ("identity/", MountKind::Identity, "identity store"),
@@ -46,54 +45,53 @@ const BUILT_IN: [(&str, MountKind, &str); 4] = [
 /// One configured engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Mount {
-    /// Its id in storage; [`SYSTEM`] for the built-in ones.
+    /// Id in storage; [`SYSTEM`] for the built-in mounts.
     #[serde(with = "mount_id")]
     pub id: MountId,
-    /// Where it is, with a trailing `/`; authentication methods begin with `auth/`.
+    /// Path with a trailing `/`; authentication methods begin with `auth/`.
     pub path: String,
-    /// What answers there.
+    /// The type of the engine.
     pub kind: MountKind,
-    /// Another word for the kind, which the client that mounted it used; empty for none.
+    /// Alternative name of the type that the mounting client used; empty for none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub known_as: String,
     /// Public handle, such as `pki_1a2b3c4d`.
     pub accessor: String,
     /// Public id.
     pub uuid: String,
-    /// A note for people.
+    /// Free text.
     pub description: String,
-    /// Seconds; 0 for the system's default.
+    /// Default lifetime in seconds; 0 for the system's.
     pub default_lease_ttl: u64,
-    /// Seconds; 0 for the system's maximum.
+    /// Maximum lifetime in seconds; 0 for the system's.
     pub max_lease_ttl: u64,
-    /// Stored and read back.
+    /// Without effect; stored and returned.
     pub force_no_cache: bool,
-    /// Options of the engine; `None` when none were given.
+    /// Options of the engine; `None` for none.
     pub options: Option<BTreeMap<String, String>>,
     /// `""`, `hidden` or `unauth`.
     pub listing_visibility: String,
-    /// Managed keys that the mount may use.
+    /// Names of the managed keys that the mount may use.
     pub allowed_managed_keys: Vec<String>,
-    /// Request fields that the audit writes in clear.
+    /// Request fields that the audit log contains in clear text.
     pub audit_non_hmac_request_keys: Vec<String>,
-    /// Answer fields that the audit writes in clear.
+    /// Response fields that the audit log contains in clear text.
     pub audit_non_hmac_response_keys: Vec<String>,
-    /// Request headers that the engine gets to see; never one that carries a credential.
+    /// Request headers passed to the engine; never one that carries a credential.
     pub passthrough_request_headers: Vec<String>,
-    /// Headers that the engine may set.
+    /// Response headers that the engine may set.
     pub allowed_response_headers: Vec<String>,
-    /// The type of token that an authentication method hands out; `""` for its default.
+    /// Type of the tokens that an authentication method issues; `""` for its default.
     pub token_type: String,
-    /// Stored and read back.
+    /// Without effect; stored and returned.
     pub local: bool,
-    /// Stored and read back: everything is sealed.
+    /// Without effect, since everything is sealed; stored and returned.
     pub seal_wrap: bool,
-    /// Stored and read back.
+    /// Without effect; stored and returned.
     pub external_entropy_access: bool,
-    /// Paths that it had before it was moved: ids of leases and records of tokens keep the path of their time.
+    /// Earlier paths of a moved mount. Ids of leases and records of tokens contain the path at their creation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub former_paths: Vec<String>,
-    /// Its metrics.
     #[serde(skip)]
     meter: LazyMountMeter,
 }
@@ -114,7 +112,7 @@ pub(super) mod mount_id {
 }
 
 impl Mount {
-    /// A mount with nothing configured. `path` ends in `/`.
+    /// A mount without settings. `path` ends in `/`.
     fn new(id: MountId, path: &str, kind: MountKind, suffix: &str, uuid: String) -> Self {
         Self {
             id,
@@ -143,17 +141,17 @@ impl Mount {
         }
     }
 
-    /// Its metrics.
+    /// Metrics of the mount.
     pub fn meter(&self) -> &MountMeter {
         self.meter.of(&self.path)
     }
 
-    /// Its path and those that it had before, without a trailing `/`.
+    /// The current path and the former ones, without a trailing `/`.
     fn stored_paths(&self) -> impl Iterator<Item = &str> {
         std::iter::once(&self.path).chain(&self.former_paths).map(|path| path.trim_end_matches('/'))
     }
 
-    /// A built-in mount: accessor and id follow from its path, so all nodes show the same.
+    /// Creates a built-in mount. Accessor and id are derived from the path, so they are the same on all nodes.
     fn built_in(path: &str, kind: MountKind, description: &str) -> Self {
         let hash = digest::digest(&digest::SHA256, path.as_bytes());
         let mut seed = [0; 16];
@@ -164,17 +162,17 @@ impl Mount {
         mount
     }
 
-    /// Whether it is an authentication method.
+    /// `true` for an authentication method.
     pub fn is_auth(&self) -> bool {
         self.path.starts_with("auth/")
     }
 
-    /// Whether it is always there and cannot be disabled.
+    /// `true` for a mount that always exists and cannot be disabled.
     pub fn is_built_in(&self) -> bool {
         self.id == SYSTEM
     }
 
-    /// Longest life of what it hands out.
+    /// Maximum lifetime of tokens and leases.
     pub fn max_ttl(&self) -> Duration {
         match self.max_lease_ttl {
             0 => SYSTEM_TTL,
@@ -182,7 +180,7 @@ impl Mount {
         }
     }
 
-    /// Life of what it hands out when nobody asks for another; never above [`Mount::max_ttl`].
+    /// Default lifetime of tokens and leases; at most [`Mount::max_ttl`].
     pub fn default_ttl(&self) -> Duration {
         match self.default_lease_ttl {
             0 => SYSTEM_TTL.min(self.max_ttl()),
@@ -190,8 +188,8 @@ impl Mount {
         }
     }
 
-    /// Life of a certificate authority in it when nobody asks for another: an authority that ends with what it signs is
-    /// of no use. The mount's own default, else its own maximum; the system's is for what authorities sign.
+    /// Default lifetime of a certificate authority: the mount's default, else its maximum, else ten years. The system's
+    /// lifetimes are for leaf certificates, and an authority must live longer than the certificates that it signs.
     pub fn authority_ttl(&self) -> Duration {
         match (self.default_lease_ttl, self.max_lease_ttl) {
             (0, 0) => AUTHORITY_TTL,
@@ -200,7 +198,7 @@ impl Mount {
         }
     }
 
-    /// Its entry in the listings of mounts; TTLs as configured, 0 for the system's.
+    /// The entry in a list of mounts; TTLs as configured, with 0 for the system's.
     pub fn to_json(&self) -> Value {
         let mut config = Map::new();
         config.insert("default_lease_ttl".into(), self.default_lease_ttl.into());
@@ -224,7 +222,7 @@ impl Mount {
         })
     }
 
-    /// What reading its tune shows; TTLs in effect, in seconds.
+    /// The response to reading the tune; effective TTLs in seconds.
     pub fn tune_json(&self) -> Value {
         let mut tune = Map::new();
         tune.insert("default_lease_ttl".into(), self.default_ttl().as_secs().into());
@@ -238,7 +236,7 @@ impl Mount {
         Value::Object(tune)
     }
 
-    /// The settings that are shown only when they are set, and the token type of an authentication method.
+    /// Adds the settings that are shown only if they are set, and the token type of an authentication method.
     fn add_set_tunes(&self, to: &mut Map<String, Value>) {
         if self.is_auth() {
             to.insert("token_type".into(), "default-service".into());
@@ -262,20 +260,19 @@ impl Mount {
     }
 }
 
-/// All mounts at one moment.
+/// An immutable snapshot of all mounts.
 pub struct MountTable {
     /// By path without the trailing `/`.
     by_path: HashMap<Box<str>, Arc<Mount>>,
-    /// But for the built-in ones, which share an id.
+    /// Without the built-in mounts, which share an id.
     by_id: HashMap<MountId, Arc<Mount>>,
-    /// In the order of their paths.
     sorted: Vec<Arc<Mount>>,
-    /// Most segments of a mount's path.
+    /// Maximum number of segments of a mount's path.
     deepest: usize,
 }
 
 impl MountTable {
-    /// The built-in mounts and the stored ones; a stored one takes the place of a built-in one.
+    /// Builds the table of the built-in and the stored mounts; a stored mount replaces the built-in one at its path.
     fn new(stored: impl IntoIterator<Item = Mount>) -> Self {
         let built_in = BUILT_IN.iter().map(|(path, kind, text)| Mount::built_in(path, kind.clone(), text));
         let by_path: HashMap<Box<str>, Arc<Mount>> =
@@ -287,14 +284,14 @@ impl MountTable {
         Self { by_path, by_id, sorted, deepest }
     }
 
-    /// This table with `mount` at `path`, or with nothing there.
+    /// Returns a copy of this table with `mount` at `path`, or with no mount there.
     fn with(&self, path: &str, mount: Option<Mount>) -> Self {
         let others = self.sorted.iter().filter(|known| known.path != path).map(|known| Mount::clone(known));
         Self::new(others.chain(mount))
     }
 
-    /// The mount with the longest path that `path` (without leading `/`) lies below, and the rest of
-    /// the path below it. The path of a mount without its trailing `/` leads to it too.
+    /// Returns the mount that serves `path` (without leading `/`) and the rest of the path below it. The path of a
+    /// mount without its trailing `/` leads to it too.
     pub fn route<'a>(&self, path: &'a str) -> Option<(&Arc<Mount>, &'a str)> {
         let slashes = path.bytes().enumerate().filter(|(_, b)| *b == b'/').map(|(at, _)| at);
         let mut found = None;
@@ -306,19 +303,19 @@ impl MountTable {
         found
     }
 
-    /// The mount at exactly this path, with or without its slashes at both ends.
+    /// Returns the mount at exactly this path; slashes at its ends are ignored.
     pub fn get(&self, path: &str) -> Option<&Arc<Mount>> {
         self.by_path.get(path.trim_matches('/'))
     }
 
-    /// The mount with this id; none that is built in.
+    /// Returns the mount with this id; never a built-in one.
     pub fn by_id(&self, id: MountId) -> Option<&Arc<Mount>> {
         self.by_id.get(&id)
     }
 
-    /// The stored prefixes of leases created at or below `path`, by what each path leads to today. A moved mount adds
-    /// its former paths. What a mount created before it moved away is left out, unless `path` is at or below a path
-    /// that it had and that no other mount has today.
+    /// Returns the stored path prefixes of the leases that lie at or below `path` in the current table. A moved mount
+    /// contributes its former paths. Leases that a mount created before it moved away are excluded, unless `path` is at
+    /// or below a former path of that mount that no other mount uses now.
     pub fn path_scopes(&self, path: &str) -> Vec<PathScope> {
         let path = path.trim_matches('/');
         if let Some((mount, rest)) = self.route(path).filter(|(mount, _)| !mount.is_built_in()) {
@@ -347,7 +344,7 @@ impl MountTable {
         scopes
     }
 
-    /// All mounts by path, authentication methods among them.
+    /// All mounts, authentication methods included, sorted by path.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Mount>> {
         self.sorted.iter()
     }
@@ -428,7 +425,7 @@ mod tests {
             ("team", within_id, "team/new/issue/web/1", Some("new/issue/web/1")),
             ("old", within_id, "old/issue/web/1", Some("issue/web/1")),
             ("", away_id, "team/pki/issue/web/1", Some("prod/pki/issue/web/1")),
-            // Its own login's method has moved, and the path of the token has not.
+            // The method of the token's login has moved, but the path that created the token has not.
             ("", away_id, "auth/token/create", Some("auth/token/create")),
             ("tea", away_id, "team/pki/issue/web/1", None),
         ] {

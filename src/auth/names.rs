@@ -1,17 +1,17 @@
-//! Names of policies, as tokens have them and as roles allow and disallow them.
+//! Lists of policy names, in tokens and in roles.
 
 use crate::auth::ROOT;
 use crate::auth::policies::{MAX_NAME, folded, is_assignable};
 use crate::error::{Error, Result};
 use crate::fields::has_invisible;
 
-/// Most policies of one token, and most names of one list of a role.
+/// Maximum number of policies of a token, and of names in one list of a role.
 const MAX_POLICIES: usize = 256;
 
-/// Names as they are compared and kept: folded, sorted, each once. `field` is where they come from.
+/// Normalizes names: folded, sorted, without duplicates. `field` is the request field for errors.
 ///
 /// # Errors
-/// `Invalid` for too many, and for those that are too long or have invisible characters.
+/// `Invalid` for too many names, and for names that are too long or contain invisible characters.
 pub(super) fn kept(field: &str, names: Vec<String>) -> Result<Vec<String>> {
     let mut names: Vec<String> = names.iter().map(|name| folded(name)).filter(|name| !name.trim().is_empty()).collect();
     names.sort();
@@ -28,10 +28,10 @@ pub(super) fn kept(field: &str, names: Vec<String>) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// As [`kept`], of a token: `root` alone.
+/// As [`kept`], for the policies of a token: `root` excludes all others.
 ///
 /// # Errors
-/// Those of [`kept`], and `Invalid` for a policy that no token can be given.
+/// As [`kept`], and `Invalid` for a policy that cannot be assigned to tokens.
 pub(super) fn sanitised(field: &str, names: Vec<String>) -> Result<Vec<String>> {
     let names = kept(field, names)?;
     match names.iter().find(|name| !is_assignable(name)) {
@@ -40,29 +40,28 @@ pub(super) fn sanitised(field: &str, names: Vec<String>) -> Result<Vec<String>> 
     }
 }
 
-/// The names, or `root` alone where it is among them.
+/// Returns `root` alone if it is among the names, else all names.
 pub(super) fn root_alone(names: Vec<String>) -> Vec<String> {
     if contains(&names, ROOT) { vec![ROOT.to_owned()] } else { names }
 }
 
-/// Whether a name is among names.
 pub(super) fn contains(names: &[String], name: &str) -> bool {
     names.iter().any(|known| known == name)
 }
 
-/// Adds a name at its place, once.
+/// Inserts a name into a sorted list, unless it is in it already.
 pub(super) fn add(names: &mut Vec<String>, name: &str) {
     if let Err(place) = names.binary_search_by(|known| known.as_str().cmp(name)) {
         names.insert(place, name.to_owned());
     }
 }
 
-/// Whether one of the patterns matches a name; a `*` in them stands for any text, the empty one too.
+/// `true` if one of the patterns matches a name. `*` matches any text, including the empty one.
 pub(super) fn any_matches(patterns: &[String], name: &str) -> bool {
     patterns.iter().any(|pattern| matches(pattern, name))
 }
 
-/// The text between two stars is looked for where it comes first, so the work grows with the lengths only.
+/// Matches each literal part at its first occurrence, so the cost grows only with the lengths.
 fn matches(pattern: &str, name: &str) -> bool {
     let Some((begin, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut left) = name.strip_prefix(begin) else { return false };

@@ -1,8 +1,6 @@
-//! Keeping policies: reading, writing and deleting them by name, and the published view that requests
-//! are decided with.
+//! Stored policies and the published view that decides requests.
 //!
-//! Each policy is a document of its own. A change is durable, then published, then answered. A view keeps what
-//! its policies compile to ([`compiled`]).
+//! Each policy is a document. A change is published before it is acknowledged. [`compiled`] caches unions.
 
 mod compiled;
 
@@ -26,23 +24,21 @@ use crate::templates::Identity;
 use crate::turns::{self, cpu};
 
 const KIND: &str = "policy";
-/// The policy that tokens get unless they say otherwise.
+/// The policy of every token that does not opt out.
 pub(crate) const DEFAULT: &str = "default";
-/// The policy of the single-use tokens behind wrapped answers.
+/// The policy of the single-use tokens of wrapped responses.
 pub(super) const WRAPPING: &str = "response-wrapping";
 const WRAPPING_TEXT: &str = "path \"cubbyhole/response\" { capabilities = [\"create\", \"read\"] }\n\
                              path \"sys/wrapping/unwrap\" { capabilities = [\"update\"] }\n";
-/// What that policy grants.
 static WRAPPING_POLICY: LazyLock<Policy> = LazyLock::new(|| Policy::parse(WRAPPING_TEXT).unwrap_or_default());
 pub(crate) use crate::fields::MAX_NAME;
-/// Longest text of a policy, bytes.
+/// Maximum length of a policy text in bytes.
 const MAX_TEXT: usize = 256 << 10;
-/// Policies with longer texts together, in bytes, are read and looked through beside the workers.
+/// Policies whose texts are longer in total, in bytes, are parsed and searched in the CPU queue.
 const AT_ONCE: usize = 64 << 10;
-/// Longest texts of all policies together, bytes: each is in the memory of every node.
+/// Maximum length of all policy texts in bytes. Every node has them in memory.
 const MAX_ALL: usize = 64 << 20;
 
-/// A policy as stored.
 #[derive(PartialEq, Serialize, Deserialize)]
 struct Stored {
     text: String,
@@ -60,7 +56,7 @@ struct Entry {
     policy: Policy,
 }
 
-/// All policies at one moment.
+/// An immutable snapshot of all policies.
 pub(super) struct Policies {
     generation: u64,
     by_name: BTreeMap<String, Arc<Entry>>,
@@ -72,16 +68,16 @@ impl Policies {
         Self { generation, by_name, unions: Unions::default() }
     }
 
-    /// Another number for every view.
+    /// A number that differs between views.
     pub(super) fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// The compiled union of the named policies, with their templates filled by `filler`; names without a policy
-    /// add nothing. A long one is compiled beside the workers, and nobody else waits for it.
+    /// Returns the compiled union of the named policies, with templates filled by `filler`. Names without a policy are
+    /// ignored. A long union is compiled in the CPU queue, and callers with short ones do not wait for it.
     ///
     /// # Errors
-    /// `Internal` when compiling it panics.
+    /// `Internal` when the compilation panics.
     pub(super) async fn acl(
         self: &Arc<Self>,
         names: &[String],
@@ -97,7 +93,7 @@ impl Policies {
             return Ok(acl);
         }
         let (policies, clock) = (Arc::clone(self), clock.clone());
-        // It may have been compiled while this one waited for its turn.
+        // The union may have been compiled while this call waited.
         let compile = move || {
             let (unions, now) = (&policies.unions, clock.now());
             unions.get(&key, now).unwrap_or_else(|| {
@@ -108,13 +104,12 @@ impl Policies {
         large.work(self.are_long(names, now), compile).await
     }
 
-    /// Whether a table has begun anew since this was asked last: then callers that nobody needs any more should let go
-    /// of unions that are in no table.
+    /// `true` if a cache table was emptied since the last call. The caller should then drop callers that it no longer
+    /// needs, because they keep the removed unions alive.
     pub(super) fn began_anew(&self) -> bool {
         self.unions.began_anew()
     }
 
-    /// Whether their texts together are long.
     pub(super) fn are_long(&self, names: &[String], now: Time) -> bool {
         let texts = names.iter().filter_map(|name| self.live(name, now)).map(|entry| entry.stored.text.len());
         texts.sum::<usize>() > AT_ONCE
@@ -126,7 +121,7 @@ impl Policies {
         Acl::compile(self.named(names, now).map(|(_, policy)| policy), identity, now).until(ends)
     }
 
-    /// Whether the named policies are the same in another view.
+    /// `true` if the named policies are the same in both views.
     pub(super) fn agree(&self, other: &Self, names: &[String]) -> bool {
         let same = |name: &String| match (self.by_name.get(name), other.by_name.get(name)) {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
@@ -135,7 +130,6 @@ impl Policies {
         names.iter().all(same)
     }
 
-    /// Whether all policies are the same in another view.
     fn are_those_of(&self, other: &Self) -> bool {
         let pairs = self.by_name.iter().zip(&other.by_name);
         self.by_name.len() == other.by_name.len()
@@ -146,7 +140,7 @@ impl Policies {
         self.by_name.get(name).map(Arc::as_ref)
     }
 
-    /// Whether this text has room in the place of what the policy is now.
+    /// Checks the limit on the total length if the policy had this text.
     fn check_room(&self, name: &str, text: &str) -> Result<()> {
         let others = self.by_name.iter().filter(|(other, _)| *other != name);
         if others.map(|(_, entry)| entry.stored.text.len()).sum::<usize>() + text.len() > MAX_ALL {
@@ -157,7 +151,7 @@ impl Policies {
         Ok(())
     }
 
-    /// The named policies that there are, the built-in one of wrapped answers too, with their names.
+    /// Returns the named policies that exist, with their names. `response-wrapping` is among them.
     pub(super) fn named<'p>(&'p self, names: &'p [String], now: Time) -> impl Iterator<Item = (&'p str, &'p Policy)> {
         let policy = move |name: &str| match name {
             WRAPPING => Some(&*WRAPPING_POLICY),
@@ -171,7 +165,7 @@ impl Policies {
     }
 }
 
-/// Writes the `default` policy when it is missing.
+/// Writes the `default` policy if it is missing.
 pub(super) async fn ensure_default(store: &dyn AuthStore, clock: &Clock) -> Result<()> {
     if store.documents(KIND).await?.iter().any(|document| document.key.name == DEFAULT) {
         return Ok(());
@@ -185,8 +179,8 @@ pub(super) async fn ensure_default(store: &dyn AuthStore, clock: &Clock) -> Resu
     }
 }
 
-/// Reads all policies into the view after `before`, beside the workers: they may be many and long. It waits for nobody's
-/// turn, since others wait for it. What has not changed since is not parsed again.
+/// Reads all policies into the view that follows `before`, in the CPU queue because they may be many. Runs as work of
+/// the server, since requests wait for it. Unchanged policies are not parsed again.
 pub(super) async fn load(store: &dyn AuthStore, before: Option<Arc<Policies>>) -> Result<Policies> {
     let documents = store.documents(KIND).await?;
     let read = move || {
@@ -214,7 +208,7 @@ fn write(name: &str, expected: u64, stored: Option<&Stored>) -> Result<AuthWrite
     Ok(AuthWrite::Document(DocumentWrite { key, expected, body }))
 }
 
-/// The text that was sent, and what it says; a long one is read beside the workers.
+/// Decodes and parses the text that a client sent; a long one in the CPU queue.
 async fn parsed(sent: String) -> Result<(String, Policy)> {
     let read = |sent: String| {
         let text = Policy::text_of(&sent);
@@ -224,7 +218,7 @@ async fn parsed(sent: String) -> Result<(String, Policy)> {
 }
 
 impl Auth {
-    /// The names of all policies, sorted; `root` among them.
+    /// Returns the names of all policies, sorted, including `root`.
     pub fn policy_names(&self) -> Vec<String> {
         let (policies, now) = (self.policies.load(), self.clock.now());
         let stored = policies.by_name.keys().filter(|name| policies.live(name, now).is_some());
@@ -233,13 +227,13 @@ impl Auth {
         names
     }
 
-    /// Whether a token may name this policy and get something for it.
+    /// `true` if the policy exists and has not expired.
     pub(super) fn policy_exists(&self, name: &str) -> bool {
         name == ROOT || self.policies.load().live(name, self.clock.now()).is_some()
     }
 
-    /// A policy: `name`, `policy` (its text), `version`, `modified`, `cas_required`, and `expiration` if
-    /// it has one. The name is folded as in a write.
+    /// Returns a policy: `name`, `policy` (its text), `version`, `modified`, `cas_required`, and `expiration` if it has
+    /// one. The name is folded as in a write.
     pub fn policy_read(&self, name: &str) -> Option<Value> {
         let name = folded(name);
         match name.as_str() {
@@ -262,12 +256,12 @@ impl Auth {
         Some(shown)
     }
 
-    /// Writes a policy: `policy` (or the old `rules`), `ttl` or `expiration`, `cas`, `cas_required`.
-    /// The name is put into canonical spelling. Returns warnings.
+    /// Writes a policy: `policy` (or the deprecated `rules`), `ttl` or `expiration`, `cas`, `cas_required`. The name is
+    /// converted to its canonical spelling. Returns warnings.
     ///
     /// # Errors
-    /// `Invalid` for a name that cannot be written, a text that cannot be read, an end that is over or that `default`
-    /// would get, or a `cas` that is missing though required, or not the stored version.
+    /// `Invalid` for a name that cannot be written, a text that cannot be parsed, an expiration in the past or for
+    /// `default`, and a `cas` that is missing but required or differs from the stored version.
     pub async fn policy_write(&self, name: &str, fields: &Fields) -> Result<Warnings> {
         let (given, name) = (name, writable(name)?);
         let mut warnings = Warnings::default();
@@ -291,7 +285,7 @@ impl Auth {
             self.reload_policies().await?;
             let policies = self.policies.load_full();
             let known = policies.entry(&name);
-            // One that has expired is there for nobody, though its document stands until it is swept away.
+            // An expired policy does not exist for clients, but its document is stored until it is swept.
             let live = policies.live(&name, self.clock.now());
             check_cas(live, cas)?;
             policies.check_room(&name, &text)?;
@@ -305,12 +299,12 @@ impl Auth {
         Ok(warnings)
     }
 
-    /// What the writer of a policy hears who spelt its name in another way than it is kept.
+    /// The warning for a policy name that is stored in another spelling.
     pub fn policy_respelt(name: &str) -> String {
         format!("the policy name was changed to {name:?}: names are in lower case and without blanks around them")
     }
 
-    /// Deletes a policy; one that is absent is deleted already.
+    /// Deletes a policy; succeeds if there is none.
     ///
     /// # Errors
     /// `Invalid` for `default`, `root` and `response-wrapping`.
@@ -328,7 +322,6 @@ impl Auth {
         repeated(format_args!("policy {name:?}"), attempt).await
     }
 
-    /// Deletes policies that have expired.
     pub(super) async fn sweep_policies(&self) -> Result<()> {
         let now = self.clock.now();
         let policies = self.policies.load_full();
@@ -337,7 +330,7 @@ impl Auth {
             let _one_writer = self.turn_to_write().await?;
             let unit = vec![write(name, policies.by_name[name].version, None)?];
             match self.commit_policy(unit, name, None).await {
-                // Written again meanwhile: let it live.
+                // The policy was written again in the meantime.
                 Err(error) if error.kind() == Kind::Conflict => {}
                 other => other?,
             }
@@ -345,8 +338,7 @@ impl Auth {
         Ok(())
     }
 
-    /// Commits a change of one policy and publishes the view with what it is now. Nothing can fail once
-    /// it is stored.
+    /// Commits a change of one policy and publishes the resulting view. Publishing cannot fail.
     async fn commit_policy(&self, unit: Vec<AuthWrite>, name: &str, now: Option<Entry>) -> Result<()> {
         let Err(error) = self.store.commit(unit).await else {
             let policies = self.policies.load();
@@ -363,7 +355,6 @@ impl Auth {
         Err(error)
     }
 
-    /// Reads all policies again, and publishes them where any has changed.
     pub(super) async fn reload_policies(&self) -> Result<()> {
         let before = self.policies.load_full();
         let read = load(&*self.store, Some(Arc::clone(&before))).await?;
@@ -373,8 +364,8 @@ impl Auth {
         Ok(())
     }
 
-    /// When a policy of this name ends. One that has ended already would only take the living one away, and `default`
-    /// is never deleted.
+    /// Returns the expiration from the request. Rejects one in the past, which would only remove the current policy,
+    /// and any for `default`, which cannot be deleted.
     fn expiration_of(&self, name: &str, fields: &Fields) -> Result<Option<Time>> {
         match self.given_expiration(fields)? {
             Some(_) if name == DEFAULT => {
@@ -409,7 +400,7 @@ fn check_cas(known: Option<&Entry>, cas: Option<i64>) -> Result<()> {
         (Some(entry), None) if entry.stored.cas_required => {
             Err(Error::invalid("cas: must be given for this policy, which has cas_required"))
         }
-        // -1 and 0 both say: only when there is none.
+        // -1 and 0 both mean: only if the policy does not exist.
         (known, Some(cas)) if known.map_or(0, |entry| entry.version) != u64::try_from(cas).unwrap_or(0) => {
             Err(Error::invalid("cas: did not match the current version of the policy"))
         }
@@ -417,7 +408,7 @@ fn check_cas(known: Option<&Entry>, cas: Option<i64>) -> Result<()> {
     }
 }
 
-/// The name as it is stored.
+/// The canonical spelling of a policy name.
 pub(super) fn folded(name: &str) -> String {
     Spelling::PolicyName.canonical(name).into_owned()
 }
@@ -435,7 +426,6 @@ fn writable(name: &str) -> Result<String> {
     Ok(name)
 }
 
-/// Whether tokens can be given this policy.
 pub(super) fn is_assignable(name: &str) -> bool {
     name != WRAPPING
 }
@@ -613,7 +603,7 @@ mod tests {
         let wanted = body(json!({ "policies": ["long"], "no_default_policy": true }));
         let made = async || auth.create_token(&root, true, CreatePath::Own, &wanted).await.unwrap().0.token;
         let reads = |caller: &Caller, path: &str| caller.acl.decide(Operation::Read, path.into(), None).allowed;
-        // The policy is another one when its turn comes.
+        // The policy changes while the compilation waits.
         let (token, turn) = (made().await, Arc::clone(&auth.large.0).lock_owned().await);
         let (asked, ()) = tokio::join!(auth.recognise(token.expose_text().unwrap(), None), async {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -622,7 +612,7 @@ mod tests {
         });
         let caller = asked.unwrap();
         assert!(reads(&caller, "b") && !reads(&caller, "a"));
-        // The token is gone.
+        // The token is revoked while the compilation waits.
         auth.policy_write("long", &body(json!({ "policy": text("c") }))).await.unwrap();
         let turn = Arc::clone(&auth.large.0).lock_owned().await;
         let (asked, ()) = tokio::join!(auth.recognise(token.expose_text().unwrap(), None), async {

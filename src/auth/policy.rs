@@ -1,15 +1,9 @@
-//! Policies: what a text grants, and what a caller's texts together decide.
+//! Policies: parsing, compilation and decisions. Pure: no storage, no clock.
 //!
-//! [`Policy`] is one text read into [`Rule`]s; [`Acl`] is the compiled union of several policies, asked
-//! on every request. The text is the first generation of the HashiCorp configuration language, or its
-//! JSON twin, or base64 of either. The parser is our own (`parse`): no maintained crate reads that first
-//! generation, and the part that policies need is small. Everything is bounded: the text, its nesting,
-//! the path of a rule, the rules of one caller. Unknown keys and capabilities are errors, because a
-//! misspelt `deny` must not become an open door. Names with several spellings are one name (`spelling`).
-//!
-//! Why something is granted or not is told by [`explain`].
-//!
-//! Pure: no storage, no clock. [`crate::auth::Auth`] keeps the texts and publishes what they compile to.
+//! A [`Policy`] is one parsed text, a list of [`Rule`]s; an [`Acl`] is the compiled union of several policies, which
+//! decides requests. The text is HCL 1, JSON, or base64 of either. The parser (`parse`) is our own, because no
+//! maintained crate reads HCL 1. Text, nesting, paths and rules are bounded. Unknown keys and capabilities are errors,
+//! so a misspelt `deny` grants nothing. Rules match names in every spelling (`spelling`).
 
 mod acl;
 mod capabilities;
@@ -36,21 +30,21 @@ pub use terms::{MAX_RULES, MAX_SEGMENTS, Terms};
 
 use crate::error::{Error, Result};
 
-/// Largest policy text, in bytes.
+/// Maximum length of a policy text in bytes.
 pub const MAX_TEXT: usize = 256 * 1024;
-/// Longest path of a rule, in bytes; no request path is longer.
+/// Maximum length of a rule's path in bytes; no request path is longer.
 pub const MAX_PATH: usize = 2_048;
 
-/// What a request does, as far as policies are concerned.
+/// The kind of access that a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// GET.
     Read,
     /// LIST; the path ends in `/`.
     List,
-    /// A write of something that is not there yet.
+    /// A write that creates something.
     Create,
-    /// Any other write; renewals and revocations too.
+    /// Any other write, including renewals and revocations.
     Update,
     /// PATCH.
     Patch,
@@ -61,16 +55,15 @@ pub enum Operation {
 /// The rules of one policy text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Policy {
-    /// Its rules, in the order of the text.
+    /// The rules in the order of the text.
     pub rules: Vec<Rule>,
 }
 
 impl Policy {
-    /// Reads a policy text: the configuration language or JSON.
+    /// Parses a policy text: HCL or JSON.
     ///
     /// # Errors
-    /// `Invalid` with a text that gives line and rule; it quotes names of keys and capabilities, and
-    /// nothing else of the input.
+    /// `Invalid` with the line and the rule. The text quotes only names of keys and capabilities.
     pub fn parse(text: &str) -> Result<Self> {
         if text.len() > MAX_TEXT {
             return Err(Error::invalid(format!("policy: longer than {MAX_TEXT} bytes")));
@@ -81,12 +74,12 @@ impl Policy {
             .map_err(|problem| Error::invalid(format!("failed to parse policy: {problem}")))
     }
 
-    /// Whether the path of one of its rules is to be filled in for who asks.
+    /// `true` if the path of a rule contains a template.
     pub fn has_templates(&self) -> bool {
         self.rules.iter().any(Rule::is_template)
     }
 
-    /// The text that a client sent, with base64 taken off when it is base64.
+    /// Decodes a text that a client sent, if it is base64.
     pub fn text_of(sent: &str) -> String {
         let plain = STANDARD.decode(sent.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
         plain.unwrap_or_else(|| sent.to_owned())

@@ -1,13 +1,11 @@
-//! Rate-limit quotas: how often a client may ask, at which path, under which role.
+//! Rate-limit quotas: limits on requests per client, by path or role.
 //!
-//! A quota holds for one role of a mount, for one path, for one mount or for everything ([`RateLimitChange`]), and a
-//! request is counted under the most specific one alone, in that order. It names its mount by accessor, so it goes
-//! where the mount goes and ends with it. All quotas are one document, compiled into one published view ([`Quotas`]):
-//! asking costs one look at it where there are none. Each node counts for itself. The buckets are in `limiter`, whose
-//! they are in `network`, how many there may be in `places`, what is configured in `rule`.
+//! A quota applies to one role of a mount, one path, one mount or everything ([`RateLimitChange`]); a request counts
+//! against the most specific one only. A quota names its mount by accessor, so it follows the mount when that moves.
+//! All quotas are one document, compiled into one published view ([`Quotas`]). Each node counts separately. Parts:
+//! `limiter` (the buckets), `network` (their keys), `places` (the bound on their number), `rule` (configuration).
 //!
-//! Called by the pipeline of `http::secrets`, which counts a request before anybody is recognised. Everything is
-//! everything that is asked of the secrets service: the projects API counts by users, with a setting of its own.
+//! Requests are counted before the token is read. The projects API has a limit of its own.
 
 mod limiter;
 mod network;
@@ -31,13 +29,12 @@ use crate::documents::{DocumentKey, DocumentWrite, SYSTEM, repeated};
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 
-/// Where the document is.
 const KIND: &str = "config";
 const NAME: &str = "quotas";
-/// Most quotas there are.
+/// Maximum number of quotas.
 const MOST: usize = 256;
 
-/// Reads what is stored; quotas that are as they were before keep their buckets.
+/// Reads the stored quotas. Quotas that have not changed since `before` keep their buckets.
 pub(super) async fn load(store: &dyn AuthStore, before: Option<&Quotas>) -> Result<Quotas> {
     let document = store.documents(KIND).await?.into_iter().find(|document| document.key.name == NAME);
     let (stored, version) = match document {
@@ -48,26 +45,25 @@ pub(super) async fn load(store: &dyn AuthStore, before: Option<&Quotas>) -> Resu
 }
 
 impl Auth {
-    /// The quotas, where there are any.
+    /// Returns the quotas if there are any.
     pub fn quotas(&self) -> Option<Arc<Quotas>> {
         let quotas = self.quotas.load();
         (!quotas.is_empty()).then(|| Arc::clone(&quotas))
     }
 
-    /// The role that a login to `mount` is under, as far as what is sent tells; `""` for none.
+    /// Returns the role of a login to `mount`, as far as the request names it; `""` for none.
     pub fn login_role(&self, mount: &Mount, sent: &Fields) -> String {
         self.logins.any(mount.id).and_then(|open| open.role_of(sent)).unwrap_or_default()
     }
 
-    /// The names of all rate-limit quotas, sorted.
+    /// Returns the names of all rate-limit quotas, sorted.
     pub fn rate_limit_names(&self) -> Vec<String> {
         let (quotas, table) = (self.quotas.load(), self.mounts());
         let there = quotas.stored.rate_limits.iter().filter(|(_, rule)| leads_somewhere(rule, &table));
         there.map(|(name, _)| name.clone()).collect()
     }
 
-    /// A rate-limit quota: `name`, `type`, `path`, `role`, `rate`, `interval` and `block_interval` (seconds),
-    /// `inheritable`.
+    /// Returns a rate-limit quota with its settings; `interval` and `block_interval` are in seconds.
     pub fn rate_limit_read(&self, name: &str) -> Option<Value> {
         let (quotas, table) = (self.quotas.load(), self.mounts());
         let rule = quotas.stored.rate_limits.get(name).filter(|rule| leads_somewhere(rule, &table))?;
@@ -84,11 +80,10 @@ impl Auth {
         }))
     }
 
-    /// Writes a rate-limit quota, or changes what a change names of it.
+    /// Creates a rate-limit quota, or changes the given settings of one.
     ///
     /// # Errors
-    /// `Invalid` for a rate, a time, a path or a role that cannot be, for a scope that another quota has, and where
-    /// there are too many.
+    /// `Invalid` for an invalid setting, for a scope that another quota has, and for too many quotas.
     pub async fn rate_limit_write(&self, name: &str, change: RateLimitChange) -> Result<()> {
         self.quotas_change(|stored, table| {
             let fresh = || RateLimit { inheritable: true, ..RateLimit::default() };
@@ -110,10 +105,10 @@ impl Auth {
         .await
     }
 
-    /// Deletes a rate-limit quota; one that is absent is deleted already.
+    /// Deletes a rate-limit quota; succeeds if there is none.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub async fn rate_limit_delete(&self, name: &str) -> Result<()> {
         self.quotas_change(|stored, _| {
             stored.rate_limits.remove(name);
@@ -122,15 +117,15 @@ impl Auth {
         .await
     }
 
-    /// What holds for all quotas.
+    /// Returns the settings of all quotas.
     pub fn quota_config(&self) -> QuotaConfig {
         self.quotas.load().config().clone()
     }
 
-    /// Changes what holds for all quotas.
+    /// Changes the settings of all quotas.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub async fn quota_config_write(&self, change: QuotaConfigChange) -> Result<()> {
         self.quotas_change(|stored, _| {
             stored.config = stored.config.merged(change.clone());
@@ -139,7 +134,7 @@ impl Auth {
         .await
     }
 
-    /// Removes the quotas of mounts that are gone, and what is known of clients that do not ask any more.
+    /// Removes quotas of deleted mounts, and idle buckets.
     pub(super) async fn sweep_quotas(&self) -> Result<()> {
         let (quotas, table) = (self.quotas.load_full(), self.mounts());
         quotas.forget(self.clock.now());
@@ -149,18 +144,17 @@ impl Auth {
         self.quotas_change(|_, _| Ok(())).await
     }
 
-    /// Reads all quotas again and publishes them.
     pub(super) async fn reload_quotas(&self) -> Result<()> {
         let before = self.quotas.load_full();
         self.quotas.store(Arc::new(load(&*self.store, Some(&before)).await?));
         Ok(())
     }
 
-    /// Changes what is stored as it is now, and publishes it. Quotas of mounts that are gone go with it.
+    /// Changes and publishes the stored quotas. Removes those of deleted mounts.
     async fn quotas_change(&self, change: impl Fn(&mut Stored, &MountTable) -> Result<()>) -> Result<()> {
         let _one_writer = self.turn_to_write().await?;
         let attempt = async || {
-            // Before the table: every mount that a quota of this version is for was enabled before it.
+            // Read before the mount table: every mount that a quota of this version refers to was enabled before it.
             self.reload_quotas().await?;
             self.reload_mounts().await?;
             let (quotas, table) = (self.quotas.load_full(), self.mounts());
@@ -188,7 +182,7 @@ impl Auth {
     }
 }
 
-/// The mount that a change leads to, with the rest of its path; `None` when it is about everything.
+/// Returns the mount that a change refers to and the rest of its path; `None` for all requests.
 fn addressed<'t, 'c>(change: &'c RateLimitChange, table: &'t MountTable) -> Result<Option<(&'t Mount, &'c str)>> {
     let path = change.path.as_deref().unwrap_or_default().trim_matches('/');
     if path.is_empty() {
@@ -207,7 +201,7 @@ fn mount_of<'t>(rule: &RateLimit, table: &'t MountTable) -> Option<&'t Arc<Mount
     table.iter().find(|mount| mount.accessor == *accessor)
 }
 
-/// Whether the mount of a quota, if it has one, is there.
+/// `true` if the quota has no mount or its mount exists.
 fn leads_somewhere(rule: &RateLimit, table: &MountTable) -> bool {
     rule.scope.mount.is_none() || mount_of(rule, table).is_some()
 }
@@ -238,7 +232,7 @@ mod tests {
         RateLimitChange { role: Some(role.to_owned()), ..change(path, 1.0) }
     }
 
-    /// The limit under which a request is counted; 0 for none.
+    /// The limit of the quota that a request counts against; 0 for none.
     fn limit(auth: &Auth, path: &str, role: &str) -> u64 {
         let table = auth.mounts();
         let mount = table.route(path).map(|(mount, below)| (&**mount, below));
@@ -302,7 +296,7 @@ mod tests {
         auth.rate_limit_write("all", change("", 1.0)).await.unwrap();
         assert_eq!(auth.rate_limit_read("all").unwrap()["inheritable"], json!(true));
         assert_eq!(auth.rate_limit_names(), ["all", "q"]);
-        // A node that starts on it knows the same.
+        // A node that starts on this store loads the same quotas.
         let other = load(&*auth.store, None).await.unwrap();
         assert_eq!(other.stored, auth.quotas().unwrap().stored);
     }
@@ -377,7 +371,7 @@ mod tests {
         assert_eq!((remaining("pki/ca"), remaining("team/ca/ca")), (0, 2));
     }
 
-    /// How many of these clients are refused who ask for a path.
+    /// Number of these clients whose request for `path` is rejected.
     fn refused(auth: &Auth, path: &str, clients: impl Iterator<Item = IpAddr>) -> usize {
         let (quotas, table) = (auth.quotas().unwrap(), auth.mounts());
         let mount = table.route(path).map(|(mount, below)| (&**mount, below));
@@ -410,7 +404,7 @@ mod tests {
         let counted =
             page.lines().find_map(|line| line.strip_prefix(telemetry::QUOTA_SHARED)?.trim().parse::<u32>().ok());
         assert!(counted.is_some_and(|counted| counted > 40_000), "{counted:?}");
-        // Each of another /24: by chance one may share a counter with the network.
+        // Each in a different /24. Few share a counter with the network by chance.
         let others = (0..5_000_u32).map(|n| IpAddr::from((0xc600_0000 + (n << 8)).to_be_bytes()));
         assert_eq!(refused(&auth, "pki/ca", others), 0);
         let others = (0..1_u128 << 10).map(|n| IpAddr::from(((0x2001_0db9 << 96) | (n << 80)).to_be_bytes()));

@@ -1,9 +1,8 @@
-//! How records name who asked for what is recorded: shortly, for there is one with every certificate, and in a form that
-//! tells people who it was.
+//! The identity of a caller in stored records, such as the one with every certificate.
 //!
-//! Three words: SHA-256 of the token's accessor in base64url, as which the token is found while it lives; the identifier of
-//! the entity behind it in base64url, or nothing; and the display name. No accessor and no token is in it. Records of
-//! earlier versions hold the hash alone, in hexadecimal digits.
+//! Three words, to keep records short: the stored hash of the token's accessor in base64url, by which the token is
+//! found while it exists; the entity id in base64url, or nothing; the display name. No accessor or token is in it.
+//! Records of earlier versions contain only the hash, in hexadecimal.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
@@ -11,22 +10,20 @@ use uuid::Uuid;
 
 use super::store::TokenHash;
 
-/// Most characters of a display name that are recorded.
+/// Maximum length of a recorded display name in characters.
 const LONGEST_NAME: usize = 64;
 
-/// Who asked, as a record has it.
+/// A parsed record of a caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requester {
-    /// SHA-256 of the accessor of the token, hexadecimal; of a batch token, which has none, that of its text. Empty for
-    /// what no token asked for.
+    /// Hex hash of the token's accessor, or of a batch token's text. Empty for requests without a token.
     pub accessor_hash: String,
-    /// The entity behind the token; empty for none.
+    /// The entity of the token; empty for none.
     pub entity_id: String,
-    /// What the token was named, or whoever asked without one; empty where the record does not say.
+    /// Display name of the token, or the name of the internal caller; empty if the record has none.
     pub display_name: String,
 }
 
-/// The text of a record.
 pub(super) fn recorded(accessor_hash: &TokenHash, entity_id: &str, display_name: &str) -> String {
     let entity = Uuid::parse_str(entity_id).map(|id| BASE64.encode(id.as_bytes())).unwrap_or_default();
     let name: String = display_name.chars().filter(|c| !c.is_control()).take(LONGEST_NAME).collect();
@@ -34,7 +31,7 @@ pub(super) fn recorded(accessor_hash: &TokenHash, entity_id: &str, display_name:
 }
 
 impl Requester {
-    /// What a record says.
+    /// Parses a record.
     pub fn of_record(text: &str) -> Self {
         let mut words = text.splitn(3, ' ');
         let (first, entity, name) = (words.next().unwrap_or_default(), words.next(), words.next());

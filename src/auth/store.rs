@@ -1,4 +1,4 @@
-//! What tokens, policies and the mount table need of storage. Implemented by `storage`.
+//! Storage interface for tokens, policies and the mount table. Implemented by `storage`.
 
 mod secret_id;
 
@@ -11,105 +11,103 @@ use crate::error::{Error, Result};
 
 pub use self::secret_id::{SecretIdHash, SecretIdKey, SecretIdRow, SecretIdWrite};
 
-/// What a token or accessor is stored under, and the only form in which storage can look one up: SHA-256 of it, behind
-/// the time at which it was made where its text has one.
+/// Storage key of a token or accessor: SHA-256, after six bytes of creation time if the text contains it.
 pub type TokenHash = [u8; 32];
 
-/// A token as stored. The body is sealed by the storage layer.
+/// A stored token. The storage layer seals the body.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TokenRow {
-    /// Of the token.
+    /// Hash of the token.
     pub hash: TokenHash,
-    /// Of the accessor.
+    /// Hash of the accessor.
     pub accessor_hash: TokenHash,
-    /// The token that made it; `None` for an orphan.
+    /// The token that created it; `None` for an orphan.
     pub parent: Option<TokenHash>,
-    /// When it ends; `None` never.
+    /// Time of expiry; `None` for never.
     pub expires_at: Option<Time>,
     /// Uses left; `None` without a limit.
     pub uses: Option<u32>,
-    /// The authentication method whose login it, or the token that it descends from, began with: it ends with
-    /// that mount.
+    /// The authentication mount of the login that created the token or one of its ancestors. The token ends with it.
     pub mount: Option<MountId>,
-    /// The entity that it is of.
+    /// Id of its entity.
     pub entity: Option<String>,
-    /// Everything else (accessor, policies, metadata …), JSON; holds the accessor in clear, so this type has no `Debug`.
+    /// Record (accessor, policies, metadata …) as JSON. Contains the accessor, so this type has no `Debug`.
     pub body: Vec<u8>,
 }
 
-/// Something that a token keeps for itself, and that goes with it. The body is sealed by the storage layer.
+/// An entry in a token's cubbyhole, which ends with the token. The storage layer seals the body.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CubbyholeRow {
-    /// The token.
+    /// Hash of the token.
     pub token: TokenHash,
-    /// Where the token keeps it; `""` for the wrapped answer that it was made for.
+    /// Path of the entry; `""` for the wrapped response of a wrapping token.
     pub path: String,
-    /// What is kept; a secret, so this type has no `Debug`.
+    /// The entry; a secret, so this type has no `Debug`.
     pub body: Vec<u8>,
 }
 
 impl CubbyholeRow {
-    /// The most that one token keeps, and the most octets of all of it, sealed.
+    /// Maximum number of entries of a token, and of their bytes when sealed.
     pub const MOST: (i64, i64) = (128, 2 << 20);
 
-    /// Whether it is too much beside `others`: how many a token keeps elsewhere, and how many octets.
+    /// `true` if the entry exceeds a limit together with `others`: number and bytes of the token's other entries.
     pub fn is_too_much(&self, others: (i64, i64)) -> bool {
         let octets = i64::try_from(self.body.len()).unwrap_or(i64::MAX);
         others.0 >= Self::MOST.0 || others.1.saturating_add(octets) > Self::MOST.1
     }
 }
 
-/// An entity as stored. The body is sealed by the storage layer, to the other columns but the last.
+/// A stored entity. The storage layer seals the body and binds it to the other columns except `kept_until`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntityRow {
     /// UUID.
     pub id: String,
-    /// Its name; there is one entity of a name.
+    /// Unique name.
     pub name: String,
-    /// 1 for a new one, and one more with every change.
+    /// 1 for a new entity, incremented by every change.
     pub version: u64,
-    /// Metadata, policies and what else there is, JSON.
+    /// Metadata, policies and other settings as JSON.
     pub body: Vec<u8>,
-    /// When it goes unless a token is its; `None` stays.
+    /// Earliest time of removal if the entity has no token; `None` for never.
     pub kept_until: Option<Time>,
 }
 
-/// What an entity is called at one mount, as stored. The body is sealed by the storage layer, to the other columns.
+/// A stored alias: the name of an entity at one mount. The sealed body is bound to the other columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AliasRow {
     /// UUID.
     pub id: String,
-    /// The accessor of the mount. An entity has one alias at a mount.
+    /// Accessor of the mount. An entity has one alias per mount.
     pub accessor: String,
-    /// The name there; a mount has one alias of a name.
+    /// Name, unique within the mount.
     pub name: String,
-    /// The entity.
+    /// Id of the entity.
     pub entity: String,
-    /// 1 for a new one, and one more with every change.
+    /// 1 for a new alias, incremented by every change.
     pub version: u64,
-    /// Metadata and what else there is, JSON.
+    /// Metadata and other settings as JSON.
     pub body: Vec<u8>,
 }
 
-/// By what an entity is found.
+/// Key for looking up an entity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntityBy {
-    /// Its id.
+    /// Id of the entity.
     Id(String),
-    /// Its name.
+    /// Name of the entity.
     Name(String),
-    /// The id of one of its aliases.
+    /// Id of one of its aliases.
     AliasId(String),
-    /// The name of one of its aliases at a mount.
+    /// One of its aliases.
     Alias {
-        /// The accessor of the mount.
+        /// Accessor of the mount.
         accessor: String,
-        /// The name.
+        /// Name of the alias.
         name: String,
     },
 }
 
-/// An entity with all of its aliases, in the order of their accessors.
+/// An entity with all its aliases, sorted by accessor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdentityRows {
     /// The entity.
@@ -118,14 +116,14 @@ pub struct IdentityRows {
     pub aliases: Vec<AliasRow>,
 }
 
-/// A page of a list: what comes after `after`, in byte order, at most `limit`.
+/// A request for one page of a list of entities.
 #[derive(Clone, Debug)]
 pub struct EntityPage {
-    /// By name; else by id.
+    /// Sorted by name instead of by id.
     pub by_name: bool,
-    /// Where the page begins, exclusive.
+    /// Start of the page, exclusive.
     pub after: String,
-    /// Most entities.
+    /// Maximum number of entities.
     pub limit: u32,
 }
 
@@ -134,9 +132,9 @@ pub struct EntityPage {
 pub struct EntityEntry {
     /// UUID.
     pub id: String,
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its aliases, in the order of their ids.
+    /// Aliases, sorted by id.
     pub aliases: Vec<AliasEntry>,
 }
 
@@ -145,186 +143,182 @@ pub struct EntityEntry {
 pub struct AliasEntry {
     /// UUID.
     pub id: String,
-    /// The accessor of its mount.
+    /// Accessor of the mount.
     pub accessor: String,
-    /// Its name there.
+    /// Name.
     pub name: String,
-    /// Its entity.
+    /// Id of the entity.
     pub entity: String,
 }
 
-/// One change. The writes of one unit happen together or not at all.
+/// One change. The changes of one unit are committed together or not at all.
 pub enum AuthWrite {
-    /// A configuration document (mount, policy).
+    /// Writes or deletes a document (such as a mount or a policy).
     Document(DocumentWrite),
-    /// A new mount: reserves its id and its revocation sequence.
+    /// Creates a mount: reserves its id and its revocation sequence.
     MountCreate(MountId),
-    /// Removes every row and document of a mount, and ends its tokens.
+    /// Deletes every row and document of a mount, and ends its tokens.
     MountDrop(MountId),
-    /// A new token; `Conflict` when its parent or its mount is gone.
+    /// Creates a token; `Conflict` when it exists already, or its parent or mount no longer exists.
     TokenInsert(TokenRow),
-    /// New expiry and body of a live token (a renewal).
+    /// Sets expiry and body of a live token (renewal).
     TokenUpdate {
         /// The token.
         hash: TokenHash,
-        /// Its new end.
+        /// New expiry.
         expires_at: Option<Time>,
-        /// Its new body.
+        /// New body.
         body: Vec<u8>,
     },
     /// Takes one use of a token that has a limit.
     TokenSpend(TokenHash),
-    /// Ends tokens and all their descendants, however many and however deep, the last one first: as far as [`AT_ONCE`]
-    /// reaches. To be gone on with what is left, in its order.
+    /// Ends tokens and all their descendants, starting with the last token, within the budget [`AT_ONCE`]. The tokens
+    /// in [`Revoked::left`] must be revoked again, in their order.
     TokenRevoke(Vec<TokenHash>),
-    /// Removes a token that has a use left; `Conflict` when there is none. Of several at the same moment one succeeds.
+    /// Deletes a token that has a use left, else `Conflict`. Only one of several concurrent requests succeeds.
     TokenTake(TokenHash),
-    /// Something new that a token keeps, or in the place of what it kept there; `Conflict` when the token is gone,
-    /// or keeps more than [`CubbyholeRow::MOST`] then.
+    /// Creates or replaces a cubbyhole entry; `Conflict` when the token is gone or above [`CubbyholeRow::MOST`].
     CubbyholePut(CubbyholeRow),
-    /// Removes what a token keeps at a path.
+    /// Deletes a cubbyhole entry.
     CubbyholeDelete {
         /// The token.
         token: TokenHash,
-        /// The path.
+        /// Path of the entry.
         path: String,
     },
-    /// Removes a token; those that it made have no parent from then on. Of one that made [`AT_ONCE`] or more it is so
-    /// many that have none, and the token stands: it is what is left, to be asked for again.
+    /// Deletes a token and keeps its children, which become orphans. If it has [`AT_ONCE`] or more children, only that
+    /// many become orphans, the token stays in [`Revoked::left`], and the write must be repeated.
     TokenRevokeAlone(TokenHash),
-    /// Ends at most `limit` tokens that ended at or before `now`, and as many that are used up, with their descendants as
-    /// a revocation does.
+    /// Ends up to `limit` tokens that expired by `now`, and up to `limit` used-up ones, with their descendants.
     TokenSweep {
-        /// The time.
+        /// Current time.
         now: Time,
-        /// Most tokens that have ended and go.
+        /// Maximum number of tokens of either kind, not counting descendants.
         limit: u32,
     },
-    /// An entity: a new one of version 1, else in place of the version before; `Conflict` when that is not
-    /// what is there, and when another has its name.
+    /// Creates (version 1) or replaces an entity; `Conflict` for another stored version, or a name in use.
     EntityPut(EntityRow),
-    /// An alias, in the same way; `Conflict` also when its entity is gone, and when another alias has its name,
-    /// or its place in the entity.
+    /// Creates or replaces an alias, as [`AuthWrite::EntityPut`]. `Conflict` also when the entity no longer exists, or
+    /// already has an alias at the mount.
     AliasPut(AliasRow),
-    /// Keeps an entity that would go until then at least.
+    /// Postpones the removal of a temporary entity.
     EntityKeep {
-        /// The entity.
+        /// Id of the entity.
         id: String,
-        /// The time.
+        /// Earliest time of removal.
         until: Time,
     },
-    /// Removes an entity with its aliases.
+    /// Deletes an entity with its aliases.
     EntityDrop(String),
-    /// Removes an alias.
+    /// Deletes an alias.
     AliasDrop(String),
-    /// Looks at no more than `limit` entities that were kept until `now` at the latest: those that no token is of
-    /// go with their aliases, the others are kept until their last token ends, and until `again` at least.
+    /// Checks up to `limit` entities whose removal was due at `now`: deletes those without tokens, and postpones the
+    /// removal of the others until their last token ends, but at least until `again`.
     EntitySweep {
-        /// The time.
+        /// Current time.
         now: Time,
-        /// The next time that an entity with a token is looked at, at the earliest.
+        /// Earliest time at which an entity with tokens is checked again.
         again: Time,
-        /// Most entities that are looked at.
+        /// Maximum number of entities that are checked.
         limit: u32,
     },
-    /// Of a secret id.
+    /// A change of secret ids.
     SecretId(SecretIdWrite),
 }
 
-/// Tokens that one revocation removes or marks, about: everybody's commits wait for it.
+/// Approximate number of tokens that one revocation deletes or marks. All other commits wait for it.
 pub const AT_ONCE: usize = 500;
 
-/// Tokens that have ended.
+/// Result of a revocation.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Revoked {
-    /// Those that are gone.
+    /// Deleted tokens.
     pub gone: Vec<TokenHash>,
-    /// Those that are still there, because their descendants have not all ended: to be revoked again. They have no use
-    /// left, so that they are refused, make no children, and are swept when nobody goes on; but for those that were to
-    /// be ended and were not reached.
+    /// Tokens that must be revoked again, because they have descendants left. They have no use left: requests with them
+    /// are rejected, they create no children, and a sweep removes them if the revocation stops. Tokens that the
+    /// revocation did not reach are unchanged.
     pub left: Vec<TokenHash>,
-    /// Whether a descendant had ended before: somebody else may know of others below it.
+    /// `true` if a descendant was already marked, so another revocation may be working on its descendants.
     pub met: bool,
 }
 
-/// What became of one write.
+/// Result of one write.
 #[derive(Debug, PartialEq, Eq)]
 pub enum AuthOutcome {
-    /// Stored.
+    /// Done.
     Done,
-    /// No such token or secret id (update, spend with no use left), entity or alias.
+    /// The token, secret id, entity or alias does not exist, or has no use left.
     Absent,
-    /// Uses left after a spend.
+    /// Uses left after taking one.
     UsesLeft(u32),
-    /// What a revocation ended; nothing when there was no such token.
+    /// Result of a revocation; empty when the token does not exist.
     Revoked(Revoked),
-    /// How many a sweep removed, or at how many entities it looked.
+    /// Number of rows that a sweep removed, or of entities that it checked.
     Swept(u32),
 }
 
-/// The store of one server, as authentication sees it. All errors are `Unavailable`, `Busy`, or
-/// `Conflict` (a document's version moved on).
+/// The store as seen by authentication. Errors are `Unavailable`, `Busy` or `Conflict`, unless a method says otherwise.
 pub trait AuthStore: Send + Sync {
-    /// Makes one unit of writes durable, all or none; one outcome per write, in order. An empty unit
-    /// takes the same way and changes nothing.
+    /// Commits a unit of writes, all or none, and returns one outcome per write in order. An empty unit passes through
+    /// the same queue and changes nothing.
     fn commit(&self, unit: Vec<AuthWrite>) -> BoxFuture<'static, Result<Vec<AuthOutcome>>>;
 
-    /// Whether a write failed that the store did not take, as with a full disk, and none is known that it took since.
+    /// `true` if the store rejected a write (disk full), and no trial write has succeeded since.
     fn writes_fail(&self) -> bool;
 
-    /// Writes more than a certificate needs, and takes it away in the same commit: whether writes still fail.
+    /// Writes and deletes a document larger than a certificate record in one commit, to test if writes work again.
     ///
     /// # Errors
-    /// Those of a write.
+    /// As for any write.
     fn try_writing(&self) -> BoxFuture<'static, Result<()>>;
 
-    /// All documents of a mount of one kind.
+    /// Returns all documents of one kind of a mount.
     fn documents_of(&self, mount: MountId, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>>;
 
-    /// All system documents of one kind.
+    /// Returns all system documents of one kind.
     fn documents(&self, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>> {
         self.documents_of(SYSTEM, kind)
     }
 
-    /// A token by its hash, expired ones too; none of a mount that is gone.
+    /// Finds a token by its hash, even if it has expired; not one of a deleted mount.
     fn token(&self, hash: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>>;
 
-    /// A token by the hash of its accessor, as [`AuthStore::token`].
+    /// Finds a token by the hash of its accessor, as [`AuthStore::token`].
     fn token_by_accessor(&self, accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>>;
 
-    /// What a token keeps at a path.
+    /// Returns a cubbyhole entry.
     fn cubbyhole(&self, token: TokenHash, path: String) -> BoxFuture<'static, Result<Option<CubbyholeRow>>>;
 
-    /// The paths at which a token keeps something, in byte order; [`CubbyholeRow::MOST`] at most.
+    /// Returns the paths of a token's cubbyhole entries in byte order.
     fn cubbyhole_paths(&self, token: TokenHash) -> BoxFuture<'static, Result<Vec<String>>>;
 
-    /// Tokens whose accessor has a higher hash than `after`, in the order of these hashes; at most `limit` of them,
-    /// ended ones too. A token whose body does not open has an empty body: one damaged row must not hide the others.
+    /// Returns up to `limit` tokens after `after`, sorted by the hash of the accessor, including ended ones. The body
+    /// is empty if it cannot be opened, so that one damaged row does not hide the others.
     fn tokens(&self, after: TokenHash, limit: u32) -> BoxFuture<'static, Result<Vec<TokenRow>>>;
 
-    /// Seals what is given away and not kept; `what` is what it is, and nothing else opens as that.
+    /// Seals a value that is handed out instead of stored. It can only be unsealed with the same `what`.
     ///
     /// # Errors
-    /// `Internal` when it cannot be sealed.
+    /// `Internal` when sealing fails.
     fn seal(&self, what: &'static str, plain: Vec<u8>) -> Result<Vec<u8>>;
 
-    /// Opens what any node of the same database sealed; `None` for anything else.
+    /// Unseals a value that a node of the same database sealed; `None` for anything else.
     fn unseal(&self, what: &'static str, sealed: Vec<u8>) -> BoxFuture<'static, Result<Option<Vec<u8>>>>;
 
-    /// An entity with its aliases.
+    /// Finds an entity with its aliases.
     fn identity(&self, by: EntityBy) -> BoxFuture<'static, Result<Option<IdentityRows>>>;
 
-    /// A page of all entities.
+    /// Returns a page of all entities.
     fn entities(&self, page: EntityPage) -> BoxFuture<'static, Result<Vec<EntityEntry>>>;
 
-    /// At most `limit` of all aliases, by id, after this one.
+    /// Returns up to `limit` aliases after the id `after`, sorted by id.
     fn aliases(&self, after: String, limit: u32) -> BoxFuture<'static, Result<Vec<AliasEntry>>>;
 
-    /// A secret id of a role, ended ones too.
+    /// Finds a secret id of a role, even if it has ended.
     fn secret_id(&self, mount: MountId, role: i64, key: SecretIdKey)
     -> BoxFuture<'static, Result<Option<SecretIdRow>>>;
 
-    /// At most `limit` accessors of a role's secret ids that have not ended at `now`, in byte order, above `after`.
+    /// Returns up to `limit` accessors after `after` of a role's secret ids that are live at `now`, in byte order.
     fn secret_id_accessors(
         &self,
         mount: MountId,
@@ -334,18 +328,16 @@ pub trait AuthStore: Send + Sync {
         limit: u32,
     ) -> BoxFuture<'static, Result<Vec<String>>>;
 
-    /// Whether a mount exists and a role of its secret ids has not ended.
+    /// `true` if the mount exists and this role of it has not been deleted.
     fn secret_id_role_stands(&self, mount: MountId, role: i64) -> BoxFuture<'static, Result<bool>>;
 
-    /// Removes at most `limit` secret ids that ended at or before `now`, and as many of roles that have ended;
-    /// returns how many went.
+    /// Deletes up to `limit` secret ids that expired by `now`, and up to `limit` of deleted roles; returns how many.
     fn sweep_secret_ids(&self, now: Time, limit: u32) -> BoxFuture<'static, Result<u32>> {
         let committed = self.commit(vec![AuthWrite::SecretId(SecretIdWrite::Sweep { now, limit })]);
         committed.map(|outcomes| outcomes.and_then(swept)).boxed()
     }
 
-    /// Ends at most `limit` tokens that ended at or before `now`, and as many that are used up, with their descendants:
-    /// one step.
+    /// Runs one step of a sweep of tokens, see [`AuthWrite::TokenSweep`].
     fn sweep_tokens(&self, now: Time, limit: u32) -> BoxFuture<'static, Result<Revoked>> {
         let committed = self.commit(vec![AuthWrite::TokenSweep { now, limit }]);
         let revoked = |outcomes: Vec<AuthOutcome>| match <[AuthOutcome; 1]>::try_from(outcomes) {
@@ -356,7 +348,7 @@ pub trait AuthStore: Send + Sync {
     }
 }
 
-/// What a sweep alone in its unit removed.
+/// The outcome of a unit with a single sweep.
 fn swept(outcomes: Vec<AuthOutcome>) -> Result<u32> {
     match outcomes.as_slice() {
         [AuthOutcome::Swept(count)] => Ok(*count),

@@ -1,11 +1,9 @@
-//! Tokens: looking them up, renewing them, ending them.
+//! Tokens: creation, lookup, renewal and revocation.
 //!
-//! `create` makes them from others and `login` from logins, `root` makes the ones that stand at the beginning; `make`
-//! is the last step of each, `given` what is told of them, and `text` what they look like. What a new one gets is in `asked` (what is asked for),
-//! `grants` (policies), `terms` and `roles` (what roles say), and `ttl` (the arithmetic of lives). `role_table` keeps
-//! token roles. A `record` is what is known of a token; most are rows of the store, and some, `batch` tokens, are
-//! sealed into their own text. `renew` and `ended` are the rest of their lives. A token that has expired or is used up
-//! is treated as absent at once, whenever its row may go.
+//! `create` makes tokens from other tokens, `login` from logins, and `root` makes root tokens; `make` is the last step
+//! of each. `asked`, `grants`, `terms`, `roles` and `ttl` determine policies and lifetime. A `record` describes a
+//! token: most are rows of the store, but a `batch` token is sealed into its own text. A token that has expired or is
+//! used up is treated as absent immediately, even if its row is deleted later.
 
 mod asked;
 mod batch;
@@ -49,18 +47,17 @@ use super::{Auth, Caller};
 use crate::error::{Error, Kind, Result};
 use record::Standing;
 
-/// A token that lives.
 enum Live {
     Stored(TokenRow),
     Batch(Box<Batch>),
 }
 
-/// Whether a text has the form of a token of this server, be it known or not.
+/// `true` if a text has the form of a token of this server.
 pub fn is_token(text: &str) -> bool {
     text::is_stored_token(text) || batch::has_form(text)
 }
 
-/// Whether a text has the form of a token or of an accessor of this server.
+/// `true` if a text has the form of a token or accessor of this server.
 pub fn is_token_or_accessor(text: &str) -> bool {
     is_token(text) || text::is_accessor(text)
 }
@@ -70,7 +67,6 @@ fn bad_token() -> Error {
 }
 
 impl Auth {
-    /// The live token with this text.
     async fn live(&self, token: &str) -> Result<Option<Live>> {
         if is_batch(token) {
             return Ok(self.open_batch(token).await?.map(|batch| Live::Batch(Box::new(batch))));
@@ -79,30 +75,29 @@ impl Auth {
         Ok(self.live_row(hash).await?.map(Live::Stored))
     }
 
-    /// The live row with this accessor.
     pub(super) async fn row_by_accessor(&self, accessor: &str) -> Result<Option<TokenRow>> {
         let Some(hash) = hash_of(accessor) else { return Ok(None) };
         Ok(self.store.token_by_accessor(hash).await?.filter(|row| self.is_live(row)))
     }
 
-    /// The look-up data of the caller's own token, whose text is `token`.
+    /// Returns the lookup response for the caller's own token, whose text is `token`.
     ///
     /// # Errors
-    /// `Forbidden` with `bad token` when it ended since it was identified; those of the store.
+    /// `Forbidden` with `bad token` if it ended since the caller was identified; store errors.
     pub async fn lookup_self(&self, caller: &Caller, token: &str) -> Result<Value> {
         if caller.is_batch() {
             return self.lookup(token).await;
         }
         let now = self.clock.now();
-        // On its last use it is still itself.
+        // On its last use the token has no use left, but still exists.
         let row = self.store.token(caller.hash).await?.filter(|row| row.expires_at.is_none_or(|end| now < end));
         self.shown(token, &row.ok_or_else(bad_token)?).await
     }
 
-    /// The look-up data of any token.
+    /// Returns the lookup response for a token.
     ///
     /// # Errors
-    /// `Forbidden` with `bad token` when it is not live; those of the store.
+    /// `Forbidden` with `bad token` if it is not live; store errors.
     pub async fn lookup(&self, token: &str) -> Result<Value> {
         match self.live(token).await?.ok_or_else(bad_token)? {
             Live::Stored(row) => self.shown(token, &row).await,
@@ -110,10 +105,10 @@ impl Auth {
         }
     }
 
-    /// The look-up data of the token with this accessor, with an empty `id`.
+    /// Returns the lookup response for an accessor, with an empty `id`.
     ///
     /// # Errors
-    /// `Invalid` with `invalid accessor`; those of the store.
+    /// `Invalid` with `invalid accessor`; store errors.
     pub async fn lookup_accessor(&self, accessor: &str) -> Result<Value> {
         let row = self.row_by_accessor(accessor).await?;
         self.shown("", &row.ok_or_else(|| Error::invalid("invalid accessor"))?).await
@@ -132,11 +127,11 @@ impl Auth {
         Ok(told)
     }
 
-    /// The accessors of live tokens above a text, but of batch tokens, which have none, in byte order; `None` when there
-    /// are more than `most`, or so many tokens that do not live any more.
+    /// Returns the accessors of live tokens after `after` in byte order; batch tokens have none. `None` if there are
+    /// more than `most`, counting tokens that are not live.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub async fn accessors(&self, after: &str, most: usize) -> Result<Option<Vec<String>>> {
         const STEP: u32 = 500;
         let (mut found, mut looked_at, mut from) = (Vec::new(), 0, TokenHash::default());
@@ -154,22 +149,22 @@ impl Auth {
         Ok(None)
     }
 
-    /// At most `limit` tokens behind a place in the order of the hashes of their accessors, the only one in which storage
-    /// finds them: the place of each, and the accessor of one that lives.
+    /// Returns up to `limit` tokens after `after`, sorted by the hash of the accessor, which is the only index: the
+    /// hash, and the accessor if the token is live.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub async fn accessor_page(&self, after: TokenHash, limit: u32) -> Result<Vec<(TokenHash, Option<String>)>> {
         let rows = self.store.tokens(after, limit).await?;
         let placed = |row: &TokenRow| {
-            // A record that cannot be read has no accessor to show, and does not hide the others.
+            // An unreadable record must not hide the other tokens.
             let record = Some(row).filter(|row| self.is_live(row)).and_then(|row| Record::of(row).ok());
             (row.accessor_hash, record.map(|record| record.accessor))
         };
         Ok(rows.iter().map(placed).collect())
     }
 
-    /// Where an accessor stands among the others; before all of them for a text that is none.
+    /// The position of an accessor in the order of [`Auth::accessor_page`]; the start for a text that is no accessor.
     pub fn accessor_place(&self, accessor: &str) -> TokenHash {
         hash_of(accessor).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Which versions of the program ran on this store, and since when.
+//! Versions of the program that have run on this store.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,24 +10,24 @@ use crate::error::{Error, Result};
 
 const KIND: &str = "config";
 const NAME: &str = "versions";
-/// How many are kept.
+/// Maximum number of stored versions.
 const KEPT: usize = 128;
 
 /// A version of the program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {
-    /// Its number.
+    /// Version number.
     pub version: String,
-    /// When it was started for the first time.
+    /// Time of its first start.
     #[serde(with = "super::instant")]
     pub since: Time,
 }
 
 impl Auth {
-    /// Takes note that this version runs, unless that is known.
+    /// Records that this version runs, if it is not recorded yet.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub async fn note_version(&self, version: &str) -> Result<()> {
         let attempt = async || {
             let (mut versions, expected) = self.stored_versions().await?;
@@ -43,10 +43,10 @@ impl Auth {
         repeated("versions", attempt).await
     }
 
-    /// The versions that ran, in the order in which they were started first.
+    /// Returns the versions that have run, in the order of their first start.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub async fn versions(&self) -> Result<Vec<Version>> {
         Ok(self.stored_versions().await?.0)
     }

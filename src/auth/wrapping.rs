@@ -1,10 +1,9 @@
-//! Wrapped answers: kept for whoever has a token that is good for one use, and for nothing else.
+//! Response wrapping: a response is stored and can be fetched once, with a single-use token.
 //!
-//! An answer that its asker wants wrapped is put away with a fresh token, in one commit; the asker gets that token
-//! in its place ([`Wrapping`]) and hands it on. Whoever brings it gets the answer, once: the row of the token is
-//! removed by the statement that finds a use left in it, so of several who ask at the same moment, on whichever
-//! nodes, one succeeds. The others hear what everybody hears who brings no such token, and so learn that somebody
-//! was there before them. What is kept is sealed, and goes with the token when that expires.
+//! [`Auth::wrap`] stores the response and its token in one commit; the client receives the token ([`Wrapping`]) and
+//! passes it on. Fetching deletes the row of the token in the statement that checks for a use left, so exactly one of
+//! several concurrent requests succeeds, on any node. The others get the error for an invalid token, which reveals that
+//! the response was fetched before. The stored response is sealed, and is deleted when the token expires.
 
 use std::time::Duration;
 
@@ -21,54 +20,54 @@ use crate::error::{Error, Kind, Result};
 use crate::secret::Secret;
 use crate::telemetry;
 
-/// The path of the wrapped answer among what its token keeps; no other entry has it.
+/// Cubbyhole path of the wrapped response; clients cannot write it.
 const ANSWER: &str = "";
-/// Most octets of an answer that is wrapped.
+/// Maximum size of a wrapped response in bytes.
 pub const MAX_ANSWER: usize = 1 << 20;
-/// Shortest life of a wrapped answer: a shorter one would be shown as none.
+/// Minimum lifetime of a wrapped response. TTLs are shown in seconds, so a shorter one would be shown as 0.
 const SHORTEST: Duration = Duration::from_secs(1);
 
-/// An answer as it is kept.
+/// A wrapped response.
 pub struct Wrapped {
-    /// The media type of its body.
+    /// Media type of the body.
     pub media_type: String,
-    /// Its body.
+    /// Body.
     pub body: Secret,
 }
 
-/// Why and for how long an answer is wrapped.
+/// Parameters of a wrapped response.
 pub struct Terms {
-    /// How long it can be fetched.
+    /// Lifetime.
     pub ttl: Duration,
-    /// The path of the request that it answers.
+    /// Path of the original request.
     pub path: String,
-    /// What its asker is called; `""` for somebody without a token.
+    /// Display name of the caller; `""` without a token.
     pub display_name: String,
-    /// The handle of the token, or the secret id, that is in it.
+    /// Accessor of the token or secret id in the response.
     pub wrapped_accessor: Option<String>,
 }
 
-/// What the asker of a wrapped answer gets in its place.
+/// Describes a wrapped response to the client.
 pub struct Wrapping {
-    /// The token that it can be fetched with, once.
+    /// The single-use token that fetches it.
     pub token: Secret,
-    /// The handle of that token.
+    /// Accessor of that token.
     pub accessor: String,
-    /// How long it can be fetched.
+    /// Lifetime.
     pub ttl: Duration,
-    /// When it was wrapped.
+    /// Time of wrapping.
     pub creation_time: Time,
-    /// The path of the request that it answers.
+    /// Path of the original request.
     pub creation_path: String,
-    /// The handle of the token, or the secret id, that is in it.
+    /// Accessor of the token or secret id in the response.
     pub wrapped_accessor: Option<String>,
 }
 
 impl Wrapped {
-    /// The media type, a line feed, the body.
+    /// Encodes the media type, a line feed, and the body.
     fn to_body(&self) -> Vec<u8> {
         let body = self.body.expose();
-        // At its full size at once: growing would leave copies behind.
+        // Allocated at full size, because growing would leave copies of the secret in memory.
         let mut kept = Vec::with_capacity(self.media_type.len() + 1 + body.len());
         kept.extend_from_slice(self.media_type.as_bytes());
         kept.push(b'\n');
@@ -88,10 +87,10 @@ fn not_valid() -> Error {
 }
 
 impl Auth {
-    /// Whether an answer may be wrapped for so long.
+    /// Checks the lifetime of a wrapped response.
     ///
     /// # Errors
-    /// `Invalid`, naming the rule, below a second and above the longest life of tokens.
+    /// `Invalid` below one second and above the maximum lifetime of tokens.
     pub fn check_wrapping_ttl(&self, ttl: Duration) -> Result<()> {
         if ttl < SHORTEST {
             return Err(Error::invalid("wrap-ttl: must be at least one second"));
@@ -104,15 +103,15 @@ impl Auth {
         Ok(())
     }
 
-    /// Puts an answer away, and makes the token that it is fetched with.
+    /// Stores a response and creates the token that fetches it.
     ///
     /// # Errors
-    /// Those of the store; nothing is kept then, or nobody knows the token.
+    /// Store errors; the response may then be stored, but its token is lost.
     pub async fn wrap(&self, answer: &Wrapped, terms: Terms) -> Result<Wrapping> {
         self.wrap_beside(None, answer.to_body(), terms).await
     }
 
-    /// Puts an answer away, and takes another wrapping token in the same commit.
+    /// Stores a response, and takes another wrapping token in the same commit.
     async fn wrap_beside(&self, taken: Option<AuthWrite>, body: Vec<u8>, terms: Terms) -> Result<Wrapping> {
         let Terms { ttl, path, display_name, wrapped_accessor } = terms;
         let mut record = self.new_record(vec![WRAPPING.to_owned()], display_name, &path);
@@ -132,10 +131,10 @@ impl Auth {
         })
     }
 
-    /// What is told of a wrapped answer without fetching it: `creation_path`, `creation_time`, `creation_ttl`.
+    /// Describes a wrapped response without fetching it: `creation_path`, `creation_time`, `creation_ttl`.
     ///
     /// # Errors
-    /// `Invalid` when the token has none, or it was fetched; those of the store.
+    /// `Invalid` if the token is no wrapping token or was used; store errors.
     pub async fn wrapping_lookup(&self, token: &str) -> Result<Value> {
         let (_, record) = self.wrapping_token(token).await?;
         Ok(json!({
@@ -145,11 +144,10 @@ impl Auth {
         }))
     }
 
-    /// The answer behind a wrapping token, which ends with it.
+    /// Fetches the response of a wrapping token and ends the token.
     ///
     /// # Errors
-    /// `Invalid` when the token has none, or somebody fetched it before; those of the store, after which it may be
-    /// gone.
+    /// `Invalid` if the token is no wrapping token or was used; store errors, after which the response may be lost.
     pub async fn unwrap_answer(&self, token: &str) -> Result<Wrapped> {
         let (row, _) = self.wrapping_token(token).await?;
         let kept = self.kept_answer(&row).await?;
@@ -157,7 +155,7 @@ impl Auth {
         Wrapped::of(&kept)
     }
 
-    /// The same answer behind another wrapping token, for as long as at first; the one before ends.
+    /// Moves a wrapped response to a new token with the original lifetime, and ends the old token.
     ///
     /// # Errors
     /// As [`Auth::unwrap_answer`].
@@ -169,28 +167,26 @@ impl Auth {
         self.wrap_beside(Some(AuthWrite::TokenTake(row.hash)), kept, terms).await.map_err(taken_before)
     }
 
-    /// The answer behind the caller's own token, whose one use was this request, as text; `None` for any other
-    /// token. It ends with it.
+    /// Fetches the response of the caller's own wrapping token, whose use this request took; `None` for other tokens.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub(super) async fn own_answer(&self, caller: &Caller) -> Result<Option<Wrapped>> {
         if caller.policies != [WRAPPING] {
             return Ok(None);
         }
         let Some(kept) = self.store.cubbyhole(caller.hash, ANSWER.to_owned()).await? else { return Ok(None) };
-        // The use is spent, so nobody gets it again: a row that stays is swept.
+        // The use is taken, so the response cannot be fetched again; a remaining row is swept.
         if let Err(error) = self.store.commit(vec![AuthWrite::TokenRevoke(vec![caller.hash])]).await {
             telemetry::not_done("a wrapping token that was used stays until it is swept", &error);
         }
         Wrapped::of(&Zeroizing::new(kept.body)).map(Some)
     }
 
-    /// A wrapping token that has not been used.
     async fn wrapping_token(&self, token: &str) -> Result<(TokenRow, Record)> {
         let row = self.live_row(hash_of(token).ok_or_else(not_valid)?).await?.ok_or_else(not_valid)?;
         let record = Record::of(&row)?;
-        // Nobody is given this policy in any other way.
+        // Only wrapping tokens have this policy.
         if record.policies == [WRAPPING] { Ok((row, record)) } else { Err(not_valid()) }
     }
 

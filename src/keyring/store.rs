@@ -1,4 +1,4 @@
-//! What the keyring needs of storage. Implemented by `storage`.
+//! Storage interface of the keyring. Implemented by `storage`.
 
 use futures_util::future::LocalBoxFuture;
 
@@ -6,62 +6,62 @@ use crate::clock::Time;
 use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM};
 use crate::error::Result;
 
-/// Most values that one key seals, whatever is configured: nine tenths of what its random nonces allow.
+/// Maximum number of values that one key seals: nine tenths of the limit for random nonces.
 pub const MOST_OPERATIONS: u64 = 3_865_470_566;
 
-/// The data key in use, and what is left of earlier ones.
+/// The current data key, and the use of older ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataKey {
-    /// Its number; the first one is 1.
+    /// Number of the key; the first is 1.
     pub term: u32,
-    /// When it was made, or first seen by a program that takes note of that.
+    /// Time of creation, or of its first use by a version that records it.
     pub made_at: Time,
-    /// How much was sealed with it, as far as it is noted, and what this process has sealed since.
+    /// Recorded number of sealed values, plus those that this process has sealed since.
     pub sealed: u64,
-    /// How many stored values are still sealed with earlier ones; `None` before they were counted.
+    /// Number of stored values sealed with older keys; `None` before the first count.
     pub older: Option<u64>,
 }
 
-/// How a step of re-sealing ended.
+/// Result of one step of re-sealing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// There is more to do.
     More,
-    /// Not now: another node is at it, or may not know of the newest key yet.
+    /// Not now: another node is re-sealing, or may not know the newest key yet.
     Later,
-    /// There is nothing to do, or nothing that can be done.
+    /// Nothing to do, or nothing that can be done.
     Done,
 }
 
-/// Where the settings of rotation are.
+/// Key of the document with the rotation settings.
 pub fn settings_key() -> DocumentKey {
     DocumentKey { mount: SYSTEM, kind: "config", name: "rotation".to_owned() }
 }
 
-/// The data keys of a store. All errors are `Unavailable`, `Busy`, or what is said.
+/// The data keys of a store. Errors are `Unavailable` or `Busy`, unless a method says otherwise.
 pub trait KeyringStore: Send + Sync {
-    /// The key that seals at present.
+    /// Returns the current key.
     fn status(&self) -> LocalBoxFuture<'_, Result<DataKey>>;
 
-    /// Adds a key after that of the term `from`, which seals everything from now on, on every node; returns its term, or
-    /// that of a later one which others have added.
+    /// Creates a key after the term `from`, which seals all values from now on, on every node. Returns its term, or
+    /// that of a newer key that another node has created.
     ///
     /// # Errors
-    /// `Busy` when others change the keys all the time; none was added then.
+    /// `Busy` when other nodes keep changing the keys; no key was created then.
     fn rotate(&self, from: u32) -> LocalBoxFuture<'_, Result<u32>>;
 
-    /// Adds what was sealed here since the last time to what is noted of the key.
+    /// Adds the number of values sealed since the last call to the record of the key.
     fn note_use(&self) -> LocalBoxFuture<'_, Result<()>>;
 
-    /// The settings of rotation, a document of the server.
+    /// Returns the document with the rotation settings.
     fn settings(&self) -> LocalBoxFuture<'_, Result<Option<Document>>>;
 
-    /// Writes them.
+    /// Writes the rotation settings.
     ///
     /// # Errors
-    /// `Conflict` when somebody else was faster.
+    /// `Conflict` when they were changed concurrently.
     fn write_settings(&self, write: DocumentWrite) -> LocalBoxFuture<'_, Result<()>>;
 
-    /// Seals a few of the stored values that are sealed with earlier keys with the newest one.
+    /// Re-seals a few values that are sealed with older keys.
     fn re_seal(&self) -> LocalBoxFuture<'_, Result<Step>>;
 }

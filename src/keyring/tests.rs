@@ -8,7 +8,7 @@ use super::*;
 use crate::documents::Document;
 use crate::error::Kind;
 
-/// Keys that are only counted.
+/// A store that only counts keys.
 struct Counted {
     key: Mutex<DataKey>,
     noted: Mutex<u32>,
@@ -115,7 +115,7 @@ async fn settings_have_rules_and_a_change_keeps_the_others() {
             "interval: must be 0 (never), or between 24 hours and 100 years",
         ),
         (
-            // Which is not never.
+            // A fraction of a second is not "never".
             RotationChange { interval: Some(Duration::from_millis(500)), ..RotationChange::default() },
             "interval: must be 0 (never), or between 24 hours and 100 years",
         ),

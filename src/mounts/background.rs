@@ -1,4 +1,4 @@
-//! What mounts do by themselves now and then, while the server runs.
+//! Periodic background work of mounts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,19 +9,19 @@ use futures_util::future::LocalBoxFuture;
 use super::Mounts;
 use crate::telemetry;
 
-/// Between two looks at whether a write's end is still unknown.
+/// Interval of checks for writes with an unknown outcome.
 const CATCH_UP: Duration = Duration::from_secs(1);
-/// Longest time between two sweeps of leases, of secret ids, and of answered requests.
+/// Maximum interval between two sweeps of leases, secret ids and results of repeatable requests.
 const SWEEP: Duration = Duration::from_secs(30);
-/// Between two looks at what tidy is due.
+/// Interval of checks for due tidy runs.
 const TIDY: Duration = Duration::from_secs(1);
-/// Between two counts of what is stored.
+/// Interval between two counts of stored objects.
 const COUNTS: Duration = Duration::from_secs(30);
-/// How long runs of tidy may take to end.
+/// Time that running tidy operations have to finish at shutdown.
 const TIDY_END: Duration = Duration::from_millis(500);
 
 impl Mounts {
-    /// The work in the background; each of these runs until it is dropped.
+    /// Returns the background tasks; each runs until it is dropped.
     pub fn tasks(self: &Arc<Self>) -> Vec<LocalBoxFuture<'static, ()>> {
         vec![
             catch_up(self.clone()).boxed_local(),
@@ -33,14 +33,13 @@ impl Mounts {
         ]
     }
 
-    /// Ends runs that are under way, as far as that takes no longer than half a second: a run that takes
-    /// longer leaves its turn to lapse.
+    /// Stops tidy runs, waiting at most half a second. The lease of a run that takes longer expires by itself.
     pub async fn stop(&self) {
         let _ = tokio::time::timeout(TIDY_END, self.pki.stop_tidying()).await;
     }
 }
 
-/// After writes whose end was not known: reads what is stored as soon as that can be done.
+/// Reloads stored state after writes with an unknown outcome.
 async fn catch_up(mounts: Arc<Mounts>) {
     loop {
         tokio::time::sleep(CATCH_UP).await;
@@ -61,8 +60,7 @@ async fn catch_up(mounts: Arc<Mounts>) {
     }
 }
 
-/// Revokes the certificates of leases that were ended, as soon as there are some, and now and then
-/// whatever another node or an earlier run left; removes leases that have expired.
+/// Revokes the certificates of ended leases, when notified and periodically. Deletes expired leases.
 async fn sweep_leases(mounts: Arc<Mounts>) {
     loop {
         if let Err(error) = mounts.pki.sweep_leases().await {
@@ -72,7 +70,7 @@ async fn sweep_leases(mounts: Arc<Mounts>) {
     }
 }
 
-/// Removes secret ids that have ended: now and then, and when somebody asks for it.
+/// Deletes ended secret ids periodically and on request.
 async fn sweep_secret_ids(mounts: Arc<Mounts>) {
     loop {
         if let Err(error) = mounts.auth.sweep_secret_ids().await {
@@ -82,7 +80,7 @@ async fn sweep_secret_ids(mounts: Arc<Mounts>) {
     }
 }
 
-/// Removes what is remembered of requests, a day after.
+/// Deletes expired results of repeatable requests.
 async fn sweep_answered(mounts: Arc<Mounts>) {
     loop {
         tokio::time::sleep(SWEEP).await;
@@ -92,7 +90,6 @@ async fn sweep_answered(mounts: Arc<Mounts>) {
     }
 }
 
-/// Begins the runs of tidy that are due.
 async fn tidy(mounts: Arc<Mounts>) {
     loop {
         mounts.pki.tidy_due().await;
@@ -100,7 +97,6 @@ async fn tidy(mounts: Arc<Mounts>) {
     }
 }
 
-/// Publishes how much is stored.
 async fn publish_counts(mounts: Arc<Mounts>) {
     loop {
         mounts.pki.publish_counts().await;

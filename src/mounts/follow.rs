@@ -1,5 +1,4 @@
-//! What other nodes of the database changed, handed on to the mounts that are open here. Called by
-//! [`nodes`](crate::nodes).
+//! Applies changes by other nodes to the open mounts. Called by [`nodes`](crate::nodes).
 
 use std::sync::Arc;
 
@@ -12,14 +11,12 @@ use crate::error::{Error, Kind, Result};
 use crate::pki::Authority;
 use crate::telemetry;
 
-/// A mount that is open here.
 enum Open {
     Pki(Arc<Authority>),
     Method(Arc<dyn Opened>),
 }
 
 impl Open {
-    /// Reads what is stored again and publishes it.
     async fn reload(&self) -> Result<()> {
         match self {
             Self::Pki(authority) => authority.reload().await,
@@ -27,7 +24,7 @@ impl Open {
         }
     }
 
-    /// Forgets which revocations and lists it knows, and reads them again in the background.
+    /// Forgets the known revocations and CRLs, and reloads them in the background.
     fn begin_again(&self) {
         match self {
             Self::Pki(authority) => authority.begin_crls_again(),
@@ -35,8 +32,7 @@ impl Open {
         }
     }
 
-    /// Whether what it publishes holds every revocation up to this number of its sequence; `None` when it
-    /// publishes none.
+    /// `true` if all revocations up to this sequence number are published; `None` if the mount publishes none.
     fn covers(&self, revocations: u64) -> Option<bool> {
         match self {
             Self::Pki(authority) => Some(authority.crls_cover(revocations)),
@@ -44,7 +40,7 @@ impl Open {
         }
     }
 
-    /// Takes over, or makes, what is to be published of other nodes' revocations, in the background.
+    /// Fetches or builds CRLs with other nodes' revocations, in the background.
     fn follow_revocations(&self) {
         match self {
             Self::Pki(authority) => authority.follow_crls(),
@@ -54,12 +50,10 @@ impl Open {
 }
 
 impl Mounts {
-    /// Another node changed policies, the mount table or managed keys: reads them again, and closes and opens
-    /// mounts as the table says.
+    /// Reloads policies, mount table and managed keys after a change by another node; opens and closes mounts.
     ///
     /// # Errors
-    /// `Unavailable` or `Busy` from storage. A mount whose documents cannot be read is logged and stays
-    /// closed.
+    /// `Unavailable` or `Busy` from storage. A mount whose documents cannot be read is logged and stays closed.
     pub async fn follow_table(&self) -> Result<()> {
         self.auth.reload().await?;
         let compromised = self.pki.compromised().reload().await;
@@ -75,10 +69,10 @@ impl Mounts {
         Ok(())
     }
 
-    /// Another node changed this mount: reads it again if it is open here.
+    /// Reloads a mount after a change by another node, if it is open here.
     ///
     /// # Errors
-    /// As [`Mounts::follow_table`]; what was published stays.
+    /// As [`Mounts::follow_table`]; the published state is kept.
     pub async fn follow(&self, mount: MountId) -> Result<()> {
         let Some(open) = self.opened(mount) else { return Ok(()) };
         let reload = open.reload().await;
@@ -86,8 +80,8 @@ impl Mounts {
         reload.or_else(|error| tolerate("another node's change of a mount cannot be read", error))
     }
 
-    /// The database goes on without some of what was stored: reads all of this mount again if it is open here,
-    /// revocations and lists in the background.
+    /// Reloads all state of a mount that is open here, after the database has lost some of what was stored. Revocations
+    /// and CRLs are reloaded in the background.
     ///
     /// # Errors
     /// As [`Mounts::follow`].
@@ -99,13 +93,12 @@ impl Mounts {
         Ok(())
     }
 
-    /// Whether what this mount publishes holds every revocation up to this number; `None` when it is not open
-    /// here, or publishes none.
+    /// `true` if all revocations up to this number are published; `None` if the mount is not open or publishes none.
     pub fn covers(&self, mount: MountId, revocations: u64) -> Option<bool> {
         self.opened(mount)?.covers(revocations)
     }
 
-    /// Has this mount publish what other nodes revoked, in the background.
+    /// Starts publishing revocations by other nodes, in the background.
     pub fn follow_revocations(&self, mount: MountId) {
         if let Some(open) = self.opened(mount) {
             open.follow_revocations();
@@ -119,8 +112,7 @@ impl Mounts {
     }
 }
 
-/// What cannot be read although storage answers (a document of a newer program) must not keep this node
-/// from everything else.
+/// Logs an unreadable document (of a newer version), so that this node can follow other changes.
 fn tolerate(what: &'static str, error: Error) -> Result<()> {
     if error.kind() == Kind::Internal {
         telemetry::not_done(what, &error);

@@ -1,5 +1,4 @@
-//! Which mounts may use which managed key, as the mount table says. Asked by the registry of keys
-//! ([`managed`](crate::keys::managed)).
+//! The managed keys that mounts may use, for the registry of keys ([`managed`](crate::keys::managed)).
 
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ use crate::keys::managed::{Grants, Users};
 pub struct MountGrants(Arc<Auth>);
 
 impl MountGrants {
-    /// Those of this mount table.
+    /// Creates the lookup for a mount table.
     pub fn new(auth: Arc<Auth>) -> Self {
         Self(auth)
     }

@@ -1,4 +1,4 @@
-//! This machine's clock against the database's.
+//! Difference between this machine's clock and the database's.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
@@ -9,16 +9,16 @@ use crate::clock::{Clock, Time};
 use crate::error::{Error, Result};
 use crate::telemetry;
 
-/// Largest difference at which a node serves.
+/// Maximum difference at which a node serves requests.
 pub const LIMIT: Duration = Duration::from_secs(30);
-/// Largest difference that is not worth a warning.
+/// Maximum difference without a warning.
 const WARN: Duration = Duration::from_secs(5);
 
 /// The last measured difference.
 pub(super) struct Skew {
     clock: Clock,
     limit: Duration,
-    /// Milliseconds that this machine is ahead of the database.
+    /// Milliseconds by which this machine is ahead of the database.
     ahead: AtomicI64,
     warned: AtomicBool,
 }
@@ -28,8 +28,8 @@ impl Skew {
         Self { clock, limit, ahead: AtomicI64::new(0), warned: AtomicBool::new(false) }
     }
 
-    /// An exchange that ends now and `took` so long, by the clock that is never set, met the database's clock at
-    /// `there`. What lies between begin and end is no difference.
+    /// Records a comparison: a request that ends now and took `took` (by a monotonic clock) returned the database's
+    /// time `there`. A time between start and end of the request counts as no difference.
     pub(super) fn measure(&self, took: Duration, there: Time) {
         let after = self.clock.now();
         let before = after - took;
@@ -60,12 +60,12 @@ impl Skew {
         self.size() <= self.limit
     }
 
-    /// Whether this machine's clock was set since it was last measured, into the limit or out of it.
+    /// `true` if this machine's clock has moved into or out of the limit since the last measurement.
     pub(super) fn has_moved(&self) -> bool {
         self.is_within_limit() != self.clock.is_agreed()
     }
 
-    /// That this machine's clock may be used at this moment.
+    /// Checks that this machine's clock may be used.
     pub(super) fn require_agreed(&self) -> Result<()> {
         self.clock.require_agreed()
     }

@@ -1,4 +1,4 @@
-//! What following other nodes needs of storage. Implemented by `storage`, for databases that nodes share.
+//! Storage interface for following other nodes. Implemented by `storage`, for shared databases.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,74 +10,73 @@ use crate::clock::Time;
 use crate::documents::MountId;
 use crate::error::Result;
 
-/// A place in the log: everything before it was seen. The default is its start.
+/// A position in the log, before which everything was seen. The default is its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Point {
-    /// The place, as the log counts.
+    /// Position in the log's own counting.
     pub place: u64,
-    /// When the log was asked for it: a log whose way was interrupted since then may count anew.
+    /// Time of the read. If the log was interrupted since then, it may count from the start.
     pub read_at: Option<Instant>,
-    /// The course of events that it is a place of; `None` when the database does not tell.
+    /// The history that the position belongs to; `None` if the database does not report one.
     pub course: Option<Course>,
 }
 
-/// One course of events of a database. A server that takes over as an asynchronous standby begins another one, without
-/// the last that happened in the one before.
+/// Identifies one history of a database. A standby that takes over starts a new one, perhaps without the last commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Course {
-    /// The database system: its standbys share it, a copy that was put back does not.
+    /// Identifier of the database system: standbys share it, a restored copy has another one.
     pub system: i64,
-    /// Its timeline.
+    /// Timeline.
     pub timeline: i64,
 }
 
-/// What stands in the log for one mount; `SYSTEM` is the one of policies and the mount table.
+/// The log entry of one mount; `SYSTEM` is the entry of policies and the mount table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// The mount.
     pub mount: MountId,
-    /// Commits that changed its documents.
+    /// Number of commits that changed its documents.
     pub version: u64,
-    /// The version from which on all commits are this node's own; `None` when the last one is another's.
+    /// Version from which on all commits are this node's own; `None` when the last one is another node's.
     pub own_from: Option<u64>,
-    /// The last number of its revocation sequence.
+    /// Last number of its revocation sequence.
     pub revocations: u64,
-    /// CRLs published.
+    /// Number of published CRLs.
     pub crls: u64,
-    /// When the last of these changed, by the database's clock.
+    /// Time of the last of these changes, by the database's clock.
     pub changed_at: Time,
 }
 
 impl Change {
-    /// Whether another node changed documents since version `seen`, or what was seen is not there any more.
+    /// `true` if another node changed documents since version `seen`, or commits were lost (a lower version).
     pub fn is_news(&self, seen: u64) -> bool {
         self.version < seen || (self.version != seen && self.own_from.is_none_or(|from| from > seen + 1))
     }
 }
 
-/// An answer of the log.
+/// A response of the log.
 #[derive(Clone, Debug)]
 pub struct Changes {
-    /// Where to ask from the next time.
+    /// Start of the next read.
     pub point: Point,
-    /// The time of the answer, by the database's clock.
+    /// Time of the response, by the database's clock.
     pub at: Time,
-    /// Every mount that changed since; some that did not may be among them.
+    /// Every mount that changed since; may include unchanged ones.
     pub mounts: Vec<Change>,
-    /// Of another course of events than the point that was asked from: whatever was seen may never have been, and the
-    /// numbers of what was lost are given out again. Then all mounts are here, and each is news.
+    /// `true` if the database has another history than the position of the read: changes that were seen may be lost,
+    /// and their numbers reused. Then `mounts` has all mounts, and each must be reloaded.
     pub is_other_course: bool,
 }
 
-/// The log of what the nodes of a database change.
+/// The log of changes by the nodes of a database.
 pub trait ChangeLog: Send + Sync {
-    /// What changed since `point`. No change is passed over, in whatever order commits become visible.
+    /// Returns the changes since `point`. No change is skipped, in any order in which commits become visible.
     ///
     /// The future fails with `Unavailable` or `Busy`.
     fn since(&self, point: Point) -> BoxFuture<'static, Result<Changes>>;
 
-    /// Starts to listen for other nodes, once; what it returns is told when there may be something new.
-    /// Only a hint: it may come late, twice or not at all.
+    /// Starts to listen for other nodes; called once. The result is notified when there may be changes. This is only a
+    /// hint: it may come late, twice or never.
     fn listen(&self) -> Arc<Notify>;
 }
 
@@ -103,10 +102,10 @@ mod tests {
             (9, Some(6), 5, false),
             (9, Some(3), 5, false),
             (6, None, 5, true),
-            // Another's 6, then own ones.
+            // Another node's version 6, then own ones.
             (9, Some(7), 5, true),
             (7, Some(7), 5, true),
-            // What was seen was lost, of whomever it was.
+            // Known versions were lost, whichever node wrote them.
             (4, None, 5, true),
             (4, Some(2), 5, true),
         ] {

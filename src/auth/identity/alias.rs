@@ -1,4 +1,4 @@
-//! Changing aliases by hand: who is known before the first login, and whose a name is.
+//! Changes of aliases by operators.
 
 use std::collections::BTreeMap;
 
@@ -12,28 +12,26 @@ use crate::documents::repeated;
 use crate::error::{Error, Result};
 use crate::fields::is_control_or_bidi;
 
-/// Longest name of an alias that an operator makes, bytes.
 const MAX_NAME: usize = 1_024;
 
-/// What is to be changed of an alias; what is `None` stays.
+/// A change of an alias; `None` keeps a value.
 #[derive(Clone, Debug, Default)]
 pub struct AliasChange {
-    /// The accessor of its mount.
+    /// Accessor of the mount.
     pub accessor: Option<String>,
-    /// Its name there.
+    /// Name at the mount.
     pub name: Option<String>,
-    /// The id of its entity.
+    /// Id of the entity.
     pub entity: Option<String>,
-    /// What operators attach to it, all of it.
+    /// Operator metadata, replaced as a whole.
     pub custom_metadata: Option<BTreeMap<String, String>>,
 }
 
 impl Auth {
-    /// Makes the alias of a name at a mount, with an entity of its own where none is named; one that is there is
-    /// changed. Returns it when it was made or changed.
+    /// Creates an alias (with an entity if none is given) or changes it. Returns it if created or changed.
     ///
     /// # Errors
-    /// `Invalid` naming field and rule.
+    /// `Invalid` with field and rule.
     pub async fn alias_write(&self, change: AliasChange) -> Result<Option<Alias>> {
         let change = change.checked()?;
         let (Some(accessor), Some(name)) = (&change.accessor, &change.name) else {
@@ -53,10 +51,10 @@ impl Auth {
         repeated("identity", attempt).await
     }
 
-    /// Changes the alias with this id. Returns it when there was something to change.
+    /// Changes the alias with this id. Returns it if anything changed.
     ///
     /// # Errors
-    /// `Invalid` when there is none, and naming field and rule.
+    /// `Invalid` when the alias does not exist, or with field and rule.
     pub async fn alias_change(&self, id: &str, change: AliasChange) -> Result<Option<Alias>> {
         let change = change.checked()?;
         if let Some(accessor) = &change.accessor {
@@ -121,13 +119,13 @@ impl Auth {
         let mut unit = wanted(&entity, alias.updated_at)?;
         unit.push(AuthWrite::AliasPut(alias.row()?));
         let stored = self.store.commit(unit).await;
-        // After an error too: it may be stored all the same.
+        // Also after an error, because the write may be stored.
         self.entities.change(&known.entity);
         self.entities.change(&alias.entity);
         stored.map(|_| Some(alias))
     }
 
-    /// The entity with this id, which has no alias at a mount yet.
+    /// Returns the entity with this id if it has no alias at the mount yet.
     async fn whose(&self, entity: &str, accessor: &str) -> Result<EntityRef> {
         let known = self.read_entity(EntityBy::Id(entity.to_owned())).await?.ok_or_else(no_entity)?;
         match known.alias_at(accessor) {
@@ -136,10 +134,10 @@ impl Auth {
         }
     }
 
-    /// Removes an alias; whether there was one.
+    /// Deletes an alias. Returns `true` if it existed.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub async fn alias_delete(&self, id: &str) -> Result<bool> {
         let Some(alias) = self.alias(id).await? else { return Ok(false) };
         let dropped = self.store.commit(vec![AuthWrite::AliasDrop(id.to_owned())]).await;
@@ -159,7 +157,7 @@ fn no_entity() -> Error {
     Error::invalid("invalid canonical ID")
 }
 
-/// The write that keeps an entity when its tokens have ended: one that an operator has given an alias is wanted.
+/// Returns the write that makes a temporary entity permanent: an operator has given it an alias.
 fn wanted(entity: &Entity, now: Time) -> Result<Vec<AuthWrite>> {
     if entity.kept_until.is_none() {
         return Ok(Vec::new());

@@ -1,8 +1,8 @@
-//! Entities that were read a moment ago.
+//! A bounded cache of entities.
 //!
-//! What is here may be given out for half a second, and a caller with it is believed for a second after it was read,
-//! as a token is. A change on this node counts at once: it marks what was given out, so that callers who hold it are
-//! looked at again.
+//! An entity is returned from the cache for half a second after it was read, and a caller that holds it is valid for a
+//! second, as with tokens. A change on this node takes effect immediately: it marks the entities that were handed out,
+//! so that their callers are read again.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -13,13 +13,13 @@ use std::time::Duration;
 use super::entity::Entity;
 use crate::clock::Time;
 
-/// How old what is given out may be.
+/// Maximum age of an entity returned from the cache.
 const MAX_AGE: Duration = Duration::from_millis(500);
-/// How long what was given out may be held: until then a change here must find it.
+/// How long an entity may be in use after it was read. Until then a change must be able to mark it.
 const HELD: Duration = Duration::from_secs(1);
 const MOST: usize = 65_536;
 
-/// An entity as it was a moment ago.
+/// A cached entity.
 #[derive(Clone)]
 pub struct EntityRef {
     entity: Arc<Entity>,
@@ -28,17 +28,17 @@ pub struct EntityRef {
 }
 
 impl EntityRef {
-    /// Whether it was changed on this node since it was read.
+    /// `true` if the entity was changed on this node since it was read.
     pub(crate) fn is_changed(&self) -> bool {
         self.changed.load(Ordering::Acquire)
     }
 
-    /// When the read of it began.
+    /// When the read began.
     pub(crate) fn read_at(&self) -> Time {
         self.read_at
     }
 
-    /// The entity, to be held.
+    /// Returns the entity.
     pub fn entity(&self) -> Arc<Entity> {
         Arc::clone(&self.entity)
     }
@@ -52,26 +52,25 @@ impl Deref for EntityRef {
     }
 }
 
-/// The table, bounded.
 #[derive(Default)]
 pub(crate) struct Entities(Mutex<Inner>);
 
 #[derive(Default)]
 struct Inner {
     by_id: HashMap<Box<str>, EntityRef>,
-    /// Ids by accessor and name of an alias; an accessor holds no `/`.
+    /// Ids by accessor and name of an alias; an accessor contains no `/`.
     by_alias: HashMap<String, Box<str>>,
-    /// Moves on with every change; see [`Entities::put`].
+    /// Increases with every change, see [`Entities::put`].
     epoch: u64,
 }
 
 impl Entities {
-    /// An entity by its id, unless it has to be read.
+    /// Returns an entity by id, unless it must be read.
     pub(super) fn by_id(&self, id: &str, now: Time) -> Option<EntityRef> {
         self.lock().by_id.get(id).filter(|known| is_younger(known, now, MAX_AGE)).cloned()
     }
 
-    /// An entity by its alias at a mount, unless it has to be read.
+    /// Returns an entity by alias, unless it must be read.
     pub(super) fn by_alias(&self, accessor: &str, name: &str, now: Time) -> Option<EntityRef> {
         let inner = self.lock();
         let id = inner.by_alias.get(&place(accessor, name))?;
@@ -79,13 +78,13 @@ impl Entities {
         known.alias_at(accessor).is_some_and(|alias| alias.name == name).then(|| known.clone())
     }
 
-    /// To be asked for before an entity is read, and given to [`Entities::put`] after.
+    /// Returns the epoch to pass to [`Entities::put`]; taken before the entity is read.
     pub(super) fn epoch(&self) -> u64 {
         self.lock().epoch
     }
 
-    /// Takes in what was read at `read_at`. What may be older than a change that was made since `epoch` is for the
-    /// one who read it alone, and counts as changed.
+    /// Caches an entity that was read at `read_at`. If an entity changed since `epoch`, or the cache is full, the
+    /// entity is not cached, and counts as changed.
     pub(super) fn put(&self, entity: Entity, read_at: Time, epoch: u64) -> EntityRef {
         let mut inner = self.lock();
         if inner.by_id.len() >= MOST {
@@ -95,7 +94,7 @@ impl Entities {
         if inner.epoch != epoch || full {
             return EntityRef { entity: Arc::new(entity), read_at, changed: Arc::new(AtomicBool::new(true)) };
         }
-        // Who holds what was read before hears of a change too.
+        // Holders of the earlier read share the mark.
         let changed = inner.by_id.get(&entity.id[..]).map(|known| Arc::clone(&known.changed)).unwrap_or_default();
         for alias in &entity.aliases {
             inner.by_alias.insert(place(&alias.accessor, &alias.name), entity.id.as_str().into());
@@ -105,7 +104,7 @@ impl Entities {
         known
     }
 
-    /// An entity was changed, or may have been.
+    /// Marks an entity as changed, or possibly changed, and removes it.
     pub(super) fn change(&self, id: &str) {
         let mut inner = self.lock();
         inner.epoch += 1;
@@ -114,13 +113,12 @@ impl Entities {
         }
     }
 
-    /// Drops what nobody holds any more.
     pub(super) fn prune(&self, now: Time) {
         self.lock().prune(now);
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // No code panics while it holds the lock, and a half-made entry cannot exist.
+        // No code panics while it holds the lock, and there are no partial entries.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -181,7 +179,7 @@ mod tests {
         entities.change("id");
         assert!(first.is_changed() && second.is_changed());
         assert!(entities.by_id("id", START).is_none());
-        // Read before the change, known after it.
+        // The read began before the change and ended after it.
         assert!(entities.put(named("a"), START, epoch).is_changed());
         assert!(entities.by_id("id", START).is_none());
         let third = entities.put(named("b"), START, entities.epoch());

@@ -1,4 +1,4 @@
-//! Changing entities by hand.
+//! Changes of entities by operators.
 
 use std::collections::BTreeMap;
 
@@ -12,24 +12,23 @@ use crate::documents::repeated;
 use crate::error::{Error, Result};
 use crate::fields::has_invisible;
 
-/// Most pairs of metadata, and bytes of all names and values.
+/// Maximum number of metadata pairs, and of bytes of all names and values.
 const MAX_METADATA: (usize, usize) = (64, 4_096);
 
-/// What is to be changed of an entity; what is `None` stays.
+/// A change of an entity; `None` keeps a value.
 #[derive(Clone, Debug, Default)]
 pub struct EntityChange {
-    /// Its name.
+    /// Name.
     pub name: Option<String>,
-    /// Its metadata, all of it.
+    /// Metadata, replaced as a whole.
     pub metadata: Option<BTreeMap<String, String>>,
-    /// Its policies, all of them.
+    /// Policies, replaced as a whole.
     pub policies: Option<Vec<String>>,
-    /// Whether its logins and tokens are refused.
+    /// `true` to reject its logins and tokens.
     pub disabled: Option<bool>,
 }
 
 impl EntityChange {
-    /// The same in the form in which it is kept.
     fn checked(self) -> Result<Self> {
         let Self { name, metadata, policies, disabled } = self;
         if let Some(pairs) = &metadata {
@@ -39,7 +38,7 @@ impl EntityChange {
         Ok(Self { name, metadata, policies, disabled })
     }
 
-    /// The entity with this change; whether there is any.
+    /// Applies the change. Returns `true` if the entity differs.
     fn apply(&self, entity: &mut Entity) -> bool {
         let before = entity.clone();
         if let Some(name) = &self.name {
@@ -52,18 +51,17 @@ impl EntityChange {
             entity.policies.clone_from(policies);
         }
         entity.disabled = self.disabled.unwrap_or(entity.disabled);
-        // Who is changed by hand is wanted.
+        // A manual change makes a temporary entity permanent.
         entity.kept_until = None;
         *entity != before
     }
 }
 
 impl Auth {
-    /// Makes an entity: of the name that is given, or of a random one. One that has the name is changed. Returns
-    /// the one that is new.
+    /// Creates an entity with a given or random name, or changes the existing one. Returns a new entity.
     ///
     /// # Errors
-    /// `Invalid` naming field and rule.
+    /// `Invalid` with field and rule.
     pub async fn entity_write(&self, change: EntityChange) -> Result<Option<EntityRef>> {
         let change = change.checked()?;
         let attempt = async || {
@@ -82,7 +80,7 @@ impl Auth {
     /// Changes the entity with this id.
     ///
     /// # Errors
-    /// `Invalid` when there is none, and naming field and rule.
+    /// `Invalid` when the entity does not exist, or with field and rule.
     pub async fn entity_change(&self, id: &str, change: EntityChange) -> Result<()> {
         let change = change.checked()?;
         let attempt = async || {
@@ -115,15 +113,15 @@ impl Auth {
         entity.version += 1;
         entity.updated_at = self.clock.now();
         let stored = self.store.commit(vec![AuthWrite::EntityPut(entity.row()?)]).await;
-        // After an error too: it may be stored all the same.
+        // Also after an error, because the write may be stored.
         self.entities.change(&entity.id);
         stored.map(drop)
     }
 
-    /// Removes an entity with its aliases, which ends what its tokens may do; whether there was one.
+    /// Deletes an entity with its aliases; its tokens are then rejected. Returns `true` if it existed.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub async fn entity_delete(&self, by: EntityBy) -> Result<bool> {
         let id = match by {
             EntityBy::Id(id) => id,
@@ -148,7 +146,7 @@ fn checked_name(name: String) -> Result<String> {
     Ok(name)
 }
 
-/// Names as they are compared and kept: folded, sorted, each once; none that no token can be given by another's hand.
+/// Normalizes policy names. Rejects policies that operators cannot assign.
 fn checked_policies(names: Vec<String>) -> Result<Vec<String>> {
     let names = sanitised("policies", names)?;
     match contains(&names, ROOT) {
@@ -157,7 +155,6 @@ fn checked_policies(names: Vec<String>) -> Result<Vec<String>> {
     }
 }
 
-/// That pairs which an operator attaches are few and short.
 pub(super) fn check_pairs(field: &str, pairs: &BTreeMap<String, String>) -> Result<()> {
     let bytes: usize = pairs.iter().map(|(name, value)| name.len() + value.len()).sum();
     if pairs.len() > MAX_METADATA.0 || bytes > MAX_METADATA.1 {

@@ -1,4 +1,4 @@
-//! An entity and its aliases: what is stored of them, and what templates take from them.
+//! Entities and aliases: their stored form, and their values for templates.
 
 use std::collections::BTreeMap;
 
@@ -11,57 +11,56 @@ use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::templates::{AliasSelector, Identity, Selector};
 
-/// Somebody.
+/// A user or machine, independent of the authentication method.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entity {
     /// UUID.
     pub id: String,
-    /// Its name: in lower case, without blanks at its ends.
+    /// Name in lower case, trimmed.
     pub name: String,
-    /// One more with every change.
+    /// Incremented by every change.
     pub version: u64,
-    /// What operators attached to it.
+    /// Metadata from operators.
     pub metadata: BTreeMap<String, String>,
-    /// Names of the policies that its tokens have beside their own, sorted; never `root`.
+    /// Names of the policies that its tokens have in addition to their own, sorted; never `root`.
     pub policies: Vec<String>,
-    /// Its logins and tokens are refused.
+    /// `true` if its logins and tokens are rejected.
     pub disabled: bool,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: Time,
-    /// When it was changed last.
+    /// Time of the last change.
     pub updated_at: Time,
-    /// When it goes unless a token is its; `None` stays.
+    /// Earliest time of removal if it has no token; `None` for never.
     pub kept_until: Option<Time>,
-    /// What it is called, in the order of accessors: one name at a mount.
+    /// Aliases, at most one per mount, sorted by accessor.
     pub aliases: Vec<Alias>,
 }
 
-/// What an entity is called at one mount.
+/// The name of an entity at one mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alias {
     /// UUID.
     pub id: String,
-    /// The accessor of the mount.
+    /// Accessor of the mount.
     pub accessor: String,
-    /// The name there, as the method spells it.
+    /// Name in the spelling of the authentication method.
     pub name: String,
-    /// The entity.
+    /// Id of the entity.
     pub entity: String,
-    /// One more with every change.
+    /// Incremented by every change.
     pub version: u64,
-    /// What the last login said.
+    /// Metadata of the last login.
     pub metadata: BTreeMap<String, String>,
-    /// What operators attached to it.
+    /// Metadata from operators.
     pub custom_metadata: BTreeMap<String, String>,
     /// Names of the groups of the last login.
     pub groups: Vec<String>,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: Time,
-    /// When it was changed last.
+    /// Time of the last change.
     pub updated_at: Time,
 }
 
-/// What is stored of an entity beside its row's columns.
 #[derive(Serialize, Deserialize)]
 struct EntityBody {
     #[serde(default)]
@@ -76,7 +75,6 @@ struct EntityBody {
     updated_at: Time,
 }
 
-/// What is stored of an alias beside its row's columns.
 #[derive(Serialize, Deserialize)]
 struct AliasBody {
     #[serde(default)]
@@ -92,7 +90,7 @@ struct AliasBody {
 }
 
 impl Entity {
-    /// A new one, with a name that nobody else has; it stays.
+    /// Creates a permanent entity with a random name.
     pub(super) fn new(now: Time) -> Self {
         Self {
             id: crate::random::uuid(),
@@ -108,7 +106,6 @@ impl Entity {
         }
     }
 
-    /// Opens what is stored.
     pub(super) fn of(rows: IdentityRows) -> Result<Self> {
         let IdentityRows { entity: row, aliases } = rows;
         let body: EntityBody = serde_json::from_slice(&row.body).map_err(Error::internal)?;
@@ -126,7 +123,6 @@ impl Entity {
         })
     }
 
-    /// Its row, without its aliases.
     pub(super) fn row(&self) -> Result<EntityRow> {
         let body = EntityBody {
             metadata: self.metadata.clone(),
@@ -144,14 +140,13 @@ impl Entity {
         })
     }
 
-    /// Its alias at the mount with exactly this accessor.
+    /// Returns the alias at the mount with exactly this accessor.
     pub fn alias_at(&self, accessor: &str) -> Option<&Alias> {
         self.aliases.iter().find(|alias| alias.accessor == accessor)
     }
 }
 
 impl Alias {
-    /// A new one.
     pub(super) fn new(accessor: &str, name: &str, entity: &str, now: Time) -> Self {
         Self {
             id: crate::random::uuid(),
@@ -183,7 +178,6 @@ impl Alias {
         })
     }
 
-    /// Its row.
     pub(super) fn row(&self) -> Result<AliasRow> {
         let body = AliasBody {
             metadata: self.metadata.clone(),
@@ -229,7 +223,7 @@ impl Filler for Entity {
     }
 }
 
-/// Names of policies of both lists, sorted, each once.
+/// Merges two lists of policy names, sorted and without duplicates.
 pub(in crate::auth) fn together(one: &[String], other: &[String]) -> Vec<String> {
     let mut names: Vec<String> = one.iter().chain(other).cloned().collect();
     names.sort();

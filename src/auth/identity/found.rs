@@ -1,4 +1,4 @@
-//! Finding an entity: by a login, behind a token, by whatever it is called, in a list.
+//! Finds entities by login, by token, by key, and in lists.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,32 +14,31 @@ use crate::documents::repeated;
 use crate::error::{Error, Kind, Result};
 use crate::fields::is_control_or_bidi;
 
-/// Longest name of an alias, bytes.
 const MAX_ALIAS_NAME: usize = 1_024;
-/// How long an entity that a login made is kept at least.
+/// Minimum lifetime of an entity that a login created.
 const KEPT: Duration = Duration::from_secs(3_600);
-/// A login finds an entity that is kept for so long at least, so that it is there when the token is stored.
+/// A login keeps an entity that could be removed within this time, so that it exists when the token is stored.
 const AHEAD: Duration = Duration::from_secs(600);
 
-/// Who has logged in, as the method of a mount knows him.
+/// The identity of a login, as reported by the authentication method.
 #[derive(Clone, Debug, Default)]
 pub struct LoginAlias {
-    /// His name there; letters of either case are different ones.
+    /// Name at the mount, case-sensitive.
     pub name: String,
-    /// What templates may take from the login.
+    /// Metadata for templates.
     pub metadata: BTreeMap<String, String>,
-    /// Names of his groups.
+    /// Names of the groups.
     pub groups: Vec<String>,
 }
 
 impl Auth {
-    /// The entity of who has logged in: found, or made with its alias in one commit. The alias takes over what
-    /// the login says, when that is something new. Nodes that meet somebody at the same moment make one entity.
+    /// Returns the entity of a login, or creates it with its alias in one commit. Updates the alias if the login's
+    /// metadata or groups changed. Concurrent logins on several nodes create one entity.
     ///
     /// # Errors
-    /// `Forbidden` when the entity is disabled; `Invalid` for a name that cannot be one; those of the store.
+    /// `Forbidden` when the entity is disabled; `Invalid` for an unusable name; store errors.
     pub async fn entity_of(&self, mount: &Mount, login: &LoginAlias) -> Result<EntityRef> {
-        // Other systems choose these names: joiners, soft hyphens and the like are legal there.
+        // Names come from other systems, where characters such as joiners and soft hyphens are legal.
         let usable = (1..=MAX_ALIAS_NAME).contains(&login.name.len()) && !login.name.contains(is_control_or_bidi);
         if !usable {
             let rule = format!("must have 1 to {MAX_ALIAS_NAME} bytes and no control or bidirectional characters");
@@ -55,7 +54,7 @@ impl Auth {
         repeated("identity", async || self.meet(&mount.accessor, login, now).await).await
     }
 
-    /// One attempt to find or make the entity of a login; `Conflict` when another one came first.
+    /// Tries once to find or create the entity of a login; `Conflict` when a concurrent login was first.
     async fn meet(&self, accessor: &str, login: &LoginAlias, now: Time) -> Result<EntityRef> {
         let by = EntityBy::Alias { accessor: accessor.to_owned(), name: login.name.clone() };
         let Some(known) = self.read_entity(by.clone()).await? else {
@@ -80,7 +79,7 @@ impl Auth {
             let mut alias = login.tell(alias.clone(), now);
             alias.version += 1;
             match self.store.commit(vec![AuthWrite::AliasPut(alias.row()?)]).await {
-                // Another login of the same was faster: what it said stands.
+                // A concurrent login with the same alias was first; its metadata is kept.
                 Err(error) if error.kind() == Kind::Conflict => {}
                 stored => drop(stored?),
             }
@@ -93,13 +92,13 @@ impl Auth {
         able(again)
     }
 
-    /// Keeps an entity until then at least, for a token that is nowhere stored.
+    /// Postpones the removal of an entity to `until` at least, for a token that is not stored.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub async fn keep_entity(&self, entity: &EntityRef, until: Time) -> Result<()> {
         if entity.kept_until.is_some_and(|kept| kept < until) {
-            // Longer than asked for, so that not every such token is a write.
+            // Twice as long as requested, so that not every such token causes a write.
             let until = until.checked_add((until - self.clock.now()).max(time::Duration::ZERO)).unwrap_or(until);
             self.store.commit(vec![AuthWrite::EntityKeep { id: entity.id.clone(), until }]).await?;
             self.entities.change(&entity.id);
@@ -107,18 +106,18 @@ impl Auth {
         Ok(())
     }
 
-    /// The entity behind a token that names one; `None` for the empty name.
+    /// Returns the entity of a token; `None` for an empty id.
     ///
     /// # Errors
-    /// `Forbidden` when it is gone or disabled; those of the store.
+    /// `Forbidden` when it is deleted or disabled; store errors.
     pub(crate) async fn entity_behind(&self, id: &str) -> Result<Option<EntityRef>> {
         self.entity_named(id).await?.map(able).transpose()
     }
 
-    /// As [`Auth::entity_behind`], also one that is disabled.
+    /// As [`Auth::entity_behind`], but returns disabled entities too.
     ///
     /// # Errors
-    /// `Forbidden` when it is gone; those of the store.
+    /// `Forbidden` when it is deleted; store errors.
     pub(in crate::auth) async fn entity_named(&self, id: &str) -> Result<Option<EntityRef>> {
         if id.is_empty() {
             return Ok(None);
@@ -126,10 +125,10 @@ impl Auth {
         self.with_id(id).await?.map(Some).ok_or_else(Error::forbidden)
     }
 
-    /// The policies that a token has by its entity, if it has one and that is there.
+    /// Returns the policies of an entity; none if the id is empty or the entity is deleted.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub(in crate::auth) async fn identity_policies(&self, id: &str) -> Result<Vec<String>> {
         let entity = if id.is_empty() { None } else { self.with_id(id).await? };
         Ok(entity.map(|entity| entity.policies.clone()).unwrap_or_default())
@@ -142,66 +141,63 @@ impl Auth {
         }
     }
 
-    /// Reads an entity.
     pub(super) async fn read_entity(&self, by: EntityBy) -> Result<Option<EntityRef>> {
         let (now, epoch) = (self.clock.now(), self.entities.epoch());
         let Some(rows) = self.store.identity(by).await? else { return Ok(None) };
         Ok(Some(self.entities.put(Entity::of(rows)?, now, epoch)))
     }
 
-    /// An entity, as it is stored.
+    /// Reads an entity from the store.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub async fn entity(&self, by: EntityBy) -> Result<Option<Arc<Entity>>> {
         Ok(self.read_entity(by).await?.map(|known| known.entity()))
     }
 
-    /// An alias by its id, as it is stored.
+    /// Reads an alias by its id.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub async fn alias(&self, id: &str) -> Result<Option<Alias>> {
         let entity = self.entity(EntityBy::AliasId(id.to_owned())).await?;
         Ok(entity.and_then(|entity| entity.aliases.iter().find(|alias| alias.id == id).cloned()))
     }
 
-    /// A page of all entities.
+    /// Returns a page of all entities.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub async fn entity_page(&self, page: EntityPage) -> Result<Vec<EntityEntry>> {
         self.store.entities(page).await
     }
 
-    /// At most `limit` of all aliases, by id, after this one.
+    /// Returns up to `limit` aliases after the id `after`, sorted by id.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub async fn alias_page(&self, after: String, limit: u32) -> Result<Vec<AliasEntry>> {
         self.store.aliases(after, limit).await
     }
 }
 
 impl LoginAlias {
-    /// Whether an alias says what this login says.
+    /// `true` if the alias has the metadata and groups of this login.
     fn is_told(&self, alias: &Alias) -> bool {
         alias.metadata == self.metadata && alias.groups == self.groups
     }
 
-    /// The alias with what this login says.
     fn tell(&self, alias: Alias, now: Time) -> Alias {
         let (metadata, groups) = (self.metadata.clone(), self.groups.clone());
         Alias { metadata, groups, updated_at: now, ..alias }
     }
 }
 
-/// Whether it is there for a while.
+/// `true` if the entity is not removed soon.
 fn is_kept(entity: &Entity, now: Time) -> bool {
     entity.kept_until.is_none_or(|until| now + AHEAD <= until)
 }
 
-/// One that is not disabled.
 fn able(entity: EntityRef) -> Result<EntityRef> {
     if entity.disabled { Err(Error::forbidden()) } else { Ok(entity) }
 }

@@ -1,8 +1,8 @@
-//! The authentication method `approle`: machines that show the id of a role and a secret id.
+//! The authentication method `approle`: machines present a role id and a secret id.
 //!
-//! A role says who its tokens are; its role id names it at logins, and is unique in its mount. A secret id is what
-//! a machine shows beside it: made here or chosen, with an end, a number of uses and addresses of its own. There
-//! may be many of them, so each is a row, found by a keyed hash; the text exists only where it was handed out.
+//! A role defines the tokens; its role id names it at logins and is unique within the mount. Secret ids are generated
+//! or chosen, each with its own expiry, number of uses and networks. A role may have many of them, so each is a row,
+//! found by a keyed hash; the text is not stored.
 
 mod entry;
 mod method;

@@ -1,25 +1,9 @@
 //! The authentication method `cloudb`: identities of one cloud provider.
 //!
-//! Who logs in shows a token that the provider's directory signed for this service. Its claims say who they are; a
-//! role may ask on top that they are on a resource of the provider, which claims and provider have to prove. Only
-//! tokens of the directory's version 1 pass: their issuer is the one of its discovery document.
-//!
-//! | part | owns |
-//! |---|---|
-//! | `login` | the steps of a login, in their order |
-//! | `shapes` | what a login sends |
-//! | `directory` | the tenant's tokens: where their keys are, what is asked of them |
-//! | `claims` | what a token says, principals and groups |
-//! | `proof` | the proof of a resource, from parsed ids |
-//! | `arm_id` | ids of resources |
-//! | `resources` | what the provider says of a resource |
-//! | `provider` | the calls of the resource API, and the service's own access token |
-//! | `graph` | the calls about the service's own secret |
-//! | `rotation`, `rotate` | how far its rotation has come, and the steps |
-//! | `role`, `bounds` | roles |
-//! | `config` | the configuration of a mount |
-//! | `method` | what of it is kept from one login to the next |
-//! | `settings` | the server's configuration |
+//! A client presents a token that the provider's directory signed for this service. Its claims identify the client. A
+//! role may also require that the client runs on a resource of the provider, which the claims and the provider's API
+//! must prove (`proof`). Only version 1 tokens of the directory are accepted: their issuer is the one in its discovery
+//! document. `login` has the steps of a login in order.
 
 mod arm_id;
 mod bounds;

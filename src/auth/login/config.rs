@@ -1,4 +1,4 @@
-//! Changes of a method's configuration: one document of a mount, by compare-and-set.
+//! Changes of a method's configuration: one document per mount, written by compare-and-set.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,8 +9,8 @@ use crate::auth::store::AuthWrite;
 use crate::documents::{DocumentKey, DocumentWrite};
 use crate::error::{Error, Result, Warnings};
 
-/// One write of a configuration, as it stands in it: another write is another one, whatever it says. What is fetched
-/// of others is kept for one write. Who writes the same again may do so because a key was withdrawn.
+/// A random id of one write of a configuration. Cached data, such as keys, belongs to one write, and the same
+/// configuration may be written again to drop a withdrawn key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Written(u64);
 
@@ -21,11 +21,11 @@ impl Written {
 }
 
 impl<M: Method> Open<M> {
-    /// Writes the configuration that `merge` makes of the one that stands, if there is one. It may be asked again,
-    /// when another node was first. Returns its warnings.
+    /// Writes the configuration that `merge` derives from the current one, and returns its warnings. `merge` is called
+    /// again after a conflict with another node.
     ///
     /// # Errors
-    /// Those of `merge` and of [`Method::make`]; those of the store.
+    /// As `merge` and [`Method::make`]; store errors.
     pub(crate) async fn write_config(
         &self,
         merge: impl Fn(Option<&M::Config>) -> Result<(M::Config, Warnings)>,
@@ -40,10 +40,10 @@ impl<M: Method> Open<M> {
         self.change(plan).await
     }
 
-    /// Deletes the configuration; whether there was one.
+    /// Deletes the configuration. Returns `true` if there was one.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub(crate) async fn delete_config(&self) -> Result<bool> {
         let plan = |view: &View<M>| {
             let Some(known) = &view.config else { return Ok(Plan::Nothing(false)) };

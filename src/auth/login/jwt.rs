@@ -1,8 +1,8 @@
-//! The authentication method `jwt`: whoever has a signed token of another system.
+//! The authentication method `jwt`: signed tokens of other systems.
 //!
-//! The configuration says whose tokens (`config`), a role which of them, and who they are here (`role`, which holds
-//! claims by `claims`); `entry` is a login. Keys that an issuer publishes belong to one write of the configuration
-//! (`method`): a change of roles keeps them, whoever writes the configuration begins without any.
+//! The configuration defines the issuer (`config`); a role defines the accepted tokens and the identity of the client
+//! (`role`, `claims`); `entry` is a login. Published keys are cached per write of the configuration (`method`):
+//! changing a role keeps them, writing the configuration drops them.
 
 mod claims;
 mod config;

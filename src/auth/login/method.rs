@@ -1,4 +1,4 @@
-//! What every authentication method is, and the view of what one mount of it has stored.
+//! The interface of authentication methods, and the view of a mount's stored state.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -10,32 +10,31 @@ use crate::documents::{Document, MountId};
 use crate::error::Result;
 use crate::fields::{Fields, MAX_NAME};
 
-/// The kind of the documents of roles; the name is that of the role.
+/// Kind of the documents of roles, which are named after the role.
 pub(super) const ROLE: &str = "role";
-/// The kind of the document of the configuration, and its name.
+/// Kind and name of the configuration document.
 pub(super) const CONFIG: (&str, &str) = ("config", "method");
 
-/// A kind of authentication method.
+/// An authentication method.
 pub(crate) trait Method: Sized + Send + Sync + 'static {
-    /// Its configuration, as it is stored; `()` for a method that has none.
+    /// Stored configuration; `()` for a method without one.
     type Config: Serialize + DeserializeOwned + Send + Sync + 'static;
-    /// One of its roles.
     type Role: Role;
-    /// What is made of both for logins, anew whenever one changes: indexes, keys that are read, caches.
+    /// State derived from configuration and roles after each change: indexes, parsed keys, caches.
     type Made: Send + Sync + 'static;
 
-    /// Makes it. What is worth keeping of the view `before` is taken over from there.
+    /// Derives the state. May reuse parts of the view `before`.
     ///
     /// # Errors
-    /// `Invalid` when something in them cannot be used, which refuses the change that would lead there.
+    /// `Invalid` for unusable configuration or roles; the change is then rejected.
     fn make(
         config: Option<&Self::Config>,
         roles: &Roles<Self::Role>,
         before: Option<&View<Self>>,
     ) -> Result<Self::Made>;
 
-    /// What is written together with a role's document, or with its end: `before` and `after` are the role as it
-    /// stands and as it shall.
+    /// Returns the writes to commit together with a role's document. `before` and `after` are the role before and after
+    /// the change; `None` if it does not exist.
     fn beside(
         _mount: MountId,
         _name: &str,
@@ -45,13 +44,13 @@ pub(crate) trait Method: Sized + Send + Sync + 'static {
         Vec::new()
     }
 
-    /// The name of the role that a login is under, as far as what is sent tells; there may be no such role.
+    /// Returns the role name of a login, as far as the request determines it. The role may not exist.
     fn role_of(_view: &View<Self>, sent: &Fields) -> Option<String> {
         sent.text_within("role", MAX_NAME).ok().flatten()
     }
 }
 
-/// What one mount has stored, at one moment: immutable, replaced whole.
+/// An immutable snapshot of a mount's stored state.
 pub(crate) struct View<M: Method> {
     pub(super) config: Option<Versioned<M::Config>>,
     pub(super) roles: Roles<M::Role>,
@@ -59,12 +58,10 @@ pub(crate) struct View<M: Method> {
 }
 
 impl<M: Method> View<M> {
-    /// Of a mount with nothing stored.
     pub(super) fn empty() -> Result<Self> {
         Self::new(None, Roles::default(), None)
     }
 
-    /// Of what is stored.
     pub(super) fn load(documents: &[Document], before: &Self) -> Result<Self> {
         let (mut config, mut roles) = (None, Roles::default());
         for document in documents {
@@ -77,12 +74,11 @@ impl<M: Method> View<M> {
         Self::new(config, roles, Some(before))
     }
 
-    /// The next view, with another role under a folded name, or with none.
+    /// Returns the next view, with a role replaced or, for `None`, removed.
     pub(super) fn with_role(&self, folded: &str, role: Option<Versioned<M::Role>>) -> Result<Self> {
         Self::new(self.config.clone(), self.roles.with(folded, role), Some(self))
     }
 
-    /// The next view, with another configuration.
     pub(super) fn with_config(&self, config: Option<Versioned<M::Config>>) -> Result<Self> {
         Self::new(config, self.roles.same(), Some(self))
     }
@@ -92,7 +88,7 @@ impl<M: Method> View<M> {
         Ok(Self { config, roles, made })
     }
 
-    /// The configuration; `None` when none was written.
+    /// The configuration; `None` if none was written.
     pub(crate) fn config(&self) -> Option<&M::Config> {
         self.config.as_ref().map(|config| &*config.value)
     }
@@ -102,12 +98,11 @@ impl<M: Method> View<M> {
         &self.roles
     }
 
-    /// What the method made of both.
+    /// The derived state.
     pub(crate) fn made(&self) -> &M::Made {
         &self.made
     }
 
-    /// What a role says of the tokens that it makes.
     pub(super) fn terms(&self, role: &str) -> Option<TokenTerms> {
         self.roles.get(role).map(|role| role.terms().clone())
     }

@@ -1,4 +1,4 @@
-//! A mount of an authentication method that is open: its view, and the one way in which that changes.
+//! An open mount of an authentication method: its view, and the only way to change it.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -21,67 +21,64 @@ pub(crate) struct Open<M: Method> {
     mount: MountId,
     store: Arc<dyn AuthStore>,
     view: ArcSwap<View<M>>,
-    /// Held while something changes.
+    /// Serializes changes.
     writing: Entrance,
-    /// A write failed, perhaps after it was stored, and what is stored could not be read since. Changes only
-    /// under `writing`.
+    /// `true` after a failed write that may be stored, until the state is reloaded. Changes only under `writing`.
     behind: AtomicBool,
 }
 
-/// An open mount of whatever method, for whoever opens, follows and closes them.
+/// An open mount of any method.
 pub(crate) trait Opened: Send + Sync {
-    /// Reads what is stored again and publishes it.
+    /// Reloads and publishes the stored state.
     fn reload(&self) -> BoxFuture<'_, Result<()>>;
 
-    /// The same, when a write failed that may be stored all the same.
+    /// The same, if the outcome of an earlier write is unknown.
     fn catch_up(&self) -> BoxFuture<'_, Result<()>>;
 
-    /// What a role says of the tokens that it makes; `None` when there is no such role.
+    /// Returns the token settings of a role; `None` if it does not exist.
     fn terms(&self, role: &str) -> Option<TokenTerms>;
 
-    /// The name of the role that a login is under, as far as what is sent tells.
+    /// Returns the role name of a login, as far as the request determines it.
     fn role_of(&self, sent: &Fields) -> Option<String>;
 
-    /// Publishes that nothing is there: the mount is gone.
+    /// Publishes an empty view, because the mount was disabled.
     fn close(&self);
 
-    /// Itself, for who knows its method.
+    /// Converts to `Any`, for downcasting to the method's type.
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
 
-/// What a change comes to, on the view that it was worked out on.
+/// Result of planning a change on a view.
 pub(super) enum Plan<M: Method, T> {
-    /// There is nothing to do.
+    /// Nothing to change; the result for the caller.
     Nothing(T),
-    /// To be stored together; then the next view, and the answer.
+    /// The writes of one commit, the next view, and the result for the caller.
     Write(Vec<AuthWrite>, View<M>, T),
 }
 
 impl<M: Method> Open<M> {
-    /// One with nothing stored.
     pub(super) fn new(mount: MountId, store: Arc<dyn AuthStore>) -> Result<Self> {
         let (view, writing) = (ArcSwap::from_pointee(View::empty()?), Entrance::new(1));
         Ok(Self { mount, store, view, writing, behind: AtomicBool::new(false) })
     }
 
-    /// What is stored of the mount, as it was published last.
+    /// Returns the current view.
     pub(crate) fn view(&self) -> Arc<View<M>> {
         self.view.load_full()
     }
 
-    /// The mount's id in storage.
     pub(super) fn mount(&self) -> MountId {
         self.mount
     }
 
-    /// Where what belongs to the mount is stored, for rows that are no part of the view.
+    /// The store, for rows that are not part of the view.
     pub(super) fn store(&self) -> &dyn AuthStore {
         &*self.store
     }
 
-    /// Works a change out, stores it and publishes the view that it leads to. It is worked out again when another
-    /// node changed the same at that moment; and once more on what is stored now when there seems to be nothing to
-    /// do, or something is taken already (`Conflict`): what this node does not know another may have changed.
+    /// Plans a change, commits it and publishes the next view. After a conflict with another node it starts again. If
+    /// the plan finds nothing to do, or a conflict, it is repeated once on freshly loaded state, since another node may
+    /// have made a change that this node does not know of.
     pub(super) async fn change<T>(&self, plan: impl Fn(&View<M>) -> Result<Plan<M, T>>) -> Result<T> {
         let _one_writer = self.writing.enter_bounded(TOO_MANY_CHANGES).await?;
         let attempt = async || {
@@ -102,7 +99,6 @@ impl<M: Method> Open<M> {
         repeated("the auth method", attempt).await
     }
 
-    /// Stores a unit, then publishes the view that it leads to.
     async fn written(&self, unit: Vec<AuthWrite>, next: View<M>) -> Result<()> {
         let Err(error) = self.store.commit(unit).await else {
             self.view.store(Arc::new(next));
@@ -112,12 +108,12 @@ impl<M: Method> Open<M> {
         Err(error)
     }
 
-    /// After a write that failed with `error`: it may be stored all the same, or another node's is.
+    /// Handles a failed write, which may have been stored, or have conflicted with another node's.
     async fn recheck(&self, error: &Error) {
         let is_behind = match error.kind() {
-            // What was not admitted is not stored.
+            // A write that was not admitted is not stored.
             Kind::Busy => return,
-            // Read when it is tried again, not before: the fresher it is, the less comes between.
+            // Reloaded at the next attempt rather than now, so that the state is as recent as possible.
             Kind::Conflict => true,
             _ => self.reload_held().await.is_err(),
         };
@@ -127,7 +123,7 @@ impl<M: Method> Open<M> {
     async fn reload_held(&self) -> Result<()> {
         let mut documents = self.store.documents_of(self.mount, ROLE).await?;
         documents.extend(self.store.documents_of(self.mount, CONFIG.0).await?);
-        // What cannot be read has its name already; else the method can make nothing of its configuration.
+        // A parse error names its document already. Any other error is about the configuration.
         let next = View::load(&documents, &self.view()).map_err(|error| match error.kind() {
             Kind::Internal => error,
             _ => unreadable(self.mount, CONFIG.0, CONFIG.1, error.text()),
@@ -137,7 +133,6 @@ impl<M: Method> Open<M> {
         Ok(())
     }
 
-    /// As [`Opened::reload`].
     pub(super) async fn reload(&self) -> Result<()> {
         let _one_writer = self.writing.enter(turns::Caller::SERVER.asker()).await;
         self.reload_held().await
@@ -173,7 +168,7 @@ impl<M: Method> Opened for Open<M> {
     }
 }
 
-/// A refusal by what is stored now: to try again leads nowhere.
+/// Converts a conflict with the current stored state, which a retry cannot resolve.
 fn standing(error: Error) -> Error {
     match error.kind() {
         Kind::Conflict => Error::invalid(error.text().to_owned()),

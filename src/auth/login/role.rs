@@ -1,4 +1,4 @@
-//! What every role of an authentication method is: a document with the terms of the tokens that it makes.
+//! Roles of authentication methods: documents with token settings.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,21 +11,21 @@ use crate::auth::token::TokenTerms;
 use crate::documents::Document;
 use crate::error::Result;
 
-/// Most roles of one mount: they are read when it is opened, and kept.
+/// Maximum number of roles of a mount. All of them are in memory.
 pub(crate) const MAX_ROLES: usize = 10_000;
 
-/// A role of a method, as it is stored.
+/// A stored role of a method.
 pub(crate) trait Role: Serialize + DeserializeOwned + Send + Sync + 'static {
-    /// What it says of the tokens that it makes.
+    /// Settings of its tokens.
     fn terms(&self) -> &TokenTerms;
 }
 
-/// The name under which a role is stored and found: in lower case.
+/// Returns the stored form of a role's name: lower case.
 pub(crate) fn folded(name: &str) -> String {
     lower(name).into_owned()
 }
 
-/// What is stored under one name, and its version there.
+/// A stored value and its version.
 pub(crate) struct Versioned<T> {
     pub(super) value: Arc<T>,
     pub(super) version: u64,
@@ -44,7 +44,7 @@ impl<T: DeserializeOwned> Versioned<T> {
     }
 }
 
-/// The roles of one mount by their folded names.
+/// The roles of a mount by their lower-case names.
 pub(crate) struct Roles<R>(BTreeMap<Arc<str>, Versioned<R>>);
 
 impl<R> Default for Roles<R> {
@@ -54,17 +54,17 @@ impl<R> Default for Roles<R> {
 }
 
 impl<R> Roles<R> {
-    /// A role by its name in any case.
+    /// Finds a role by its name, in any letter case.
     pub(crate) fn get(&self, name: &str) -> Option<&Arc<R>> {
         self.stored(&folded(name)).map(|stored| &stored.value)
     }
 
-    /// Names, in byte order.
+    /// Returns the names in byte order.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(|name| &**name)
     }
 
-    /// Names and roles, in byte order of the names.
+    /// Returns names and roles in byte order of the names.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &R)> {
         self.0.iter().map(|(name, stored)| (name, &*stored.value))
     }
@@ -81,12 +81,11 @@ impl<R> Roles<R> {
         self.0.insert(folded.into(), role);
     }
 
-    /// The same roles once more.
     pub(super) fn same(&self) -> Self {
         Self(self.0.clone())
     }
 
-    /// The same roles, with another one under this name or none.
+    /// Returns a copy with a role replaced or, for `None`, removed.
     pub(super) fn with(&self, folded: &str, role: Option<Versioned<R>>) -> Self {
         let mut roles = self.0.clone();
         match role {

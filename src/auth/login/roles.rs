@@ -1,4 +1,4 @@
-//! Changes of roles: documents of a mount, by compare-and-set.
+//! Changes of roles: documents of a mount, written by compare-and-set.
 
 use super::method::{Method, ROLE, View};
 use super::open::{Open, Plan};
@@ -8,11 +8,11 @@ use crate::documents::{DocumentKey, DocumentWrite};
 use crate::error::{Error, Result, Warnings};
 
 impl<M: Method> Open<M> {
-    /// Writes the role that `merge` makes of the one that stands, if there is one, on the view of its mount. It may
-    /// be asked again, when another node was first. Returns its warnings.
+    /// Writes the role that `merge` derives from the current one, and returns its warnings. `merge` is called again
+    /// after a conflict with another node.
     ///
     /// # Errors
-    /// Those of `merge`; `Invalid` for a role too many; those of the store.
+    /// As `merge`; `Invalid` for too many roles; store errors.
     pub(crate) async fn write_role(
         &self,
         name: &str,
@@ -35,10 +35,10 @@ impl<M: Method> Open<M> {
         self.change(plan).await
     }
 
-    /// Deletes a role; whether there was one.
+    /// Deletes a role. Returns `true` if it existed.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub(crate) async fn delete_role(&self, name: &str) -> Result<bool> {
         let name = folded(name);
         let plan = |view: &View<M>| {

@@ -1,19 +1,19 @@
-//! What the server's configuration says of authentication methods. None of it can be said by a request.
+//! Server settings for authentication methods. Requests cannot change them.
 
 use super::cloudb::{CloudbSettings, Fallback};
 use crate::outbound::Reach;
 
-/// Settings of methods, for all their mounts.
+/// Settings for all mounts of authentication methods.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct LoginSettings {
-    /// Which addresses may be called that a mount's configuration names.
+    /// The addresses that a mount's configuration may name.
     pub reach: Reach,
-    /// Of the method `cloudb`.
+    /// Settings of `cloudb`.
     pub cloudb: CloudbSettings,
 }
 
 impl LoginSettings {
-    /// Takes what the environment says in the provider's own variables.
+    /// Adds defaults from the provider's environment variables.
     #[must_use]
     pub fn in_environment(self) -> Self {
         Self { cloudb: CloudbSettings { fallback: Fallback::of_environment(), ..self.cloudb }, ..self }

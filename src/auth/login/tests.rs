@@ -1,4 +1,4 @@
-//! Mounts of methods on one store, as several nodes have them.
+//! Mounts of methods on one store, shared by several nodes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +16,12 @@ use crate::secret::Secret;
 
 type Node = Open<AppRoles>;
 
-/// Two nodes, and their store.
 fn two() -> (Node, Node, Arc<Memory>) {
     let store = Arc::new(Memory::default());
     let node = || Node::new(MountId(1), store.clone()).unwrap();
     (node(), node(), store)
 }
 
-/// Changes a role, or makes it.
 async fn write(node: &Node, name: &str, change: impl Fn(&mut AppRole)) -> Result<Warnings> {
     let merge = |stored: Option<&AppRole>| {
         let mut role = stored.cloned().unwrap_or_else(AppRole::new);

@@ -1,19 +1,8 @@
-//! Signed tokens of others (JWT, RFC 7519), verified.
+//! Verification of signed tokens of other systems (JWT, RFC 7519).
 //!
-//! | part | owns |
-//! |---|---|
-//! | `token` | the compact form and the header |
-//! | `json` | objects in which nothing is there twice |
-//! | `algorithm` | signature algorithms, and verifying with them |
-//! | `keys` | keys that are published or configured, and which of them a token could be of |
-//! | `source` | where keys are published |
-//! | `cache` | published keys, asked for seldom and kept while nobody can be asked |
-//! | `rules` | issuer, audience, times |
-//!
-//! A method makes one [`Verifier`] for each write of its configuration. The order is: the form ([`Jwt::parse`]), the
-//! header, the keys, the signature, the claims. Nothing is fetched for a token whose header is refused, and nothing
-//! that a token says of where its key is counts. What is wrong with the form is `Invalid`, what is refused is
-//! `Forbidden`, and keys that cannot be had are `Unavailable`.
+//! A method creates one [`Verifier`] per write of its configuration. The steps are: format ([`Jwt::parse`]), header,
+//! keys, signature, claims. A token with a rejected header causes no request, and references to keys inside a token are
+//! ignored. A malformed token is `Invalid`, a rejected one `Forbidden`; keys that cannot be fetched are `Unavailable`.
 
 mod algorithm;
 mod cache;
@@ -36,7 +25,7 @@ use crate::clock::Clock;
 use crate::error::Result;
 use crate::outbound::Outbound;
 
-/// What verifies the tokens of one issuer.
+/// Verifies the tokens of one issuer.
 pub(in crate::auth) struct Verifier {
     keys: Keys,
     clock: Clock,
@@ -48,23 +37,23 @@ enum Keys {
 }
 
 impl Verifier {
-    /// With keys of the configuration, in PEM.
+    /// Creates a verifier with configured keys in PEM.
     ///
     /// # Errors
-    /// `Invalid` naming `field` and the rule.
+    /// `Invalid` with `field` and the rule.
     pub(in crate::auth) fn configured(field: &str, keys: &[String], clock: Clock) -> Result<Self> {
         Ok(Self { keys: Keys::Configured(KeySet::configured(field, keys)?), clock })
     }
 
-    /// With keys that are published. Asks nobody yet; `method` is the subject of texts.
+    /// Creates a verifier with published keys, without sending a request; `method` is the prefix of messages.
     pub(in crate::auth) fn published(source: Source, outbound: Outbound, method: &'static str, clock: Clock) -> Self {
         Self { keys: Keys::Published(Cache::new(source, outbound, method, clock.clone())), clock }
     }
 
-    /// Whether keys are there now, or can be had.
+    /// Checks that keys are cached or can be fetched.
     ///
     /// # Errors
-    /// `Unavailable`, saying why not.
+    /// `Unavailable` with the reason.
     pub(in crate::auth) async fn check(&self) -> Result<()> {
         match &self.keys {
             Keys::Configured(_) => Ok(()),
@@ -72,10 +61,10 @@ impl Verifier {
         }
     }
 
-    /// The claims of a token that is signed by the issuer and holds against the rules now.
+    /// Verifies signature and claims of a token, and returns the claims.
     ///
     /// # Errors
-    /// `Forbidden` for a token that is refused, `Unavailable` when the keys cannot be had.
+    /// `Forbidden` for a rejected token, `Unavailable` when keys cannot be fetched.
     pub(in crate::auth) async fn verify(&self, token: &Jwt<'_>, rules: &Rules<'_>) -> Result<Claims> {
         let header = token.header(rules)?;
         let (outcome, issuer) = match &self.keys {
@@ -84,9 +73,9 @@ impl Verifier {
                 let mut held = cache.usable().await?;
                 let mut outcome = held.keys.verify(token, &header, rules.needs_kid);
                 if outcome != Outcome::Verified {
-                    // An issuer may have changed its keys.
+                    // The issuer may have rotated its keys.
                     let newer = match (outcome, cache.newer(&held).await) {
-                        // The key is known, whoever can be asked.
+                        // The key is known, so its result counts even if the issuer is unavailable.
                         (Outcome::Wrong, Err(_)) => None,
                         (_, newer) => newer?,
                     };

@@ -1,8 +1,7 @@
 //! Enabling, tuning and disabling mounts.
 //!
-//! One writer at a time changes the table of this process; the stored document's version settles
-//! writers on other nodes. A change is durable before it is published, and published before it is
-//! answered. Called by [`mounts`](crate::mounts), which opens and closes what the table gains and loses.
+//! Changes on this node run one at a time; the version of the stored document decides between nodes. A change is
+//! stored, then published, then acknowledged. [`mounts`](crate::mounts) calls this module and opens and closes engines.
 
 use std::sync::Arc;
 
@@ -15,23 +14,22 @@ use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::telemetry;
 
-/// The kind of the stored documents; the name is the mount's path.
+/// Kind of the stored documents, which are named after the mount's path.
 const KIND: &str = "mount";
 
-/// The name of the settings document whose version orders the enabling of mounts, and the lists of managed keys
-/// against the deletion of keys.
+/// Name of the document whose version orders two kinds of changes across nodes: enabling mounts at different paths, and
+/// changing a mount's list of managed keys while a key is deleted.
 const ORDER: &str = "mount-order";
 
-/// Longest path of a mount.
 const MAX_PATH: usize = 128;
 
 /// Paths below which no secret engine can be mounted.
 pub(super) const RESERVED: [&str; 5] = ["auth/", "cubbyhole/", "identity/", "sys/", "audit/"];
 
-/// The path of a secret engine as the mount table has it, without the slash at its end.
+/// Returns the canonical path of a secret engine, without the trailing slash.
 ///
 /// # Errors
-/// `Invalid` when it is no path, or below a part of the server.
+/// `Invalid` for a path that is malformed or reserved.
 pub fn engine_path(path: &str) -> Result<String> {
     let path = engine(path)?;
     Ok(path.trim_end_matches('/').to_owned())
@@ -45,30 +43,29 @@ fn engine(path: &str) -> Result<String> {
     }
 }
 
-/// Which of the paths below which no secret engine can be a path lies at or below.
+/// Returns the reserved path that `path` lies at or below.
 fn reserved(path: &str) -> Option<&'static str> {
     RESERVED.into_iter().find(|reserved| path.starts_with(reserved))
 }
 
 impl Auth {
-    /// The mount table as it stands.
+    /// Returns the current mount table.
     pub fn mounts(&self) -> Arc<MountTable> {
         self.mounts.load_full()
     }
 
-    /// Mounts a secret engine: `type`, `description`, `config`, `options`, `local`, `seal_wrap`,
-    /// `external_entropy_access`.
+    /// Mounts a secret engine with the fields `type`, `description`, `config`, `options` and the boolean settings.
     ///
     /// # Errors
-    /// `Invalid` with the rule that the path, the type or a setting breaks.
+    /// `Invalid` with the violated rule.
     pub async fn mount_enable(&self, path: &str, fields: &Fields) -> Result<Arc<Mount>> {
         let path = engine(path)?;
         let kind = kind_of(fields)?;
         self.enable(path, (kind, None), Family::Secrets, fields).await
     }
 
-    /// Mounts an authentication method at `auth/<path>`; fields as for [`Auth::mount_enable`]. `known_as` is another
-    /// word for its type, which is kept for the clients that use it.
+    /// Mounts an authentication method at `auth/<path>`, with the fields of [`Auth::mount_enable`]. `known_as` is an
+    /// alternative name of its type, stored for the clients that use it.
     ///
     /// # Errors
     /// As for [`Auth::mount_enable`].
@@ -91,7 +88,7 @@ impl Auth {
                 return Err(Error::invalid(format!("mount type of \"{}\" is not mountable", kind.word())));
             }
             _ => {
-                // Whatever its length: an answer does not grow with what was sent.
+                // Truncated, so that the response does not grow with the request.
                 let begin: String = kind.word().chars().take(64).collect();
                 return Err(Error::invalid(format!("unknown mount type: {begin:?}")));
             }
@@ -114,7 +111,7 @@ impl Auth {
         mount.apply(&settings)?;
         let _one_writer = self.writer().await?;
         let attempt = async || {
-            // Read before the table: whoever enables a mount in between makes this one try again.
+            // Read before the table, so that a mount enabled in between makes this attempt fail.
             let order = self.order().await?;
             self.reload_mounts().await?;
             check_free(&self.mounts(), &path)?;
@@ -126,10 +123,10 @@ impl Auth {
         Ok(Arc::new(mount))
     }
 
-    /// Changes the settings of a mount; authentication methods are named with their `auth/`.
+    /// Changes the settings of a mount; the path of an authentication method includes `auth/`.
     ///
     /// # Errors
-    /// `Invalid` when there is no such mount, or with the rule that a setting breaks.
+    /// `Invalid` when the mount does not exist, or with the violated rule.
     pub async fn mount_tune(&self, path: &str, fields: &Fields) -> Result<()> {
         let _one_writer = self.writer().await?;
         let attempt = async || {
@@ -141,7 +138,7 @@ impl Auth {
             }
             let mut unit = vec![AuthWrite::Document(document(&mount, version)?)];
             if mount.allowed_managed_keys != known.allowed_managed_keys {
-                // Whoever deletes a key at this moment looks again.
+                // Makes a concurrent deletion of a managed key check its users again.
                 unit.push(AuthWrite::Document(self.order().await?));
             }
             self.commit_mount(unit, &known.path, Some(mount)).await
@@ -149,11 +146,10 @@ impl Auth {
         repeated(format_args!("path {path}"), attempt).await
     }
 
-    /// Unmounts a secret engine and drops everything it stored; `None` when there is none.
+    /// Unmounts a secret engine and deletes everything that it stored; `None` if there is none.
     ///
     /// # Errors
-    /// `Invalid` for a built-in mount, and for whatever is below a path where no secret engine can be: the right to
-    /// unmount engines is none to disable methods.
+    /// `Invalid` for a built-in mount and a reserved path, since the right to unmount engines excludes methods.
     pub async fn mount_disable(&self, path: &str) -> Result<Option<Arc<Mount>>> {
         let path = format!("{}/", path.trim_matches('/'));
         let refusal = format!("cannot unmount \"{path}\"");
@@ -163,7 +159,7 @@ impl Auth {
         self.disable(&path, &refusal).await
     }
 
-    /// Disables the authentication method at `auth/<path>`; `None` when there is none.
+    /// Disables the authentication method at `auth/<path>`; `None` if there is none.
     ///
     /// # Errors
     /// `Invalid` for the token method.
@@ -196,13 +192,11 @@ impl Auth {
         repeated(format_args!("path {path}"), attempt).await
     }
 
-    /// Commits a change of one mount and publishes the table with what stands at `path` now. Nothing
-    /// can fail once it is stored.
+    /// Commits a change of one mount and publishes the table with `now` at `path`. Publishing cannot fail.
     async fn commit_mount(&self, unit: Vec<AuthWrite>, path: &str, now: Option<Mount>) -> Result<()> {
         self.commit_table(unit, |table| table.with(path, now)).await
     }
 
-    /// Commits a change of the table and publishes what it is then.
     pub(super) async fn commit_table(
         &self,
         unit: Vec<AuthWrite>,
@@ -216,21 +210,21 @@ impl Auth {
         Err(error)
     }
 
-    /// The paths of the mounts that list a managed key, as they are stored, and a write that fails with `Conflict`
-    /// where any mount has come to list any key since.
+    /// Returns the paths of the mounts whose stored list contains a managed key, and a write that fails with `Conflict`
+    /// if any mount's list has changed since.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub async fn users_of_key(&self, name: &str) -> Result<(Vec<String>, DocumentWrite)> {
-        // Read before the table: whoever changes a list in between makes the write fail.
+        // Read before the table, so that a list changed in between makes the write fail.
         let order = self.order().await?;
         let mounts = load(&*self.store).await?;
         let lists = |mount: &&Arc<Mount>| mount.allowed_managed_keys.iter().any(|listed| listed == name);
         Ok((mounts.iter().filter(lists).map(|mount| mount.path.clone()).collect(), order))
     }
 
-    /// The write that every enabling and every change of a list of managed keys makes: nodes that enable different
-    /// paths at the same time, one perhaps inside the other, meet in it, and the second looks again.
+    /// Returns the write that every change with a global order includes. Nodes that enable different mounts
+    /// concurrently, perhaps one inside the other, conflict on it, and the second node checks again.
     pub(super) async fn order(&self) -> Result<DocumentWrite> {
         let key = DocumentKey { mount: SYSTEM, kind: "config", name: ORDER.to_owned() };
         let known = self.store.documents("config").await?.into_iter().find(|document| document.key == key);
@@ -238,8 +232,7 @@ impl Auth {
         Ok(DocumentWrite { key, expected, body: Some(b"{}".to_vec()) })
     }
 
-    /// A mount and its stored version, as another node may have left them; version 0 for a built-in
-    /// mount that nobody has tuned.
+    /// Reads a mount and its version from the store. Version 0 is a built-in mount that was never tuned.
     pub(super) async fn stored_mount(&self, path: &str) -> Result<Option<(Mount, u64)>> {
         let wanted = key(&format!("{}/", path.trim_matches('/')));
         let documents = self.store.documents(KIND).await?;
@@ -250,7 +243,7 @@ impl Auth {
         Ok(mounts.get(path).filter(|mount| mount.is_built_in()).map(|mount| (Mount::clone(mount), 0)))
     }
 
-    /// Reads the stored mounts again and publishes the table.
+    /// Reloads the stored mounts and publishes the table.
     pub(crate) async fn reload_mounts(&self) -> Result<()> {
         self.publish_mounts(load(&*self.store).await?);
         Ok(())
@@ -262,7 +255,7 @@ impl Auth {
     }
 }
 
-/// Tells logs and metrics what mounts are called.
+/// Registers the names of mounts with logs and metrics.
 pub(crate) fn name_all(table: &MountTable) {
     for mount in table.iter() {
         let meter = mount.meter();
@@ -288,7 +281,7 @@ pub(super) fn document(mount: &Mount, expected: u64) -> Result<DocumentWrite> {
     Ok(DocumentWrite { key: key(&mount.path), expected, body: Some(body) })
 }
 
-/// The path with exactly one slash, at its end.
+/// Returns the path with exactly one slash, at its end.
 pub(super) fn canonical(path: &str) -> Result<String> {
     let path = path.trim_matches('/');
     let is_name = |segment: &str| {
@@ -310,7 +303,7 @@ fn kind_of(fields: &Fields) -> Result<MountKind> {
     }
 }
 
-/// An object inside the body, read like a body; absent is empty.
+/// Reads an object inside the body as fields; an absent one is empty.
 fn nested(fields: &Fields, name: &str) -> Result<Fields> {
     match fields.value(name) {
         None => Ok(Fields::default()),
@@ -319,7 +312,7 @@ fn nested(fields: &Fields, name: &str) -> Result<Fields> {
     }
 }
 
-/// No mount lies at, below or above another.
+/// Rejects a path at, below or above that of another mount.
 pub(super) fn check_free(table: &MountTable, path: &str) -> Result<()> {
     if let Some((mount, _)) = table.route(path) {
         return Err(Error::invalid(format!("path is already in use at {}", mount.path)));

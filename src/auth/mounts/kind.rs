@@ -1,51 +1,50 @@
-//! The kinds of mounts: what may stand in `type`.
+//! The types of mounts.
 //!
-//! The one list that a new kind joins. What a kind opens stands in [`mounts`](crate::mounts), its routes in
-//! `http::secrets`; both match on [`MountKind`] without a rest, so a kind that lacks one of them does not
-//! compile.
+//! A new type is added to [`MountKind`]. [`mounts`](crate::mounts) and the route tables in `http::secrets` match on it
+//! without a wildcard, so a type that lacks either does not compile.
 
 use serde::{Deserialize, Serialize};
 
-/// A kind of mount, by the word that `type` and the stored mount have for it.
+/// The type of a mount; serialized as its name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum MountKind {
     /// `pki`: a certificate authority.
     Pki,
-    /// `approle`: an authentication method for machines, which show a role id and a secret id.
+    /// `approle`: authentication of machines by a role id and a secret id.
     AppRole,
-    /// `jwt`: an authentication method for whoever has a signed token of another system.
+    /// `jwt`: authentication by a signed token of another system.
     Jwt,
-    /// `cloudb`: an authentication method for identities of that cloud.
+    /// `cloudb`: authentication of identities of that cloud.
     Cloudb,
-    /// `token`: credentials of this server itself.
+    /// `token`: tokens of this server.
     Token,
-    /// `system`: what is below `sys/`.
+    /// `system`: the paths below `sys/`.
     System,
-    /// `identity`: who logs in.
+    /// `identity`: entities and aliases.
     Identity,
-    /// `cubbyhole`: keeps its path free.
+    /// `cubbyhole`: private storage of tokens.
     Cubbyhole,
-    /// One that this program does not know: a newer one, on another node, mounted it. It is shown nowhere and
-    /// answers nothing, and stays stored as it is.
+    /// A type that this version does not know, mounted by a newer version on another node. It is not listed and serves
+    /// no requests; its document is kept unchanged.
     Unknown(Box<str>),
 }
 
-/// How mounts of a kind come to be.
+/// How mounts of a type are created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// Always there, once.
+    /// Always exists, exactly once.
     BuiltIn,
-    /// Mounted as secret engines (`sys/mounts`).
+    /// Mounted as a secret engine (`sys/mounts`).
     Secrets,
-    /// Mounted as authentication methods (`sys/auth`).
+    /// Mounted as an authentication method (`sys/auth`).
     Methods,
     /// Not at all.
     Unknown,
 }
 
 impl MountKind {
-    /// Every kind that this program knows.
+    /// All types that this version knows.
     pub const ALL: &[Self] = &[
         Self::Pki,
         Self::AppRole,
@@ -57,7 +56,7 @@ impl MountKind {
         Self::Cubbyhole,
     ];
 
-    /// Its word.
+    /// Name of the type.
     pub fn word(&self) -> &str {
         match self {
             Self::Pki => "pki",
@@ -72,7 +71,7 @@ impl MountKind {
         }
     }
 
-    /// How its mounts come to be.
+    /// How mounts of this type are created.
     pub fn family(&self) -> Family {
         match self {
             Self::Pki => Family::Secrets,

@@ -1,6 +1,7 @@
-//! Moving a mount to another path. It keeps its id, and with it everything that it stored and made: tokens, leases,
-//! certificates, CRLs. What names paths (policies, the ids of leases) stays as it is; the mount remembers its former
-//! paths, so that its leases are found by the new one.
+//! Moving a mount to another path.
+//!
+//! A moved mount keeps its id, and therefore its data, tokens, leases and CRLs. Policies and the ids of leases contain
+//! paths and do not change; the mount remembers its former paths, so that its leases are found by the new path.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,38 +13,37 @@ use crate::documents::{DocumentKey, DocumentWrite, SYSTEM, repeated};
 use crate::error::{Error, Result};
 use crate::telemetry::LazyMountMeter;
 
-/// The document of the last moves.
 const KIND: &str = "config";
 const NAME: &str = "mount-moves";
-/// How many of them it keeps.
+/// Maximum number of moves in that document.
 const KEPT: usize = 64;
 
-/// Most paths that a mount has had besides its own. All of them are searched for leases of the mount.
+/// Maximum number of former paths of a mount. All of them are searched for its leases.
 const MAX_FORMER_PATHS: usize = 64;
 
-/// A move that was made.
+/// A completed move.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Move {
-    /// What its maker asks for it by.
+    /// Id by which the client queries the move.
     pub id: String,
-    /// Where the mount was, with a `/` at the end.
+    /// Old path, with a trailing `/`.
     pub from: String,
-    /// Where it went.
+    /// New path, with a trailing `/`.
     pub to: String,
 }
 
 impl Auth {
-    /// Moves a mount; authentication methods are named with their `auth/`, and stay below it.
+    /// Moves a mount; paths of authentication methods include `auth/`, and stay below it.
     ///
     /// # Errors
-    /// `Invalid` with the rule that one of the paths breaks.
+    /// `Invalid` with the rule that one of the paths violates.
     pub async fn mount_move(&self, from: &str, to: &str) -> Result<Move> {
         let read = |name, path| canonical(path).map_err(|error| Error::invalid(error.text().replacen("path", name, 1)));
         let (from, to) = (read("from", from)?, read("to", to)?);
         check_families(&from, &to)?;
         let _one_writer = self.writer().await?;
         let attempt = async || {
-            // Read before the table: whoever enables a mount in between makes this one try again.
+            // Read before the table, so that a mount enabled in between makes this attempt fail.
             let order = self.order().await?;
             self.reload_mounts().await?;
             let none = || Error::invalid(format!("no matching mount at {from:?}"));
@@ -72,15 +72,15 @@ impl Auth {
         repeated(format_args!("path {from}"), attempt).await
     }
 
-    /// A move that was made, by its id; `None` when there was none, or many since.
+    /// Returns a completed move by its id; `None` if it is unknown or too old.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub async fn mount_moved(&self, id: &str) -> Result<Option<Move>> {
         Ok(self.moves().await?.0.into_iter().find(|made| made.id == id))
     }
 
-    /// The last moves, the newest at the end, and the version of their document.
+    /// Returns the last moves, oldest first, and the version of their document.
     async fn moves(&self) -> Result<(Vec<Move>, u64)> {
         let documents = self.store.documents(KIND).await?;
         let Some(document) = documents.into_iter().find(|document| document.key == moves_key()) else {
@@ -102,7 +102,7 @@ fn moves_key() -> DocumentKey {
     DocumentKey { mount: SYSTEM, kind: KIND, name: NAME.to_owned() }
 }
 
-/// An authentication method stays one, and a secret engine goes nowhere that is kept free.
+/// Rejects a move of an authentication method out of `auth/`, and of a secret engine to a reserved path.
 fn check_families(from: &str, to: &str) -> Result<()> {
     if from == to {
         return Err(Error::invalid("from and to are the same path"));

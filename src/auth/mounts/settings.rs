@@ -1,4 +1,4 @@
-//! The settings of a mount as clients send them, at creation (`config`) and in a tune.
+//! Settings of a mount, as sent when it is created (`config`) and tuned.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -10,27 +10,26 @@ use crate::clock::{compact, no_duration, parse_duration};
 use crate::error::{Error, Result};
 use crate::fields::{Cap, Fields, MAX_NAME};
 
-/// Request headers that carry a credential, and so never reach an engine.
+/// Request headers that carry a credential, which are never passed to an engine.
 const CREDENTIAL_HEADERS: [&str; 6] =
     ["authorization", "proxy-authorization", "cookie", "set-cookie", "x-service-token", "x-vault-token"];
 
-/// Longest description, bytes.
 pub(super) const MAX_DESCRIPTION: usize = 4_096;
-/// The most names in one of a mount's lists.
+/// Limits on one list of names of a mount.
 const NAMES: Cap = Cap::new(256, MAX_NAME);
-/// The most options of a mount.
+/// Limits on the options of a mount.
 const OPTIONS: Cap = Cap::new(64, 1_024);
 
 impl Mount {
-    /// Takes over what `fields` sets; absent fields, and an empty text for a time, change nothing.
+    /// Applies the given fields. An absent field changes nothing, and neither does an empty text for a duration.
     ///
     /// # Errors
-    /// `Invalid`, naming field and rule; the mount may then be half changed and must be dropped.
+    /// `Invalid` with field and rule. The mount may then be partly changed and must be discarded.
     pub(super) fn apply(&mut self, fields: &Fields) -> Result<()> {
         read_ttl(&mut self.default_lease_ttl, fields, "default_lease_ttl")?;
         read_ttl(&mut self.max_lease_ttl, fields, "max_lease_ttl")?;
         self.check_ttls()?;
-        // Clients that mean nothing by it always send false.
+        // Clients always send false, even if they do not mean to change it.
         self.force_no_cache |= fields.bool("force_no_cache")?.unwrap_or(false);
         let description = fields.text_within("description", MAX_DESCRIPTION)?;
         self.description = description.unwrap_or_else(|| std::mem::take(&mut self.description));
@@ -57,7 +56,7 @@ impl Mount {
                 *to = list;
             }
         }
-        // Names of managed keys are kept in lower case.
+        // Managed keys are stored under names in lower case.
         self.allowed_managed_keys.iter_mut().for_each(|name| *name = lower(name).into_owned());
         let mut listed = HashSet::new();
         self.allowed_managed_keys.retain(|name| listed.insert(name.clone()));
@@ -88,7 +87,7 @@ impl Mount {
         }
     }
 
-    /// Options are merged; an empty value removes one.
+    /// Merges options; an empty value removes one.
     fn merge_options(&mut self, fields: &Fields) -> Result<()> {
         let Some(given) = fields.map_within("options", OPTIONS)? else { return Ok(()) };
         let mut options: BTreeMap<String, String> = self.options.take().unwrap_or_default();
@@ -102,7 +101,7 @@ impl Mount {
     }
 }
 
-/// Reads a time: absent or `""` keeps, `system` and 0 go back to the system's value.
+/// Parses a duration: absent or `""` keeps the value, `system` and 0 select the system's.
 fn read_ttl(to: &mut u64, fields: &Fields, name: &str) -> Result<()> {
     *to = match fields.value(name) {
         None => return Ok(()),

@@ -1,6 +1,6 @@
-//! Compiled unions of policies, kept per set of names inside the view they belong to: most callers share theirs.
+//! A cache of compiled unions of policies, by policy names and identity. It belongs to one view.
 //!
-//! A table has so many unions and so many bytes, about; one that is full begins anew.
+//! Each table is bounded by number and bytes. A full table is emptied.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,24 +10,22 @@ use crate::auth::policy::Acl;
 use crate::clock::Time;
 use crate::templates::Identity;
 
-/// Most unions that one view keeps: of sets of policies, and of entities.
+/// Maximum number of unions without and with templates.
 const MAX_COMPILED: usize = 1_024;
 const MAX_FILLED: usize = 8_192;
-/// Most bytes of each, about.
+/// Approximate maximum size of each table in bytes.
 const MAX_WEIGHT: usize = 64 << 20;
 
-/// Who fills the templates of policies.
+/// An identity that fills the templates of policies.
 pub(in crate::auth) trait Filler: Identity {
-    /// What tells its values from those of everybody else, and from those that it had before.
+    /// A text that differs between identities, and changes when the identity changes.
     fn stamp(&self) -> String;
 }
 
-/// The unions of one view.
 pub(super) struct Unions {
     plain: Table,
-    /// Of policies with templates.
+    /// Unions of policies with templates.
     filled: Table,
-    /// Whether a table has begun anew.
     began_anew: AtomicBool,
 }
 
@@ -38,16 +36,15 @@ impl Default for Unions {
     }
 }
 
-/// What a union is made of.
 #[derive(PartialEq, Eq, Hash)]
 pub(super) struct Key {
-    /// The names of the policies.
+    /// Names of the policies.
     pub names: Box<[String]>,
-    /// The [stamp](Filler::stamp) of who fills their templates.
+    /// [Stamp](Filler::stamp) of the identity, if the policies have templates.
     pub stamp: Option<Box<str>>,
 }
 
-/// Unions up to a number and a weight.
+/// A table with a maximum number and weight.
 struct Table {
     most: usize,
     held: Mutex<Held>,
@@ -64,12 +61,11 @@ impl Unions {
         if key.stamp.is_some() { &self.filled } else { &self.plain }
     }
 
-    /// What is kept and is still valid.
     pub(super) fn get(&self, key: &Key, now: Time) -> Option<Arc<Acl>> {
         self.table(key).get(key, now)
     }
 
-    /// Keeps a union, where there is room for it.
+    /// Caches a union if it is not too large.
     pub(super) fn keep(&self, key: Key, acl: Acl) -> Arc<Acl> {
         let (acl, anew) = self.table(&key).keep(key, acl);
         if anew {
@@ -78,7 +74,6 @@ impl Unions {
         acl
     }
 
-    /// Whether a table has begun anew since this was asked last.
     pub(super) fn began_anew(&self) -> bool {
         self.began_anew.load(Ordering::Relaxed) && self.began_anew.swap(false, Ordering::Relaxed)
     }
@@ -93,13 +88,12 @@ impl Table {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is kept and is still valid.
     fn get(&self, key: &Key, now: Time) -> Option<Arc<Acl>> {
         let held = self.lock();
         held.unions.get(key).filter(|acl| acl.valid_until().is_none_or(|end| now < end)).map(Arc::clone)
     }
 
-    /// Keeps a union; whether the table begins anew with it.
+    /// Caches a union. Returns `true` if this emptied the table.
     fn keep(&self, key: Key, acl: Acl) -> (Arc<Acl>, bool) {
         let (acl, weight) = (Arc::new(acl), |key: &Key, acl: &Acl| acl.weight() + key.weight());
         let mut held = self.lock();
@@ -108,7 +102,7 @@ impl Table {
         }
         let more = weight(&key, &acl);
         if more > MAX_WEIGHT / 4 {
-            // It would leave no room for others.
+            // It would use too much of the table.
             return (acl, false);
         }
         let full = held.unions.len() >= self.most || held.weight + more > MAX_WEIGHT;
@@ -140,7 +134,6 @@ mod tests {
         Key { names: [format!("p{n}")].into(), stamp: None }
     }
 
-    /// A union of about this many bytes.
     fn weighing(bytes: usize) -> Acl {
         let texts = ["allowed", "denied"].map(|list| {
             let text = format!("path \"a\" {{ {list}_parameters = {{ \"a\" = [\"{}\"] }} }}", "x".repeat(bytes / 2));

@@ -1,10 +1,11 @@
-//! Several policies compiled into what decides a request.
+//! Compiled policies, which decide requests.
 //!
-//! One rule decides, and there is no falling through from a specific rule to a general one: 1. the rule
-//! with exactly this path; 2. for a list, the one without the trailing `/`; 3. the best pattern that
-//! matches (`patterns` has the order); 4. for a list, the best that matches without the trailing `/`;
-//! 5. otherwise nothing is granted. Step 3 looks at a list's path with its `/` first, or a deny on
-//! `secret/private/*` could be passed by listing `secret/private/`.
+//! Exactly one rule decides; a specific rule does not fall through to a general one:
+//!
+//! 1. the rule with exactly this path;
+//! 2. for a list, the rule for the path without the trailing `/`;
+//! 3. the best matching pattern (`patterns` has the order), then for a list the best one without the trailing `/`. The
+//!    path with its `/` comes first, or listing `secret/private/` would bypass a deny on `secret/private/*`.
 
 use std::borrow::Cow;
 use std::collections::btree_map::Entry;
@@ -21,80 +22,77 @@ use super::{Operation, Policy};
 use crate::clock::Time;
 use crate::templates::Identity;
 
-/// The answer to one request.
+/// The decision on one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// Whether the operation may go on (sudo paths need `sudo` too).
+    /// `true` if the operation is allowed. Paths that need `sudo` need the other field too.
     pub allowed: bool,
-    /// Whether the deciding rule grants `sudo` (or the caller holds `root`).
+    /// `true` if the deciding rule grants `sudo`, or the caller has `root`.
     pub sudo: bool,
 }
 
-/// A path as rules are held against it: without leading `/`, in canonical spelling; a list's ends in `/`.
+/// A request path to match against rules: without leading `/`, canonical, and with a trailing `/` for a list.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
     /// The path.
     pub path: &'a str,
-    /// Where in it names with several spellings are, from left to right.
+    /// Segments that are names with several spellings, from left to right.
     pub spelt: &'a [Spelt],
 }
 
 impl<'a> From<&'a str> for Place<'a> {
-    /// A path in which every name has one spelling.
+    /// A path without such names.
     fn from(path: &'a str) -> Self {
         Self { path, spelt: &[] }
     }
 }
 
-/// The union of several policies, ready to decide.
+/// The compiled union of several policies.
 pub struct Acl {
     rules: Rules,
     respelt: Option<Respelt>,
-    /// The paths of the rules that grant something.
+    /// Paths of the rules that grant something.
     granting: Box<[Arc<str>]>,
-    /// One segment more than any rule has, or [`DEEPEST`].
+    /// The maximum number of segments of a rule plus one, at most [`DEEPEST`].
     deepest: usize,
     valid_until: Option<Time>,
     weight: usize,
 }
 
-/// Rules by their paths. What only one rule says of a path is shared with its policy.
+/// Rules by path. Terms of a path with a single rule are shared with its policy.
 struct Rules {
     exact: HashMap<Arc<str>, Arc<Terms>>,
     patterns: Patterns<Arc<Terms>>,
 }
 
-/// All rules again, because the paths of some have other spellings: what they are for paths with names at
-/// certain places, worked out when such a path is asked for first.
+/// Rules in the canonical spelling for a set of places of names in a path, compiled when first needed.
 struct Respelt {
     merged: Merged<Arc<str>>,
-    /// Most sets of places that rules are kept for.
+    /// Maximum number of sets of places in `known`.
     most: usize,
     known: Mutex<Vec<ForPlaces>>,
 }
 
-/// What all rules with one path grant together, by their paths.
+/// The merged terms of all rules with the same path, by path.
 type Merged<P> = BTreeMap<P, Arc<Terms>>;
 
-/// Places, and the rules as they are for paths with names there.
+/// Places, and the rules for paths with names there.
 type ForPlaces = (Box<[Spelt]>, Arc<Rules>);
 
-/// From how many bytes on a union is heavy.
+/// Minimum size of a heavy union in bytes.
 const HEAVY: usize = 1 << 20;
-/// Most segments of paths at which a rule is tried that matches some of any length.
+/// Maximum number of path segments that [`Acl::reaches`] tries for a prefix rule.
 const DEEPEST: usize = 16;
-/// Most sets of places that one union keeps its rules for. There are few routes with such names, and few
-/// depths at which mounts are.
+/// Maximum number of sets of places cached per union. Few routes contain such names, and mounts are at few depths.
 const MAX_RESPELT: usize = 16;
-/// Most bytes of all these sets, about; there is one in any case.
+/// Approximate maximum size of these sets in bytes; at least one is cached.
 const RESPELT_WEIGHT: usize = 12 << 20;
 
 impl Acl {
-    /// Compiles policies as they stand at `now`. Rules that have expired are left out, and so are rules with a
-    /// template in their path that `identity` does not fill.
+    /// Compiles policies as of `now`. Omits expired rules, and rules whose path template `identity` cannot fill.
     ///
-    /// With more than [`MAX_RULES`] rules, or [`MAX_SEGMENTS`] segments in their patterns, nothing is granted: leaving
-    /// some out could leave out a deny.
+    /// With more than [`MAX_RULES`] rules or [`MAX_SEGMENTS`] pattern segments, the result grants nothing: omitting
+    /// some rules could omit a deny.
     pub fn compile<'a>(
         policies: impl IntoIterator<Item = &'a Policy>,
         identity: Option<&dyn Identity>,
@@ -137,29 +135,28 @@ impl Acl {
         Self { rules, respelt, granting, deepest, valid_until, weight }
     }
 
-    /// Whether its rules are so many that only few such unions should be in the memory.
+    /// `true` if the union is so large that only few of its kind should be in memory.
     pub fn is_heavy(&self) -> bool {
         self.weight() > HEAVY
     }
 
-    /// About how many bytes it may come to have for itself, with its rules for every set of places.
+    /// Approximate maximum size in bytes, including the rules for all sets of places.
     pub fn weight(&self) -> usize {
         self.weight * (1 + self.respelt.as_ref().map_or(0, |respelt| respelt.most))
     }
 
-    /// When the first of its rules expires, and it has to be compiled again.
+    /// Time at which the union must be compiled again, because a rule expires.
     pub fn valid_until(&self) -> Option<Time> {
         self.valid_until
     }
 
-    /// The same, to be compiled again at `end` at the latest.
+    /// Limits the validity to `end`.
     #[must_use]
     pub fn until(self, end: Option<Time>) -> Self {
         Self { valid_until: self.valid_until.into_iter().chain(end).min(), ..self }
     }
 
-    /// Decides over a request. Without parameters, over what all requests of `operation` on this path have
-    /// in common: what is refused then is refused whatever the parameters are.
+    /// Decides a request. Without parameters, checks the capabilities only, so a denial holds for any.
     pub fn decide(&self, operation: Operation, place: Place<'_>, parameters: Option<&Parameters<'_>>) -> Decision {
         let list = operation == Operation::List;
         let decide = |terms: Option<&Terms>| {
@@ -174,12 +171,12 @@ impl Acl {
         }
     }
 
-    /// The capabilities on a path; a path that ends in `/` is looked at as a list.
+    /// Returns the capabilities on a path; a path that ends in `/` is a list.
     pub fn capabilities(&self, place: Place<'_>) -> Capabilities {
         self.found(place, place.path.ends_with('/'), |terms| terms.map(|terms| terms.capabilities).unwrap_or_default())
     }
 
-    /// Whether anything is granted at the path of a mount, which ends in `/`, or below it.
+    /// `true` if anything is granted at or below the path of a mount, which ends in `/`.
     pub fn reaches(&self, mount: &str) -> bool {
         let mut instances = self.granting.iter().flat_map(|rule| instances(rule, mount, self.deepest));
         instances.any(|path| !self.capabilities(path.as_str().into()).is_empty())
@@ -194,7 +191,7 @@ impl Acl {
 }
 
 impl Respelt {
-    /// The rules as they are for paths with names at these places.
+    /// Returns the rules for paths with names at these places.
     fn rules(&self, spelt: &[Spelt]) -> Arc<Rules> {
         let known = || self.known.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some((_, rules)) = known().iter().find(|(places, _)| **places == *spelt) {
@@ -241,7 +238,6 @@ impl Rules {
     }
 }
 
-/// Adds what a rule says of a path.
 fn unite<P: Ord>(merged: &mut Merged<P>, path: P, terms: &Arc<Terms>) {
     match merged.entry(path) {
         Entry::Vacant(free) => drop(free.insert(Arc::clone(terms))),
@@ -249,14 +245,15 @@ fn unite<P: Ord>(merged: &mut Merged<P>, path: P, terms: &Arc<Terms>) {
     }
 }
 
-/// About how many bytes a union has for a path; `may_unite` where the rules of several paths become those of one later.
+/// Approximate size of a path and its terms in bytes. With `may_unite`, terms count even if they are shared now,
+/// because they may be merged later.
 fn weight(path: &str, terms: &Arc<Terms>, may_unite: bool) -> usize {
     /// An entry of each table.
     const ENTRY: usize = 128;
     /// A node of the trie of patterns.
     const NODE: usize = 160;
     let nodes = if is_pattern(path) { NODE * path.split('/').count() } else { 0 };
-    // What several rules have united is nobody else's.
+    // Merged terms belong to this union alone.
     let own = if may_unite || Arc::strong_count(terms) == 1 { terms.parameters.weight() } else { 0 };
     ENTRY + 2 * path.len() + nodes + own
 }

@@ -6,7 +6,7 @@ use super::Operation;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities(u16);
 
-/// The words of a policy, in the order in which they are shown.
+/// Names of the capabilities, in the order in which they are listed.
 const WORDS: [(&str, Capabilities); 9] = [
     ("create", Capabilities::CREATE),
     ("delete", Capabilities::DELETE),
@@ -32,31 +32,31 @@ impl Capabilities {
     pub const DELETE: Self = Self(16);
     /// `list`.
     pub const LIST: Self = Self(32);
-    /// `scan`: read, but no request needs it.
+    /// `scan`: accepted in policies, but no request needs it.
     pub const SCAN: Self = Self(64);
     /// `sudo`.
     pub const SUDO: Self = Self(128);
     /// `deny`.
     pub const DENY: Self = Self(256);
 
-    /// Both sets together; `deny` in either leaves only `deny`.
+    /// Returns the union; `deny` in either set removes everything else.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         let both = Self(self.0 | other.0);
         if both.has(Self::DENY) { Self::DENY } else { both }
     }
 
-    /// Whether everything of `other` is in this set.
+    /// `true` if the set contains all of `other`.
     pub fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether nothing is granted.
+    /// `true` if nothing is granted.
     pub fn is_empty(self) -> bool {
         self.0 & !Self::DENY.0 == 0
     }
 
-    /// The one capability that an operation needs.
+    /// Returns the capability that an operation needs.
     pub fn needed(operation: Operation) -> Self {
         match operation {
             Operation::Read => Self::READ,
@@ -68,17 +68,16 @@ impl Capabilities {
         }
     }
 
-    /// The words of the set, sorted.
+    /// Returns the names of the set, sorted.
     pub fn words(self) -> Vec<&'static str> {
         WORDS.iter().filter(|(_, one)| self.has(*one)).map(|(word, _)| *word).collect()
     }
 
-    /// The capability of a word.
     pub(super) fn word(text: &str) -> Option<Self> {
         WORDS.iter().find(|(word, _)| *word == text).map(|(_, one)| *one)
     }
 
-    /// The old single word `policy = "…"`.
+    /// Parses a value of the deprecated key `policy`.
     pub(super) fn old_word(text: &str) -> Option<Self> {
         let read = Self::READ.or(Self::LIST);
         let write = read.or(Self::CREATE).or(Self::UPDATE).or(Self::DELETE);

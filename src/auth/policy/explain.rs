@@ -1,8 +1,6 @@
-//! Why a path is decided as it is: the rules that match it, in the order in which they decide, and where they are
-//! written.
+//! Explains a decision: the matching rules in their order of precedence, and the policies that contain them.
 //!
-//! `acl` compiles policies into what decides, and forgets where each right came from. Here the policies are looked
-//! through once more, for whoever asks why; a test holds the two against each other.
+//! `acl` does not record where a right came from, so this module evaluates the policies again. A test compares the two.
 
 use std::collections::BTreeMap;
 
@@ -16,43 +14,43 @@ use super::{Place, Policy};
 use crate::clock::Time;
 use crate::templates::Identity;
 
-/// A rule as somebody wrote it.
+/// A rule as written in a policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Written {
-    /// The policy it is in.
+    /// Name of the policy.
     pub policy: String,
-    /// Its path there.
+    /// Path of the rule.
     pub path: String,
-    /// The note with it.
+    /// Comment of the rule.
     pub comment: Option<String>,
 }
 
-/// All rules with one path together.
+/// All rules with the same path.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Merged {
-    /// Where they are written, by policy.
+    /// The rules, by policy.
     pub written: Vec<Written>,
-    /// What they grant and demand.
+    /// Their merged terms.
     pub terms: Terms,
 }
 
-/// Why a path is decided as it is.
+/// The reason for a decision.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Explanation {
-    /// The rule that decides; without one nothing is granted.
+    /// The rule that decides; `None` if nothing is granted.
     pub decides: Option<Merged>,
-    /// Rules that match too, the one that comes next first, and why each does not decide.
+    /// Other matching rules by precedence, and why each does not decide.
     pub others: Vec<(Merged, &'static str)>,
-    /// Rules that would match and have expired.
+    /// Expired rules that would match.
     pub expired: Vec<Written>,
-    /// More than [`MAX_RULES`] rules, or than [`MAX_SEGMENTS`] segments in their patterns: nothing is granted.
+    /// `true` with more than [`MAX_RULES`] rules or [`MAX_SEGMENTS`] pattern segments: nothing is granted.
     pub too_many: bool,
 }
 
-/// A rule that has expired, under its path.
+/// The path of an expired rule in canonical spelling, and the rule.
 type Expired = (String, Written);
 
-/// How a rule meets a path; of two, the smaller one decides.
+/// How a rule matches a path; the smallest value decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Exact,
@@ -67,9 +65,8 @@ impl Merged {
         self.written.push(written(policy, rule));
     }
 
-    /// What they grant and demand: `capabilities` (`deny` alone where that is nothing), and what there is of
-    /// `allowed_parameters`, `denied_parameters`, `required_parameters`, `min_wrapping_ttl` and `max_wrapping_ttl`
-    /// (seconds).
+    /// Renders the terms: `capabilities` (`deny` if there are none) and, if set, `allowed_parameters`,
+    /// `denied_parameters`, `required_parameters`, `min_wrapping_ttl` and `max_wrapping_ttl` (seconds).
     pub fn shown(&self) -> Map<String, Value> {
         let Terms { capabilities, parameters, min_wrapping, max_wrapping } = &self.terms;
         let words = if capabilities.is_empty() { vec!["deny"] } else { capabilities.words() };
@@ -84,8 +81,7 @@ impl Merged {
     }
 }
 
-/// The rules of policies, those with one path together, by that path; `None` with more than [`MAX_RULES`] or
-/// [`MAX_SEGMENTS`].
+/// Merges the rules of policies by path; `None` above [`MAX_RULES`] rules or [`MAX_SEGMENTS`] pattern segments.
 pub fn merged<'p>(
     policies: impl IntoIterator<Item = (&'p str, &'p Policy)>,
     identity: Option<&dyn Identity>,
@@ -95,7 +91,7 @@ pub fn merged<'p>(
     all
 }
 
-/// Why `place` is decided as it is, for a caller with these policies, whose `identity` fills their templates; the path of a `list` ends in `/`.
+/// Explains the decision on `place` for a caller with these policies; the path of a `list` ends in `/`.
 pub fn explain<'p>(
     policies: impl IntoIterator<Item = (&'p str, &'p Policy)>,
     identity: Option<&dyn Identity>,
@@ -116,8 +112,7 @@ pub fn explain<'p>(
     Explanation { decides: Some(decides), others, expired, too_many: false }
 }
 
-/// As [`merged`], with every path as it is held against paths with names at these places; and what has expired, by
-/// path.
+/// As [`merged`], with rule paths in canonical spelling for these places. Also returns the expired rules.
 fn united<'p>(
     policies: impl IntoIterator<Item = (&'p str, &'p Policy)>,
     identity: Option<&dyn Identity>,
@@ -157,7 +152,7 @@ fn step(rule: &str, path: &str, list: bool) -> Option<Step> {
     whole.or_else(|| pattern.find(shorter?, false).map(|()| Step::PatternWithoutSlash))
 }
 
-/// Why a rule does not decide where another one does.
+/// Returns why a rule does not decide although it matches.
 fn why(won: Step, by: &str, lost: Step, path: &str) -> &'static str {
     match (won, lost) {
         (won, lost) if won == lost => Precedence::of(path).behind(&Precedence::of(by)),

@@ -1,7 +1,8 @@
-//! The forms in which a text of a request, or of a rule, is compared: in lower case, without blanks around it, and in the
-//! one form that names of its kind have. Host names are without the root's dot and in ASCII, URIs with their escapes,
-//! addresses, networks and serial numbers in the form of answers, other octets without what stands between them, usages
-//! without the prefix of their type, paths without slashes around them, numbers in hexadecimal as numbers.
+//! Canonical forms in which a parameter value and a value of a rule are compared.
+//!
+//! Texts are lower-cased and trimmed. Host names lose the final dot and are in ASCII, URIs are percent-encoded,
+//! addresses, networks and serial numbers have the form of responses. Separators between other bytes, prefixes of key
+//! usages, slashes around paths are removed; hexadecimal numbers become decimal.
 
 use std::net::IpAddr;
 
@@ -10,13 +11,13 @@ use ipnet::{IpNet, Ipv4Net};
 use super::spelling::{Spelling, lower};
 use crate::x509::general_name;
 
-/// Longest label of a host name, characters.
+/// Maximum length of a host name label in characters.
 const MAX_LABEL: usize = 63;
 
-/// Longest text that may be a name of some kind, octets.
+/// Maximum length of a text that is converted, in bytes.
 const LONGEST: usize = 8 << 10;
 
-/// A text, or a pattern, as it is compared.
+/// Returns all forms of a text or a pattern.
 pub(super) fn forms(text: &str) -> Vec<String> {
     let lowered = lower(text.trim()).into_owned();
     if lowered.len() > LONGEST {
@@ -33,10 +34,10 @@ pub(super) fn forms(text: &str) -> Vec<String> {
     others.into_iter().chain([lowered.clone()]).collect()
 }
 
-/// What the form of octets has at its ends: it is equal to no other text.
+/// Marks the end of a byte string, so that it equals no other text.
 const END: &str = "\0";
 
-/// Octets, two digits each, without what stands between them.
+/// Removes the separators from a byte string of hexadecimal digits.
 fn octets(text: &str, head: bool, tail: bool) -> Option<String> {
     let open = text.strip_suffix([':', '-']).filter(|_| tail).unwrap_or(text);
     let open = open.strip_prefix([':', '-']).filter(|_| head).unwrap_or(open);
@@ -47,24 +48,22 @@ fn octets(text: &str, head: bool, tail: bool) -> Option<String> {
     is_octets.then(|| format!("{}{}{}", end(head), open.replace([':', '-'], ""), end(tail)))
 }
 
-/// A URI as it is encoded.
 fn uri(text: &str) -> Option<String> {
     text.contains(':').then(|| lower(&general_name::escaped(text)).into_owned())
 }
 
-/// A path without slashes around it, where nothing else may stand.
+/// Removes slashes around a path, except where a `*` matches more text.
 fn path(text: &str, head: bool, tail: bool) -> Option<String> {
     let from_begin = if head { text } else { text.trim_start_matches('/') };
     let bare = if tail { from_begin } else { from_begin.trim_end_matches('/') };
     (bare.len() < text.len() && !bare.is_empty() && !text.contains(':')).then(|| bare.to_owned())
 }
 
-/// A number in hexadecimal, as it is in decimal.
 fn hexadecimal(text: &str) -> Option<String> {
     u64::from_str_radix(text.strip_prefix("0x")?, 16).ok().map(|number| number.to_string())
 }
 
-/// Without what is behind the prefix, of IPv4 in its own form, and one address as that.
+/// Clears the host bits of a network, converts IPv4-mapped IPv6 to IPv4, and renders a single address without a prefix.
 fn network_in_one_form(network: IpNet) -> String {
     let mapped = match network {
         IpNet::V6(v6) => v6.addr().to_ipv4_mapped().zip(v6.prefix_len().checked_sub(96)),
@@ -78,13 +77,13 @@ fn network_in_one_form(network: IpNet) -> String {
     }
 }
 
-/// Other words for the same thing.
+/// Synonyms, each with the canonical word.
 const SYNONYMS: [(&str, &str); 3] = [("default-batch", "batch"), ("default-service", "service"), ("azure", "cloudb")];
 
-/// What words of usages may begin with.
+/// Prefixes of key usage names.
 const USAGES: [&str; 2] = ["extkeyusage", "keyusage"];
 
-/// The one form that a name of its kind has; `open` when more may follow it.
+/// Converts a name to the form of its kind; `open` if more text may follow.
 fn plain(text: &str, open: bool) -> String {
     if let Ok(address) = text.parse::<IpAddr>() {
         return address.to_canonical().to_string();
@@ -95,7 +94,7 @@ fn plain(text: &str, open: bool) -> String {
     if let Some((_, word)) = SYNONYMS.iter().find(|(other, _)| *other == text) {
         return (*word).to_owned();
     }
-    // A host name may begin so, too, and has its own form.
+    // A host name may begin with the prefix too, and has a form of its own.
     let is_word = |word: &&str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphabetic());
     if let Some(usage) = USAGES.iter().find_map(|begin| text.strip_prefix(begin)).filter(is_word) {
         return usage.to_owned();
@@ -104,7 +103,7 @@ fn plain(text: &str, open: bool) -> String {
     if *serial != *text {
         return serial.into_owned();
     }
-    // The two spellings of the type of an otherName.
+    // The type of an otherName has two spellings.
     let text = text.replacen(";utf-8:", ";utf8:", 1);
     let (local, host) =
         text.rsplit_once('@').map_or(("", &text[..]), |(_, host)| text.split_at(text.len() - host.len()));
@@ -113,7 +112,7 @@ fn plain(text: &str, open: bool) -> String {
     format!("{local}{}", labels.join("."))
 }
 
-/// A label of a host name in ASCII (RFC 3492), as certificates have it.
+/// Converts a host name label to ASCII (RFC 3492), as in certificates.
 fn ascii_label(label: &str) -> String {
     if label.is_ascii() || label.chars().nth(MAX_LABEL).is_some() {
         return label.to_owned();

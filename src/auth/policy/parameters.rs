@@ -1,14 +1,10 @@
-//! The parameter rules of a path: which body fields must, may and must not be sent.
+//! Parameter rules of a path: fields that must, may and must not be sent.
 //!
-//! Fields are decoded leniently by the engines (`"true"`, `1` and `true` are one boolean; a text may be
-//! a list), and policies do not know the kind of a field. So the two directions compare differently. A
-//! *denied* name matches in any case, and a denied value under every reading that some engine could make
-//! of the field (`values`). An *allowed* value matches only when the whole field does; where the field
-//! may be read as a list, every item must match too, or `evil.test,a.example.com` would pass
-//! `*.example.com`. No reader takes a longer list than the policies do ([`Cap::WIDEST`]). What is *required*
-//! is met, and what is allowed is listed, by the names that the endpoint reads, and by no others: a field
-//! that is then ignored is nothing. An explicit null counts as absent, except in a PATCH, where it removes
-//! something.
+//! Engines decode fields leniently (`"true"`, `1` and `true` are one boolean; a text may be a list), and policies do
+//! not know the type of a field. So a *denied* name matches in any letter case, and a denied value under every reading
+//! that an engine could make (`values`). An *allowed* value must match the whole field and, if the field may be a list,
+//! every item: otherwise `evil.test,a.example.com` would match `*.example.com`. *Required* and *allowed* count only
+//! names that the endpoint reads. A null counts as absent, except in a PATCH, where it removes a value.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -21,25 +17,25 @@ use super::spelling::lower;
 use super::values::{Effort, Readings, glob};
 use crate::fields::{Cap, Fields};
 
-/// The parameters of a request, and what its endpoint makes of them.
+/// The parameters of a request, and how its endpoint reads them.
 #[derive(Clone, Copy)]
 pub struct Parameters<'a> {
-    /// Its body or query.
+    /// Body or query.
     pub fields: &'a Fields,
-    /// The name of a field that was sent and is not read here: whatever it may not be, it may be.
+    /// Name of a field that was sent but not decoded. It matches any denied value and no specific allowed value.
     pub unread: Option<&'a str>,
-    /// The names that the endpoint reads, in lower case; `None` when it passes on whatever there is.
+    /// Names that the endpoint reads, in lower case; `None` if it passes on all fields.
     pub read: Option<&'a [&'a str]>,
     /// Names whose values are in the path.
     pub in_path: &'a [&'a str],
-    /// Pairs of names that the endpoint reads as one: rules for either hold for both.
+    /// Pairs of names that the endpoint treats as one; rules for either apply to both.
     pub synonyms: &'a [(&'a str, &'a str)],
-    /// How long the answer is to be kept wrapped; `None` when it is not to be wrapped.
+    /// Requested wrapping TTL of the response; `None` without wrapping.
     pub wrapped_for: Option<Duration>,
 }
 
 impl<'a> Parameters<'a> {
-    /// Those of an endpoint that passes on whatever there is.
+    /// Parameters of an endpoint that passes on all fields.
     pub fn verbatim(fields: &'a Fields) -> Self {
         Self { fields, unread: None, read: None, in_path: &[], synonyms: &[], wrapped_for: None }
     }
@@ -48,7 +44,7 @@ impl<'a> Parameters<'a> {
         self.read.is_none_or(|names| names.contains(&name)) || self.in_path.contains(&name)
     }
 
-    /// The names whose rules hold for a field.
+    /// Returns the names whose rules apply to a field.
     fn names(&self, lowered: &'a str) -> impl Iterator<Item = &'a str> {
         let other = move |pair: &(&'a str, &'a str)| match *pair {
             (one, other) if one == lowered => Some(other),
@@ -59,21 +55,20 @@ impl<'a> Parameters<'a> {
     }
 }
 
-/// A field of a request.
 struct Sent<'a> {
     name: &'a str,
     lowered: Cow<'a, str>,
-    /// `None` when nobody has read it.
+    /// `None` if the value was not decoded.
     value: Option<&'a Value>,
 }
 
-/// The accepted values of parameters, by lower-cased name; an empty list stands for any value.
+/// Accepted values of parameters by lower-cased name; an empty list accepts any value.
 pub(crate) type ParameterLists = BTreeMap<String, Vec<Value>>;
 
-/// The parameter rules of one path, over all policies that name it.
+/// The parameter rules of one path, merged from all policies.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ParameterRules {
-    /// Parameters that may be sent; empty for no restriction.
+    /// Parameters that may be sent; empty for any.
     pub(super) allowed: ParameterLists,
     /// Parameters that must not be sent.
     pub(super) denied: ParameterLists,
@@ -84,14 +79,14 @@ pub struct ParameterRules {
 const ANY: &str = "*";
 
 impl ParameterRules {
-    /// Adds the lists of others: keys and values are united, and an empty list (any value) absorbs.
+    /// Merges the lists of `other`; an empty list (any value) wins.
     pub(super) fn unite(&mut self, other: &Self) {
         unite(&mut self.allowed, &other.allowed);
         unite(&mut self.denied, &other.denied);
         self.required.extend(other.required.iter().cloned());
     }
 
-    /// What there is of `allowed_parameters`, `denied_parameters` and `required_parameters`, as policies have them.
+    /// Renders the non-empty lists under their names in policies.
     pub(super) fn shown(&self) -> impl Iterator<Item = (String, Value)> {
         let lists = [("allowed_parameters", &self.allowed), ("denied_parameters", &self.denied)];
         let lists = lists.into_iter().filter(|(_, lists)| !lists.is_empty()).map(|(name, lists)| (name, json!(lists)));
@@ -99,25 +94,22 @@ impl ParameterRules {
         lists.chain(required).map(|(name, terms)| (name.to_owned(), terms))
     }
 
-    /// About how many bytes they take.
     pub(super) fn weight(&self) -> usize {
         let texts = |values: &Vec<Value>| values.iter().map(weight).sum::<usize>();
         let lists = self.allowed.iter().chain(&self.denied).map(|(name, values)| 64 + name.len() + texts(values));
         lists.chain(self.required.iter().map(|name| 48 + name.len())).sum()
     }
 
-    /// Whether nothing is demanded.
+    /// `true` if there is no rule.
     pub fn is_empty(&self) -> bool {
         self.allowed.is_empty() && self.denied.is_empty() && self.required.is_empty()
     }
 
-    /// `true` for a request that keeps to the rules.
     pub(super) fn permit(&self, operation: Operation, parameters: &Parameters<'_>) -> bool {
         self.violation(operation, parameters).is_none()
     }
 
-    /// The first violation of the rules by a request, as text. Lists have no parameters, and deletes only those that their
-    /// endpoint reads; they need none.
+    /// Returns the first violation as text. A list has no parameters; a delete has those that its endpoint reads.
     pub fn violation(&self, operation: Operation, parameters: &Parameters<'_>) -> Option<String> {
         if self.is_empty() || operation == Operation::List {
             return None;
@@ -160,16 +152,15 @@ impl ParameterRules {
     }
 }
 
-/// Whether the endpoint gets something for a name.
+/// `true` if the endpoint receives a value under a name.
 fn is_given(name: &str, parameters: &Parameters<'_>, sent: &[Sent<'_>]) -> bool {
     let meets =
         |field: &Sent<'_>| parameters.reads(field.name) && parameters.names(&field.lowered).any(|known| known == name);
     parameters.in_path.contains(&name) || sent.iter().any(meets)
 }
 
-/// About how many bytes a value takes.
 fn weight(value: &Value) -> usize {
-    /// A value, and what it is in.
+    /// Size of a value without its content.
     const ONE: usize = 48;
     ONE + match value {
         Value::String(text) => text.len(),
@@ -192,7 +183,7 @@ fn unite(into: &mut ParameterLists, from: &ParameterLists) {
     }
 }
 
-/// Whether the field is one of the allowed values.
+/// `true` if the field is one of the allowed values.
 fn is_one_of(value: &Value, rules: &[Value]) -> bool {
     let mut one = Fields::default();
     one.set("v", value.clone());
@@ -211,15 +202,14 @@ fn is_one_of(value: &Value, rules: &[Value]) -> bool {
         }
 }
 
-/// Whether a scalar matches a text of the rules: as a whole, and every item when it reads as a list. Where there is
-/// more to compare than there may be, it does not.
+/// `true` if a scalar matches the rules as a whole and with every list item, within the comparison budget.
 fn is_text_of(value: &Value, rules: &[Value], effort: &Effort) -> bool {
     let mut one = Fields::default();
     one.set("v", value.clone());
     let (Ok(Some(whole)), Ok(Some(items))) = (one.text("v"), one.list_within("v", Cap::WIDEST)) else { return false };
     let texts = || rules.iter().filter_map(Value::as_str);
     let matched = |text: &str| texts().any(|rule| effort.takes(text) && glob(rule, text));
-    // Most of these end at the first letter.
+    // Most of these comparisons fail at the first character.
     (effort.takes_of(rules.len() / 8) && texts().any(|rule| rule == whole))
         || (matched(&whole) && items.iter().all(|item| matched(item)))
 }

@@ -1,17 +1,15 @@
-//! The text of a policy as a tree: a recursive-descent parser for the first generation of the
-//! HashiCorp configuration language, as far as policies use it, and for JSON.
+//! A recursive-descent parser for policy texts: the part of HCL 1 that policies use, and JSON.
 //!
-//! An item is `key = value`, `key { … }` or `key "label" { … }`; a value is a string, a number, a
-//! boolean, a list or an object; `#`, `//` and `/* */` start comments. Not taken: heredocs and
-//! unquoted labels. JSON is the same tree with `:` for `=` and a brace around it, so one parser reads
-//! both and repeated keys of JSON are seen, not dropped. Meaning is the business of `rules`.
+//! An item is `key = value`, `key { … }` or `key "label" { … }`; a value is a string, a number, a boolean, a list or an
+//! object; `#`, `//` and `/* */` start comments. Heredocs and unquoted labels are not supported. JSON is parsed as the
+//! same tree, with `:` for `=`, so repeated keys are detected. `rules` interprets the tree.
 
 use serde_json::{Number, Value};
 
-/// Deepest nesting of lists and objects.
+/// Maximum nesting of lists and objects.
 const MAX_DEPTH: usize = 16;
 
-/// What is wrong with a text, with its line.
+/// A description of a syntax error, with its line.
 pub(super) type Problem = String;
 
 /// One `key [label] = value` of an object.
@@ -22,14 +20,13 @@ pub(super) struct Item {
     pub line: usize,
 }
 
-/// A value, with the repetitions of the text kept.
+/// A value. Objects may contain a key more than once.
 pub(super) enum Tree {
     Scalar(Value),
     List(Vec<Tree>),
     Object(Vec<Item>),
 }
 
-/// Reads a whole text.
 pub(super) fn parse(text: &str) -> Result<Vec<Item>, Problem> {
     let mut parser = Parser { text, at: 0, counted: (0, 1) };
     parser.blanks()?;
@@ -48,7 +45,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Item>, Problem> {
 struct Parser<'a> {
     text: &'a str,
     at: usize,
-    /// A place of the text and its line; counting goes on from there, so it stays linear.
+    /// A position in the text and its line. Counting continues from there, so the cost is linear.
     counted: (usize, usize),
 }
 
@@ -74,7 +71,6 @@ impl Parser<'_> {
         found
     }
 
-    /// Skips white space and comments.
     fn blanks(&mut self) -> Result<(), Problem> {
         loop {
             let rest = &self.text.as_bytes()[self.at..];
@@ -92,7 +88,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Items up to `close` (taken) or the end of the text.
+    /// Parses items up to `close`, which is consumed, or to the end of the text.
     fn items(&mut self, close: Option<u8>, depth: usize) -> Result<Vec<Item>, Problem> {
         let mut items = Vec::new();
         loop {
@@ -205,7 +201,7 @@ impl Parser<'_> {
                 Some(_) => end += 1,
             }
         }
-        // The escapes are those of JSON (RFC 8259 section 7); a raw tab is taken too.
+        // The escapes of JSON (RFC 8259 section 7); a raw tab is accepted too.
         let quoted = format!("\"{}\"", body[..end].replace('\t', "\\t"));
         let read = serde_json::from_str(&quoted).map_err(|_| self.problem("a string holds a bad escape"));
         self.at += end + 2;

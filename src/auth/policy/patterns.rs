@@ -1,18 +1,16 @@
-//! Rules whose path ends in `*` or has a segment `+`, compiled into a trie of segments.
+//! Path patterns: rules whose path ends in `*` or has a segment `+`, compiled into a trie of segments.
 //!
-//! Of all patterns that match a path, one decides: (a) a later first `+` or final `*`, (b) no final
-//! `*`, (c) fewer `+`, (d) the longer, (e) the lexicographically greater. That is a total order, so
-//! every pattern gets its rank at compile time and a look-up keeps the best rank it meets. A look-up
-//! visits each node of the trie at most once, however the patterns are made.
+//! The deciding pattern among those that match has (a) the later first `+` or final `*`, (b) no final `*`, (c) fewer
+//! `+`, (d) the greater length, (e) the lexicographically greater text. This order is total, so patterns are ranked at
+//! compile time and a lookup keeps the best rank. A lookup visits each node at most once, for any set of patterns.
 
 use std::cmp::Ordering;
 
-/// Whether a path needs matching at all, or is compared as text.
+/// `true` for a pattern; other paths are compared as text.
 pub(super) fn is_pattern(path: &str) -> bool {
     path.ends_with('*') || path.split('/').any(|segment| segment == "+")
 }
 
-/// What the order of precedence looks at.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Precedence<'a> {
     first_wild: usize,
@@ -22,7 +20,6 @@ pub(super) struct Precedence<'a> {
 }
 
 impl<'a> Precedence<'a> {
-    /// Of the path of a pattern.
     pub(super) fn of(path: &'a str) -> Self {
         let text = path.strip_suffix('*').unwrap_or(path);
         let mut at = 0;
@@ -37,7 +34,7 @@ impl<'a> Precedence<'a> {
         Self { first_wild: first, is_prefix: text.len() < path.len(), pluses, text }
     }
 
-    /// Why this one does not decide where `other` does.
+    /// Returns why `other` takes precedence.
     pub(super) fn behind(&self, other: &Self) -> &'static str {
         if self.first_wild != other.first_wild {
             "its first wildcard comes earlier"
@@ -54,7 +51,7 @@ impl<'a> Precedence<'a> {
 }
 
 impl Ord for Precedence<'_> {
-    /// Greater decides.
+    /// The greater one decides.
     fn cmp(&self, other: &Self) -> Ordering {
         self.first_wild
             .cmp(&other.first_wild)
@@ -71,29 +68,28 @@ impl PartialOrd for Precedence<'_> {
     }
 }
 
-/// Patterns with a value each.
+/// A compiled set of patterns, each with a value.
 pub(super) struct Patterns<T> {
     nodes: Vec<Node>,
-    /// By rank: the value of the pattern that beats all others comes first.
+    /// By rank, highest precedence first.
     values: Vec<T>,
 }
 
 #[derive(Default)]
 struct Node {
-    /// Next segments spelt out, sorted.
+    /// Children for literal segments, sorted.
     literals: Vec<(Box<str>, usize)>,
-    /// Next segment `+`.
     plus: Option<usize>,
     /// Rank of the pattern that ends here.
     end: Option<usize>,
-    /// Ranks of the patterns that go on with the beginning of a segment and `*`, sorted by it.
+    /// Ranks of the patterns that end with a prefix of the next segment and `*`, sorted by prefix.
     prefixes: Vec<(Box<[u8]>, usize)>,
-    /// Lengths that occur in `prefixes`, longest first.
+    /// Lengths of the prefixes, longest first.
     lengths: Vec<usize>,
 }
 
 impl<T: Clone> Patterns<T> {
-    /// Compiles patterns; every path is there once.
+    /// Compiles patterns with distinct paths.
     pub(super) fn compile(patterns: &[(&str, &T)]) -> Self {
         let mut order: Vec<_> = patterns.iter().map(|(path, value)| (Precedence::of(path), *path, *value)).collect();
         order.sort_unstable_by(|(a, ..), (b, ..)| b.cmp(a));
@@ -110,8 +106,7 @@ impl<T: Clone> Patterns<T> {
         Self { nodes, values: order.into_iter().map(|(.., value)| value.clone()).collect() }
     }
 
-    /// The value of the pattern that decides over `path`. For a list, a `+` at the end also stands for
-    /// the empty segment after a final `/`.
+    /// Returns the value of the deciding pattern. For a list, a final `+` also matches the empty last segment.
     pub(super) fn find(&self, path: &str, list: bool) -> Option<&T> {
         let mut best = usize::MAX;
         self.walk(0, Some(path), list, &mut best);
@@ -140,7 +135,7 @@ impl<T: Clone> Patterns<T> {
 }
 
 impl Node {
-    /// At one node the longest beginning outranks the shorter ones, by (a) or (d).
+    /// Within a node, the longest prefix has precedence, by (a) or (d).
     fn longest_prefix(&self, segment: &[u8]) -> Option<usize> {
         self.lengths.iter().find_map(|length| {
             let start = segment.get(..*length)?;

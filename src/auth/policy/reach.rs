@@ -1,28 +1,27 @@
-//! Whether a rule leads to a mount: to its path, or to one below it.
+//! Decides if a rule grants anything at or below a mount.
 //!
-//! A rule is tried at paths that it matches: that of the mount, or those below it whose free parts hold what no
-//! rule spells out, and, where it matches whatever follows, of as many segments as other rules may deny. What decides
-//! there decides whether the rule counts.
+//! A rule is tried on sample paths that it matches, at or below the mount. Segments that the rule leaves open are
+//! filled with a text that no rule contains. For a prefix rule, samples have as many segments as other rules could
+//! deny. The rule counts if a sample is allowed.
 
-/// What stands for any text in a path that is tried; no path of a request has it.
+/// A segment that matches only wildcards; no request path contains it.
 const ANYTHING: &str = "\0";
 
-/// Paths at or below `mount` that a rule of this path matches, of up to `deepest` segments where it matches some of any
-/// length.
+/// Returns paths at or below `mount` that a rule matches; of up to `deepest` segments for a prefix rule.
 pub(super) fn instances(rule: &str, mount: &str, deepest: usize) -> impl Iterator<Item = String> {
     let first = instance(rule, mount);
     let most = if rule.ends_with('*') { deepest } else { 0 };
     std::iter::successors(first, move |path| (path.split('/').count() < most).then(|| format!("{path}/{ANYTHING}")))
 }
 
-/// A path at or below `mount` (which ends in `/`) that a rule of this path matches; `None` when there is none.
+/// Returns a path at or below `mount` (which ends in `/`) that a rule matches; `None` if there is none.
 fn instance(rule: &str, mount: &str) -> Option<String> {
     let mount = mount.trim_end_matches('/');
     let mut rest = Some(rule);
     for segment in mount.split('/') {
         let (first, behind) = split(rest?);
         match first.strip_suffix('*').filter(|_| behind.is_none()) {
-            // Everything that begins like this: the whole mount.
+            // A prefix of the mount's path: the rule matches the whole mount.
             Some(prefix) => return segment.starts_with(prefix).then(|| format!("{mount}/{ANYTHING}")),
             None if first == "+" || first == segment => rest = behind,
             None => return None,

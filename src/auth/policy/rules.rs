@@ -1,4 +1,4 @@
-//! From the tree of a policy text to its rules: keys, capabilities, paths, parameter lists.
+//! Interprets the tree of a policy text: keys, capabilities, paths, parameter lists.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -19,24 +19,24 @@ use crate::templates::{Identity, Template, Unfilled};
 /// One `path` block.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rule {
-    /// Path without leading `/`; a final `*` is a prefix glob, a whole segment `+` any one segment.
+    /// Path without leading `/`; a final `*` matches any suffix, a segment `+` any one segment.
     pub path: String,
-    /// What it grants and demands; shared with every union that has no more under this path.
+    /// Terms of the rule, shared with unions that have no other rule for this path.
     pub terms: Arc<Terms>,
-    /// From then on the rule counts as absent.
+    /// Time from which the rule is ignored.
     pub expiration: Option<Time>,
-    /// A note for people.
+    /// Free text.
     pub comment: Option<String>,
 }
 
 impl Rule {
-    /// Whether the path holds `{{…}}`, to be filled in from the caller's entity.
+    /// `true` if the path contains a template, which is filled from the caller's entity.
     pub fn is_template(&self) -> bool {
         self.path.contains("{{")
     }
 
-    /// The path as it is for who asks; `None` when it is a template that they cannot fill, with a word in the log
-    /// when they have a value that must not be filled in.
+    /// Returns the path for a caller; `None` if it is a template that the identity cannot fill. Logs a warning if the
+    /// identity has a value that must not be filled in.
     pub(super) fn path_for(&self, identity: Option<&dyn Identity>) -> Option<Cow<'_, str>> {
         if !self.is_template() {
             return Some(Cow::Borrowed(&self.path));
@@ -56,7 +56,7 @@ impl Rule {
     }
 }
 
-/// Reads the top level: `path` blocks and an ignored `name`.
+/// Interprets the top level: `path` blocks, and `name`, which is ignored.
 pub(super) fn read(items: Vec<Item>) -> Result<Vec<Rule>, Problem> {
     let mut rules = Vec::new();
     for item in items {
@@ -69,14 +69,14 @@ pub(super) fn read(items: Vec<Item>) -> Result<Vec<Rule>, Problem> {
     Ok(rules)
 }
 
-/// `path "p" { … }`, or an object (JSON: also a list of objects) with paths for keys.
+/// Interprets `path "p" { … }`, or an object with paths as keys (in JSON also a list of objects).
 fn read_path(mut item: Item, rules: &mut Vec<Rule>) -> Result<(), Problem> {
     match (item.labels.len(), item.tree) {
         (1, Tree::Object(body)) => {
             rules.push(read_rule(&item.labels.remove(0), body, item.line)?);
             Ok(())
         }
-        // What the block form `path "p" = [ { … } ]` of JSON repeats.
+        // In JSON, `path "p" = [ { … } ]` is the repeated block form.
         (1, Tree::List(bodies)) => bodies.into_iter().try_for_each(|tree| {
             let (labels, key) = (item.labels.clone(), item.key.clone());
             read_path(Item { key, labels, tree, line: item.line }, rules)
@@ -222,7 +222,7 @@ fn value(tree: Tree) -> Result<Value, Problem> {
     }
 }
 
-/// A name from the text as an error shows it: quoted, escaped, short.
+/// Quotes, escapes and truncates a name from the text for an error.
 fn shown(name: &str) -> String {
     const LONGEST: usize = 64;
     match name.char_indices().nth(LONGEST) {

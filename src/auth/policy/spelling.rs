@@ -1,15 +1,11 @@
-//! Names that have several spellings, in requests and in rules.
+//! Canonical spelling of names that have several spellings.
 //!
-//! `ADMIN` names the policy `admin`, `HSM` the managed key `hsm`, `awskms` its type `cloudakms`, `0A-0B` the serial
-//! `0a:0b`, `DEFAULT` the default issuer. Each such name has one canonical spelling. A request is decided, acted on and recorded under its path in that
-//! spelling. A rule is held against such a path as if it were written that way too, so a deny holds in
-//! every spelling of either, and so does a grant. Which names these are is known by the route of the
-//! request and not by the rule (`+/acl/ADMIN` matches paths of several routes): rules are therefore put
-//! into canonical spelling for the [`Spelt`] places of a path, segment by segment, as a segment of a
-//! rule matches one segment of a path and only a final `*` the rest.
+//! `ADMIN` is the policy `admin`, `awskms` the key type `cloudakms`, `0A-0B` the serial `0a:0b`. A request is decided,
+//! executed and recorded under the canonical spelling of its path. Rules are converted too, so a rule applies in every
+//! spelling. The route of a request, not the rule, determines which segments are such names (`+/acl/ADMIN` matches
+//! several routes). Rules are therefore converted per set of [`Spelt`] places.
 //!
-//! Two names of one thing are no spellings: an issuer has an id and perhaps a name, and a policy for it
-//! has to say both.
+//! Different names of one object (the id and the name of an issuer) are not spellings: a policy must name both.
 
 use std::borrow::Cow;
 
@@ -18,25 +14,25 @@ use crate::x509::serial::{MAX_TEXT, without_prefix};
 /// A kind of name with several spellings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spelling {
-    /// The name of a policy or an entity: in lower case, without blanks at its ends. May have several segments.
+    /// Name of a policy or an entity: lower case, trimmed. May have several segments.
     PolicyName,
-    /// The name of a managed key or of an authentication method's role: in lower case.
+    /// Name of a managed key or of an authentication method's role: lower case.
     KeyName,
-    /// A serial number: lower-case octets joined by `:`, without leading zero octets.
+    /// A serial number: lower-case bytes joined by `:`, without leading zero bytes.
     Serial,
-    /// The type of a managed key: this server's word for it.
+    /// Type of a managed key, in this server's terms.
     KeyBackend,
-    /// A reference of which the word `default` is known in any case; others are what they are.
+    /// A reference in which only the word `default` is case-insensitive.
     Reference,
 }
 
-/// The word that a [`Spelling::Reference`] has several spellings of.
+/// The case-insensitive word of [`Spelling::Reference`].
 const DEFAULT: &str = "default";
 
 impl Spelling {
     const ALL: [Self; 5] = [Self::PolicyName, Self::KeyName, Self::Serial, Self::KeyBackend, Self::Reference];
 
-    /// The canonical spelling of a name. What is no name of this kind stays as it is.
+    /// Returns the canonical spelling. A text that is no name of this kind is returned unchanged.
     pub fn canonical(self, name: &str) -> Cow<'_, str> {
         match self {
             Self::PolicyName => policy_name(name),
@@ -48,7 +44,7 @@ impl Spelling {
         }
     }
 
-    /// Whether a name of this kind may be spelt in another way.
+    /// `true` if the name may have other spellings.
     pub fn is_open_to(self, name: &str) -> bool {
         match self {
             Self::Reference => name.eq_ignore_ascii_case(DEFAULT),
@@ -57,8 +53,7 @@ impl Spelling {
         }
     }
 
-    /// As [`Spelling::canonical`], of the part of a rule that stands for such a name: a `+` stays, and
-    /// before a final `*` there is the beginning of a name.
+    /// As [`Spelling::canonical`], for a part of a rule: keeps `+`, and converts a prefix before a final `*`.
     fn canonical_in_rule(self, part: &str) -> Cow<'_, str> {
         let Some(begin) = part.strip_suffix('*') else {
             return self.canonical(part);
@@ -68,7 +63,7 @@ impl Spelling {
             Self::KeyName => lower(begin),
             Self::Serial => serial(begin, false),
             Self::KeyBackend => Cow::Borrowed(key_backend_begin(begin)),
-            // Only a path with `default` itself is held against this.
+            // Only a path with `default` itself is matched against this spelling.
             Self::Reference if is_start_of_default(begin) => Cow::Owned(begin.to_ascii_lowercase()),
             Self::Reference => Cow::Borrowed(begin),
         };
@@ -80,8 +75,8 @@ fn is_start_of_default(text: &str) -> bool {
     DEFAULT.get(..text.len()).is_some_and(|start| start.eq_ignore_ascii_case(text))
 }
 
-/// A text in lower case, each character by itself: what another text begins with begins it in lower case too. (In whole
-/// words the Greek sigma has another form at the end, so that no beginning of a name would be found in it.)
+/// Converts to lower case character by character, so that a prefix of a text stays a prefix. (Full case mapping
+/// converts a Greek sigma differently at the end of a word.)
 pub fn lower(text: &str) -> Cow<'_, str> {
     match text.bytes().all(|b| b.is_ascii() && !b.is_ascii_uppercase()) {
         true => Cow::Borrowed(text),
@@ -89,19 +84,19 @@ pub fn lower(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Blanks stay where a name without them would not be one, or would change the segments of its path.
+/// Keeps blanks if removing them would leave no name or change the segments of the path.
 fn policy_name(name: &str) -> Cow<'_, str> {
     let bare = name.trim();
     lower(if bare.is_empty() || bare.starts_with('/') || bare.ends_with('/') { name } else { bare })
 }
 
-/// As [`policy_name`], of how a name begins.
+/// As [`policy_name`], for the start of a name.
 fn policy_name_begin(begin: &str) -> Cow<'_, str> {
     let bare = begin.trim_start();
     lower(if bare.starts_with('/') { begin } else { bare })
 }
 
-/// The canonical spelling of a serial number, or of its beginning when it is not `whole`.
+/// Returns the canonical spelling of a serial number, or of its start if it is not `whole`.
 fn serial(text: &str, whole: bool) -> Cow<'_, str> {
     let digits = without_prefix(text);
     let is_serial = digits.bytes().all(|b| b.is_ascii_hexdigit() || matches!(b, b':' | b'-'));
@@ -133,7 +128,7 @@ fn serial(text: &str, whole: bool) -> Cow<'_, str> {
     if rest == text { Cow::Borrowed(text) } else { Cow::Owned(rest.to_owned()) }
 }
 
-/// What known clients call the types of managed keys, and this server's words.
+/// Names of managed key types in known clients, and in this server.
 const KEY_BACKENDS: [(&str, &str); 3] =
     [("awskms", "cloudakms"), ("azurekeyvault", "cloudbkeyvault"), ("gcpckms", "cloudckms")];
 
@@ -141,7 +136,7 @@ fn key_backend(word: &str) -> &str {
     KEY_BACKENDS.iter().find(|(known, _)| *known == word).map_or(word, |(_, own)| own)
 }
 
-/// As [`key_backend`], of how a word begins. What two of them begin with stays as it is.
+/// As [`key_backend`], for the start of a word. An ambiguous start is unchanged.
 fn key_backend_begin(begin: &str) -> &str {
     let mut meant = KEY_BACKENDS.iter().filter(|(known, _)| !begin.is_empty() && known.starts_with(begin));
     match (meant.next(), meant.next()) {
@@ -159,28 +154,28 @@ pub struct Spelt {
 }
 
 impl Spelt {
-    /// A name at segment `from`, counted from 0. One that may have several segments takes the rest of the
-    /// path: how many there are must not make another place of it.
+    /// A name at segment `from`, counted from 0. A name that may have several segments extends to the end of the path,
+    /// so that its length does not create another place.
     pub fn of(spelling: Spelling, from: usize) -> Self {
         let to = if spelling == Spelling::PolicyName { usize::MAX } else { from + 1 };
         Self { spelling, from, to }
     }
 
-    /// The same in a path with `segments` more before it.
+    /// Returns the same place in a path with `segments` more in front.
     #[must_use]
     pub fn behind(self, segments: usize) -> Self {
         Self::of(self.spelling, self.from + segments)
     }
 }
 
-/// Whether the path of a rule could be another one in canonical spelling, whatever it is held against.
+/// `true` if the canonical spelling of a rule's path can differ from the path.
 pub(super) fn may_change(rule: &str) -> bool {
     rule.split('/').any(|segment| {
         segment != "+" && Spelling::ALL.iter().any(|spelling| *spelling.canonical_in_rule(segment) != *segment)
     })
 }
 
-/// The path of a rule as it is held against paths with names at these places.
+/// Returns the path of a rule in the canonical spelling for these places.
 pub(super) fn of_rule(rule: &str, spelt: &[Spelt]) -> String {
     let segments: Vec<&str> = rule.split('/').collect();
     let (mut out, mut at) = (Vec::new(), 0);
@@ -194,13 +189,13 @@ pub(super) fn of_rule(rule: &str, spelt: &[Spelt]) -> String {
     out.join("/")
 }
 
-/// Blanks around a `+` or `*` make it an ordinary character: it must not become a pattern without them.
+/// Keeps blanks around a `+` or `*`: without them it would become a pattern.
 fn part_of_rule(part: &str, spelling: Spelling) -> String {
     let canonical = spelling.canonical_in_rule(part);
     if wild(&canonical) == wild(part) { canonical.into_owned() } else { part.to_owned() }
 }
 
-/// What of a text may be a pattern.
+/// Returns the wildcards of a text: a final `*`, and the number of `+` segments.
 fn wild(text: &str) -> (bool, usize) {
     (text.ends_with('*'), text.split('/').filter(|segment| *segment == "+").count())
 }

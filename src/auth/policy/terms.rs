@@ -1,4 +1,4 @@
-//! What rules grant and demand, and how much of it one caller may have.
+//! Terms of rules: what they grant and require, and limits on the rules of a caller.
 
 use std::time::Duration;
 
@@ -7,26 +7,26 @@ use super::capabilities::Capabilities;
 use super::parameters::{ParameterRules, Parameters};
 use super::patterns::is_pattern;
 
-/// Most rules of one caller, over all its policies.
+/// Maximum number of rules of a caller, over all its policies.
 pub const MAX_RULES: usize = 5_000;
-/// Most segments that the patterns among them have together.
+/// Maximum total number of segments of the patterns among them.
 pub const MAX_SEGMENTS: usize = 20 * MAX_RULES;
 
-/// What a rule, or all rules with one path together, grant and demand.
+/// The terms of a rule, or the merged terms of all rules with one path.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Terms {
-    /// What they grant; only `deny` when that is among them.
+    /// Granted capabilities; only `deny` if it is among them.
     pub capabilities: Capabilities,
-    /// Parameters that may, must not and must be sent. Empty when there is nothing to check, which is the common case.
+    /// Rules on parameters; usually empty.
     pub parameters: ParameterRules,
-    /// Shortest wrapping time of the answer; zero without a limit.
+    /// Minimum wrapping TTL of the response; zero without a limit.
     pub min_wrapping: Duration,
-    /// Longest wrapping time of the answer; zero without a limit.
+    /// Maximum wrapping TTL of the response; zero without a limit.
     pub max_wrapping: Duration,
 }
 
 impl Terms {
-    /// Adds what other rules with the same path grant.
+    /// Merges the terms of another rule with the same path.
     pub(super) fn unite(&mut self, other: &Self) {
         self.capabilities = self.capabilities.or(other.capabilities);
         self.min_wrapping = lesser(self.min_wrapping, other.min_wrapping);
@@ -34,7 +34,7 @@ impl Terms {
         self.parameters.unite(&other.parameters);
     }
 
-    /// Whether they let a request pass; without parameters, whether they let some request for the operation pass.
+    /// `true` if the terms allow a request; without parameters, checks the capabilities only.
     pub(super) fn permit(&self, operation: Operation, parameters: Option<&Parameters<'_>>) -> bool {
         self.capabilities.has(Capabilities::needed(operation))
             && parameters
@@ -48,12 +48,12 @@ impl Terms {
     }
 }
 
-/// The lesser of two limits, of which zero is none.
+/// Returns the lesser of two limits; zero means no limit.
 fn lesser(one: Duration, other: Duration) -> Duration {
     if one.is_zero() || other.is_zero() { one.max(other) } else { one.min(other) }
 }
 
-/// How many rules a caller has, and how much matching them takes.
+/// Number and cost of the rules of a caller.
 #[derive(Default)]
 pub(super) struct Extent {
     pub rules: usize,
@@ -61,7 +61,6 @@ pub(super) struct Extent {
 }
 
 impl Extent {
-    /// One rule more.
     pub(super) fn add(&mut self, path: &str) {
         self.rules += 1;
         if is_pattern(path) {
@@ -69,7 +68,7 @@ impl Extent {
         }
     }
 
-    /// Whether nothing is granted because it is too much: leaving some out could leave out a deny.
+    /// `true` if a limit is exceeded. Then nothing is granted, because omitting some rules could omit a deny.
     pub(super) fn is_too_much(&self) -> bool {
         self.rules > MAX_RULES || self.segments > MAX_SEGMENTS
     }

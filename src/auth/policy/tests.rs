@@ -1,4 +1,4 @@
-//! The rules of policies as tables, and the properties of parser and decision.
+//! Tables of policy decisions, and properties of the parser and of decisions.
 
 use super::patterns::is_pattern;
 use super::*;
@@ -157,7 +157,7 @@ fn p10_a_rule_that_wants_wrapping_denies_without_it() {
         (vec![rule(min)], &[Some(10), Some(1_000)][..], &[None, Some(9)][..]),
         (vec![rule(max)], &[Some(1), Some(90)][..], &[None, Some(91)][..]),
         (vec![rule(&format!("{min} {max}"))], &[Some(10), Some(90)][..], &[None, Some(9), Some(91)][..]),
-        // The lesser of each that is a limit.
+        // The lesser limit applies; zero is no limit.
         (vec![rule(min), rule(max)], &[Some(10), Some(90)][..], &[None, Some(9), Some(91)][..]),
         (vec![rule(min), rule(r#"min_wrapping_ttl = "5s""#)], &[Some(5)][..], &[Some(4)][..]),
         (vec![rule(max), rule(""), rule(r#"max_wrapping_ttl = "2h""#)], &[Some(90)][..], &[None, Some(91)][..]),
@@ -170,7 +170,7 @@ fn p10_a_rule_that_wants_wrapping_denies_without_it() {
         };
         assert!(good.iter().all(|seconds| decide(*seconds)), "{texts:?}");
         assert!(!bad.iter().any(|seconds| decide(*seconds)), "{texts:?}");
-        // Of what all requests have in common nothing is known about wrapping.
+        // Without parameters, nothing is known about wrapping.
         assert!(acl.decide(Operation::Read, Place::from("a"), None).allowed);
     }
 }
@@ -211,7 +211,7 @@ fn p12_a_path_with_a_template_grants_nothing_without_an_entity() {
     assert!(!allowed(&acl, Operation::Read, "identity/entity/id/"));
 }
 
-/// One value for whatever a template names.
+/// An identity with the same value for every template.
 struct Named(&'static str);
 
 impl Identity for Named {
@@ -239,7 +239,7 @@ fn p12_a_filled_path_is_one_rule_for_one_value_and_for_a_pattern_none() {
             assert!(!allowed(&acl, Operation::Read, path), "{value:?} {path}");
         }
     }
-    // What is whole only when it is filled in keeps the rules of paths.
+    // The rules for paths also apply to a filled template.
     let dots = [Policy::parse(r#"path "x/.{{identity.entity.name}}" { capabilities = ["read"] }"#).unwrap()];
     assert!(!allowed(&Acl::compile(&dots, Some(&Named(".")), NOW), Operation::Read, "x/.."));
 }
@@ -298,11 +298,11 @@ fn rules_are_held_against_a_name_in_every_spelling_of_theirs() {
         r#"path "p/admin" { capabilities = ["read"] } path "p/OPS" { capabilities = ["list"] }"#,
         r#"path "p/ops" { capabilities = ["read"] }"#,
     ]);
-    // Rules that are one rule in canonical spelling are merged as if they had been written so.
+    // Rules with the same canonical spelling are merged.
     assert!(!decided(&names, "p/admin", &at(1, Spelling::PolicyName)));
     assert!(decided(&names, "p/ops", &at(1, Spelling::PolicyName)));
     assert!(decided(&names, "p/other", &at(1, Spelling::PolicyName)));
-    // Elsewhere the case counts.
+    // At other places the case is significant.
     assert!(decided(&names, "p/admin", &[]) && !decided(&names, "p/ADMIN", &[]));
     assert!(decided(&names, "p/admin", &at(0, Spelling::Serial)));
     let order = acl(&[
@@ -312,7 +312,7 @@ fn rules_are_held_against_a_name_in_every_spelling_of_theirs() {
     for (path, allowed) in [("p/0a", false), ("p/0a:0c", false), ("p/0a:0b", true), ("p/0b", true)] {
         assert_eq!(decided(&order, path, &at(1, Spelling::Serial)), allowed, "{path}");
     }
-    // However many places are asked for, few are kept.
+    // The number of cached sets of places is bounded.
     for from in 0..100 {
         assert!(!decided(&names, "p/ADMIN", &at(from + 2, Spelling::PolicyName)));
     }
@@ -377,7 +377,6 @@ fn what_one_rule_says_is_shared_and_what_several_say_is_weighed() {
     assert!((10_000..12_000).contains(&acl(&[&long, "path \"x\" { required_parameters = [\"b\"] }"]).weight()));
 }
 
-/// Prints rules in the configuration language.
 fn print(policy: &Policy) -> String {
     let mut out = String::new();
     for rule in &policy.rules {
@@ -449,7 +448,7 @@ fn any_rule() -> impl Strategy<Value = Rule> {
     )
 }
 
-/// Whether a pattern matches, spelt out segment by segment.
+/// `true` if a pattern matches; compares segment by segment.
 fn matches(pattern: &str, path: &str, list: bool) -> bool {
     let (text, prefix) = pattern.strip_suffix('*').map_or((pattern, false), |text| (text, true));
     let (want, have): (Vec<&str>, Vec<&str>) = (text.split('/').collect(), path.split('/').collect());
@@ -466,7 +465,7 @@ fn matches(pattern: &str, path: &str, list: bool) -> bool {
     })
 }
 
-/// Steps 1 to 5 by enumeration: the path of the rule that decides.
+/// Finds the path of the deciding rule by enumeration.
 fn slowly<'a>(rules: &'a [Rule], path: &str, list: bool) -> Option<&'a str> {
     let first_wild = |p: &str| {
         let plus = (0..p.len()).find(|i| {

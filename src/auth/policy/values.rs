@@ -1,11 +1,10 @@
-//! The values of a denied parameter: every reading that an engine could make of a field.
+//! Values of a denied parameter: every reading that an engine could make of a field.
 //!
-//! Texts are compared as a whole and item by item, down to those in objects and in texts that are JSON, in the forms that
-//! names of their kind have (`forms`); numbers by their value, times as moments, reasons of revocations as words,
-//! policies without their base64, members of a map as `key=value`, too. A reading that the field does not have costs
-//! nothing: it can only deny what would be an error or the same thing.
+//! Texts are compared as a whole and item by item, including texts in objects and in embedded JSON, in the forms of
+//! their kind (`forms`). Numbers are compared by value, times as moments, revocation reasons as words, policies after
+//! base64 decoding, members of maps also as `key=value`. An extra reading can only deny invalid or equivalent values.
 //!
-//! Patterns are compared with each item, which is a matter of both lengths: see [`Effort`].
+//! Comparing patterns with items takes time proportional to both numbers; [`Effort`] limits it.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -19,22 +18,20 @@ use super::forms::forms;
 use crate::clock::{Time, parse_duration, parse_rfc3339};
 use crate::fields::{Cap, Fields, MAX_VALUES, bool_word};
 
-/// What is left of the comparisons with patterns that one field may cost: some milliseconds, far more than what people
-/// write. Who sends more is refused.
+/// Budget for comparisons with patterns for one field: some milliseconds, far more than real policies and requests
+/// need. A request that exceeds it is denied.
 pub(super) struct Effort(Cell<usize>);
 
 impl Effort {
-    /// All of it.
     pub(super) fn new() -> Self {
         Self(Cell::new(1 << 20))
     }
 
-    /// Takes the cost of a comparison with this text; `false` when there is not so much.
+    /// Takes the cost of a comparison with this text; `false` if the budget is exhausted.
     pub(super) fn takes(&self, text: &str) -> bool {
         self.takes_of(1 + text.len() / 64)
     }
 
-    /// Takes that of so many comparisons.
     pub(super) fn takes_of(&self, comparisons: usize) -> bool {
         let left = self.0.get().checked_sub(comparisons);
         self.0.set(left.unwrap_or(0));
@@ -42,7 +39,7 @@ impl Effort {
     }
 }
 
-/// What a field can be read as.
+/// All readings of a field.
 pub(super) struct Readings<'a> {
     value: &'a Value,
     texts: HashSet<String>,
@@ -53,12 +50,11 @@ pub(super) struct Readings<'a> {
     moment: Option<Time>,
     list: Option<Vec<String>>,
     map: Option<BTreeMap<String, String>>,
-    /// There are more texts in it than any reader takes.
+    /// `true` if the field contains more texts than any engine accepts.
     is_too_long: bool,
 }
 
 impl<'a> Readings<'a> {
-    /// All readings of a field.
     pub(super) fn of(fields: &Fields, name: &str, value: &'a Value) -> Self {
         let (whole, list) = (fields.text(name).ok().flatten(), fields.list_within(name, Cap::WIDEST).ok().flatten());
         let is = |names: &[&str]| names.iter().any(|known| name.eq_ignore_ascii_case(known));
@@ -66,7 +62,7 @@ impl<'a> Readings<'a> {
         let policy = whole.as_ref().filter(|_| is(&["policy", "rules"])).map(|text| Policy::text_of(text));
         let mut inside = Inside::default();
         let is_too_long = !inside.add(value, true);
-        // Each is put into its forms once.
+        // Each distinct text is converted to its forms once.
         let texts = whole.iter().chain(list.iter().flatten()).cloned().chain(policy).chain(inside.texts);
         let texts: HashSet<String> = texts.collect();
         let texts = texts.iter().flat_map(|text| forms(text));
@@ -84,7 +80,7 @@ impl<'a> Readings<'a> {
         }
     }
 
-    /// Whether one of them is one of the values of a rule.
+    /// `true` if a reading is one of the values of a rule.
     pub(super) fn include_one_of(&self, values: &[Value]) -> bool {
         self.is_too_long || values.iter().any(|value| self.include(value))
     }
@@ -111,13 +107,13 @@ impl<'a> Readings<'a> {
         }
         let as_flag = self.flag.is_some() && self.flag == bool_word(rule);
         let as_number = self.number.is_some() && self.number == number(rule);
-        // An empty text reads as no time at all, which is not what a rule "" is about.
+        // An empty text reads as a duration of zero, which a rule `""` does not mean.
         let as_time = || self.time.is_some() && !rule.trim().is_empty() && self.time == parse_duration(rule);
         let as_moment = || self.moment.is_some() && self.moment == moment(rule);
         as_flag || as_number || as_time() || as_moment()
     }
 
-    /// Whether a text is equal to `wanted`, or matched by it.
+    /// `true` if a text equals `wanted`, or `wanted` is a pattern that matches one.
     fn has(&self, wanted: &str) -> bool {
         if !is_pattern(wanted) {
             return self.texts.contains(wanted);
@@ -126,8 +122,8 @@ impl<'a> Readings<'a> {
     }
 }
 
-/// The texts and numbers in a value, at any depth, and members of objects as `key=value`. Counted before they are made: a
-/// short text may name a long one many times.
+/// Collects texts and numbers at any depth, and members of objects as `key=value`. Sizes are checked first, because a
+/// short text may contain a long name many times.
 #[derive(Default)]
 struct Inside {
     texts: Vec<String>,
@@ -135,12 +131,12 @@ struct Inside {
 }
 
 impl Inside {
-    /// Most texts: each value that a body may have as itself and as a member, and the whole.
+    /// Maximum number of texts: every value of a body, as itself and as a member, and the whole.
     const MOST: usize = 2 * MAX_VALUES + 1;
-    /// Most octets of them: twice as many as a body may have.
+    /// Maximum size of the texts in bytes: twice that of a body.
     const MOST_OCTETS: usize = 8 << 20;
 
-    /// Adds those of a value, and of its texts that are JSON if it is in no such text itself; whether there was room.
+    /// Adds the texts of a value; embedded JSON is parsed only one level deep. Returns `false` if a limit is exceeded.
     fn add(&mut self, value: &Value, is_sent: bool) -> bool {
         let has_room = match value {
             Value::Object(members) => members.iter().all(|(name, member)| {
@@ -154,7 +150,7 @@ impl Inside {
         has_room && self.push(&[], value)
     }
 
-    /// Adds those of a text that is JSON. One with more values than a body may have is not even read.
+    /// Adds the texts of embedded JSON. Does not parse a text with more values than a body may have.
     fn add_json(&mut self, text: &str) -> bool {
         let text = text.trim();
         if !text.starts_with(['{', '[']) {
@@ -166,7 +162,7 @@ impl Inside {
         serde_json::from_str(text).ok().is_none_or(|value: Value| self.add(&value, false))
     }
 
-    /// Adds a text, number or truth value behind a beginning; whether there was room.
+    /// Adds a prefix and a scalar. Returns `false` if a limit is exceeded.
     fn push(&mut self, begin: &[&str], value: &Value) -> bool {
         let Some(text) = scalar(value) else { return true };
         self.octets += begin.iter().map(|part| part.len()).sum::<usize>() + text.len();
@@ -178,7 +174,6 @@ impl Inside {
     }
 }
 
-/// A text, or a number or truth value as one.
 fn scalar(value: &Value) -> Option<Cow<'_, str>> {
     match value {
         Value::String(text) => Some(Cow::Borrowed(text)),
@@ -187,7 +182,7 @@ fn scalar(value: &Value) -> Option<Cow<'_, str>> {
     }
 }
 
-/// A number by its value, as far as a reader may tell it from others.
+/// Parses a number, to compare it by value.
 fn number(text: &str) -> Option<f64> {
     text.trim().parse().ok().filter(|number: &f64| number.is_finite())
 }
@@ -200,12 +195,12 @@ fn one(value: &Value) -> Fields {
     fields
 }
 
-/// A point in time, in whichever zone and letter case it is written.
+/// Parses a point in time, in any time zone and letter case.
 fn moment(text: &str) -> Option<Time> {
     parse_rfc3339("", &text.trim().to_ascii_uppercase()).ok()
 }
 
-/// The reasons of revocations that have a number, as words (RFC 5280, 5.3.1).
+/// Revocation reasons with a number (RFC 5280, 5.3.1).
 const REASONS: [(&str, &str); 7] = [
     ("unspecified", "0"),
     ("keycompromise", "1"),
@@ -216,7 +211,7 @@ const REASONS: [(&str, &str); 7] = [
     ("privilegewithdrawn", "9"),
 ];
 
-/// The word of a reason that is given by its number, or with `_` between its words.
+/// Returns the word of a reason given as a number or with `_`.
 fn reason(text: &str) -> Option<&'static str> {
     let word = text.trim().replace('_', "");
     let known = REASONS.iter().find(|(name, number)| *number == word || name.eq_ignore_ascii_case(&word));
@@ -227,7 +222,7 @@ fn is_pattern(text: &str) -> bool {
     text.starts_with('*') || text.ends_with('*')
 }
 
-/// Equal, or matched by a pattern with `*` at its beginning, its end, or both.
+/// Compares a text with a pattern that may begin or end with `*`.
 pub(super) fn glob(pattern: &str, text: &str) -> bool {
     let (head, tail) = (pattern.starts_with('*'), pattern.ends_with('*'));
     match (head, tail) {
@@ -339,7 +334,7 @@ mod tests {
             }
             assert!(!denied("1.2.4", value));
         }
-        // Items that are JSON one by one, and a list that is no list of texts.
+        // Items that are JSON themselves, and a list that contains more than texts.
         for value in [json!(["{\"oid\":\"1.2.3\"}"]), json!("[\"1.2.3\",{\"oid\":\"1.2.4\"}]"), json!(["a", ["1.2.3"]])]
         {
             assert!(denied("1.2.3", value.clone()), "{value}");
@@ -378,7 +373,7 @@ mod tests {
         let fields = one(&value);
         assert!(Readings::of(&fields, ONE, &value).include_one_of(&rules));
         assert!(!Readings::of(&fields, ONE, &value).include_one_of(&rules[..100]));
-        // Whole texts are looked up.
+        // Whole texts are found by a hash lookup.
         let rules: Vec<Value> = (0..10_000).map(|n| json!(format!("d{n}.test"))).collect();
         assert!(!Readings::of(&fields, ONE, &value).include_one_of(&rules));
     }

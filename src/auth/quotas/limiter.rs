@@ -1,9 +1,9 @@
-//! The buckets of one quota: a bucket of requests for each client.
+//! The token buckets of one quota, one per client.
 //!
-//! Addresses are whoever asks to choose, so memory is bounded: there are two generations of buckets, and when the time
-//! in which any bucket fills is over, the older one is dropped. A bucket that nobody asked for that long is full, which
-//! is what a client without a bucket has, so nothing is forgotten. Where a new client finds no place ([`Places`]), it
-//! shares the bucket of the narrowest network around it that has one or finds a place for one.
+//! Clients can choose their addresses, so memory is bounded. There are two generations of buckets; the older one is
+//! dropped after the time in which any bucket fills. A bucket that was idle that long is full, like that of an unknown
+//! client, so no state is lost. If no slot ([`Places`]) is free for a new client, it shares the bucket of the narrowest
+//! surrounding network that has or gets one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,42 +13,42 @@ use super::places::Places;
 use super::rule::RateLimit;
 use crate::clock::Time;
 
-/// What became of one request.
+/// Result of counting one request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Taken {
-    /// Whether it may go on.
+    /// `true` if the request may proceed.
     pub granted: bool,
-    /// Most requests of the client that may follow at once.
+    /// Burst limit of the client.
     pub limit: u64,
-    /// How many may follow at once now.
+    /// Requests left in the burst.
     pub remaining: u64,
-    /// Whole seconds, rounded up, until that is the most again.
+    /// Seconds until the bucket is full, rounded up.
     pub reset: u64,
-    /// Whole seconds, rounded up and at least 1, until the next request may go on, where this one may not.
+    /// Seconds until the next request is accepted, rounded up, at least 1; for a rejected request.
     pub retry_after: u64,
-    /// Whether it was counted together with those of other clients.
+    /// `true` if the bucket is shared with other clients.
     pub shared: bool,
 }
 
-/// Microseconds of the clock.
+/// Microseconds since 1970.
 type Moment = i64;
 
 const SECOND: f64 = 1e6;
-/// Places that are given back by whoever asks; more are by a thread of their own.
+/// Maximum number of slots that a request releases itself; more are released on a separate thread.
 const MANY: usize = 4096;
-/// Sums of parts of a request are a little less than whole ones.
+/// One request, with tolerance for rounding in sums of fractions.
 const ONE: f64 = 1.0 - 1e-6;
-/// Longest time that anybody is told to wait, seconds: a year.
+/// Maximum wait that is reported, in seconds: a year.
 const LONGEST: f64 = 31_536_000.0;
 
-/// A rule as numbers.
+/// The rule of a quota in numbers.
 struct Terms {
-    /// Most requests at once.
+    /// Burst size in requests.
     capacity: f64,
     per_second: f64,
-    /// How long a client is refused who asked too often, microseconds; 0 until there is a request again.
+    /// Time for which a client over its limit is rejected, in microseconds; 0 until a request is available again.
     block: Moment,
-    /// A bucket that nobody asked for so long is as good as new, microseconds.
+    /// Time after which an idle bucket is full and not blocked, in microseconds.
     keep: Moment,
 }
 
@@ -68,21 +68,19 @@ struct Bucket {
     blocked_until: Moment,
 }
 
-/// The buckets of all clients of one rule.
 pub(super) struct Limiter {
     terms: Terms,
     places: Arc<Places>,
     buckets: Mutex<Buckets>,
 }
 
-/// Buckets by whose they are.
 type Generation = HashMap<Network, Bucket>;
 
 #[derive(Default)]
 struct Buckets {
     young: Generation,
     old: Generation,
-    /// When the young ones were none.
+    /// When the young generation was empty.
     turned: Moment,
 }
 
@@ -91,7 +89,7 @@ impl Limiter {
         Self { terms: Terms::of(rule), places, buckets: Mutex::default() }
     }
 
-    /// Takes one request out of the client's bucket, or out of the one that it shares.
+    /// Takes one request from the client's bucket, or from the one that it shares.
     pub(super) fn take(&self, client: Network, now: Time) -> Taken {
         let now = moment(now);
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
@@ -105,13 +103,13 @@ impl Limiter {
         taken
     }
 
-    /// Forgets clients that have not asked for long enough, where nobody asks at all.
+    /// Drops idle buckets if there are no requests that would do so.
     pub(super) fn forget(&self, now: Time) {
         let gone = self.buckets.lock().unwrap_or_else(PoisonError::into_inner).turn(&self.terms, moment(now));
         self.give_back(gone);
     }
 
-    /// Nobody waits for the end of a crowd.
+    /// Releases the slots of dropped buckets. No request waits for the release of many.
     fn give_back(&self, gone: Option<[Generation; 2]>) {
         let Some(gone) = gone else { return };
         let places = Arc::clone(&self.places);
@@ -129,9 +127,9 @@ impl Drop for Limiter {
 }
 
 impl Buckets {
-    /// Takes away the buckets of clients that have not asked for long enough, whose places are then free.
+    /// Starts a new generation if it is time, and returns the dropped buckets.
     fn turn(&mut self, terms: &Terms, now: Moment) -> Option<[Generation; 2]> {
-        // Of a clock that was set back the time is not known.
+        // After the clock was set back, the age is unknown.
         let age = now.saturating_sub(self.turned);
         if (0..terms.keep).contains(&age) {
             return None;
@@ -144,7 +142,7 @@ impl Buckets {
         Some([before.old, before.young])
     }
 
-    /// Whose bucket a client's requests are taken out of, and the bucket, if it is there.
+    /// Finds the network whose bucket a client uses, and the bucket if it exists.
     fn find(&mut self, client: Network, places: &Places) -> (Network, Option<Bucket>) {
         let mut network = client;
         loop {
@@ -167,12 +165,12 @@ impl Bucket {
         Self { left: terms.capacity, at: now, blocked_until: now }
     }
 
-    /// Takes one request; a bucket that is shared blocks nobody for longer than until there is one again.
+    /// Takes one request. A shared bucket does not block longer than until a request is available.
     fn take(&mut self, terms: &Terms, now: Moment, own: bool) -> Taken {
         let passed = now.saturating_sub(self.at).max(0) as f64 / SECOND;
         self.left = (self.left + passed * terms.per_second).min(terms.capacity);
         self.at = now;
-        // No longer than the rule says, whatever was done to the clock.
+        // Not longer than the rule says, even if the clock was set back.
         self.blocked_until = self.blocked_until.min(now.saturating_add(terms.block));
         let blocked = own && now < self.blocked_until;
         let granted = !blocked && self.left >= ONE;
@@ -269,7 +267,7 @@ mod tests {
         assert!(limiter.take(v4(1), after(60_000)).granted);
     }
 
-    /// The /64 of that number below the /48 of that number below one /32.
+    /// A /64 by number, in a /48 by number, in one /32.
     fn v6(site: u64, network: u64) -> Network {
         Network::V6 { length: 64, bits: 0x2001_0db8_0000_0000 + (site << 16) + network }
     }
@@ -286,7 +284,7 @@ mod tests {
             buckets.young.len() + buckets.old.len()
         };
         assert!(count() < 1_000 && count() == limiter.places.taken(), "{}", count());
-        // Whoever asked last in time is still known in the next generation, and then nobody.
+        // A client with a recent request is kept in the next generation, and later dropped.
         let later = after(10_000);
         assert!(limiter.take(v4(1), after(9_999)).granted);
         assert!(limiter.take(v4(1), later).granted && !limiter.take(v4(1), later).granted);
@@ -300,7 +298,7 @@ mod tests {
         let limiter = limits(2.0, 10, 600);
         let shared = (0..5_000).filter(|network| limiter.take(v6(1, *network), START).shared).count();
         assert!(shared > 4_000, "{shared}");
-        // Of a /56 where nobody has asked.
+        // Networks in a /56 without earlier requests.
         let first = limiter.take(v6(1, 0xff00), START);
         assert_eq!((first.granted, first.shared, first.remaining), (true, true, 1));
         assert!(limiter.take(v6(1, 0xff01), START).granted);

@@ -1,31 +1,30 @@
-//! Whose requests are counted together: those of a client, or where there is no place for it of the network around it.
+//! The networks whose requests are counted together: a client, or a network around it that shares a bucket.
 //!
-//! A client is an IPv4 address or a /64 of IPv6: who has one address of the latter has all of it. Around it are its
-//! neighbours, in networks as they are given out: to a household, an organization, a provider. No network holds addresses
-//! of both families.
+//! A client is an IPv4 address or an IPv6 /64, because the holder of one IPv6 address usually has its whole /64. The
+//! surrounding networks have the usual sizes of allocations to households, organizations and providers.
 
 use std::net::IpAddr;
 
 use crate::caller_network::CallerNetwork;
 
-/// The lengths of networks of IPv4, narrowest first; the last one is all of it.
+/// Prefix lengths of IPv4, narrowest first, down to all of IPv4.
 const V4: [u8; 4] = [32, 24, 16, 0];
-/// Those of IPv6.
+/// Prefix lengths of IPv6.
 const V6: [u8; 5] = [64, 56, 48, 32, 0];
 
-/// A network of addresses; the narrowest ones are clients.
+/// A network of one address family; the narrowest ones are clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Network {
-    /// Of IPv4: the first so many bits, and none behind them.
+    /// IPv4: prefix length, and address bits with the others zero.
     V4 { length: u8, bits: u32 },
-    /// Of IPv6: the same of the first half.
+    /// IPv6: the same for the upper half of the address.
     V6 { length: u8, bits: u64 },
-    /// Whoever has no address.
+    /// The client has no known address.
     Nowhere,
 }
 
 impl Network {
-    /// The client that has an address.
+    /// Returns the client of an address.
     pub(super) fn of(address: Option<IpAddr>) -> Self {
         match address.map(|address| CallerNetwork::of(address).first()) {
             Some(IpAddr::V4(address)) => Self::V4 { length: V4[0], bits: address.to_bits() },
@@ -34,7 +33,7 @@ impl Network {
         }
     }
 
-    /// The next one around it; `None` around a whole family.
+    /// Returns the next wider network; `None` for a whole family.
     pub(super) fn wider(self) -> Option<Self> {
         let next = |lengths: &[u8], length| lengths.iter().copied().find(|wider| *wider < length);
         match self {
@@ -50,12 +49,12 @@ impl Network {
         }
     }
 
-    /// All that it lies in, narrowest first.
+    /// Returns all surrounding networks, narrowest first.
     pub(super) fn around(self) -> impl Iterator<Item = Self> {
         std::iter::successors(self.wider(), |network| network.wider())
     }
 
-    /// How many steps wider than a client it is.
+    /// Number of steps by which the network is wider than a client.
     pub(super) fn steps(self) -> usize {
         let narrower = |lengths: &[u8], length| lengths.iter().take_while(|narrower| **narrower > length).count();
         match self {

@@ -1,14 +1,8 @@
-//! The places for buckets of all quotas of a node, which bound what a crowd of addresses can cost.
+//! The slots for buckets of all quotas of a node, which bound the memory that many client addresses can use.
 //!
-//! There is one pool, counted by use. No network has more than a part of what is free: a small one while its clients take
-//! places of their own, larger ones for the buckets that they share then. So nobody shares where few ask, however many
-//! quotas there are, and whoever takes very many places takes them from their neighbours first. A bucket that is there
-//! keeps its place.
-//!
-//! Who has a /48 takes a fifth of the pool at most, who has a /16 of IPv4 a third and who has a /32 of IPv6 half of it, and
-//! everybody outside goes on having buckets of their own. A hundred thousand addresses from everywhere in IPv4 take two
-//! thirds of it under one quota, so that new clients of IPv4 share a bucket with their /24; under many quotas they take
-//! eight ninths, and then those whose /24 and /16 have no bucket share one, while new clients of IPv6 have their own.
+//! A network can hold only a fraction of the free slots: a small one for buckets of single clients, larger ones for
+//! shared buckets. So clients do not share buckets while few addresses are in use, and a network that uses very many
+//! slots takes them from its neighbours first. An existing bucket keeps its slot.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicUsize, Ordering};
@@ -16,33 +10,31 @@ use std::sync::atomic::{AtomicI64, AtomicU32, AtomicUsize, Ordering};
 use super::network::Network;
 use crate::clock::Time;
 
-/// Counters of networks. Two networks with one counter lose nothing but some of their part.
+/// Number of counters. Two networks with the same counter only get a smaller fraction each.
 const COUNTERS: usize = 1 << 14;
 
-/// The places of a node.
 pub(super) struct Places {
     most: usize,
     taken: AtomicUsize,
-    /// How many are taken in IPv4 and in IPv6.
+    /// Slots taken in IPv4 and in IPv6.
     families: [AtomicU32; 2],
-    /// How many are taken in a smaller network, by its hash.
+    /// Slots taken in smaller networks, by hash of the network.
     within: Box<[AtomicU32]>,
-    /// Of the hashes: nobody chooses addresses that share a counter with others.
+    /// Key of the hash, so that addresses with the same counter cannot be chosen.
     key: u64,
-    /// The minute in which a line was written last.
+    /// Minute of the last warning.
     told: AtomicI64,
 }
 
 impl Places {
-    /// So many free places.
     pub(super) fn new(most: usize, key: u64) -> Self {
         let within = (0..COUNTERS).map(|_| AtomicU32::new(0)).collect();
         let families = [AtomicU32::new(0), AtomicU32::new(0)];
         Self { most, taken: AtomicUsize::new(0), families, within, key, told: AtomicI64::new(i64::MIN) }
     }
 
-    /// Takes a place for a bucket of a network, unless one that it lies in has had its part; whole families and whoever
-    /// has no address always find one.
+    /// Takes a slot for a bucket of a network, unless a surrounding network has used up its fraction. Always succeeds
+    /// for whole families and for clients without an address.
     pub(super) fn take(&self, network: Network) -> bool {
         let free = self.most.saturating_sub(self.taken.load(Ordering::Relaxed)) << network.steps();
         let is_full = |around: Network| self.within(around).load(Ordering::Relaxed) as usize >= part(free, around);
@@ -54,13 +46,12 @@ impl Places {
         true
     }
 
-    /// Gives back the place of a network.
     pub(super) fn give_back(&self, network: Network) {
         self.taken.fetch_sub(1, Ordering::Relaxed);
         network.around().for_each(|around| _ = self.within(around).fetch_sub(1, Ordering::Relaxed));
     }
 
-    /// Says that clients share buckets, once in a minute; whether it did.
+    /// Logs that clients share buckets, at most once a minute. Returns `true` if it did.
     pub(super) fn tell(&self, quota: &str, now: Time) -> bool {
         let minute = now.unix_timestamp().div_euclid(60);
         let is_new = self.told.swap(minute, Ordering::Relaxed) != minute;
@@ -94,7 +85,7 @@ impl Places {
     }
 }
 
-/// Most places that may be taken in a network while so many are free.
+/// Maximum number of slots of a network while `free` slots are free.
 fn part(free: usize, network: Network) -> usize {
     match network {
         Network::V4 { length: 0, .. } | Network::V6 { length: 0, .. } => free * 2,
@@ -119,7 +110,7 @@ mod tests {
         Network::V6 { length: 64, bits: first }
     }
 
-    /// Takes places as the buckets of one quota do: for the client or what is around it; how many were taken.
+    /// Takes slots as the buckets of one quota do, for clients or surrounding networks. Returns their number.
     fn flood(places: &Places, clients: impl Iterator<Item = Network>) -> usize {
         let (before, mut known) = (places.taken(), std::collections::HashSet::new());
         for client in clients {
@@ -152,7 +143,7 @@ mod tests {
     #[test]
     fn a_provider_of_ipv6_takes_half_and_all_other_networks_have_places_of_their_own() {
         let places = Places::new(MOST, 0);
-        // Every /64 in a /48 of its own.
+        // Every /64 in a different /48.
         for quota in 0..20 {
             flood(&places, (0..1 << 14).map(|n| v6(0x2001_0db8_0000_0000 + (n << 16) + quota)));
         }
@@ -171,7 +162,7 @@ mod tests {
         let newcomer = of("198.51.100.1");
         assert!(!places.take(newcomer) && places.take(newcomer.wider().unwrap()));
         assert!((0..100).all(|n| places.take(v6((0x2a00_0000 + n) << 32))));
-        // Many quotas, and all /24 there are.
+        // Many quotas, and all /24 networks.
         for quota in 0..30 {
             flood(&places, (0..MOST as u32 * 3).map(|n| Network::V4 { length: 32, bits: spread(n + quota) }));
         }

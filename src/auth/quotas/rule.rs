@@ -1,4 +1,4 @@
-//! What is configured of quotas, as it is stored and as it is asked for.
+//! Configuration of quotas: the stored form and its changes.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::auth::mounts::{Family, Mount, MountKind};
 use crate::auth::policy::lower;
 use crate::error::{Error, Result};
 
-/// Paths that no quota holds for, unless somebody says otherwise: what an operator needs when all else is refused.
+/// Paths exempt by default, which an operator needs when all other requests are rejected.
 const EXEMPT: [&str; 8] = [
     "sys/generate-root/attempt",
     "sys/generate-root/update",
@@ -20,63 +20,62 @@ const EXEMPT: [&str; 8] = [
     "sys/unseal",
 ];
 
-/// What a quota holds for; two of one scope there are not.
+/// The requests that a quota applies to. No two quotas have the same scope.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Scope {
-    /// The accessor of a mount, wherever that is; `None` for all requests.
+    /// Accessor of a mount, which is independent of its path; `None` for all requests.
     pub(super) mount: Option<String>,
-    /// A path below the mount; what begins so, where it ends in `*`; `""` for all of it.
+    /// A path below the mount, or a prefix that ends in `*`; `""` for the whole mount.
     pub(super) below: String,
-    /// The role that is issued or signed under, or logged in to; `""` for whatever is asked.
+    /// The role of the request (issuing, signing or login); `""` for any.
     pub(super) role: String,
 }
 
-/// A rate-limit quota.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct RateLimit {
     pub(super) scope: Scope,
-    /// Requests in each interval; above 0.
+    /// Requests per interval; above 0.
     pub(super) rate: f64,
     /// Seconds.
     pub(super) interval: u64,
-    /// For how many seconds a client is refused who asked too often; 0 only until there is a request again.
+    /// Seconds for which a client over its limit is rejected; 0 until a request is available again.
     pub(super) block_interval: u64,
-    /// Stored and read back: there is one namespace.
+    /// Without effect, because there is one namespace; stored and returned.
     pub(super) inheritable: bool,
 }
 
-/// A change of a quota; what is absent stays.
+/// A change of a quota; `None` keeps a value.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RateLimitChange {
-    /// A mount, or a path below one, perhaps with a `*` at its end; empty for all requests of the secrets service.
+    /// A mount, or a path below one, perhaps with a final `*`; empty for all requests of the secrets service.
     pub path: Option<String>,
-    /// A role of the mount; empty for whatever is asked.
+    /// A role of the mount; empty for any.
     pub role: Option<String>,
-    /// Requests in each interval.
+    /// Requests per interval.
     pub rate: Option<f64>,
-    /// Whole seconds; zero for one.
+    /// Whole seconds; zero means one second.
     pub interval: Option<Duration>,
-    /// How long a client is refused who asked too often, whole seconds.
+    /// Time for which a client over its limit is rejected, in whole seconds.
     pub block_interval: Option<Duration>,
-    /// Stored and read back.
+    /// Without effect; stored and returned.
     pub inheritable: Option<bool>,
 }
 
-/// What holds for all quotas.
+/// Settings of all quotas.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct QuotaConfig {
-    /// Paths that no quota holds for, with what is below them; with what begins so, where one ends in `*`.
+    /// Exempt paths, with everything below them; a final `*` matches any suffix.
     pub rate_limit_exempt_paths: Vec<String>,
-    /// The same from the root namespace, which is the only one.
+    /// Exempt paths relative to the root namespace, which is the only one.
     pub absolute_rate_limit_exempt_paths: Vec<String>,
-    /// Whether the audit is told of requests that were refused for a quota.
+    /// `true` to write rejected requests to the audit log.
     pub enable_rate_limit_audit_logging: bool,
-    /// Whether answers say what is left.
+    /// `true` to add the remaining requests to response headers.
     pub enable_rate_limit_response_headers: bool,
 }
 
-/// A change of [`QuotaConfig`]; what is absent stays.
+/// A change of [`QuotaConfig`]; `None` keeps a value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QuotaConfigChange {
     /// See [`QuotaConfig`].
@@ -101,7 +100,6 @@ impl Default for QuotaConfig {
 }
 
 impl QuotaConfig {
-    /// With what a change says.
     pub(super) fn merged(&self, change: QuotaConfigChange) -> Self {
         let paths = |given: Option<Vec<String>>, known: &Vec<String>| given.unwrap_or_else(|| known.clone());
         let flag = |given: Option<bool>, known: bool| given.unwrap_or(known);
@@ -122,14 +120,14 @@ impl QuotaConfig {
         }
     }
 
-    /// Whether no quota holds for a path.
+    /// `true` if no quota applies to a path.
     pub(super) fn exempts(&self, path: &str) -> bool {
         let all = self.rate_limit_exempt_paths.iter().chain(&self.absolute_rate_limit_exempt_paths);
         all.map(|exempt| exempt.trim_start_matches('/')).any(|exempt| covers(exempt, path))
     }
 }
 
-/// Whether a path is this one, or below it.
+/// `true` if a path is exempt by this entry.
 fn covers(exempt: &str, path: &str) -> bool {
     match exempt.strip_suffix('*') {
         Some(begin) => path.starts_with(begin),
@@ -140,8 +138,7 @@ fn covers(exempt: &str, path: &str) -> bool {
 }
 
 impl RateLimit {
-    /// With what a change says, which names a mount by its path: `mount` is the one that it leads to, with the rest
-    /// of the path.
+    /// Applies a change. `mount` is the mount that the path of the change leads to, and the rest of the path.
     ///
     /// # Errors
     /// `Invalid` with the field and its rule.
@@ -172,10 +169,10 @@ impl RateLimit {
         Ok(rule)
     }
 
-    /// Holds the role against the mount that the quota is for; with its name in the form that is compared.
+    /// Validates the role against the mount of the quota, and normalizes its name.
     ///
     /// # Errors
-    /// `Invalid` where there are no roles, or more than a mount is named.
+    /// `Invalid` if the mount has no roles, or the path names more than a mount.
     pub(super) fn with_role_of(mut self, mount: Option<&Mount>) -> Result<Self> {
         if self.scope.role.is_empty() {
             return Ok(self);
@@ -196,12 +193,12 @@ impl RateLimit {
     }
 }
 
-/// Whether requests to mounts of a kind are made under roles.
+/// `true` if requests to mounts of this type have a role.
 fn has_roles(kind: &MountKind) -> bool {
     *kind == MountKind::Pki || kind.family() == Family::Methods
 }
 
-/// The form of a role's name that is compared: logins fold theirs.
+/// Normalizes the name of a role: login roles are case-insensitive.
 pub(super) fn role_of(kind: &MountKind, role: &str) -> String {
     if kind.family() == Family::Methods { lower(role).into_owned() } else { role.to_owned() }
 }

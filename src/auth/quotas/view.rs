@@ -1,4 +1,4 @@
-//! All quotas at one moment, by what they hold for.
+//! An immutable snapshot of all quotas, indexed by scope.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -15,10 +15,10 @@ use crate::clock::Time;
 use crate::random;
 use crate::telemetry;
 
-/// Most buckets over all quotas of a node and both generations: some 20 MiB.
+/// Maximum number of buckets of all quotas of a node, in both generations: about 20 MiB.
 const MOST_BUCKETS: usize = 1 << 17;
 
-/// What is stored of quotas, in one document: no two may have one scope.
+/// The stored document. No two quotas have the same scope.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Stored {
@@ -26,22 +26,21 @@ pub(super) struct Stored {
     pub(super) rate_limits: BTreeMap<String, RateLimit>,
 }
 
-/// A request, as far as quotas are concerned.
+/// The properties of a request that quotas need.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'r> {
-    /// Its whole path, in canonical spelling.
+    /// Full path in canonical spelling.
     pub path: &'r str,
-    /// The mount that it leads to, if any, and the path below that, without a list's `/`.
+    /// The mount of the request, and the path below it without the `/` of a list.
     pub mount: Option<(&'r Mount, &'r str)>,
-    /// The role that it is made under; `""` for none.
+    /// Role of the request; `""` for none.
     pub role: &'r str,
-    /// Where the caller is.
+    /// Address of the client.
     pub address: Option<IpAddr>,
 }
 
-/// All quotas at one moment.
+/// An immutable snapshot of all quotas.
 pub struct Quotas {
-    /// Of the document; 0 for none.
     pub(super) version: u64,
     pub(super) stored: Stored,
     places: Arc<Places>,
@@ -51,27 +50,24 @@ pub struct Quotas {
     mounts: HashMap<Box<str>, OfMount>,
 }
 
-/// A rule with its buckets.
 struct Limited {
     name: String,
     rule: RateLimit,
     limiter: Limiter,
 }
 
-/// The quotas of one mount.
 #[derive(Default)]
 struct OfMount {
     whole: Option<Arc<Limited>>,
     exact: HashMap<Box<str>, Arc<Limited>>,
-    /// By what paths begin with.
+    /// By path prefix.
     begins: HashMap<Box<str>, Arc<Limited>>,
-    /// Lengths that occur there, longest first.
     lengths: Vec<usize>,
     roles: HashMap<Box<str>, Arc<Limited>>,
 }
 
 impl Quotas {
-    /// Compiles what is stored. A quota that is as it was before keeps its buckets.
+    /// Compiles the stored quotas. Unchanged quotas keep their buckets.
     pub(super) fn compile(stored: Stored, version: u64, before: Option<&Self>) -> Self {
         let fresh = || Arc::new(Places::new(MOST_BUCKETS, u64::from_ne_bytes(random::bytes())));
         let places = before.map_or_else(fresh, |before| Arc::clone(&before.places));
@@ -100,22 +96,21 @@ impl Quotas {
         quotas
     }
 
-    /// Whether there is no quota.
     pub(super) fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }
 
-    /// What holds for all quotas.
+    /// Settings of all quotas.
     pub fn config(&self) -> &QuotaConfig {
         &self.stored.config
     }
 
-    /// Whether it matters under which role a request to this mount is made.
+    /// `true` if a quota of this mount depends on the role of a request.
     pub fn ask_for_roles(&self, mount: &Mount) -> bool {
         self.mounts.get(&mount.accessor[..]).is_some_and(|quotas| !quotas.roles.is_empty())
     }
 
-    /// Counts a request under the most specific quota that holds for it; `None` when there is none.
+    /// Counts a request against the most specific quota that applies; `None` if there is none.
     pub fn take(&self, request: &Request<'_>, now: Time) -> Option<Taken> {
         let limited = self.find(request).filter(|_| !self.stored.config.exempts(request.path))?;
         let taken = limited.limiter.take(Network::of(request.address), now);
@@ -126,7 +121,7 @@ impl Quotas {
         Some(taken)
     }
 
-    /// Forgets clients that have not asked for long enough: a quota that nobody comes under any more keeps no places.
+    /// Drops idle buckets, so that an unused quota holds no slots.
     pub(super) fn forget(&self, now: Time) {
         self.by_name.values().for_each(|limited| limited.limiter.forget(now));
     }
@@ -157,7 +152,7 @@ impl OfMount {
         }
     }
 
-    /// Role before path before mount; of paths the whole one, then the longest beginning.
+    /// Precedence: role, exact path, longest prefix, mount.
     fn find(&self, below: &str, role: &str) -> Option<&Limited> {
         let begins = || self.lengths.iter().find_map(|length| self.begins.get(below.get(..*length)?));
         let found = self.roles.get(role).or_else(|| self.exact.get(below)).or_else(begins);

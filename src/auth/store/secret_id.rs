@@ -1,74 +1,73 @@
-//! Secret ids of the method `approle`, as storage sees them.
+//! Secret ids of the method `approle`, as stored.
 
 use crate::clock::Time;
 use crate::documents::MountId;
 
-/// The keyed hash of a secret id: the only form in which storage can look one up.
+/// Keyed hash of a secret id, by which storage finds it.
 pub type SecretIdHash = [u8; 32];
 
-/// A secret id as stored. The body is sealed by the storage layer.
+/// A stored secret id. The storage layer seals the body.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretIdRow {
     /// The mount.
     pub mount: MountId,
-    /// The number of its role, which no other role ever has.
+    /// Number of its role; numbers are never reused.
     pub role: i64,
-    /// The hash of the secret id, under its role's key.
+    /// Hash under the key of its role.
     pub hash: SecretIdHash,
-    /// Its public handle.
+    /// Public handle.
     pub accessor: String,
-    /// When it ends; `None` never.
+    /// Time of expiry; `None` for never.
     pub expires_at: Option<Time>,
     /// Uses left; `None` without a limit.
     pub uses: Option<u32>,
-    /// When it was made or used last, as far as uses are counted.
+    /// Time of creation or of the last counted use.
     pub updated_at: Time,
-    /// Everything else (metadata, networks …), JSON.
+    /// Metadata, networks and other settings as JSON.
     pub body: Vec<u8>,
 }
 
 /// One change of secret ids.
 pub enum SecretIdWrite {
-    /// A new one, made at its `updated_at`; `Absent` when its role has ended, `Conflict` when there is the same one
-    /// that has not ended.
+    /// Creates a secret id at `updated_at`; `Absent` for a deleted role, `Conflict` when a live one has the hash.
     Insert(SecretIdRow),
-    /// Takes one use of one that has a limit and has not ended; the last one removes it.
+    /// Takes a use of a live secret id with a limit; the last use deletes it.
     Spend {
         /// The mount.
         mount: MountId,
-        /// Which one.
+        /// The secret id.
         hash: SecretIdHash,
-        /// When.
+        /// Current time.
         now: Time,
     },
-    /// Removes one; `Absent` when there was none.
+    /// Deletes a secret id; `Absent` when there is none.
     Remove {
         /// The mount.
         mount: MountId,
-        /// Which one.
+        /// The secret id.
         hash: SecretIdHash,
     },
-    /// A role has ended: its secret ids are to be swept, and there are to be no new ones.
+    /// Marks a role as deleted: its secret ids are swept, and no new ones are accepted.
     EndRole {
         /// The mount.
         mount: MountId,
-        /// The number of the role.
+        /// Number of the role.
         role: i64,
     },
-    /// Removes at most `limit` that have ended, and as many whose role has.
+    /// Deletes up to `limit` expired secret ids, and up to `limit` of deleted roles.
     Sweep {
-        /// The time.
+        /// Current time.
         now: Time,
-        /// Most that go, of either.
+        /// Maximum number of either kind.
         limit: u32,
     },
 }
 
-/// How one is found.
+/// Key for looking up a secret id.
 #[derive(Clone, PartialEq, Eq)]
 pub enum SecretIdKey {
-    /// By itself.
+    /// Its hash.
     Hash(SecretIdHash),
-    /// By its handle.
+    /// Its accessor.
     Accessor(String),
 }

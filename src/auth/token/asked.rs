@@ -1,4 +1,4 @@
-//! What the maker of a token asks for.
+//! The fields of a request to create a token.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,12 +8,11 @@ use crate::auth::names::sanitised;
 use crate::error::{Error, Result};
 use crate::fields::{Cap, Fields};
 
-/// Most pairs of metadata, and bytes of all names and values.
+/// Maximum number of metadata pairs, and of bytes of all names and values.
 const MAX_META: (usize, usize) = (64, 4_096);
-/// Longest display name.
 const MAX_DISPLAY_NAME: usize = 128;
 
-/// What the body asks for; times of zero, and an empty list, mean "not given".
+/// The requested properties. A zero duration and an empty list mean "not given".
 pub(super) struct TokenRequest {
     pub(super) policies: Vec<String>,
     pub(super) no_parent: bool,
@@ -22,9 +21,9 @@ pub(super) struct TokenRequest {
     pub(super) ttl: Duration,
     pub(super) explicit_max_ttl: Duration,
     pub(super) period: Duration,
-    /// 0 without a limit.
+    /// 0 for no limit.
     pub(super) uses: u32,
-    /// Whether a batch token is wanted; `None` leaves it to the role.
+    /// `true` for a batch token, `None` to use the role's default.
     pub(super) batch: Option<bool>,
     pub(super) display_name: String,
     pub(super) meta: BTreeMap<String, String>,
@@ -33,10 +32,10 @@ pub(super) struct TokenRequest {
 }
 
 impl TokenRequest {
-    /// Reads the fields.
+    /// Parses the fields.
     ///
     /// # Errors
-    /// `Invalid` naming field and rule.
+    /// `Invalid` with field and rule.
     pub(super) fn read(fields: &Fields) -> Result<Self> {
         let batch = match fields.text("type")?.unwrap_or_default().as_str() {
             "" => None,
@@ -66,7 +65,7 @@ impl TokenRequest {
     }
 }
 
-/// `token-` and the name, in letters, digits and `-`; `token` without a name.
+/// Returns `token-` and the name reduced to letters, digits and `-`, or `token` without a name.
 fn display_name(name: &str) -> Result<String> {
     if name.len() > MAX_DISPLAY_NAME {
         return Err(Error::invalid(format!("display_name: longer than {MAX_DISPLAY_NAME} bytes")));
@@ -76,7 +75,7 @@ fn display_name(name: &str) -> Result<String> {
 }
 
 fn meta(fields: &Fields) -> Result<BTreeMap<String, String>> {
-    // Of any length: it is the sum that counts.
+    // Single values are not limited, only their sum.
     let meta = fields.map_within("meta", Cap { bytes: usize::MAX, ..Cap::LIST })?.unwrap_or_default();
     let bytes: usize = meta.iter().map(|(name, value)| name.len() + value.len()).sum();
     if meta.len() > MAX_META.0 || bytes > MAX_META.1 {

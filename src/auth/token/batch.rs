@@ -1,9 +1,8 @@
-//! Batch tokens: those that are stored nowhere.
+//! Batch tokens, which are not stored.
 //!
-//! Such a token is what it stands for: its record, sealed by the data keys of the store, so that every node of the
-//! database opens it, and nobody else makes or changes one. It ends at its time, with its parent, and with the
-//! authentication method of the login that it began with. Nothing of it can be counted, renewed or revoked, and
-//! it has no accessor.
+//! The text of a batch token is its record, sealed by the data keys of the store, so that only nodes of the same
+//! database can open or create one. It ends when it expires, with its parent, and with the authentication mount of its
+//! login. It has no accessor, and cannot be renewed, revoked or limited in uses.
 
 use std::sync::Arc;
 
@@ -19,32 +18,31 @@ use crate::clock::Time;
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
 
-/// What every text of one begins with, and no text of another token.
+/// Prefix of every batch token, and of no other token.
 pub(super) const PREFIX: &str = "b.";
 
-/// What is sealed: nothing else opens as a batch token.
+/// Purpose of the sealing; a value sealed for another purpose does not open as a batch token.
 const WHAT: &str = "batch token";
 
-/// Characters that what is sealed has at least.
+/// Minimum length of the sealed part in characters.
 const SHORTEST_SEALED: usize = 64;
 
-/// Longest text, bytes: it travels in a header with every request.
+/// Maximum length of a batch token in bytes: it is in a header of every request.
 const MAX_TEXT: usize = 16 << 10;
 
-/// What a batch token says.
 #[derive(Serialize, Deserialize)]
 pub(in crate::auth) struct Batch {
     pub(super) record: Record,
     #[serde(with = "crate::auth::instant")]
     pub(super) expires_at: Time,
-    /// The token that made it; `None` for an orphan.
+    /// The token that created it; `None` for an orphan.
     pub(super) parent: Option<TokenHash>,
-    /// The authentication method that it, or the token that it descends from, began with.
+    /// The authentication mount of the login that created the token or one of its ancestors.
     pub(super) mount: Option<i64>,
 }
 
 impl Batch {
-    /// The token with which the leases end that it makes; an orphan has none.
+    /// The token that owns its leases, which end with it; `None` for an orphan.
     pub(in crate::auth) fn parent(&self) -> Option<TokenHash> {
         self.parent
     }
@@ -54,31 +52,29 @@ impl Batch {
     }
 }
 
-/// Whether a text would be a batch token's.
 pub(in crate::auth) fn is_batch(token: &str) -> bool {
     token.starts_with(PREFIX)
 }
 
-/// Whether a text has the form of a batch token: what is sealed is no shorter.
+/// `true` if the text has the form of a batch token.
 pub(super) fn has_form(text: &str) -> bool {
     let is_form = |sealed: &str| sealed.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
     text.strip_prefix(PREFIX).is_some_and(|sealed| sealed.len() >= SHORTEST_SEALED && is_form(sealed))
 }
 
-/// What whoever wants to do with a batch token hears that cannot be done with one.
+/// Rejects an operation that batch tokens do not support.
 pub(super) fn cannot_be(done: &str) -> Error {
     Error::invalid(format!("batch tokens cannot be {done}"))
 }
 
 impl Held {
-    /// Of a token that is stored nowhere, and has no accessor to be recorded under.
+    /// State of a batch token, which has no accessor to be recorded under.
     fn of_batch(hash: TokenHash, batch: Arc<Batch>) -> Self {
         Self { hash, recorded_as: hash, expires_at: Some(batch.expires_at), uses: None, batch: Some(batch) }
     }
 }
 
 impl Auth {
-    /// The text of a new batch token.
     pub(super) fn seal_batch(&self, batch: &Batch) -> Result<String> {
         let body = serde_json::to_vec(batch).map_err(Error::internal)?;
         let sealed = self.store.seal(WHAT, body)?;
@@ -90,7 +86,7 @@ impl Auth {
         Ok(text)
     }
 
-    /// The live batch token with this text.
+    /// Opens a batch token; `None` if it is not live.
     pub(super) async fn open_batch(&self, text: &str) -> Result<Option<Batch>> {
         let sealed = text.strip_prefix(PREFIX).filter(|_| text.len() <= MAX_TEXT);
         let Some(sealed) = sealed.and_then(|sealed| URL_SAFE_NO_PAD.decode(sealed).ok()) else { return Ok(None) };
@@ -99,7 +95,7 @@ impl Auth {
         Ok(self.lives(&batch).await?.then_some(batch))
     }
 
-    /// Whether its time has not come, and what it ends with is there.
+    /// `true` if the token has not expired, and its mount and parent exist.
     async fn lives(&self, batch: &Batch) -> Result<bool> {
         let mounted = batch.mount.is_none_or(|mount| self.mounts.load().by_id(MountId(mount)).is_some());
         if !mounted || self.clock.now() >= batch.expires_at {
@@ -113,23 +109,23 @@ impl Auth {
         }
     }
 
-    /// The caller behind a batch token.
+    /// Returns the caller of a batch token.
     ///
     /// # Errors
-    /// `Forbidden` when it is not live; those of the store.
+    /// `Forbidden` when it is not live; store errors.
     pub(in crate::auth) async fn batch_caller(&self, text: &str) -> Result<Arc<Caller>> {
         let batch = self.open_batch(text).await?.ok_or_else(Error::forbidden)?;
         let hash = sha256(text);
         self.caller_of_batch(hash, Arc::new(batch)).await
     }
 
-    /// What is known of a live batch token, whoever is behind it.
+    /// Opens a live batch token without checking its entity.
     pub(in crate::auth) async fn batch_held(&self, text: &str) -> Result<Option<(Record, Held)>> {
         let batch = self.open_batch(text).await?;
         Ok(batch.map(|batch| (batch.record.clone(), Held::of_batch(sha256(text), Arc::new(batch)))))
     }
 
-    /// As [`Auth::batch_caller`], of a token that was opened before.
+    /// As [`Auth::batch_caller`], for a token that was opened before.
     pub(in crate::auth) async fn batch_again(&self, hash: TokenHash, batch: &Arc<Batch>) -> Result<Arc<Caller>> {
         if !self.lives(batch).await? {
             return Err(Error::forbidden());

@@ -1,8 +1,7 @@
-//! Tokens by the path that created them: their leases, as known clients see them.
+//! Tokens by the path that created them: the leases of tokens, as known clients see them.
 //!
-//! The lease of a token is named by its path and the hash of the token, so it needs no row of its own. Tokens without an
-//! end (root tokens) and batch tokens have no lease. Storage has no index by path, because that would cost every login:
-//! these operations read all tokens, in small pages.
+//! The id of a token's lease is its path and the hash of the token, so the lease needs no row. Tokens that never expire
+//! and batch tokens have no lease. They are found by reading all tokens, since an index by path would slow down logins.
 
 use std::collections::BTreeSet;
 
@@ -13,63 +12,62 @@ use crate::clock::Time;
 use crate::documents::PathScope;
 use crate::error::Result;
 
-/// Rows that are read and opened between two other requests.
+/// Rows read in one step, between other requests.
 const PAGE: u32 = 100;
 
-/// Treatment of tokens whose record cannot be read, and whose path is therefore unknown, in a revocation by path.
+/// Treatment of tokens whose record cannot be read in a revocation by path; their path is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnreadableTokens {
     /// They stay.
     Keep,
-    /// They are revoked, if the login that they descend from is not of another mount. No request is allowed by such a
-    /// token, so no client loses anything; but its descendants can be read, and a row can be put back as it was.
+    /// They are revoked, unless their login belongs to another mount. Requests with such tokens fail anyway, but their
+    /// descendants may be readable, and the row may be restored.
     Revoke,
 }
 
-/// Some of the keys of token leases.
+/// A page of keys of token leases.
 pub struct TokenLeaseKeys {
     /// In byte order.
     pub keys: Vec<String>,
-    /// Tokens that may have been created below the path, and whose record cannot be read.
+    /// Number of tokens whose record cannot be read and that may belong below the path.
     pub unreadable: u64,
 }
 
 /// The lease of a token.
 pub struct TokenLease {
-    /// The token.
     hash: TokenHash,
-    /// The path that created the token.
+    /// Path that created the token.
     pub path: String,
-    /// When the token was made.
+    /// Time of creation.
     pub issued_at: Time,
-    /// When it ends.
+    /// Time of expiry.
     pub expires_at: Time,
-    /// When it was last renewed.
+    /// Time of the last renewal.
     pub last_renewal: Option<Time>,
-    /// Whether the token may be renewed.
+    /// `true` if the token can be renewed.
     pub renewable: bool,
 }
 
 impl TokenLease {
-    /// The lease of a token with an end.
+    /// The lease of a token; `None` if it never expires.
     fn of(row: &TokenRow) -> Result<Option<Self>> {
         let Some(expires_at) = row.expires_at else { return Ok(None) };
         let Record { path, created_at, last_renewal, renewable, .. } = Record::of(row)?;
         Ok(Some(Self { hash: row.hash, path, issued_at: created_at, expires_at, last_renewal, renewable }))
     }
 
-    /// Path and hash.
+    /// Path and hash of the token.
     pub fn id(&self) -> String {
         format!("{}/{}", self.path, hexadecimal(&self.hash))
     }
 }
 
 impl Auth {
-    /// The lease with this id, spelled with the path of its time or with the path that its mount has today; `None` when
-    /// its token does not live.
+    /// Returns the lease with this id, which contains the path at creation or the current path of a moved mount; `None`
+    /// if its token is not live.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub async fn token_lease(&self, id: &str) -> Result<Option<TokenLease>> {
         let Some((path, hash)) = split(id) else { return Ok(None) };
         let Some(row) = self.live_row(hash).await? else { return Ok(None) };
@@ -78,10 +76,10 @@ impl Auth {
         Ok(lease.filter(|lease| lease.path == path || scopes.iter().any(|scope| is_at(scope, &row, &lease.path))))
     }
 
-    /// Ends the token with this lease, and its descendants; whether there was one.
+    /// Ends the token with this lease, and its descendants. Returns `true` if there was one.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub async fn revoke_token_lease(&self, id: &str) -> Result<bool> {
         match self.token_lease(id).await? {
             Some(lease) => self.revoke_hash(lease.hash).await,
@@ -89,12 +87,11 @@ impl Auth {
         }
     }
 
-    /// Ends all tokens with an end that were created at or below `prefix`, or whose lease has this id, with their
-    /// descendants. Tokens that are created meanwhile may stay. Returns the number of tokens that may have been created
-    /// there, and whose record cannot be read.
+    /// Ends all expiring tokens that were created at or below `prefix`, or whose lease has this id, with their
+    /// descendants. Tokens created in the meantime may stay. Returns the number of unreadable tokens.
     ///
     /// # Errors
-    /// Those of the store; some tokens may have ended then, and the rest ends when the call is repeated.
+    /// Store errors; some tokens may have ended then, and repeating the call ends the others.
     pub async fn revoke_tokens_by_path(&self, prefix: &str, unreadable: UnreadableTokens) -> Result<u64> {
         if self.revoke_token_lease(prefix).await? {
             return Ok(0);
@@ -136,7 +133,7 @@ impl Auth {
     /// Returns `true` if there is a token lease.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub async fn has_token_leases(&self) -> Result<bool> {
         let mut after = TokenHash::default();
         loop {
@@ -149,11 +146,11 @@ impl Auth {
         }
     }
 
-    /// The first `most` keys above `after` of token leases directly below a path, in byte order: hashes of tokens, and
-    /// segments of longer paths with a trailing `/`. Reads all tokens.
+    /// Returns the first `most` keys after `after` directly below a path, in byte order: hashes of tokens, and segments
+    /// of longer paths with a trailing `/`. Reads all tokens.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub async fn token_lease_keys(&self, prefix: &str, after: &str, most: usize) -> Result<TokenLeaseKeys> {
         let mut unreadable = 0;
         let scopes = self.mounts().path_scopes(prefix);
@@ -193,22 +190,21 @@ impl Auth {
     }
 }
 
-/// Returns `true` if a token was created in one of the scopes.
+/// `true` if a token was created in one of the scopes.
 fn is_below(scopes: &[PathScope], row: &TokenRow, path: &str) -> bool {
     scopes.iter().any(|scope| scope.includes(row.mount, path))
 }
 
-/// Returns `true` if a token whose path is unknown may have been created in one of the scopes.
+/// `true` if a token whose path is unknown may have been created in one of the scopes.
 fn may_be_below(scopes: &[PathScope], row: &TokenRow) -> bool {
     scopes.iter().any(|scope| scope.mount.is_none_or(|mount| row.mount == Some(mount)))
 }
 
-/// Whether a token was created at exactly the path of a scope.
+/// `true` if a token was created at exactly the path of a scope.
 fn is_at(scope: &PathScope, row: &TokenRow, path: &str) -> bool {
     scope.shown.is_empty() && scope.stored == path && scope.includes(row.mount, path)
 }
 
-/// Path and hash of a lease's id.
 fn split(id: &str) -> Option<(&str, TokenHash)> {
     let (path, text) = id.rsplit_once('/')?;
     let mut hash = TokenHash::default();

@@ -1,8 +1,7 @@
-//! Making a token from another one.
+//! Creating a token from another token.
 //!
-//! What may be given away is what the parent has. `sudo` on the path of the request lifts that: other policies,
-//! periods, no parent, other addresses. A role lifts it too, as far as the role says. Nothing but `root` itself makes
-//! `root`.
+//! A child has at most the rights of its parent. `sudo` on the path of the request lifts this limit: it allows other
+//! policies, periods, orphans and other addresses. A token role can lift it too. Only `root` creates `root`.
 
 use std::time::Duration;
 
@@ -22,24 +21,23 @@ use crate::auth::{Auth, Caller, ROOT};
 use crate::error::{Error, Kind, Result, Warnings};
 use crate::fields::Fields;
 
-/// Which path a token is made on.
+/// The path of a request to create a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreatePath<'a> {
     /// `create`.
     Own,
-    /// `create-orphan`: the result has no parent, which needs no `sudo` here.
+    /// `create-orphan`: the token has no parent. This path does not require `sudo`.
     Orphan,
     /// `create/<role>`.
     Role(&'a str),
 }
 
 impl Auth {
-    /// Makes a token for `parent`. `sudo` is whether the parent has sudo on the request's path. Takes `policies,
-    /// meta, no_parent, no_default_policy, renewable, ttl` (or `lease`)`, type, explicit_max_ttl, period, num_uses,
-    /// display_name`. Returns it and warnings.
+    /// Creates a token for `parent`, and returns it with warnings. `sudo`: the parent has sudo on the path. `fields`
+    /// are those of `TokenRequest`.
     ///
     /// # Errors
-    /// `Invalid` with the rule that the request breaks; those of the store.
+    /// `Invalid` with the violated rule; store errors.
     pub async fn create_token(
         &self,
         parent: &Caller,
@@ -103,7 +101,7 @@ impl Auth {
         if ttl.is_some() {
             record.bound_cidrs = match role.map(|role| &role.terms.bound_cidrs).filter(|own| !own.is_empty()) {
                 Some(own) => own.clone(),
-                // Without sudo nobody rids themselves of where they are.
+                // Without sudo, a token cannot drop the address restrictions of its parent.
                 None if orphan && sudo => Vec::new(),
                 None => Record::of(&above)?.bound_cidrs,
             };
@@ -112,7 +110,7 @@ impl Auth {
             false => Ties { parent: Some(above.hash), mount: above.mount },
             true => Ties::default(),
         };
-        // Last, since it may have to be made.
+        // Last, because this may create an entity.
         let entity = match &wanted.entity_alias[..] {
             "" => parent.entity.clone().filter(|_| !orphan),
             alias => Some(self.entity_with_alias(alias).await?),
@@ -125,13 +123,13 @@ impl Auth {
         }
         let uses = (limits.uses > 0).then_some(limits.uses);
         let made = self.make(New { record, ttl, uses, ties, batch }).await;
-        // The store holds the parent to be there: it may have been revoked since it was read.
+        // The store checks that the parent still exists: it may have been revoked since it was read.
         let given = made.map_err(|error| if error.kind() == Kind::Conflict { no_parent() } else { error })?;
         let identity_policies = self.identity_policies(&given.entity_id).await?;
         Ok((given.with_identity(&identity_policies), warnings))
     }
 
-    /// The entity that has this alias, in lower case, at the mount of tokens; made when there is none.
+    /// Returns the entity with this alias, in lower case, at the token mount; creates it if necessary.
     async fn entity_with_alias(&self, alias: &str) -> Result<EntityRef> {
         let mounts = self.mounts();
         let mount = mounts.get(TOKEN_MOUNT).ok_or_else(|| Error::internal("tokens have no mount"))?;
@@ -143,7 +141,7 @@ impl Auth {
         })
     }
 
-    /// The parent must be live now, not a moment ago in some cache, stored, and not limited in use.
+    /// Reads the parent from the store, not the cache. Rejects batch tokens and tokens with limited uses.
     async fn parent_row(&self, parent: &Caller) -> Result<TokenRow> {
         if parent.is_batch() {
             return Err(Error::invalid("batch tokens cannot create more tokens"));
@@ -161,7 +159,7 @@ impl Auth {
         Ok(Some(role))
     }
 
-    /// The life of a new token; `None` for a root token without an end.
+    /// Returns the TTL of a new token; `None` for a root token that never expires.
     fn first_ttl(&self, record: &Record, asked: Duration, warnings: &mut Warnings) -> Result<Option<Duration>> {
         let endless = asked.is_zero() && record.period.is_zero() && record.explicit_max_ttl.is_zero();
         if endless && record.policies == [ROOT] {
@@ -173,11 +171,11 @@ impl Auth {
     }
 }
 
-/// What request and role limit: of two limits the lesser.
+/// Limits of request and role; the lesser one applies.
 struct Limited {
     explicit_max_ttl: Duration,
     period: Duration,
-    /// 0 without a limit.
+    /// 0 for no limit.
     uses: u32,
 }
 
@@ -210,7 +208,7 @@ impl Limited {
         Self { explicit_max_ttl, period, uses }
     }
 
-    /// Nothing of it can be held against a token that is stored nowhere.
+    /// Rejects limits that cannot be enforced on batch tokens.
     fn check(&self, batch: bool) -> Result<()> {
         let set = [
             (!self.explicit_max_ttl.is_zero(), "explicit_max_ttl"),
@@ -224,7 +222,7 @@ impl Limited {
     }
 }
 
-/// Whether it becomes a batch token: a role that names one type has the last word.
+/// `true` for a batch token. A role with a fixed type takes precedence over the request.
 fn is_batch(wanted: &TokenRequest, role: Option<&TokenRole>) -> bool {
     match role.map_or(TokenKind::DefaultService, |role| role.terms.kind) {
         TokenKind::Service => false,
@@ -234,7 +232,7 @@ fn is_batch(wanted: &TokenRequest, role: Option<&TokenRole>) -> bool {
     }
 }
 
-/// The request path that is kept with the token; the end that the role gives it included.
+/// Returns the path recorded in the token, including the suffix from the role.
 fn path_text(path: CreatePath<'_>, role: Option<&TokenRole>) -> String {
     let suffix = role.map(|role| role.path_suffix.as_str()).filter(|suffix| !suffix.is_empty());
     match (path, suffix) {
@@ -245,7 +243,7 @@ fn path_text(path: CreatePath<'_>, role: Option<&TokenRole>) -> String {
     }
 }
 
-/// That the role lets its tokens be of the entity that has this alias.
+/// Validates that the role allows this entity alias.
 fn check_alias(alias: &str, role: Option<&TokenRole>) -> Result<()> {
     match role {
         _ if alias.is_empty() => Ok(()),

@@ -1,4 +1,4 @@
-//! The ends of tokens: revocation, and the removal of what has expired or is used up.
+//! Revocation of tokens, and removal of expired and used-up ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,31 +11,29 @@ use crate::auth::Auth;
 use crate::auth::store::{AT_ONCE, AuthOutcome, AuthWrite, Revoked, TokenHash};
 use crate::error::{Error, Result};
 
-/// Tokens that one step of a sweep removes, and steps of one sweep.
+/// Tokens removed in one step of a sweep, and steps of one sweep.
 const SWEEP_BATCH: u32 = 500;
 const SWEEP_STEPS: u32 = 20;
-/// When a sweep has removed so many tokens, there may be more.
+/// A sweep that removed this many tokens may have left some.
 pub const MOST_SWEPT: u32 = SWEEP_BATCH * SWEEP_STEPS;
 
-/// Between two looks at whether others are done.
+/// Interval for checking if other revocations are finished.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What a revocation has ended.
 #[derive(Default)]
 pub(super) struct Ended {
-    /// How many tokens.
     number: usize,
-    /// Those of them whose descendants have not all ended.
+    /// Those of them that have descendants left.
     left: Vec<TokenHash>,
-    /// Whether some descendants had ended before.
+    /// `true` if some descendants had been marked before.
     met: bool,
 }
 
 impl Auth {
-    /// Ends a token and all its descendants; whether there was one.
+    /// Ends a token and all its descendants. Returns `true` if it existed.
     ///
     /// # Errors
-    /// `Invalid` for a batch token; those of the store.
+    /// `Invalid` for a batch token; store errors.
     pub async fn revoke(&self, token: &str) -> Result<bool> {
         match self.stored(token).await? {
             Some(hash) => self.revoke_hash(hash).await,
@@ -43,10 +41,10 @@ impl Auth {
         }
     }
 
-    /// Ends a token; those that it made live on without a parent. Those of a login still end with its method.
+    /// Ends a token and makes its children orphans. Children that descend from a login still end with its mount.
     ///
     /// # Errors
-    /// `Invalid` for a batch token, and when there is no such token; those of the store.
+    /// `Invalid` for a batch token and an unknown token; store errors.
     pub async fn revoke_orphan(&self, token: &str) -> Result<()> {
         let unknown = || Error::invalid("token to revoke not found");
         let hash = self.stored(token).await?.ok_or_else(unknown)?;
@@ -55,26 +53,26 @@ impl Auth {
             match (ended.number, ended.left.is_empty()) {
                 (0, _) => return Err(unknown()),
                 (_, true) => return Ok(()),
-                // It has made more than one commit takes on.
+                // The token has more children than one commit processes.
                 (_, false) => {}
             }
         }
     }
 
-    /// Ends the token with this accessor, and its descendants; whether there was one.
+    /// Ends the token with this accessor and its descendants. Returns `true` if it existed.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub async fn revoke_accessor(&self, accessor: &str) -> Result<bool> {
         let Some(hash) = hash_of(accessor) else { return Ok(false) };
         match self.store.token_by_accessor(hash).await? {
-            // Of one without use there may be descendants that somebody has begun to end.
+            // A token without uses may have descendants of an unfinished revocation.
             Some(row) if self.is_live(&row) || row.uses == Some(0) => self.revoke_hash(row.hash).await,
             _ => Ok(false),
         }
     }
 
-    /// Under which hash a token would be stored, if any.
+    /// Returns the hash of a token, which may be stored or not.
     async fn stored(&self, token: &str) -> Result<Option<TokenHash>> {
         if !is_batch(token) {
             return Ok(hash_of(token));
@@ -89,7 +87,7 @@ impl Auth {
         self.revoke_hashes(vec![hash]).await
     }
 
-    /// Ends tokens and all their descendants; whether there was one.
+    /// Ends tokens and all their descendants. Returns `true` if there were any.
     pub(super) async fn revoke_hashes(&self, hashes: Vec<TokenHash>) -> Result<bool> {
         let outcomes = self.store.commit(vec![AuthWrite::TokenRevoke(hashes)]).await?;
         let ended = self.forget(outcomes);
@@ -98,24 +96,24 @@ impl Auth {
         Ok(found)
     }
 
-    /// Ends what a revocation has left. Where somebody else may have ended part of it, it waits for them.
+    /// Ends the tokens left by the first step of a revocation. Waits for other revocations with the same tokens.
     ///
     /// # Errors
-    /// Those of the store; sweeps go on then.
+    /// Store errors; sweeps end the rest.
     pub(super) async fn revoke_rest(&self, first: Ended) -> Result<()> {
         let mut others = first.number == 0 || first.met;
         if !first.left.is_empty() {
             let _no_sweep = self.ending.read().await;
             others |= self.revoke_all(first.left).await?.met;
         }
-        // Nobody who comes later waits for this one.
+        // Revocations that begin later do not wait for this one.
         while others && self.ending.try_write().is_err() {
             tokio::time::sleep(LOOK).await;
         }
         Ok(())
     }
 
-    /// Ends tokens and their descendants, a few in each commit: others commit in between.
+    /// Ends tokens and their descendants in small commits, so that other commits can run in between.
     async fn revoke_all(&self, mut left: Vec<TokenHash>) -> Result<Ended> {
         let mut all = Ended::default();
         while !left.is_empty() {
@@ -129,7 +127,7 @@ impl Auth {
         Ok(all)
     }
 
-    /// Drops revoked tokens from the cache.
+    /// Drops ended tokens from the cache, and sums up the results.
     pub(super) fn forget(&self, outcomes: Vec<AuthOutcome>) -> Ended {
         let mut ended = Ended::default();
         for outcome in outcomes {
@@ -143,11 +141,11 @@ impl Auth {
         ended
     }
 
-    /// Removes tokens that have expired or are used up, in small batches, policies that have expired, and entities
-    /// that nobody needs; returns how many tokens went. To be called again and again; stopping at any point does no harm.
+    /// Removes expired and used-up tokens in small batches, expired policies, and unused entities. Returns the number
+    /// of removed tokens. Called periodically; safe to cancel.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub async fn sweep(&self) -> Result<u32> {
         let now = self.clock.agreed_now()?;
         self.tokens.prune(now);
@@ -155,7 +153,7 @@ impl Auth {
         self.sweep_quotas().await?;
         let mut removed: usize = 0;
         for _ in 0..SWEEP_STEPS {
-            // Whoever has begun to end some ends all of them first.
+            // A sweep does not interfere with revocations in progress.
             let Ok(alone) = self.ending.try_write() else { break };
             let Revoked { gone, left, .. } = self.store.sweep_tokens(now, SWEEP_BATCH).await?;
             self.tokens.remove(&left);
@@ -167,14 +165,14 @@ impl Auth {
             }
         }
         if removed > 0 {
-            // Descendants that have not expired themselves went with them: forget everything.
+            // Descendants ended too, whose hashes are not all known, so the whole cache is cleared.
             self.tokens.clear();
         }
         self.sweep_entities().await?;
         Ok(u32::try_from(removed).unwrap_or(u32::MAX))
     }
 
-    /// The place of the one tidy that is asked for at a time; `None` while one runs.
+    /// Returns the permit for a requested tidy; `None` while one runs.
     pub fn tidying(&self) -> Option<OwnedMutexGuard<()>> {
         Arc::clone(&self.tidying).try_lock_owned().ok()
     }

@@ -1,4 +1,4 @@
-//! A token as it is given to somebody: the `auth` object of an answer.
+//! The `auth` object of a response: a token and its properties.
 
 use std::collections::BTreeMap;
 
@@ -9,43 +9,42 @@ use crate::auth::identity::together;
 use crate::clock::Time;
 use crate::secret::Secret;
 
-/// The `auth` object. What is serialized are the members that hide nothing from whoever may read the answer's record:
-/// all but the token and its accessor.
+/// The `auth` object. Serializes the members that are not secret; token and accessor are rendered separately.
 #[derive(Default, Serialize)]
 pub struct Given {
-    /// `client_token`; empty where the caller did not name it.
+    /// `client_token`; empty if the request used the accessor.
     #[serde(skip)]
     pub token: Secret,
-    /// Its handle; empty for a batch token.
+    /// Accessor; empty for a batch token.
     #[serde(skip)]
     pub accessor: String,
-    /// The entity that it is of; `""` for none.
+    /// Id of its entity; `""` for none.
     pub entity_id: String,
-    /// What it may do as that entity.
+    /// Policies of the entity.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub identity_policies: Vec<String>,
-    /// Seconds that it lives from now; 0 without an end.
+    /// Remaining lifetime in seconds; 0 for unlimited.
     pub lease_duration: u64,
-    /// What is attached to it; `None` for nothing.
+    /// Metadata; `None` for none.
     pub metadata: Option<BTreeMap<String, String>>,
-    /// Always null: nobody is asked for a second proof.
+    /// Always null: there is no multi-factor authentication.
     pub mfa_requirement: (),
     /// Uses left; 0 without a limit.
     pub num_uses: u32,
-    /// Whether it has no parent.
+    /// `true` if it has no parent.
     pub orphan: bool,
-    /// All that it may do, sorted.
+    /// All policies, sorted.
     pub policies: Vec<String>,
-    /// Whether its life can be made longer.
+    /// `true` if it can be renewed.
     pub renewable: bool,
-    /// What it may do of its own.
+    /// Policies of the token itself.
     pub token_policies: Vec<String>,
     /// `service` or `batch`.
     pub token_type: &'static str,
 }
 
 impl Given {
-    /// A token at `now`; `token` is empty where the caller did not name it.
+    /// Describes a token at `now`; `token` is empty if the request used the accessor.
     pub(super) fn new(token: Secret, record: Record, standing: &Standing, now: Time) -> Self {
         let Record { accessor, policies, meta, renewable, entity_id, .. } = record;
         Self {
@@ -65,7 +64,6 @@ impl Given {
         }
     }
 
-    /// With the policies that it has by its entity.
     pub(super) fn with_identity(mut self, policies: &[String]) -> Self {
         if !policies.is_empty() {
             self.policies = together(&self.token_policies, policies);
@@ -74,9 +72,9 @@ impl Given {
         self
     }
 
-    /// The members but token and accessor as JSON text, without the braces around them.
+    /// Serializes all members except token and accessor as JSON, without the enclosing braces.
     pub fn others(&self) -> Vec<u8> {
-        // Values here have text keys only: this cannot fail.
+        // Cannot fail, because all map keys are text.
         let mut members = serde_json::to_vec(self).unwrap_or_default();
         members.pop();
         members.drain(..1.min(members.len()));

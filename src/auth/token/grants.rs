@@ -1,4 +1,4 @@
-//! Which policies a new token gets: by what was asked for, what the parent has, and what the role allows.
+//! Policies of a new token, from the request, the parent and the role.
 
 use super::roles::TokenRole;
 use crate::auth::ROOT;
@@ -6,24 +6,22 @@ use crate::auth::names::{add, contains, root_alone, sanitised};
 use crate::auth::policies::DEFAULT;
 use crate::error::{Error, Result};
 
-/// What decides.
 pub(super) struct Grants<'a> {
-    /// The names that were asked for, in the form in which tokens keep them; empty for none.
+    /// Requested policies, normalized; empty for none.
     pub(super) asked: Vec<String>,
-    /// Whether it was asked for that `default` is left out.
+    /// `true` if the request excludes `default`.
     pub(super) no_default: bool,
-    /// Those of the parent.
     pub(super) parent: &'a [String],
-    /// Whether the parent has `sudo` on the path.
+    /// `true` if the parent has `sudo` on the path.
     pub(super) sudo: bool,
     pub(super) role: Option<&'a TokenRole>,
 }
 
 impl Grants<'_> {
-    /// The policies of the token.
+    /// Returns the policies of the token.
     ///
     /// # Errors
-    /// `Invalid` with the rule that the request breaks.
+    /// `Invalid` with the violated rule.
     pub(super) fn names(self) -> Result<Vec<String>> {
         let no_default = self.no_default || self.role.is_some_and(|role| role.terms.no_default_policy);
         let parent = self.parent;
@@ -41,7 +39,7 @@ impl Grants<'_> {
         Ok(names)
     }
 
-    /// Where a role says what is allowed or not: that alone counts, whatever the parent has.
+    /// A role with lists of policies decides alone; the policies of the parent do not limit it.
     fn by_role(self, role: &TokenRole, no_default: bool) -> Result<Vec<String>> {
         let adds_default = !no_default && !role.disallows(DEFAULT);
         let with_default = |mut names: Vec<String>| {
@@ -73,7 +71,7 @@ impl Grants<'_> {
         }
     }
 
-    /// Without such a role: those of the parent, and others only with `sudo`.
+    /// Otherwise the parent's policies are the limit, unless it has `sudo`.
     fn by_parent(self) -> Result<Vec<String>> {
         let (mut names, parent) = (self.asked, self.parent);
         if names.is_empty() {

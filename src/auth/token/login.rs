@@ -1,7 +1,7 @@
-//! A token for somebody who has logged in.
+//! Tokens of logins.
 //!
-//! An authentication method finds out who they are and says so in a [`Login`]; what they get is worked out here
-//! from the terms of the role and the settings of the mount. The token has no parent, and ends with the mount.
+//! An authentication method verifies the client and returns a [`Login`]; this module derives the token from the role's
+//! settings and those of the mount. The token has no parent, and ends with the mount.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -22,33 +22,33 @@ use crate::auth::{Auth, ROOT};
 use crate::clock::Time;
 use crate::error::{Error, Kind, Result, Warnings};
 
-/// Somebody who has proved to an authentication method who they are.
+/// A successful authentication.
 pub struct Login {
-    /// The method's mount.
+    /// Mount of the method.
     pub mount: Arc<Mount>,
-    /// The role that they logged in with.
+    /// Role of the login.
     pub role: String,
-    /// Who they are; `None` where the method does not tell people apart.
+    /// Identity of the client; `None` if the method does not distinguish clients.
     pub alias: Option<LoginAlias>,
-    /// Their name; the token's has the mount's path in front.
+    /// Name of the client. The display name of the token has the path of the mount in front.
     pub display_name: String,
-    /// What is attached to the token.
+    /// Metadata of the token.
     pub meta: BTreeMap<String, String>,
-    /// What the role says of its tokens.
+    /// Token settings of the role.
     pub terms: TokenTerms,
-    /// Where they are.
+    /// Address of the client.
     pub address: Option<IpAddr>,
-    /// A use that the token takes, of what they have shown. A login that is refused takes none; one whose token the store
-    /// did not take may have.
+    /// A use that creating the token takes, of the credential. A rejected login takes none; a login whose token could
+    /// not be stored may have taken one.
     pub spends: Option<SecretIdWrite>,
 }
 
 impl Auth {
-    /// Makes the token of a login. Returns it and warnings.
+    /// Creates the token of a login, and returns it with warnings.
     ///
     /// # Errors
-    /// `Forbidden` for an address that the role does not admit, and when their entity is disabled; `Invalid` for
-    /// policies or a type of token that logins cannot get; `NotFound` when the mount goes at this moment; those of the store.
+    /// `Forbidden` for an address that the role does not allow, and when the entity is disabled; `Invalid` for policies
+    /// or a token type that logins cannot have; `NotFound` when the mount is disabled concurrently; store errors.
     pub async fn log_in(&self, login: Login) -> Result<(Given, Warnings)> {
         let Login { mount, role, alias, display_name, meta, terms, address, spends } = login;
         if !terms.admits(address) {
@@ -63,7 +63,7 @@ impl Auth {
         }
         let batch = kind(&terms, &mount) == TokenKind::Batch;
         if batch {
-            // The role may have been written before the mount was set to make them.
+            // The role may be older than the mount's setting to issue batch tokens.
             terms.check_batch()?;
         }
         let mut record = self.new_record(policies, named(&mount, &display_name), &format!("{}login", mount.path));
@@ -102,7 +102,7 @@ impl Auth {
     }
 }
 
-/// The bounds of a life by the terms of a login's role, counted from `start`.
+/// Limits on the lifetime of a login's token, counted from `start`.
 pub(super) fn login_limits(mount: &Mount, terms: &TokenTerms, start: Time) -> Limits {
     Limits {
         start,
@@ -113,7 +113,7 @@ pub(super) fn login_limits(mount: &Mount, terms: &TokenTerms, start: Time) -> Li
     }
 }
 
-/// The type of token that a login gets: a mount that names one has the last word, else the role.
+/// Returns the type of a login's token. A fixed type of the mount takes precedence over the role's.
 fn kind(terms: &TokenTerms, mount: &Mount) -> TokenKind {
     match TokenKind::of(&mount.token_type) {
         Some(forced @ (TokenKind::Service | TokenKind::Batch)) => forced,
@@ -126,7 +126,7 @@ fn kind(terms: &TokenTerms, mount: &Mount) -> TokenKind {
     }
 }
 
-/// The mount's path below `auth/` and the name, joined by `-`.
+/// Returns the path of the mount below `auth/` and the name, joined by `-`.
 fn named(mount: &Mount, name: &str) -> String {
     let path = mount.path.strip_prefix("auth/").unwrap_or(&mount.path).replace('/', "-");
     format!("{path}{name}").trim_end_matches('-').to_owned()

@@ -1,4 +1,4 @@
-//! The last step of whatever makes a token: its text, its row.
+//! Creates the text and the row of a token.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,28 +14,27 @@ use crate::documents::MountId;
 use crate::error::{Error, Result};
 use crate::secret::Secret;
 
-/// What a token ends with, beside its own end.
+/// Objects that a token ends with.
 #[derive(Clone, Copy, Default)]
 pub(in crate::auth) struct Ties {
-    /// The token that made it.
+    /// The token that created it.
     pub(super) parent: Option<TokenHash>,
-    /// The authentication method that it, or the token that it descends from, began with.
+    /// The authentication mount of the login that created the token or one of its ancestors.
     pub(super) mount: Option<MountId>,
 }
 
-/// A token that is to be made.
 pub(super) struct New {
     pub(super) record: Record,
-    /// Its life; `None` without an end.
+    /// Lifetime; `None` for unlimited.
     pub(super) ttl: Option<Duration>,
     pub(super) uses: Option<u32>,
     pub(super) ties: Ties,
-    /// Whether it is stored nowhere.
+    /// `true` for a batch token, which is not stored.
     pub(super) batch: bool,
 }
 
 impl Auth {
-    /// A record made now, with a fresh accessor and nothing special.
+    /// Returns a record with a new accessor and default settings, created now.
     pub(in crate::auth) fn new_record(&self, policies: Vec<String>, display_name: String, path: &str) -> Record {
         let created_at = self.clock.now();
         Record {
@@ -59,10 +58,10 @@ impl Auth {
         }
     }
 
-    /// Makes a token; its text is in what is given and nowhere else.
+    /// Creates a token. Its text exists only in the result.
     ///
     /// # Errors
-    /// `Conflict` when what it is tied to is gone; `Invalid` for a batch token that says too much; those of the store.
+    /// `Conflict` when parent or mount no longer exists; `Invalid` for a batch token that is too long; store errors.
     pub(super) async fn make(&self, new: New) -> Result<Given> {
         let New { mut record, ttl, uses, ties, batch } = new;
         record.creation_ttl = ttl.unwrap_or_default();
@@ -84,7 +83,6 @@ impl Auth {
     }
 }
 
-/// The row of a token.
 pub(in crate::auth) fn token_row(
     token: &str,
     record: &Record,

@@ -1,4 +1,4 @@
-//! Networks of IP addresses, to which tokens and roles can be bound.
+//! IP networks to which tokens and roles can be bound.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,25 +9,24 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::fields::{Cap, Fields};
 
-/// The most networks in one list, and the longest text of one.
+/// Maximum number of networks in a list, and length of one in bytes.
 const NETWORKS: Cap = Cap::new(256, 64).limiting();
 
-/// A network such as `192.0.2.0/24` or `2001:db8::/32`, or one address. It is written as it was given (an address is
-/// not `192.0.2.1/32`, which clients that compare take for another text); an IPv4 address in IPv6 clothes is the IPv4
-/// address.
+/// A network such as `192.0.2.0/24` or `2001:db8::/32`, or an address. It is rendered as it was given, because clients
+/// that compare texts distinguish an address from `192.0.2.1/32`. IPv4-mapped IPv6 is converted to IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Network {
     net: IpNet,
-    /// Whether it was given without a prefix.
+    /// `true` if it was given without a prefix length.
     bare: bool,
 }
 
 impl Network {
-    /// Reads a network or an address; `None` when it is neither.
+    /// Parses a network or an address.
     pub fn parse(text: &str) -> Option<Self> {
         let Some((address, prefix)) = text.split_once('/') else { return text.parse().ok().map(Self::of) };
-        // Not the library's own parser, which takes leading zeros that others read as octal.
+        // The library's parser accepts leading zeros, which other parsers read as octal.
         let digits = !prefix.is_empty() && prefix.bytes().all(|b| b.is_ascii_digit());
         let network = IpNet::new(address.parse().ok()?, prefix.parse().ok().filter(|_| digits)?).ok()?;
         if let IpNet::V6(v6) = network
@@ -44,28 +43,27 @@ impl Network {
         Self { net: IpNet::from(address.to_canonical()), bare: true }
     }
 
-    /// The same, written without a prefix where it is one address: so tokens and what they are made by show it.
+    /// Renders a single address without a prefix length, as tokens and token settings do.
     pub fn brief(self) -> Self {
         Self { bare: self.net.prefix_len() == self.net.max_prefix_len(), ..self }
     }
 
-    /// Whether the address is one of the network's.
+    /// `true` if the network contains the address.
     pub fn contains(&self, address: IpAddr) -> bool {
         self.net.contains(&address.to_canonical())
     }
 
-    /// Whether a list of networks lets an address pass; an empty one lets everybody, another nobody without an
-    /// address.
+    /// `true` if a list of networks allows an address. An empty list allows every client, even without an address.
     pub fn any_admits(networks: &[Self], address: Option<IpAddr>) -> bool {
         networks.is_empty() || address.is_some_and(|at| networks.iter().any(|network| network.contains(at)))
     }
 
-    /// Whether each of `inner` lies within one of `outer`; an empty `outer` stands for everywhere.
+    /// `true` if each network of `inner` is within one of `outer`; an empty `outer` contains everything.
     pub fn all_within(inner: &[Self], outer: &[Self]) -> bool {
         outer.is_empty() || inner.iter().all(|inner| outer.iter().any(|outer| outer.net.contains(&inner.net)))
     }
 
-    /// The comma list of networks in a field; `None` when it is absent.
+    /// Parses the list of networks in a field; `None` if it is absent.
     ///
     /// # Errors
     /// `Invalid` naming the field.

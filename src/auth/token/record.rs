@@ -1,4 +1,4 @@
-//! What is known of a token, and how it is shown.
+//! The record of a token, and its lookup response.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,67 +12,64 @@ use crate::clock::{Time, rfc3339};
 use crate::documents::MountId;
 use crate::error::{Error, Result};
 
-/// The login that a token began with.
+/// The login that created a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoggedIn {
-    /// The method's mount.
+    /// Mount of the method.
     #[serde(with = "crate::auth::mounts::mount_id")]
     pub mount: MountId,
-    /// The role.
+    /// Role of the login.
     pub role: String,
 }
 
-/// What is stored of a token beside its row's columns. The token itself is nowhere in it.
+/// Sealed part of a stored token. It does not contain the token itself.
 #[derive(Clone, Serialize, Deserialize)]
 pub(in crate::auth) struct Record {
     pub accessor: String,
     pub policies: Vec<String>,
-    /// The request path that made it.
+    /// Path of the request that created it.
     pub path: String,
     pub meta: BTreeMap<String, String>,
     pub display_name: String,
     #[serde(with = "crate::auth::instant")]
     pub created_at: Time,
-    /// Life at creation; zero without an end.
+    /// TTL at creation; zero for unlimited.
     pub creation_ttl: Duration,
-    /// Life that the last creation or renewal asked for and got; what a renewal repeats.
+    /// TTL granted by the last creation or renewal, which the next renewal repeats.
     pub grant: Duration,
-    /// Longest life, counted from creation; zero for the mount's.
+    /// Maximum lifetime since creation; zero for the mount's.
     pub explicit_max_ttl: Duration,
-    /// Life that every renewal gives; zero for none.
+    /// TTL of every renewal; zero for a token that is not periodic.
     pub period: Duration,
     pub renewable: bool,
     pub entity_id: String,
-    /// Where it may be used; anywhere when empty.
+    /// Networks from which the token may be used; empty for any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bound_cidrs: Vec<Network>,
-    /// The token role that made it; `""` for none.
+    /// Token role that created it; `""` for none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub role: String,
-    /// Whose what is done with it counts as, where that is not its own: [`Caller::counts_as`] of who made it.
+    /// [`Caller::counts_as`] of the creator, if per-caller limits count this token as its creator.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub counts_as: String,
-    /// The login that it began with.
+    /// The login that created it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub login: Option<LoggedIn>,
     #[serde(default, with = "crate::auth::instant::option")]
     pub last_renewal: Option<Time>,
 }
 
-/// What a token is at one moment, beside its record.
+/// State of a token that is not in its record.
 pub(super) struct Standing {
-    /// When it ends.
     pub(super) expires_at: Option<Time>,
     /// Uses left; `None` without a limit.
     pub(super) uses: Option<u32>,
-    /// Whether it has no parent.
     pub(super) orphan: bool,
-    /// Whether it is stored nowhere.
+    /// `true` for a batch token.
     pub(super) batch: bool,
 }
 
 impl Standing {
-    /// Of a stored token.
     pub(super) fn of(row: &TokenRow) -> Self {
         Self { expires_at: row.expires_at, uses: row.uses, orphan: row.parent.is_none(), batch: false }
     }
@@ -83,7 +80,6 @@ impl Standing {
 }
 
 impl Record {
-    /// Opens the body of a row.
     pub(in crate::auth) fn of(row: &TokenRow) -> Result<Self> {
         serde_json::from_slice(&row.body).map_err(Error::internal)
     }
@@ -92,7 +88,7 @@ impl Record {
         serde_json::to_vec(self).map_err(Error::internal)
     }
 
-    /// What a look-up at `now` shows. `id` is `""` when the accessor was asked for.
+    /// Returns the lookup response at `now`. `id` is `""` for a lookup by accessor.
     pub(super) fn lookup_json(&self, id: &str, standing: &Standing, now: Time) -> Value {
         let mut shown = json!({
             "id": id,
@@ -101,7 +97,7 @@ impl Record {
             "path": self.path,
             "meta": Some(&self.meta).filter(|meta| !meta.is_empty()),
             "display_name": self.display_name,
-            // A limited token that is on its last use is not one without a limit, which shows 0.
+            // 0 means unlimited, so a token on its last use shows -1.
             "num_uses": standing.uses.map_or(0, |left| if left == 0 { -1 } else { i64::from(left) }),
             "orphan": standing.orphan,
             "creation_time": self.created_at.unix_timestamp(),
@@ -131,7 +127,7 @@ impl Record {
     }
 }
 
-/// The time from `now` to `end`; zero when that has passed.
+/// Returns the time from `now` to `end`; zero if it has passed.
 pub(super) fn remaining(end: Time, now: Time) -> Duration {
     Duration::try_from(end - now).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Renewing tokens.
+//! Renewal of tokens.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use crate::error::{Error, Result, Warnings};
 use crate::secret::Secret;
 
 impl Auth {
-    /// Renews the caller's own token, whose text is `token`. `increment` is a wish; `None` and zero
-    /// repeat the last grant. Returns the `auth` object and warnings.
+    /// Renews the caller's own token, whose text is `token`. `increment` is a requested TTL; `None` and zero repeat the
+    /// last grant. Returns the `auth` object and warnings.
     ///
     /// # Errors
-    /// `Invalid` when it is gone, not renewable, or at the end of its longest life; those of the store.
+    /// `Invalid` when it no longer exists, is not renewable, or is at its maximum lifetime; store errors.
     pub async fn renew_self(
         &self,
         caller: &Caller,
@@ -32,7 +32,7 @@ impl Auth {
         self.renew_row(self.live_row(caller.hash).await?.ok_or_else(gone)?, token, increment).await
     }
 
-    /// Renews any token; as [`Auth::renew_self`].
+    /// Renews a token, as [`Auth::renew_self`].
     ///
     /// # Errors
     /// As [`Auth::renew_self`].
@@ -44,7 +44,7 @@ impl Auth {
         }
     }
 
-    /// Renews the token with this accessor; the answer does not name the token.
+    /// Renews the token with this accessor. The response does not contain the token.
     ///
     /// # Errors
     /// As [`Auth::renew_self`]; `invalid accessor`.
@@ -78,10 +78,10 @@ impl Auth {
         }
     }
 
-    /// What bounds a renewal, and the life that it gives when none is asked for.
+    /// Returns the limits of a renewal, and its default TTL.
     fn renewal(&self, record: &Record) -> Result<(Limits, Duration)> {
         if let Some(login) = &record.login {
-            // The role as it is now, within what the token was made with.
+            // The role's current settings, within the limits set at creation.
             let terms = self.logins().terms(login.mount, &login.role)?;
             let mounts = self.mounts.load();
             let mount = mounts.by_id(login.mount).ok_or_else(gone)?;
@@ -94,7 +94,7 @@ impl Auth {
                 let role = &record.role;
                 Error::invalid(format!("original token role {role:?} could not be found, not renewing"))
             })?;
-            // What the role has come to allow is no reason to take more than was given.
+            // The role can only lower limits after the token was created.
             limits.explicit_max = lesser(limits.explicit_max, role.terms.explicit_max_ttl);
             if !limits.period.is_zero() {
                 limits.period = lesser(limits.period, role.terms.period);
@@ -103,7 +103,7 @@ impl Auth {
         Ok((limits, record.grant))
     }
 
-    /// What bounds the life of a token that was made from another.
+    /// Limits on the lifetime of a token that was created from another one.
     pub(super) fn token_limits(&self, record: &Record) -> Limits {
         let mounts = self.mounts.load();
         let mount = mounts.get(TOKEN_MOUNT);

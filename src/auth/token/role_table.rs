@@ -1,4 +1,4 @@
-//! Keeping token roles: each is a document of its own, and all of them a published view.
+//! Stored token roles: a document per role, published as one view.
 
 use std::collections::BTreeMap;
 
@@ -12,18 +12,16 @@ use crate::documents::{DocumentKey, DocumentWrite, SYSTEM, repeated};
 use crate::error::{Error, Result, Warnings};
 use crate::fields::{Fields, MAX_NAME, is_name};
 
-/// Most token roles.
 const MAX_ROLES: usize = 1_000;
 
-/// The kind of the stored documents; the name is the role's.
+/// Kind of the stored documents, which are named after the role.
 const KIND: &str = "token-role";
 
-/// All token roles at one moment, with the versions of their documents.
+/// An immutable snapshot of all token roles, with the versions of their documents.
 #[derive(Clone, Default)]
 pub(in crate::auth) struct RoleTable(BTreeMap<String, (u64, TokenRole)>);
 
 impl RoleTable {
-    /// Reads all of them.
     pub(in crate::auth) async fn load(store: &dyn AuthStore) -> Result<Self> {
         let read = store.documents(KIND).await?.into_iter().map(|document| {
             let role = document.parse()?;
@@ -34,25 +32,24 @@ impl RoleTable {
 }
 
 impl Auth {
-    /// The names of all token roles, sorted.
+    /// Returns the names of all token roles, sorted.
     pub fn token_roles(&self) -> Vec<String> {
         self.token_roles.load().0.keys().cloned().collect()
     }
 
-    /// A token role as reading shows it.
+    /// Returns a token role as shown by the API.
     pub fn token_role_read(&self, name: &str) -> Option<Value> {
         self.token_role(name).map(|role| role.to_json(name))
     }
 
-    /// The token role of this name.
     pub(super) fn token_role(&self, name: &str) -> Option<TokenRole> {
         self.token_roles.load().0.get(name).map(|(_, role)| role.clone())
     }
 
-    /// Makes a token role, or changes what the fields name of one. Returns warnings.
+    /// Creates or changes a token role, and returns warnings.
     ///
     /// # Errors
-    /// `Invalid` naming field and rule; those of the store.
+    /// `Invalid` with field and rule; store errors.
     pub async fn token_role_write(&self, name: &str, fields: &Fields) -> Result<Warnings> {
         if !is_name(name) || name.len() > MAX_NAME {
             return Err(Error::invalid(format!("role name: must be a name of at most {MAX_NAME} characters")));
@@ -74,10 +71,10 @@ impl Auth {
         repeated(format_args!("token role {name:?}"), attempt).await
     }
 
-    /// Deletes a token role; one that is absent is deleted already. Its tokens live on, and are renewed no more.
+    /// Deletes a token role; succeeds if there is none. Its tokens stay valid, but cannot be renewed.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub async fn token_role_delete(&self, name: &str) -> Result<()> {
         let _one_writer = self.writer().await?;
         let attempt = async || {
@@ -91,7 +88,7 @@ impl Auth {
         repeated(format_args!("token role {name:?}"), attempt).await
     }
 
-    /// Commits a change of one role and publishes the view with what it is now. Nothing can fail once it is stored.
+    /// Commits a change of one role and publishes the resulting view. Publishing cannot fail.
     async fn commit_token_role(&self, name: &str, expected: u64, now: Option<TokenRole>) -> Result<()> {
         let body = now.as_ref().map(serde_json::to_vec).transpose().map_err(Error::internal)?;
         let key = DocumentKey { mount: SYSTEM, kind: KIND, name: name.to_owned() };
@@ -109,7 +106,6 @@ impl Auth {
         Err(error)
     }
 
-    /// Reads all token roles again and publishes them.
     pub(in crate::auth) async fn reload_token_roles(&self) -> Result<()> {
         self.token_roles.store(RoleTable::load(&*self.store).await?.into());
         Ok(())

@@ -1,4 +1,4 @@
-//! Token roles: what those may have made who may use them.
+//! Token roles: settings for tokens that are created under the role.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -11,23 +11,20 @@ use crate::auth::policy::lower;
 use crate::error::{Error, Result, Warnings};
 use crate::fields::{Cap, Fields};
 
-/// Longest end of a path.
+/// Maximum length of a path suffix in bytes.
 const MAX_SUFFIX: usize = 128;
 
-/// A role as stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(in crate::auth) struct TokenRole {
     pub(super) allowed_policies: Vec<String>,
     pub(super) disallowed_policies: Vec<String>,
     pub(super) allowed_policies_glob: Vec<String>,
     pub(super) disallowed_policies_glob: Vec<String>,
-    /// Whether its tokens have no parent.
     pub(super) orphan: bool,
-    /// What the paths of its tokens end in.
+    /// Suffix of the recorded path of its tokens.
     pub(super) path_suffix: String,
-    /// Whether its tokens can be renewed.
     pub(super) renewable: bool,
-    /// The names, or patterns of names, of the entity aliases that its tokens may be given.
+    /// Names or patterns of the entity aliases that its tokens can have.
     pub(super) allowed_entity_aliases: Vec<String>,
     pub(super) terms: TokenTerms,
 }
@@ -69,11 +66,11 @@ pub const ROLE_FIELDS: &[&str] = &[
     "bound_cidrs",
 ];
 
-/// Pairs of [`ROLE_FIELDS`] that are read as one: the older name first.
+/// Pairs of [`ROLE_FIELDS`] that are treated as one field; the deprecated name first.
 pub const ROLE_SYNONYMS: &[(&str, &str)] =
     &[("explicit_max_ttl", "token_explicit_max_ttl"), ("period", "token_period"), ("bound_cidrs", "token_bound_cidrs")];
 
-/// One of the lists of policies of a role.
+/// Accessor of a list of policies of a role.
 type ListOf = fn(&mut TokenRole) -> &mut Vec<String>;
 
 const LISTS: [(&str, ListOf); 4] = [
@@ -84,10 +81,10 @@ const LISTS: [(&str, ListOf); 4] = [
 ];
 
 impl TokenRole {
-    /// This role with what the fields say: what is absent stays.
+    /// Applies the given fields; absent fields change nothing.
     ///
     /// # Errors
-    /// `Invalid` naming field and rule.
+    /// `Invalid` with field and rule.
     pub(super) fn merged(&self, fields: &Fields) -> Result<Self> {
         let mut role = Self { terms: self.terms.read(fields, ROLE_FIELDS)?, ..self.clone() };
         if role.terms.kind == TokenKind::Default {
@@ -110,7 +107,7 @@ impl TokenRole {
         role.consistent()
     }
 
-    /// What a role whose tokens are all batch tokens cannot say.
+    /// Rejects settings that contradict a fixed type `batch`.
     fn consistent(self) -> Result<Self> {
         if self.terms.kind == TokenKind::Batch {
             for (set, what) in [(!self.orphan, "non-orphan tokens"), (self.renewable, "renewable tokens")] {
@@ -124,7 +121,7 @@ impl TokenRole {
         Ok(self)
     }
 
-    /// What its writer should know, who sent these fields.
+    /// Returns warnings about the fields of a write.
     pub(super) fn warnings(&self, fields: &Fields, mount: &Mount) -> Warnings {
         let both = ROLE_SYNONYMS.iter().filter(|(older, newer)| fields.has(older) && fields.has(newer));
         let mut warnings: Warnings = both
@@ -147,33 +144,31 @@ impl TokenRole {
         warnings
     }
 
-    /// Whether it has any list of policies.
+    /// `true` if the role has any list of policies.
     pub(super) fn limits_policies(&self) -> bool {
         self.allows_some() || !self.disallowed_policies.is_empty() || !self.disallowed_policies_glob.is_empty()
     }
 
-    /// Whether it says which policies are allowed.
+    /// `true` if the role lists allowed policies.
     pub(super) fn allows_some(&self) -> bool {
         !self.allowed_policies.is_empty() || !self.allowed_policies_glob.is_empty()
     }
 
-    /// Whether it names a policy among those that are allowed.
     pub(super) fn allows(&self, policy: &str) -> bool {
         contains(&self.allowed_policies, policy) || any_matches(&self.allowed_policies_glob, policy)
     }
 
-    /// Whether it names a policy among those that are not.
     pub(super) fn disallows(&self, policy: &str) -> bool {
         contains(&self.disallowed_policies, policy) || any_matches(&self.disallowed_policies_glob, policy)
     }
 
-    /// Whether its tokens may be given an entity alias of this name, in whatever case.
+    /// `true` if its tokens can have this entity alias, in any letter case.
     pub(super) fn admits_alias(&self, alias: &str) -> bool {
         let alias = lower(alias);
         contains(&self.allowed_entity_aliases, &alias) || any_matches(&self.allowed_entity_aliases, &alias)
     }
 
-    /// What reading it shows; times in seconds.
+    /// Returns the role as shown by the API; durations in seconds.
     pub(super) fn to_json(&self, name: &str) -> Value {
         let mut shown: Map<String, Value> = self.terms.to_json();
         shown.retain(|name, _| ROLE_FIELDS.contains(&name.as_str()));
@@ -197,8 +192,7 @@ impl TokenRole {
     }
 }
 
-/// What a path can end in: segments of letters, digits, `_`, `-` and `.` that begin and end with a letter, digit
-/// or `_`.
+/// Validates a path suffix: segments of letters, digits, `_`, `-` and `.` without `-` or `.` at the ends.
 fn checked_suffix(suffix: String) -> Result<String> {
     let is_suffix = suffix.is_empty() || suffix.split('/').all(crate::fields::is_name);
     if !is_suffix || suffix.contains("..") {

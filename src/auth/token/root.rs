@@ -1,7 +1,7 @@
-//! The root tokens that stand at the beginning: of a development server, of a new installation.
+//! Initial root tokens, of a development server or a new installation.
 //!
-//! Which one is that of a display name is kept as a document. [`Auth::root_token`] ends the one before, in the same
-//! unit of writes; [`Auth::another_root_token`] leaves it, and whatever was made by it.
+//! A document per display name records the current root token. [`Auth::root_token`] revokes the previous one in the
+//! same commit; [`Auth::another_root_token`] keeps it and its descendants.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,24 +18,21 @@ use crate::error::{Error, Kind, Result};
 use crate::secret::Secret;
 
 const KIND: &str = "config";
-/// Before the display name.
+/// Prefix of the document's name, before the display name.
 const ROOT_KEYS: &str = "root-token/";
 
-/// Which token is the root token of a display name.
 #[derive(Serialize, Deserialize)]
 struct Current {
     hash: TokenHash,
 }
 
 impl Auth {
-    /// Makes a root token that never expires: `given`, or a random one. An older one with the same
-    /// display name is revoked; when it is the given one already, it stays as it is.
+    /// Creates a root token that never expires: `given`, or a random one. Revokes the previous token of the display
+    /// name, unless it is `given` itself.
     ///
     /// # Errors
-    /// `Invalid` when `given` is no printable text of at most 512 bytes without blanks, or looks like a batch token;
-    /// `Conflict` when
-    /// it is the text of some other token, or somebody else makes one at the same time; those of the
-    /// store.
+    /// `Invalid` when `given` is not 1 to 512 printable ASCII bytes without blanks, or looks like a batch token;
+    /// `Conflict` when it is another token already, or another one is created concurrently; store errors.
     pub async fn root_token(&self, given: Option<&str>, display_name: &str) -> Result<String> {
         let token = given.map_or_else(|| new_token(self.clock.now()), str::to_owned);
         if is_batch(&token) {
@@ -72,11 +69,10 @@ impl Auth {
         Ok(token)
     }
 
-    /// Makes a root token that never expires beside those that there are. It counts as the one of its display name
-    /// when there was none.
+    /// Creates another root token that never expires. It becomes the current one of its display name if there is none.
     ///
     /// # Errors
-    /// Those of the store; `Conflict` when somebody else makes the first one at the same time.
+    /// Store errors; `Conflict` when the first one is created concurrently.
     pub async fn another_root_token(&self, display_name: &str) -> Result<Given> {
         let token = new_token(self.clock.now());
         let hash = hash_of(&token).ok_or_else(|| Error::internal("a new token has no hash"))?;
@@ -94,19 +90,18 @@ impl Auth {
         Ok(Given::new(Secret::new(token), record, &standing, now))
     }
 
-    /// Whether a root token of this display name was made before, live or not.
+    /// `true` if a root token of this display name was ever created, live or not.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub async fn has_root_token(&self, display_name: &str) -> Result<bool> {
         Ok(self.root_document(display_name).await?.is_some())
     }
 
-    /// Whether a root token of any name was made before, live or not. Nobody can do anything in a store where none was:
-    /// it is new, or not the one that was meant.
+    /// `true` if a root token of any name was ever created. A store without one is new, or not the intended one.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub async fn is_initialized(&self) -> Result<bool> {
         let made = |document: &Document| document.key.name.starts_with(ROOT_KEYS);
         Ok(self.store.documents(KIND).await?.iter().any(made))

@@ -1,7 +1,7 @@
-//! What a role says of the tokens that it makes: the fields that all roles share.
+//! Settings for tokens that all kinds of roles share: the `token_…` fields.
 //!
-//! They are the `token_…` fields. Some have an older name without the prefix, which is read where the newer one is
-//! absent, and shown beside it by a role that was written with it.
+//! Some fields have a deprecated name without the prefix. It is read if the newer one is absent, and shown next to it
+//! if the role was written with it.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -17,16 +17,16 @@ use crate::auth::names::sanitised;
 use crate::error::{Error, Result, Warnings};
 use crate::fields::Fields;
 
-/// Which type of token is made.
+/// Type of a token, or the rule for choosing it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TokenKind {
     /// `default`: the mount's.
     #[default]
     Default,
-    /// `service`: kept in storage, with everything that a token can have.
+    /// `service`: stored, with all features.
     Service,
-    /// `batch`: kept nowhere, with nothing that would have to be counted or changed.
+    /// `batch`: not stored, without features that need counting or changes.
     Batch,
     /// `default-service`: a service token unless the request says otherwise.
     DefaultService,
@@ -35,7 +35,7 @@ pub enum TokenKind {
 }
 
 impl TokenKind {
-    /// Its word.
+    /// Name of the type.
     pub fn word(self) -> &'static str {
         match self {
             Self::Default => "default",
@@ -46,46 +46,44 @@ impl TokenKind {
         }
     }
 
-    /// The kind of this word.
     pub(super) fn of(word: &str) -> Option<Self> {
         let all = [Self::Default, Self::Service, Self::Batch, Self::DefaultService, Self::DefaultBatch];
         all.into_iter().find(|kind| kind.word() == word)
     }
 }
 
-/// What a role says of the tokens that it makes. Times of zero, and an empty list, say nothing.
+/// Token settings of a role. A zero duration and an empty list mean "not set".
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TokenTerms {
-    /// Life at creation and renewal.
+    /// TTL at creation and renewal.
     pub ttl: Duration,
-    /// Longest life, by renewals too.
+    /// Maximum lifetime, including renewals.
     pub max_ttl: Duration,
-    /// Longest life, which bounds periods as well.
+    /// Maximum lifetime, which also limits periodic tokens.
     pub explicit_max_ttl: Duration,
-    /// Life that every renewal gives.
+    /// TTL of every renewal of periodic tokens.
     pub period: Duration,
-    /// Policies of the tokens, in the spelling and order in which tokens keep them.
+    /// Policies of the tokens, normalized.
     pub policies: Vec<String>,
-    /// Where the tokens may be used, and the role logged in with; anywhere when empty.
+    /// Networks from which the tokens may be used, and the role logged in with; empty for any.
     pub bound_cidrs: Vec<Network>,
-    /// Uses of a token; 0 without a limit.
+    /// Maximum number of uses; 0 for no limit.
     pub num_uses: u32,
-    /// Whether the policy `default` is not added.
+    /// `true` to omit the policy `default`.
     pub no_default_policy: bool,
-    /// The type of the tokens.
+    /// Type of the tokens.
     pub kind: TokenKind,
-    /// Whether a token is bound to the address of its login.
+    /// `true` to bind a token to the address of its login.
     pub strictly_bind_ip: bool,
-    /// Older names that the role was written with.
+    /// Deprecated field names that the role was written with.
     pub(super) older: Vec<String>,
 }
 
-/// One of the times of some terms.
 type TimeOf = fn(&mut TokenTerms) -> &mut Duration;
 
 impl TokenTerms {
-    /// The fields of a role of an authentication method that are read here.
+    /// The fields of an authentication method's role that are parsed here.
     pub const FIELDS: &'static [&'static str] = &[
         "token_ttl",
         "token_max_ttl",
@@ -105,7 +103,7 @@ impl TokenTerms {
         "bound_cidrs",
     ];
 
-    /// Pairs of [`TokenTerms::FIELDS`] that are read as one, for the routes that take them.
+    /// Pairs of [`TokenTerms::FIELDS`] that are treated as one field.
     pub const SYNONYMS: &'static [(&'static str, &'static str)] = &[
         ("policies", "token_policies"),
         ("ttl", "token_ttl"),
@@ -115,10 +113,10 @@ impl TokenTerms {
         ("bound_cidrs", "token_bound_cidrs"),
     ];
 
-    /// These terms with what the fields say: what is absent stays, an explicit `""`, `0` or `[]` clears.
+    /// Applies the given fields. Absent fields change nothing; an explicit `""`, `0` or `[]` clears.
     ///
     /// # Errors
-    /// `Invalid` naming field and rule.
+    /// `Invalid` with field and rule.
     pub fn merged(&self, fields: &Fields) -> Result<Self> {
         let terms = self.read(fields, Self::FIELDS)?;
         match terms.kind {
@@ -128,7 +126,7 @@ impl TokenTerms {
         }
     }
 
-    /// As [`TokenTerms::merged`], without the rules, of a role that takes the fields `known` only.
+    /// As [`TokenTerms::merged`], without validation, for a role that has only the fields `known`.
     pub(super) fn read(&self, fields: &Fields, known: &[&str]) -> Result<Self> {
         let mut terms = self.clone();
         let times: [(&'static str, TimeOf); 4] = [
@@ -165,7 +163,7 @@ impl TokenTerms {
         Ok(terms)
     }
 
-    /// Under which name a field is given, its own or an older one; takes note of an older one.
+    /// Returns the name under which a field is given, and records a deprecated one.
     fn given(&mut self, fields: &Fields, known: &[&str], name: &'static str) -> Option<&'static str> {
         let twin = name.strip_prefix("token_").filter(|twin| known.contains(twin));
         let old = twin.filter(|twin| fields.has(twin));
@@ -176,7 +174,7 @@ impl TokenTerms {
         Some(given)
     }
 
-    /// The rules that hold wherever the role is.
+    /// Validates rules that do not depend on the mount.
     pub(super) fn consistent(self) -> Result<Self> {
         if !self.max_ttl.is_zero() && self.ttl > self.max_ttl {
             return Err(Error::invalid("ttl should not be greater than max_ttl"));
@@ -192,10 +190,10 @@ impl TokenTerms {
         Ok(self)
     }
 
-    /// What no batch token can have.
+    /// Rejects settings that batch tokens cannot have.
     ///
     /// # Errors
-    /// `Invalid` naming the first that they say.
+    /// `Invalid` naming the first one.
     pub(super) fn check_batch(&self) -> Result<()> {
         let said = [
             (!self.period.is_zero(), "periodic tokens"),
@@ -210,7 +208,7 @@ impl TokenTerms {
         }
     }
 
-    /// Holds the terms against the longest life of what the mount hands out.
+    /// Validates the settings against the maximum lifetime of the mount.
     ///
     /// # Errors
     /// `Invalid` for a longer period.
@@ -233,7 +231,7 @@ impl TokenTerms {
         Ok(warnings)
     }
 
-    /// What reading the role shows of them; times in seconds.
+    /// Returns the settings as shown by the API; durations in seconds.
     pub fn to_json(&self) -> Map<String, Value> {
         let mut shown = Map::new();
         for (name, value) in [
@@ -255,13 +253,13 @@ impl TokenTerms {
         shown
     }
 
-    /// Whether somebody at this address may log in with the role.
+    /// `true` if a client at this address may log in with the role.
     pub fn admits(&self, address: Option<IpAddr>) -> bool {
         Network::any_admits(&self.bound_cidrs, address)
     }
 }
 
-/// A number of uses; 0 for no limit. `negative` is what a negative one is refused with.
+/// Parses a number of uses; 0 for no limit. `negative` is the error for a negative one.
 pub(super) fn uses(fields: &Fields, name: &str, negative: &'static str) -> Result<u32> {
     match fields.int(name)?.unwrap_or(0) {
         below if below < 0 => Err(Error::invalid(negative)),
@@ -269,7 +267,7 @@ pub(super) fn uses(fields: &Fields, name: &str, negative: &'static str) -> Resul
     }
 }
 
-/// What a login, and a role of an authentication method, hear that ask for `root`.
+/// The error for a login or a role that requests `root`.
 pub(super) fn no_root() -> Error {
     Error::invalid("auth methods cannot create root tokens")
 }

@@ -1,4 +1,4 @@
-//! Tokens from creation to the end, over a store in memory.
+//! Tokens from creation to expiry, with an in-memory store.
 
 mod batch;
 mod bound;
@@ -22,7 +22,7 @@ use crate::fields::Fields;
 const DENIED: &str = "permission denied";
 const ADMIN: &str = r#"path "*" { capabilities = ["create", "read", "update", "delete", "list", "sudo"] }"#;
 
-/// One server with a root token and two policies, `web` and `admin`.
+/// A server with a root token and the policies `web` and `admin`.
 struct Fixture {
     auth: Arc<Auth>,
     store: Arc<Memory>,
@@ -34,13 +34,11 @@ fn fields(body: Value) -> Fields {
     Fields::parse(body.to_string().as_bytes()).unwrap()
 }
 
-/// What is given, as an answer shows it.
 fn told((given, warnings): (Given, Warnings)) -> (Value, Warnings) {
     (given.into(), warnings)
 }
 
 impl Auth {
-    /// The caller of a request with this token.
     async fn identify(&self, token: &str) -> Result<Arc<Caller>> {
         self.admit(self.recognise(token, None).await?, None).await
     }
@@ -453,7 +451,7 @@ async fn a_cached_token_is_read_again_within_a_second() {
     f.advance(0.6);
     f.caller(&token).await;
     assert_eq!(f.store.state().reads, reads + 1);
-    // Another node revokes it.
+    // Another node revokes the token.
     f.store.state().tokens.clear();
     f.caller(&token).await;
     f.advance(1.0);

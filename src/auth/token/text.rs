@@ -1,8 +1,8 @@
 //! Texts of tokens and accessors, and the hashes under which they are stored.
 //!
-//! A text is a time, the milliseconds since 1970 when it was made, and random characters. Its hash begins with that
-//! time too: what is stored one after the other stands beside each other, so an index of millions is written at its
-//! end and not everywhere. Who knows a token learns from it when it was made, as he does by looking it up.
+//! A text contains its creation time in milliseconds and random characters. The hash starts with that time too, so that
+//! new rows are adjacent in the index, and inserts into millions of rows touch only its end. The holder of a token can
+//! read its creation time, which the lookup response contains as well.
 
 use aws_lc_rs::digest;
 
@@ -10,31 +10,29 @@ use crate::auth::store::TokenHash;
 use crate::clock::Time;
 use crate::random::{BASE62, base62, base62_unlike};
 
-/// Characters of the time, enough until the year 2081.
+/// Characters of the time; enough until the year 2081.
 const TIME: usize = 7;
-/// Random characters of a token, which hold 220 bits.
+/// Random characters of a token: 220 bits.
 const SECRET: usize = 37;
-/// Random characters of an accessor, which hold 107 bits.
+/// Random characters of an accessor: 107 bits.
 const HANDLE: usize = 18;
-/// What a token begins with.
 const PREFIX: &str = "s.";
-/// Octets of a hash that are the time.
+/// Bytes of the time in a hash.
 const LEADING: usize = 6;
-/// Longest stored token, or accessor, that is looked at, in bytes.
+/// Maximum length of a stored token or accessor in bytes.
 const LONGEST: usize = 512;
 
-/// A new token's text.
 pub(in crate::auth) fn new_token(now: Time) -> String {
     format!("{PREFIX}{}{}", written(now), base62(SECRET))
 }
 
-/// A new accessor. Who has one has no right by it.
+/// Generates an accessor, which by itself grants no rights.
 pub(super) fn new_accessor(now: Time) -> String {
     format!("{}{}", written(now), base62_unlike(HANDLE))
 }
 
-/// The hash under which a token or accessor is stored; `None` for what cannot be one. A text without a time, as others
-/// make them, is stored under what SHA-256 makes of it.
+/// Returns the storage key of a token or accessor; `None` for an empty or too long text. A text without a time (not
+/// generated here) is stored under its SHA-256.
 pub(in crate::auth) fn hash_of(text: &str) -> Option<TokenHash> {
     if text.is_empty() || text.len() > LONGEST {
         return None;
@@ -47,14 +45,13 @@ pub(in crate::auth) fn hash_of(text: &str) -> Option<TokenHash> {
     Some(hash)
 }
 
-/// SHA-256 of a text.
 pub(super) fn sha256(text: &str) -> TokenHash {
     let mut hash = TokenHash::default();
     hash.copy_from_slice(digest::digest(&digest::SHA256, text.as_bytes()).as_ref());
     hash
 }
 
-/// The time as it stands in a text: the characters are in their order, so texts are in the order of their times.
+/// Encodes the time in base 62 with ordered digits, so that texts sort by time.
 fn written(now: Time) -> String {
     let most = 62_i128.pow(TIME as u32) - 1;
     let mut left = (now.unix_timestamp_nanos() / 1_000_000).clamp(0, most) as usize;
@@ -66,17 +63,15 @@ fn written(now: Time) -> String {
     digits.map(char::from).iter().collect()
 }
 
-/// Whether a text has the form of a token that is stored.
 pub(super) fn is_stored_token(text: &str) -> bool {
     text.starts_with(PREFIX) && time_of(text).is_some()
 }
 
-/// Whether a text has the form of an accessor.
+/// `true` if a text has the form of an accessor.
 pub(super) fn is_accessor(text: &str) -> bool {
     !text.starts_with(PREFIX) && time_of(text).is_some()
 }
 
-/// The time in a text of the form that is made here.
 fn time_of(text: &str) -> Option<u64> {
     let (made, random) = text.strip_prefix(PREFIX).map_or((text, HANDLE), |made| (made, SECRET));
     let is_form = made.len() == TIME + random && made.bytes().all(|byte| byte.is_ascii_alphanumeric());
@@ -114,7 +109,7 @@ mod tests {
         let accessor = new_accessor(START);
         assert!(is_stored_token(&one) && !is_accessor(&one) && is_accessor(&accessor) && !is_stored_token(&accessor));
         assert!(!is_stored_token(&one[..45]) && !is_accessor(&accessor[..24]));
-        // Every character counts.
+        // Every character is significant.
         let ends = |last: char| hash_of(&format!("{}{last}", &one[..45]));
         assert_ne!(ends('a'), ends('b'));
     }

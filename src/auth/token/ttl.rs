@@ -1,4 +1,4 @@
-//! How long a token lives: one calculation for creation and renewal.
+//! Lifetime of a token, at creation and renewal.
 
 use std::time::Duration;
 
@@ -6,29 +6,28 @@ use super::record::remaining;
 use crate::clock::Time;
 use crate::error::{Error, Result, Warnings};
 
-/// What bounds the life of one token. Zero stands for "not set".
+/// Limits on the lifetime of one token. Zero means "not set".
 pub(super) struct Limits {
-    /// When the token was made: no renewal moves it.
+    /// Time of creation, which renewals do not change.
     pub start: Time,
     pub mount_default: Duration,
-    /// The mount's longest life, or a shorter one of the role.
+    /// Maximum of the mount, or a shorter one of the role.
     pub mount_max: Duration,
     pub explicit_max: Duration,
     pub period: Duration,
 }
 
-/// A life to be counted from now, and what has to be said about it.
+/// A granted TTL from now on, and warnings about it.
 pub(super) struct Grant {
     pub ttl: Duration,
     pub warnings: Warnings,
 }
 
 impl Limits {
-    /// The life from `now` on that is granted to who asks for `asked` (zero: the mount's default).
+    /// Computes the TTL that is granted for the requested TTL `asked`; zero requests the default.
     ///
     /// # Errors
-    /// `Invalid` for less than a second, and in the last second before the bound: a life that rounds to 0 must mean an
-    /// end, and never reads as one without an end.
+    /// `Invalid` below a second, also of remaining lifetime: a TTL that rounds to 0 would read as unlimited.
     pub(super) fn grant(&self, now: Time, asked: Duration) -> Result<Grant> {
         let mut warnings = Warnings::default();
         let (mut ttl, longest) = if self.period.is_zero() {
@@ -59,12 +58,12 @@ impl Limits {
     }
 }
 
-/// `at` plus `by`, at most the end of the calendar.
+/// `at` plus `by`, saturating.
 pub(super) fn after(at: Time, by: Duration) -> Time {
     at.saturating_add(time::Duration::try_from(by).unwrap_or(time::Duration::MAX))
 }
 
-/// The shorter of two times of which zero says nothing.
+/// Returns the lesser of two durations; zero means "not set".
 pub(super) fn lesser(one: Duration, other: Duration) -> Duration {
     if one.is_zero() || (other < one && !other.is_zero()) { other } else { one }
 }
@@ -74,7 +73,7 @@ fn capped(what: &str, value: Duration, max: Duration) -> String {
     format!("{what} of \"{value}\" exceeded the effective max_ttl of \"{max}\"; {what} value is capped accordingly")
 }
 
-/// `768h`, `1h30m`, `45s`.
+/// Renders as `768h`, `1h30m`, `45s`.
 pub(super) fn human(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let parts = [(seconds / 3600, 'h'), (seconds / 60 % 60, 'm'), (seconds % 60, 's')];

@@ -1,4 +1,4 @@
-//! A login: what a machine shows is held against its role, and a use of its secret id is taken last of all.
+//! Logins: validates role id and secret id, and takes a use of the secret id last.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::secret::Secret;
 
-/// The one error for every role id and every secret id that is not right.
+/// The same error for every wrong role id and secret id.
 fn invalid() -> Error {
     Error::invalid("invalid role or secret ID")
 }
@@ -25,7 +25,7 @@ impl Auth {
     /// Takes a use of a secret id.
     ///
     /// # Errors
-    /// `Invalid` when none is left, or it is gone; those of the store.
+    /// `Invalid` when it has no use left or does not exist; store errors.
     pub(in crate::auth) async fn take_use(&self, spends: SecretIdWrite) -> Result<()> {
         match self.store.commit(vec![AuthWrite::SecretId(spends)]).await?.as_slice() {
             [AuthOutcome::UsesLeft(_)] => Ok(()),
@@ -35,14 +35,12 @@ impl Auth {
 }
 
 impl Open<AppRoles> {
-    /// Who has logged in: the role with this id, if it lets in who shows `secret_id` from there. Neither the time nor the
-    /// text of a refusal tells whether there is a role with this id that wants a secret id. Of a secret id
-    /// whose uses are counted one is to be taken for the token; of two logins with the last one, on whatever nodes, one
-    /// gets it.
+    /// Authenticates a client with a role id and, if the role requires one, a secret id. Neither the duration nor the
+    /// error reveals if a role with this id exists that requires a secret id. The result says which use is to be taken
+    /// when the token is created; only one of two concurrent logins gets the last one.
     ///
     /// # Errors
-    /// `Invalid` when something is missing, not right or not admitted; `Forbidden` when the role's tokens may not be
-    /// used there; those of the store.
+    /// `Invalid` for missing or wrong values; `Forbidden` when tokens cannot be used from this address; store errors.
     pub(crate) async fn enter(
         &self,
         mount: Arc<Mount>,
@@ -66,7 +64,6 @@ impl Open<AppRoles> {
         Ok(Login { spends, ..login })
     }
 
-    /// The secret id that is shown.
     async fn shown(&self, role: &AppRole, secret_id: Option<Secret>, now: Time) -> Result<SecretId> {
         let text = secret_id.filter(|text| !text.expose().trim_ascii().is_empty());
         let text = text.ok_or_else(|| Error::invalid("missing secret_id"))?;
@@ -77,7 +74,7 @@ impl Open<AppRoles> {
     }
 }
 
-/// Holds the address against the networks of both, as the role says them now.
+/// Validates the address against the networks of the role and the secret id.
 fn admitted(
     mount: Arc<Mount>,
     name: &str,

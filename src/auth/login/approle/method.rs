@@ -1,4 +1,4 @@
-//! `approle` as a method: it has roles, no configuration, and an index of role ids.
+//! The method `approle`: roles, no configuration, and an index of role ids.
 
 use super::role::AppRole;
 use super::role_ids::{self, RoleIds};

@@ -1,4 +1,4 @@
-//! A role of `approle`, and its rules.
+//! Roles of `approle` and their validation.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -13,31 +13,30 @@ use crate::error::{Error, Result};
 use crate::fields::has_invisible;
 use crate::secret::Secret;
 
-/// Longest role id, bytes.
 const MAX_ROLE_ID: usize = 512;
-/// Characters of `[0-9A-Za-z]` that hold 256 random bits.
+/// Length of the hash key in characters of `[0-9A-Za-z]`: 256 random bits.
 const KEY_CHARACTERS: usize = 43;
 
 /// A role.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct AppRole {
-    /// What names the role at logins; unique in its mount.
+    /// Names the role at logins; unique within the mount.
     role_id: String,
-    /// Whether a login has to show a secret id.
+    /// `true` if a login requires a secret id.
     pub(crate) bind_secret_id: bool,
-    /// Where a login may come from; anywhere when empty.
+    /// Networks from which logins are accepted; empty for any.
     pub(crate) secret_id_bound_cidrs: Vec<Network>,
-    /// Uses of a secret id, and most of one that asks for a number; 0 without a limit.
+    /// Default and maximum number of uses of a secret id; 0 for no limit.
     pub(crate) secret_id_num_uses: u32,
-    /// Life of a secret id, and longest of one that asks for one, in whole seconds; zero for that of the mount.
+    /// Default and maximum TTL of a secret id, in whole seconds; zero for the mount's.
     pub(crate) secret_id_ttl: Duration,
-    /// Stored and read back: there is one cluster.
+    /// Without effect, because there is one cluster; stored and returned.
     pub(crate) local_secret_ids: bool,
-    /// What it says of its tokens.
+    /// Settings of its tokens.
     pub(crate) terms: TokenTerms,
-    /// Whose secret ids are its own: a random number, never used again.
+    /// A random number, never reused, that identifies its secret ids.
     pub(super) number: i64,
-    /// What its secret ids are hashed with.
+    /// Key of the hashes of its secret ids.
     #[serde(with = "crate::secret::sealed")]
     pub(super) key: Secret,
 }
@@ -49,7 +48,7 @@ impl Role for AppRole {
 }
 
 impl AppRole {
-    /// One with nothing configured and a random role id.
+    /// Creates a role with default settings and a random role id.
     pub(crate) fn new() -> Self {
         Self {
             role_id: crate::random::uuid(),
@@ -64,15 +63,15 @@ impl AppRole {
         }
     }
 
-    /// What names it at logins.
+    /// Role id.
     pub(crate) fn role_id(&self) -> &str {
         &self.role_id
     }
 
-    /// Gives it another role id; blanks at its ends do not count.
+    /// Sets the role id, trimmed.
     ///
     /// # Errors
-    /// `Invalid` when it is empty or too long.
+    /// `Invalid` when it is empty or too long, or contains invisible characters.
     pub(crate) fn set_role_id(&mut self, text: &str) -> Result<()> {
         let text = text.trim();
         if text.is_empty() || text.len() > MAX_ROLE_ID || has_invisible(text) {
@@ -83,21 +82,20 @@ impl AppRole {
         Ok(())
     }
 
-    /// The warning that secret ids end earlier than the role says.
+    /// Returns a warning if secret ids end earlier than the role says.
     pub(crate) fn secret_id_ttl_warning(&self, mount: &Mount) -> Option<String> {
         let asked = (!self.secret_id_ttl.is_zero()).then_some(self.secret_id_ttl);
         within(mount, "secret_id_ttl", asked).1
     }
 
-    /// A stand-in for a role that is not there, which has no secret ids: a login with an unknown role id does the same
-    /// work as one with a wrong secret id.
+    /// A substitute for a missing role, without secret ids, so that a login with an unknown role id takes as long as
+    /// one with a wrong secret id.
     pub(super) fn stand_in() -> &'static Self {
         static STAND_IN: LazyLock<AppRole> = LazyLock::new(AppRole::new);
         &STAND_IN
     }
 
-    /// The rule of a whole role: somebody who only knows its role id, and nothing else, must not be let in from
-    /// everywhere.
+    /// Validates the whole role: knowing only the role id must not be enough to log in from any address.
     ///
     /// # Errors
     /// `Invalid` with the rule.
@@ -110,8 +108,8 @@ impl AppRole {
     }
 }
 
-/// The lifetime of secret ids in a mount where `asked` is asked for, zero for one without an end, and the warning that
-/// it is shorter. Without a lifetime they have the longest.
+/// Returns the effective TTL of secret ids, at most the mount's maximum, and a warning if it is shorter than `asked`.
+/// Zero and `None` result in the maximum.
 pub(super) fn within(mount: &Mount, field: &str, asked: Option<Duration>) -> (Duration, Option<String>) {
     let max = mount.max_ttl();
     let shown = compact(max);

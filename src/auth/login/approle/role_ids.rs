@@ -1,7 +1,6 @@
-//! Role ids: each names one role of its mount.
+//! Index of role ids, which are unique within a mount.
 //!
-//! Beside every role lies a document that is named after the hash of its role id, so that two roles that are given
-//! the same one at the same moment, on whatever nodes, meet there.
+//! Each role has a document named after the hash of its role id. Nodes that assign the same id conflict on it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,17 +13,16 @@ use crate::auth::store::AuthWrite;
 use crate::documents::{DocumentKey, DocumentWrite, MountId};
 use crate::error::{Error, Kind, Result};
 
-/// The kind of these documents.
 const KIND: &str = "role-id";
 
-/// Which role each role id names: by SHA-256, so that no comparison tells how much of a guess is right.
+/// Role names by the SHA-256 of the role id. Hashes are compared, so timing reveals nothing about a guess.
 pub(crate) struct RoleIds(HashMap<[u8; 32], Arc<str>>);
 
 impl RoleIds {
-    /// Those of these roles.
+    /// Indexes the roles.
     ///
     /// # Errors
-    /// `Conflict` when two of them have the same one.
+    /// `Conflict` when two roles have the same role id.
     pub(super) fn of(roles: &Roles<AppRole>) -> Result<Self> {
         let mut names = HashMap::new();
         for (name, role) in roles.iter() {
@@ -35,7 +33,7 @@ impl RoleIds {
         Ok(Self(names))
     }
 
-    /// The name of the role with this role id.
+    /// Returns the name of the role with this role id.
     pub(crate) fn name(&self, role_id: &str) -> Option<&str> {
         self.0.get(&hash(role_id)).map(|name| &**name)
     }
@@ -47,7 +45,7 @@ fn hash(role_id: &str) -> [u8; 32] {
     hash
 }
 
-/// The documents of role ids that change when `before` becomes `after`.
+/// Returns the writes of role id documents when `before` becomes `after`.
 pub(super) fn writes(mount: MountId, name: &str, before: Option<&AppRole>, after: Option<&AppRole>) -> Vec<AuthWrite> {
     let (old, new) = (before.map(AppRole::role_id), after.map(AppRole::role_id));
     if old == new {
@@ -57,7 +55,7 @@ pub(super) fn writes(mount: MountId, name: &str, before: Option<&AppRole>, after
         let hash: String = hash(role_id).iter().map(|octet| format!("{octet:02x}")).collect();
         AuthWrite::Document(DocumentWrite { key: DocumentKey { mount, kind: KIND, name: hash }, expected, body })
     };
-    // They are never rewritten: each has version 1 from its begin to its end.
+    // These documents are never updated, so their version is always 1.
     let taken = new.map(|role_id| write(role_id, 0, Some(name.into())));
     taken.into_iter().chain(old.map(|role_id| write(role_id, 1, None))).collect()
 }

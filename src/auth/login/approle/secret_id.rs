@@ -1,4 +1,4 @@
-//! One secret id: what it was made with, and what is asked of a new one.
+//! Secret ids: the stored form, and requests for new ones.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,40 +14,40 @@ use crate::clock::Time;
 use crate::error::{Error, Result, Warnings};
 use crate::secret::Secret;
 
-/// Longest secret id, bytes.
+/// Maximum length of a secret id in bytes.
 pub(super) const MAX_TEXT: usize = 4_096;
 
-/// What a new secret id is asked to be. What is not given is the role's.
+/// A request for a new secret id. Missing values are the role's.
 pub(crate) struct Wanted {
-    /// Its text, when that is chosen.
+    /// Text, if the client chooses it.
     pub(crate) text: Option<Secret>,
-    /// What tokens of it get in their metadata.
+    /// Metadata of its tokens.
     pub(crate) metadata: BTreeMap<String, String>,
-    /// Where it may be used; within the role's networks.
+    /// Networks from which it can be used, within those of the role.
     pub(crate) cidr_list: Vec<Network>,
-    /// Where tokens of it may be used, in place of the role's networks and within them.
+    /// Networks of its tokens, replacing those of the role and within them.
     pub(crate) token_bound_cidrs: Vec<Network>,
-    /// How often it may be used; 0 without a limit.
+    /// Maximum number of uses; 0 for no limit.
     pub(crate) num_uses: Option<u32>,
-    /// How long it may be used, in whole seconds; zero for as long as its role and mount allow.
+    /// TTL in whole seconds; zero for the maximum.
     pub(crate) ttl: Option<Duration>,
 }
 
-/// A new one, in the only answer that has its text.
+/// A new secret id. Only this result contains its text.
 pub(crate) struct Issued {
-    /// The text.
+    /// Text.
     pub(crate) text: Secret,
-    /// Its handle.
+    /// Accessor.
     pub(crate) accessor: String,
-    /// How long it may be used.
+    /// TTL.
     pub(crate) ttl: Duration,
-    /// How often it may be used; 0 without a limit.
+    /// Maximum number of uses; 0 for no limit.
     pub(crate) num_uses: u32,
-    /// What its caller asked for and did not get.
+    /// Requested values that were not granted.
     pub(crate) warnings: Warnings,
 }
 
-/// What is stored of one beside its row's columns.
+/// JSON part of a stored secret id.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Terms {
     /// See [`Wanted`].
@@ -56,23 +56,23 @@ pub(crate) struct Terms {
     pub(crate) cidr_list: Vec<Network>,
     /// See [`Wanted`].
     pub(crate) token_bound_cidrs: Vec<Network>,
-    /// How long it may be used from its making; zero without an end, as older releases stored it.
+    /// TTL at creation; zero for unlimited, which older releases stored.
     pub(crate) ttl: Duration,
-    /// When it was made.
+    /// Time of creation.
     #[serde(with = "crate::auth::instant")]
     pub(crate) created_at: Time,
 }
 
-/// A secret id that lives.
+/// A live secret id.
 pub(crate) struct SecretId {
     /// Its row.
     pub(crate) row: SecretIdRow,
-    /// What is in the row's body.
+    /// Parsed body of the row.
     pub(crate) terms: Terms,
 }
 
 impl SecretId {
-    /// One that is stored; `None` when it has ended.
+    /// Parses a stored secret id; `None` when it has ended.
     pub(super) fn live(row: SecretIdRow, now: Time) -> Result<Option<Self>> {
         if row.expires_at.is_some_and(|end| end <= now) || row.uses == Some(0) {
             return Ok(None);
@@ -82,8 +82,7 @@ impl SecretId {
     }
 }
 
-/// The hash of a secret id of this role. It is keyed: a chosen secret id may be a word that somebody who reads the
-/// database could guess.
+/// Hashes a secret id. The hash is keyed, because a chosen secret id may be easy to guess for a reader of the database.
 pub(super) fn hash(role: &AppRole, text: &[u8]) -> SecretIdHash {
     let key = hmac::Key::new(hmac::HMAC_SHA256, role.key.expose());
     let mut hash = SecretIdHash::default();
@@ -92,10 +91,10 @@ pub(super) fn hash(role: &AppRole, text: &[u8]) -> SecretIdHash {
 }
 
 impl Wanted {
-    /// What a secret id of this role becomes, made now: its terms, how often it may be used, and warnings.
+    /// Applies the limits of role and mount. Returns the stored terms, the number of uses, and warnings.
     ///
     /// # Errors
-    /// `Invalid` with the rule that it breaks.
+    /// `Invalid` with the violated rule.
     pub(super) fn under(self, role: &AppRole, mount: &Mount, now: Time) -> Result<(Terms, u32, Warnings)> {
         if !role.bind_secret_id {
             return Err(Error::invalid("bind_secret_id is not set on the role"));

@@ -1,4 +1,4 @@
-//! The secret ids of a role: making one, finding one, ending one, listing them.
+//! Creates, finds, deletes and lists the secret ids of a role.
 
 use futures_util::future::BoxFuture;
 
@@ -12,11 +12,11 @@ use crate::clock::Time;
 use crate::error::{Error, Kind, Result};
 use crate::secret::Secret;
 
-/// How a request names a secret id.
+/// Reference to a secret id in a request.
 pub(crate) enum Named {
-    /// By its text.
+    /// Its text.
     Text(Secret),
-    /// By its handle.
+    /// Its accessor.
     Accessor(String),
 }
 
@@ -29,22 +29,21 @@ impl Named {
     }
 }
 
-/// What a caller hears who asks about a role that is not there.
+/// The error for reading from a role that does not exist.
 fn unknown_role(name: &str) -> Error {
     Error::invalid(format!("role {name:?} does not exist"))
 }
 
-/// What a caller hears who wants to change or add something of a role that is not there.
+/// The error for changing a role that does not exist.
 pub(crate) fn absent_role(name: &str) -> Error {
     Error::new(Kind::NotFound, format!("role {name:?} does not exist"))
 }
 
 impl Open<AppRoles> {
-    /// Makes a secret id of a role.
+    /// Creates a secret id.
     ///
     /// # Errors
-    /// `NotFound` when there is no such role; `Invalid` with the rule that it breaks, and when the chosen one is
-    /// there; those of the store.
+    /// `NotFound` without the role; `Invalid` with the violated rule, and when the chosen text exists; store errors.
     pub(crate) async fn issue(&self, name: &str, mut wanted: Wanted, mount: &Mount, now: Time) -> Result<Issued> {
         let view = self.view();
         let role = view.roles().get(name).ok_or_else(|| absent_role(name))?;
@@ -75,22 +74,22 @@ impl Open<AppRoles> {
         }
     }
 
-    /// A secret id of a role; `None` when there is none that lives.
+    /// Finds a live secret id of a role.
     ///
     /// # Errors
-    /// `Invalid` when there is no such role; those of the store.
+    /// `Invalid` when the role does not exist; store errors.
     pub(crate) async fn look_up(&self, name: &str, named: Named, now: Time) -> Result<Option<SecretId>> {
         let view = self.view();
         self.find(view.roles().get(name).ok_or_else(|| unknown_role(name))?, named, now).await
     }
 
-    /// The same, of a role that is known.
+    /// As [`Open::look_up`], with the role itself.
     pub(super) async fn find(&self, role: &AppRole, named: Named, now: Time) -> Result<Option<SecretId>> {
         let row = self.store().secret_id(self.mount(), role.number, named.key(role)).await?;
         row.map_or(Ok(None), |row| SecretId::live(row, now))
     }
 
-    /// Ends a secret id of a role; whether there was one that lived.
+    /// Deletes a secret id. Returns `true` if it was live.
     ///
     /// # Errors
     /// As [`Open::look_up`].
@@ -101,15 +100,15 @@ impl Open<AppRoles> {
         Ok(outcomes == [AuthOutcome::Done])
     }
 
-    /// What a role is to its secret ids: one that is made again under its name is another.
+    /// Returns the number of a role. A role that is created again under the same name has another number.
     ///
     /// # Errors
-    /// `Invalid` when there is no such role.
+    /// `Invalid` when the role does not exist.
     pub(crate) fn number_of(&self, name: &str) -> Result<i64> {
         self.view().roles().get(name).map(|role| role.number).ok_or_else(|| unknown_role(name))
     }
 
-    /// At most `limit` accessors of a role's secret ids that live, in byte order, above `after`.
+    /// Returns up to `limit` accessors after `after` of a role's live secret ids, in byte order.
     pub(crate) fn accessors(
         &self,
         role: i64,
@@ -120,13 +119,13 @@ impl Open<AppRoles> {
         self.store().secret_id_accessors(self.mount(), role, after, now, limit)
     }
 
-    /// Whether the mount and a role of it have not ended, whatever this node has heard.
+    /// `true` if mount and role exist in the store, even if this node's view is outdated.
     pub(crate) fn stands(&self, role: i64) -> BoxFuture<'static, Result<bool>> {
         self.store().secret_id_role_stands(self.mount(), role)
     }
 }
 
-/// A chosen text. Blanks at its ends do not count: logins leave them out too.
+/// Validates a chosen text and trims it, as logins do.
 fn checked(text: Secret) -> Result<Secret> {
     let bare = text.expose().trim_ascii();
     if bare.is_empty() || bare.len() > MAX_TEXT {

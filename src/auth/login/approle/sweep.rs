@@ -1,18 +1,17 @@
-//! Sweeping secret ids that have ended: by their time, or with their role. They are dead before that.
+//! Deletes secret ids that have expired or whose role was deleted. They are already unusable.
 
 use crate::auth::Auth;
 use crate::error::Result;
 
-/// Rows that one step removes, and steps of one sweep.
+/// Rows deleted in one step, and steps of one sweep.
 const BATCH: u32 = 500;
 const STEPS: u32 = 100;
 
 impl Auth {
-    /// Removes secret ids that have ended, of every mount, in small batches; how many went. To be called again and
-    /// again; stopping at any point does no harm.
+    /// Deletes ended secret ids of all mounts in batches; returns their number. Called periodically; safe to cancel.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub(crate) async fn sweep_secret_ids(&self) -> Result<u32> {
         let mut removed = 0;
         for _ in 0..STEPS {

@@ -1,31 +1,30 @@
-//! Ids of the provider's resources, taken apart and put together again.
+//! Parsed ids of the provider's resources.
 //!
-//! An id that somebody sent is never pasted into a URL and never searched for a part: it is read here, segment by
-//! segment, and what is compared or asked for is made of the segments.
+//! A client's id is never copied into a URL or searched as text: comparisons and URLs use the parsed segments.
 
 use std::fmt;
 
 use crate::error::{Error, Result};
 
-/// Longest id, bytes.
+/// Maximum length of an id in bytes.
 const LONGEST: usize = 2048;
-/// Most pairs of type and name behind the provider's namespace.
+/// Maximum number of pairs of type and name after the namespace.
 const MOST_PAIRS: usize = 8;
 
-/// The id of one resource in a resource group, such as
+/// The id of a resource in a resource group, such as
 /// `/subscriptions/S/resourceGroups/G/providers/Microsoft.Compute/virtualMachines/N`.
 #[derive(Clone, Debug)]
 pub(super) struct ArmId {
     pub(super) subscription: String,
     pub(super) group: String,
-    /// The namespace of whoever provides the type, such as `Microsoft.Compute`.
+    /// Namespace of the resource type, such as `Microsoft.Compute`.
     pub(super) namespace: String,
-    /// Types and names, from the outside to the inside; at least one pair.
+    /// Types and names, outermost first; at least one pair.
     pairs: Vec<(String, String)>,
 }
 
 impl ArmId {
-    /// A resource that lies in no other.
+    /// The id of a resource that is not nested in another one.
     pub(super) fn of(subscription: &str, group: &str, namespace: &str, kind: &str, name: &str) -> Self {
         Self {
             subscription: subscription.to_owned(),
@@ -35,10 +34,10 @@ impl ArmId {
         }
     }
 
-    /// Reads an id. Its fixed words are taken in any letter case, a `/` at its end is not taken.
+    /// Parses an id. Its fixed words are case-insensitive; a trailing `/` is rejected.
     ///
     /// # Errors
-    /// `Invalid` for whatever else, `invalid resource_id`.
+    /// `Invalid` with `invalid resource_id`.
     pub(super) fn parse(text: &str) -> Result<Self> {
         Self::read(text).ok_or_else(|| Error::invalid("invalid resource_id"))
     }
@@ -54,7 +53,7 @@ impl ArmId {
         let mut pairs = Vec::new();
         while let Some(kind) = segments.next() {
             let name = segments.next()?;
-            // A resource behind another provider's namespace is an extension, which has no identity.
+            // A second namespace is an extension resource, which has no identity.
             if pairs.len() == MOST_PAIRS || !is_word(kind) || kind.eq_ignore_ascii_case("providers") || !is_name(name) {
                 return None;
             }
@@ -69,18 +68,15 @@ impl ArmId {
         })
     }
 
-    /// Whether it is in this subscription.
     pub(super) fn is_in_subscription(&self, subscription: &str) -> bool {
         self.subscription.eq_ignore_ascii_case(subscription)
     }
 
-    /// Whether it is in a resource group of this name.
     pub(super) fn is_in_group(&self, group: &str) -> bool {
         self.group.eq_ignore_ascii_case(group)
     }
 
-    /// The names along a path of types, such as `[("Microsoft.Compute", "virtualMachines")]`, when it is exactly of
-    /// these types.
+    /// Returns the names along a path of types, such as `["virtualMachines"]`, if the types match exactly.
     pub(super) fn names_of(&self, namespace: &str, kinds: &[&str]) -> Option<Vec<&str>> {
         let is_of = |((kind, _), wanted): (&(String, String), &&str)| kind.eq_ignore_ascii_case(wanted);
         let fits = self.namespace.eq_ignore_ascii_case(namespace)
@@ -89,12 +85,12 @@ impl ArmId {
         fits.then(|| self.pairs.iter().map(|(_, name)| name.as_str()).collect())
     }
 
-    /// Its type without the namespace, such as `virtualMachines`; those of a nested one joined by `/`.
+    /// Type without the namespace, such as `virtualMachines`; types of a nested resource are joined by `/`.
     pub(super) fn kind(&self) -> String {
         self.pairs.iter().map(|(kind, _)| kind.as_str()).collect::<Vec<_>>().join("/")
     }
 
-    /// As a path of a URL, every segment percent-encoded.
+    /// Renders a URL path, with every segment percent-encoded.
     pub(super) fn path(&self) -> String {
         let head = ["subscriptions", &self.subscription, "resourceGroups", &self.group, "providers", &self.namespace];
         let pairs = self.pairs.iter().flat_map(|(kind, name)| [kind.as_str(), name]);
@@ -102,13 +98,12 @@ impl ArmId {
     }
 }
 
-/// The segment behind a fixed one.
 fn after<'t>(word: &str, segments: &mut std::str::Split<'t, char>) -> Option<&'t str> {
     segments.next().filter(|segment| segment.eq_ignore_ascii_case(word))?;
     segments.next()
 }
 
-/// Names mean the same in any letter case of ASCII.
+/// ASCII case-insensitive.
 impl PartialEq for ArmId {
     fn eq(&self, other: &Self) -> bool {
         let same = |(a, b): (&(String, String), &(String, String))| {
@@ -122,7 +117,7 @@ impl PartialEq for ArmId {
     }
 }
 
-/// As it is written, its fixed words in their usual spelling.
+/// Renders the id with its fixed words in their usual spelling.
 impl fmt::Display for ArmId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { subscription, group, namespace, pairs } = self;
@@ -131,24 +126,24 @@ impl fmt::Display for ArmId {
     }
 }
 
-/// A subscription, a namespace or a type.
+/// `true` for a valid subscription, namespace or type.
 fn is_word(segment: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     (1..=128).contains(&segment.len()) && segment.chars().all(plain) && !is_dots(segment)
 }
 
-/// A resource or a resource group.
+/// `true` for a valid resource or resource group.
 fn is_name(segment: &str) -> bool {
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '(' | ')' | '~' | '@' | '!');
     (1..=260).contains(&segment.len()) && segment.chars().all(plain) && !is_dots(segment)
 }
 
-/// What a URL would climb by.
+/// `true` for segments such as `..`, which URLs interpret.
 fn is_dots(segment: &str) -> bool {
     segment.bytes().all(|b| b == b'.')
 }
 
-/// A segment of a path: what is not unreserved (RFC 3986 2.3) as `%` and two digits.
+/// Percent-encodes a path segment, except its unreserved characters (RFC 3986 2.3).
 pub(super) fn encoded(segment: &str) -> String {
     let octet = |b: u8| match b {
         b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'.' | b'_' | b'~' => char::from(b).to_string(),

@@ -1,14 +1,14 @@
-//! What a role asks of who logs in, and which of it is enough.
+//! Restrictions of a role on the identities and resources that can log in.
 
 use serde::{Deserialize, Serialize};
 
 use super::refusal::denied;
 use crate::error::{Error, Result};
 
-/// The text of a role that would let everybody of the tenant in.
+/// The error for a role that every identity of the tenant could use.
 const TOO_WIDE: &str = "expected specific bound_group_ids or bound_service_principal_ids; both cannot be empty or '*'";
 
-/// The lists of a role. All comparisons are without letter case; an empty list asks nothing.
+/// The lists of a role. Comparisons ignore letter case; an empty list does not restrict.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Bounds {
     #[serde(rename = "bound_service_principal_ids")]
@@ -25,7 +25,7 @@ pub(crate) struct Bounds {
     pub(super) scale_sets: Vec<String>,
 }
 
-/// What is written over the lists; `None` leaves what stands.
+/// A change of the lists; `None` keeps a list.
 #[derive(Default)]
 pub(crate) struct BoundsChange {
     pub(crate) principals: Option<Vec<String>>,
@@ -37,7 +37,7 @@ pub(crate) struct BoundsChange {
 }
 
 impl Bounds {
-    /// The lists by the names of their fields.
+    /// Returns the lists with their field names.
     pub(crate) fn named(&self) -> [(&'static str, &[String]); 6] {
         [
             ("bound_service_principal_ids", &self.principals),
@@ -49,7 +49,6 @@ impl Bounds {
         ]
     }
 
-    /// These lists with a change written over them.
     pub(super) fn changed(&self, change: &BoundsChange) -> Self {
         let over = |written: &Option<Vec<String>>, standing: &Vec<String>| written.as_ref().unwrap_or(standing).clone();
         Self {
@@ -62,27 +61,27 @@ impl Bounds {
         }
     }
 
-    /// Whether the principal has to be one of some.
+    /// `true` if the principal is restricted.
     pub(super) fn names_principals(&self) -> bool {
         is_specific(&self.principals)
     }
 
-    /// Whether the principal has to be in one of some groups.
+    /// `true` if the groups of the principal are restricted.
     pub(super) fn names_groups(&self) -> bool {
         is_specific(&self.groups)
     }
 
-    /// Whether the resource has to be proven.
+    /// `true` if a resource must be proven.
     pub(super) fn name_resources(&self) -> bool {
         [&self.subscriptions, &self.resource_groups, &self.locations, &self.scale_sets]
             .into_iter()
             .any(|list| !list.is_empty())
     }
 
-    /// Holds the lists of a role that is written.
+    /// Validates the lists of a role that is written.
     ///
     /// # Errors
-    /// `Invalid` for a role that asks nothing, or lets every identity of the tenant in.
+    /// `Invalid` for a role without restrictions, or that every identity of the tenant could use.
     pub(super) fn check(&self) -> Result<()> {
         if self.named().iter().all(|(_, list)| list.is_empty()) {
             return Err(Error::invalid("must have at least one bound constraint when creating/updating a role"));
@@ -90,21 +89,20 @@ impl Bounds {
         if self.are_sufficient() { Ok(()) } else { Err(Error::invalid(TOO_WIDE)) }
     }
 
-    /// Holds the lists of a role that somebody logs in with: an older program may have taken others.
+    /// Validates the lists of a role at a login, since an older version may have accepted others.
     ///
     /// # Errors
-    /// `Forbidden` as [`Bounds::check`].
+    /// `Forbidden`, as [`Bounds::check`].
     pub(super) fn suffice(&self) -> Result<()> {
         if self.are_sufficient() { Ok(()) } else { Err(denied(TOO_WIDE)) }
     }
 
-    /// A resource ties the principal to itself, so that one is enough by itself.
+    /// A resource is enough on its own, because it restricts the principal.
     fn are_sufficient(&self) -> bool {
         self.names_principals() || self.names_groups() || self.name_resources()
     }
 
-    /// What a role that is written should be told: groups, locations and scale sets are named the same in every
-    /// subscription.
+    /// Returns a warning if resources of any subscription match: other names repeat across subscriptions.
     pub(super) fn warning(&self) -> Option<String> {
         let is_open = self.name_resources() && self.subscriptions.is_empty();
         let text = "bound_subscription_ids: is empty, so resources of every subscription of the tenant match";
@@ -112,12 +110,12 @@ impl Bounds {
     }
 }
 
-/// Whether a list has a text, in any letter case.
+/// `true` if the list contains the text, in any letter case.
 pub(super) fn contains(list: &[String], text: &str) -> bool {
     list.iter().any(|item| item.eq_ignore_ascii_case(text))
 }
 
-/// Whether a list asks for something; the one entry `*` does not, one beside others is an entry like them.
+/// `true` if the list restricts; the single entry `*` does not, but `*` among other entries is an ordinary entry.
 fn is_specific(list: &[String]) -> bool {
     !list.is_empty() && list != ["*"]
 }

@@ -1,4 +1,4 @@
-//! The claims of a verified token that this method reads.
+//! Claims of a verified token.
 
 use serde_json::{Map, Value};
 
@@ -7,32 +7,32 @@ use super::bounds::{Bounds, contains};
 use super::refusal::denied;
 use crate::error::Result;
 
-/// Most groups of a token: the directory itself lists no more than 200.
+/// Maximum number of groups in a token; the directory lists at most 200.
 const MOST_GROUPS: usize = 1000;
 
-/// What a token says of its holder. All of it was signed by the directory.
+/// Claims that identify the client, signed by the directory.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
-    /// The principal; never empty.
+    /// Object id of the principal; never empty.
     pub(super) oid: String,
-    /// The application, of tokens of version 1; `""` for none.
+    /// Application id, in version 1 tokens; `""` for none.
     pub(super) appid: String,
     pub(super) groups: Vec<String>,
-    /// Whether the token names no groups because there are too many of them.
+    /// `true` if the token omits the groups because there are too many.
     overage: bool,
-    /// The resource that holds the identity, when it is given and an id.
+    /// The resource that holds the identity, if the claim is a valid id.
     pub(super) az_rid: Option<ArmId>,
-    /// The identity, or the resource whose own identity it is.
+    /// The identity, or the resource that it belongs to.
     pub(super) mirid: Option<ArmId>,
-    /// Whether either of the two was given, be it an id or not.
+    /// `true` if either claim is present, valid or not.
     pub(super) names_resource: bool,
 }
 
 impl Claims {
-    /// Reads them.
+    /// Parses the claims.
     ///
     /// # Errors
-    /// `Forbidden` for a claim that is not of its type, and for a token without `oid`.
+    /// `Forbidden` for a claim of the wrong type, and for a token without `oid`.
     pub(super) fn read(claims: &Map<String, Value>) -> Result<Self> {
         let oid = text(claims, "oid")?;
         if oid.is_empty() {
@@ -56,7 +56,7 @@ impl Claims {
         Ok(Self { oid, appid, groups, overage, az_rid, mirid, names_resource })
     }
 
-    /// Holds principal and groups to a role's lists.
+    /// Validates principal and groups against the lists of a role.
     ///
     /// # Errors
     /// `Forbidden`, naming the list.
@@ -127,7 +127,7 @@ mod tests {
         fits(claims(), &["*"], &["bb-22"]).unwrap();
         fits(claims(), &["aa-11"], &["*"]).unwrap();
         assert_eq!(fits(claims(), &["aa-1"], &[]).unwrap_err().text(), "service principal not authorized");
-        // A `*` beside others is an entry like them.
+        // `*` among other entries is an ordinary entry.
         assert!(fits(claims(), &["*", "aa-1"], &[]).is_err());
         assert!(fits(claims(), &[], &["*", "dd"]).is_err());
         assert_eq!(fits(claims(), &[], &["bb"]).unwrap_err().text(), "groups not authorized");

@@ -1,4 +1,4 @@
-//! The configuration of one mount, and what it comes to with the server's environment behind it.
+//! Configuration of a mount, and its combination with the server's environment.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -14,17 +14,16 @@ use crate::outbound::Tries;
 use crate::outbound::cloudb::{Cloud, check_tenant};
 use crate::secret::{Secret, sealed};
 
-/// How long a secret lives that a rotation asks for: half a year.
+/// Default lifetime of rotated secrets: half a year.
 const ROOT_PASSWORD_TTL: Duration = Duration::from_secs(4380 * 3600);
-/// How long one may live: none is made that has ended, or whose end is in no calendar.
+/// Allowed lifetimes of rotated secrets.
 const SECRET_LIVES: RangeInclusive<Duration> = Duration::from_secs(3600)..=Duration::from_secs(10 * 365 * 24 * 3600);
 const MAX_RETRIES: i64 = 3;
-/// Most that may be asked for.
 const MOST_RETRIES: i64 = 100;
 const RETRY_DELAY: Duration = Duration::from_secs(4);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 
-/// The configuration, as it is stored.
+/// The configuration, as stored.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Config {
     tenant_id: String,
@@ -38,7 +37,6 @@ pub(crate) struct Config {
     max_retries: i64,
     retry_delay: Duration,
     max_retry_delay: Duration,
-    /// What is known of rotated secrets.
     #[serde(default)]
     pub(super) rotation: Rotation,
     #[serde(default)]
@@ -63,7 +61,7 @@ impl Default for Config {
     }
 }
 
-/// What is written over a configuration. `None` leaves what stands.
+/// A change of the configuration; `None` keeps a value.
 #[derive(Clone, Default)]
 pub(crate) struct ConfigChange {
     pub(crate) tenant_id: Option<String>,
@@ -77,7 +75,7 @@ pub(crate) struct ConfigChange {
     pub(crate) max_retry_delay: Option<Duration>,
 }
 
-/// A configuration as it is shown.
+/// The configuration as shown by the API.
 pub(crate) struct Shown<'c> {
     pub(crate) tenant_id: &'c str,
     pub(crate) resource: &'c str,
@@ -87,15 +85,15 @@ pub(crate) struct Shown<'c> {
     pub(crate) max_retries: i64,
     pub(crate) retry_delay: Duration,
     pub(crate) max_retry_delay: Duration,
-    /// When the rotated secret ends, RFC 3339; after a rotation.
+    /// Expiry of the secret as RFC 3339, if a rotation created it.
     pub(crate) root_password_expiration_date: Option<String>,
 }
 
-/// A configuration with the environment behind it: all that calls need.
+/// The configuration with defaults from the environment.
 #[derive(Clone)]
 pub(super) struct Effective {
     pub(super) tenant: String,
-    /// The audience of tokens.
+    /// Expected audience of tokens.
     pub(super) resource: String,
     pub(super) cloud: &'static Cloud,
     pub(super) client_id: String,
@@ -104,7 +102,7 @@ pub(super) struct Effective {
 }
 
 impl Config {
-    /// Writes a change over what stands.
+    /// Applies a change.
     ///
     /// # Errors
     /// `Invalid`, naming the field.
@@ -128,7 +126,7 @@ impl Config {
             || is_other(&change.environment, &config.environment)
             || change.client_secret.as_ref().is_some_and(|secret| *secret != config.client_secret)
         {
-            // What is known of secrets was of another one.
+            // The rotation state belongs to the previous secret.
             config.rotation = Rotation::default();
         }
         write(&mut config.tenant_id, change.tenant_id);
@@ -144,7 +142,7 @@ impl Config {
         Ok(config)
     }
 
-    /// As it is shown: without its secrets, and without what the environment adds.
+    /// Returns the configuration without secrets and without values from the environment.
     pub(crate) fn shown(&self) -> Shown<'_> {
         Shown {
             tenant_id: &self.tenant_id,
@@ -159,10 +157,10 @@ impl Config {
         }
     }
 
-    /// What it comes to: of each member what is written, else what the environment says.
+    /// Combines the configuration with defaults from the environment.
     ///
     /// # Errors
-    /// `Invalid`, naming the member that is missing or wrong.
+    /// `Invalid`, naming the value that is missing or wrong.
     pub(super) fn effective(standing: Option<&Self>, fallback: &Fallback) -> Result<Effective> {
         let default = Self::default();
         let config = standing.unwrap_or(&default);
@@ -192,8 +190,7 @@ impl Config {
         })
     }
 
-    /// Whether both are of one write, and calls are made the same by them: a rotation that is under way makes no
-    /// difference.
+    /// `true` if `other` is of the same write with the same connection settings; the rotation state is ignored.
     pub(super) fn serves_as(&self, other: &Self) -> bool {
         let Self { tenant_id, resource, environment, client_id, client_secret, .. } = self;
         let Self { max_retries, retry_delay, max_retry_delay, written, .. } = self;

@@ -1,4 +1,4 @@
-//! Tokens of the tenant's directory: where their keys are, and what they have to be.
+//! Validation of tokens from the tenant's directory.
 
 use std::sync::Arc;
 
@@ -14,16 +14,14 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::outbound::Outbound;
 
-/// What verifies the tokens of a tenant.
 pub(super) struct Directory {
     verifier: Verifier,
     tenant: String,
-    /// The one audience.
     audiences: [String; 1],
 }
 
 impl Directory {
-    /// Asks nobody yet.
+    /// Creates the verifier without sending a request.
     pub(super) fn new(authority: &str, at: &Effective, outbound: Outbound, clock: Clock) -> Self {
         let url = format!("{authority}/{}/.well-known/openid-configuration", at.tenant);
         let source = Source::Discovery { url, accepts: accepts(authority, &at.tenant) };
@@ -31,10 +29,10 @@ impl Directory {
         Self { verifier, tenant: at.tenant.clone(), audiences: [at.resource.clone()] }
     }
 
-    /// The claims of a token that the directory signed for this service.
+    /// Verifies a token that the directory issued for this service, and returns its claims.
     ///
     /// # Errors
-    /// `Forbidden` for a token that is refused, `Unavailable` when the directory cannot be asked for its keys.
+    /// `Forbidden` for a rejected token; `Unavailable` when the directory's keys cannot be fetched.
     pub(super) async fn verified(&self, token: &Jwt<'_>) -> Result<Claims> {
         let rules = Rules {
             algorithms: &[Algorithm::RS256],
@@ -57,13 +55,13 @@ impl Directory {
     }
 }
 
-/// A discovery document is believed when it is of the tenant and its keys are at the directory.
+/// Accepts a discovery document of the tenant whose keys are at the directory.
 fn accepts(authority: &str, tenant: &str) -> Accepts {
     let (authority, tenant) = (authority.to_owned(), tenant.to_owned());
     Arc::new(move |document: &Document| {
         let is_of_tenant = match is_guid(&tenant) {
             true => has_segment(&document.issuer, &tenant),
-            // The directory knows a domain's tenant by its GUID.
+            // A tenant that is configured as a domain has a GUID in its issuer.
             false => guid_of(&document.issuer).is_some(),
         };
         if !is_of_tenant {
@@ -77,12 +75,11 @@ fn accepts(authority: &str, tenant: &str) -> Accepts {
     })
 }
 
-/// Whether a URL has a segment in its path, in any letter case.
+/// `true` if the path of a URL contains a segment, in any letter case.
 fn has_segment(url: &str, segment: &str) -> bool {
     segments(url).iter().any(|own| own.eq_ignore_ascii_case(segment))
 }
 
-/// The first segment of a URL's path that is a GUID.
 fn guid_of(url: &str) -> Option<String> {
     segments(url).into_iter().find(|segment| is_guid(segment))
 }

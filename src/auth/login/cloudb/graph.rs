@@ -1,4 +1,4 @@
-//! The calls of the API of the directory's applications: an application's secrets, made and removed.
+//! Client of the directory's application API, which creates and removes an application's secrets.
 
 use serde::Deserialize;
 use serde_json::json;
@@ -12,14 +12,13 @@ use crate::secret::{Secret, sealed};
 
 const GRAPH: &str = "cloudb: the directory's applications";
 
-/// The API, for an application with one of its secrets.
+/// The API, authenticated with one of the application's secrets.
 pub(super) struct Graph<'p> {
     provider: &'p Provider,
     client_secret: &'p Secret,
     tokens: Tokens,
 }
 
-/// An application.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Application {
@@ -28,7 +27,6 @@ pub(super) struct Application {
     password_credentials: Vec<Credential>,
 }
 
-/// A secret of an application, as it is listed: without the secret.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Credential {
@@ -41,7 +39,6 @@ struct Applications {
     value: Vec<Application>,
 }
 
-/// A secret that was made.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Password {
@@ -51,7 +48,6 @@ pub(super) struct Password {
 }
 
 impl Application {
-    /// The key ids of its secrets with a display name.
     pub(super) fn keys_named(&self, name: &str) -> Vec<String> {
         let own = self.password_credentials.iter().filter(|secret| secret.display_name.as_deref() == Some(name));
         own.map(|secret| secret.key_id.clone()).collect()
@@ -63,19 +59,18 @@ impl<'p> Graph<'p> {
         Self { provider, client_secret, tokens: Tokens::default() }
     }
 
-    /// Whether the directory takes the secret.
+    /// Checks that the directory accepts the secret.
     ///
     /// # Errors
-    /// `BadGateway` when it does not, `Unavailable` when it does not answer.
+    /// `BadGateway` when it does not; `Unavailable` when it does not respond.
     pub(super) async fn check(&self) -> Result<()> {
         self.provider.token(self.provider.graph(), self.client_secret).await.map(drop)
     }
 
-    /// The application with this client id, a GUID.
+    /// Finds the application with this client id, a GUID.
     ///
     /// # Errors
-    /// `Invalid` when there is none or more than one; `BadGateway` when the credential is refused, `Unavailable`
-    /// when there is no answer.
+    /// `Invalid` unless there is exactly one; `BadGateway` for a rejected credential; `Unavailable` without a response.
     pub(super) async fn application(&self, client_id: &str) -> Result<Application> {
         let filter = encoded(&format!("appId eq '{client_id}'"));
         let path = format!("/v1.0/applications?$filter={filter}");
@@ -88,10 +83,10 @@ impl<'p> Graph<'p> {
         }
     }
 
-    /// Has a secret made. Asked for once: another request would make another one.
+    /// Creates a secret. Sent once, because a retry would create another one.
     ///
     /// # Errors
-    /// As [`Graph::application`]. After `Unavailable` it may be there all the same.
+    /// As [`Graph::application`]. After `Unavailable` the secret may exist.
     pub(super) async fn add_password(&self, application: &Application, name: &str, until: Time) -> Result<Password> {
         let path = format!("/v1.0/applications/{}/addPassword", encoded(&application.id));
         let body = json!({"passwordCredential": {"displayName": name, "endDateTime": rfc3339(until)}});
@@ -103,7 +98,7 @@ impl<'p> Graph<'p> {
         }
     }
 
-    /// Has a secret removed; one that is not there any more counts as removed.
+    /// Removes a secret; succeeds if it does not exist any more.
     ///
     /// # Errors
     /// As [`Graph::application`].

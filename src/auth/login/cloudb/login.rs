@@ -1,8 +1,8 @@
-//! A login, step by step.
+//! The steps of a login.
 //!
-//! What needs nobody comes first: a stranger with a worthless token makes this server ask nobody but the directory
-//! for its keys, and that seldom. A role that asks for principals and groups alone needs the claims alone. The whole
-//! of it has one deadline, and holds no lock and no thread while it waits.
+//! Local checks come first, so that a client with an invalid token causes no request except, rarely, for the
+//! directory's keys. A role without resource restrictions needs only the claims. The whole login has one deadline, and
+//! holds no lock or thread while it waits.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -29,22 +29,20 @@ use crate::auth::token::{Alias, Given, Login};
 use crate::error::{Error, Kind, Result, Warnings};
 use crate::telemetry;
 
-/// Longest time until it is known who somebody is.
+/// Maximum time for identifying the client.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Who somebody is, and what is known of them.
 struct Known {
     oid: String,
     groups: Vec<String>,
     metadata: BTreeMap<String, String>,
 }
 
-/// Logs somebody in: their token and warnings.
+/// Logs a client in, and returns its token and warnings.
 ///
 /// # Errors
-/// `Invalid` for what is missing or has not its shape, `Forbidden` for what does not prove enough, `BadGateway` when
-/// the provider refuses the service's own credential, `Unavailable` when directory or provider give no answer; as
-/// [`Auth::log_in`].
+/// `Invalid` for missing or malformed fields, `Forbidden` for insufficient proof, `BadGateway` when the provider
+/// rejects this service's credential, `Unavailable` when directory or provider do not respond; as [`Auth::log_in`].
 pub(crate) async fn log_in(
     auth: &Auth,
     services: &Arc<Services>,
@@ -84,7 +82,7 @@ async fn made(
     }
     let late = |_| Error::new(Kind::Unavailable, "cloudb: directory and provider did not answer in time");
     let known = tokio::time::timeout(DEADLINE, known(services, &view, role, request, &jwt)).await.map_err(late)??;
-    // The provider may have taken its time, and who was let in before may not be now.
+    // The provider may have been slow, and the role may have changed.
     if open.view().roles().get(&request.role).is_none_or(|now| **now != **role) {
         return Err(Error::new(Kind::Unavailable, "the role was changed meanwhile; log in again"));
     }
@@ -102,7 +100,6 @@ async fn made(
     .await
 }
 
-/// Finds out who somebody is.
 async fn known(
     services: &Arc<Services>,
     view: &View<Cloudb>,
@@ -117,7 +114,7 @@ async fn known(
     claims.fit(&role.bounds)?;
     let mut metadata = BTreeMap::from([("role".to_owned(), folded(&request.role))]);
     for name in ["subscription_id", "resource_group_name"] {
-        // Templates read them, proven or not.
+        // Always present, because templates read them.
         metadata.insert(name.to_owned(), String::new());
     }
     if role.bounds.name_resources() {
@@ -137,7 +134,7 @@ async fn known(
     Ok(Known { oid, groups: groups.into_iter().filter(|group| !group.is_empty()).collect(), metadata })
 }
 
-/// The application of a token, when it is an identity in the group that was proven.
+/// Returns the application id of a token if it is an identity in the proven resource group.
 async fn owned(provider: &Provider, proven: &Proven<'_>, claims: &Claims) -> Result<String> {
     if claims.appid.is_empty() {
         return Err(denied("token object id does not match expected identities, and no app id was found"));
@@ -148,7 +145,7 @@ async fn owned(provider: &Provider, proven: &Proven<'_>, claims: &Claims) -> Res
     }
 }
 
-/// The outcome for the metrics, from a closed set.
+/// Returns the metrics label of the result.
 fn word<T>(done: &Result<T>) -> &'static str {
     match done.as_ref().map_err(Error::kind) {
         Ok(_) => "ok",

@@ -1,4 +1,4 @@
-//! What of a mount is kept from one login to the next.
+//! The method `cloudb`, and the clients that its mounts keep between logins.
 
 use std::sync::{Arc, OnceLock};
 
@@ -28,22 +28,21 @@ impl Method for Cloudb {
     }
 }
 
-/// The place of a tenant in a view: taken at the first login, and kept until the configuration is written or the secret
-/// is another one. Logins that are under way end with the one that they began with.
+/// The tenant of a view, created at the first login. It is replaced when the configuration is written or the secret
+/// changes; logins in progress finish with the old one.
 #[derive(Default)]
 pub(crate) struct Slot(OnceLock<Arc<Tenant>>);
 
-/// Directory and provider of a mount.
 pub(super) struct Tenant {
     pub(super) directory: Directory,
     pub(super) provider: Provider,
 }
 
 impl Slot {
-    /// The tenant of the configuration that this is the slot of.
+    /// Returns the tenant, and creates it if necessary.
     ///
     /// # Errors
-    /// `Invalid`, naming the member that is missing.
+    /// `Invalid`, naming the missing setting.
     pub(super) fn tenant(&self, config: Option<&Config>, services: &Arc<Services>) -> Result<Arc<Tenant>> {
         if let Some(tenant) = self.0.get() {
             return Ok(Arc::clone(tenant));
@@ -89,7 +88,7 @@ mod tests {
         assert_eq!(is_same(&first, &slots().await), [true, true]);
         let second = write().await;
         assert_eq!(is_same(&first, &second), [false, false]);
-        // Written anew after its end, before the other node has heard of that.
+        // Written again after a deletion, before the other node has reloaded.
         nodes[0].delete_config().await.unwrap();
         assert_eq!(is_same(&second, &write().await), [false, false]);
     }

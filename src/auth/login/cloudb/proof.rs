@@ -1,8 +1,8 @@
-//! The proof that whoever logs in is on a resource that the role asks for.
+//! Proof that a client runs on a resource that the role allows.
 //!
-//! Three things have to agree: the place that the login claims, the resource that the token's claims name, and what
-//! the provider says of that resource's identities. Without the second, a login could name somebody else's machine
-//! (CVE-2025-3879). Ids are compared whole, segment by segment; no call is made before the claims agree.
+//! Three things must agree: the resource in the login request, the one in the token's claims, and the identities that
+//! the provider reports for it. Without the claims, a login could name another client's machine (CVE-2025-3879). Ids
+//! are compared whole, segment by segment, and the provider is called only when the claims agree.
 
 use super::arm_id::ArmId;
 use super::bounds::{Bounds, contains};
@@ -11,14 +11,12 @@ use super::refusal::denied;
 use super::shapes::{Place, Selector};
 use crate::error::{Error, Result};
 
-/// Whose types machines and scale sets are.
+/// Namespace of machines and scale sets.
 pub(super) const COMPUTE: &str = "Microsoft.Compute";
-/// The type of machines, by themselves or in a scale set.
 pub(super) const MACHINES: &str = "virtualMachines";
-/// The type of scale sets.
 pub(super) const SCALE_SETS: &str = "virtualMachineScaleSets";
 
-/// A place that the claims of a token agree with, and a role admits. The provider is asked about nothing else.
+/// A resource that the claims of a token confirm and a role allows. The provider is queried about no other.
 #[derive(Debug, PartialEq)]
 pub(super) struct Proven<'p> {
     pub(super) subscription: &'p str,
@@ -26,19 +24,17 @@ pub(super) struct Proven<'p> {
     pub(super) selector: &'p Selector,
 }
 
-/// What the provider says of a resource.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Resource {
     pub(super) location: String,
-    /// The principals of its identities.
     pub(super) principals: Vec<String>,
 }
 
 impl<'p> Proven<'p> {
-    /// Holds the place of a login against the claims of its token and the lists of its role.
+    /// Validates the requested resource against the claims of the token and the lists of the role.
     ///
     /// # Errors
-    /// `Invalid` for a part that is missing, `Forbidden` for one that does not agree.
+    /// `Invalid` for a missing part, `Forbidden` for a mismatch.
     pub(super) fn new(place: &'p Place, claims: &Claims, bounds: &Bounds) -> Result<Self> {
         let Place { subscription, group, selector } = place;
         if subscription.is_empty() || group.is_empty() {
@@ -52,7 +48,7 @@ impl<'p> Proven<'p> {
         Ok(proven)
     }
 
-    /// One and the same claim has to agree with all of it: the identity may be in another group than the machine.
+    /// One claim must match every part, because the identity may be in another group than the machine.
     fn agrees(&self, claims: &Claims) -> Result<()> {
         if !claims.names_resource {
             return Err(denied("xms_az_rid and xms_mirid claims are missing from token"));
@@ -73,7 +69,7 @@ impl<'p> Proven<'p> {
         Ok(())
     }
 
-    /// The lists that need no answer of the provider.
+    /// Validates the lists that need no call to the provider.
     fn is_admitted(&self, bounds: &Bounds) -> Result<()> {
         if !bounds.scale_sets.is_empty() {
             match self.selector {
@@ -94,7 +90,7 @@ impl<'p> Proven<'p> {
         Ok(())
     }
 
-    /// The member of the metadata that says which resource it is.
+    /// Returns name and value of the metadata entry for the resource.
     pub(super) fn member(&self) -> (&'static str, String) {
         let name = match self.selector {
             Selector::ScaleSet(name) | Selector::Machine(name) => name.clone(),
@@ -105,7 +101,7 @@ impl<'p> Proven<'p> {
 }
 
 impl Selector {
-    /// The parameter that it came in.
+    /// Name of the request parameter.
     fn field(&self) -> &'static str {
         match self {
             Self::ScaleSet(_) => "vmss_name",
@@ -114,7 +110,7 @@ impl Selector {
         }
     }
 
-    /// Whether an id is of this resource, or of a machine of this scale set.
+    /// `true` if the id is this resource, or a machine of this scale set.
     fn is(&self, id: &ArmId) -> bool {
         match self {
             Self::Resource(own) => own == id,
@@ -125,7 +121,7 @@ impl Selector {
                 let uniform =
                     id.names_of(COMPUTE, &[SCALE_SETS]).or_else(|| id.names_of(COMPUTE, &[SCALE_SETS, MACHINES]));
                 let machine = id.names_of(COMPUTE, &[MACHINES]).map(|names| names[0]);
-                // Machines of a flexible set have its name, `_`, and a suffix without one.
+                // Names of machines in a flexible scale set are its name, `_`, and a suffix without `_`.
                 let flexible = machine.and_then(|name| name.rsplit_once('_')).filter(|(_, suffix)| !suffix.is_empty());
                 uniform.is_some_and(|names| names[0].eq_ignore_ascii_case(own))
                     || flexible.is_some_and(|(set, _)| set.eq_ignore_ascii_case(own))
@@ -135,15 +131,14 @@ impl Selector {
 }
 
 impl Resource {
-    /// Whether the principal of a token is one of its identities.
     pub(super) fn has(&self, oid: &str) -> bool {
         !oid.is_empty() && contains(&self.principals, oid)
     }
 
-    /// Holds where it is against a role's list.
+    /// Validates the location against the list of a role.
     ///
     /// # Errors
-    /// `Forbidden` for a place that is not in the list, and for none.
+    /// `Forbidden` for a location that is unknown or not in the list.
     pub(super) fn is_located(&self, bounds: &Bounds) -> Result<()> {
         if bounds.locations.is_empty() {
             return Ok(());
@@ -217,7 +212,7 @@ mod tests {
             assert_eq!(agrees(&web, "", &machine("rg1", other)), mismatch("vm_name"), "{other}");
         }
         assert_eq!(agrees(&place("rg1", "vm_name", "web2"), "", &machine("rg1", "web")), mismatch("vm_name"));
-        // In the text, but not in its place.
+        // Occurs in the id, but in the wrong position.
         for rest in [
             "Microsoft.Compute/virtualMachines/web/extensions/a",
             "Evil.Compute/virtualMachines/web",
@@ -276,7 +271,7 @@ mod tests {
         for other in ["Microsoft.Web/sites/a2", "Microsoft.Web/sites/a/slots/b", "Microsoft.Web/other/a"] {
             assert_eq!(agrees(&of(other), "", &site), mismatch("resource_id"));
         }
-        // The group of the login counts, too.
+        // The resource group of the request must match too.
         assert_eq!(agrees(&place("rg2", "resource_id", &site), "", &site), mismatch("resource_group_name"));
     }
 

@@ -1,8 +1,6 @@
-//! The provider, as one write of a mount's configuration sees it: where it is, the service's own access token, and
-//! the calls of its resource API.
+//! Client of the provider's resource API, with this service's access token. Belongs to one write of a configuration.
 //!
-//! An answer counts when it is one: whoever is refused, does not find or gets nonsense is told apart here, and what
-//! the provider says in words goes to nobody. Redirects and links to other places are not followed.
+//! Error texts of the provider are only logged. Redirects and links to other hosts are not followed.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,19 +18,19 @@ use crate::outbound::{Method, Reply, Token, Tokens};
 use crate::secret::Secret;
 use crate::telemetry;
 
-/// The subject of errors.
+/// Prefix of error messages.
 pub(super) const NAME: &str = "cloudb";
 const ARM: &str = "cloudb: the provider";
 
-/// Most types of resources whose version of the interface is remembered.
+/// Maximum number of cached API versions.
 const MOST_VERSIONS: usize = 1000;
 
-/// Where the calls of one write of a configuration go, and what they keep.
+/// Endpoints and caches for one write of a configuration.
 pub(super) struct Provider {
     pub(super) services: Arc<Services>,
     pub(super) at: Effective,
     tokens: Tokens,
-    /// By the type of a resource, in lower case: the version of the interface that it is read in.
+    /// API version by resource type in lower case.
     versions: Mutex<HashMap<String, String>>,
 }
 
@@ -41,7 +39,6 @@ impl Provider {
         Self { services, at, tokens: Tokens::default(), versions: Mutex::default() }
     }
 
-    /// Base URL of the directory.
     pub(super) fn authority(&self) -> &str {
         base(&self.services.urls.authority, self.at.cloud.authority)
     }
@@ -51,12 +48,11 @@ impl Provider {
         base(&self.services.urls.arm, self.at.cloud.arm)
     }
 
-    /// Base URL of the API of the directory's applications.
     pub(super) fn graph(&self) -> &str {
         base(&self.services.urls.graph, self.at.cloud.graph)
     }
 
-    /// An access token for an API at this base URL, of the application with this secret or of the machine.
+    /// Fetches an access token for the API at `resource`, with the application's secret or the machine's identity.
     ///
     /// # Errors
     /// As [`Credential::fetch`].
@@ -78,7 +74,7 @@ impl Provider {
         token
     }
 
-    /// Reads what the resource API has at a path; `call` names the call for the metrics.
+    /// Reads a path of the resource API; `call` is a metrics label.
     ///
     /// # Errors
     /// As [`Provider::get_url`].
@@ -86,11 +82,10 @@ impl Provider {
         self.get_url(call, &format!("{}{path}", self.arm())).await
     }
 
-    /// Reads what the resource API has at a URL.
+    /// Reads a URL of the resource API.
     ///
     /// # Errors
-    /// `Forbidden` for what is not there, `BadGateway` when the service's credential is refused, `Unavailable` for
-    /// whatever else is no answer.
+    /// `Forbidden` when it does not exist, `BadGateway` for a rejected credential, `Unavailable` otherwise.
     async fn get_url<T: DeserializeOwned>(&self, call: &'static str, url: &str) -> Result<T> {
         let begun = Instant::now();
         let request = self.services.outbound.call(Method::GET, url)?;
@@ -107,10 +102,10 @@ impl Provider {
         }
     }
 
-    /// Follows the link to the next page of an answer, which has to be at the resource API.
+    /// Follows a link to the next page, which must be at the resource API.
     ///
     /// # Errors
-    /// `Unavailable` for one that is not; as [`Provider::get_url`].
+    /// `Unavailable` for any other link; as [`Provider::get_url`].
     pub(super) async fn next<T: DeserializeOwned>(&self, call: &'static str, link: &str) -> Result<T> {
         let origin = |text: &str| Url::parse(text).ok().map(|url| url.origin());
         let own = origin(self.arm()).filter(|own| own.is_tuple());
@@ -120,12 +115,11 @@ impl Provider {
         self.get_url(call, link).await
     }
 
-    /// The version of the interface that a type of resources is read in, if it is known.
     pub(super) fn version(&self, kind: &str) -> Option<String> {
         self.versions.lock().unwrap_or_else(PoisonError::into_inner).get(&kind.to_lowercase()).cloned()
     }
 
-    /// Remembers it, as far as there is room.
+    /// Caches the API version of a resource type, unless the cache is full.
     pub(super) fn remember(&self, kind: &str, version: &str) {
         let mut versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
         if versions.len() < MOST_VERSIONS {
@@ -134,12 +128,11 @@ impl Provider {
     }
 }
 
-/// A base URL of the server's configuration, or the cloud's.
 fn base<'u>(configured: &'u Option<String>, of_cloud: &'u str) -> &'u str {
     configured.as_deref().unwrap_or(of_cloud).trim_end_matches('/')
 }
 
-/// The error of an answer that is none; whoever logs in has done nothing wrong.
+/// The error for an invalid response, which is not the client's fault.
 pub(super) fn nonsense(text: impl Into<String>) -> Error {
     Error::new(Kind::Unavailable, text.into())
 }
@@ -157,7 +150,7 @@ fn measure(call: &'static str, begun: Instant, status: &'static str) {
     histogram!(telemetry::CLOUDB_PROVIDER_CALL_SECONDS, "call" => call, "status" => status).record(seconds);
 }
 
-/// The outcome of a call for the metrics, from a closed set.
+/// Returns the metrics label of a result.
 fn outcome(answer: &Result<u16, Kind>) -> &'static str {
     match answer {
         Ok(200) => "ok",

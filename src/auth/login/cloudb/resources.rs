@@ -1,4 +1,4 @@
-//! What the resource API says of a resource: where it is, and which identities it has.
+//! Queries of the resource API: location and identities of a resource.
 
 use std::collections::BTreeMap;
 
@@ -11,23 +11,21 @@ use super::refusal::denied;
 use super::shapes::Selector;
 use crate::error::Result;
 
-/// Versions of the interface of machines and scale sets, of identities, and of the list of types.
+/// API versions of machines and scale sets, of identities, and of the list of types.
 const COMPUTE_VERSION: &str = "2023-03-01";
 const IDENTITY_VERSION: &str = "2023-01-31";
 const TYPES_VERSION: &str = "2021-04-01";
-/// That of a resource whose type the list does not have.
+/// API version of resources whose type is not in that list.
 const OTHER_VERSION: &str = "2022-03-01";
 
-/// Whose type identities are, and that type.
+/// Namespace and type of user-assigned identities.
 const IDENTITY: &str = "Microsoft.ManagedIdentity";
 const IDENTITIES: &str = "userAssignedIdentities";
 
-/// Most pages of a list that are read.
 const MOST_PAGES: usize = 50;
-/// Most identities of one scale set that are looked up.
+/// Maximum number of identities of a scale set that are queried.
 const MOST_LOOKUPS: usize = 50;
 
-/// A resource, as far as it counts here.
 #[derive(Deserialize)]
 struct Body {
     location: Option<String>,
@@ -48,7 +46,7 @@ struct Assigned {
     principal_id: Option<String>,
 }
 
-/// An identity that is a resource itself.
+/// A user-assigned identity, which is a resource itself.
 #[derive(Deserialize)]
 struct UserAssigned {
     properties: Option<Properties>,
@@ -61,7 +59,6 @@ struct Properties {
     client_id: Option<String>,
 }
 
-/// One page of a list.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Page {
@@ -70,7 +67,6 @@ struct Page {
     next_link: Option<String>,
 }
 
-/// The types that one namespace has.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Types {
@@ -87,10 +83,10 @@ struct Type {
 }
 
 impl Provider {
-    /// Looks a proven resource up.
+    /// Queries a proven resource.
     ///
     /// # Errors
-    /// `Forbidden` for one that is not there or has no identity; as [`Provider::get`].
+    /// `Forbidden` when it does not exist or has no identity; as [`Provider::get`].
     pub(super) async fn resource(&self, proven: &Proven<'_>) -> Result<Resource> {
         let of = |kind, name| ArmId::of(proven.subscription, proven.group, COMPUTE, kind, name).path();
         let (body, whose): (Body, _) = match proven.selector {
@@ -115,8 +111,8 @@ impl Provider {
         Ok(Resource { location: body.location.unwrap_or_default(), principals })
     }
 
-    /// The principals of a resource's identities. A flexible scale set names identities and not their principals:
-    /// those are looked up.
+    /// Returns the principals of a resource's identities. For a flexible scale set the API lists identities without
+    /// principals, which are queried one by one.
     async fn principals(&self, identity: Identity, look_up: bool) -> Result<Vec<String>> {
         let mut principals: Vec<String> = identity.principal_id.into_iter().collect();
         let mut lookups = 0;
@@ -142,10 +138,10 @@ impl Provider {
         Ok(identity.properties.and_then(|properties| properties.principal_id))
     }
 
-    /// Whether an application is one of the identities in a resource group.
+    /// `true` if an application is one of the identities in the resource group.
     ///
     /// # Errors
-    /// `Unavailable` for a list without end; as [`Provider::get`].
+    /// `Unavailable` when the list has too many pages; as [`Provider::get`].
     pub(super) async fn has_client(&self, proven: &Proven<'_>, client_id: &str) -> Result<bool> {
         let group = [proven.subscription, proven.group].map(encoded);
         let path = format!(
@@ -167,7 +163,7 @@ impl Provider {
         }
     }
 
-    /// The newest version of the interface that resources of this type are read in.
+    /// Returns the newest API version for the type of a resource.
     async fn version_of(&self, id: &ArmId) -> Result<String> {
         let kind = format!("{}/{}", id.namespace, id.kind());
         if let Some(known) = self.version(&kind) {
@@ -190,7 +186,7 @@ impl UserAssigned {
 }
 
 impl Types {
-    /// The newest version of a type that is no preview. Versions are dates, which sort as texts.
+    /// Returns the newest version that is no preview. Versions are dates, which sort as text.
     fn newest(&self, kind: &str) -> Option<&str> {
         let own = self.resource_types.iter().find(|known| known.resource_type.eq_ignore_ascii_case(kind))?;
         let finished = own.api_versions.iter().filter(|version| !version.contains("preview") && version.len() <= 32);

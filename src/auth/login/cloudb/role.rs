@@ -1,4 +1,4 @@
-//! A role: what it asks of who logs in, and what it says of their tokens.
+//! Roles of `cloudb`: restrictions on clients, and settings of their tokens.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use crate::auth::login::role::Role;
 use crate::auth::token::TokenTerms;
 use crate::error::Result;
 
-/// A role, as it is stored.
+/// A role, as stored.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CloudbRole {
     #[serde(flatten)]
@@ -16,22 +16,22 @@ pub(crate) struct CloudbRole {
 }
 
 impl CloudbRole {
-    /// Writes a change over what stands.
+    /// Applies a change.
     ///
     /// # Errors
-    /// `Invalid` for a role that would let in more than it should.
+    /// `Invalid` for a role that is too permissive.
     pub(crate) fn changed(standing: Option<&Self>, change: &BoundsChange, terms: TokenTerms) -> Result<Self> {
         let bounds = standing.map(|role| role.bounds.clone()).unwrap_or_default().changed(change);
         bounds.check()?;
         Ok(Self { bounds, terms })
     }
 
-    /// What its writer should be told.
+    /// Returns a warning about a permissive role.
     pub(crate) fn warning(&self) -> Option<String> {
         self.bounds.warning()
     }
 
-    /// What it asks.
+    /// The restrictions.
     pub(crate) fn bounds(&self) -> &Bounds {
         &self.bounds
     }

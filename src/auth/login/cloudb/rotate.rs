@@ -1,5 +1,4 @@
-//! Rotation of the secret that the service itself has at the directory: begun by a request, finished in the
-//! background.
+//! Rotation of this service's own secret at the directory. A request starts it, and a background task completes it.
 
 mod begin;
 mod finish;

@@ -1,15 +1,9 @@
-//! How far the rotation of the service's own secret has come.
+//! State of the rotation of this service's own secret.
 //!
-//! What stands in the configuration's document is all there is, so that a rotation survives a crash and is one for
-//! all nodes: each step is a compare-and-set on that document.
-//!
-//! | state | what happened | what comes next |
-//! |---|---|---|
-//! | `Asked` | a secret with this name is being asked for | it is kept, as `Made`; after five minutes it is nobody's, and removed |
-//! | `Made` | the directory has made it | after a minute, when all of the directory knows it: it is tried, and takes the place of the current one |
-//! | `retired` | secrets that were replaced | they are removed at the directory |
-//!
-//! A secret that no rotation made is not removed: another consumer may use it.
+//! The state is part of the configuration document, so that a rotation survives a crash and is the same on all nodes:
+//! each step is a compare-and-set. In `Asked`, the secret is being requested; after five minutes it is abandoned, and
+//! removed at the directory. In `Made`, it was created; after a minute it is tested and replaces the current one.
+//! Replaced secrets are removed, except a secret that no rotation created: it may have other users.
 
 use std::time::Duration;
 
@@ -19,31 +13,27 @@ use crate::auth::instant;
 use crate::clock::Time;
 use crate::secret::{Secret, sealed};
 
-/// How long the directory takes until a secret is known everywhere.
+/// Time until a new secret is known everywhere in the directory.
 const SPREAD: Duration = Duration::from_secs(60);
-/// How long after a secret was asked for nobody keeps it any more.
+/// Time after which a requested secret that was not stored is abandoned.
 const ABANDONED: Duration = Duration::from_secs(300);
 
-/// What is known of rotated secrets.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Rotation {
-    /// The key id of the current secret, when a rotation made it.
+    /// Key id of the current secret, if a rotation created it.
     pub(super) key_id: Option<String>,
-    /// When it ends.
     #[serde(with = "instant::option", default)]
     expires: Option<Time>,
-    /// The one that is under way.
     pub(super) next: Option<Next>,
-    /// Key ids of secrets that were replaced and are still to be removed.
+    /// Key ids of replaced secrets that must be removed.
     #[serde(default)]
     pub(super) retired: Vec<String>,
 }
 
-/// A secret that is on its way.
+/// A secret that is not in use yet.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum Next {
     Asked {
-        /// Its display name, which nothing else has.
         name: String,
         #[serde(with = "instant")]
         at: Time,
@@ -59,24 +49,21 @@ pub(super) enum Next {
     },
 }
 
-/// What is to be done now.
 #[derive(PartialEq)]
 pub(super) enum Due {
-    /// A secret with this name is nobody's.
+    /// Remove the abandoned secret with this name.
     Abandoned(String),
-    /// This one, with this key id, takes the place of the current one.
+    /// Replace the current secret by this one, with this key id.
     Promote(Secret, String),
-    /// This key id is of a secret that is used no more.
+    /// Remove the replaced secret with this key id.
     Retire(String),
 }
 
 impl Rotation {
-    /// When the current secret ends, when a rotation made it.
     pub(super) fn expires(&self) -> Option<Time> {
         self.expires
     }
 
-    /// The next step, once its time has come.
     pub(super) fn due(&self, now: Time) -> Option<Due> {
         match &self.next {
             Some(Next::Asked { name, at }) if now >= *at + ABANDONED => Some(Due::Abandoned(name.clone())),
@@ -87,13 +74,12 @@ impl Rotation {
         }
     }
 
-    /// Whether a secret with this name is being asked for.
+    /// `true` if a secret with this name is being requested.
     pub(super) fn asks_for(&self, asked: &str) -> bool {
         matches!(&self.next, Some(Next::Asked { name, .. }) if name == asked)
     }
 
-    /// Takes the secret with this key id out, when it is the one that is on its way, and counts it as the current
-    /// one.
+    /// Makes the created secret with this key id the current one, and returns it; `None` if there is no such secret.
     pub(super) fn promote(&mut self, made: &str) -> Option<Secret> {
         let is_it = |next: &mut Next| matches!(next, Next::Made { key_id, .. } if key_id == made);
         let Some(Next::Made { secret, key_id, expires, .. }) = self.next.take_if(is_it) else { return None };

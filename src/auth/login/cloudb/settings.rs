@@ -1,5 +1,4 @@
-//! What the server's configuration and environment say of this method. None of it can be said by a request: whoever
-//! could name the directory could make identities.
+//! Server settings for `cloudb`. Requests cannot change them, since the directory vouches for identities.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,22 +9,21 @@ use crate::outbound::cloudb::IMDS;
 use crate::outbound::{Outbound, base_url};
 use crate::secret::Secret;
 
-/// The places of the provider, in place of those of a mount's `environment`.
+/// Base URLs of the provider, replacing those of a mount's `environment`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CloudbUrls {
     /// The directory.
     pub authority: Option<String>,
     /// The resource API.
     pub arm: Option<String>,
-    /// The API of the directory's applications.
+    /// The directory's application API.
     pub graph: Option<String>,
-    /// The service of a machine's own identity; plain HTTP.
+    /// The service of machine identities; plain HTTP.
     pub imds: Option<String>,
 }
 
 impl CloudbUrls {
-    /// Holds the places to what credentials may be sent to: https, plain HTTP on the loopback and to the usual place
-    /// of a machine's own identity.
+    /// Validates the URLs: https, or plain HTTP to the loopback interface or the usual machine identity service.
     ///
     /// # Errors
     /// `Invalid`, naming the setting.
@@ -44,18 +42,18 @@ impl CloudbUrls {
     }
 }
 
-/// Settings of the method `cloudb`, for all its mounts.
+/// Settings for all mounts of `cloudb`.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct CloudbSettings {
-    /// Places.
+    /// Base URLs.
     pub urls: CloudbUrls,
-    /// PEM file of the authorities that their certificates are held against, in place of the system's.
+    /// PEM file of CA certificates for these URLs, replacing the system's.
     pub ca_file: Option<PathBuf>,
-    /// What mounts use that are not configured otherwise.
+    /// Defaults of mounts.
     pub fallback: Fallback,
 }
 
-/// The provider's own variables of the environment. What is in them is used and never shown.
+/// The provider's environment variables. The API never shows their values.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Fallback {
     /// `AZURE_TENANT_ID`.
@@ -71,7 +69,7 @@ pub struct Fallback {
 }
 
 impl Fallback {
-    /// Those of this process.
+    /// Reads the variables of this process.
     #[must_use]
     pub fn of_environment() -> Self {
         let text = |name| std::env::var(name).unwrap_or_default();
@@ -85,7 +83,7 @@ impl Fallback {
     }
 }
 
-/// The way to the provider. One for the process.
+/// The provider's HTTP client and settings, shared by all mounts of the process.
 pub(crate) struct Services {
     pub(super) outbound: Outbound,
     pub(super) clock: Clock,
@@ -94,11 +92,10 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    /// Asks nobody.
+    /// Creates the client without sending a request.
     ///
     /// # Errors
-    /// `Invalid` for a place that credentials must not be sent to and for authorities that cannot be read, naming
-    /// the setting.
+    /// `Invalid`, naming the setting, for an insecure URL and for unreadable CA certificates.
     pub(crate) fn new(settings: CloudbSettings, clock: Clock) -> Result<Arc<Self>> {
         let CloudbSettings { urls, ca_file, fallback } = settings;
         urls.check()?;

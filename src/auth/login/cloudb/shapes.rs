@@ -1,15 +1,15 @@
-//! What a login sends, and the shapes that it must have before anybody is asked anything.
+//! Fields of a login request, and the validation of their format.
 
 use super::arm_id::ArmId;
 use crate::error::{Error, Result};
 use crate::secret::Secret;
 
-/// Longest name of a resource group, characters.
+/// Maximum length of a resource group name in characters.
 const GROUP: usize = 90;
-/// Longest name of a machine or scale set.
+/// Maximum length of a machine or scale set name in bytes.
 const MACHINE: usize = 64;
 
-/// A login as it was sent; `""` is what is not given.
+/// A login request; `""` for missing fields.
 #[derive(Default)]
 pub(crate) struct LoginRequest {
     pub(crate) role: String,
@@ -21,7 +21,7 @@ pub(crate) struct LoginRequest {
     pub(crate) resource_id: String,
 }
 
-/// The place that a login claims, each part of which has its shape.
+/// The resource in a login request, with every part validated.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Place {
     pub(super) subscription: String,
@@ -29,7 +29,7 @@ pub(super) struct Place {
     pub(super) selector: Option<Selector>,
 }
 
-/// Which resource it is. The first of these that is given is meant, the others are not looked at.
+/// A resource. If several are given, the first variant counts and the others are ignored.
 #[derive(Debug, PartialEq)]
 pub(super) enum Selector {
     ScaleSet(String),
@@ -38,10 +38,10 @@ pub(super) enum Selector {
 }
 
 impl LoginRequest {
-    /// The place that it claims.
+    /// Validates and returns the resource.
     ///
     /// # Errors
-    /// `Invalid` for a part that has not its shape, whether or not it is needed.
+    /// `Invalid` for a malformed part, required or not.
     pub(super) fn place(&self) -> Result<Place> {
         held("subscription id", &self.subscription_id, is_subscription)?;
         held("resource group name", &self.resource_group_name, is_group)?;
@@ -65,12 +65,12 @@ fn held(what: &str, text: &str, is: fn(&str) -> bool) -> Result<()> {
     if text.is_empty() || is(text) {
         return Ok(());
     }
-    // Whatever its length: an answer does not grow with what was sent.
+    // Truncated, so that the response does not grow with the request.
     let begin: String = text.chars().take(64).collect();
     Err(Error::invalid(format!("invalid {what} {begin:?}")))
 }
 
-/// A GUID.
+/// `true` for a GUID.
 pub(super) fn is_subscription(text: &str) -> bool {
     let lengths = text.split('-').map(|part| if part.bytes().all(|b| b.is_ascii_hexdigit()) { part.len() } else { 0 });
     lengths.eq([8, 4, 4, 4, 12])

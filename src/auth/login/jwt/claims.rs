@@ -1,10 +1,10 @@
-//! Finding claims, and comparing them with what a role says.
+//! Finds claims, and compares them with a role.
 
 use serde_json::{Number, Value};
 
 use crate::auth::login::verifier::Claims;
 
-/// A claim by its name; by a JSON pointer (RFC 6901) where the name begins with `/`.
+/// Finds a claim by name, or by JSON pointer (RFC 6901) if the name begins with `/`.
 pub(super) fn find<'c>(claims: &'c Claims, name: &str) -> Option<&'c Value> {
     let Some(path) = name.strip_prefix('/') else { return claims.get(name) };
     let end = path.find('/').unwrap_or(path.len());
@@ -12,7 +12,6 @@ pub(super) fn find<'c>(claims: &'c Claims, name: &str) -> Option<&'c Value> {
     claims.get(&first.replace("~1", "/").replace("~0", "~"))?.pointer(rest)
 }
 
-/// The values of a list, or the one that is no list.
 pub(super) fn values(value: &Value) -> &[Value] {
     match value {
         Value::Array(values) => values,
@@ -20,8 +19,7 @@ pub(super) fn values(value: &Value) -> &[Value] {
     }
 }
 
-/// Whether one of the values of a claim is one of those that it is bound to. Values of different kinds are never the
-/// same, and a blank text is like none.
+/// `true` if a value of the claim equals a bound value. Types must be the same, and a blank text matches nothing.
 pub(super) fn matches(bound: &Value, claim: &Value, globs: bool) -> bool {
     values(bound).iter().any(|bound| values(claim).iter().any(|value| is(bound, value, globs)))
 }
@@ -37,8 +35,7 @@ fn is(bound: &Value, value: &Value, globs: bool) -> bool {
     }
 }
 
-/// Whether two numbers are one; 1 and 1.0 are in JSON. From 2^53 on a number with a fraction or an exponent stands for
-/// several, and is like none.
+/// Compares numbers by value: 1 equals 1.0. From 2^53 on, floating-point numbers are not exact and equal nothing.
 fn is_number(bound: &Number, number: &Number) -> bool {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     let exact = |number: &Number| number.as_f64().filter(|number| number.abs() < EXACT);
@@ -48,14 +45,14 @@ fn is_number(bound: &Number, number: &Number) -> bool {
     }
 }
 
-/// Whether a text is of a pattern, in which `*` stands for any text, the empty one too.
+/// Matches a pattern in which `*` matches any text, including the empty one.
 fn glob(pattern: &str, text: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(mut text) = text.strip_prefix(first) else { return false };
     let mut pieces: Vec<&str> = rest.split('*').collect();
     let last = pieces.pop().unwrap_or_default();
     for piece in pieces {
-        // The first place is as good as any later one.
+        // Matching at the first occurrence is sufficient.
         let Some(at) = text.find(piece) else { return false };
         text = &text[at + piece.len()..];
     }

@@ -1,4 +1,4 @@
-//! The configuration: whose tokens are taken, and where their keys are.
+//! Configuration: the issuer of tokens, and the source of its keys.
 
 use std::sync::Arc;
 
@@ -11,56 +11,54 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::outbound::Outbound;
 
-/// The method, in texts.
+/// Name of the method in messages.
 pub(super) const METHOD: &str = "jwt";
-/// What tokens are signed with where nothing else is configured.
+/// Default signature algorithms.
 const USUAL: &[Algorithm] = &[Algorithm::RS256];
-/// Longest issuer, bytes.
 const MAX_ISSUER: usize = 2048;
 
-/// A configuration, as it is stored.
+/// The configuration, as stored.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct JwtConfig {
-    /// Where the keys are.
+    /// Source of the keys.
     pub(crate) source: KeySource,
-    /// The issuer of tokens; empty for that of the discovery document, or any where there is none.
+    /// Required issuer; empty for that of the discovery document or, without one, for any.
     pub(crate) bound_issuer: String,
-    /// The role of logins that name none; empty for none.
+    /// Role of logins that name none; empty for none.
     pub(crate) default_role: String,
-    /// Means nothing here; kept for who reads it back.
+    /// Without effect; stored and returned.
     pub(crate) namespace_in_state: bool,
-    /// What tokens may be signed with; empty for the usual one.
+    /// Accepted algorithms; empty for the default.
     algorithms: Vec<Algorithm>,
-    /// The write that it is of.
     #[serde(default)]
     written: Written,
 }
 
-/// Where keys come from. `ca_pem` takes the place of the system's authorities.
+/// Source of the keys. `ca_pem` replaces the system's CA certificates.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) enum KeySource {
-    /// Nothing is configured yet.
+    /// Not configured yet.
     #[default]
     None,
-    /// The address of the issuer, below which is its discovery document.
+    /// URL of the issuer, for its discovery document.
     Discovery { url: String, ca_pem: String },
-    /// The address of a key set.
+    /// URL of a key set.
     KeySet { url: String, ca_pem: String },
     /// Public keys in PEM.
     Keys(Vec<String>),
 }
 
 impl JwtConfig {
-    /// What a write begins with: what stands, or else one in which nothing is said yet.
+    /// Returns the initial value of a write: the current configuration, or an empty one.
     pub(crate) fn rewritten(standing: Option<&Self>) -> Self {
         let new = || Self { namespace_in_state: true, ..Self::default() };
         Self { written: Written::now(), ..standing.cloned().unwrap_or_else(new) }
     }
 
-    /// Takes the names of algorithms; none for the usual one.
+    /// Sets the accepted algorithms; an empty list selects the default.
     ///
     /// # Errors
-    /// `Invalid` for one that is not offered: those with a shared secret, and `none`, never are.
+    /// `Invalid` for an unsupported algorithm, including `none` and those with a shared secret.
     pub(crate) fn set_algorithms(&mut self, names: &[String]) -> Result<()> {
         let of = |name: &String| {
             let known = "RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512 or EdDSA";
@@ -70,20 +68,19 @@ impl JwtConfig {
         Ok(())
     }
 
-    /// The names that were written.
+    /// Returns the configured algorithm names.
     pub(crate) fn algorithm_names(&self) -> Vec<&'static str> {
         self.algorithms.iter().map(|algorithm| algorithm.name()).collect()
     }
 
-    /// What tokens may be signed with.
     pub(super) fn algorithms(&self) -> &[Algorithm] {
         if self.algorithms.is_empty() { USUAL } else { &self.algorithms }
     }
 
-    /// What verifies tokens. Asks nobody.
+    /// Creates the verifier without sending a request.
     ///
     /// # Errors
-    /// `Invalid`, naming field and rule, when nothing can come of the configuration.
+    /// `Invalid` with field and rule for an unusable configuration.
     pub(super) fn verifier(&self, settings: &LoginSettings, clock: &Clock) -> Result<Verifier> {
         if self.bound_issuer.len() > MAX_ISSUER {
             return Err(Error::invalid(format!("bound_issuer: longer than {MAX_ISSUER} bytes")));
@@ -113,16 +110,16 @@ impl JwtConfig {
         }
     }
 
-    /// Builds it and looks whether keys can be had.
+    /// Creates the verifier and checks that keys are available.
     ///
     /// # Errors
-    /// `Invalid` as above; `Unavailable` when there are none now.
+    /// `Invalid` as above; `Unavailable` without keys.
     pub(crate) async fn check(&self, settings: &LoginSettings, clock: &Clock) -> Result<()> {
         self.verifier(settings, clock)?.check().await
     }
 }
 
-/// The document below an issuer's address, which must be that issuer's (OpenID Connect Discovery 1.0, 4.1 and 4.3).
+/// The discovery document of an issuer, which must name that issuer (OpenID Connect Discovery 1.0, 4.1 and 4.3).
 fn discovery(issuer: &str) -> Source {
     let url = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
     let issuer = issuer.to_owned();

@@ -1,4 +1,4 @@
-//! A login: the role, the token, and then who that is.
+//! Logins: find the role, verify the token, identify the client.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,16 +14,14 @@ use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
 use crate::secret::Secret;
 
-/// Longest name of a role, bytes.
 const LONGEST_ROLE: usize = 128;
 
 impl Open<method::Jwt> {
-    /// Who logs in with `jwt`, from there; `role` may be empty where the configuration names one. What is cheap is
-    /// looked at first: nobody is asked for keys before everything is there.
+    /// Authenticates a client with `jwt`; an empty `role` selects the default role. Cheap checks come first, so that
+    /// incomplete requests do not fetch keys.
     ///
     /// # Errors
-    /// `Invalid` when something is missing or malformed, `Forbidden` when the token is not let in, `Unavailable` when
-    /// its issuer's keys cannot be had.
+    /// `Invalid` for missing or malformed fields, `Forbidden` for a rejected token, `Unavailable` without keys.
     pub(crate) async fn enter(
         &self,
         (settings, clock): (&LoginSettings, &Clock),
@@ -60,7 +58,7 @@ impl Open<method::Jwt> {
             times: role.times(),
         };
         let claims = view.made().verifier(config, settings, clock)?.verify(&token, &rules).await?;
-        // Keys may have taken their time, and what was let in before may not be now.
+        // Fetching keys may have been slow, and role or configuration may have changed.
         let now = self.view();
         let is_changed = || now.config() != Some(config) || now.roles().get(&name).is_none_or(|now| **now != **role);
         if !Arc::ptr_eq(&now, &view) && is_changed() {

@@ -1,4 +1,4 @@
-//! The method, and what is made of a configuration for logins.
+//! The method `jwt`, and the verifier of a configuration.
 
 use std::sync::{Arc, OnceLock};
 
@@ -16,7 +16,7 @@ use crate::fields::Fields;
 /// The method.
 pub(crate) struct Jwt;
 
-/// What verifies the tokens of one write of a configuration. It is made when the first one comes.
+/// The verifier for one write of a configuration, created at the first login.
 #[derive(Clone, Default)]
 pub(crate) struct Keys(Arc<OnceLock<Verifier>>);
 
@@ -37,7 +37,6 @@ impl Method for Jwt {
 }
 
 impl Keys {
-    /// Makes it where that has not been done.
     pub(super) fn verifier(&self, config: &JwtConfig, settings: &LoginSettings, clock: &Clock) -> Result<&Verifier> {
         if let Some(verifier) = self.0.get() {
             return Ok(verifier);
@@ -48,10 +47,10 @@ impl Keys {
 }
 
 impl Open<Jwt> {
-    /// Whether tokens can be verified now, with the configuration that there is.
+    /// Checks that tokens can be verified with the current configuration.
     ///
     /// # Errors
-    /// `NotFound` without one; `Unavailable`, saying why the issuer's keys cannot be had.
+    /// `NotFound` without a configuration; `Unavailable` with the reason why keys cannot be fetched.
     pub(crate) async fn has_keys(&self, settings: &LoginSettings, clock: &Clock) -> Result<()> {
         let view = self.view();
         let config = view.config().ok_or_else(Error::not_found)?;
@@ -89,7 +88,7 @@ mod tests {
         assert_eq!(is_same(&first, &keys().await), [true, true]);
         let second = write().await;
         assert_eq!(is_same(&first, &second), [false, false]);
-        // Written anew after its end, before the other node has heard of that.
+        // Written again after a deletion, before the other node has reloaded.
         nodes[0].delete_config().await.unwrap();
         assert_eq!(is_same(&second, &write().await), [false, false]);
     }

@@ -1,4 +1,4 @@
-//! Roles: which tokens are let in, and who they are here.
+//! Roles of `jwt`: accepted tokens, and the identity of the client.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,59 +13,58 @@ use crate::auth::token::TokenTerms;
 use crate::clock::Time;
 use crate::error::{Error, Kind, Result};
 
-/// The member of the metadata that is the role's name.
+/// Metadata key for the role's name.
 pub(super) const ROLE: &str = "role";
-/// Most members of a map of a role, and values of one claim.
+/// Maximum number of entries in a map of a role, and of values of one claim.
 const MOST: usize = 100;
-/// Longest name of a claim and longest value, bytes.
+/// Maximum length of a claim name or value in bytes.
 const LONGEST: usize = 1024;
-/// Most groups of one token.
+/// Maximum number of groups in a token.
 const MOST_GROUPS: usize = 1_000;
-/// Longest name of who logs in, bytes.
+/// Maximum length of a client's name in bytes.
 const LONGEST_NAME: usize = 1024;
 
-/// A role, as it is stored.
+/// A role, as stored.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct JwtRole {
-    /// What it says of its tokens.
+    /// Settings of its tokens.
     pub(crate) terms: TokenTerms,
-    /// The claim that is the name of who logs in.
+    /// Claim with the name of the client.
     pub(crate) user_claim: String,
-    /// Whether that is a JSON pointer, as the names of all other claims are that begin with `/`.
+    /// `true` if that is a JSON pointer. Other claim names are pointers if they begin with `/`.
     pub(crate) user_claim_json_pointer: bool,
-    /// The claim with their groups; empty for none.
+    /// Claim with the groups of the client; empty for none.
     pub(crate) groups_claim: String,
-    /// One of these has to be an audience of the token.
+    /// The token must have one of these audiences.
     pub(crate) bound_audiences: Vec<String>,
-    /// The subject of the token; empty for any.
+    /// Required subject of the token; empty for any.
     pub(crate) bound_subject: String,
-    /// What other claims have to be.
+    /// Required values of other claims.
     pub(crate) bound_claims: BoundClaims,
-    /// Claims, and the members of the metadata that they become.
+    /// Claims to copy, and the metadata keys to copy them to.
     pub(crate) claim_mappings: BTreeMap<String, String>,
-    /// Seconds as they were written: 0 for the usual ones, negative for none.
+    /// Validity in seconds of a token without `exp`, after its start; 0 for the default, negative for none.
     pub(crate) expiration_leeway: i64,
-    /// The same, before the beginning of a token that does not say when it begins.
+    /// Validity in seconds of a token without `nbf` and `iat`, before its end; 0 for the default, negative for none.
     pub(crate) not_before_leeway: i64,
-    /// The same, for clocks that differ.
+    /// Tolerance for clock differences in seconds; 0 for the default, negative for none.
     pub(crate) clock_skew_leeway: i64,
-    /// How long ago whoever logs in may have been asked who they are (`auth_time`); zero for however long.
+    /// Maximum time since the user's authentication (`auth_time`); zero for no limit.
     pub(crate) max_age: Duration,
-    /// Where logins of people with a browser may lead: kept for clients that always send some, and not used.
+    /// Without effect: stored for clients that always send redirect URIs.
     pub(crate) allowed_redirect_uris: Vec<String>,
 }
 
-/// What claims have to be: one of some values each, exactly or by a pattern in which `*` stands for any text.
+/// Required values of claims: each must have one of several values, or match a pattern in which `*` matches any text.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct BoundClaims {
-    /// Whether the values are patterns.
+    /// `true` if the values are patterns.
     pub(crate) globs: bool,
-    /// By name or pointer: a value or a list of them, as they were written.
+    /// By name or pointer: a value or a list of values, as written.
     pub(crate) claims: Map<String, Value>,
 }
 
-/// Who logs in.
 pub(super) struct Identity {
     pub(super) name: String,
     pub(super) metadata: BTreeMap<String, String>,
@@ -79,10 +78,10 @@ impl Role for JwtRole {
 }
 
 impl JwtRole {
-    /// The rules of a role.
+    /// Validates the role.
     ///
     /// # Errors
-    /// `Invalid`, naming field and rule.
+    /// `Invalid` with field and rule.
     pub(crate) fn check(&self) -> Result<()> {
         let invalid = |text: &str| Err(Error::invalid(text.to_owned()));
         if self.user_claim.is_empty() {
@@ -117,7 +116,6 @@ impl JwtRole {
         self.bound_claims.check()
     }
 
-    /// How the times of tokens are read.
     pub(super) fn times(&self) -> Times {
         let leeway = |written: i64, usual: u64| match written {
             0 => Duration::from_secs(usual),
@@ -130,10 +128,10 @@ impl JwtRole {
         }
     }
 
-    /// Who logs in with these claims, of a token that holds against the rules that all tokens are held against.
+    /// Identifies the client by the claims of a verified token.
     ///
     /// # Errors
-    /// `Forbidden`, naming the claim that is in the way.
+    /// `Forbidden`, naming the claim.
     pub(super) fn identity(&self, claims: &Claims, name: &str, now: Time) -> Result<Identity> {
         if !self.bound_subject.is_empty() && claims.text("sub") != Some(&self.bound_subject) {
             return Err(refused("the token is of another subject"));
@@ -180,7 +178,7 @@ impl JwtRole {
         Ok(groups.into_iter().filter(|group| !group.trim().is_empty()).map(str::to_owned).collect())
     }
 
-    /// OpenID Connect Core 1.0, 2: `auth_time` is when the user was last asked.
+    /// `auth_time` is the time of the user's authentication (OpenID Connect Core 1.0, 2).
     fn check_age(&self, claims: &Claims, now: Time) -> Result<()> {
         if self.max_age.is_zero() {
             return Ok(());
@@ -197,7 +195,7 @@ impl JwtRole {
 }
 
 impl BoundClaims {
-    /// Values are texts that are not blank, and, unless they are patterns, numbers and booleans.
+    /// Values are non-blank texts or, unless they are patterns, numbers and booleans.
     fn check(&self) -> Result<()> {
         if self.claims.len() > MOST {
             return Err(Error::invalid("bound_claims: more than 100"));

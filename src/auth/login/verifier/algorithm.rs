@@ -1,4 +1,4 @@
-//! The signature algorithms of tokens (RFC 7518 3.1, RFC 8037 3.1), and the one place that verifies with them.
+//! Signature algorithms of tokens (RFC 7518 3.1, RFC 8037 3.1), and verification.
 
 use aws_lc_rs::signature::{self, ParsedPublicKey, VerificationAlgorithm};
 use base64::Engine as _;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::x509::algorithm::{Curve, KeyKind};
 use crate::x509::public_key::PublicKey;
 
-/// An algorithm with a public key. Those with a shared secret, and `none`, are not among them.
+/// A public-key signature algorithm. `none` and algorithms with a shared secret are not supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::auth) enum Algorithm {
     RS256,
@@ -25,18 +25,16 @@ pub(in crate::auth) enum Algorithm {
     EdDsa,
 }
 
-/// A public key that tokens are verified with.
 pub(super) struct VerificationKey {
     kind: KeyKind,
     key: Form,
 }
 
-/// A key, in the form in which it verifies.
+/// A key in the form that its verification needs.
 enum Form {
-    /// For the library, which reads it anew with every token.
+    /// For the JWT library, which parses it for every token.
     Library(DecodingKey),
-    /// Read once, for each of its algorithms: RSA, where reading is a good part of a verification, and P-521, whose
-    /// algorithm the library does not have.
+    /// Parsed once per algorithm: RSA, because parsing is slow, and P-521, which the JWT library does not support.
     Parsed(Vec<(Algorithm, ParsedPublicKey)>),
 }
 
@@ -54,7 +52,7 @@ impl Algorithm {
         (Self::EdDsa, "EdDSA"),
     ];
 
-    /// The algorithm of a name; `None` for others, and for other cases of letters.
+    /// Returns the algorithm with this name, which is case-sensitive.
     pub(in crate::auth) fn of(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(_, known)| *known == name).map(|(algorithm, _)| *algorithm)
     }
@@ -63,7 +61,6 @@ impl Algorithm {
         Self::ALL.iter().find(|(algorithm, _)| *algorithm == self).map_or("", |(_, name)| name)
     }
 
-    /// Whether a key is for it.
     fn fits(self, kind: KeyKind) -> bool {
         match self {
             Self::RS256 | Self::RS384 | Self::RS512 | Self::PS256 | Self::PS384 | Self::PS512 => {
@@ -76,7 +73,7 @@ impl Algorithm {
         }
     }
 
-    /// The library's name of it, for keys that it reads itself.
+    /// Returns the JWT library's algorithm, for keys that it parses.
     fn of_library(self) -> Option<Library> {
         Some(match self {
             Self::ES256 => Library::ES256,
@@ -86,7 +83,6 @@ impl Algorithm {
         })
     }
 
-    /// How it is verified with a key that was read before.
     fn of_parsed(self) -> Option<&'static dyn VerificationAlgorithm> {
         Some(match self {
             Self::RS256 => &signature::RSA_PKCS1_2048_8192_SHA256,
@@ -102,7 +98,7 @@ impl Algorithm {
 }
 
 impl VerificationKey {
-    /// `None` for a key that no algorithm is for: of P-224, or of RSA with less than 2048 bits.
+    /// Creates a key; `None` for one that no algorithm accepts: P-224, or RSA with less than 2048 bits.
     pub(super) fn new(public: &PublicKey) -> Option<Self> {
         let (kind, bits) = (public.kind(), public.bits());
         let key = match kind {
@@ -115,12 +111,12 @@ impl VerificationKey {
         Some(Self { kind, key })
     }
 
-    /// Whether tokens of an algorithm can be verified with it.
+    /// `true` if the key can verify tokens of this algorithm.
     pub(super) fn fits(&self, algorithm: Algorithm) -> bool {
         algorithm.fits(self.kind)
     }
 
-    /// Whether a signature, in base64url, is that of a message.
+    /// `true` if a base64url signature is valid for a message.
     pub(super) fn verifies(&self, algorithm: Algorithm, message: &[u8], signature: &str) -> bool {
         match &self.key {
             Form::Library(key) => algorithm
@@ -135,7 +131,7 @@ impl VerificationKey {
     }
 }
 
-/// A key for each of its algorithms; `None` when it cannot be read.
+/// Parses a key for each of its algorithms; `None` if it is malformed.
 fn parsed(kind: KeyKind, bits: &[u8]) -> Option<Vec<(Algorithm, ParsedPublicKey)>> {
     let own = Algorithm::ALL.into_iter().map(|(algorithm, _)| algorithm).filter(|algorithm| algorithm.fits(kind));
     own.map(|algorithm| Some((algorithm, ParsedPublicKey::new(algorithm.of_parsed()?, bits).ok()?))).collect()

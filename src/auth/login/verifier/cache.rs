@@ -1,9 +1,9 @@
-//! The published keys of an issuer, as they were last found.
+//! A cache of an issuer's published keys.
 //!
-//! Found keys are fresh for an hour, and used for a day while nobody can be asked. The issuer is asked at most every
-//! ten seconds, counted from the end of the attempt before, however many tokens come with keys that nobody knows:
-//! who needs an answer meanwhile shares the one there was. While there are no keys at all an attempt is repeated within the
-//! login, so that one lost connection refuses nobody. What is found replaces the keys only where it can be used.
+//! Keys are fresh for an hour, and usable for a day while the issuer is unavailable. The issuer is queried at most once
+//! in ten seconds, counted from the end of the last attempt, however many tokens have unknown keys: other logins share
+//! the result. Without any usable keys, an attempt includes retries, so that one lost connection does not fail a login.
+//! Only a usable key set replaces the cached one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,16 +19,16 @@ use crate::outbound::{Outbound, Tries};
 use crate::telemetry;
 use crate::turns::Caller;
 
-/// How long keys are used without asking again.
+/// Time for which keys are used without a new request.
 const FRESH: Duration = Duration::from_secs(3600);
-/// How long keys are used while the issuer cannot be asked.
+/// Time for which keys are used while the issuer is unavailable.
 const STALE: Duration = Duration::from_secs(24 * 3600);
-/// How long after an attempt the next one begins at the earliest.
+/// Minimum time between the end of an attempt and the next one.
 const BETWEEN: Duration = Duration::from_secs(10);
-/// How long a login waits for new keys while older ones may be used.
+/// Maximum time that a login waits for new keys while older ones are usable.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How often the issuer is asked within one login while there are no keys.
+/// Attempts of one login while there are no keys.
 const WITHOUT_KEYS: Tries = Tries {
     more: 2,
     first: Duration::from_millis(200),
@@ -36,19 +36,16 @@ const WITHOUT_KEYS: Tries = Tries {
     longest_pause: Duration::from_secs(2),
 };
 
-/// The keys of one issuer.
 pub(super) struct Cache {
     source: Source,
     outbound: Outbound,
     clock: Clock,
-    /// The method, for texts.
     method: &'static str,
     held: ArcSwapOption<Held>,
-    /// How the last attempt ended; held by the attempt that is under way.
+    /// Result of the last attempt. The attempt in progress holds the lock.
     last: Arc<Mutex<Option<Attempt>>>,
 }
 
-/// Keys that were found.
 pub(super) struct Held {
     pub(super) keys: KeySet,
     pub(super) issuer: Option<String>,
@@ -66,10 +63,10 @@ impl Cache {
         Arc::new(Self { source, outbound, clock, method, held, last })
     }
 
-    /// Keys that may be used now.
+    /// Returns keys that may be used now.
     ///
     /// # Errors
-    /// `Unavailable` when there are none, and none can be had.
+    /// `Unavailable` when there are none and none can be fetched.
     pub(super) async fn usable(self: &Arc<Self>) -> Result<Arc<Held>> {
         if let Some(held) = self.within(FRESH) {
             return Ok(held);
@@ -78,17 +75,17 @@ impl Cache {
             self.asked(WITHOUT_KEYS).await?;
             return self.within(STALE).ok_or_else(|| Error::internal("keys that were found are not there"));
         };
-        // An issuer that is silent holds up nobody whose key is known, for longer than an answer should take.
+        // An unresponsive issuer delays logins with known keys only briefly.
         match tokio::time::timeout(PATIENCE, self.asked(Tries::ONE)).await {
             Ok(Ok(())) => Ok(self.within(STALE).unwrap_or(held)),
             Ok(Err(_)) | Err(_) => Ok(held),
         }
     }
 
-    /// Keys that are newer than those in which something was not found; `None` when there are none.
+    /// Returns a key set that is newer than `than`; `None` if there is none.
     ///
     /// # Errors
-    /// `Unavailable` when the issuer was asked in vain, now or a moment ago.
+    /// `Unavailable` when the current or the last attempt failed.
     pub(super) async fn newer(self: &Arc<Self>, than: &Arc<Held>) -> Result<Option<Arc<Held>>> {
         let differs = |held: &Arc<Held>| !Arc::ptr_eq(held, than);
         if let Some(held) = self.within(FRESH).filter(differs) {
@@ -103,12 +100,12 @@ impl Cache {
         (self.clock.now() < held.at + age).then_some(held)
     }
 
-    /// Asks the issuer, or takes the outcome of whoever did a moment ago. The attempt goes on when its caller has
-    /// left: others may wait for it.
+    /// Queries the issuer, or returns the result of a recent attempt. The attempt continues if the caller is cancelled,
+    /// because others may wait for it.
     async fn asked(self: &Arc<Self>, tries: Tries) -> Result<()> {
         let mut last = Arc::clone(&self.last).lock_owned().await;
         let now = self.clock.now();
-        // A clock that was set back makes nobody wait.
+        // After the clock was set back, the time of the last attempt is ignored.
         let shared = last.as_ref().filter(|last| last.ended <= now && now < last.ended + BETWEEN);
         if let Some(attempt) = shared {
             return attempt.outcome.clone();
@@ -120,7 +117,7 @@ impl Cache {
             *last = Some(Attempt { ended: own.clock.now(), outcome: outcome.clone() });
             outcome
         };
-        // Others wait for it, so it is not refused for its caller.
+        // Must not be rejected by the caller's limits, because others wait for the result.
         tokio::spawn(Caller::current().must_run().scope(attempt)).await.map_err(Error::internal)?
     }
 

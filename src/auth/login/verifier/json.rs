@@ -1,16 +1,15 @@
-//! JSON of a token: objects in which every member is there once.
+//! JSON objects of a token, without duplicate members.
 //!
-//! Of two members with the same name one reader takes the first and another the last (RFC 7519 4 lets both): what was
-//! signed would be read in two ways.
+//! Parsers differ in which duplicate they use, and RFC 7519 4 allows both, so one signature could have two readings.
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// Reads one object; `None` for anything else, and for an object with a member twice, at any depth.
+/// Parses one object; `None` for anything else, and for duplicate members at any depth.
 pub(super) fn object(bytes: &[u8]) -> Option<Map<String, Value>> {
-    // As text: then its strings are known to be UTF-8, which they would be asked for one by one.
+    // Validated as UTF-8 once, rather than string by string.
     match serde_json::from_str(std::str::from_utf8(bytes).ok()?) {
         Ok(Once(Value::Object(object))) => Some(object),
         _ => None,

@@ -1,4 +1,4 @@
-//! The keys of an issuer: published as a set (RFC 7517 5, RFC 7518 6, RFC 8037 2), or written into a configuration.
+//! Keys of an issuer: a published set (RFC 7517 5, RFC 7518 6, RFC 8037 2), or configured in PEM.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -13,35 +13,33 @@ use crate::x509::certificate::Certificate;
 use crate::x509::pem;
 use crate::x509::public_key::{self, PublicKey};
 
-/// Most keys of a set.
+/// Maximum number of keys in a published set.
 const MAX_KEYS: usize = 100;
-/// Most keys of a configuration, and the longest text of one.
+/// Maximum number of configured keys, and length of one in bytes.
 const MAX_CONFIGURED: usize = 32;
 const MAX_PEM: usize = 16 * 1024;
-/// Most keys that are tried with a token that names none of them: nobody is known before one fits.
+/// Maximum number of keys tried for a token that names none, since any client can send one.
 const MOST_TRIED: usize = MAX_CONFIGURED;
 
-/// Keys, of which each verifies tokens of some algorithms.
 pub(super) struct KeySet(Vec<Key>);
 
 struct Key {
     kid: Option<String>,
-    /// The one algorithm that it is for, where it says so.
+    /// The only algorithm of the key, if it is restricted to one.
     algorithm: Option<String>,
     key: VerificationKey,
 }
 
-/// What became of a token's signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Verified,
-    /// There is a key that it could be of, and it is not.
+    /// A matching key exists, but the signature is not valid.
     Wrong,
-    /// There is no key that it could be of.
+    /// No key matches.
     NoKey,
 }
 
-/// A set as it is published. What a key says beside this does not count.
+/// A published key set. Unknown members of a key are ignored.
 #[derive(Deserialize)]
 pub(super) struct Published {
     keys: Vec<Value>,
@@ -63,10 +61,10 @@ struct WebKey {
 }
 
 impl KeySet {
-    /// The keys of a set that can be used. Keys of other kinds and for other uses may stand beside them.
+    /// Collects the usable keys of a published set. Keys of other types or for other uses are skipped.
     ///
     /// # Errors
-    /// `Unavailable` when there is none, or there are too many.
+    /// `Unavailable` when there are none, or too many.
     pub(super) fn published(set: Published, who: &str) -> Result<Self> {
         let wrong = |text: &str| Error::new(Kind::Unavailable, format!("{who}: {text}"));
         if set.keys.len() > MAX_KEYS {
@@ -76,10 +74,10 @@ impl KeySet {
         if keys.is_empty() { Err(wrong("publishes no key that can be used")) } else { Ok(Self(keys)) }
     }
 
-    /// Keys that stand in a configuration, in PEM: public keys, and certificates for the sake of theirs.
+    /// Parses configured keys in PEM: public keys, or certificates, of which the key is used.
     ///
     /// # Errors
-    /// `Invalid` naming `field` and the rule.
+    /// `Invalid` with `field` and the rule.
     pub(super) fn configured(field: &str, texts: &[String]) -> Result<Self> {
         if texts.len() > MAX_CONFIGURED {
             return Err(Error::invalid(format!("{field}: more than {MAX_CONFIGURED} keys")));
@@ -98,7 +96,7 @@ impl KeySet {
         texts.iter().map(read).collect::<Result<_>>().map(Self)
     }
 
-    /// Tries the keys that a token could be of: where both have a name, the one of that name, else the first few.
+    /// Tries the matching keys: by key id if both sides have one, else the first few.
     pub(super) fn verify(&self, token: &Jwt<'_>, header: &Header, needs_kid: bool) -> Outcome {
         let (message, signature) = token.signed();
         let mut outcome = Outcome::NoKey;
@@ -156,7 +154,7 @@ impl WebKey {
             ("OKP", Some("Ed25519")) => (KeyKind::Ed25519, number(&self.x)?),
             _ => return None,
         };
-        // Put together from what somebody says, and read as if it came from anywhere.
+        // Assembled from untrusted values, so it is parsed like any received key.
         PublicKey::parse(PublicKey::trusted(kind, &bits).spki()).ok()
     }
 }

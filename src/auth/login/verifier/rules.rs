@@ -1,4 +1,4 @@
-//! What a token has to be and to say (RFC 7519 4.1), whatever it is used for.
+//! Rules on header and claims of a token (RFC 7519 4.1).
 
 use std::time::Duration;
 
@@ -8,58 +8,53 @@ use super::algorithm::Algorithm;
 use crate::clock::Time;
 use crate::error::{Error, Kind, Result};
 
-/// How far in the future a token may be issued where nothing else is allowed.
+/// Maximum time in seconds by which a token may be issued in the future, under [`Times::Strict`].
 const FUTURE: f64 = 300.0;
 
-/// The rules that a token is held against.
 pub(in crate::auth) struct Rules<'r> {
-    /// Algorithms that it may be signed with.
     pub(in crate::auth) algorithms: &'r [Algorithm],
-    /// Whether it has to name its key.
+    /// `true` if the token must name its key.
     pub(in crate::auth) needs_kid: bool,
-    /// Its issuer, byte for byte. `None`: the one of the discovery document, or any where there is none.
+    /// Required issuer, compared byte for byte. `None` for that of the discovery document or, without one, for any.
     pub(in crate::auth) issuer: Option<&'r str>,
-    /// It has to be for one of these, byte for byte. Where there are none, it must name no audience: it would be
-    /// for somebody else.
+    /// The token must have one of these audiences, compared byte for byte. If there are none, it must have no audience,
+    /// because it would be meant for another service.
     pub(in crate::auth) audiences: &'r [String],
     pub(in crate::auth) times: Times,
 }
 
-/// How the times of a token are read.
+/// Rules for the times of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::auth) enum Times {
-    /// `exp` is required, and clocks agree; a token may be issued 5 minutes in the future.
+    /// `exp` is required, without tolerance for clock differences; `iat` may be 5 minutes in the future.
     Strict,
-    /// One of `exp`, `nbf` and `iat` is required. Without `exp` a token ends so long after it begins, and without
-    /// `nbf` and `iat` it begins so long before it ends; clocks differ by the skew.
+    /// One of `exp`, `nbf` and `iat` is required. Without `exp` a token ends `expiration` after its start; without
+    /// `nbf` and `iat` it starts `not_before` before its end. Clocks may differ by `skew`.
     Lenient { skew: Duration, expiration: Duration, not_before: Duration },
 }
 
-/// The claims of a token that was verified.
+/// The claims of a verified token.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::auth) struct Claims(Map<String, Value>);
 
 impl Claims {
-    /// A claim by its name.
     pub(in crate::auth) fn get(&self, name: &str) -> Option<&Value> {
         self.0.get(name)
     }
 
-    /// A claim that is a text and not empty.
+    /// Returns a claim that is a non-empty text.
     pub(in crate::auth) fn text(&self, name: &str) -> Option<&str> {
         self.0.get(name).and_then(Value::as_str).filter(|text| !text.is_empty())
     }
 
-    /// All of them.
     pub(in crate::auth) fn all(&self) -> &Map<String, Value> {
         &self.0
     }
 
-    /// Takes the claims of a token whose signature is right, once they hold against the rules. `discovered` is the
-    /// issuer of the discovery document.
+    /// Validates the claims of a token with a valid signature. `discovered` is the issuer in the discovery document.
     ///
     /// # Errors
-    /// `Forbidden`, saying which rule they break.
+    /// `Forbidden` with the violated rule.
     pub(super) fn checked(
         claims: Map<String, Value>,
         rules: &Rules<'_>,
@@ -73,7 +68,6 @@ impl Claims {
     }
 }
 
-/// A refusal with its reason.
 pub(super) fn refused(text: &'static str) -> Error {
     Error::new(Kind::Forbidden, text)
 }
@@ -86,7 +80,7 @@ fn check_issuer(claims: &Map<String, Value>, wanted: Option<&str>) -> Result<()>
     }
 }
 
-/// CVE-2024-5798: an audience that nobody asked for was as good as the right one.
+/// An unexpected audience must be rejected (CVE-2024-5798).
 fn check_audience(claims: &Map<String, Value>, wanted: &[String]) -> Result<()> {
     let given: Vec<&str> = match claims.get("aud") {
         None => Vec::new(),
@@ -117,7 +111,7 @@ fn check_times(claims: &Map<String, Value>, times: Times, now: Time) -> Result<(
             (not_before, ends, 0.0, FUTURE)
         }
         Times::Lenient { skew, expiration: lives, not_before: before } => {
-            // A zero counts as none: some issuers write it.
+            // Some issuers write zero for an absent time.
             let given = |date: Option<f64>| date.filter(|date| *date != 0.0);
             let (expiration, not_before, issued) = (given(expiration), given(not_before), given(issued));
             let begins = not_before.or(issued);
@@ -143,7 +137,7 @@ fn check_times(claims: &Map<String, Value>, times: Times, now: Time) -> Result<(
     Ok(())
 }
 
-/// A date of RFC 7519 2: seconds since the epoch, perhaps with a fraction. A text is none.
+/// Parses a date (RFC 7519 2): seconds since the epoch, possibly with a fraction; not a text.
 fn date(claims: &Map<String, Value>, name: &str, wrong: &'static str) -> Result<Option<f64>> {
     match claims.get(name) {
         None => Ok(None),

@@ -8,39 +8,35 @@ use super::keys::{KeySet, Published};
 use crate::error::{Error, Kind, Result};
 use crate::outbound::{Outbound, Tries};
 
-/// Longest issuer, bytes.
+/// Maximum length of an issuer in bytes.
 const LONGEST: usize = 2048;
 
-/// Where keys come from.
 pub(in crate::auth) enum Source {
-    /// The address of a key set.
+    /// URL of a key set.
     KeySet(String),
-    /// The address of a discovery document, and what is asked of it before it is believed: an error refuses it.
+    /// URL of a discovery document, and a check that can reject it.
     Discovery { url: String, accepts: Accepts },
 }
 
-/// What is asked of a discovery document.
 pub(in crate::auth) type Accepts = Arc<dyn Fn(&Document) -> Result<()> + Send + Sync>;
 
-/// What counts of a discovery document (OpenID Connect Discovery 1.0, 3).
+/// The used part of a discovery document (OpenID Connect Discovery 1.0, 3).
 #[derive(Debug, Deserialize)]
 pub(in crate::auth) struct Document {
     pub(in crate::auth) issuer: String,
     pub(in crate::auth) jwks_uri: String,
 }
 
-/// What was found.
 pub(super) struct Found {
     pub(super) keys: KeySet,
-    /// Of the discovery document, where there is one.
     pub(super) issuer: Option<String>,
 }
 
 impl Source {
-    /// Asks for the keys.
+    /// Fetches the keys.
     ///
     /// # Errors
-    /// `Unavailable` for whatever is not a key set with a key that can be used.
+    /// `Unavailable` unless the result is a key set with a usable key.
     pub(super) async fn find(&self, outbound: &Outbound, tries: Tries, who: &str) -> Result<Found> {
         let (url, issuer) = match self {
             Self::KeySet(url) => (url.clone(), None),

@@ -1,4 +1,4 @@
-//! A signed token in its compact form (RFC 7515 3.1), and its header.
+//! A signed token in compact form (RFC 7515 3.1), and its header.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,14 +9,14 @@ use super::json;
 use super::rules::{Rules, refused};
 use crate::error::{Error, Result};
 
-/// Longest token, bytes.
+/// Maximum length of a token in bytes.
 const LONGEST: usize = 64 * 1024;
-/// Longest name of a key, bytes.
+/// Maximum length of a key id in bytes.
 const LONGEST_KID: usize = 1024;
 
-/// A token of which nothing is known but its form.
+/// A token of valid format that is not verified.
 pub(in crate::auth) struct Jwt<'t> {
-    /// What is signed: header and claims.
+    /// The signed part: header and claims.
     signed: &'t str,
     header: &'t str,
     claims: &'t str,
@@ -24,23 +24,23 @@ pub(in crate::auth) struct Jwt<'t> {
     signature: &'t str,
 }
 
-/// What a header says that counts. Where it says which key to take (`jku`, `jwk`, `x5u`, `x5c`), nobody listens.
+/// The used part of a header. References to keys (`jku`, `jwk`, `x5u`, `x5c`) are ignored.
 pub(super) struct Header {
     pub(super) algorithm: Algorithm,
     pub(super) kid: Option<String>,
 }
 
 impl<'t> Jwt<'t> {
-    /// Takes a token apart: three parts of base64url, the third of which may be empty.
+    /// Splits a token into three parts of base64url, the last of which may be empty.
     ///
     /// # Errors
-    /// `Invalid` for anything else, never quoting it.
+    /// `Invalid` for anything else, without quoting it.
     pub(in crate::auth) fn parse(text: &'t str) -> Result<Self> {
         if text.len() > LONGEST {
             return Err(Error::invalid(format!("jwt: longer than {LONGEST} bytes")));
         }
         let wrong = || Error::invalid("jwt: must be three parts of base64url, joined by dots");
-        // Without an early end, so that it goes by many bytes at a time: almost every token is well-formed.
+        // Without an early exit, so that the compiler can vectorize it: almost every token is well-formed.
         let is_base64url = |part: &str| {
             part.bytes().fold(true, |so_far, b| so_far & (b.is_ascii_alphanumeric() | (b == b'-') | (b == b'_')))
         };
@@ -53,10 +53,10 @@ impl<'t> Jwt<'t> {
         Ok(Self { signed, header, claims, signature })
     }
 
-    /// The header, held against the rules. Asks nobody.
+    /// Parses the header and validates it against the rules.
     ///
     /// # Errors
-    /// `Forbidden`, saying which rule it breaks.
+    /// `Forbidden` with the violated rule.
     pub(super) fn header(&self, rules: &Rules<'_>) -> Result<Header> {
         let header = object(self.header).ok_or_else(|| refused("the token's header is not understood"))?;
         let algorithm = header.get("alg").and_then(Value::as_str).and_then(Algorithm::of);
@@ -77,12 +77,12 @@ impl<'t> Jwt<'t> {
         Ok(Header { algorithm, kid })
     }
 
-    /// What the signature is of, and the signature in base64url.
+    /// Returns the signed bytes, and the signature in base64url.
     pub(super) fn signed(&self) -> (&'t [u8], &'t str) {
         (self.signed.as_bytes(), self.signature)
     }
 
-    /// The claims, which mean nothing before the signature is verified.
+    /// Returns the claims, which must not be used before the signature is verified.
     pub(super) fn claims(&self) -> Option<Map<String, Value>> {
         object(self.claims)
     }

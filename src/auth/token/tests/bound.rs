@@ -1,4 +1,4 @@
-//! Tokens that may be used from some addresses only.
+//! Tokens that can only be used from some addresses.
 
 use std::net::IpAddr;
 
@@ -16,7 +16,7 @@ impl Fixture {
         }
     }
 
-    /// A token of the policy `admin` that is bound to 192.0.2.0/24.
+    /// Creates a token with the policy `admin`, bound to 192.0.2.0/24.
     async fn bound(&self) -> String {
         let role = json!({"allowed_policies": ["admin"], "token_bound_cidrs": "192.0.2.0/24"});
         self.auth.token_role_write("bound", &fields(role)).await.unwrap();
@@ -24,7 +24,7 @@ impl Fixture {
         auth["client_token"].as_str().unwrap().to_owned()
     }
 
-    /// The networks of a token that is made by a bound one.
+    /// Returns the networks of a token that a bound token creates.
     async fn networks(&self, path: CreatePath<'_>, parent: &str, sudo: bool, body: Value) -> Value {
         let caller = self.auth.recognise(parent, Some("192.0.2.1".parse().unwrap())).await.unwrap();
         let (auth, _) = self.auth.create_token(&caller, sudo, path, &fields(body)).await.map(told).unwrap();

@@ -1,4 +1,4 @@
-//! Who is believed while the store cannot be asked.
+//! Callers that are accepted while the store is unavailable.
 
 use super::*;
 

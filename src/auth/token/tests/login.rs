@@ -5,7 +5,7 @@ use crate::auth::mounts::{Mount, MountKind};
 use crate::auth::store::{AuthStore as _, AuthWrite};
 
 impl Fixture {
-    /// An authentication method that is mounted, with these settings.
+    /// Mounts an authentication method with these settings.
     async fn method(&self, config: Value) -> Arc<Mount> {
         let body = json!({"type": MountKind::AppRole.word(), "config": config});
         self.auth.auth_enable("team/app", &fields(body), None).await.unwrap()

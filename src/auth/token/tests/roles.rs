@@ -1,4 +1,4 @@
-//! Token roles: what they let their users have made, and what they refuse.
+//! Token roles: tokens created under them, and rejected requests.
 
 use super::*;
 use crate::auth::store::EntityBy;
@@ -12,7 +12,7 @@ impl Fixture {
         self.auth.token_role_write(name, &fields(body)).await.unwrap_err().text().to_owned()
     }
 
-    /// The policies of a token of this role, made by a token of these policies that has no `sudo`.
+    /// Returns the policies of a token that a token with the policies `parent`, without `sudo`, creates under a role.
     async fn by_role(&self, role: &str, parent: &[&str], body: Value) -> Result<Value, String> {
         let parent = self.token(&self.root, json!({"policies": parent, "no_default_policy": true})).await;
         let made = self.create_on(CreatePath::Role(role), &parent, false, body).await;
@@ -244,7 +244,7 @@ async fn an_alias_that_the_role_names_makes_the_token_one_of_its_entity() {
         let made = f.create_on(CreatePath::Role(role), parent, true, body).await;
         made.map(|(auth, _)| auth["entity_id"].as_str().unwrap().to_owned()).map_err(|error| error.text().to_owned())
     };
-    // What is refused for something else makes no entity.
+    // A request that is rejected for another reason creates no entity.
     let refused = json!({"entity_alias": "web-1", "type": "batch", "num_uses": 1});
     entity("r", &f.root, refused).await.unwrap_err();
     let accessor = f.auth.mounts().get("auth/token/").unwrap().accessor.clone();
@@ -260,7 +260,7 @@ async fn an_alias_that_the_role_names_makes_the_token_one_of_its_entity() {
     );
     let other = entity("r", &f.root, json!({"entity_alias": "web-2"})).await.unwrap();
     assert!(!other.is_empty() && other != first);
-    // A child is of its parent's entity unless it says another.
+    // A child has the entity of its parent unless the request names another.
     let (parent, _) =
         f.create_on(CreatePath::Role("r"), &f.root, true, json!({"entity_alias": "web-1"})).await.unwrap();
     let parent = parent["client_token"].as_str().unwrap();

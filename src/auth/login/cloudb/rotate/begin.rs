@@ -1,4 +1,4 @@
-//! The request that begins a rotation.
+//! The request that starts a rotation.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,15 +16,15 @@ use crate::error::{Error, Kind, Result, Warnings};
 use crate::secret::Secret;
 use crate::telemetry;
 
-/// Longest time that a rotation takes to begin.
+/// Maximum time for starting a rotation.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Has the directory make another secret and keeps it beside the current one. The rest is done in the background,
-/// not earlier than a minute later. Whoever begins it sees it to its end.
+/// Has the directory create a new secret, and stores it next to the current one. A background task replaces the current
+/// secret at least a minute later. The caller must poll this to completion, even if its client disconnects.
 ///
 /// # Errors
-/// `Invalid` without a configuration or an application, or when a rotation is under way; `BadGateway` when the
-/// directory refuses, `Unavailable` when it does not answer; those of the store.
+/// `Invalid` without a configuration or an application, or while a rotation is in progress; `BadGateway` when the
+/// directory rejects a call; `Unavailable` when it does not respond; store errors.
 pub(crate) async fn rotate_root(services: &Arc<Services>, open: &Open<Cloudb>) -> Result<()> {
     let late = |_| Error::new(Kind::Unavailable, "cloudb: the directory did not answer in time");
     tokio::time::timeout(DEADLINE, begin(services, open)).await.map_err(late)?
@@ -51,7 +51,7 @@ async fn begin(services: &Arc<Services>, open: &Open<Cloudb>) -> Result<()> {
     let made = match graph.add_password(&application, &name, expires).await {
         Ok(made) => made,
         Err(error) => {
-            // What was refused is not there. What was not answered may be, and is looked for later.
+            // A rejected request created no secret. Without a response one may exist, and is removed later by its name.
             if error.kind() != Kind::Unavailable {
                 forget(open, &name).await;
             }
@@ -59,7 +59,7 @@ async fn begin(services: &Arc<Services>, open: &Open<Cloudb>) -> Result<()> {
         }
     };
     let kept = keep(open, &name, &made, expires, services.clock.now()).await;
-    // Of any other failure nobody knows whether it is kept all the same: what is noted settles it.
+    // After any other error the secret may be stored. The background task decides by the stored state.
     if kept.as_ref().is_err_and(|error| error.kind() == Kind::Invalid) {
         undo(&graph, &application, &made.key_id).await;
     }
@@ -77,7 +77,7 @@ fn is_free(rotation: &Rotation) -> Result<()> {
     }
 }
 
-/// Takes the one place for a rotation.
+/// Records a rotation in progress; rejects a second one.
 async fn ask(open: &Open<Cloudb>, name: &str, at: Time) -> Result<()> {
     change(open, |rotation| {
         is_free(rotation)?;
@@ -87,7 +87,7 @@ async fn ask(open: &Open<Cloudb>, name: &str, at: Time) -> Result<()> {
     .await
 }
 
-/// Gives the place free again, as far as that can be done; in time it is free by itself.
+/// Removes the record of a rotation, if possible. It expires in any case.
 async fn forget(open: &Open<Cloudb>, name: &str) {
     let forgotten = change(open, |rotation| {
         if rotation.asks_for(name) {
@@ -100,7 +100,6 @@ async fn forget(open: &Open<Cloudb>, name: &str) {
     }
 }
 
-/// Keeps a secret that was made.
 async fn keep(open: &Open<Cloudb>, name: &str, made: &Password, expires: Time, at: Time) -> Result<()> {
     let Password { secret_text, key_id } = made;
     change(open, |rotation| {
@@ -114,14 +113,13 @@ async fn keep(open: &Open<Cloudb>, name: &str, made: &Password, expires: Time, a
     .await
 }
 
-/// Removes a secret that could not be kept. Where that fails, it is looked for later by its name.
+/// Removes a secret that could not be stored. If that fails, the background task removes it by its name.
 async fn undo(graph: &Graph<'_>, application: &Application, key_id: &str) {
     if let Err(error) = graph.remove_password(application, key_id).await {
         tracing::warn!(%error, key_id, "a secret of cloudb that could not be kept is still at the directory");
     }
 }
 
-/// Changes what is known of rotated secrets, on the configuration that is stored now.
 pub(super) async fn change(open: &Open<Cloudb>, edit: impl Fn(&mut Rotation) -> Result<()>) -> Result<()> {
     let merge = |standing: Option<&Config>| -> Result<(Config, Warnings)> {
         let mut config = standing.ok_or_else(not_configured)?.clone();

@@ -1,4 +1,4 @@
-//! What is done of rotations in the background.
+//! The background task that completes rotations.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,15 +17,14 @@ use crate::documents::MountId;
 use crate::error::{Error, Kind, Result, Warnings};
 use crate::telemetry;
 
-/// How long after a failure the same mount is tried again.
+/// Time until a mount is tried again after a failure.
 const AGAIN: Duration = Duration::from_secs(30);
-/// Longest time that one step takes.
+/// Maximum time for one step.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The rotations of all mounts. Every node works at them: each step is done once, or done twice without harm.
+/// The rotations of all mounts. Every node runs this task: each step happens once, or twice without harm.
 pub(crate) struct Rotations {
     services: Arc<Services>,
-    /// Mounts whose last step failed.
     failed: HashMap<MountId, Instant>,
 }
 
@@ -34,7 +33,7 @@ impl Rotations {
         Self { services, failed: HashMap::new() }
     }
 
-    /// Does what is due now. To be called again and again.
+    /// Runs the steps that are due. Called periodically.
     pub(crate) async fn step(&mut self, auth: &Auth) {
         self.failed.retain(|_, at| at.elapsed() < AGAIN);
         let mounts: Vec<MountId> = auth.mounts().iter().map(|mount| mount.id).collect();
@@ -50,7 +49,7 @@ impl Rotations {
     }
 }
 
-/// One step of one mount, if one is due.
+/// Runs one step of one mount, if one is due.
 async fn one(services: &Arc<Services>, open: &Open<Cloudb>) -> Result<()> {
     let view = open.view();
     let Some(config) = view.config() else { return Ok(()) };
@@ -90,7 +89,6 @@ async fn one(services: &Arc<Services>, open: &Open<Cloudb>) -> Result<()> {
     }
 }
 
-/// Puts a secret that was made into the place of the current one.
 async fn promote(open: &Open<Cloudb>, made: &str) -> Result<()> {
     let merge = |standing: Option<&Config>| -> Result<(Config, Warnings)> {
         let mut config = standing.cloned().ok_or_else(|| Error::invalid("config is nil"))?;
