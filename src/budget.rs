@@ -1,7 +1,8 @@
-//! A budget: so much of something for all at once, and no more of it for one than a share of what is left to the others.
+//! A memory budget for the whole process, with a limit per key (for example per sender).
 //!
-//! A share is a quarter of what is left: whoever has taken theirs leaves four fifths of all, ten of them leave a tenth. The
-//! first thing of somebody is not held against the share: it may be large, and takes what is left if need be.
+//! A key that already holds a reservation may have at most a quarter of what is then left. A key at its limit thus
+//! leaves four fifths of the budget, and ten such keys leave a tenth. The first reservation of a key is exempt: it may
+//! be large, and may take all that is left.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -9,25 +10,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-/// One has no more, of several things, than what is left divided by this.
+/// Divisor of the per-key limit: a key has at most the unreserved amount divided by this.
 const SHARE: usize = 4;
 
-/// So much for all; clones are the same.
+/// A budget. Clones share it.
 pub struct Budget<K>(Arc<Mutex<State<K>>>);
 
-/// What is left, and what each has taken.
 struct State<K> {
-    /// Below nothing when more was taken than there was.
+    /// Negative when reservations that cannot be refused exceeded the budget.
     left: isize,
     taken: HashMap<K, usize>,
 }
 
-/// Why there is no room.
+/// The reason why a reservation is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
-    /// So much is not left, for anybody.
+    /// The budget is used up.
     Room,
-    /// It would be more than the share of the one who asks.
+    /// The key would exceed its limit.
     Share,
 }
 
@@ -38,19 +38,19 @@ impl<K> Clone for Budget<K> {
 }
 
 impl<K: Clone + Eq + Hash> Budget<K> {
-    /// `most` for all.
+    /// A budget of `most` units.
     pub fn new(most: usize) -> Self {
         let left = isize::try_from(most).unwrap_or(isize::MAX);
         Self(Arc::new(Mutex::new(State { left, taken: HashMap::new() })))
     }
 
-    /// Whether somebody, who is asked for when anybody has anything, has less than a full share.
+    /// `true` if a key is within its limit. The key is computed only when there are reservations.
     pub fn has_share(&self, of: impl FnOnce() -> K) -> bool {
         let state = self.lock();
         state.taken.is_empty() || state.of(&of()) <= state.share()
     }
 
-    /// How much is left.
+    /// Returns the unreserved amount.
     pub fn left(&self) -> isize {
         self.lock().left
     }
@@ -69,7 +69,7 @@ impl<K: Clone + Eq + Hash> State<K> {
         usize::try_from(self.left).unwrap_or_default() / SHARE
     }
 
-    /// Takes `more` for something that has `own`, where `least` of them are there.
+    /// Reserves `more` units for a reservation that has `own`, when at least `least` units are left.
     fn take(&mut self, of: &K, own: usize, more: usize, least: usize) -> Result<(), Lack> {
         let before = self.of(of);
         let wanted = isize::try_from(more).unwrap_or(isize::MAX);
@@ -100,7 +100,7 @@ impl<K: Clone + Eq + Hash> State<K> {
     }
 }
 
-/// What one thing has taken of a budget. It is given back when this is dropped.
+/// A reservation. Dropping it returns the units to the budget.
 pub struct Room<K: Clone + Eq + Hash> {
     of: Option<(Budget<K>, K)>,
     octets: usize,
@@ -113,15 +113,15 @@ impl<K: Clone + Eq + Hash> Default for Room<K> {
 }
 
 impl<K: Clone + Eq + Hash> Room<K> {
-    /// How much it is.
+    /// Size of the reservation in units.
     pub fn octets(&self) -> usize {
         self.octets
     }
 
-    /// Takes as much as it lacks of so many octets, or whatever the budget counts.
+    /// Grows the reservation to a number of units.
     ///
     /// # Errors
-    /// What the budget lacks; nothing is taken then.
+    /// The reason why the budget refuses it; the reservation is unchanged then.
     pub fn cover(&mut self, budget: &Budget<K>, of: impl FnOnce() -> K, octets: usize) -> Result<(), Lack> {
         let lacking = octets.saturating_sub(self.octets);
         if lacking == 0 {
@@ -133,7 +133,7 @@ impl<K: Clone + Eq + Hash> Room<K> {
         Ok(())
     }
 
-    /// Takes so many octets where any are left: of what is there already the last one may be larger than what is left.
+    /// Reserves units when any are left. The object exists already, so it may exceed what is left.
     ///
     /// # Errors
     /// As [`Room::cover`].
@@ -142,13 +142,13 @@ impl<K: Clone + Eq + Hash> Room<K> {
         Ok(Self { of: Some((budget.clone(), of)), octets })
     }
 
-    /// Takes so many octets, whether they are left or not.
+    /// Reserves units even when the budget is used up.
     pub fn anyhow(budget: &Budget<K>, of: K, octets: usize) -> Self {
         budget.lock().add(&of, octets);
         Self { of: Some((budget.clone(), of)), octets }
     }
 
-    /// Bytes that hold this room themselves, until the last part of them is dropped.
+    /// Wraps `bytes` so that the reservation lasts until their last clone or slice is dropped.
     pub fn held_by(self, bytes: Bytes) -> Bytes
     where
         K: Send + 'static,
@@ -165,7 +165,6 @@ impl<K: Clone + Eq + Hash> Drop for Room<K> {
     }
 }
 
-/// Bytes, and the room they take.
 struct Held<K: Clone + Eq + Hash> {
     bytes: Bytes,
     _room: Room<K>,
@@ -179,7 +178,7 @@ impl<K: Clone + Eq + Hash> AsRef<[u8]> for Held<K> {
 
 #[cfg(test)]
 impl<K: Clone + Eq + Hash> Budget<K> {
-    /// How many have some of it.
+    /// Number of keys with reservations.
     pub fn senders(&self) -> usize {
         self.lock().taken.len()
     }

@@ -1,4 +1,4 @@
-//! The network that counts as one caller where callers are told apart by address.
+//! The network that counts as one caller, for limits per address.
 //!
 //! A site gets a whole IPv6 /64 or more (RFC 6177), so an IPv6 caller can send each request from another address of
 //! its /64. Every limit, queue and count per address uses this type: it has no other constructor.
@@ -19,7 +19,7 @@ impl CallerNetwork {
         })
     }
 
-    /// Its first address.
+    /// Returns the first address of the network.
     pub fn first(self) -> IpAddr {
         self.0
     }

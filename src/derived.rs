@@ -1,14 +1,14 @@
-//! What others make of a value, kept with it: whoever words answers about an issuer does so once, not for every
-//! certificate, and it goes when the issuer changes.
+//! A cache of values derived from another value, dropped together with it. An issuer, for example, caches the parts of
+//! responses that are rendered from it, so that they are rendered once per issuer and not per certificate.
 
 use std::any::Any;
 use std::sync::OnceLock;
 
-/// Values of several types, each made when it is first asked for.
+/// At most one value per type, each computed on first use.
 #[derive(Default)]
 pub struct Derived(OnceLock<Box<Link>>);
 
-/// What was made of a value is not of its copy, which may be changed.
+/// A clone starts empty, because the cloned value may be modified.
 impl Clone for Derived {
     fn clone(&self) -> Self {
         Self::default()
@@ -21,7 +21,7 @@ struct Link {
 }
 
 impl Derived {
-    /// The value of this type; `make` is called when there is none yet.
+    /// Returns the value of type `T`, computing it with `make` if it is missing.
     pub fn get<T: Any + Send + Sync>(&self, make: impl Fn() -> T) -> &T {
         let mut place = self;
         loop {

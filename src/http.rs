@@ -1,9 +1,8 @@
-//! The HTTP side: which paths lead to which wire, and the metrics page.
+//! The HTTP interfaces: routing between them, and the metrics page.
 //!
-//! `/v1` is the secrets service, `/api/v2` the projects API. Everything about a request (limits, tokens, policies,
-//! the form of answers) belongs to its wire; this module only tells them apart. The wires do not know each other:
-//! what both need stands beside them, such as what a worker holds ([`state`]), how bodies are read ([`body`]) and
-//! where a caller is ([`address`]).
+//! `/v1` is the secrets service ([`secrets`]), `/api/v2` the projects API ([`jsonapi`]). Each has its own pipeline,
+//! limits, tokens and response format, and neither depends on the other. Modules that both use are next to them, such
+//! as the worker's state ([`state`]), request bodies ([`body`]) and the caller's address ([`address`]).
 
 pub mod access;
 pub mod address;
@@ -45,7 +44,7 @@ use secrets::Entrance;
 use sender::Sender;
 use state::State;
 
-/// What access lines call the paths that belong to no wire.
+/// Routes of paths outside both APIs, for the access log.
 static METRICS: LazyLock<RouteMeter> = LazyLock::new(|| beside("metrics"));
 static DISCOVERY: LazyLock<RouteMeter> = LazyLock::new(|| beside("terraform.json"));
 static NONE: LazyLock<RouteMeter> = LazyLock::new(|| beside("none"));
@@ -54,7 +53,7 @@ fn beside(route: &str) -> RouteMeter {
     RouteMeter::new("server", "read", route.to_owned())
 }
 
-/// The services of one worker.
+/// Registers the services of a worker.
 pub fn configure(app: &mut ServiceConfig, state: State) {
     app.app_data(state)
         .service(web::scope("/v1").default_service(web::to(secrets_service)))
@@ -64,12 +63,11 @@ pub fn configure(app: &mut ServiceConfig, state: State) {
         .default_service(web::to(nothing));
 }
 
-/// The services of the listener that serves the metrics alone, open to whoever reaches it.
+/// Registers the services of the metrics listener, which serves the metrics to all clients that reach it.
 pub fn configure_metrics(app: &mut ServiceConfig, state: State) {
     app.app_data(state).service(read_only("/metrics", open_metrics)).default_service(web::to(nothing));
 }
 
-/// A path that is read and nothing else.
 fn read_only<F, A>(path: &'static str, handler: F) -> Resource
 where
     F: Handler<A, Output = HttpResponse> + Clone,
@@ -85,7 +83,6 @@ async fn only_reads(request: HttpRequest) -> HttpResponse {
     refused
 }
 
-/// The worker's state, as a handler's argument.
 impl FromRequest for State {
     type Error = actix_web::Error;
     type Future = std::future::Ready<std::result::Result<Self, Self::Error>>;
@@ -97,7 +94,7 @@ impl FromRequest for State {
 }
 
 async fn secrets_service(state: State, request: HttpRequest, payload: web::Payload) -> HttpResponse {
-    // What the router matched may be spelt otherwise (`/%761/…`); only the plain form is served.
+    // The router also matches encoded spellings (`/%761/…`); only the plain form is served.
     match request.uri().path().strip_prefix("/v1/") {
         Some(path) => secrets::answer(state, &request, path, payload).await,
         None => nothing(request).await,
@@ -111,15 +108,15 @@ async fn projects_api(state: State, request: HttpRequest, payload: web::Payload)
     }
 }
 
-/// Where clients find the projects API, by every name that they have for it: some ask for a later one alone. They send
-/// their token along; it is not looked at.
+/// Service discovery of the projects API. Some clients look up only a later version, so each version has an entry.
+/// Clients send their token along; it is ignored.
 async fn discovery(request: HttpRequest) -> HttpResponse {
     access::beside_the_wires(&request, &RequestId::of(request.headers()), &DISCOVERY, StatusCode::OK);
     const SERVICES: &str = "{\"tfe.v2\":\"/api/v2/\",\"tfe.v2.1\":\"/api/v2/\",\"tfe.v2.2\":\"/api/v2/\"}";
     HttpResponse::Ok().insert_header((CONTENT_TYPE, secrets::render::JSON)).body(SERVICES)
 }
 
-/// The metrics page: open where the settings say so, else a read of `sys/metrics` like any other.
+/// Serves the metrics page: open if the settings say so, otherwise as a read of `sys/metrics`.
 async fn metrics_page(state: State, request: HttpRequest, payload: web::Payload) -> HttpResponse {
     if state.settings.open_metrics {
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
@@ -128,7 +125,6 @@ async fn metrics_page(state: State, request: HttpRequest, payload: web::Payload)
     secrets::answer_at(Entrance::Metrics, state, &request, "sys/metrics", payload).await
 }
 
-/// The metrics page where it is open.
 async fn open_metrics(state: State, request: HttpRequest) -> HttpResponse {
     let caller = Sender::at(request.peer_addr().map(|peer| peer.ip())).queued_as();
     let figures = figures::of(&state);
@@ -148,7 +144,7 @@ async fn nothing(request: HttpRequest) -> HttpResponse {
     refused(&request, &Error::new(Kind::NotFound, text))
 }
 
-/// The refusal of what belongs to no wire.
+/// Renders an error for a path outside both APIs.
 fn refused(request: &HttpRequest, error: &Error) -> HttpResponse {
     refused_as(request, &NONE, error)
 }

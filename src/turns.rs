@@ -1,8 +1,8 @@
-//! Fair queues: at most `places` jobs run at once, and at most `places_of_one` of one caller.
+//! Fair queues: at most `places` jobs run concurrently, and at most `places_of_one` of one caller.
 //!
-//! [`Turns`] is the queue itself, [`Entrance`] hands out permits in its order, and [`cpu`] runs CPU work on its own threads.
-//! The [current caller](Caller::current) belongs to the task that runs: the HTTP pipeline sets it for each request, so that
-//! code below it needs no argument for it.
+//! [`Turns`] is the queue itself, [`Entrance`] a semaphore that grants permits in its order, and [`cpu`] runs CPU work
+//! on threads of its own. The [current caller](Caller::current) belongs to the running task: the HTTP pipeline sets it
+//! for each request, so that the functions below it need no argument for it.
 
 pub mod cpu;
 
@@ -20,24 +20,24 @@ use crate::telemetry::TraceContext;
 /// Jobs of one caller that may wait in a bounded queue.
 pub const MAX_WAITING_PER_CALLER: usize = 64;
 
-/// Who waits: a number that tells one caller from others, as a rule.
+/// Numeric id of a caller. It is a hash, so two callers may share an id in rare cases.
 pub type Asker = u64;
 
-/// The number of a caller by what tells them from others, such as how records name them.
+/// Returns the id of a caller, from any hashable identification of the caller.
 pub fn asker_of(caller: &(impl Hash + ?Sized)) -> Asker {
     let mut hasher = DefaultHasher::new();
     caller.hash(&mut hasher);
     hasher.finish()
 }
 
-/// The order in which the classes of callers are served, and whether their queues are bounded.
+/// Class of a caller. It decides the order of service and if the queues are bounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     /// The server's own work, which requests wait for: no bound.
     Server,
     /// A caller with a valid token, or a client that connects.
     WithToken,
-    /// A caller without one: served when no other waits.
+    /// A caller without a valid token: served only when no caller of another class waits.
     WithoutToken,
 }
 
@@ -53,9 +53,9 @@ pub struct Caller {
 }
 
 tokio::task_local! {
-    /// Of the request that the task handles.
+    /// The caller of the request that the task handles.
     static OF_REQUEST: Rc<Cell<Caller>>;
-    /// Of a part of a request, or of a task that a request has begun.
+    /// The caller of a part of a request, or of a task that a request has spawned.
     static OF_PART: Caller;
 }
 
@@ -104,12 +104,12 @@ impl Caller {
         self.class != Class::Server && !self.must_run
     }
 
-    /// The trace of the request.
+    /// Returns the trace of the request.
     pub fn trace(self) -> Option<TraceContext> {
         self.trace
     }
 
-    /// The number of the caller.
+    /// Returns the id of the caller.
     pub fn asker(self) -> Asker {
         self.asker
     }
@@ -126,57 +126,56 @@ impl Default for CurrentCaller {
 }
 
 impl CurrentCaller {
-    /// From now on the request is one of this caller. Its trace stays.
+    /// Sets the caller of the request. The trace stays.
     pub fn set(&self, caller: Caller) {
         self.0.set(Caller { trace: self.0.get().trace, ..caller });
     }
 
-    /// From now on the request belongs to this trace.
+    /// Sets the trace of the request.
     pub fn set_trace(&self, trace: TraceContext) {
         self.0.set(Caller { trace: Some(trace), ..self.0.get() });
     }
 
-    /// Polls a part of the request.
+    /// Polls a part of the request on behalf of its caller.
     pub fn scope<T>(&self, poll: impl FnOnce() -> T) -> T {
         OF_REQUEST.sync_scope(Rc::clone(&self.0), poll)
     }
 
-    /// Polls the body of the response, whose work waits in the caller's turn and is not refused any more.
+    /// Polls the response body on behalf of the caller. Its jobs must run: the response has begun.
     pub fn scope_of_body<T>(&self, poll: impl FnOnce() -> T) -> T {
         OF_PART.sync_scope(self.0.get().must_run(), poll)
     }
 }
 
-/// The queue.
+/// A fair queue of jobs.
 pub struct Turns<T> {
-    /// Of those who wait, whose turn is next first, with what they wait for.
+    /// Callers with waiting jobs, in round-robin order, and their jobs.
     askers: VecDeque<(Asker, VecDeque<T>)>,
-    /// How much waits.
     waiting: usize,
-    /// Whose turns are under way.
+    /// Callers of the running jobs, one entry per job.
     running: Vec<Asker>,
-    /// Most turns at once, and of one asker.
+    /// Maximum number of running jobs, in total and per caller.
     places: usize,
     places_of_one: usize,
 }
 
 impl<T> Turns<T> {
-    /// With so many turns at once, and so many of one asker.
+    /// An empty queue that runs at most `places` jobs concurrently, and `places_of_one` per caller.
     pub fn new(places: usize, places_of_one: usize) -> Self {
         Self { askers: VecDeque::new(), waiting: 0, running: Vec::new(), places, places_of_one }
     }
 
-    /// From now on so many turns at once, and so many of one asker.
+    /// Changes the limits on running jobs.
     pub fn allow(&mut self, places: usize, places_of_one: usize) {
         (self.places, self.places_of_one) = (places, places_of_one);
     }
 
-    /// How much waits.
+    /// Number of waiting jobs.
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Puts something at the end of what an asker waits for.
+    /// Appends a job to the queue of its caller.
     pub fn push(&mut self, asker: Asker, one: T) {
         self.waiting += 1;
         match self.askers.iter_mut().find(|(other, _)| *other == asker) {
@@ -185,12 +184,12 @@ impl<T> Turns<T> {
         }
     }
 
-    /// How many jobs of a caller wait.
+    /// Number of waiting jobs of a caller.
     pub fn waiting_of(&self, asker: Asker) -> usize {
         self.askers.iter().find(|(other, _)| *other == asker).map_or(0, |(_, waiting)| waiting.len())
     }
 
-    /// Drops the waiting jobs for which `keep` is false, and returns them.
+    /// Removes and returns the waiting jobs for which `keep` is false.
     pub fn drop_unless(&mut self, keep: impl Fn(&T) -> bool) -> Vec<T> {
         let mut dropped = Vec::new();
         for (_, waiting) in &mut self.askers {
@@ -204,13 +203,13 @@ impl<T> Turns<T> {
         dropped
     }
 
-    /// Makes room for one more job of a caller. At most [`MAX_WAITING_PER_CALLER`] jobs of a caller wait, and `most` of
-    /// all callers. In a full queue, jobs of callers who have left are removed first. If all callers together still
-    /// have too many, the newest job of the longest line is removed, when that line has at least two jobs more than
-    /// this caller's.
+    /// Ensures that one more job of a caller may wait. At most [`MAX_WAITING_PER_CALLER`] jobs of a caller wait, and
+    /// `most` of all callers. In a full queue, jobs of disconnected callers are removed first. If the queue is still
+    /// full, the newest job of the caller with the most waiting jobs is removed, provided that caller has at least two
+    /// jobs more.
     ///
     /// # Errors
-    /// [`Full`] when there is no room.
+    /// [`Full`] when no job may be removed.
     pub fn admit(
         &mut self,
         asker: Asker,
@@ -230,15 +229,15 @@ impl<T> Turns<T> {
         Ok(Displaced { left, refused })
     }
 
-    /// Makes room for one more job of `asker`: takes the latest job of the caller with the most waiting jobs, when that
-    /// caller has at least two more than `asker`.
+    /// Removes the newest job of the caller with the most waiting jobs, if that caller has at least two more than
+    /// `asker`.
     pub fn take_excess(&mut self, asker: Asker) -> Option<T> {
         let own = self.waiting_of(asker);
         let longest = self.askers.iter().map(|(_, waiting)| waiting.len()).max()?;
         if longest > own + 1 { self.take_latest() } else { None }
     }
 
-    /// Takes the latest job of the caller with the most waiting jobs.
+    /// Removes the newest job of the caller with the most waiting jobs.
     pub fn take_latest(&mut self) -> Option<T> {
         let (at, _) = self.askers.iter().enumerate().max_by_key(|(_, (_, waiting))| waiting.len())?;
         let (_, waiting) = self.askers.get_mut(at)?;
@@ -250,19 +249,19 @@ impl<T> Turns<T> {
         Some(taken)
     }
 
-    /// Takes the next job and ends its turn at once, where only the order of jobs matters.
+    /// Takes the next job and does not count it as running, for users that need only the order.
     pub fn take_next(&mut self) -> Option<T> {
         let (asker, job) = self.take()?;
         self.ended(asker);
         Some(job)
     }
 
-    /// Whether a turn may begin.
+    /// `true` if a job may start.
     pub fn has_one(&self) -> bool {
         self.next().is_some()
     }
 
-    /// Where the asker is that may begin a turn: of those with the fewest under way the first.
+    /// Index of the caller whose job starts next: the first of those with the fewest running jobs.
     fn next(&self) -> Option<usize> {
         if self.running.len() >= self.places {
             return None;
@@ -272,7 +271,7 @@ impl<T> Turns<T> {
         (fewest < self.places_of_one).then_some(at)
     }
 
-    /// Begins a turn; whoever has more waits behind the others.
+    /// Starts the next job. Its caller moves to the end of the round-robin order.
     pub fn take(&mut self) -> Option<(Asker, T)> {
         let (asker, mut waiting) = self.askers.remove(self.next()?)?;
         let one = waiting.pop_front()?;
@@ -284,14 +283,14 @@ impl<T> Turns<T> {
         Some((asker, one))
     }
 
-    /// Ends a turn.
+    /// Ends a job of a caller.
     pub fn ended(&mut self, asker: Asker) {
         if let Some(at) = self.running.iter().position(|one| *one == asker) {
             self.running.swap_remove(at);
         }
     }
 
-    /// Takes everything that waits.
+    /// Removes and returns all waiting jobs, by caller.
     pub fn clear(&mut self) -> Vec<VecDeque<T>> {
         self.waiting = 0;
         self.askers.drain(..).map(|(_, waiting)| waiting).collect()
@@ -300,24 +299,24 @@ impl<T> Turns<T> {
 
 /// Jobs that [`Turns::admit`] removed from a queue.
 pub struct Displaced<T> {
-    /// Jobs of callers who have left. To be dropped where nothing is locked: a job may hold much.
+    /// Jobs of disconnected callers. Drop them outside of locks: a job may own large data.
     pub left: Vec<T>,
-    /// A job that is to be refused.
+    /// A job to be refused.
     pub refused: Option<T>,
 }
 
-/// A queue that takes no further job of a caller.
+/// Error for a full queue.
 #[derive(Debug)]
 pub struct Full;
 
-/// An entrance to places; clones are the same.
+/// A fair semaphore: permits are granted in the order of [`Turns`]. Clones share it.
 #[derive(Clone)]
 pub struct Entrance(Arc<Mutex<Turns<oneshot::Sender<Place>>>>);
 
-/// A place, given to the next one when this is dropped.
+/// A permit. Dropping it wakes the next waiting caller.
 pub struct Place {
     asker: Asker,
-    /// `None` of one that nobody has taken.
+    /// `None` if the permit was granted to a disconnected caller.
     entrance: Option<Entrance>,
 }
 
@@ -331,20 +330,20 @@ impl Drop for Place {
 }
 
 impl Entrance {
-    /// With so many places; one asker has three quarters of them at most.
+    /// A semaphore with `places` permits. One caller gets at most three quarters of them.
     pub fn new(places: usize) -> Self {
         Self(Arc::new(Mutex::new(Turns::new(places, (places - places / 4).max(1)))))
     }
 
-    /// With half as many places as there are cores.
+    /// A semaphore with half as many permits as there are cores.
     pub fn beside_workers() -> Self {
         Self::new(std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2)))
     }
 
-    /// Waits for a turn of the current caller, whose queue is short.
+    /// Waits for a permit for the current caller. The queue is bounded by [`MAX_WAITING_PER_CALLER`].
     ///
     /// # Errors
-    /// `Busy` when too many requests of the caller wait already.
+    /// `Busy` when too many requests of the caller wait.
     pub async fn enter_bounded(&self, busy: &'static str) -> Result<Place> {
         let caller = Caller::current();
         if caller.is_bounded() {
@@ -354,16 +353,16 @@ impl Entrance {
         Ok(self.enter(caller.asker).await)
     }
 
-    /// Waits for a turn.
+    /// Waits for a permit.
     pub async fn enter(&self, asker: Asker) -> Place {
         let (give, given) = oneshot::channel();
         self.turns().push(asker, give);
         self.let_in();
-        // Nobody drops what waits but a turn that begins.
+        // A sender is dropped only after a permit was granted, so the channel does not fail.
         given.await.unwrap_or(Place { asker, entrance: None })
     }
 
-    /// Begins as many turns as there are places for. The turn of somebody who has left ends as it begins.
+    /// Grants the free permits. A permit that is granted to a disconnected caller is returned immediately.
     fn let_in(&self) {
         while let Some((asker, give)) = self.next() {
             if let Err(mut untaken) = give.send(Place { asker, entrance: Some(self.clone()) }) {
@@ -402,7 +401,7 @@ mod tests {
         turns.ended(1);
         assert_eq!(turns.take(), Some((2, 101)), "whoever has fewer under way");
         turns.ended(1);
-        // One each; whoever had a turn stands behind the other.
+        // Each has one running job, so the caller served last comes second.
         turns.ended(2);
         assert_eq!((turns.take(), turns.take()), (Some((1, 3)), Some((2, 102))));
         assert_eq!(turns.clear().iter().map(VecDeque::len).sum::<usize>(), 6);

@@ -1,4 +1,4 @@
-//! What the access line of a request tells ([`telemetry::access`]), gathered on its way.
+//! Builds the access log entry of a request ([`telemetry::access`](crate::telemetry::access)) while it is handled.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,24 +15,24 @@ use crate::projects;
 use crate::telemetry::access::{self, Access};
 use crate::telemetry::{Answered, RouteMeter, TraceContext, traffic};
 
-/// Who asks.
+/// The caller of a request.
 pub enum Who {
-    /// Nobody who is known.
+    /// An unauthenticated caller.
     Nobody,
     /// The holder of a token of the secrets service.
     Token(Arc<Caller>),
-    /// The subject of a token of the projects API, by its name.
+    /// The subject of a token of the projects API, by name.
     Subject(String),
 }
 
 impl Who {
-    /// The holder of a token of the secrets service.
+    /// Returns the holder of a token of the secrets service.
     pub fn token(&self) -> Option<&Caller> {
         if let Self::Token(caller) = self { Some(caller) } else { None }
     }
 }
 
-/// The trace that a request belongs to: its `traceparent`, if there is one and it is valid.
+/// Returns the trace context of a request, if it has exactly one valid `traceparent` header.
 pub fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
     static TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
     let mut given = headers.get_all(&TRACEPARENT);
@@ -43,41 +43,41 @@ pub fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
     TraceContext::parse(only.as_bytes())
 }
 
-/// The line of one request. Of a request whose client has left it is written too, when the request is dropped.
+/// The access log entry of one request. Dropping it logs the request if its client has disconnected.
 pub struct Line {
-    /// When the request began.
+    /// Start of the request.
     pub started: Instant,
-    /// Its id.
+    /// Id of the request.
     pub id: RequestId,
-    /// Its trace.
+    /// Trace of the request.
     pub trace: Option<TraceContext>,
-    /// Its route.
+    /// Route of the request.
     pub route: &'static RouteMeter,
-    /// Its mount.
+    /// Mount of the request.
     pub mount: Option<Arc<Mount>>,
-    /// Who asks.
+    /// Caller of the request.
     pub who: Who,
-    /// Where they are.
+    /// Address of the caller.
     pub from: Option<IpAddr>,
     written: bool,
 }
 
 impl Line {
-    /// Of a request that begins now, on a route that is not known yet.
+    /// An entry for a request that starts now and whose route is not known yet.
     pub fn begin(id: RequestId, trace: Option<TraceContext>, route: &'static RouteMeter) -> Self {
         let (started, mount, who, from) = (Instant::now(), None, Who::Nobody, None);
         traffic::note(started);
         Self { started, id, trace, route, mount, who, from, written: !access::is_on() }
     }
 
-    /// Takes note of who asks in the projects API.
+    /// Sets the caller of a request of the projects API.
     pub fn subject(&mut self, caller: Option<&projects::caller::Caller>) {
         if let (false, Some(caller)) = (self.written, caller) {
             self.who = Who::Subject(caller.name());
         }
     }
 
-    /// Measures the request, and writes its line.
+    /// Records the metrics of the request and logs it.
     pub fn end(&mut self, status: u16) {
         let at = Instant::now();
         self.route.record(Answered {
@@ -108,7 +108,7 @@ impl Line {
 }
 
 impl Drop for Line {
-    /// What a client that leaves does not wait for has the status that proxies write for it.
+    /// A request whose client has disconnected is logged with status 499, as proxies do.
     fn drop(&mut self) {
         const LEFT: u16 = 499;
         self.write(LEFT);
@@ -116,14 +116,14 @@ impl Drop for Line {
     }
 }
 
-/// The line of a request that belongs to no wire, and is answered at once: it is not measured.
+/// Logs a request outside both APIs. It counts as traffic; no latency is recorded.
 pub fn beside_the_wires(request: &HttpRequest, id: &RequestId, route: &'static RouteMeter, status: StatusCode) {
     traffic::note(Instant::now());
     in_passing(request, id, route, status);
 }
 
-/// The line of a request that keeps nobody from anything: whoever collects metrics comes every few seconds, and is no
-/// traffic.
+/// Logs a request that does not count as traffic. Metrics are scraped every few seconds, which must not delay work that
+/// waits for an idle server.
 pub fn in_passing(request: &HttpRequest, id: &RequestId, route: &'static RouteMeter, status: StatusCode) {
     if access::is_on() {
         let started = Instant::now();

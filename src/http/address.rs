@@ -1,9 +1,8 @@
-//! The caller's address: the one place that decides it, for whatever counts, grants or records by address.
+//! The caller's address, for all limits, permissions and records that use it.
 //!
-//! It is the address at the other end of the socket, unless that is a proxy that the settings trust; then it is
-//! the right-most address of `X-Forwarded-For` that is no such proxy. What anybody else sends in that header
-//! is not looked at, and what a trusted proxy sends must read: a request is not counted for its proxy because
-//! a header was misspelt.
+//! It is the peer address of the socket. If that is a trusted proxy of the settings, it is the right-most address of
+//! `X-Forwarded-For` that is not a trusted proxy. The header is ignored from other peers. A trusted proxy must send a
+//! valid header: otherwise the request is rejected, because it must not count for the proxy.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,10 +12,10 @@ use ipnet::IpNet;
 
 use crate::error::{Error, Result};
 
-/// Most addresses of the header; nobody is behind more proxies.
+/// Maximum number of addresses in the header.
 const MOST: usize = 32;
 
-/// The address of whoever sent a request; nothing when its socket has none.
+/// Returns the address of the client that sent a request; `None` when the socket has none.
 ///
 /// # Errors
 /// `Malformed` when a trusted proxy sent an `X-Forwarded-For` that is not a list of addresses.
@@ -27,7 +26,7 @@ pub fn caller_address(request: &HttpRequest, trusted: &[IpNet]) -> Result<Option
     }
     let forwarded = forwarded(request.headers())?;
     let outside = forwarded.iter().rev().find(|address| !is_trusted(**address, trusted));
-    // Where all are proxies, the first of them asks for itself.
+    // If all addresses are proxies, the left-most one is the client.
     Ok(Some(*outside.or(forwarded.first()).unwrap_or(&peer)))
 }
 
@@ -35,7 +34,7 @@ fn is_trusted(address: IpAddr, trusted: &[IpNet]) -> bool {
     trusted.iter().any(|network| network.contains(&address))
 }
 
-/// The addresses of all lines of the header, as one list (RFC 9110, 5.3).
+/// Parses all header lines as one list (RFC 9110, 5.3).
 fn forwarded(headers: &HeaderMap) -> Result<Vec<IpAddr>> {
     let refused = || Error::malformed("X-Forwarded-For: must be IP addresses joined by commas, 32 at most");
     let mut addresses = Vec::new();
@@ -48,7 +47,7 @@ fn forwarded(headers: &HeaderMap) -> Result<Vec<IpAddr>> {
     Ok(addresses)
 }
 
-/// An address as proxies write it: `192.0.2.1`, `192.0.2.1:4711`, `2001:db8::1`, `[2001:db8::1]`,
+/// Parses an address in any form that proxies use: `192.0.2.1`, `192.0.2.1:4711`, `2001:db8::1`, `[2001:db8::1]`,
 /// `[2001:db8::1]:4711`.
 fn address(text: &str) -> Option<IpAddr> {
     let bracketed = || text.strip_prefix('[')?.strip_suffix(']')?.parse().ok().map(IpAddr::V6);
@@ -62,7 +61,6 @@ mod tests {
     use super::*;
     use actix_web::test::TestRequest;
 
-    /// The address of a request of this peer with these lines of the header.
     fn of(peer: &str, lines: &[&str]) -> Result<Option<IpAddr>> {
         let trusted = ["10.0.0.0/8", "192.0.2.7/32", "2001:db8:1::/48"].map(|network| network.parse().unwrap());
         let request = TestRequest::default().peer_addr(SocketAddr::new(peer.parse().unwrap(), 4711));

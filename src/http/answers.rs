@@ -1,13 +1,10 @@
-//! Answers on their way: how many octets wait for their clients, and how the server sends them.
+//! Memory limits for responses that wait for their clients, and fair sending of long responses.
 //!
-//! An answer that is made is there until its client has taken it. So large ones count against a budget of the whole
-//! process from when they are made until the last octet has gone ([`budget`](super::budget)). Who has a full share of it
-//! is answered 429 before anything is done; a read that finds no room when it is made is refused, too. The answer to a
-//! change is never thrown away: its caller may have no other one. A small answer counts nothing: there are only so many
-//! connections and requests. Nor does what is made, or taken from where it is shared, while it is sent.
-//!
-//! A long answer is sent in pieces, and in turns like whatever a worker does ([`passes`](super::passes)): to make, to
-//! encrypt and to copy it takes time that others wait for.
+//! A response above 8 KiB counts against a budget of the process until its last byte is sent
+//! ([`budget`](super::budget)). A sender at its limit gets 429 before the request is handled; a read gets 503 when the
+//! budget is used up. The response to a change is never discarded, because the caller may have no other way to get it.
+//! Bodies that are generated or shared while they are sent do not count. Long responses are sent in pieces, scheduled
+//! with all other work of the worker ([`passes`](super::passes)).
 
 use std::error::Error as StdError;
 use std::pin::Pin;
@@ -23,36 +20,36 @@ use super::passes::{OCTET, Times, Waiting};
 use super::sender::Sender;
 use crate::error::{Error, Kind, Result};
 
-/// Longest answer that counts nothing, octets.
+/// Responses up to this size do not count, in bytes.
 const FREE: usize = 8 << 10;
-/// Longest answer that is sent without a turn, octets.
+/// Responses up to this size are sent without scheduling, in bytes.
 const SMALL: u64 = 16 << 10;
-/// Most of an answer that is given to HTTP at once, octets: it copies it.
+/// Largest piece that is passed to the HTTP library, in bytes: it copies each piece.
 const PIECE: usize = 32 << 10;
-/// So much of an answer is sent in one turn, octets: less than a millisecond's work.
+/// Bytes sent before the response is scheduled again: less than a millisecond of work.
 const PORTION: usize = 128 << 10;
 
-/// The budget of a process for answers.
+/// The response budget of the process.
 pub struct Answers(Budget);
 
 impl Answers {
-    /// Room for `most` octets.
+    /// A budget of `most` bytes.
     pub fn new(most: usize) -> Self {
         Self(Budget::new(most))
     }
 
-    /// Whether a sender may have one more answer. Asked before anything is done.
+    /// Checks the sender's limit, before a request is handled.
     ///
     /// # Errors
-    /// `Quota` when the sender has a full share.
+    /// `Quota` when the sender is at its limit.
     pub fn check(&self, sender: impl FnOnce() -> Sender) -> Result<()> {
         if self.0.has_share(sender) { Ok(()) } else { Err(refused(Lack::Share)) }
     }
 
-    /// Room for an answer of so many octets; one that `reads` may be refused.
+    /// Reserves memory for a response. Only a response to a read may be refused.
     ///
     /// # Errors
-    /// `Busy` when there is no room, `Quota` when the sender has a full share of it.
+    /// `Busy` when the budget is used up, `Quota` when the sender is at its limit.
     pub fn take(&self, octets: usize, reads: bool, sender: impl FnOnce() -> Sender) -> Result<Room> {
         match octets > FREE {
             true if reads => Room::last(&self.0, sender(), octets).map_err(refused),
@@ -69,7 +66,7 @@ fn refused(lack: Lack) -> Error {
     }
 }
 
-/// An answer as it is sent: whole in the memory it holds its room; a long one goes in turns.
+/// Attaches the reservation to the body, and schedules a long body fairly.
 pub fn sent(response: HttpResponse, room: Room, times: &Times) -> HttpResponse {
     response.map_body(|_, body| {
         if body.size() == BodySize::None {
@@ -87,26 +84,26 @@ pub fn sent(response: HttpResponse, room: Room, times: &Times) -> HttpResponse {
     })
 }
 
-/// A long body.
+/// A long body that is sent in scheduled pieces.
 struct InTurns {
     body: BoxBody,
-    /// What was made of it and is not given yet.
+    /// The rest of the last chunk that `body` returned.
     ready: Bytes,
-    /// Octets that were given in this turn.
+    /// Bytes sent since the response was last scheduled.
     given: usize,
     times: Times,
-    /// For the next turn.
+    /// Pending wait for the next time slice.
     waiting: Option<Waiting>,
 }
 
 impl InTurns {
-    /// Waits for the next turn when this one is over.
+    /// Waits for the next time slice once the current one is used up.
     fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.given >= PORTION {
             self.given = 0;
             self.waiting = self.times.place();
             if self.waiting.is_none() {
-                // Whoever is ready comes first, whoever asks.
+                // The sender has time left, but other ready tasks run first.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -143,7 +140,7 @@ impl MessageBody for InTurns {
     }
 }
 
-/// What it costs to send so many octets.
+/// Estimated time to send `many` bytes.
 fn octets(many: usize) -> Duration {
     OCTET * u32::try_from(many).unwrap_or(u32::MAX)
 }
@@ -179,7 +176,7 @@ mod tests {
         let change = take(60_000, false, one).unwrap();
         assert_eq!((kind(answers.check(one)), kind(answers.check(other))), (Some(Kind::Quota), None));
         assert_eq!(take(FREE, true, one).unwrap().octets(), 0, "it takes nothing");
-        // The last one may be larger than what is left.
+        // The last reservation may exceed what is left.
         let last = take(2_000_000, true, other).unwrap();
         assert_eq!(kind(take(FREE + 1, true, || Sender::User(3))), Some(Kind::Busy));
         drop((first, change, last));

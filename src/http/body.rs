@@ -1,11 +1,9 @@
-//! The bodies of requests: how much is kept of one, and of all of them at once.
+//! Reads request bodies within limits on size, time and total memory.
 //!
-//! What is kept counts against a budget of the whole process until its request is answered; a request whose body finds
-//! no room there is answered 503, and 429 where its sender has a full share of it ([`budget`](super::budget)). A small
-//! body counts nothing: there are only so many connections and requests. What is refused anyway is read without being
-//! kept, so that its sender sees the answer: a connection that is closed on a sender in full flow resets. That too has
-//! an end, in octets and in time: whoever needs no right to a path has less of it, and nobody waits long for the body of
-//! a request that has no use for one. A sender that waits to be told to go on is not told to send what nobody keeps.
+//! A body above 16 KiB counts against a budget of the process until its request ends ([`budget`](super::budget)): 503
+//! when the budget is used up, 429 when the sender is at its limit. A rejected body is read and discarded up to a limit
+//! of bytes and time, so that the client sees the response and no connection reset. Unauthorized requests and open
+//! routes get less time. A client that sent `Expect: 100-continue` is not asked to send a body that would be discarded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,28 +20,27 @@ use super::budget::{Budget, Lack, Room};
 use super::sender::Sender;
 use crate::error::{Error, Kind, Result};
 
-/// How much of a refused body is still read.
+/// Bytes of a rejected body that are read and discarded.
 const DISCARD: usize = 64 << 20;
-/// How long the body of somebody without a right is still read.
+/// Maximum time to read the body of an unauthorized request.
 pub const PATIENCE: Duration = Duration::from_secs(5);
-/// How long the body of somebody may take who needs no right.
+/// Maximum time to read the body of a request to a route that needs no permission.
 pub const OPEN: Duration = Duration::from_secs(10);
-/// How long it is waited for the body of a request that has no use for one.
+/// Maximum time to read the body of a request that has no use for a body.
 pub const USELESS: Duration = Duration::from_secs(1);
-/// Longest body that counts nothing.
+/// Bodies up to this size do not count, in bytes.
 const FREE: usize = 16 << 10;
 
-/// What a body takes its room of, and who sends it.
+/// The budget for a body, and its sender.
 #[derive(Clone, Copy)]
 pub struct Share<'a> {
     /// The budget.
     pub bodies: &'a Budget,
-    /// Tells the sender, when there is a large body.
+    /// Returns the sender. Called for large bodies only.
     pub sender: &'a dyn Fn() -> Sender,
 }
 
 impl Share<'_> {
-    /// Makes the room of a body as large as so many octets.
     fn cover(self, room: &mut Room, octets: usize) -> Result<()> {
         room.cover(self.bodies, self.sender, octets).map_err(|lack| match lack {
             Lack::Room => Error::new(Kind::Busy, "too many request bodies at once"),
@@ -52,22 +49,22 @@ impl Share<'_> {
     }
 }
 
-/// What a request carries for its connection to learn that it is known who asks: whoever is known sends a body in peace
-/// where others have to leave.
+/// Request extension shared with the connection: `true` once a caller is identified. When connections must be closed,
+/// those that receive a body from an identified caller are closed last.
 pub struct Known(pub Arc<AtomicBool>);
 
-/// It is known who sends this request.
+/// Marks the connection of a request as one of an identified caller.
 pub fn known(request: &HttpRequest) {
     if let Some(Known(known)) = request.extensions().get() {
         known.store(true, Ordering::Relaxed);
     }
 }
 
-/// Reads a body of at most `limit` octets within a time. Its room is to be kept as long as what is made of it.
+/// Reads a body of at most `limit` bytes within `time`. The reservation must live as long as the values parsed from it.
 ///
 /// # Errors
-/// `TooLarge` above the limit, `Busy` when there is no room, `Quota` when the sender has a full share of it,
-/// `Malformed` when it ends early or takes too long.
+/// `TooLarge` above the limit, `Busy` when the budget is used up, `Quota` when the sender is at its limit, `Malformed`
+/// when the body ends early or takes too long.
 pub async fn kept(
     headers: &HeaderMap,
     mut payload: Payload,
@@ -94,11 +91,12 @@ pub async fn kept(
     in_time(time, read).await
 }
 
-/// As [`kept`], of bytes that nobody reads beyond `limit`: of a longer body one octet more is kept. The
-/// bytes hold their room themselves.
+/// As [`kept`], but a longer body is cut off after `limit + 1` bytes instead of rejected. The returned bytes own their
+/// reservation.
 ///
 /// # Errors
-/// `Busy` and `Quota` when there is no room, `Malformed` when it ends early or takes too long.
+/// `Busy` when the budget is used up, `Quota` when the sender is at its limit, `Malformed` when the body ends early or
+/// takes too long.
 pub async fn raw(
     headers: &HeaderMap,
     mut payload: Payload,
@@ -121,7 +119,7 @@ pub async fn raw(
     in_time(time, read).await
 }
 
-/// Reads a body that nobody wants within a time, keeping nothing.
+/// Reads and discards a body within `time`.
 ///
 /// # Errors
 /// `TooLarge` above the limit, `Malformed` when it ends early or takes too long.
@@ -137,7 +135,7 @@ pub async fn passed_over(headers: &HeaderMap, payload: Payload, limit: usize, ti
     }
 }
 
-/// Whether a body was refused because there is no room for it.
+/// `true` if a body was rejected because its reservation was refused.
 fn is_for_room(error: &Error) -> bool {
     matches!(error.kind(), Kind::Busy | Kind::Quota)
 }
@@ -147,7 +145,7 @@ async fn in_time<T>(time: Duration, read: impl Future<Output = Result<T>>) -> Re
     tokio::time::timeout(time, read).await.unwrap_or_else(|_| late())
 }
 
-/// The body of a request, made of its pieces.
+/// Builds the body of a request from a stream of chunks.
 pub fn of_pieces(
     request: &HttpRequest,
     pieces: impl Stream<Item = std::result::Result<Bytes, PayloadError>> + 'static,
@@ -155,22 +153,22 @@ pub fn of_pieces(
     of_request(request, dev::Payload::Stream { payload: Box::pin(pieces) })
 }
 
-/// The body of a request.
+/// Builds the body of a request from a payload.
 pub fn of_request(request: &HttpRequest, mut body: dev::Payload) -> Payload {
     Payload::from_request(request, &mut body).into_inner().expect("a body is taken as it is")
 }
 
-/// How long it says that it is.
+/// Returns the value of `Content-Length`.
 pub fn declared(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// Whether the sender keeps the body back until it is told to send it (RFC 9110, 10.1.1): whoever reads tells it.
+/// `true` if the client sends the body only after a 100 response, which reading triggers (RFC 9110, 10.1.1).
 fn waits(headers: &HeaderMap) -> bool {
     headers.get(EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }
 
-/// Whether a body is known to be too long while its sender still keeps it back.
+/// `true` if the client waits for a 100 response and declared a body above the limit.
 pub fn is_too_long_to_begin(headers: &HeaderMap, limit: usize) -> bool {
     waits(headers) && declared(headers).is_some_and(|length| length > limit as u64)
 }
@@ -184,8 +182,8 @@ async fn next(payload: &mut Payload) -> Result<Option<Bytes>> {
     payload.next().await.transpose().map_err(ended_early)
 }
 
-/// A body, or the first `limit + 1` octets of a longer one. Room is taken before memory is, and both grow
-/// with what has arrived: a length that is only declared is no reason to hold anything.
+/// Reads a body, or the first `limit + 1` bytes of a longer one. The reservation grows before the buffer does, and both
+/// grow with the bytes received: a declared length alone allocates nothing.
 async fn collected(
     headers: &HeaderMap,
     payload: &mut Payload,
@@ -193,7 +191,7 @@ async fn collected(
     share: Share<'_>,
 ) -> Result<(Bytes, Room)> {
     let mut room = Room::default();
-    // Nearly every body is one chunk, which is passed on without a copy.
+    // Most bodies are one chunk, which is returned without a copy.
     let Some(first) = next(payload).await? else { return Ok((Bytes::new(), room)) };
     if first.len() > limit {
         return Ok((first.slice(..=limit), room));
@@ -223,14 +221,13 @@ async fn collected(
     }
 }
 
-/// The error, once what its sender still sends was read.
 async fn discarded(payload: Payload, error: Error) -> Error {
-    // Why it ended early does not matter any more.
+    // An error while discarding does not matter: the request is rejected anyway.
     let _ = skipped(payload, DISCARD).await;
     error
 }
 
-/// Reads on without keeping anything, up to a bound; how much there was.
+/// Reads and discards up to about `most` bytes, and returns how many were read.
 async fn skipped(mut payload: Payload, most: usize) -> Result<usize> {
     let mut length = 0;
     while let Some(chunk) = next(&mut payload).await? {
@@ -247,10 +244,8 @@ mod tests {
     use super::*;
     use actix_web::test::TestRequest;
 
-    /// Longer than any of these takes.
     const TIME: Duration = Duration::from_secs(30);
 
-    /// The share of one sender.
     fn one(bodies: &Budget) -> Share<'_> {
         Share { bodies, sender: &|| Sender::User(1) }
     }

@@ -1,4 +1,4 @@
-//! Buckets that senders take of, and that fill again with time.
+//! Token buckets, one per sender.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use super::sender::Sender;
 
-/// Buckets are looked through for full ones, which mean nothing, when there are this many.
+/// Number of buckets above which full ones, which carry no information, are removed.
 const MANY: usize = 10_000;
 
-/// A bucket of each sender, full at first.
+/// One bucket per sender, initially full.
 pub(super) struct Buckets {
     size: f64,
     per_second: f64,
@@ -22,7 +22,7 @@ struct Level {
 }
 
 impl Buckets {
-    /// Buckets of that size, which get so much each second.
+    /// Buckets of `size` tokens that refill at `per_second`.
     pub(super) fn new(size: f64, per_second: f64) -> Self {
         Self { size, per_second, levels: Mutex::default() }
     }
@@ -31,14 +31,13 @@ impl Buckets {
         (level.left + now.saturating_duration_since(level.at).as_secs_f64() * self.per_second).min(self.size)
     }
 
-    /// What is in a sender's bucket.
     pub(super) fn left(&self, sender: &Sender, now: Instant) -> f64 {
         let levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
         levels.get(sender).map_or(self.size, |level| self.refilled(level, now))
     }
 
-    /// Takes so much out of a sender's bucket where at least `least` is in it: whether it did, and what is left, which
-    /// may be less than nothing.
+    /// Takes `amount` from a sender's bucket if its level is at least `least`. Returns `true` if it did, and the new
+    /// level, which may be negative.
     pub(super) fn take(&self, sender: Sender, amount: f64, least: f64, now: Instant) -> (bool, f64) {
         let mut levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
         if levels.len() >= MANY {

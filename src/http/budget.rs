@@ -1,10 +1,10 @@
-//! Budgets of octets that senders share ([`crate::budget`]).
+//! Byte budgets of the process with a limit per sender ([`crate::budget`]).
 
 use super::sender::Sender;
 use crate::budget;
 pub use crate::budget::Lack;
 
-/// The budget of a process.
+/// A byte budget.
 pub type Budget = budget::Budget<Sender>;
-/// The part of it that one thing has taken.
+/// A reservation in a byte budget.
 pub type Room = budget::Room<Sender>;

@@ -1,8 +1,7 @@
-//! Content codings (RFC 9110, 8.4): bodies of requests are taken as they are, large answers are compressed.
+//! Content codings (RFC 9110, 8.4): encoded request bodies are rejected, large responses are compressed.
 //!
-//! The length of a compressed text tells how alike its parts are: where a secret stands beside what somebody
-//! else chose, it gives the secret away (BREACH). So no answer is compressed unless its route says that none of
-//! its answers holds a secret.
+//! The length of a compressed response reveals a secret in it when an attacker controls other parts of it (BREACH). So
+//! a response is compressed only if its route declares that its responses hold no secrets.
 
 use std::future::poll_fn;
 use std::io::Write as _;
@@ -19,27 +18,27 @@ use futures_util::stream::{self, Stream};
 
 use crate::turns::cpu;
 
-/// Why an encoded body is refused.
+/// Error text for an encoded request body.
 pub const ENCODED: &str = "Content-Encoding: bodies are taken without one only";
-/// Shortest answer that is compressed, bytes.
+/// Smallest response that is compressed, in bytes.
 const LEAST: u64 = 8 << 10;
-/// What the entity tag of a compressed answer has before its last quote.
+/// Suffix of the entity tag of a compressed response, before the closing quote.
 const SUFFIX: &str = "-gzip";
 
-/// Whether the body of a request is in a form that this server does not read.
+/// `true` if the body of a request has a content coding.
 pub fn is_encoded(headers: &HeaderMap) -> bool {
     let mut codings = headers.get_all(CONTENT_ENCODING).flat_map(|value| value.as_bytes().split(|b| *b == b','));
     codings.any(|coding| !matches!(coding.trim_ascii(), b"") && !coding.trim_ascii().eq_ignore_ascii_case(b"identity"))
 }
 
-/// Says with the refusal of an encoded body which form is taken (RFC 9110, 12.5.3).
+/// Adds `Accept-Encoding: identity` to the rejection of an encoded body (RFC 9110, 12.5.3).
 pub fn tell_what_is_taken(response: &mut HttpResponse, request: &HeaderMap) {
     if response.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE && is_encoded(request) {
         response.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     }
 }
 
-/// The answer of a route without secrets: compressed when it is large and the client takes that.
+/// Compresses a response without secrets if it is large and the client accepts gzip.
 pub async fn offered(mut response: HttpResponse, request: &HeaderMap) -> HttpResponse {
     response.headers_mut().append(VARY, HeaderValue::from_static("accept-encoding"));
     let large = match response.body().size() {
@@ -56,7 +55,7 @@ pub async fn offered(mut response: HttpResponse, request: &HeaderMap) -> HttpRes
     }
     let bytes = match body.try_into_bytes() {
         Ok(bytes) => bytes,
-        // It is sent piece by piece, from where it is shared.
+        // The body is sent in pieces from a shared buffer, and is not compressed.
         Err(body) => return response.set_body(body),
     };
     let plain = bytes.clone();
@@ -74,7 +73,7 @@ fn compressed(bytes: &[u8]) -> std::io::Result<Bytes> {
 
 type BoxError = Box<dyn std::error::Error>;
 
-/// A body of which nobody knows the length, compressed as it comes. One that breaks off does not end.
+/// Compresses a body of unknown length as it is produced. A body that fails ends with the error.
 fn compressed_pieces(body: BoxBody) -> impl Stream<Item = Result<Bytes, BoxError>> {
     let encoder = GzEncoder::new(Vec::new(), Compression::fast());
     stream::try_unfold(Some((Box::pin(body), encoder)), |state| async move {
@@ -94,7 +93,7 @@ async fn next(mut body: Pin<&mut BoxBody>) -> Result<Option<Bytes>, BoxError> {
     poll_fn(|cx| body.as_mut().poll_next(cx)).await.transpose()
 }
 
-/// Marks an answer as compressed. Its octets are others, and so is its strong entity tag (RFC 9110, 8.8.3.3).
+/// Marks a response as compressed. Its bytes differ, so its strong entity tag must too (RFC 9110, 8.8.3.3).
 fn encoded(mut response: HttpResponse) -> HttpResponse {
     let headers = response.headers_mut();
     headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
@@ -105,14 +104,14 @@ fn encoded(mut response: HttpResponse) -> HttpResponse {
     response
 }
 
-/// The tag of a resource, whichever of its forms the given one is that of.
+/// Returns the entity tag of the uncompressed form, given that of either form.
 pub fn plain_tag(tag: &str) -> String {
     tag.strip_suffix('"')
         .and_then(|tag| tag.strip_suffix(SUFFIX))
         .map_or_else(|| tag.to_owned(), |tag| format!("{tag}\""))
 }
 
-/// Whether a client takes gzip (RFC 9110, 12.5.3): it is named, or everything is, and not with weight 0.
+/// `true` if the client accepts gzip, by name or as `*`, with a weight above 0 (RFC 9110, 12.5.3).
 fn takes_gzip(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(HeaderName::from_static("accept-encoding")).filter_map(|value| value.to_str().ok());
     let (mut named, mut any) = (None, None);

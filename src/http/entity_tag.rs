@@ -1,23 +1,22 @@
-//! Entity tags in conditions of requests (RFC 9110, 8.8.3, 13.1.1 and 13.1.2).
+//! Entity tags in conditional requests (RFC 9110, 8.8.3, 13.1.1 and 13.1.2).
 //!
-//! A tag is that of a resource; the compressed form of an answer has one of its own ([`encoding`]) that stands for
-//! the same state.
+//! A compressed response has an entity tag of its own ([`encoding`]), which identifies the same resource state.
 
 use actix_web::http::header::{HeaderMap, HeaderName};
 
 use super::encoding;
 
-/// The tags that a condition names.
+/// The entity tags of a conditional header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntityTags {
-    /// `*`: that of whatever there is.
+    /// `*`, which matches any existing resource.
     Any,
-    /// These, as they were sent. What is no tag is that of nothing.
+    /// The listed tags as sent. An invalid tag matches nothing.
     Of(Vec<String>),
 }
 
 impl EntityTags {
-    /// Those of a header, whose list may stand in several lines; `None` without the header.
+    /// Parses a header, which may be split into several lines; `None` without the header.
     pub fn of(headers: &HeaderMap, name: HeaderName) -> Option<Self> {
         let lines: Vec<_> = headers.get_all(name).map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
         let tags: Vec<String> =
@@ -29,7 +28,7 @@ impl EntityTags {
         }
     }
 
-    /// Whether a tag, in its quotes, is named, by the strong comparison: weak ones are equal to none.
+    /// `true` if `tag`, with its quotes, is listed, by the strong comparison: weak tags never match.
     pub fn name(&self, tag: &str) -> bool {
         match self {
             Self::Any => true,
@@ -37,7 +36,7 @@ impl EntityTags {
         }
     }
 
-    /// The tag of the form that the caller has, where `tag` is named by the weak comparison.
+    /// Returns the tag of the form that the client has cached, if `tag` is listed by the weak comparison.
     pub fn known<'t>(&'t self, tag: &'t str) -> Option<&'t str> {
         match self {
             Self::Any => Some(tag),

@@ -1,4 +1,4 @@
-//! The form of the metrics page that a client asks for (RFC 9110, 12.5.1).
+//! Content negotiation of the metrics page (RFC 9110, 12.5.1).
 
 use actix_web::HttpRequest;
 use actix_web::http::header::{Accept, Header as _, Quality, QualityItem};
@@ -6,7 +6,7 @@ use actix_web::mime::Mime;
 
 use crate::telemetry::Exposition;
 
-/// OpenMetrics for a client that names it and does not prefer the text format; else the text format.
+/// Returns OpenMetrics if the client lists it and does not prefer the text format, otherwise the text format.
 pub fn negotiated(request: &HttpRequest) -> Exposition {
     let Ok(Accept(accepted)) = Accept::parse(request) else { return Exposition::Text };
     let quality = |fits: fn(&Mime) -> bool| {
@@ -14,7 +14,7 @@ pub fn negotiated(request: &HttpRequest) -> Exposition {
         fitting.map(|QualityItem { quality, .. }| *quality).max()
     };
     let openmetrics = quality(is_openmetrics).unwrap_or(Quality::ZERO);
-    // The most specific range counts.
+    // The most specific media range applies.
     let text = quality(|range| range.essence_str() == "text/plain")
         .or_else(|| quality(|range| range.essence_str() == "text/*"))
         .or_else(|| quality(|range| range.essence_str() == "*/*"));
@@ -24,7 +24,7 @@ pub fn negotiated(request: &HttpRequest) -> Exposition {
     }
 }
 
-/// `true` for OpenMetrics of the version that the page is written in, or of none.
+/// `true` for OpenMetrics without a version, or with the version that the page has.
 fn is_openmetrics(range: &Mime) -> bool {
     let version = range.get_param("version");
     range.essence_str() == "application/openmetrics-text" && version.is_none_or(|version| version == "1.0.0")

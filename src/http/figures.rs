@@ -1,13 +1,13 @@
-//! What the metrics tell of the server as it stands when they are asked for: its issuers and its CRLs.
+//! Gauges that are computed when the metrics are scraped: the issuers and CRLs of each mount.
 
 use super::state::Shared;
 use crate::documents::MountId;
 use crate::telemetry::{self, Series};
 
-/// Most characters of the path of a mount.
+/// Maximum length of a mount path in a label, in characters.
 const LONGEST: usize = 128;
 
-/// The figures of every mount.
+/// Returns the gauges of all mounts.
 pub fn of(shared: &Shared) -> Vec<Series> {
     let mounts = shared.auth.mounts();
     let path = |mount: MountId| mounts.by_id(mount).map(|mount| begin(&mount.path));

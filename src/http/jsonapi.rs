@@ -1,18 +1,10 @@
-//! The projects API (`/api/v2`): one pipeline for every request.
+//! The projects API (`/api/v2`): one pipeline for all requests.
 //!
-//! Route → token (401) → rate (429) → media type (415) → body and query, parsed → session: what the caller may see
-//! and do, then what was sent, its shape, its attributes, the state → rendering. Who may not act hears so before
-//! anything that was sent is judged: what is wrong with a body is kept until it is asked for
-//! ([`body::Document`]).
-//!
-//! A session is asked for when everything is parsed, and is over when rendering begins: it gives values of the
-//! domain ([`reply::Answer`]), whose documents are made on the worker that took the request, or beside it when many
-//! rows were read for them. Sessions that write stand where everything is committed. Documents and errors follow
-//! JSON:API 1.1; every answer has the headers that known clients need. What is asked and what is answered is told to the
-//! [`audit`](crate::audit), if anybody listens.
-//!
-//! From below: what was sent (`body`, `query`, [`request`]) and what is shown ([`reply`], `list`, `documents`),
-//! [`route`], the `resources` with their tables, all tables ([`table`]), this pipeline.
+//! Route → token (401) → rate (429) → media type (415) → parsing of body and query → session → rendering. In the
+//! session the handler checks permissions first and the request's content second: an unauthorized caller learns nothing
+//! from validation errors, so errors in a body are stored until a handler uses it ([`body::Document`]). A session
+//! returns values of the domain ([`reply::Answer`]), and rendering begins when it is over. Documents and errors follow
+//! JSON:API 1.1. Each resource has a route table in `resources`; [`table`] joins them.
 
 mod audit;
 pub mod body;
@@ -66,10 +58,10 @@ use request::{Call, Request};
 use route::Route;
 use table::Found;
 
-/// What a client sends along that plans and applies.
+/// Sent by clients that plan and apply.
 static INTEGRATION: HeaderName = HeaderName::from_static("x-terraform-integration");
 
-/// Answers one request. `raw_path` is what follows `/api/v2/` in the request line, still encoded.
+/// Handles one request. `raw_path` is the part of the request target after `/api/v2/`, still encoded.
 pub async fn answer(state: State, request: &HttpRequest, raw_path: &str, payload: Payload) -> HttpResponse {
     state.passes().account(|times| answered(times, &state, request, raw_path, payload)).await
 }
@@ -100,7 +92,7 @@ async fn answered(
     let mut recorded = trail.recorded(outcome).await;
     let room = recorded.as_mut().map(|written| std::mem::take(&mut written.room)).unwrap_or_default();
     let response = match recorded {
-        // Tokens are shown where they are made, and nothing that is read holds one.
+        // A token appears only in the response that creates it, so reads have no secrets and may be compressed.
         Ok(written) if written.status == StatusCode::OK && matches!(*request.method(), Method::GET | Method::HEAD) => {
             let kept = render::not_modified(&written, request.headers(), &id, rate);
             let response = kept.unwrap_or_else(|| render::response(written, &id, rate));
@@ -196,26 +188,26 @@ async fn steps(
     trail.intent().await?;
     let (answer, buried) = guarded(deadline, in_session(state, route, call, &sender)).await?;
     if let Some(organization) = buried {
-        // What is done is done: the answer does not wait for all of it.
+        // The deletion is committed: the response does not wait for the removal of all remaining rows.
         let until = deadline.min(Instant::now() + CLEARING);
         let access = Access::Write(asker_of(&sender));
         let _ = tokio::time::timeout_at(until.into(), state.projects.clear(organization, access)).await;
     }
     times.turn().await;
-    // A write is stored by now, and its answer must not become a refusal.
+    // A write is committed by now, so its rendering must not be refused.
     let queued = if reads { turns::Caller::current() } else { turns::Caller::current().must_run() };
     let mut written = guarded(deadline, written(answer, queued)).await?;
     written.room = state.answers.take(written.octets(), reads, || sender)?;
     Ok(written)
 }
 
-/// How long the rest of something large that a request deleted is removed before that is answered.
+/// Time that a request waits for the removal of the rest of a large deletion.
 const CLEARING: Duration = Duration::from_secs(1);
 
-/// Rows that an answer is rendered from on the worker; more are rendered in the CPU queue.
+/// Maximum number of rows that are rendered on the worker; longer responses are rendered in the CPU queue.
 const ON_A_WORKER: usize = 500;
 
-/// The response body. A long one is rendered in the CPU queue for this caller.
+/// Renders the response body, a long one in the CPU queue.
 async fn written(answer: Answer, queued: turns::Caller) -> Result<Written, Refusal> {
     match answer.rows() > ON_A_WORKER {
         true => Ok(cpu::run_as(queued, move || Written::of(answer.render())).await?),
@@ -223,7 +215,6 @@ async fn written(answer: Answer, queued: turns::Caller) -> Result<Written, Refus
     }
 }
 
-/// What is known of a request before its query and its body are read.
 fn asked(state: &State, request: &HttpRequest, found: Found) -> Request {
     Request {
         params: found.params,
@@ -236,16 +227,14 @@ fn asked(state: &State, request: &HttpRequest, found: Found) -> Request {
     }
 }
 
-/// What the session of a read gives.
 struct Read {
-    /// Who asks, once the request is counted and its query reads.
+    /// The caller, if the rate limit admits the request and its query is valid.
     caller: Option<Caller>,
-    /// What is left of the caller's rate.
     left: Option<Left>,
     answer: Result<Answer, Refusal>,
 }
 
-/// A read is one session: it finds out who asks, counts the request, and answers.
+/// Identifies the caller, counts the request and runs the handler in one session.
 async fn read(
     state: &State,
     request: &HttpRequest,
@@ -282,7 +271,7 @@ async fn read(
     Ok(read)
 }
 
-/// A refusal as something that a session gives, so that the session is not undone for it.
+/// Converts a refusal into a result, so that it does not roll back the session.
 fn refused<T>(outcome: Outcome<T>) -> Outcome<Result<T, Refusal>> {
     match outcome {
         Err(Stop::Refused(refusal)) => Ok(Err(refusal)),
@@ -290,12 +279,10 @@ fn refused<T>(outcome: Outcome<T>) -> Outcome<Result<T, Refusal>> {
     }
 }
 
-/// What does not read, whoever sends it.
 fn malformed(fault: Fault) -> Refusal {
     Refusal::of(Kind::Malformed, vec![fault])
 }
 
-/// The token of a request.
 fn bearer(headers: &HeaderMap) -> Result<Secret, Refusal> {
     let refused = || Refusal::new(Kind::Unauthenticated, "a bearer token is required");
     let given = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).ok_or_else(refused)?;
@@ -306,7 +293,7 @@ fn bearer(headers: &HeaderMap) -> Result<Secret, Refusal> {
     Ok(Secret::new(token.trim()))
 }
 
-/// The caller behind the token, in a session of its own: a write is not begun for a stranger.
+/// Identifies the caller in a session of its own, so that no write transaction begins for an unknown caller.
 async fn identify(state: &State, sender: &Sender, token: Secret) -> Result<Caller, Refusal> {
     let shared = Arc::clone(state.shared());
     let caller = state.projects.run("projects_identify", Access::Read(asker_of(sender)), move |mut tx| {
@@ -324,7 +311,6 @@ async fn identified(tx: &mut Tx<'_>, senders: &Senders, token: &Secret) -> Outco
     caller
 }
 
-/// The body, when the route takes one and its media type is right.
 async fn body(
     state: &State,
     route: &Route,
@@ -356,7 +342,7 @@ async fn body(
     Ok(body)
 }
 
-/// JSON:API's media type, without parameters but `charset=utf-8`, whose value may be in quotes (RFC 9110, 5.6.6).
+/// Requires the media type of JSON:API. The only allowed parameter is `charset=utf-8` (RFC 9110, 5.6.6).
 fn media_type(headers: &HeaderMap) -> Result<(), Refusal> {
     let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let mut parts = given.split(';').map(str::trim);
@@ -368,8 +354,8 @@ fn media_type(headers: &HeaderMap) -> Result<(), Refusal> {
     Err(Refusal::new(Kind::UnsupportedMedia, format!("Content-Type must be {MEDIA_TYPE}, without parameters")))
 }
 
-/// A request of a caller who was known before its body came, and is still, in one transaction; with the ended
-/// organization of what is left of something large that it deleted.
+/// Runs the handler in one transaction, which checks first that the caller identified earlier is still valid. Also
+/// returns the deleted organization whose remaining rows are still to be removed, if any.
 async fn in_session(
     state: &State,
     route: &'static Route,
@@ -391,15 +377,15 @@ async fn in_session(
     answered.await
 }
 
-/// `If-Match` on a change: held against the document that a read would show right now (RFC 9110, 13.1.1).
-/// The resource is locked first, so that of two changes under the same condition one is refused. What the tag is of
-/// must be rendered before the change: nothing else is while a session is held.
+/// Checks `If-Match` of a change against the document that a read would return now (RFC 9110, 13.1.1). The resource is
+/// locked first, so that of two changes with the same condition one fails. The entity tag requires rendering inside the
+/// session: it must be that of the state before the change.
 async fn precondition(tx: &mut Tx<'_>, route: &Route, call: &Call) -> Outcome<()> {
     let Some(demanded) = &call.if_match else { return Ok(()) };
     let unmet = |detail| Err(Refusal::new(Kind::Precondition, detail).into());
     let current = match table::show_of(route) {
         Some(show) => match current(tx, show, call).await {
-            // What is made where it is read is not there yet.
+            // The request creates the resource that the read did not find.
             Err(Stop::Refused(refusal)) if refusal.kind == Kind::NotFound && makes_it(route, show) => None,
             current => Some(current?),
         },
@@ -412,22 +398,22 @@ async fn precondition(tx: &mut Tx<'_>, route: &Route, call: &Call) -> Outcome<()
     }
 }
 
-/// Whether a route makes what is read at its own path.
+/// `true` if a route creates the resource that `show` reads.
 fn makes_it(route: &Route, show: &Route) -> bool {
     *route.method == Method::POST && route.pattern == show.pattern
 }
 
-/// The entity tag of what is to be changed, which is held from here on.
+/// Locks the resource to be changed and returns its entity tag.
 async fn current(tx: &mut Tx<'_>, show: &Route, call: &Call) -> Outcome<String> {
     let read = call.before_the_change();
-    // Whoever may not see it is refused before anything is held.
+    // The first read refuses callers without permission before anything is locked.
     (show.handler)(tx, &read).await?;
     tx.hold_with_organization();
     let shown = (show.handler)(tx, &read).await?.render();
     Ok(Written::of(shown).tag.unwrap_or_default())
 }
 
-/// Ends work that panics or takes too long, so that neither costs more than its own request.
+/// Ends a request that panics or exceeds its deadline, without effect on other requests.
 async fn guarded<T>(deadline: Instant, work: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
     match tokio::time::timeout_at(deadline.into(), AssertUnwindSafe(work).catch_unwind()).await {
         Ok(Ok(outcome)) => outcome,

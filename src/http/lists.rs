@@ -1,11 +1,10 @@
-//! Long lists under way: how many there may be, for how long, and whose turn it is to read.
+//! Limits on long lists, which are streamed while they are read page by page from the store.
 //!
-//! A list that is sent while it is read holds a page of rows and asks the store again and again. So there are at most
-//! [`MOST`] of them at once, [`MOST_OF_TOKEN`] of one token and [`MOST_OF_SENDER`] of one sender; others are refused
-//! before they have a status. One of all of them reads at a time, and their senders take turns: the store has two connections
-//! or more that read, and the others are everybody else's. A detailed list takes a turn for its first page, too: its rows are
-//! in memory until the answer is made. After [`LONGEST`] a list reads no more, and its place is free whatever its client
-//! has still to take. Lists of one page need no place.
+//! At most [`MOST`] long lists run concurrently, [`MOST_OF_TOKEN`] per token and [`MOST_OF_SENDER`] per sender; others
+//! are refused before a status is sent. Only one of them reads at a time, in fair order of their senders, so that other
+//! store connections stay free. The first page of a detailed list needs a permit too, because its rows are in memory
+//! until the response is made. After [`LONGEST`] a list may not read any more, and its slot is free. Lists of one page
+//! need no slot.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,22 +14,22 @@ use crate::auth::store::TokenHash;
 use crate::error::{Error, Kind, Result};
 use crate::turns::{self, Entrance, asker_of};
 
-/// Most long lists at once.
+/// Maximum number of concurrent long lists.
 pub const MOST: usize = 64;
-/// Most of them that one token asked for.
+/// Maximum number of concurrent long lists per token.
 pub const MOST_OF_TOKEN: usize = 8;
-/// Most of them that one sender asked for, with however many tokens.
+/// Maximum number of concurrent long lists per sender, over all its tokens.
 pub const MOST_OF_SENDER: usize = 16;
-/// How long after its begin a list may still read.
+/// Maximum age at which a list may still read.
 pub const LONGEST: Duration = Duration::from_secs(3600);
 
-/// The long lists of a server. Clones are the same ones.
+/// Registry of the long lists of a server. Clones share it.
 #[derive(Clone)]
 pub struct Lists(Arc<Shared>);
 
 struct Shared {
     reading: Entrance,
-    /// First pages of detailed lists.
+    /// Permits for first pages of detailed lists.
     first: Entrance,
     places: Mutex<Places>,
 }
@@ -41,7 +40,7 @@ struct Places {
     taken: Vec<Taken>,
 }
 
-/// A place that is taken until its end, or until its list has ended.
+/// A slot in use, until the list ends or `end` has passed.
 struct Taken {
     id: u64,
     token: TokenHash,
@@ -60,10 +59,10 @@ impl Default for Lists {
 }
 
 impl Lists {
-    /// A place for a list that the holder of a token asks for.
+    /// Reserves a slot for a list.
     ///
     /// # Errors
-    /// `Quota` when too many of this token or sender are under way, `Busy` when too many are.
+    /// `Quota` when the token or the sender is at its limit, `Busy` when all slots are in use.
     pub fn begin(&self, token: TokenHash, sender: Sender) -> Result<Place> {
         self.begin_at(token, sender, Instant::now())
     }
@@ -89,7 +88,7 @@ impl Lists {
         Ok(Place { lists: self.clone(), id, end, asker })
     }
 
-    /// Waits until the current caller may read the first page of a detailed list.
+    /// Waits for a permit to read the first page of a detailed list.
     ///
     /// # Errors
     /// `Busy` when too many lists of the caller wait.
@@ -110,7 +109,7 @@ fn refused(kind: Kind, most: usize, whose: &str) -> Error {
     Error::new(kind, text)
 }
 
-/// The place of a list; free when it is dropped.
+/// The slot of a list; dropping it frees the slot.
 pub struct Place {
     lists: Lists,
     id: u64,
@@ -119,10 +118,10 @@ pub struct Place {
 }
 
 impl Place {
-    /// Waits until this list may read; the next one may when the result is dropped.
+    /// Waits until this list may read, which lasts until the result is dropped.
     ///
     /// # Errors
-    /// `Busy` when it has taken too long.
+    /// `Busy` when the list has run for longer than [`LONGEST`].
     pub async fn turn(&self) -> Result<turns::Place> {
         let late = || Error::new(Kind::Busy, "a list took longer than an hour");
         if self.end <= Instant::now() {
@@ -189,7 +188,7 @@ mod tests {
         let old: Vec<Place> = (0..MOST_OF_TOKEN).map(|_| lists.begin_at(ONE, sender(1), begun).unwrap()).collect();
         assert_eq!(old[0].turn().await.err().unwrap().kind(), Kind::Busy);
         let young = lists.begin(ONE, sender(1)).unwrap();
-        // What goes late takes nobody's place away.
+        // Dropping an expired slot does not free the slot of another list.
         drop(old);
         assert_eq!(lists.lock().taken.len(), 1);
         assert!(young.turn().await.is_ok());

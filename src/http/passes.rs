@@ -1,14 +1,10 @@
-//! A worker's time, shared among senders.
+//! Fair scheduling of a worker's time among senders.
 //!
-//! A worker goes on with whatever is ready, in the order in which it became so. Who has fifty requests under way would
-//! come fifty times where others come once, and each of them would wait for all fifty. So a worker keeps account of
-//! the time that it spends on each sender in one pass, which is about the time until everything that was ready has had
-//! its turn: what the runtime runs between two looks at sockets, timers and other threads. A request that is about to
-//! begin something [takes its turn](Times::turn) first: when its sender has had its share of this pass, it waits for the
-//! next one. While nobody else asks, passes are short, and none of this is felt.
-//!
-//! Turns are taken where nothing is held that others may wait for; the room of a body is held, which is counted by sender,
-//! too.
+//! The runtime polls ready tasks in order, so a sender with fifty concurrent requests would get fifty times as much
+//! time as a sender with one. A worker therefore measures the time that it spends on each sender in a *pass*: the tasks
+//! that the runtime polls between two polls of its I/O driver. Before a step that takes time, a request
+//! [waits](Times::turn) for the next pass if its sender has used up its time slice. No locks are held while waiting;
+//! the memory of a body is, and that is limited per sender too.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -31,19 +27,19 @@ use super::sender::Sender;
 use crate::telemetry::TraceContext;
 use crate::turns::CurrentCaller;
 
-/// What a sender has of a pass, if others wait: about what a dozen certificates take.
+/// Time slice of a sender in one pass: about a dozen certificates.
 const SHARE: Duration = Duration::from_millis(2);
-/// After so much time a pass is over whether anybody waits or not: accounts are kept of those who ask just now.
+/// Busy time after which a pass ends even if no request waits, so that accounts of idle senders are removed.
 const LONGEST: Duration = Duration::from_millis(20);
 
-/// What an octet of a body costs beside what is done with it, about: it is copied twice, and the kernel copies it, too.
+/// Estimated cost of reading or sending one byte: two copies in the process and one in the kernel.
 pub(super) const OCTET: Duration = Duration::from_nanos(1);
-/// Longest path and query that are read without a turn.
+/// Longest path and query that are parsed without scheduling, in bytes.
 const LONG: usize = 2 << 10;
-/// Longest body that is read without a turn.
+/// Largest body that is read without scheduling, in bytes.
 const SMALL: u64 = 16 << 10;
 
-/// What one worker spends on its senders. Stays on its thread.
+/// The scheduler of one worker. It stays on its thread.
 #[derive(Clone, Default)]
 pub struct Passes(Rc<Pass>);
 
@@ -53,37 +49,37 @@ struct Pass {
     state: RefCell<State>,
 }
 
-/// A sender, in the accounts.
+/// Hash of a sender.
 type Key = u64;
 
 #[derive(Default)]
 struct State {
     accounts: HashMap<Key, Account>,
     spent: Duration,
-    /// The end of the pass is awaited.
+    /// `true` if a task waits for the end of the pass.
     ends: bool,
 }
 
 #[derive(Default)]
 struct Account {
     spent: Duration,
-    /// One of those who waited was called and has not come yet.
+    /// `true` if a waiting request was woken and has not been polled since.
     called: bool,
     waiting: VecDeque<oneshot::Sender<()>>,
 }
 
 impl Account {
-    /// Calls the next one, when there is time left.
+    /// Wakes the next waiting request if the sender has time left.
     fn call(&mut self) {
         while !self.called && self.spent < SHARE {
             let Some(next) = self.waiting.pop_front() else { return };
-            // Some have left.
+            // The request may have been dropped.
             self.called = next.send(()).is_ok();
         }
     }
 }
 
-/// The time that one request takes.
+/// The time account of one request.
 #[derive(Clone)]
 pub struct Times {
     pass: Rc<Pass>,
@@ -92,7 +88,7 @@ pub struct Times {
 }
 
 impl Passes {
-    /// Does what `begin` begins for one request, and keeps account of its time.
+    /// Runs a request and charges its time to its sender.
     pub async fn account<W: Future>(&self, begin: impl FnOnce(Times) -> W) -> W::Output {
         let times = Times { pass: Rc::clone(&self.0), sender: Rc::default(), caller: CurrentCaller::default() };
         let mut work = pin!(begin(times.clone()));
@@ -101,28 +97,28 @@ impl Passes {
 }
 
 impl Times {
-    /// From now on the time is that of this sender, whose queues the request's work joins.
+    /// Sets the sender that is charged, whose queues the request's jobs join.
     pub fn are_of(&self, sender: &Sender) {
         self.sender.set(Some(self.pass.senders.hash_one(sender)));
         self.caller.set(sender.queued_as());
     }
 
-    /// The request belongs to this trace.
+    /// Sets the trace of the request.
     pub fn belong_to(&self, trace: TraceContext) {
         self.caller.set_trace(trace);
     }
 
-    /// Until the caller is known, the request's work joins the queues of this address.
+    /// Sets the address whose queues the request's jobs join until the caller is known.
     pub fn come_from(&self, address: Option<IpAddr>) {
         self.caller.set(Sender::at(address).queued_as());
     }
 
-    /// Polls the body of the response, for the same caller.
+    /// Polls the response body on behalf of the request's caller.
     pub(super) fn scope_of_body<T>(&self, poll: impl FnOnce() -> T) -> T {
         self.caller.scope_of_body(poll)
     }
 
-    /// Waits for a turn of whoever sends from there, before a request is read whose head is long.
+    /// Schedules a request with a long head by its peer address, before it is parsed.
     pub async fn begin(&self, request: &HttpRequest) {
         let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
         if target > LONG {
@@ -131,26 +127,26 @@ impl Times {
         }
     }
 
-    /// Waits until the sender may begin something that takes time. Whoever is not known yet does not wait.
+    /// Waits until the sender has time left. Does nothing if the sender is not known yet.
     pub async fn turn(&self) {
         if let Some(waiting) = self.place() {
             waiting.await;
         }
     }
 
-    /// A place among those who wait for a turn, for who has to.
+    /// Joins the queue of the sender; `None` if the request need not wait.
     pub(super) fn place(&self) -> Option<Waiting> {
         Pass::join(&self.pass, self.sender.get()?)
     }
 
-    /// So much time was spent on the sender, beside the request's own work.
+    /// Charges time that was not spent in polling the request itself.
     pub(super) fn spent(&self, time: Duration) {
         if let Some(key) = self.sender.get() {
             Pass::spent(&self.pass, key, time);
         }
     }
 
-    /// A body that is read in turns, unless it is known to be small.
+    /// Wraps a body so that its chunks are scheduled, unless it is declared to be small.
     pub fn paced(&self, request: &HttpRequest, body: Payload) -> Payload {
         let body = body.into_inner();
         if matches!(body, dev::Payload::None) || body::declared(request.headers()).is_some_and(|length| length <= SMALL)
@@ -177,7 +173,7 @@ impl Times {
 }
 
 impl Pass {
-    /// A place behind the others of a sender whose share is used up or who has others waiting.
+    /// Joins the queue of a sender that has no time left or has other requests waiting.
     fn join(this: &Rc<Self>, key: Key) -> Option<Waiting> {
         let mut state = this.state.borrow_mut();
         let account = state.accounts.entry(key).or_default();
@@ -201,7 +197,7 @@ impl Pass {
         }
     }
 
-    /// Begins the next pass when everything that is ready now, and has arrived meanwhile, has had its turn.
+    /// Begins the next pass once all tasks that are ready now, or became ready since, have been polled.
     fn await_the_end(self: &Rc<Self>, state: &mut State) {
         if std::mem::replace(&mut state.ends, true) {
             return;
@@ -217,7 +213,7 @@ impl Pass {
         });
     }
 
-    /// Begins a pass; whether somebody waits in it.
+    /// Begins a pass; `true` if woken requests exist.
     fn begin_anew(&self) -> bool {
         let mut state = self.state.borrow_mut();
         state.spent = Duration::ZERO;
@@ -231,7 +227,7 @@ impl Pass {
     }
 }
 
-/// A place among those who wait for a share of the same sender.
+/// A request in the queue of its sender.
 pub(super) struct Waiting {
     pass: Rc<Pass>,
     key: Key,
@@ -250,7 +246,7 @@ impl Future for Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        // Somebody who was called and has left leaves the place to the next one.
+        // A request that was woken and dropped passes its time slice on to the next request.
         if !self.came && self.call.try_recv().is_err() {
             return;
         }
@@ -273,7 +269,7 @@ mod tests {
 
     use super::*;
 
-    /// A request of that sender that works for so long in one piece, and says so.
+    /// A request of a sender that works for `time` without yielding, and logs its end in `done`.
     async fn asks(passes: Passes, sender: i64, time: Duration, done: Rc<RefCell<Vec<i64>>>) {
         let work = async |times: Times| {
             times.are_of(&Sender::User(sender));
@@ -287,7 +283,6 @@ mod tests {
         passes.account(work).await;
     }
 
-    /// Who was done when, of requests that come at once.
     async fn order(senders: impl IntoIterator<Item = i64>, time: Duration) -> Vec<i64> {
         let (passes, done) = (Passes::default(), Rc::default());
         let all = senders

@@ -1,10 +1,9 @@
-//! The pause before a refusal for want of room.
+//! Delays before refusals for lack of capacity (503 and 429).
 //!
-//! A client that is refused at once and asks again at once is refused thousands of times a second, and the requests for
-//! which there is room get what these refusals leave of the processor. So a refusal is answered after a pause, which
-//! holds nothing but its connection or stream. The pause is random: clients that came at once would otherwise come back
-//! at once. Each refusal of a caller that waits makes the next pause of that caller longer, so that the number of
-//! refusals in a second has a limit for each caller.
+//! Without a delay, clients that retry immediately would be refused thousands of times a second and use up the
+//! processor. A delayed refusal holds only its connection or stream. The delay before a 503 is random, so that clients
+//! do not retry in step. Each pending refusal of a caller lengthens the caller's next delay, which limits the refusals
+//! per second and caller.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
@@ -14,24 +13,23 @@ use crate::error::Kind;
 use crate::random;
 use crate::turns::{Asker, Caller};
 
-/// The shortest pause; the longest is short beside the second that `Retry-After` asks for.
+/// Shortest delay before a 503. All delays are short in comparison with the one second of `Retry-After`.
 const LEAST: Duration = Duration::from_millis(10);
-/// Unit of the random part: 0 to 255 of them, up to 20 ms.
+/// Unit of the random part: 0 to 255 units, at most about 20 ms.
 const STEP: Duration = Duration::from_micros(80);
 
-/// Added for each other waiting refusal of the caller, who therefore gets at most about 2,000 refusals per second.
+/// Added for each pending refusal of the caller, who therefore gets at most about 2,000 refusals per second.
 const PER_REFUSAL: Duration = Duration::from_micros(500);
-/// Refusals that count for that.
+/// Maximum number of pending refusals that lengthen a delay.
 const MAX_COUNTED: u32 = 1_000;
 
-/// Refusals of the process that wait, by caller. A caller without any has no entry.
+/// Number of pending refusals per caller. A caller without any has no entry.
 static WAITING: LazyLock<Mutex<HashMap<Asker, u32>>> = LazyLock::new(Mutex::default);
 
-/// A refusal that waits.
 struct Waiting(Asker);
 
 impl Waiting {
-    /// One more of this caller, and how many others of the caller wait.
+    /// Counts a refusal, and returns the number of other pending refusals of the caller.
     fn of(caller: Asker) -> (Self, u32) {
         let mut waiting = waiting();
         let count = waiting.entry(caller).or_default();
@@ -56,7 +54,7 @@ fn waiting() -> MutexGuard<'static, HashMap<Asker, u32>> {
     WAITING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// To be waited for before a refusal of this kind is answered to the [current caller](Caller::current).
+/// Waits before the [current caller](Caller::current) is sent a refusal of this kind.
 pub(super) async fn before(refusal: Kind) {
     let least = match refusal {
         Kind::Busy => {
@@ -73,7 +71,6 @@ pub(super) async fn before(refusal: Kind) {
     }
 }
 
-/// The part of a pause that grows with the number of waiting refusals of the caller.
 fn longer_by(others: u32) -> Duration {
     PER_REFUSAL * others.min(MAX_COUNTED)
 }

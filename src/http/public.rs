@@ -1,13 +1,10 @@
-//! The listener for relying parties: CRLs, OCSP and the certificates of authorities, for whoever reaches it.
+//! The public listener for relying parties: CRLs, OCSP and CA certificates over plain HTTP.
 //!
-//! RFC 5280 (section 8) wants what certificates point to over plain HTTP: who checks a certificate by way of https has
-//! another one to check first. So this listener may be off the loopback without TLS, and serves nothing else. Which
-//! routes it has stands in the route table ([`Route::public`](super::secrets::route::Route::public)); they go the way of
-//! every request, with the same quotas and the same audit. All else is a 404 that says what there is, whatever it is
-//! and whoever asks: no token is looked at, no body read, nothing recorded.
-//!
-//! A body is a question about certificates, of a few hundred octets: one that is longer than [`MAX_BODY`] or takes
-//! longer than [`body::OPEN`] ends its request.
+//! RFC 5280 (section 8) recommends plain HTTP for these, because HTTPS would need the validation of another certificate
+//! first. So this listener may be off the loopback without TLS, and serves nothing else. Its routes are those marked
+//! [`Route::public`](super::secrets::route::Route::public), with the usual pipeline, quotas and audit. All other paths
+//! get the same 404; no token is checked and nothing is recorded. Requests with a body longer than [`MAX_BODY`] or
+//! slower than [`body::OPEN`] are rejected.
 
 use actix_web::error::PayloadError;
 use actix_web::http::header::CONTENT_TYPE;
@@ -20,10 +17,10 @@ use super::body;
 use super::secrets::{self, ELSEWHERE, Entrance, render};
 use super::state::State;
 
-/// Most octets of a body, with what is thrown away of it.
+/// Maximum size of a request body in bytes, discarded bytes included.
 pub const MAX_BODY: usize = 16 << 10;
 
-/// The services of one worker of the listener.
+/// Registers the services of one worker of the listener.
 pub fn configure(app: &mut ServiceConfig, state: State) {
     app.app_data(state).default_service(web::to(public_service));
 }
@@ -46,7 +43,7 @@ fn error(mut response: actix_web::HttpResponseBuilder, text: &str) -> HttpRespon
     response.insert_header((CONTENT_TYPE, render::JSON)).body(body)
 }
 
-/// A body that ends with an error where it gets too long, or too late.
+/// Limits the size and the time of a body.
 fn bounded(request: &HttpRequest, payload: web::Payload) -> web::Payload {
     let until = Instant::now() + body::OPEN;
     let chunks = stream::unfold(Some((payload, 0)), move |reading| async move {

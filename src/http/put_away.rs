@@ -1,9 +1,8 @@
-//! How much one sender may have put away.
+//! Per-sender limit on wrapped responses.
 //!
-//! Everybody with a token may wrap what they like, and the store keeps it until it is fetched or its time is over, which
-//! may be weeks. So each sender has a bucket of octets, on each node: wrapping takes out of it, and it fills again within
-//! an hour, whatever becomes of what was wrapped. Requests that are under way at the same time may take more than there
-//! is; another token for the same answer takes nothing.
+//! Each caller with a token may wrap responses, which the store keeps until they are fetched or expire, possibly for
+//! weeks. So each sender has a token bucket of bytes on each node, which refills within an hour. Concurrent requests
+//! may overdraw it. Creating another token for the same wrapped response takes nothing.
 
 use std::time::{Duration, Instant};
 
@@ -11,11 +10,11 @@ use super::buckets::Buckets;
 use super::sender::Sender;
 use crate::error::{Error, Kind, Result};
 
-/// Octets in a full bucket.
+/// Bucket size in bytes.
 const MOST: u64 = 256 << 20;
-/// How long an empty one takes to fill.
+/// Time in which an empty bucket refills.
 const FILLS: Duration = Duration::from_secs(3600);
-/// What is kept beside an answer takes so many octets of the store, about.
+/// Estimated overhead of a wrapped response in the store, in bytes.
 const BESIDE: u64 = 512;
 /// The buckets of a node.
 pub struct PutAway(Buckets);
@@ -27,7 +26,7 @@ impl Default for PutAway {
 }
 
 impl PutAway {
-    /// Whether a sender may have one more answer put away. Asked before anything is done.
+    /// Checks the sender's limit, before a request is handled.
     ///
     /// # Errors
     /// `Quota` when the bucket is empty.
@@ -35,7 +34,7 @@ impl PutAway {
         self.check_at(sender, Instant::now())
     }
 
-    /// Takes what was put away out of the sender's bucket.
+    /// Takes the size of a wrapped response out of the sender's bucket.
     pub fn take(&self, sender: Sender, octets: usize) {
         self.take_at(sender, octets as u64, Instant::now());
     }

@@ -1,5 +1,5 @@
-//! How many requests a second a subject may make: a bucket per user, team or organization, and per
-//! address for whoever has no token that stands. Off unless a setting says otherwise.
+//! Per-subject rate limit of the projects API: a token bucket per user, team or organization, or per network for
+//! callers without a valid token. Off by default.
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -10,38 +10,38 @@ use crate::error::Kind;
 use crate::projects::caller::Caller;
 use crate::projects::refusal::Refusal;
 
-/// The buckets. A full one holds as many requests as a second allows.
+/// The rate limits. A bucket holds the requests of one second.
 pub struct Limits {
     per_second: u32,
     buckets: Buckets,
 }
 
-/// What is left for a subject, for the headers.
+/// The remaining rate of a subject, for the response headers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Left {
     /// Requests per second.
     pub limit: u32,
-    /// Requests that may follow at once.
+    /// Requests that may follow immediately.
     pub remaining: u32,
-    /// Seconds until there is one more.
+    /// Seconds until another request is allowed.
     pub reset: f64,
 }
 
 impl Limits {
-    /// Buckets of `per_second` requests; 0 switches them off.
+    /// Limits of `per_second` requests; 0 disables them.
     pub fn new(per_second: u32) -> Self {
         Self { per_second, buckets: Buckets::new(per_second.into(), per_second.into()) }
     }
 
-    /// What a request is told that is not counted: everything is left. `None` without limits.
+    /// Returns the header values for a request that is not counted; `None` without limits.
     pub fn untouched(&self) -> Option<Left> {
         (self.per_second > 0).then_some(Left { limit: self.per_second, remaining: self.per_second, reset: 0.0 })
     }
 
-    /// Takes one request out of the caller's bucket, or out of the address's without one.
+    /// Takes one request out of the bucket of the caller, or of the network without a caller.
     ///
     /// # Errors
-    /// `Quota` when it is empty.
+    /// `Quota` when the bucket is empty.
     pub fn take(&self, caller: Option<&Caller>, address: Option<IpAddr>) -> Result<Option<Left>, (Refusal, Left)> {
         self.take_at(Sender::of_subject(caller, address), Instant::now())
     }
@@ -53,7 +53,7 @@ impl Limits {
         let limit = f64::from(self.per_second);
         let (granted, left) = self.buckets.take(sender, 1.0, 1.0, now);
         let reset = if left >= 1.0 { 0.0 } else { (1.0 - left) / limit };
-        // Never above the limit, so it fits.
+        // The level is at most the limit, so it fits.
         let left = Left { limit: self.per_second, remaining: left as u32, reset };
         if granted {
             return Ok(Some(left));

@@ -1,12 +1,9 @@
-//! Whether the store can be reached, and whether anything was begun in it: what `sys/health` tells load balancers and
-//! clients.
+//! Availability of the store, for `sys/health`.
 //!
-//! Owns the last probe of the store: an empty write, which takes the way of every write, and a read; and of a store in
-//! which nobody had a root token, whether somebody has by now. An empty write says nothing of a disk that is full: once a
-//! write has failed each probe lets one be tried that is not empty, until that is stored, and does not wait for it. Reads
-//! go on meanwhile, and so the store is within reach. A verdict holds for a second and one probe runs at a time, so busy
-//! probers cost the store nothing, and a store that hangs holds one probe and not one for each of them. Called by the
-//! pages of health.
+//! A probe is an empty write, which takes the usual path of writes, and a read. Its verdict is valid for a second, and
+//! only one probe runs at a time, so that frequent health checks do not load the store. A full disk does not fail an
+//! empty write: after a failed write, each probe also starts a trial write in the background, until one succeeds. The
+//! store counts as available then, because reads work. The probe also checks if a root token was ever created.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,16 +17,16 @@ use crate::auth::store::{AuthStore, TokenHash};
 use crate::error::{Error, Kind, Result};
 use crate::telemetry::not_done;
 
-/// How long a verdict holds.
+/// Time for which a verdict is valid.
 const HOLDS: Duration = Duration::from_secs(1);
-/// How long a probe may take before the store counts as out of reach.
+/// Time after which a running probe counts as failed.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What is known of the store's reach.
+/// The availability of the store.
 pub struct Reach {
     store: Arc<dyn AuthStore>,
     begun: Arc<Begun>,
-    /// Held by a trial write, which may take longer than anybody waits.
+    /// Locked during a trial write, for which probes do not wait.
     trying: Arc<tokio::sync::Mutex<()>>,
     last: Mutex<Option<Probe>>,
 }
@@ -41,37 +38,36 @@ struct Probe {
 }
 
 impl Reach {
-    /// Of a store of which it is known whether a root token was ever made in it; the first question probes.
+    /// Availability of a store; `is_begun` is `true` if a root token was ever created in it. The first call probes.
     pub fn new(store: Arc<dyn AuthStore>, auth: Arc<Auth>, is_begun: bool) -> Self {
         let begun = Arc::new(Begun { auth, is_known: AtomicBool::new(is_begun) });
         Self { store, begun, trying: Arc::default(), last: Mutex::default() }
     }
 
-    /// Whether the store answers. Waits for the probe under way, but no longer than until that is two
-    /// seconds old.
+    /// `true` if the store responds. Waits for the running probe, until that is at most two seconds old.
     pub async fn is_within(&self) -> bool {
         let Probe { started, verdict } = self.probe();
         let deadline = started + PATIENCE;
         tokio::time::timeout_at(deadline.into(), verdict).await.unwrap_or(false)
     }
 
-    /// Whether the store did not take the last that was to be written, as far as it is known at this moment.
+    /// `true` if the latest write failed, for example because the disk is full.
     pub fn writes_fail(&self) -> bool {
         self.store.writes_fail()
     }
 
-    /// Has a write tried that is not empty, without waiting for it: what was opened on a disk that is full knows nothing
-    /// of that yet.
+    /// Starts a trial write without waiting for it. Needed at startup: a store that was opened on a full disk has not
+    /// failed yet.
     pub fn try_writing(&self) {
         try_once(&self.store, &self.trying);
     }
 
-    /// Notes that a root token was made a moment ago.
+    /// Notes that a root token was created.
     pub fn begin(&self) {
         self.begun.is_known.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a root token was made in the store, ever; as far as the last probe saw.
+    /// `true` if a root token was ever created in the store, according to the latest probe.
     pub async fn is_begun(&self) -> bool {
         self.begun.is_known.load(Ordering::Relaxed) || {
             self.is_within().await;
@@ -79,7 +75,7 @@ impl Reach {
         }
     }
 
-    /// The probe under way or the last one, while it holds; else a new one.
+    /// Returns the running probe, or the latest one while it is valid, or starts one.
     fn probe(&self) -> Probe {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let before = match &*last {
@@ -89,7 +85,7 @@ impl Reach {
             },
             None => true,
         };
-        // A task of its own: it goes on when the request that started it ends.
+        // A separate task, because the probe must outlive the request that started it.
         let (store, begun, trying) = (Arc::clone(&self.store), Arc::clone(&self.begun), Arc::clone(&self.trying));
         let task = tokio::spawn(async move {
             let verdict = ask(&*store, &begun, before).await;
@@ -103,7 +99,7 @@ impl Reach {
     }
 }
 
-/// Whether the store was ever of any use. Once it was it stays so.
+/// Caches if a root token was ever created. This never changes back.
 struct Begun {
     auth: Arc<Auth>,
     is_known: AtomicBool,
@@ -118,8 +114,8 @@ impl Begun {
     }
 }
 
-/// Writes nothing and reads a token that nobody has. A full queue tells nothing: the store may be busy
-/// or hang, so the verdict `before` stands. Why the store does not answer goes to the log.
+/// Writes nothing and reads a token that does not exist. `Busy` says nothing about the store, which may be slow or
+/// hang, so the verdict `before` applies. Failures are logged.
 async fn ask(store: &dyn AuthStore, begun: &Begun, before: bool) -> bool {
     let answers = |failure: Option<Error>| match failure {
         None => true,
@@ -134,7 +130,7 @@ async fn ask(store: &dyn AuthStore, begun: &Begun, before: bool) -> bool {
     [wrote.err(), read.err(), looked.err()].map(answers) == [true; 3]
 }
 
-/// Lets a write be tried, unless one is on its way. Its failure is told as every failure of the store.
+/// Starts a trial write, unless one is running. Its failure is logged like each failure of the store.
 fn try_once(store: &Arc<dyn AuthStore>, trying: &Arc<tokio::sync::Mutex<()>>) {
     let Ok(turn) = Arc::clone(trying).try_lock_owned() else { return };
     let store = Arc::clone(store);

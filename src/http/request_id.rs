@@ -1,13 +1,13 @@
-//! The id of a request: in answers, in the log and in what is recorded.
+//! Request ids, for responses, logs and audit records.
 
 use actix_web::http::header::{HeaderMap, HeaderName};
 
 use crate::random;
 
-/// Where a proxy or a client says how it calls the request.
+/// Sent by a proxy or a client with its own id of the request.
 static X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// A request's id: a UUID in its text form, with hyphens or without, kept in place.
+/// A request id: a UUID in text form, with or without hyphens, stored inline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestId {
     text: [u8; 36],
@@ -15,14 +15,14 @@ pub struct RequestId {
 }
 
 impl RequestId {
-    /// A new one.
+    /// Returns a random id.
     pub fn random() -> Self {
         let mut text = [0; 36];
         uuid::Builder::from_random_bytes(random::unlike()).into_uuid().hyphenated().encode_lower(&mut text);
         Self { text, len: 36 }
     }
 
-    /// The one that the request came with in `X-Request-Id`, if that is one UUID, as it was written; else a new one.
+    /// Returns the id in `X-Request-Id` as sent, if that is exactly one UUID; otherwise a random id.
     pub fn of(headers: &HeaderMap) -> Self {
         let mut given = headers.get_all(&X_REQUEST_ID);
         match (given.next(), given.next()) {
@@ -49,7 +49,7 @@ impl RequestId {
         Some(Self { text, len: given.len() as u8 })
     }
 
-    /// The text.
+    /// Returns the text of the id.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.text[..usize::from(self.len)]).unwrap_or_default()
     }

@@ -1,14 +1,11 @@
-//! The secrets service (`/v1`): one pipeline for every request.
+//! The secrets service (`/v1`): one pipeline for all requests.
 //!
-//! Route, count (quotas), recognise (token, policy of the path), read the body, decide (token, policy), audit the
-//! intent, run the handler, put the answer away when it is to be wrapped, audit the outcome, render. Of what ends
-//! earlier the refusal is audited. The limits come first and hold for everyone: path, headers, body, JSON. Whose
-//! policies do not grant the path is refused without his body being kept, after it went by. Whether a mount exists is
-//! only told to those whose policies grant the path.
+//! Route, count (quotas), identify the caller, read the body, authorize, audit the intent, run the handler, wrap the
+//! response if requested, audit the outcome, render. Refusals before the handler are audited too. The body of an
+//! unauthorized request is discarded, and only authorized callers learn if a mount exists.
 //!
-//! What can be asked stands in route tables, one for each kind of mount that answers ([`sys`], [`token`],
-//! [`cubbyhole`], [`identity`], [`pki`], those of authentication methods in `login`); the pipeline, the metrics and the
-//! tests that visit every route read the same ones. Where a path leads, `target` finds out.
+//! Each kind of mount has a route table ([`sys`], [`token`], [`cubbyhole`], [`identity`], [`pki`], and those of
+//! authentication methods in `login`), shared by the pipeline, the metrics and the tests. `target` resolves paths.
 
 pub mod answer;
 mod audit;
@@ -76,26 +73,26 @@ use target::{Sent, Target, below_mount};
 use trail::Trail;
 use wrapped::Wanted;
 
-/// What is said on the public listener of everything that is not served there.
+/// Error text of the public listener for all paths that it does not serve.
 pub const ELSEWHERE: &str = "not found: this address serves CRLs, OCSP and the certificates of authorities only";
 
-/// Which requests a listener lets through.
+/// The requests that a listener accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entrance {
-    /// All of them.
+    /// All requests.
     Main,
-    /// The page of the metrics: a read of them as text, unless another form is asked for.
+    /// The metrics page: a read of `sys/metrics` in the Prometheus format, unless the query selects another.
     Metrics,
-    /// Those that [anybody may ask](Route::public) and no others: what else there is nobody is told.
+    /// [Public routes](Route::public) only. All other paths get the same response.
     Public,
 }
 
-/// Answers one request. `raw_path` is what follows `/v1/` in the request line, still encoded.
+/// Handles one request. `raw_path` is the part of the request target after `/v1/`, still encoded.
 pub async fn answer(state: State, request: &HttpRequest, raw_path: &str, payload: Payload) -> HttpResponse {
     answer_at(Entrance::Main, state, request, raw_path, payload).await
 }
 
-/// As [`answer`], of a request that came in there.
+/// As [`answer`], for a request of another entrance.
 pub async fn answer_at(
     entrance: Entrance,
     state: State,
@@ -124,10 +121,10 @@ async fn answered(
     }
     let mut trail = Trail::new(entrance, state, request, raw_path, Line::begin(id, trace, &UNROUTED));
     let conditions = matches!(*request.method(), Method::GET | Method::HEAD).then(|| request.headers());
-    // At debug: a span for every request costs more than the rest of the pipeline; refusals and
-    // failures carry the id themselves.
+    // Debug level: a span per request costs more than the rest of the pipeline. Refusals and failures log the id
+    // themselves.
     let span = tracing::debug_span!("request", %id);
-    // All that a request may need on its way is large, and every future around it would move it along.
+    // Boxed: the future is large, and each future around it would copy it.
     let work = Box::pin(async {
         let outcome = steps(state, request, payload, (&mut trail, &times)).await;
         trail.recorded(outcome, conditions).await
@@ -156,7 +153,7 @@ async fn answered(
             trail.field_warnings.texts.extend(hint);
             let mut response = render::error(&error, &id, &trail.field_warnings.texts);
             if error.kind() == Kind::UnsupportedMethod {
-                // Before anybody is known no path may say what it is.
+                // Before the caller is identified, the response must not reveal the methods of a path.
                 let methods = trail.methods.unwrap_or_else(|| route::methods(|_| true, state.settings.compat));
                 render::set_text(&mut response, ALLOW, &methods);
             }
@@ -232,7 +229,7 @@ async fn steps(
     request::root_namespace(headers, settings.compat)?;
     let wrap_ttl = match trail.entrance {
         Entrance::Main | Entrance::Metrics => request::wrap_ttl(headers, settings.compat)?,
-        // A token would come of it.
+        // A wrapping token would be a credential, which the public listener must not issue.
         Entrance::Public => None,
     };
     wrap_ttl.map_or(Ok(()), |ttl| state.auth.check_wrapping_ttl(ttl))?;
@@ -262,7 +259,7 @@ async fn steps(
         true => request::token(headers, settings.compat)?,
         false => admitted.token,
     };
-    // A head has no body that could be put away, and whether the server lives is no secret.
+    // A HEAD response has no body to wrap, and the health of the server is no secret.
     let is_open = !route.audited && route.access == Access::Open;
     let wrap_ttl = wrap_ttl.filter(|_| !is_open && request.method() != Method::HEAD);
     let wanted = wrap_ttl.map(|ttl| Wanted::of(state, ttl, &asked.path, admitted.caller.as_deref(), address));
@@ -304,7 +301,7 @@ async fn steps(
         answer.room = state.answers.take(answer.body.octets(), reads, sender)?;
         return Ok(answer);
     };
-    // What stands in its place has a token in it.
+    // The replacement response contains a token.
     trail.compressible = false;
     let courtesies = std::mem::take(&mut trail.field_warnings.texts);
     let mount_type = trail.line.mount.as_ref().map_or("", |mount| mount.kind.word());
@@ -312,7 +309,7 @@ async fn steps(
     guarded(trail.deadline, || wrapped::put_away(state, answer, wanted, &trail.line.id, context)).await
 }
 
-/// What is asked for, and where it leads.
+/// Parses a request and resolves its route.
 fn led(state: &State, request: &HttpRequest, raw_path: &str) -> Result<(Asked, Target)> {
     let table = state.auth.mounts();
     let mut asked = asked(&table, request, raw_path, &state.settings)?;
@@ -320,7 +317,7 @@ fn led(state: &State, request: &HttpRequest, raw_path: &str) -> Result<(Asked, T
     Ok((asked, target))
 }
 
-/// What is asked for. A tail that a route takes as it was sent never meets the rules for paths.
+/// Parses a request. The tail of a route with a raw tail is exempt from the rules for paths.
 fn asked(table: &MountTable, request: &HttpRequest, raw_path: &str, settings: &Settings) -> Result<Asked> {
     let reads = matches!(request.method().as_str(), "GET" | "HEAD");
     let tail = table.route(raw_path).filter(|_| reads).and_then(|(mount, rest)| {
@@ -328,13 +325,13 @@ fn asked(table: &MountTable, request: &HttpRequest, raw_path: &str, settings: &S
         Some(raw_path.len() - rest.len() + at)
     });
     let Some(at) = tail else { return request::asked(request, raw_path, settings) };
-    // The path ends before the slash.
+    // The slash before the tail is not part of the path.
     let asked = request::asked(request, &raw_path[..at - 1], settings)?;
     Ok(Asked { tail: Some(Bytes::copy_from_slice(&raw_path.as_bytes()[at..])), ..asked })
 }
 
-/// Ends work that panics or takes too long, so that neither costs more than its own request. The work begins where it
-/// stays: it may be large, and moving it is dear.
+/// Ends a request that panics or exceeds its deadline, without effect on other requests. The future is created inside,
+/// because it may be large and moving it is expensive.
 async fn guarded<T, W: Future<Output = Result<T>>>(deadline: Instant, begin: impl FnOnce() -> W) -> Result<T> {
     let work = pin!(begin());
     match tokio::time::timeout_at(deadline.into(), AssertUnwindSafe(work).catch_unwind()).await {
@@ -347,15 +344,14 @@ async fn guarded<T, W: Future<Output = Result<T>>>(deadline: Instant, begin: imp
     }
 }
 
-/// The words of what `holder` may do on a path, whatever its spelling.
 fn capabilities(state: &State, holder: &Caller, path: &str) -> Vec<&'static str> {
     placed(state, path, |place| state.auth.capabilities(holder, place))
 }
 
-/// Asks about a path as policies see it.
+/// Calls `ask` with the canonical form of a path, which policies apply to.
 fn placed<T>(shared: &Shared, path: &str, ask: impl FnOnce(Place<'_>) -> T) -> T {
     let table = shared.auth.mounts();
-    // No request has a longer path.
+    // Requests with longer paths are rejected.
     let asked = Some(path).filter(|path| path.len() <= path::MAX_PATH);
     let canonical = asked.and_then(|path| table.route(path)).and_then(|(mount, rest)| {
         let found = index_of(&mount.kind)?.canonical(rest)?;
@@ -368,12 +364,12 @@ fn placed<T>(shared: &Shared, path: &str, ask: impl FnOnce(Place<'_>) -> T) -> T
     }
 }
 
-/// Who asks, as far as the head of a request says.
+/// The caller of a request, according to its head.
 struct Known {
     caller: Option<(Arc<Caller>, Token)>,
-    /// Whether some request for this operation on this path would be admitted.
+    /// `true` if some request for this operation on this path would be authorized.
     may: bool,
-    /// Whether the caller is believed without asking the store, which is away.
+    /// `true` if the caller comes from the cache because the store is unavailable.
     believed: bool,
 }
 
@@ -384,8 +380,8 @@ struct Admitted {
     sudo: bool,
 }
 
-/// Finds out who asks, before the body is read. One text for every refusal: absent, unknown and ended
-/// tokens look alike, and so do paths with and without a mount.
+/// Identifies the caller, before the body is read. Absent, unknown and expired tokens, and paths with and without a
+/// mount, get the same error, so that they cannot be distinguished.
 async fn recognise(
     state: &State,
     headers: &HeaderMap,
@@ -398,7 +394,7 @@ async fn recognise(
     }
     let token = request::token(headers, state.settings.compat)?.ok_or_else(Error::forbidden)?;
     let kept = || if target.is_metrics() { state.auth.kept(token.expose(), address) } else { None };
-    // While an outage is on nobody waits for the store to say so once more.
+    // During an outage, do not wait for the store to fail again.
     let believed = if outage::STORE.is_on() { kept() } else { None };
     let (caller, believed) = match believed {
         Some(caller) => (caller, true),
@@ -411,21 +407,20 @@ async fn recognise(
     let needs = if believed { asked.operation } else { target.needs(state, &caller, asked).await? };
     let decision = state.auth.decide(&caller, needs, target.place(asked), None);
     let may = target.allows(decision, asked);
-    // Help is for others, too.
+    // `may` is also true for help, which needs no permission to read the metrics.
     if decision.allowed && may && !believed && target.is_metrics() {
         state.auth.keep(&caller);
     }
     Ok(Known { may, caller: Some((caller, token)), believed })
 }
 
-/// The caller behind a token.
 async fn holder(state: &State, token: &Token, address: Option<IpAddr>) -> Result<Arc<Caller>> {
-    // What was granted once may have been taken away on another node since.
+    // Another node may have revoked a permission since.
     state.nodes.fresh().await?;
     state.auth.recognise(token.expose(), address).await.map_err(one_refusal)
 }
 
-/// Finds out whether they may do what the whole request says.
+/// Authorizes the complete request.
 async fn admit(
     state: &State,
     known: Known,
@@ -436,7 +431,7 @@ async fn admit(
     wrap_ttl: Option<Duration>,
 ) -> Result<Admitted> {
     let Some((caller, token)) = known.caller else { return Ok(Admitted::default()) };
-    // The body may have taken its time.
+    // The token may have expired while the body was read.
     let caller = if known.believed {
         caller
     } else {
@@ -444,10 +439,10 @@ async fn admit(
         state.auth.admit(caller, address).await.map_err(one_refusal)?
     };
     if caller.uses_left() == Some(0) {
-        // The token ended with this use, and with it the leases that it made.
+        // This was the last use of the token, so its leases end too.
         state.mounts.tokens_ended();
     }
-    // Somebody may have made meanwhile what was to be made.
+    // The resource may have been created since, which changes the required capability.
     let needs = if known.believed { asked.operation } else { target.needs(state, &caller, asked).await? };
     let decide = |sent: Option<&Parameters<'_>>| state.auth.decide(&caller, needs, target.place(asked), sent);
     let decision = target.decided(sent, wrap_ttl, decide);
@@ -461,7 +456,6 @@ fn one_refusal(error: Error) -> Error {
     if error.kind() == Kind::Unauthenticated { Error::forbidden() } else { error }
 }
 
-/// Causes go to the log, where an operator can act on them.
 fn log(error: &Error, id: &RequestId) {
     match error.kind() {
         Kind::Internal | Kind::Unavailable | Kind::BadGateway => {
@@ -473,7 +467,6 @@ fn log(error: &Error, id: &RequestId) {
     }
 }
 
-/// The routes of a kind of mount; `None` where no path is answered.
 fn routes_of(kind: &MountKind) -> Option<&'static [Route]> {
     match kind {
         MountKind::Pki => Some(pki::ROUTES),
@@ -488,7 +481,6 @@ fn routes_of(kind: &MountKind) -> Option<&'static [Route]> {
     }
 }
 
-/// Every kind that answers, with the index of its routes.
 static TABLES: LazyLock<Vec<(&'static MountKind, Index)>> = LazyLock::new(|| {
     let table = |kind: &'static MountKind| Some((kind, Index::new(kind.word(), &[routes_of(kind)?])));
     MountKind::ALL.iter().filter_map(table).collect()
@@ -498,7 +490,7 @@ fn index_of(kind: &MountKind) -> Option<&'static Index> {
     TABLES.iter().find(|(known, _)| *known == kind).map(|(_, index)| index)
 }
 
-/// Every route with the kind of its mount, for tests that visit them all.
+/// Iterates over all routes with the kind of their mount, for tests.
 pub fn all_routes() -> impl Iterator<Item = (&'static str, &'static Route)> {
     let of = |kind: &'static MountKind| routes_of(kind).into_iter().flatten().map(|route| (kind.word(), route));
     MountKind::ALL.iter().flat_map(of)
@@ -518,8 +510,8 @@ mod tests {
         assert_eq!(late.kind(), Kind::Unavailable);
     }
 
-    /// Fields that are not in lower case, and the only route that may have them: the contract of managed keys names the
-    /// identifier `UUID`, a document of a key is written back as it was read, and so the write knows the field.
+    /// The only route with a field name that is not lower case: the contract of managed keys names the identifier
+    /// `UUID`, and a write accepts the document that a read returns.
     const SPELLED_IN_CAPITALS: [(&str, &str); 1] = [("managed-keys/:backend/:managed_key", "UUID")];
 
     #[test]

@@ -1,4 +1,4 @@
-//! Whose a request is, where what one sender may have is bounded: requests a second, bytes of bodies at once.
+//! Senders: the identities that per-sender limits count by, such as request rates and memory for bodies.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -11,30 +11,30 @@ use crate::projects::caller::{self, Subject};
 use crate::secret::Secret;
 use crate::turns;
 
-/// A sender. All tokens of an entity, a user, a team or an organization are one, and so are the tokens that one token
-/// has made ([`auth::Caller::counts_as`]); a caller without a valid token is identified by
-/// network ([`CallerNetwork`]).
+/// A sender. All tokens of an entity, a user, a team or an organization are one sender, and so are a token and the
+/// tokens created with it ([`auth::Caller::counts_as`]). A caller without a valid token is identified by network
+/// ([`CallerNetwork`]).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Sender {
     /// A caller of the secrets service.
     Caller(String),
-    /// A user of the projects API, by the row.
+    /// A user of the projects API, by row id.
     User(i64),
-    /// A team, by the row.
+    /// A team, by row id.
     Team(i64),
-    /// An organization, by the row.
+    /// An organization, by row id.
     Organization(i64),
     /// A caller without a valid token, by network; `None` when the socket has no address.
     Network(Option<CallerNetwork>),
 }
 
 impl Sender {
-    /// The sender of a request without a valid token.
+    /// Returns the sender of a request without a valid token.
     pub fn at(address: Option<IpAddr>) -> Self {
         Self::Network(address.map(CallerNetwork::of))
     }
 
-    /// The sender of a request of the secrets service.
+    /// Returns the sender of a request of the secrets service.
     pub fn of_token(caller: Option<&auth::Caller>, address: Option<IpAddr>) -> Self {
         match caller {
             Some(caller) => Self::Caller(caller.counts_as().to_owned()),
@@ -42,7 +42,7 @@ impl Sender {
         }
     }
 
-    /// The caller whose queues the sender's work joins.
+    /// Returns the caller whose queues the sender's jobs join.
     pub fn queued_as(&self) -> turns::Caller {
         match self {
             Self::Network(_) => turns::Caller::without_token(self),
@@ -50,7 +50,7 @@ impl Sender {
         }
     }
 
-    /// The sender of a request of the projects API.
+    /// Returns the sender of a request of the projects API.
     pub fn of_subject(caller: Option<&caller::Caller>, address: Option<IpAddr>) -> Self {
         match caller.map(|caller| &caller.subject) {
             Some(Subject::User { id, .. }) => Self::User(*id),
@@ -61,11 +61,11 @@ impl Sender {
     }
 }
 
-/// Most tokens whose sender is remembered.
+/// Maximum number of cached tokens.
 const REMEMBERED: usize = 50_000;
 
-/// Whose the tokens of the projects API are that this server has seen. Only the store knows whether one stands, and asking
-/// it is what senders take turns for: until it has answered, a request is that of whoever had the token before.
+/// A cache from tokens of the projects API to senders. Only the store can validate a token, and access to it is
+/// scheduled by sender: until the store responds, a request counts for the sender that the token had before.
 #[derive(Default)]
 pub struct Senders {
     tokens: RandomState,
@@ -73,21 +73,20 @@ pub struct Senders {
 }
 
 impl Senders {
-    /// Whose a request is, as far as it is known before the store is asked: whoever asks from there, with a token that is
-    /// new here.
+    /// Returns the sender of a request before its token is validated: the network if the token is not cached.
     pub fn of(&self, token: Option<&Secret>, address: Option<IpAddr>) -> Sender {
         let known = token.and_then(|token| self.known().get(&self.key(token)).cloned());
         known.unwrap_or_else(|| Sender::at(address))
     }
 
-    /// Notes whose a token is, or that it does not stand.
+    /// Caches the sender of a token; removes the entry of an invalid token.
     pub fn note(&self, token: &Secret, caller: Option<&caller::Caller>) {
         let (key, mut known) = (self.key(token), self.known());
         match caller {
             None => drop(known.remove(&key)),
             Some(_) if known.contains_key(&key) => {}
             Some(caller) => {
-                // All are seen again soon, and each costs one request that counts for its address.
+                // Clearing is cheap: each token costs one request that counts for its network.
                 if known.len() >= REMEMBERED {
                     known.clear();
                 }

@@ -1,4 +1,4 @@
-//! The settings of both wires: limits of requests, what known clients expect, whose headers are believed.
+//! Settings of both APIs: request limits, compatibility, trusted proxies.
 
 use std::time::Duration;
 
@@ -6,32 +6,31 @@ use ipnet::IpNet;
 
 use crate::pki::serials::SerialNumbers;
 
-/// Settings of both wires.
+/// Settings of both APIs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Accept the header names and verbs of known clients beside the contract's own.
+    /// `true` to accept the header names and methods of known clients in addition to those of the contract.
     pub compat: bool,
-    /// Largest body, bytes.
+    /// Maximum size of a request body, in bytes.
     pub max_body: usize,
-    /// Most bytes of bodies that are held at once.
+    /// Maximum total size of request bodies in memory, in bytes.
     pub max_bodies_in_flight: usize,
-    /// How long a body may take to arrive.
+    /// Maximum time for a body to arrive.
     pub body_timeout: Duration,
-    /// How long a request may take once it has arrived.
+    /// Maximum time to handle a request once it has arrived.
     pub max_duration: Duration,
-    /// Whether `/metrics` needs no token.
+    /// `true` if `/metrics` needs no token.
     pub open_metrics: bool,
-    /// Scheme and authority of absolute links, such as `https://signet.example`; by default those of the
-    /// listener.
+    /// Scheme and authority of absolute links, such as `https://signet.example`. Default: those of the listener.
     pub external_url: Option<String>,
-    /// Scheme and authority by which relying parties reach the public listener, such as `http://pki.example`; by
-    /// default those that it is bound to.
+    /// Scheme and authority by which relying parties reach the public listener, such as `http://pki.example`. Default:
+    /// those of its address.
     pub public_url: Option<String>,
-    /// Requests per second that a user of the projects API may make; 0 is no limit.
+    /// Requests per second and subject of the projects API; 0 disables the limit.
     pub projects_rate_limit: u32,
-    /// What the serial numbers of new certificates begin with.
+    /// Prefix of the serial numbers of new certificates.
     pub serial_numbers: SerialNumbers,
-    /// Whose `X-Forwarded-For` is believed.
+    /// Proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: Vec<IpNet>,
 }
 

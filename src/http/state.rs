@@ -1,4 +1,4 @@
-//! What handlers of both wires share: the domains, the clock, the settings.
+//! State that the handlers of both APIs share: the domains, the clock, the settings.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -29,13 +29,13 @@ use crate::pki::Engine;
 use crate::pki::actor::ReplicaLink;
 use crate::projects::Projects;
 
-/// One server's state, shared by its workers.
+/// The state of a server, shared by its workers.
 pub struct Shared {
     /// Tokens, policies, mounts.
     pub auth: Arc<Auth>,
     /// The certificate authority engine; its mounts are opened and closed by `mounts`.
     pub engine: Arc<Engine>,
-    /// The life of mounts.
+    /// Opens and closes mounts.
     pub mounts: Arc<Mounts>,
     /// The managed keys.
     pub managed_keys: Arc<ManagedKeys>,
@@ -43,99 +43,99 @@ pub struct Shared {
     pub keyring: Keyring,
     /// The projects API.
     pub projects: Projects,
-    /// How often callers of the projects API may ask.
+    /// Rate limits of the projects API.
     pub limits: Limits,
-    /// Whose tokens of the projects API are.
+    /// Senders of known tokens of the projects API.
     pub senders: Senders,
     /// Scheme and authority of absolute links; set when the server listens.
     pub address: OnceLock<String>,
-    /// Scheme and authority of the public listener; set when it listens, unless its address is that of all interfaces.
+    /// Scheme and authority of the public listener; set when it listens, unless it is bound to all interfaces.
     pub public_address: OnceLock<String>,
-    /// The other nodes of the database.
+    /// The cluster's other nodes.
     pub nodes: Nodes,
-    /// The time.
+    /// The clock.
     pub clock: Clock,
-    /// Settings of the wire.
+    /// Settings of both APIs.
     pub settings: Settings,
-    /// Room for the bodies of requests.
+    /// Memory budget for request bodies.
     pub bodies: Budget,
-    /// Room for answers that their clients have not taken.
+    /// Memory budget for responses that are being sent.
     pub answers: Answers,
-    /// What senders have had wrapped.
+    /// Limits on wrapped responses.
     pub put_away: PutAway,
-    /// Long lists under way.
+    /// Limits on long lists.
     pub lists: Lists,
-    /// Who this server is.
+    /// Name and id of the installation.
     pub identity: Identity,
-    /// Where requests are recorded.
+    /// Request audit.
     pub audit: Audit,
-    /// Whether the store can be reached.
+    /// Availability of the store.
     pub reach: Reach,
-    /// Set once the server drains.
+    /// Set when the server begins to drain.
     pub stopping: Stopping,
 }
 
 impl Shared {
-    /// Scheme and authority of absolute links.
+    /// Returns scheme and authority of absolute links.
     pub fn origin(&self) -> &str {
         let configured = self.settings.external_url.as_deref();
         configured.or_else(|| self.address.get().map(String::as_str)).unwrap_or_default()
     }
 
-    /// Scheme and authority by which relying parties reach the public listener, as far as that is known.
+    /// Returns scheme and authority of the public listener, if known.
     pub fn public_origin(&self) -> Option<&str> {
         let configured = self.settings.public_url.as_deref();
         configured.or_else(|| self.public_address.get().map(String::as_str))
     }
 }
 
-/// The installation's name and id, the same after every start.
+/// The installation's name and id, which survive restarts.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// A random UUID, made at the first start.
     pub cluster_id: String,
-    /// A readable name made of it.
+    /// A readable name derived from the id.
     pub cluster_name: String,
     /// The store's engine.
     pub storage_type: &'static str,
-    /// The type of its seal: `file`, `pkcs11` or `cloudakms`.
+    /// Type of its seal: `file`, `pkcs11` or `cloudakms`.
     pub seal_type: &'static str,
 }
 
-/// Whether the server is stopping.
+/// `true` while the server shuts down.
 #[derive(Default)]
 pub struct Stopping(AtomicBool);
 
 impl Stopping {
-    /// From now on `sys/health` answers 503.
+    /// Starts the shutdown: `sys/health` returns 503 from now on.
     pub fn start(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it is.
+    /// `true` if the shutdown has started.
     pub fn is(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// The state as one worker holds it. Cloning is cheap and stays on the worker.
+/// The state of one worker. Clones are cheap and stay on the worker's thread.
 #[derive(Clone)]
 pub struct State(Rc<Worker>);
 
 struct Worker {
     shared: Arc<Shared>,
-    /// This worker's replicas of the mounts' actors, started at their first use.
+    /// This worker's replicas of the mounts' actors, started at first use.
     replicas: RefCell<HashMap<MountId, ReplicaLink>>,
     passes: Passes,
 }
 
 impl State {
-    /// The state of one more worker; called on that worker's thread.
+    /// Creates the state of a worker. Called on that worker's thread.
     pub fn new(shared: Arc<Shared>) -> Self {
         Self(Rc::new(Worker { shared, replicas: RefCell::default(), passes: Passes::default() }))
     }
 
-    /// This worker's replica of a mount's actor.
+    /// Returns this worker's replica of a mount's actor.
     ///
     /// # Errors
     /// `NotFound` when the mount is not open.
@@ -151,12 +151,12 @@ impl State {
         Ok(replica)
     }
 
-    /// What this worker spends on senders.
+    /// Returns this worker's scheduler.
     pub fn passes(&self) -> &Passes {
         &self.0.passes
     }
 
-    /// The part that all workers share.
+    /// Returns the state shared by all workers.
     pub fn shared(&self) -> &Arc<Shared> {
         &self.0.shared
     }

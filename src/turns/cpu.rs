@@ -1,10 +1,10 @@
-//! The CPU queue of the process: the only place where CPU work runs that is too long for an HTTP worker (about 0.5 ms).
+//! The CPU queue of the process: the only place for CPU work that is too long for an HTTP worker (more than 0.5 ms).
 //!
-//! It has as many threads as the machine has cores, at a lower priority than the HTTP workers and the commit thread. Callers
-//! take turns, and one thread is always left to the others. Callers without a token are served when no other waits. The
-//! queue of one caller is short; a job that finds it full is refused at once. A job whose caller has left is dropped.
+//! It has one thread per core, at a lower priority than the HTTP workers and the commit thread. Callers are served
+//! round-robin, and no caller gets all threads. Callers without a token are served when no other waits. A job that
+//! finds the queue of its caller full is refused immediately. The job of a disconnected caller is dropped.
 //!
-//! A job holds a thread until it ends, so it must not wait for the network, the store or a signer.
+//! A job occupies a thread until it ends, so it must not wait for the network, the store or a signer.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -16,12 +16,11 @@ use super::{Caller, Class, Full, Turns};
 use crate::error::{Error, Kind, Result};
 use crate::telemetry;
 
-/// Jobs of all callers of a class that may wait.
+/// Jobs of one class that may wait, for all callers together.
 const MAX_WAITING: usize = 1024;
-/// How far the threads step back behind the HTTP workers: they get about a tenth of a core that both want.
+/// Nice value of the threads. They get about a tenth of a core for which an HTTP worker competes.
 const NICE: i32 = 10;
 
-/// The queue of this process.
 static QUEUE: LazyLock<CpuQueue> = LazyLock::new(|| {
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let queue = CpuQueue::of(threads);
@@ -29,7 +28,7 @@ static QUEUE: LazyLock<CpuQueue> = LazyLock::new(|| {
     queue
 });
 
-/// Runs a job in the turn of the [current caller](Caller::current).
+/// Runs a job for the [current caller](Caller::current).
 ///
 /// # Errors
 /// `Busy` when too many jobs of the caller wait; `Internal` when the job panics.
@@ -37,7 +36,7 @@ pub async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -
     run_as(Caller::current(), work).await
 }
 
-/// As [`run`] for work that is long; other work is done at once on the current thread.
+/// As [`run`] if the work is long; other work runs immediately on the current thread.
 ///
 /// # Errors
 /// As [`run`].
@@ -45,7 +44,7 @@ pub async fn run_if<T: Send + 'static>(is_long: bool, work: impl FnOnce() -> T +
     if is_long { run(work).await } else { Ok(work()) }
 }
 
-/// As [`run`], in the turn of another caller.
+/// As [`run`], for another caller.
 ///
 /// # Errors
 /// As [`run`].
@@ -56,7 +55,7 @@ pub async fn run_as<T: Send + 'static>(caller: Caller, work: impl FnOnce() -> T 
 /// Lowers the priority of the calling thread: on Linux the nice value belongs to the thread.
 #[cfg(target_os = "linux")]
 pub fn lower_priority(nice: i32) {
-    // A process of a lower priority, such as a backup, may not raise that of its threads.
+    // A process that was started with a lower priority, such as a backup, may not raise that of its threads.
     if rustix::process::getpriority_process(None).is_ok_and(|own| own >= nice) {
         return;
     }
@@ -65,17 +64,15 @@ pub fn lower_priority(nice: i32) {
     }
 }
 
-/// Elsewhere threads have the priority of the process.
+/// Does nothing: outside Linux, threads have the priority of the process.
 #[cfg(not(target_os = "linux"))]
 pub fn lower_priority(_: i32) {}
 
-/// A job that waits, whatever its result is.
+/// A waiting job, independent of its result type.
 trait Job: Send {
-    /// Does the work and sends the result.
     fn run(self: Box<Self>);
-    /// Sends an error instead.
     fn refuse(self: Box<Self>, error: Error);
-    /// Whether the caller has left.
+    /// `true` if the caller no longer waits for the result.
     fn is_void(&self) -> bool;
 }
 
@@ -90,7 +87,7 @@ impl<T: Send, F: FnOnce() -> T + Send> Job for Work<F, T> {
             metrics::counter!(telemetry::PANICS).increment(1);
             Error::internal("a job of the CPU queue panicked")
         });
-        // The caller may have left meanwhile.
+        // The caller may have disconnected during the job.
         let _ = self.reply.send(done);
     }
 
@@ -162,7 +159,7 @@ impl CpuQueue {
         Ok(())
     }
 
-    /// Waits for the next job of a caller who has not left.
+    /// Waits for the next job whose caller still waits for the result.
     fn wait(&self) -> (Caller, Box<dyn Job>) {
         let mut state = self.lock();
         loop {
@@ -218,7 +215,7 @@ mod tests {
 
     type Pushed = Pin<Box<dyn Future<Output = Result<u32>>>>;
 
-    /// A job that is in the queue, or its refusal.
+    /// A queued job, or its refusal.
     fn pushed(queue: &CpuQueue, caller: Caller, number: u32) -> Result<Pushed> {
         let queue = queue.clone();
         let mut job: Pushed = Box::pin(async move { queue.run(caller, move || number).await });
@@ -228,7 +225,7 @@ mod tests {
         }
     }
 
-    /// Runs what the queue gives next; whether there was a job.
+    /// Runs the next job; `false` if there is none.
     fn step(queue: &CpuQueue) -> bool {
         let next = queue.lock().next();
         let Some((caller, job)) = next else { return false };
@@ -237,7 +234,7 @@ mod tests {
         true
     }
 
-    /// The numbers of the jobs in the order in which they ended.
+    /// Runs all jobs and returns their numbers in the order in which they ended.
     async fn order(queue: &CpuQueue, jobs: Vec<Pushed>) -> Vec<u32> {
         let mut jobs: Vec<_> = jobs.into_iter().map(Some).collect();
         let mut done = Vec::new();

@@ -1,7 +1,8 @@
-//! What the audit is told of a request of this wire.
+//! Builds the audit records of projects API requests.
 //!
-//! A [`Trail`] goes with a request from its first line to its answer. While somebody listens it keeps what
-//! entries tell, and nobody in a session waits for a device: a read finds out who asks before its session begins.
+//! A [`Trail`] follows a request from start to response, and gathers the fields of its audit entries while an audit
+//! device is enabled. Nothing inside a session waits for a device, so an audited read identifies its caller before its
+//! session begins.
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -21,14 +22,12 @@ use crate::projects::refusal::Refusal;
 use crate::secret::Secret;
 use crate::telemetry::TraceContext;
 
-/// The record of one request, and what it is told.
 pub(super) struct Trail<'a> {
     record: Record<'a>,
     seen: Option<Box<Seen<'a>>>,
     deadline: Instant,
 }
 
-/// What has been learnt of a request.
 struct Seen<'a> {
     id: &'a RequestId,
     trace: Option<TraceContext>,
@@ -36,13 +35,13 @@ struct Seen<'a> {
     path: &'a str,
     address: Option<IpAddr>,
     token: Option<Secret>,
-    /// Who asks, as rows name them.
+    /// The caller, in the form in which rows refer to callers.
     caller: Option<String>,
     body: Bytes,
 }
 
 impl<'a> Trail<'a> {
-    /// Of a request whose path below `/api/v2/` is `raw_path`.
+    /// `raw_path` is the path below `/api/v2/`.
     pub(super) fn new(
         shared: &'a Shared,
         request: &'a HttpRequest,
@@ -60,50 +59,47 @@ impl<'a> Trail<'a> {
         Self { record, seen, deadline: Instant::now() + shared.settings.max_duration }
     }
 
-    /// When the request has taken too long.
+    /// The time at which the request is aborted.
     pub(super) fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Whether somebody listens.
+    /// `true` if an audit device is enabled.
     pub(super) fn is_kept(&self) -> bool {
         self.record.is_kept()
     }
 
-    /// Of this request nothing is recorded.
     pub(super) fn skip(&mut self) {
         self.record.skip();
         self.seen = None;
     }
 
-    /// Takes note of the token that was sent.
     pub(super) fn shown(&mut self, token: Option<&Secret>) {
         if let Some(seen) = &mut self.seen {
             seen.token = token.cloned();
         }
     }
 
-    /// Takes note of who asks.
     pub(super) fn known(&mut self, caller: Option<&Caller>) {
         if let Some(seen) = &mut self.seen {
             seen.caller = caller.map(Caller::reference);
         }
     }
 
-    /// Takes note of what was sent. The bytes hold their room themselves.
+    /// Stores the body. The bytes own their memory reservation.
     pub(super) fn sent(&mut self, body: &Bytes) {
         if let Some(seen) = &mut self.seen {
             seen.body = body.clone();
         }
     }
 
-    /// Before a handler runs, which it must not do after a refusal.
+    /// Records the request before its handler runs. After an error, the handler must not run.
     pub(super) async fn intent(&mut self) -> Result<(), Refusal> {
         let Self { record, seen, deadline } = self;
         Ok(record.intent(|| seen.as_ref().map(|seen| seen.request()), *deadline).await?)
     }
 
-    /// The outcome, once it is recorded; else why it cannot be.
+    /// Records the outcome and returns it, or the error if it cannot be recorded.
     pub(super) async fn recorded(&mut self, outcome: Result<Written, Refusal>) -> Result<Written, Refusal> {
         let Some(seen) = &self.seen else { return outcome };
         let told = self.record.outcome(&seen.request(), &of(&outcome), self.deadline).await;
@@ -136,7 +132,6 @@ impl Seen<'_> {
     }
 }
 
-/// The word of what a method does; the method itself where it does nothing here.
 fn operation(method: &Method) -> &str {
     match *method {
         Method::GET | Method::HEAD => "read",
@@ -147,7 +142,6 @@ fn operation(method: &Method) -> &str {
     }
 }
 
-/// What a request leads to.
 fn of(outcome: &Result<Written, Refusal>) -> Outcome<'_> {
     match outcome {
         Ok(Written { status, body, .. }) => {

@@ -1,7 +1,7 @@
-//! The document of a request (JSON:API 1.1, section 7): shape, type, id.
+//! Request documents (JSON:API 1.1, section 7): shape, type, id.
 //!
-//! A body is parsed before its session begins ([`Document`]), and every list is counted before it is walked:
-//! what somebody sends is never long where changes are committed.
+//! A body is parsed before its session begins ([`Document`]), and the length of each list is limited, so that no
+//! session spends time on long input.
 
 use std::sync::LazyLock;
 
@@ -13,37 +13,37 @@ use crate::projects::attributes::{Attributes, Given};
 use crate::projects::refusal::{Fault, Faults, Outcome, Refusal};
 use crate::projects::tag::{self, Named, Tag};
 
-/// Most resources that one list of a body names. With it the longest legal document, an agent pool with its
-/// three lists, has 9,012 values of the [`fields::MAX_VALUES`] that a body may have.
+/// Maximum number of resources in one list of a body. With it the longest valid document, an agent pool with its three
+/// lists, has 9,012 values, within [`fields::MAX_VALUES`].
 pub const MOST_NAMED: usize = 1000;
 
-/// Longest id, characters: nothing here has a longer one, not even users, who are named by their names.
+/// Maximum length of an id, in characters. The longest ids are user names.
 const LONGEST_ID: usize = 256;
 
-/// A body as far as it reads. What is wrong with it is told when a handler asks for it: who may not act hears
-/// that first.
+/// A parsed body, or the error. The error is returned when a handler reads the document, so that an unauthorized caller
+/// gets the authorization error first.
 #[derive(Clone, Debug, Default)]
 pub struct Document(Option<Result<Value, (Kind, Fault)>>);
 
 impl Document {
-    /// Parses a body, at most as deep and with as many values as [`fields::bounded`] takes. Where there are more of
-    /// them because a list has more than [`MOST_NAMED`] elements, it is the rule of lists that is broken.
+    /// Parses a body with the limits of [`fields::bounded`] on depth and values. A list with more than [`MOST_NAMED`]
+    /// elements gets an error of its own.
     pub fn parse(body: &[u8]) -> Self {
         let told = |error: Error| (error.kind(), Fault::whole(error.text().to_owned()));
         let read = || fields::bounded_with_lists(body, fields::MAX_TEXT, MOST_NAMED).map_err(told);
         Self((!body.is_empty()).then(read))
     }
 
-    /// Whether there was no body.
+    /// `true` if there was no body.
     pub fn is_absent(&self) -> bool {
         self.0.is_none()
     }
 
-    /// The member `data`.
+    /// Returns the member `data`.
     ///
     /// # Errors
-    /// `Malformed` for what is absent, not JSON, or too complex; `Invalid` for another shape, or a list that goes on
-    /// for longer than is read.
+    /// `Malformed` if the body is missing, is not JSON or is too complex; `Invalid` for another shape or a list that is
+    /// too long.
     pub fn data(&self) -> Outcome<&Value> {
         match &self.0 {
             None => Err(Refusal::new(Kind::Malformed, "request body: is missing").into()),
@@ -55,10 +55,10 @@ impl Document {
         }
     }
 
-    /// The elements of `data`, at most `most` of what `kind` calls them.
+    /// Returns the elements of `data`, at most `most`. `kind` names them in error messages.
     ///
     /// # Errors
-    /// As [`Document::data`]; `Invalid` for what is no array, or a longer one.
+    /// As [`Document::data`]; `Invalid` if `data` is no array or too long.
     pub fn list(&self, most: usize, kind: &str) -> Outcome<&[Value]> {
         match self.data()? {
             Value::Array(elements) if elements.len() <= most => Ok(elements),
@@ -67,15 +67,15 @@ impl Document {
         }
     }
 
-    /// The tags of a body whose `data` is an array of bindings.
+    /// Returns the tags of a body whose `data` is an array of bindings.
     ///
     /// # Errors
-    /// As [`Document::list`]; `Invalid` for what is no tag.
+    /// As [`Document::list`]; `Invalid` for an invalid tag.
     pub fn tag_bindings(&self) -> Outcome<Vec<Tag>> {
         self.tags(tag::read)
     }
 
-    /// The tags of a body whose `data` is an array of flat tags.
+    /// Returns the tags of a body whose `data` is an array of flat tags.
     ///
     /// # Errors
     /// As [`Document::tag_bindings`].
@@ -83,7 +83,7 @@ impl Document {
         self.tags(tag::read_flat)
     }
 
-    /// The flat tags that a body names to take them away.
+    /// Returns the flat tags to be removed, as the body names them.
     ///
     /// # Errors
     /// As [`Document::tag_bindings`].
@@ -106,21 +106,19 @@ pub struct Resource<'c> {
     relationships: &'c Map<String, Value>,
 }
 
-/// What `data.type` must be.
+/// Rule for `data.type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TypeRule<'k> {
-    /// Exactly this; absent is refused.
+    /// Exactly this type, which must be present.
     Exact(&'k str),
-    /// Anything: known clients send an empty one, or no body at all.
+    /// Any or no type: known clients send an empty type, or no body.
     Any,
 }
 
-/// The members of what is absent.
 static NONE: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
 
 impl<'c> Resource<'c> {
-    /// The resource of a body. `id` is that of the resource which the path names, if it names one: a
-    /// different one in the body is refused.
+    /// Reads the resource of a body. `id` is the id in the path, if any: the id in the body must be the same.
     ///
     /// # Errors
     /// As [`Document::data`]; `Conflict` for another type or id.
@@ -161,8 +159,7 @@ impl<'c> Resource<'c> {
         self.attributes
     }
 
-    /// The id that a relationship to one resource names: `None` when the relationship is absent, `Some(None)`
-    /// when it is emptied.
+    /// Returns the id in a to-one relationship: `None` when the relationship is absent, `Some(None)` when it is null.
     ///
     /// # Errors
     /// `Invalid` for another shape.
@@ -179,7 +176,7 @@ impl<'c> Resource<'c> {
         }
     }
 
-    /// As [`Resource::to_one`], for rules that tell what is absent from what is emptied.
+    /// As [`Resource::to_one`], with a type that distinguishes absent from null.
     ///
     /// # Errors
     /// As [`Resource::to_one`].
@@ -191,10 +188,10 @@ impl<'c> Resource<'c> {
         })
     }
 
-    /// The elements of a relationship to at most `most` resources; `None` when the relationship is absent.
+    /// Returns the elements of a to-many relationship; `None` when it is absent.
     ///
     /// # Errors
-    /// `Invalid` for another shape, or more elements.
+    /// `Invalid` for another shape or more than `most` elements.
     pub fn to_many(&self, name: &str, most: usize) -> Outcome<Option<&'c [Value]>> {
         let Some(relationship) = self.relationships.get(name) else { return Ok(None) };
         let refused = |rule: String| Err(Refusal::at(format!("/data/relationships/{name}/data"), rule).into());
@@ -206,17 +203,17 @@ impl<'c> Resource<'c> {
         }
     }
 
-    /// The tags of the relationship `tag-bindings`; `None` when it is absent.
+    /// Returns the tags of the relationship `tag-bindings`; `None` when it is absent.
     ///
     /// # Errors
-    /// `Invalid` for another shape; what is wrong with the tags is left in `attributes`.
+    /// `Invalid` for another shape. Errors in the tags are added to `attributes`.
     pub fn tag_bindings(&self, attributes: &mut Attributes<'_>) -> Outcome<Option<Vec<Tag>>> {
         let place = "/data/relationships/tag-bindings/data";
         let elements = self.to_many("tag-bindings", tag::MOST_SENT)?;
         Ok(elements.map(|elements| tag::read(attributes, elements, place)))
     }
 
-    /// The flat tags of the relationship `tags`.
+    /// Returns the flat tags of the relationship `tags`.
     ///
     /// # Errors
     /// As [`Resource::tag_bindings`].
@@ -226,24 +223,24 @@ impl<'c> Resource<'c> {
     }
 }
 
-/// What is wrong where an element has no [`id_of`].
+/// Error text for an element without a valid id.
 pub const NO_ID: &str = "id must be a string of at most 256 characters";
 
-/// The id of a resource. The character NUL is in none: not every store can look for it.
+/// Returns the id of a resource. An id with a NUL is invalid, because some stores cannot search for it.
 pub fn id_of(resource: &Value) -> Option<&str> {
     let sound = |id: &&str| id.chars().nth(LONGEST_ID).is_none() && !id.contains('\0');
     resource.get("id").and_then(Value::as_str).filter(sound)
 }
 
-/// The ids of a body whose `data` is an array of resources of one type.
+/// Returns the ids of a body whose `data` is an array of resources of one type.
 ///
 /// # Errors
-/// As [`Document::list`]; `Invalid` for another type or no id of an element.
+/// As [`Document::list`]; `Invalid` for another type or an invalid id.
 pub fn identifiers(document: &Document, kind: &str) -> Outcome<Vec<String>> {
     ids_of(document, TypeRule::Exact(kind), kind)
 }
 
-/// As [`identifiers`], whatever type the elements say they have.
+/// As [`identifiers`], for elements of any type.
 ///
 /// # Errors
 /// As [`identifiers`].

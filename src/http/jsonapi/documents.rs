@@ -1,5 +1,5 @@
-//! The documents of resources, each the same wherever it is shown: a value of the domain in, a rendered resource
-//! out. Pure functions, called when a session is over.
+//! JSON:API documents of the resources: pure functions from a value of the domain to a rendered resource, called after
+//! the session.
 
 pub(crate) mod agent_pools;
 pub(crate) mod memberships;

@@ -1,4 +1,4 @@
-//! The document of a list: a page of resources, links to other pages, how many there are.
+//! List documents: a page of resources, links to other pages, counts.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::request::{Call, Request};
 use crate::projects::page::Page;
 use crate::projects::refusal::Refusal;
 
-/// The page of a list that is asked for, and what its links keep of the request.
+/// The requested page of a list, and the parameters that its links repeat.
 pub(crate) struct ListRequest {
     /// The page.
     pub page: Page,
@@ -18,17 +18,16 @@ pub(crate) struct ListRequest {
 }
 
 impl ListRequest {
-    /// The page that a call asks for; links keep the parameters `known`.
+    /// Reads the requested page. Links repeat the parameters in `known`.
     ///
     /// # Errors
-    /// `Malformed` for what is no page, and for a filter that is not `known`.
+    /// `Malformed` for an invalid page, or a filter that is not in `known`.
     pub(crate) fn read(call: &Call, known: &'static [&'static str]) -> Result<Self, Refusal> {
         call.query.refuse_unknown_filters(known)?;
         Ok(Self { page: call.query.page()?, request: Arc::clone(&call.request), known })
     }
 
-    /// The list's document: a page of `matching` resources. `total` is how many the caller sees without any filter,
-    /// where the list tells that.
+    /// Renders a page of `matching` resources. `total` is the number without filters, for lists that report it.
     pub(crate) fn document(
         &self,
         items: impl IntoIterator<Item = Rendered>,
@@ -66,7 +65,6 @@ impl ListRequest {
         Reply::Document(document.into())
     }
 
-    /// The absolute address of another page of the same list.
     fn link(&self, number: i64) -> String {
         let Request { query, origin, path, .. } = &*self.request;
         let mut parameters: Vec<(String, String)> = query

@@ -1,41 +1,40 @@
-//! The query of a request: parameters, pages, lists of values.
+//! Query parameters: pages, sorting, filters, lists of values.
 //!
-//! Parameters that nobody knows are ignored: known clients send some. `[` and `]` may be sent as they are
-//! or percent-encoded; links give them encoded.
+//! Unknown parameters are ignored, because known clients send some. `[` and `]` may be percent-encoded; links encode
+//! them.
 
 use crate::projects::page::Page;
 use crate::projects::refusal::{Fault, Refusal, quoted};
 use crate::projects::tag::TagFilter;
 
-/// Most items of a page.
+/// Maximum page size.
 const LARGEST: i64 = 100;
-/// Items of a page that nobody asked to be larger.
+/// Default page size.
 const USUAL: i64 = 20;
-/// Most names or addresses that a list can be narrowed by.
+/// Maximum number of names or addresses in a filter.
 pub(crate) const MOST_LISTED: usize = 1000;
-/// Most tags that a list can be narrowed by, by one parameter.
+/// Maximum number of tags in a filter.
 pub(crate) const MOST_TAGS: usize = 20;
-/// The parameters that filter by tags, before their indexes.
+/// Prefix of the parameters that filter by tags, before the index.
 pub(crate) const TAGGED: &str = "filter[tagged]";
-/// Most values of `include`.
+/// Maximum number of `include` values.
 const MOST_INCLUDED: usize = 100;
-/// Most parameters of one request.
+/// Maximum number of parameters.
 const MOST_PARAMETERS: usize = 1000;
 
-/// The parameters, decoded, in the order in which they were sent.
+/// The decoded parameters, in the order of the query.
 #[derive(Clone, Debug, Default)]
 pub struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// The same without a parameter.
     pub(super) fn without(&self, name: &str) -> Self {
         Self(self.0.iter().filter(|(other, _)| other != name).cloned().collect())
     }
 
-    /// Reads a query string.
+    /// Parses a query string.
     ///
     /// # Errors
-    /// What is wrong when a percent-encoding is not sound, or there are too many parameters.
+    /// A fault for an invalid percent-encoding or too many parameters.
     pub fn parse(text: &str) -> Result<Self, Fault> {
         let mut parameters = Vec::new();
         for part in text.split('&').filter(|part| !part.is_empty()) {
@@ -49,39 +48,38 @@ impl Query {
         Ok(Self(parameters))
     }
 
-    /// Whether a parameter was sent, with whatever value.
+    /// `true` if a parameter was sent, even with an empty value.
     pub fn has(&self, name: &str) -> bool {
         self.0.iter().any(|(known, _)| known == name)
     }
 
-    /// The last value of a parameter, trimmed; `None` when it is empty.
+    /// Returns the last value of a parameter, trimmed; `None` when it is empty.
     pub fn text(&self, name: &str) -> Option<&str> {
         let value = self.last(name)?.trim();
         (!value.is_empty()).then_some(value)
     }
 
-    /// The last value of a parameter, as it was sent.
     fn last(&self, name: &str) -> Option<&str> {
         self.0.iter().rev().find(|(known, _)| known == name).map(|(_, value)| &value[..])
     }
 
-    /// The values of a parameter that is a list, at most `most`: several ones and commas mean the same. Trimmed,
-    /// without empty ones.
+    /// Returns the values of a list parameter, trimmed and without empty ones. Repeated parameters and commas are
+    /// equivalent.
     ///
     /// # Errors
-    /// `Malformed` for more.
+    /// `Malformed` for more than `most` values.
     pub fn list(&self, name: &'static str, most: usize) -> Result<Vec<String>, Refusal> {
         let values = self.0.iter().filter(|(known, _)| known == name).flat_map(|(_, value)| value.split(','));
         let values = values.map(str::trim).filter(|value| !value.is_empty());
         few(name, most, values.take(most + 1).map(str::to_owned).collect())
     }
 
-    /// The indexed pairs `filter[tagged][i][key]` and `[value]`, at most [`MOST_TAGS`]. An empty key or value matches
-    /// any. Blanks at their ends are theirs: tags may have some.
+    /// Returns the indexed pairs `filter[tagged][i][key]` and `[value]`, at most [`MOST_TAGS`]. An empty key or value
+    /// matches any. Blanks are significant, because tags may begin or end with some.
     ///
     /// # Errors
-    /// `Malformed` for more pairs, for another member than these two, for one that is sent twice, and for a pair that
-    /// has neither a key nor a value: a filter that is passed over would widen the list.
+    /// `Malformed` for too many pairs, other members, repeated members, and pairs without key and value: ignoring a
+    /// filter would widen the list.
     pub fn tagged(&self) -> Result<Vec<TagFilter>, Refusal> {
         let mut pairs: Vec<(&str, [Option<&str>; 2])> = Vec::new();
         for (name, value) in &self.0 {
@@ -118,11 +116,11 @@ impl Query {
         pairs.into_iter().map(pair).collect()
     }
 
-    /// Refuses a filter or a search that a list does not have: one that is passed over would widen the list. Other
-    /// parameters that are not known are ignored.
+    /// Rejects filters and searches that a list does not support, because ignoring them would widen the list. Other
+    /// unknown parameters are ignored.
     ///
     /// # Errors
-    /// `Malformed` for the first one that is not in `known`.
+    /// `Malformed` for the first filter that is not in `known`.
     pub fn refuse_unknown_filters(&self, known: &[&str]) -> Result<(), Refusal> {
         let narrows = |name: &str| ["filter[", "search[", "q["].iter().any(|family| name.starts_with(family));
         match self.0.iter().find(|(name, _)| narrows(name) && !is_known(known, name)) {
@@ -134,10 +132,10 @@ impl Query {
         }
     }
 
-    /// The page that is asked for: by default the first one of 20.
+    /// Returns the requested page. Default: the first page, with 20 items.
     ///
     /// # Errors
-    /// `Malformed` for what is not a whole number from 0 to 2^31-1.
+    /// `Malformed` if a parameter is not a whole number from 0 to 2^31-1.
     pub fn page(&self) -> Result<Page, Refusal> {
         let number = |name: &'static str, usual: i64| match self.text(name) {
             None => Ok(usual),
@@ -151,15 +149,15 @@ impl Query {
         Ok(Page { number, size: size.min(LARGEST) })
     }
 
-    /// Whether a page is asked for at all.
+    /// `true` if a page was requested.
     pub fn names_a_page(&self) -> bool {
         self.has("page[number]") || self.has("page[size]")
     }
 
-    /// The order that is asked for, one of `known`: its name, and whether backwards.
+    /// Returns the requested order: a name of `known`, and `true` for descending order.
     ///
     /// # Errors
-    /// `Malformed` for any other.
+    /// `Malformed` for another name.
     pub fn sort(&self, known: &[&'static str]) -> Result<Option<(&'static str, bool)>, Refusal> {
         let Some(text) = self.text("sort") else { return Ok(None) };
         let (name, backwards) = text.strip_prefix('-').map_or((text, false), |name| (name, true));
@@ -172,8 +170,8 @@ impl Query {
         }
     }
 
-    /// What is to be included: each of `served` that was named. `-` and `_` are the same in it. Values of
-    /// `known` are taken and serve nothing.
+    /// Returns the values of `include` that are in `served`; `-` and `_` are equivalent. Values in `known` are accepted
+    /// without effect.
     ///
     /// # Errors
     /// `Malformed` for any other value.
@@ -195,18 +193,17 @@ impl Query {
         Ok(wanted)
     }
 
-    /// The parameters that were recognised, for the links of a list.
+    /// Returns the parameters in `known`, for the links of a list.
     pub fn recognised<'q>(&'q self, known: &'q [&str]) -> impl Iterator<Item = (&'q str, &'q str)> {
         self.0.iter().map(|(name, value)| (&name[..], &value[..])).filter(move |(name, _)| is_known(known, name))
     }
 }
 
-/// Whether a parameter is one of `known`; [`TAGGED`] stands for all pairs of tags.
+/// `true` if `known` contains a parameter; [`TAGGED`] covers all parameters with that prefix.
 fn is_known(known: &[&str], name: &str) -> bool {
     known.contains(&name) || (known.contains(&TAGGED) && name.starts_with(TAGGED))
 }
 
-/// The items of a list that a parameter gives, of which there are few enough.
 fn few<T>(name: &'static str, most: usize, items: Vec<T>) -> Result<Vec<T>, Refusal> {
     if items.len() <= most {
         return Ok(items);
@@ -214,8 +211,8 @@ fn few<T>(name: &'static str, most: usize, items: Vec<T>) -> Result<Vec<T>, Refu
     Err(Refusal::parameter(name, format!("at most {most} values can be asked for")))
 }
 
-/// A text with its percent-encoding undone; `None` when that is not sound, or hides a NUL, which not every
-/// store can look for. `+` is a space in queries.
+/// Decodes percent-encoded text; `None` if it is invalid or contains a NUL, which some stores cannot search for. With
+/// `plus`, `+` is a space.
 pub(super) fn decoded(text: &str, plus: bool) -> Option<String> {
     if !text.contains(['%', '+']) {
         return Some(text.to_owned());

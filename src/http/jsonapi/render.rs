@@ -1,4 +1,4 @@
-//! Responses: documents, errors, the headers that every answer has.
+//! Renders HTTP responses: documents, errors, common headers.
 
 use std::time::Duration;
 
@@ -20,28 +20,25 @@ use crate::http::rate::Left;
 use crate::http::request_id::RequestId;
 use crate::projects::refusal::{Fault, Refusal, Source};
 
-/// The version of the API, as known clients ask for it: at least 2.5.
+/// The API version that is reported; known clients require at least 2.5.
 const API_VERSION: &str = "2.6";
 
-/// The media type of everything here.
+/// The media type of JSON:API.
 pub(crate) const MEDIA_TYPE: &str = "application/vnd.api+json";
-/// How long a client should wait after a 503.
+/// `Retry-After` of 429 and 503 responses.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// An answer as it is sent.
+/// A rendered response without its common headers.
 pub(super) struct Written {
     pub(super) status: StatusCode,
-    /// The document.
     pub(super) body: Option<String>,
-    /// Its entity tag.
     pub(super) tag: Option<String>,
     location: Option<String>,
-    /// What it takes of the memory until its client has it.
+    /// The memory reservation, until the response is sent.
     pub(super) room: Room,
 }
 
 impl Written {
-    /// Nothing but its status.
     pub(super) fn empty() -> Self {
         Self { status: StatusCode::NO_CONTENT, body: None, tag: None, location: None, room: Room::default() }
     }
@@ -56,7 +53,6 @@ impl Written {
         Self { status, tag: Some(tag(body.as_bytes())), body: Some(body), location, room: Room::default() }
     }
 
-    /// Octets of its document.
     pub(super) fn octets(&self) -> usize {
         self.body.as_ref().map_or(0, String::len)
     }
@@ -66,7 +62,6 @@ fn tag(body: &[u8]) -> String {
     format!("\"{}\"", URL_SAFE_NO_PAD.encode(&digest(&SHA256, body).as_ref()[..18]))
 }
 
-/// The response of an answer.
 pub(super) fn response(written: Written, id: &RequestId, rate: Option<Left>) -> HttpResponse {
     let Written { status, body, tag, location, .. } = written;
     let mut response = match body {
@@ -84,8 +79,7 @@ pub(super) fn response(written: Written, id: &RequestId, rate: Option<Left>) -> 
     response
 }
 
-/// The response to a caller who has the answer already (RFC 9110, 13.1.2 and 15.4.5): the headers by which what they
-/// keep is found, and no document.
+/// Renders a 304 response if the client has the current document (RFC 9110, 13.1.2 and 15.4.5).
 pub(super) fn not_modified(
     written: &Written,
     asked: &HeaderMap,
@@ -101,7 +95,6 @@ pub(super) fn not_modified(
     Some(response)
 }
 
-/// Renders a refusal.
 pub(super) fn refusal(refusal: &Refusal, id: &RequestId, rate: Option<Left>) -> HttpResponse {
     let status = status(refusal.kind);
     let internal = [Fault { title: None, detail: format!("internal error, request {id}").into(), source: None }];
@@ -124,7 +117,6 @@ pub(super) fn refusal(refusal: &Refusal, id: &RequestId, rate: Option<Left>) -> 
     response
 }
 
-/// Causes go to the log, where an operator can act on them.
 pub(super) fn log(refusal: &Refusal, id: &RequestId) {
     match refusal.kind {
         Kind::Internal | Kind::Unavailable | Kind::BadGateway => {
@@ -136,7 +128,7 @@ pub(super) fn log(refusal: &Refusal, id: &RequestId) {
     }
 }
 
-/// One error object. The status is a text: a number makes known clients drop the rest.
+/// Renders an error object. The status is a string: known clients discard errors with a numeric status.
 fn error(kind: Kind, status: u16, fault: &Fault) -> Value {
     let mut object = Map::new();
     object.insert("status".to_owned(), status.to_string().into());
@@ -150,7 +142,6 @@ fn error(kind: Kind, status: u16, fault: &Fault) -> Value {
     object.into()
 }
 
-/// The status of a kind on this wire.
 pub(super) fn status(kind: Kind) -> u16 {
     match kind {
         Kind::Malformed => 400,
@@ -204,7 +195,6 @@ fn common_headers(headers: &mut HeaderMap, id: &RequestId, rate: Option<Left>) {
     }
 }
 
-/// Sets a header whose value is sound.
 pub(super) fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         headers.insert(name, value);

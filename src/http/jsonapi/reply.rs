@@ -1,15 +1,15 @@
-//! What a handler gives: an answer that holds what its session found, and what becomes of it.
+//! The results of handlers.
 //!
-//! A session's outcome is `Send`, and nothing that is rendered is: so a handler takes values of the domain out of
-//! its session, and they become documents on the worker that took the request, or of many rows on a thread beside it,
-//! when the session is over.
+//! A session's result must be `Send`, and rendered documents are not. So a handler returns values of the domain from
+//! its session ([`Answer`]). They are rendered after the session: on the worker, or in the CPU queue if there are many
+//! rows.
 
 use std::marker::PhantomData;
 use std::rc::Rc;
 
 use serde_json::{Value, json};
 
-/// A resource as documents show it. It stays on its thread.
+/// A rendered resource. It must not leave its thread.
 ///
 /// ```compile_fail
 /// fn leaves_its_thread<T: Send>() {}
@@ -28,12 +28,12 @@ impl From<Value> for Rendered {
 }
 
 impl Rendered {
-    /// Its members.
+    /// Returns the JSON value.
     pub fn value(&self) -> &Value {
         &self.value
     }
 
-    /// The same with another value at a place, told by names from the top.
+    /// Replaces the value at a path of member names.
     #[must_use]
     pub fn with(mut self, place: &[&str], value: impl Into<Value>) -> Self {
         let member = place.iter().fold(&mut self.value, |value, name| &mut value[*name]);
@@ -41,30 +41,29 @@ impl Rendered {
         self
     }
 
-    /// Its members, to be put into a document.
+    /// Returns the JSON value for use in a document.
     pub fn into_value(self) -> Value {
         self.value
     }
 }
 
-/// Resources in the order in which documents show them.
 pub(super) fn array(resources: impl IntoIterator<Item = Rendered>) -> Value {
     resources.into_iter().map(Rendered::into_value).collect()
 }
 
-/// The rendered form of an answer.
+/// A rendered result.
 #[derive(Debug)]
 pub enum Reply {
     /// 200 with a document.
     Document(Rendered),
-    /// 201 with a document and the path of what was made, if it has one.
+    /// 201 with a document and the path of the created resource, if it has one.
     Created {
         /// The document.
         document: Rendered,
-        /// Its path from the root.
+        /// The path of the resource.
         location: Option<String>,
     },
-    /// 204.
+    /// 204 without a document.
     Empty,
 }
 
@@ -74,18 +73,18 @@ impl Reply {
         Self::Document(json!({ "data": resource.into_value() }).into())
     }
 
-    /// 200 with resources that are no page of a list.
+    /// 200 with resources, without paging.
     pub fn resources(resources: impl IntoIterator<Item = Rendered>) -> Self {
         Self::Document(json!({ "data": array(resources) }).into())
     }
 
-    /// 201 with one resource, at its own link.
+    /// 201 with one resource, whose `self` link is the location.
     pub fn created(resource: Rendered) -> Self {
         let location = resource.value()["links"]["self"].as_str().map(str::to_owned);
         Self::Created { document: json!({ "data": resource.into_value() }).into(), location }
     }
 
-    /// The same answer with resources beside its own, each once, where they were asked for.
+    /// Adds included resources, if they were requested.
     #[must_use]
     pub fn including(self, included: Option<Vec<Rendered>>) -> Self {
         let Some(included) = included else { return self };
@@ -100,37 +99,37 @@ impl Reply {
     }
 }
 
-/// What a session found, and what shows it.
+/// The result of a session, and the function that renders it.
 pub struct Answer {
     show: Box<dyn FnOnce() -> Reply + Send>,
-    /// How many rows the session has read for it.
+    /// Number of rows that the session read for it.
     rows: usize,
 }
 
 impl Answer {
-    /// `found`, to be shown by `render`.
+    /// `found`, to be rendered by `render`.
     pub fn of<T: Send + 'static>(found: T, render: fn(T) -> Reply) -> Self {
         Self { show: Box::new(move || render(found)), rows: 0 }
     }
 
-    /// The same, for which so many rows were read.
+    /// Sets the number of rows that were read.
     #[must_use]
     pub fn of_rows(self, rows: usize) -> Self {
         Self { rows, ..self }
     }
 
-    /// How many rows were read for it: what rendering takes goes by that.
+    /// Returns the number of rows that were read, an estimate of the rendering time.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Renders it, on this thread.
+    /// Renders the result on this thread.
     pub fn render(self) -> Reply {
         (self.show)()
     }
 }
 
-/// Shows that there is nothing to show.
+/// Renders a result without a document.
 pub fn empty((): ()) -> Reply {
     Reply::Empty
 }
@@ -156,7 +155,6 @@ mod tests {
     use crate::projects::{Access, Projects, Tx};
     use crate::sql::{Failure, Row, Session, Value as Column, Work};
 
-    /// Whether the one session of this test is held.
     static HELD: AtomicBool = AtomicBool::new(false);
 
     struct Sessions;

@@ -1,7 +1,6 @@
-//! What a handler gets: a request as the worker has read it, and who asks.
+//! The input of a handler: the parsed request and its caller.
 //!
-//! Body and query are parsed before a session is begun; what is wrong with a body is kept until it is asked for
-//! ([`Document`]).
+//! Errors in a body are stored in the [`Document`] and returned when a handler reads it.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -12,32 +11,32 @@ use crate::http::entity_tag::EntityTags;
 use crate::projects::caller::Caller;
 use crate::projects::workspace::Key;
 
-/// A request that found its route.
+/// A request with a known route.
 pub struct Request {
-    /// The values of the pattern's parameters, by name.
+    /// The path parameters, by name.
     pub params: Vec<(&'static str, String)>,
     /// The query.
     pub query: Query,
     /// The body.
     pub document: Document,
-    /// The entity tags of which one must be that of what is changed, if any were demanded.
+    /// The `If-Match` header: the resource to be changed must have one of these entity tags.
     pub if_match: Option<EntityTags>,
-    /// Whether the client is one that plans and applies (`X-Terraform-Integration`): where an operation runs is
-    /// for it alone to know.
+    /// `true` for a client that plans and applies (`X-Terraform-Integration`). Such a client decides where an operation
+    /// runs.
     pub plans: bool,
     /// Scheme and authority of absolute links.
     pub origin: String,
-    /// The path from the root, for links of lists.
+    /// The absolute path, for the links of lists.
     pub path: String,
 }
 
 impl Request {
-    /// A parameter of the pattern; empty when the pattern has none of that name.
+    /// Returns a path parameter; empty when the pattern has none of that name.
     pub fn param(&self, name: &str) -> &str {
         self.params.iter().find(|(param, _)| *param == name).map_or("", |(_, value)| value)
     }
 
-    /// What the path names a workspace by.
+    /// Returns the key by which the path names a workspace.
     pub fn workspace(&self) -> Key<'_> {
         match self.param("workspace_id") {
             "" => Key::Name { organization: self.param("organization_name"), workspace: self.param("workspace_name") },
@@ -46,16 +45,16 @@ impl Request {
     }
 }
 
-/// A request and who asks.
+/// A request and its caller.
 pub struct Call {
-    /// Who asks.
+    /// The caller.
     pub caller: Caller,
-    /// What was sent.
+    /// The request.
     pub request: Arc<Request>,
 }
 
 impl Call {
-    /// The read of what is to be changed, without what was asked for beside it: an entity tag is of the resource alone.
+    /// A read of the resource to be changed, without included resources, which its entity tag does not cover.
     pub(super) fn before_the_change(&self) -> Self {
         let request = Request {
             params: self.params.clone(),

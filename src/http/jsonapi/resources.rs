@@ -1,6 +1,6 @@
-//! The resources: one file each, with its table of routes and, for every route, two halves. The first is
-//! asynchronous and runs in a session: what was sent is read, the rules in [`projects`](crate::projects) are asked,
-//! and what they found is given out. The second shows that, on the worker, when the session is over.
+//! The resources, one file each. Each file has a route table, and two functions per route: an asynchronous one that
+//! runs in a session, reads the request and applies the rules in [`projects`](crate::projects), and one that renders
+//! its result after the session.
 
 pub(crate) mod account;
 pub(crate) mod agent_pools;

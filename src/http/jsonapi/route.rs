@@ -1,4 +1,4 @@
-//! What a route table is made of: a method, a pattern, a handler and what shows its outcome.
+//! Elements of route tables: a method, a pattern, a handler and the function that renders its result.
 
 use actix_web::http::Method;
 use futures_util::future::LocalBoxFuture;
@@ -8,25 +8,25 @@ use super::request::Call;
 use crate::projects::Tx;
 use crate::projects::refusal::Outcome;
 
-/// Answers a request inside a session.
+/// Handles a request inside a session.
 pub type Handler = for<'t, 's> fn(&'t mut Tx<'s>, &'t Call) -> LocalBoxFuture<'t, Outcome<Answer>>;
 
 /// One route.
 pub struct Route {
     /// The method.
     pub method: &'static Method,
-    /// Segments below `/api/v2`; `:name` takes one.
+    /// Path segments below `/api/v2`; `:name` matches any segment.
     pub pattern: &'static str,
-    /// What the metrics of the store call it.
+    /// Name of the route in the store's metrics.
     pub name: &'static str,
-    /// Whether no token is asked for; such a route has nothing but its status to say.
+    /// `true` if no token is required. Such a route returns only its status.
     pub open: bool,
-    /// Who answers.
+    /// The handler.
     pub handler: Handler,
 }
 
-/// An entry of a route table: `route!(GET "projects/:project_id", "project_show", show => shown)`. What `show`
-/// finds in its session is handed to `shown` when the session is over.
+/// Builds an entry of a route table: `route!(GET "projects/:project_id", "project_show", show => shown)`. `show` runs
+/// in the session, and `shown` renders its result after the session.
 macro_rules! route {
     ($method:ident $pattern:literal, $name:literal, $handler:path => $render:path) => {
         $crate::http::jsonapi::route::Route {

@@ -1,5 +1,4 @@
-//! All routes of the projects API: the resources' tables in one index. Dispatch, the access metrics and the tests
-//! that visit every route read it.
+//! The index of all routes of the projects API, for dispatch, metrics and tests that visit every route.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -17,7 +16,6 @@ use crate::error::Kind;
 use crate::projects::refusal::Refusal;
 use crate::telemetry::RouteMeter;
 
-/// Routes that need no token.
 const OPEN: &[Route] = &[Route {
     method: &Method::GET,
     pattern: "ping",
@@ -26,7 +24,6 @@ const OPEN: &[Route] = &[Route {
     handler: |_, _| Box::pin(std::future::ready(Ok(Answer::of((), empty)))),
 }];
 
-/// All tables.
 const TABLES: &[&[Route]] = &[
     OPEN,
     projects::ROUTES,
@@ -43,20 +40,20 @@ const TABLES: &[&[Route]] = &[
     team_workspaces::ROUTES,
 ];
 
-/// Every route, for tests that visit them all.
+/// Iterates over all routes, for tests.
 pub fn all_routes() -> impl Iterator<Item = &'static Route> {
     TABLES.iter().flat_map(|table| table.iter())
 }
 
-/// A route that was found.
+/// A resolved route.
 pub struct Found {
     /// The route.
     pub route: &'static Route,
-    /// The values of its parameters.
+    /// The path parameters.
     pub params: Vec<(&'static str, String)>,
-    /// The path from the root.
+    /// The absolute path.
     pub path: String,
-    /// Its access metrics.
+    /// The access metrics of the route.
     pub meter: &'static RouteMeter,
 }
 
@@ -66,7 +63,6 @@ struct Entry {
     meter: RouteMeter,
 }
 
-/// All routes by their number of segments.
 static INDEX: LazyLock<HashMap<usize, Vec<Entry>>> = LazyLock::new(|| {
     let mut index: HashMap<usize, Vec<Entry>> = HashMap::new();
     for route in all_routes() {
@@ -83,17 +79,17 @@ static INDEX: LazyLock<HashMap<usize, Vec<Entry>>> = LazyLock::new(|| {
     index
 });
 
-/// The route of a path below `/api/v2/`, as it was sent; one `/` at its end does not count.
+/// Resolves an encoded path below `/api/v2/`. A trailing `/` is ignored.
 ///
 /// # Errors
-/// `NotFound` when no pattern has the path; `UnsupportedMethod` when one has it with other methods only.
+/// `NotFound` when no pattern matches; `UnsupportedMethod` when patterns match with other methods only.
 pub fn find(raw_path: &str, method: &Method) -> Result<Found, Refusal> {
     let unknown = || Refusal::new(Kind::NotFound, "there is no such path");
     let raw_path = raw_path.strip_suffix('/').unwrap_or(raw_path);
     let segments: Vec<String> = raw_path.split('/').map(decoded).collect::<Option<_>>().ok_or_else(unknown)?;
     let method = if *method == Method::HEAD { &Method::GET } else { method };
     let mut known = false;
-    // A literal wins over a parameter: literal patterns of a table come first by their number of parameters.
+    // Literals take precedence over parameters, so the match with the fewest parameters is best.
     let mut best: Option<(&Entry, Vec<(&'static str, String)>)> = None;
     for entry in INDEX.get(&segments.len()).into_iter().flatten() {
         let Some(params) = matched(&entry.segments, &segments) else { continue };
@@ -111,7 +107,7 @@ pub fn find(raw_path: &str, method: &Method) -> Result<Found, Refusal> {
     }
 }
 
-/// The methods that a path takes, as `Allow` lists them (RFC 9110, 10.2.1).
+/// Returns the allowed methods of a path for the `Allow` header (RFC 9110, 10.2.1).
 pub fn allowed(raw_path: &str) -> String {
     const METHODS: [Method; 5] = [Method::GET, Method::HEAD, Method::POST, Method::PATCH, Method::DELETE];
     let taken = METHODS.iter().filter(|method| find(raw_path, method).is_ok()).map(Method::as_str);
@@ -130,28 +126,27 @@ fn matched(pattern: &[&'static str], segments: &[String]) -> Option<Vec<(&'stati
     Some(params)
 }
 
-/// A segment with its percent-encoding undone; `None` when that is not sound.
 fn decoded(segment: &str) -> Option<String> {
     query::decoded(segment, false)
 }
 
-/// The read of the resource that a route changes: the same path by GET, or that in front of a relationship or an
-/// action. `None` where there is nothing yet that is changed: in a list something new is made.
+/// Returns the route that reads the resource which a route changes: the same path, or the path before a relationship or
+/// an action. `None` if the route creates a resource in a list.
 pub fn show_of(route: &Route) -> Option<&'static Route> {
     let of = |pattern: &str, methods: &[Method]| {
         all_routes().find(|other| other.pattern == pattern && methods.contains(other.method))
     };
-    // Where a relationship can be read itself, it is the resource that is changed all the same.
+    // The resource changes even if the relationship can be read itself.
     let in_front = ["/relationships/", "/actions/"].into_iter().find_map(|word| route.pattern.split_once(word));
     if let Some((resource, relationship)) = in_front {
-        // Bindings are in no document of their resource.
+        // Bindings are not part of the document of their resource.
         let is_apart = relationship == "tag-bindings";
         return of(if is_apart { route.pattern } else { resource }, &[Method::GET]);
     }
     if route.pattern == "account/update" {
         return of("account/details", &[Method::GET]);
     }
-    // What can be changed or deleted at its path is one resource, and no list.
+    // A path with PATCH or DELETE is a single resource and not a list.
     match (of(route.pattern, &[Method::PATCH, Method::DELETE]), of(route.pattern, &[Method::GET])) {
         (Some(_), show) => show,
         _ => None,

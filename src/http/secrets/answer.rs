@@ -1,4 +1,4 @@
-//! What a handler answers; the pipeline renders it.
+//! The result of a handler, which the pipeline renders.
 
 use std::pin::Pin;
 
@@ -12,41 +12,41 @@ use crate::error::Warnings;
 use crate::http::budget::Room;
 use crate::secret::PartlySecret;
 
-/// Seconds for which certificates and lists may be kept without asking again: others may come at any time,
-/// and asking costs next to nothing.
+/// Seconds for which clients may cache certificates and lists. Short, because they may change at any time and
+/// revalidation is cheap.
 pub const MAX_AGE: u64 = 60;
 
-/// The answer of a handler.
+/// The result of a handler.
 #[derive(Default)]
 pub struct Answer {
-    /// HTTP status; 0 lets the body decide (200 with one, 204 without).
+    /// HTTP status; 0 selects it by the body (200 with a body, 204 without).
     pub status: u16,
     /// The body.
     pub body: Body,
-    /// Warnings of the endpoint itself. They turn an empty 204 into a 200 with `data` null.
+    /// Warnings of the endpoint. They change an empty 204 to a 200 with `data` null.
     pub warnings: Warnings,
-    /// Further headers; a `cache-control` here replaces the default `no-store`.
+    /// Additional headers. A `cache-control` header replaces the default `no-store`.
     pub headers: Vec<(&'static str, String)>,
-    /// The lease that the caller got with the answer.
+    /// The lease of the caller.
     pub lease: Option<Lease>,
-    /// What a conditional request is held against (RFC 9110 13).
+    /// Validators for conditional requests (RFC 9110, 13).
     pub validators: Option<Validators>,
-    /// What it takes of the memory until its client has it.
+    /// The memory reservation, until the response is sent.
     pub room: Room,
 }
 
-/// What tells one state of a resource from another.
+/// Validators of a resource.
 pub struct Validators {
-    /// The strong entity tag, without quotes; none for bodies that differ with every request.
+    /// The strong entity tag, without quotes; `None` for bodies that differ with each request.
     pub tag: Option<String>,
-    /// When the resource changed last, epoch seconds; none where a date does not tell its states apart.
+    /// Time of the last change in epoch seconds; `None` if a date does not distinguish all states.
     pub modified: Option<i64>,
-    /// How long it may be kept without asking again, seconds.
+    /// Time in seconds for which clients may cache the response.
     pub max_age: u64,
 }
 
 impl Validators {
-    /// Of a resource whose body is a whole and the same for everyone: tagged with its SHA-256.
+    /// Validators of a body that is the same for all callers. The entity tag is its SHA-256.
     pub fn of(body: &[u8], modified: Option<i64>, max_age: u64) -> Self {
         let tag = digest(&SHA256, body).as_ref().iter().map(|octet| format!("{octet:02x}")).collect();
         Self { tag: Some(tag), modified, max_age }
@@ -57,23 +57,23 @@ impl Validators {
 pub struct Lease {
     /// `<path>/<random>`.
     pub id: String,
-    /// Whole seconds that are left.
+    /// Remaining time in whole seconds.
     pub seconds: u64,
-    /// Whether it can be renewed.
+    /// `true` if the lease can be renewed.
     pub renewable: bool,
 }
 
-/// The body of an answer.
+/// The body of a response.
 #[derive(Default)]
 pub enum Body {
-    /// Nothing: 204.
+    /// No body: 204.
     #[default]
     Empty,
     /// `data` of the envelope.
     Data(Value),
-    /// `data` of the envelope, already JSON text (the hot path, and whatever holds a private key).
+    /// `data` of the envelope as JSON text, for frequent responses and for responses with a private key.
     Rendered(PartlySecret),
-    /// `data` of the envelope, repeated at the top level (some `sys/` answers).
+    /// `data` of the envelope, repeated at the top level (some `sys/` responses).
     DataAndTop(Value),
     /// `auth` of the envelope.
     Auth(Box<Given>),
@@ -83,18 +83,18 @@ pub enum Body {
     Raw(&'static str, bytes::Bytes),
     /// As `Raw`, in pieces (CRLs).
     RawPieces(&'static str, Pieces),
-    /// `data` of the envelope, JSON text in three parts, the second in pieces.
+    /// `data` of the envelope as JSON text in three parts, the second in pieces.
     RenderedPieces(String, Pieces, String),
-    /// `data` of the envelope, JSON text that is read from storage while it is sent (long lists).
+    /// `data` of the envelope as JSON text that is read from storage while it is sent (long lists).
     Listed(Reading),
-    /// `wrap_info` of the envelope: what is given in the place of an answer that was put away.
+    /// `wrap_info` of the envelope, the replacement for a wrapped response.
     Wrapped(Box<Wrapping>),
-    /// An answer that was put away, as it would have been sent then.
+    /// An unwrapped response, as it was stored.
     Unwrapped(Wrapped),
 }
 
 impl Body {
-    /// Octets of it that are in the memory while it is sent, about.
+    /// Approximate memory in bytes that the body occupies while it is sent.
     pub fn octets(&self) -> usize {
         match self {
             Self::Empty | Self::Auth(_) | Self::Wrapped(_) => 0,
@@ -103,15 +103,15 @@ impl Body {
             Self::Rendered(text) => text.len(),
             Self::Raw(_, bytes) => bytes.len(),
             Self::Unwrapped(kept) => kept.body.expose().len(),
-            // Whoever makes them while they are sent bounds them.
+            // Bodies that are produced while they are sent have limits of their own.
             Self::RawPieces(..) | Self::RenderedPieces(..) | Self::Listed(_) => 0,
         }
     }
 }
 
-/// About how long the text of a value is.
+/// Approximate length of the JSON text of a value.
 fn octets(value: &Value) -> usize {
-    /// Of quotes, a comma or a colon.
+    /// Quotes and a comma or a colon.
     const BESIDE: usize = 4;
     let within = match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
@@ -122,16 +122,16 @@ fn octets(value: &Value) -> usize {
     within + BESIDE
 }
 
-/// Bytes that are made, or taken from where they are shared, while they are sent.
+/// A body whose pieces are produced, or shared, while they are sent.
 pub struct Pieces {
-    /// Octets of all of them.
+    /// Total length in bytes.
     pub len: usize,
     /// The pieces, in order.
     pub pieces: Box<dyn Iterator<Item = bytes::Bytes> + Send>,
 }
 
-/// Bytes that are read while they are sent: nobody knows how many there will be. After an error there are no more, and
-/// what was sent is no answer.
+/// A body of unknown length that is read while it is sent. It ends with the first error, and the response is then
+/// incomplete.
 pub type Reading = Pin<Box<dyn Stream<Item = crate::error::Result<bytes::Bytes>> + Send>>;
 
 impl Answer {
@@ -145,7 +145,7 @@ impl Answer {
         Body::Data(value).into()
     }
 
-    /// 200 with `data` that is JSON text already.
+    /// 200 with `data` as JSON text.
     pub fn rendered(json: impl Into<PartlySecret>) -> Self {
         Body::Rendered(json.into()).into()
     }
@@ -160,14 +160,14 @@ impl Answer {
         Body::Raw(media_type, bytes.into()).into()
     }
 
-    /// 200 with raw bytes that may be asked for with conditions; `modified` as in [`Validators`].
+    /// 200 with raw bytes and validators for conditional requests.
     pub fn kept(media_type: &'static str, bytes: impl Into<bytes::Bytes>, modified: i64) -> Self {
         let bytes = bytes.into();
         let validators = Validators::of(&bytes, Some(modified), MAX_AGE);
         Self::raw(media_type, bytes).with_validators(validators)
     }
 
-    /// The keys of a list: 404 with an empty error list when there are none (the wire's convention).
+    /// A list of keys. An empty list is a 404 with an empty error list, as clients expect.
     pub fn keys(keys: Vec<String>, key_info: Option<Value>) -> crate::error::Result<Self> {
         if keys.is_empty() {
             return Err(crate::error::Error::not_found());
@@ -179,7 +179,7 @@ impl Answer {
         Ok(Self::data(data))
     }
 
-    /// Lets callers ask whether it changed.
+    /// Sets the validators for conditional requests.
     #[must_use]
     pub fn with_validators(mut self, validators: Validators) -> Self {
         self.validators = Some(validators);

@@ -1,7 +1,7 @@
-//! What the audit is told of a request of this wire.
+//! Builds the audit records of secrets service requests.
 //!
-//! [`Seen`] is filled on the way through the pipeline, and only when somebody listens: by the time of the answer
-//! the request itself has gone into its handler.
+//! [`Seen`] is filled while a request passes through the pipeline, because the handler consumes the request itself. It
+//! exists only while an audit device is enabled.
 
 use std::net::IpAddr;
 
@@ -20,38 +20,33 @@ use crate::error::Error;
 use crate::http::access::{Line, Who};
 use crate::telemetry::TraceContext;
 
-/// What has been learnt of a request, beside what its [`Line`] knows.
+/// The fields of an audit record that are not in the [`Line`] of the request.
 #[derive(Default)]
 pub(super) struct Seen {
-    /// The operation and the path, once they read.
     pub(super) asked: Option<(Operation, String)>,
-    /// Where the caller is.
     address: Option<IpAddr>,
-    /// The token that was sent.
     pub(super) token: Option<Token>,
-    /// What was sent.
     sent: Option<Sent>,
 }
 
 impl Seen {
-    /// Of a request from there.
     pub(super) fn from(address: Option<IpAddr>) -> Self {
         Self { address, ..Self::default() }
     }
 
-    /// Whether what was asked is more than to read.
+    /// `true` if the request may change something.
     pub(super) fn changes_something(&self) -> bool {
         self.asked.as_ref().is_some_and(|(operation, _)| !matches!(operation, Operation::Read | Operation::List))
     }
 
-    /// Takes note of what was sent, and keeps its room from now on: it is there longer than the request's own.
+    /// Stores the fields or the body, and takes over their memory reservation, because the record outlives the request.
     pub(super) fn what(&mut self, sent: &mut Sent) {
         let room = std::mem::take(&mut sent.room);
         let (fields, body, media_type) = (sent.fields.clone(), sent.body.clone(), sent.media_type.clone());
         self.sent = Some(Sent { fields, body, media_type, room });
     }
 
-    /// The request as entries tell it; `method` and `raw_path` are those of its first line.
+    /// Builds the audit record. `method` and `raw_path` are used if the request was not parsed.
     pub(super) fn request<'r>(&'r self, line: &'r Line, method: &'r str, raw_path: &'r str) -> Request<'r> {
         let (operation, path) = match &self.asked {
             Some((operation, path)) => (operation_word(*operation), &path[..]),
@@ -93,7 +88,7 @@ fn caller(caller: &Caller) -> audit::Caller<'_> {
     }
 }
 
-/// What a request leads to; `conditions` are its headers, if they count.
+/// Builds the audit outcome. `conditions` are the request's headers, if its conditions apply.
 pub(super) fn outcome<'r>(outcome: &'r Result<Answer, Error>, conditions: Option<&HeaderMap>) -> Outcome<'r> {
     match outcome {
         Ok(answer) => Outcome { status: render::status_of(answer, conditions), answer: Ok(response(answer)) },
@@ -104,7 +99,7 @@ pub(super) fn outcome<'r>(outcome: &'r Result<Answer, Error>, conditions: Option
     }
 }
 
-/// The serial number of the certificate in an answer, which is public: the way back to what nobody received.
+/// Returns the serial number of the certificate in a response. It is public, and identifies an undelivered certificate.
 pub(super) fn serial_number(answer: &Answer) -> Option<String> {
     let of = |value: &Value| value["serial_number"].as_str().map(str::to_owned);
     match response(answer).data {

@@ -1,9 +1,8 @@
-//! Requests that a browser makes for a page of another origin (the Fetch standard's CORS protocol).
+//! Cross-origin requests of browsers (the CORS protocol of the Fetch standard).
 //!
-//! Off until `sys/config/cors` names origins; then whoever sends an `Origin` that is not among them is refused before
-//! anything else is looked at, and what browsers ask beforehand (a preflight: `OPTIONS` with the method to come) is
-//! answered here, without a token and unrecorded. Requests without an `Origin`, which are those of all other clients,
-//! are served as ever. Nothing is allowed with credentials: this wire has no cookies.
+//! Off until `sys/config/cors` lists origins. Then a request with an `Origin` that is not listed is rejected before all
+//! other checks, and preflights (`OPTIONS` with the method of the request to come) are handled here, without token or
+//! audit. Requests without `Origin` are not affected. Credentials are never allowed, because the API uses no cookies.
 
 use actix_web::http::Method;
 use actix_web::http::header::{
@@ -16,10 +15,9 @@ use super::render::set_text;
 use crate::auth::cors::{Allowed, Cors};
 use crate::error::{Error, Kind, Result};
 
-/// Methods that a page may use.
 const METHODS: &str = "DELETE, GET, OPTIONS, POST, PUT, LIST, PATCH";
-/// Headers that a page may send whatever is configured: those that this wire reads, and those that libraries in
-/// browsers and the peers' own pages send along.
+/// Headers that are always allowed: those that this API reads, and those that browser libraries and the web interfaces
+/// of compatible servers send.
 const HEADERS: [&str; 18] = [
     "Content-Type",
     "Authorization",
@@ -40,28 +38,28 @@ const HEADERS: [&str; 18] = [
     "X-Vault-Token",
     "X-Vault-Wrap-TTL",
 ];
-/// Seconds for which a browser need not ask again.
+/// Seconds for which a browser may cache a preflight.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("300");
 
-/// What is known of the page that a request comes from.
+/// The web page that sent a request.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) enum Page {
-    /// None that matters: there is no `Origin`, or none is looked at.
+    /// No page, because there is no `Origin` or CORS is off.
     #[default]
     None,
-    /// One that may not ask, or nobody knows whether there is one; what is answered depends on it.
+    /// No page or a disallowed origin. The response varies by `Origin`.
     Unknown,
-    /// One that may ask.
+    /// A page of an allowed origin.
     Allowed(HeaderValue),
-    /// One that may ask, and asks what it may do.
+    /// A preflight of an allowed origin, with the headers that the page may send.
     Preflight(HeaderValue, String),
 }
 
 impl Page {
-    /// The page of a request.
+    /// Returns the page of a request.
     ///
     /// # Errors
-    /// `Forbidden` beside [`Page::Unknown`] where it may not ask.
+    /// `Forbidden`, with [`Page::Unknown`], for a disallowed origin.
     pub(super) fn of(request: &HttpRequest, cors: &Cors) -> (Self, Result<()>) {
         let Some(allowed) = cors.allowed() else { return (Self::None, Ok(())) };
         let headers = request.headers();
@@ -78,12 +76,11 @@ impl Page {
         (page, Ok(()))
     }
 
-    /// Whether all that is asked is what may be asked.
     pub(super) fn is_preflight(&self) -> bool {
         matches!(self, Self::Preflight(..))
     }
 
-    /// Tells the browser.
+    /// Adds the CORS headers to the response.
     pub(super) fn show(self, response: &mut HttpResponse) {
         let headers = response.headers_mut();
         if self != Self::None {
@@ -100,13 +97,11 @@ impl Page {
     }
 }
 
-/// Names of all headers that a page may send.
 pub(super) fn shown_headers(allowed: &Allowed) -> impl Iterator<Item = &str> {
     let own = allowed.headers.iter().map(String::as_str);
     HEADERS.into_iter().chain(own.filter(|own| !HEADERS.iter().any(|known| known.eq_ignore_ascii_case(own))))
 }
 
-/// Whether the method to come is one that a page may use.
 fn names_method(headers: &HeaderMap) -> bool {
     let method = headers.get(ACCESS_CONTROL_REQUEST_METHOD);
     method.is_some_and(|method| METHODS.split(", ").any(|known| known.as_bytes() == method.as_bytes()))

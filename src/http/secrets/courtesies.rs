@@ -1,20 +1,20 @@
-//! Warnings about the fields of a request, next to its response.
+//! Warnings about the fields of a request, which are returned with its response.
 
 use super::route::{BodyKind, Operation, Params, Route};
 use crate::error::Warnings;
 use crate::fields::{Fields, closest};
 
-/// Warnings about the fields of one request.
 #[derive(Default)]
 pub(super) struct FieldWarnings {
-    /// The warnings. They join an error, and a response that has an envelope.
+    /// The warnings. They are added to errors, and to responses with an envelope.
     pub(super) texts: Warnings,
-    /// Whether a write ignored a field. Its warnings turn a 204 into a 200: the caller asked for something that was not
-    /// done. A field that the path replaces does not, because known clients repeat path parameters in their bodies.
+    /// `true` if a write ignored a field. Its warnings then change a 204 to a 200, because the caller requested
+    /// something that was not done. Fields that the path replaces do not count, because known clients repeat path
+    /// parameters in their bodies.
     pub(super) write_ignored_field: bool,
 }
 
-/// Lets path parameters win over fields of the same name, and warns of them and of fields that the route does not read.
+/// Replaces fields by path parameters of the same name, and collects warnings about replaced and unknown fields.
 pub(super) fn of(route: &Route, params: &Params, fields: &mut Fields, below: &str) -> FieldWarnings {
     if fields.is_empty() || route.body == BodyKind::Verbatim {
         return FieldWarnings::default();
@@ -37,10 +37,8 @@ pub(super) fn of(route: &Route, params: &Params, fields: &mut Fields, below: &st
     FieldWarnings { texts, write_ignored_field }
 }
 
-/// Warnings about fields that the endpoint ignores: one that names them and, where they resemble fields in `known`, one
-/// that names these. The names come from the caller, so their number and length are bounded.
-///
-/// Handlers call this for the members of a field that is an object.
+/// Warns about ignored fields, and suggests similar names in `known`. The number and length of the names are limited,
+/// because they come from the caller. Handlers also call this for the members of a field that is an object.
 pub(super) fn unrecognised<'a>(mut names: impl Iterator<Item = &'a str>, known: &[&str]) -> Warnings {
     const MAX_NAMES: usize = 20;
     const MAX_NAME_CHARACTERS: usize = 64;

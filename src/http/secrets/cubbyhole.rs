@@ -1,4 +1,4 @@
-//! What a token keeps for itself (`cubbyhole/`). Nobody else sees it, and it ends with the token.
+//! Private storage of a token (`cubbyhole/`). Only the token itself can access it, and it is deleted with the token.
 
 use futures_util::future::LocalBoxFuture;
 
@@ -9,7 +9,7 @@ use super::route::{Call, Named, Route};
 use crate::error::{Error, Result};
 use crate::secret::PartlySecret;
 
-/// Most bytes of one entry.
+/// Maximum size of an entry, in bytes.
 const ENTRY: usize = 64 << 10;
 const PAGE: &[&str] = &["after", "limit"];
 
@@ -25,14 +25,13 @@ pub static ROUTES: &[Route] = &[
     Route::token(Delete, "*path", &[], |call| Box::pin(delete(call))),
 ];
 
-/// `LIST cubbyhole/:path`: what lies directly below it.
+/// `LIST cubbyhole/:path`: the entries directly below the path.
 async fn list(call: Call) -> Result<Answer> {
     let page = Page::of(&call.fields)?;
     let keys = call.state.auth.cubbyhole_keys(call.caller()?, call.param("path")).await?;
     Answer::keys(page.cut(keys.iter().map(String::as_str)), None)
 }
 
-/// `GET cubbyhole/:path`.
 async fn read(call: Call) -> Result<Answer> {
     let kept = call.state.auth.cubbyhole_read(call.caller()?, call.param("path")).await?;
     let kept = kept.ok_or_else(Error::not_found)?;
@@ -45,7 +44,7 @@ fn exists(named: Named<'_>) -> LocalBoxFuture<'_, Result<bool>> {
     Box::pin(async move { named.state.auth.cubbyhole_has(named.caller, named.param("path")).await })
 }
 
-/// `POST cubbyhole/:path`: the whole entry, in the place of the one before.
+/// `POST cubbyhole/:path`: replaces the whole entry.
 async fn write(call: Call) -> Result<Answer> {
     let (auth, caller) = (&call.state.auth, call.caller()?);
     let members = call.fields.clone().into_members();
@@ -53,7 +52,7 @@ async fn write(call: Call) -> Result<Answer> {
     Ok(Answer::empty())
 }
 
-/// `DELETE cubbyhole/:path`, of an absent one too.
+/// `DELETE cubbyhole/:path`; succeeds if the entry does not exist.
 async fn delete(call: Call) -> Result<Answer> {
     call.state.auth.cubbyhole_delete(call.caller()?, call.param("path")).await?;
     Ok(Answer::empty())

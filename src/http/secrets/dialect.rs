@@ -1,30 +1,10 @@
-//! Two dialects: which types the members of an answer have.
+//! Member types that differ between the contract and the compatible servers (*peers*) whose unmodified clients are
+//! supported.
 //!
-//! The contract words some members otherwise than the servers whose clients are used here unmodified, and
-//! those clients fail on the contract's types. Who sends `X-Vault-Token` or `X-Vault-Request`, on open routes
-//! too, gets the peers' types; everyone else, and whoever sends `X-Service-Token` beside them, the
-//! contract's. `Authorization: Bearer` is the contract's, and without `compat` everything is.
-//!
-//! All that differs:
-//!
-//! | member | contract | peers | who fails on the other |
-//! |---|---|---|---|
-//! | `expiration` of `issue`, `sign`, `sign-verbatim`, `sign-intermediate`, generated roots and their `external-policy` forms | text of epoch seconds | integer | consul-template and the agents crash; the Terraform provider makes a new certificate at every apply |
-//! | `renew_after` of every certificate that is made (the contract does not know it) | text of epoch seconds | integer | read like `expiration` |
-//! | `not_before` of `issue`, `sign`, `sign-verbatim` and their `external-policy` forms (the contract does not show it) | text of epoch seconds | integer | read like `expiration` |
-//! | `ttl`, `max_ttl` of a role, read or written | duration text (`6h`) | integer seconds | the Terraform provider changes the role at every apply |
-//! | `type` of an authentication method that was enabled as `azure` | `cloudb` | `azure` | the Terraform provider replaces the method at every apply |
-//! | `mechanism`, `force_rw_session`, unset `slot` and `key_bits`, the usage `random` of a managed key that is read | number, boolean, 0, `random` | hexadecimal text, text where it is true, absent, `generate_random` | the Terraform provider cannot read the key, or writes it at every apply |
-//!
-//! Requests differ in two values. A `ttl` above the limit of its role or mount is refused in the contract's dialect and
-//! capped with a warning in the peers': cert-manager asks for 2160h whatever the role says. A `max_parallel` of 0 stands
-//! for absent in the peers' dialect, because the Terraform provider sends it so.
-//!
-//! What one might expect here too has one type for everyone. Integers: `lease_duration`, `revocation_time`,
-//! the other durations of roles and tidy (`not_before_duration`, `safety_buffer`), times of mounts and
-//! tokens. Texts, as they were written: the durations of `config/crl` and `pause_duration`. RFC 3339:
-//! `expiration` of `cert-metadata` and of policies, `expire_time` of tokens. A list: `warnings`. Requests are
-//! read leniently, and otherwise the same from everyone.
+//! A request with `X-Vault-Token` or `X-Vault-Request` gets the peers' types, on open routes too. All other requests
+//! get the contract's types, as do requests with `X-Service-Token` and requests without `compat`. Only the members
+//! handled in this file differ, each because a known client fails on the contract's type. In requests, two values
+//! differ: see [`Dialect::excessive_ttl`] and [`Dialect::without_unset`].
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -41,35 +21,35 @@ use crate::secret::PartlySecret;
 
 static VAULT_REQUEST: HeaderName = HeaderName::from_static("x-vault-request");
 
-/// The dates in an answer, epoch seconds.
+/// The dates in a response, in epoch seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dates {
-    /// notBefore, where the answer shows it.
+    /// The notBefore date, if the response contains it.
     pub not_before: Option<i64>,
-    /// notAfter.
+    /// The notAfter date.
     pub expiration: i64,
-    /// When to ask for the next certificate.
+    /// The time at which to request the next certificate.
     pub renew_after: i64,
 }
 
-/// The types that the sender of a request reads.
+/// The member types that the client of a request expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// The contract's.
     Contract,
-    /// Those of the servers that known clients were written for.
+    /// The types of the servers that known clients were written for.
     Peers,
 }
 
 impl Dialect {
-    /// The dialect of a request, by its headers.
+    /// Returns the dialect of a request, by its headers.
     pub fn of(headers: &HeaderMap, compat: bool) -> Self {
         let known = || headers.contains_key(&VAULT_TOKEN) || headers.contains_key(&VAULT_REQUEST);
         let own = || headers.get_all(&SERVICE_TOKEN).any(|token| !token.is_empty());
         if compat && known() && !own() { Self::Peers } else { Self::Contract }
     }
 
-    /// A date in epoch seconds.
+    /// Formats a date in epoch seconds. Known clients expect an integer.
     pub fn date(self, at: i64) -> Value {
         match self {
             Self::Contract => at.to_string().into(),
@@ -77,7 +57,7 @@ impl Dialect {
         }
     }
 
-    /// Adds the dates to the JSON text of an object that has members.
+    /// Adds dates to the JSON text of a non-empty object.
     pub fn with_dates(self, mut json: PartlySecret, dates: Dates) -> PartlySecret {
         json.pop();
         let quote = if self == Self::Contract { "\"" } else { "" };
@@ -91,7 +71,7 @@ impl Dialect {
         json
     }
 
-    /// What happens to the `ttl` of a certificate above the limit of its role or mount.
+    /// Rule for a `ttl` above the limit of its role or mount. Peers cap it, because cert-manager always requests 2160h.
     pub fn excessive_ttl(self) -> ExcessiveTtl {
         match self {
             Self::Contract => ExcessiveTtl::Refused,
@@ -99,7 +79,7 @@ impl Dialect {
         }
     }
 
-    /// The type of a mount.
+    /// Returns the type of a mount, in the peers' dialect the name under which it was enabled.
     pub fn mount_type(self, mount: &Mount) -> &str {
         match self {
             Self::Peers if !mount.known_as.is_empty() => &mount.known_as,
@@ -107,7 +87,7 @@ impl Dialect {
         }
     }
 
-    /// A managed key that is read.
+    /// Converts a managed key. The Terraform provider would fail on the contract's types or detect a change.
     pub fn managed_key(self, mut shown: Value) -> Value {
         if self == Self::Contract {
             return shown;
@@ -116,7 +96,7 @@ impl Dialect {
         if is_unset(&shown, "key_bits") {
             drop_member(&mut shown, "key_bits");
         }
-        // A token is found by one of the two, and slot 0 is one.
+        // A token is selected by its label or its slot, and slot 0 is a valid slot.
         if shown["token_label"].as_str().is_some_and(|label| !label.is_empty()) {
             drop_member(&mut shown, "slot");
         }
@@ -134,14 +114,14 @@ impl Dialect {
         shown
     }
 
-    /// Drops members of a managed key that is written where the sender's word for an absent one has another meaning.
+    /// Removes `max_parallel` 0 from a managed key: the Terraform provider sends 0 for an unset value.
     pub fn without_unset(self, fields: &mut Fields) {
         if self == Self::Peers && fields.int("max_parallel").is_ok_and(|count| count == Some(0)) {
             fields.set("max_parallel", Value::Null);
         }
     }
 
-    /// A lifetime of a role, given in seconds.
+    /// Formats a lifetime of a role. The Terraform provider expects seconds.
     pub fn lifetime(self, seconds: u64) -> Value {
         match self {
             Self::Contract => compact(Duration::from_secs(seconds)).into(),

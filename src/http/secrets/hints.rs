@@ -1,12 +1,11 @@
-//! The next step, beside a refusal that newcomers meet.
+//! Hints for common errors: the next step for the user, returned in `warnings`.
 //!
-//! Texts of refusals are what clients know and compare; what to do about one stands in `warnings` beside it. Where a
-//! text is to say nothing more (a token that is not known, an object that is absent), nothing is added.
+//! Clients parse and compare error texts, so the hint is not part of the text. Errors that must reveal nothing (an
+//! unknown token, a missing object) get no hint.
 
 use crate::error::{Error, Kind};
 
-/// What to do about a refusal below the mount at `mount`, whose body could have `limit` bytes where the configuration
-/// allows `most`.
+/// Returns the hint for an error below `mount`. `limit` is the body limit of the route, `most` the configured limit.
 pub(super) fn beside(error: &Error, mount: &str, limit: usize, most: usize) -> Option<String> {
     let text = error.text();
     match error.kind() {
@@ -23,7 +22,7 @@ pub(super) fn beside(error: &Error, mount: &str, limit: usize, most: usize) -> O
 }
 
 fn invalid(text: &str, mount: &str) -> Option<String> {
-    // The mount of an authentication method has no such paths.
+    // Mounts of authentication methods have no such paths.
     let here = |step: &str| (!mount.starts_with("auth/")).then(|| step.replace("MOUNT/", mount));
     if text.starts_with("unknown role: ") {
         return here(

@@ -1,5 +1,5 @@
-//! Who logs in (`identity/`): entities and their aliases. Groups, merging and the other parts of that path are not
-//! offered.
+//! Identities (`identity/`): entities and their aliases. Groups, merging and the other parts of that path are not
+//! supported.
 
 mod aliases;
 mod asked;
@@ -11,7 +11,7 @@ use super::route::Route;
 
 const ENTITY: &[&str] = &["id", "name", "metadata", "policies", "disabled"];
 const ALIAS: &[&str] = &["id", "name", "canonical_id", "entity_id", "mount_accessor", "custom_metadata"];
-/// The older name of a field beside its own.
+/// Deprecated field names and their current names.
 const OLDER: &[(&str, &str)] = &[("entity_id", "canonical_id")];
 const LOOKUP: &[&str] = &["id", "name", "alias_id", "alias_name", "alias_mount_accessor"];
 const PAGE: &[&str] = &["after", "limit"];

@@ -1,7 +1,6 @@
-//! Finding the route of a path: an index over one kind of mount's table, built once.
+//! Resolves paths to routes: an index over the route table of a kind of mount, built once.
 //!
-//! Patterns are grouped by their first segment and tried in order of how exact they are; a pattern
-//! of fixed length is only compared with paths of that many segments.
+//! Patterns are grouped by their first segment and tried from the most to the least specific.
 
 use std::collections::HashMap;
 
@@ -13,22 +12,22 @@ use crate::x509::serial::without_prefix;
 pub use crate::fields::MAX_NAME;
 use crate::fields::is_name;
 
-/// What a path and an operation lead to.
+/// The result of resolving a path and an operation.
 pub enum Found<'i> {
     /// A route.
     Route(&'i Entry, &'static Route, Params),
-    /// The path exists, without this operation.
+    /// The path exists, but not with this operation.
     OtherOperation(&'i Entry),
     /// No pattern matches.
     Nothing,
 }
 
-/// One pattern with its routes.
+/// A pattern and its routes.
 pub struct Entry {
     segments: Vec<Segment>,
-    /// Whether a `*rest` or `**tail` is among the segments, so that longer paths match too.
+    /// `true` if a segment is a `*rest` or `**tail`, so that longer paths match too.
     open_ended: bool,
-    /// Of each parameter, whether it has several spellings.
+    /// For each parameter, the rule for its alternative spellings, if it has any.
     spellings: Box<[Option<Spelling>]>,
     routes: [Option<(&'static Route, RouteMeter)>; OPERATIONS],
 }
@@ -45,28 +44,28 @@ enum Segment {
 
 const OPERATIONS: usize = 6;
 
-/// A path below a mount with the names in it in canonical spelling.
+/// A path below a mount with its names in canonical spelling.
 pub struct Canonical {
     /// The path.
     pub path: String,
-    /// The parameters in it.
+    /// The path parameters.
     pub params: Params,
-    /// Where in it names with several spellings are.
+    /// Positions of names with alternative spellings.
     pub spelt: Vec<Spelt>,
-    /// Whether a name was sent in another spelling.
+    /// `true` if a name was not in canonical spelling.
     pub respelt: bool,
-    /// Whether a word of known clients stood for one of this server's.
+    /// `true` if a known client's word was replaced by this server's.
     pub aliased: bool,
 }
 
-/// The routes of one kind of mount.
+/// The routes of a kind of mount.
 pub struct Index {
     by_first: HashMap<&'static str, Vec<Entry>>,
     other: Vec<Entry>,
 }
 
 impl Index {
-    /// Builds the index of `routes`; `kind` names them in the metrics.
+    /// Builds the index of `routes`. `kind` is part of the route names in the metrics.
     pub fn new(kind: &'static str, routes: &[&'static [Route]]) -> Self {
         let mut patterns: HashMap<&'static str, Entry> = HashMap::new();
         for route in routes.iter().copied().flatten() {
@@ -86,8 +85,8 @@ impl Index {
         index
     }
 
-    /// The route of `operation` on `path` (below the mount). A trailing `/` belongs to lists alone:
-    /// policies see it, so it must not lead to what the path without it leads to.
+    /// Resolves a path below the mount. A trailing `/` is valid only for lists. Policies distinguish paths by it, so a
+    /// path with `/` must not lead to the same route as the path without.
     pub fn find(&self, path: &str, operation: Operation) -> Found<'_> {
         let (path, slash) = path.strip_suffix('/').map_or((path, false), |path| (path, true));
         let mut other = None;
@@ -104,14 +103,13 @@ impl Index {
         other.map_or(Found::Nothing, Found::OtherOperation)
     }
 
-    /// Where in a raw path the `**tail` of a pattern starts, when one matches: right behind the `/` that
-    /// precedes it.
+    /// Returns the start of the `**tail` in a raw path, after the preceding `/`, if a pattern with a tail matches.
     pub fn tail(&self, raw: &str) -> Option<usize> {
         let first = raw.split('/').next().unwrap_or_default();
         self.by_first.get(first)?.iter().find_map(|entry| entry.tail(raw))
     }
 
-    /// The route of `operation` for a path whose `**tail` was taken off.
+    /// Resolves a path whose `**tail` was removed.
     pub fn find_tailed(&self, path: &str, operation: Operation) -> Found<'_> {
         let first = path.split('/').next().unwrap_or_default();
         let mut entries = self.by_first.get(first).into_iter().flatten();
@@ -125,7 +123,7 @@ impl Index {
         }
     }
 
-    /// A path in canonical spelling, whatever is done with it; `None` when nothing in it has another one.
+    /// Returns a path in canonical spelling, for all operations; `None` when no name has alternative spellings.
     pub fn canonical(&self, path: &str) -> Option<Canonical> {
         let bare = path.strip_suffix('/').unwrap_or(path);
         self.matching(bare).find_map(|(entry, params)| entry.canonical(path, &params))
@@ -147,8 +145,8 @@ impl Entry {
         Self { segments, open_ended, spellings, routes: [const { None }; OPERATIONS] }
     }
 
-    /// The canonical spelling of a path that this pattern matched with `params`; `None` when nothing in it
-    /// has another one.
+    /// Returns the canonical spelling of a path that this pattern matched; `None` when no name has alternative
+    /// spellings.
     pub fn canonical(&self, path: &str, params: &Params) -> Option<Canonical> {
         let names = || self.spellings.iter().zip(params.iter(path)).zip(params.places());
         if !names().any(|((spelling, (_, value)), _)| spelling.is_some_and(|spelling| spelling.is_open_to(value))) {
@@ -181,22 +179,21 @@ impl Entry {
         Some(canonical)
     }
 
-    /// The route of an operation.
+    /// Returns the route of an operation.
     pub fn route(&self, operation: Operation) -> Option<&'static Route> {
         self.routes[slot(operation)].as_ref().map(|(route, _)| *route)
     }
 
-    /// All routes of the pattern.
+    /// Iterates over the routes of the pattern.
     pub fn routes(&self) -> impl Iterator<Item = &'static Route> {
         self.routes.iter().flatten().map(|(route, _)| *route)
     }
 
-    /// The access metrics of an operation's route.
+    /// Returns the access metrics of an operation's route.
     pub fn meter(&self, operation: Operation) -> Option<&RouteMeter> {
         self.routes[slot(operation)].as_ref().map(|(_, meter)| meter)
     }
 
-    /// Where the tail starts in a raw path that begins with the literals before it.
     fn tail(&self, raw: &str) -> Option<usize> {
         let (Segment::Tail(_), literals) = self.segments.split_last()? else { return None };
         let mut at = 0;
@@ -211,7 +208,7 @@ impl Entry {
         if count < self.segments.len() || (count > self.segments.len() && !self.open_ended) {
             return None;
         }
-        // What `*rest` takes beyond its own segment.
+        // Segments that `*rest` matches in addition to its own.
         let mut extra = count - self.segments.len();
         let mut params = Params::default();
         let mut at = 0;
@@ -241,7 +238,7 @@ impl Segment {
         }
     }
 
-    /// The kind of name that the parameter is, when that has several spellings.
+    /// Returns the rule for alternative spellings of the parameter.
     fn spelling(self) -> Option<Spelling> {
         match self {
             Self::Serial(_) => Some(Spelling::Serial),
@@ -270,8 +267,7 @@ fn is_serial(text: &str) -> bool {
     !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit() || matches!(b, b':' | b'-'))
 }
 
-/// The order in which patterns are tried: at the first difference the more exact segment; of two that
-/// begin alike, the longer one.
+/// Orders patterns: the first different segment decides, and longer patterns precede their prefixes.
 fn exactness(a: &[Segment], b: &[Segment]) -> std::cmp::Ordering {
     let difference = a.iter().zip(b).map(|(a, b)| a.cmp(b)).find(|order| order.is_ne());
     difference.unwrap_or_else(|| b.len().cmp(&a.len()))

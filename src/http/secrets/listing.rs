@@ -1,13 +1,10 @@
-//! Lists without an end: names, and what is said of each, read by pages of keys and sent as they are read.
+//! Lists of unlimited length, which are read in pages while they are sent.
 //!
-//! The first rows are read before there is a status, so that what fails early is an error like any other. A list that
-//! ends there is a whole answer. Of a longer one a page is read when the client took the page before: between two
-//! pages nothing is held of the store, and of the list only where it goes on, however slowly somebody reads. A page
-//! that cannot be read breaks the answer off, and so does the end of what the list is of, or of the right of who asked
-//! for it: it never looks whole. How many may be on their way, and for how long, is in [`lists`](crate::http::lists).
-//!
-//! A longer list is not of one moment: what is written meanwhile may be in it or not. `key_info` is read after `keys`,
-//! over the same range: of a row that goes in between there is only the name, of one that comes only the rest.
+//! The first page is read before the status is sent, so that early errors are normal responses; a list that ends there
+//! is sent whole. Of a longer list, a page is read after the client has received the page before: between two pages no
+//! resources of the store are in use. An error, or a permission that the caller loses, aborts the response, so that it
+//! never looks complete. A long list is not a snapshot. `key_info` is read after `keys`, over the same range, and may
+//! miss rows that were deleted since. Limits on long lists are in [`lists`](crate::http::lists).
 
 mod pass;
 
@@ -24,65 +21,60 @@ use super::route::Call;
 use crate::error::{Error, Result};
 use crate::secret::PartlySecret;
 
-/// Rows of a page that says no more than names.
+/// Page size of lists of names, in rows.
 const PAGE: usize = 1_000;
-/// Rows of a page that says more of each: some hundred kilobytes.
+/// Page size of lists with details, in rows: some hundred kilobytes.
 pub(super) const DETAILED: usize = 250;
-/// Longest list for who can be sent nothing whose length is not known, octets: it is in memory until the client has it.
+/// Maximum size of a list for HTTP/1.0 clients, in bytes. It is in memory until it is sent.
 const LONGEST_IN_ONE: usize = 1 << 20;
 
-/// What a list is read from.
+/// The source of a list.
 pub(super) trait Source: Send + Sync + 'static {
-    /// A place in the order of the rows.
+    /// A position in the order of the rows.
     type Place: Clone + PartialOrd + Send + Sync + 'static;
 
-    /// Rows behind a place, at most `most`, which is not above [`Source::most`]; what is said of them only with
-    /// `infos`. Places ascend.
+    /// Reads at most `most` rows after a position, in ascending order. `most` is at most [`Source::most`]. Details are
+    /// read only with `infos`.
     fn page(&self, after: &Self::Place, most: usize, infos: bool) -> BoxFuture<'static, Result<Page<Self::Place>>>;
 
-    /// Most rows of a page.
     fn most(&self) -> usize {
         PAGE
     }
 
-    /// Whether anything is said of the names.
+    /// `true` if rows have details.
     fn has_infos(&self) -> bool {
         false
     }
 
-    /// Asked when there are no more rows: that they all were there to be read, and not taken away under way.
+    /// Checks at the end of the list that the source still exists, so that a list of deleted rows does not look
+    /// complete.
     ///
     /// # Errors
-    /// Why the list has not come to its end.
+    /// The reason why the list is incomplete.
     fn require_whole(&self) -> BoxFuture<'static, Result<()>> {
         ready(Ok(())).boxed()
     }
 }
 
-/// Some rows.
 pub(super) struct Page<P> {
-    /// The rows.
     pub(super) rows: Vec<Row<P>>,
-    /// Behind which place there may be more; `None` where there are none.
+    /// The position after which there may be more rows; `None` at the end.
     pub(super) next: Option<P>,
 }
 
-/// A row.
 pub(super) struct Row<P> {
-    /// Its place.
     pub(super) at: P,
-    /// Its name, and what is said of it, each JSON; nothing for a row that is not shown.
+    /// The name and the details, as JSON; `None` for a hidden row.
     pub(super) shown: Option<(String, Option<String>)>,
 }
 
 impl<P: Clone + Send + 'static> Page<P> {
-    /// All that was found when `most` were looked for.
+    /// Builds a page from the rows found, where at most `most` were requested.
     pub(super) fn of(rows: Vec<Row<P>>, most: usize) -> Self {
         let next = if rows.len() < most { None } else { rows.last().map(|row| row.at.clone()) };
         Self { rows, next }
     }
 
-    /// The same, of what is being read.
     pub(super) fn read<T: Send + 'static>(
         found: impl Future<Output = Result<Vec<T>>> + Send + 'static,
         most: usize,
@@ -93,24 +85,25 @@ impl<P: Clone + Send + 'static> Page<P> {
 }
 
 impl<P> Row<P> {
-    /// A row with its name and what is said of it.
     pub(super) fn named(at: P, name: &str, info: Option<Value>) -> Self {
         Self { at, shown: Some((Value::from(name).to_string(), info.map(|info| info.to_string()))) }
     }
 }
 
-/// The list of what is behind a place, at most `limit` names.
+/// Builds the response of a list of at most `limit` names after a position.
 ///
 /// # Errors
-/// `NotFound` for an empty one; those of the first page; `Quota` and `Busy` when it is long and too many are under way.
+/// `NotFound` for an empty list; errors of the first page; `Quota` and `Busy` when the list is long and too many long
+/// lists run.
 pub(super) async fn answer<S: Source>(call: &Call, source: S, after: S::Place, limit: Option<usize>) -> Result<Answer> {
     made(source, after, limit, || Pass::of(call)).await
 }
 
-/// A long list in one piece, for who does not know chunks (RFC 9112, 6.1) and could not tell a part from the whole.
+/// Reads a long list into memory, for clients without chunked encoding (RFC 9112, 6.1): they could not detect an
+/// incomplete list.
 ///
 /// # Errors
-/// `Invalid` when it is too long for that; those of the pages.
+/// `Invalid` when the list is too long; errors of the pages.
 pub(super) async fn in_one(answer: Answer) -> Result<Answer> {
     let (mut reading, rest) = match answer {
         Answer { body: Body::Listed(reading), .. } => (reading, Answer { body: Body::Empty, ..answer }),
@@ -129,7 +122,7 @@ pub(super) async fn in_one(answer: Answer) -> Result<Answer> {
     Ok(Answer { body: Body::Rendered(text), ..rest })
 }
 
-/// As [`answer`]; `pass` makes what a long list goes on by.
+/// As [`answer`]. `pass` reserves the slot of a long list.
 async fn made<S: Source>(
     source: S,
     after: S::Place,
@@ -161,21 +154,19 @@ async fn made<S: Source>(
     Ok(Body::Listed(Box::pin(stream::try_unfold(sending, Sending::step))).into())
 }
 
-/// A member of the answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Member {
     Keys,
     Infos,
 }
 
-/// A name, and what is said of it.
 type Shown = (String, Option<String>);
 
-/// Appends what rows have of a member; `is_first` where nothing stands before them.
+/// Appends rows to a member. `is_first` is `true` for the first rows of the member.
 fn write(text: &mut String, rows: &[Shown], member: Member, is_first: bool) {
     let mut comma = if is_first { "" } else { "," };
     for (name, info) in rows {
-        // To a String nothing fails to be written.
+        // Writing to a `String` cannot fail.
         let _ = match (member, info) {
             (Member::Keys, _) => write!(text, "{comma}{name}"),
             (Member::Infos, Some(info)) => write!(text, "{comma}{name}:{info}"),
@@ -185,17 +176,16 @@ fn write(text: &mut String, rows: &[Shown], member: Member, is_first: bool) {
     }
 }
 
-/// Reads page by page.
 struct Reader<P> {
-    /// The last row that was read.
+    /// Position of the last row read.
     at: P,
-    /// Where the next page begins.
+    /// Start of the next page.
     next: Option<P>,
-    /// How many names may still be shown; `None`: all.
+    /// Number of names still to be returned; `None` for all.
     left: Option<usize>,
-    /// Whether rows were found that are not shown: there may be many.
+    /// `true` once a hidden row was read. Whole pages are read then, because many rows may be hidden.
     hides: bool,
-    /// The last place that is read.
+    /// Position of the last row to be read.
     up_to: Option<P>,
 }
 
@@ -204,7 +194,7 @@ impl<P: Clone + PartialOrd> Reader<P> {
         self.next.is_none() || self.left == Some(0)
     }
 
-    /// What the next page shows.
+    /// Reads the next page and returns its visible rows.
     async fn read<S: Source<Place = P>>(&mut self, source: &S, infos: bool) -> Result<Vec<Shown>> {
         let Some(after) = &self.next else { return Ok(Vec::new()) };
         let most = self.left.filter(|_| !self.hides).map_or(source.most(), |left| left.min(source.most()));
@@ -233,23 +223,19 @@ impl<P: Clone + PartialOrd> Reader<P> {
     }
 }
 
-/// A list on its way.
 struct Sending<S: Source> {
     source: S,
     pass: Pass,
-    /// Where it begins.
     after: S::Place,
     reader: Reader<S::Place>,
     member: Member,
-    /// Whether the member has no row yet.
+    /// `true` while the member has no row.
     is_first: bool,
-    /// What is sent next.
     ready: String,
     ended: bool,
 }
 
 impl<S: Source> Sending<S> {
-    /// The next piece, and how it goes on.
     async fn step(mut self) -> Result<Option<(Bytes, Self)>> {
         loop {
             if !self.ready.is_empty() {
@@ -295,12 +281,12 @@ mod tests {
     use crate::http::lists::{Lists, MOST_OF_TOKEN};
     use crate::http::sender::Sender;
 
-    /// The list of somebody who may read all of it.
+    /// A list of a caller whose permission does not end.
     async fn answer<S: Source>(source: S, after: S::Place, limit: Option<usize>) -> Result<Answer> {
         made(source, after, limit, || pass(&Lists::default(), usize::MAX)).await
     }
 
-    /// Of somebody who may read so many pages beside the first.
+    /// The pass of a caller who may read `pages` more pages.
     fn pass(lists: &Lists, pages: usize) -> Result<Pass> {
         let left = AtomicUsize::new(pages);
         let may_read = move || {
@@ -310,17 +296,17 @@ mod tests {
         Ok(Pass::new(lists.begin([0; 32], Sender::at(None))?, Box::new(may_read)))
     }
 
-    /// What is asked of a source, and how it fails.
+    /// Counts the pages read, and selects the failures of a source.
     #[derive(Default)]
     struct Script {
         pages: AtomicUsize,
-        /// The page that fails, counted from 1.
+        /// The page that fails, starting at 1.
         fails: Option<usize>,
-        /// The mount is gone at the end.
+        /// `true` if the mount is deleted at the end.
         is_gone: bool,
     }
 
-    /// The numbers up to `last` but for those that seven divides.
+    /// The numbers up to `last`. Multiples of seven are hidden.
     struct Numbers {
         last: u32,
         most: usize,
@@ -361,7 +347,6 @@ mod tests {
         (Numbers { last, most, has_infos: true, script: Arc::clone(&script) }, script)
     }
 
-    /// The pieces of an answer, and the error that they end in.
     async fn pieces(answer: Answer) -> (Vec<String>, Option<Error>) {
         let mut reading = match answer.body {
             Body::Rendered(text) => return (vec![String::from_utf8(text.expose().to_vec()).unwrap()], None),
@@ -457,7 +442,7 @@ mod tests {
         }
         assert_eq!(list(50).await.err().unwrap().kind(), Kind::Quota);
         assert!(list(9).await.is_ok());
-        // One that was sent gives its place back, and so does one that nobody wants.
+        // A list that was sent frees its slot, and so does a dropped list.
         assert!(pieces(long.pop().unwrap()).await.1.is_none());
         long.push(list(50).await.unwrap());
         assert_eq!(list(50).await.err().unwrap().kind(), Kind::Quota);
@@ -503,7 +488,7 @@ mod tests {
         impl Source for Growing {
             type Place = u32;
             fn page(&self, after: &u32, most: usize, infos: bool) -> BoxFuture<'static, Result<Page<u32>>> {
-                // Each page finds ten rows more than the one before, and later ones none of the lowest.
+                // Each page finds ten rows more than the page before. Later pages of details miss the lowest rows.
                 let asked = self.0.fetch_add(1, Ordering::Relaxed) as u32;
                 let low = if infos && asked > 2 { 15 } else { 1 };
                 let row = |n: u32| Row { at: n, shown: Some((format!("\"{n}\""), infos.then(|| "1".to_owned()))) };
@@ -523,7 +508,7 @@ mod tests {
         let names = told["keys"].as_array().unwrap();
         let (first, last) = (&names[0], names.last().unwrap());
         let infos = told["key_info"].as_object().unwrap();
-        // Nothing is said of what lies behind the last name.
+        // There are no details after the last name.
         assert!(infos.keys().all(|name| name.parse::<u32>().unwrap() <= last.as_str().unwrap().parse().unwrap()));
         assert!(*first == json!("1") && !infos.contains_key("1") && infos.contains_key("15"), "{told}");
     }

@@ -1,4 +1,4 @@
-//! The authentication methods on the wire: a route table for each, and what they share in `roles`.
+//! The authentication methods: a route table for each, and shared code in `roles`.
 
 pub(super) mod approle;
 pub(super) mod cloudb;

@@ -1,19 +1,18 @@
-//! The page that a list request asks for: `after` and `limit`.
+//! Paging parameters of list requests: `after` and `limit`.
 
 use crate::error::Result;
 use crate::fields::Fields;
 use crate::x509::serial::Serial;
 
-/// A page of keys in byte order.
 pub(super) struct Page {
-    /// Keys above this one.
+    /// Only keys above this one are returned.
     pub(super) after: String,
-    /// At most so many; `None`: all.
+    /// Maximum number of keys; `None` for all.
     pub(super) limit: Option<usize>,
 }
 
 impl Page {
-    /// Reads `after`, and `limit`, which stands for all where it is absent, `max`, or not above 0.
+    /// Reads `after` and `limit`. A `limit` that is absent, `max` or not positive requests all keys.
     ///
     /// # Errors
     /// `Invalid` naming the field.
@@ -28,13 +27,13 @@ impl Page {
         })
     }
 
-    /// Where a page of serials begins: above this one. Any text is taken, as in lists of names: what is no
-    /// serial stands where it sorts among the texts of serials.
+    /// Returns the position of `after` in the order of serial numbers. Text that is not a serial number is valid too,
+    /// and is positioned by its sort order.
     pub(super) fn after_serial(&self) -> Option<Serial> {
         Serial::parse(&self.after).ok().or_else(|| Serial::last_up_to(&self.after))
     }
 
-    /// The page of names that are already in byte order.
+    /// Returns the requested page of sorted names.
     pub(super) fn cut<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<String> {
         names.filter(|n| *n > self.after.as_str()).take(self.limit.unwrap_or(usize::MAX)).map(str::to_owned).collect()
     }

@@ -1,22 +1,22 @@
-//! The one check of a request's path, before anything else looks at it.
+//! Validates and decodes a request path, before all other processing.
 //!
-//! The path is percent-decoded once; routing and policies see that same text. What could mean
-//! something else to one of them is refused, never normalised: `.` and `..` segments, empty
-//! segments, encoded slashes, control and invisible characters. The one exception is what follows the
-//! pattern of a route with a `**tail`: it is no path but bytes of another protocol, for the handler.
+//! The path is percent-decoded once, and routing and policies use the same text. Input that they could interpret
+//! differently is rejected, not normalised: `.`, `..` and empty segments, encoded slashes, control and invisible
+//! characters. The part after the pattern of a route with a `**tail` is exempt: it is data of another protocol, for the
+//! handler.
 
 use std::borrow::Cow;
 
 use crate::error::{Error, Result};
 use crate::fields::has_invisible;
 
-/// Longest path, in bytes as sent.
+/// Maximum length of a path in bytes, before decoding.
 pub const MAX_PATH: usize = 2048;
 
-/// The decoded path below `/v1/`. `raw` is what stands there in the request line.
+/// Returns the decoded path below `/v1/`.
 ///
 /// # Errors
-/// `Malformed`; the text names the rule.
+/// `Malformed`; the text names the broken rule.
 pub fn checked(raw: &str) -> Result<Cow<'_, str>> {
     if raw.len() > MAX_PATH {
         return refused("path: longer than 2048 bytes");
@@ -44,7 +44,7 @@ fn decoded(raw: &str) -> Result<String> {
     String::from_utf8(out).or_else(|_| refused("path: not UTF-8"))
 }
 
-/// The octets of a percent-encoded text, and whether each was encoded; `None` for a `%` without its digits.
+/// Decodes percent-encoded bytes, with `true` for encoded ones; `None` for a `%` without two hexadecimal digits.
 pub fn octets(raw: &[u8]) -> impl Iterator<Item = Option<(u8, bool)>> + '_ {
     let mut octets = raw.iter().copied();
     std::iter::from_fn(move || {
@@ -94,7 +94,7 @@ mod tests {
             assert!(checked(raw).is_err(), "{raw}");
         }
         assert!(checked(&"a".repeat(MAX_PATH + 1)).is_err());
-        // Bidirectional and other formats, tags, fillers, selectors, private ones, and no characters.
+        // Format characters, tags, fillers, variation selectors, private use and noncharacters.
         for c in "\u{61c}\u{180e}\u{34f}\u{115f}\u{3164}\u{ffa0}\u{fe0f}\u{fff9}\u{e0001}\u{e0061}\u{1d173}\u{e000}\u{fdd0}\u{fffe}\u{200b}\u{ad}\u{2028}\u{a0}\u{378}".chars() {
             assert!(checked(&format!("sys/policies/acl/adm{c}in")).is_err(), "{:x}", u32::from(c));
         }

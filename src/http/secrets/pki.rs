@@ -1,4 +1,4 @@
-//! The certificate authority engine on the wire: its route table and, in the files below, its handlers.
+//! The HTTP interface of the certificate authority engine: its route table, with the handlers in submodules.
 
 mod acme;
 mod asked;
@@ -31,7 +31,6 @@ use crate::error::Result;
 use crate::pki::Authority;
 use crate::pki::actor::ReplicaLink;
 
-/// A handler as the table wants it: a plain async function, boxed.
 macro_rules! route {
     ($access:ident $operation:ident $pattern:literal $fields:expr => $handler:path) => {
         Route::$access(Operation::$operation, $pattern, $fields, |call| Box::pin($handler(call)))
@@ -40,7 +39,7 @@ macro_rules! route {
 
 const LIST: &[&str] = &["after", "limit"];
 
-/// Every route of a PKI mount, relative to the mount.
+/// The routes of a PKI mount.
 pub static ROUTES: &[Route] = &[
     route!(token List "roles" LIST => roles::list),
     route!(token Read "roles/:name" &[] => roles::read).compressible(),
@@ -209,32 +208,29 @@ pub static ROUTES: &[Route] = &[
     route!(token Read "cert-record/:serial" &[] => record::read),
 ];
 
-/// Whether absent members fall back to their defaults or stay as they are.
+/// Rule for absent members of a write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Write {
-    /// POST: absent → default.
+    /// POST: absent members get their defaults.
     Replace,
-    /// PATCH: absent → stays, null → default.
+    /// PATCH: absent members are unchanged, null sets the default.
     Merge,
 }
 
-/// An answer of names without details.
 fn page_of_names<'a>(call: &Call, names: impl Iterator<Item = &'a str>) -> Result<Answer> {
     Answer::keys(Page::of(&call.fields)?.cut(names), None)
 }
 
 impl Call {
-    /// The authority of the call's mount.
     async fn authority(&self) -> Result<Arc<Authority>> {
         self.state.mounts.authority(&self.mount).await
     }
 
-    /// How records name the caller; empty on open routes.
+    /// Returns the caller's name in records; empty on open routes.
     fn recorded_as(&self) -> &str {
         self.caller.as_deref().map_or("", |caller| caller.requester.as_str())
     }
 
-    /// This worker's hands of the call's mount.
     async fn replica(&self) -> Result<ReplicaLink> {
         self.authority().await?;
         self.state.replica(self.mount.id)

@@ -1,7 +1,7 @@
-//! Rate-limit quotas on the way of a request.
+//! Rate-limit quotas in the request pipeline.
 //!
-//! A request is counted before anybody is recognised and before its body is read. Only where a quota holds for one
-//! role of a login, it is counted as soon as the body has told the role.
+//! A request is counted before its caller is identified and its body is read. Only if a quota applies to a role of a
+//! login method, the request is counted when its body has been read, which names the role.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,33 +22,32 @@ static LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 static REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 static RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
-/// The quotas that a request may have to pass.
+/// The quotas for a request.
 pub(super) struct Gate {
     quotas: Arc<Quotas>,
     address: Option<IpAddr>,
-    /// Whether the body tells under which role it is counted.
+    /// `true` if the request is counted when its body has been read.
     waits: bool,
 }
 
 impl Gate {
-    /// The gate of a request from there to `target`.
     pub(super) fn new(quotas: Arc<Quotas>, target: &Target, address: Option<IpAddr>) -> Self {
         let asks = |mount| quotas.ask_for_roles(mount);
         let waits = target.logs_in() && target.mount.as_deref().is_some_and(asks);
         Self { quotas, address, waits }
     }
 
-    /// Counts the request, unless its body has to be read first.
+    /// Counts the request, unless it is counted after its body.
     pub(super) fn before_the_body(&self, state: &State, target: &Target, asked: &Asked) -> Option<Standing> {
         if self.waits { None } else { self.count(target, asked, target.role(asked), state.clock.now()) }
     }
 
-    /// Counts the request, if its body had to be read first and could not be.
+    /// Counts the request if it is counted after its body and the body cannot be read.
     pub(super) fn without_a_body(&self, state: &State, target: &Target, asked: &Asked) -> Option<Standing> {
         if self.waits { self.count(target, asked, "", state.clock.now()) } else { None }
     }
 
-    /// Counts the request, if its body had to be read first.
+    /// Counts the request if it is counted after its body.
     pub(super) fn behind_the_body(
         &self,
         state: &State,
@@ -71,23 +70,25 @@ impl Gate {
     }
 }
 
-/// How a caller stands with the quota that holds for a request.
+/// The caller's state in the quota of a request.
 pub(super) struct Standing {
     taken: Taken,
-    /// Whether the audit is told of the refusal.
+    /// `true` if a rejection is audited.
     audited: bool,
-    /// Whether the caller is told what is left.
+    /// `true` if the response has rate limit headers.
     shown: bool,
 }
 
 impl Standing {
-    /// Whether the request is refused and nobody is to record that.
+    /// `true` if the request is rejected without audit.
     pub(super) fn is_quiet(&self) -> bool {
         !self.taken.granted && !self.audited
     }
 
+    /// Rejects the request if the quota is exceeded.
+    ///
     /// # Errors
-    /// `Quota` when the request may not go on.
+    /// `Quota` when the quota is exceeded.
     pub(super) fn check(&self, path: &str) -> Result<()> {
         if self.taken.granted {
             return Ok(());
@@ -95,7 +96,7 @@ impl Standing {
         Err(Error::new(Kind::Quota, format!("request path {path:?}: rate limit quota exceeded")))
     }
 
-    /// Tells the caller.
+    /// Adds the rate limit headers to the response.
     pub(super) fn show(&self, response: &mut HttpResponse) {
         let Taken { granted, limit, remaining, reset, retry_after, .. } = self.taken;
         if !granted {

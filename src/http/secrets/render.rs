@@ -1,4 +1,4 @@
-//! Answers and errors as bytes: the envelope, the error body, statuses and headers.
+//! Renders responses: envelope, error body, statuses, headers.
 
 pub(super) mod conditional;
 mod pieces;
@@ -25,12 +25,12 @@ use crate::error::{Error, Kind, Result, Warnings};
 use crate::http::request_id::RequestId;
 use crate::secret::{PartlySecret, Secret};
 
-/// The media type of everything but raw answers; clients compare it byte by byte.
+/// The media type of all responses but raw ones. Clients compare it byte by byte.
 pub const JSON: &str = "application/json";
 
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The status of every kind of error on this wire.
+/// Maps an error kind to the status of the secrets service.
 pub fn status(kind: Kind) -> u16 {
     match kind {
         Kind::Malformed | Kind::Invalid | Kind::Conflict => 400,
@@ -48,23 +48,23 @@ pub fn status(kind: Kind) -> u16 {
     }
 }
 
-/// What the pipeline adds to a handler's answer.
+/// Request data that the pipeline adds to a response.
 #[derive(Default)]
 pub struct Context<'a> {
-    /// The kind of the mount that answered.
+    /// The type of the mount.
     pub mount_type: &'a str,
-    /// Warnings about the request's fields; they join an envelope but never make one. (Those of a write that ignored a
-    /// field are warnings of the answer.)
+    /// Warnings about the request's fields. They are added to an envelope, but do not create one. (The warnings of a
+    /// write that ignored a field are in the response itself.)
     pub courtesies: Warnings,
     /// The request's headers, for its conditions.
     pub headers: Option<&'a HeaderMap>,
-    /// Whether only the head was asked for.
+    /// `true` for a HEAD request.
     pub head: bool,
     /// Epoch seconds.
     pub now: i64,
 }
 
-/// An answer as a response.
+/// Renders a response.
 pub fn answer(answer: Answer, id: &RequestId, context: Context<'_>) -> HttpResponse {
     let status = status_of(&answer, context.headers);
     let Answer { body, warnings, headers, lease, validators, .. } = answer;
@@ -85,7 +85,7 @@ pub fn answer(answer: Answer, id: &RequestId, context: Context<'_>) -> HttpRespo
         response = match parts {
             Parts::Whole(bytes) => response.set_body(bytes).map_into_boxed_body(),
             Parts::Pieces(pieces) => response.set_body(InPieces::new(pieces, head)).map_into_boxed_body(),
-            // Nothing is read, and nobody knows how much it would be.
+            // Nothing is read, and the length is unknown.
             Parts::Read(_) if head => response.set_body(NoBody::new()).map_into_boxed_body(),
             Parts::Read(reading) => response.set_body(Read::new(reading, *id)).map_into_boxed_body(),
         };
@@ -100,7 +100,7 @@ pub fn answer(answer: Answer, id: &RequestId, context: Context<'_>) -> HttpRespo
     response
 }
 
-/// The status of an answer; `headers` are those of a request that may have conditions.
+/// Returns the status of a response. `headers` are those of a request that may be conditional.
 pub(super) fn status_of(answer: &Answer, headers: Option<&HeaderMap>) -> u16 {
     let validators = answer.validators.as_ref().zip(headers);
     match answer.status {
@@ -111,20 +111,19 @@ pub(super) fn status_of(answer: &Answer, headers: Option<&HeaderMap>) -> u16 {
     }
 }
 
-/// A body on its way out.
 enum Parts {
     Whole(Bytes),
     Pieces(Pieces),
     Read(Reading),
 }
 
-/// What an envelope has in its middle, when that is not made before it is sent.
+/// The middle of an envelope, if it is produced while it is sent.
 enum Middle {
     Pieces(Pieces),
     Read(Reading),
 }
 
-/// The text of an envelope: its begin, and where its middle is made while it is sent that and the end behind it.
+/// The text of an envelope: the beginning, and the middle and the end if the middle is produced while it is sent.
 type Envelope = (PartlySecret, Option<(Middle, PartlySecret)>);
 
 impl From<Envelope> for Parts {
@@ -146,10 +145,10 @@ impl From<Envelope> for Parts {
     }
 }
 
-/// The body of an answer as it would be sent, in one piece, and its media type.
+/// Renders the body of a response in one piece, and returns it with its media type.
 ///
 /// # Errors
-/// `Invalid` when it has more than `longest` octets; those of what is read for it.
+/// `Invalid` when it is longer than `longest` bytes; errors while reading it.
 pub(super) async fn whole(
     answer: Answer,
     id: &RequestId,
@@ -199,11 +198,11 @@ fn bytes_of(secret: &Secret) -> Bytes {
     Bytes::copy_from_slice(secret.expose())
 }
 
-/// The longest `Retry-After`: clients that obey one of a day seem dead.
+/// Maximum `Retry-After`: a client that waits for a day appears to hang.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 
-/// An error as a response: `{"errors":["…"]}`, with an empty list when there is nothing to say, and beside it
-/// `warnings` where there are some about the request's fields. Clients of this wire read `errors` alone.
+/// Renders an error: `{"errors":["…"]}`, with an empty list if there is no text, and `warnings` if there are some.
+/// Known clients read only `errors`.
 pub fn error(error: &Error, id: &RequestId, warnings: &[String]) -> HttpResponse {
     let status = status(error.kind());
     let body = match (error.kind(), error.text()) {
@@ -222,7 +221,7 @@ pub fn error(error: &Error, id: &RequestId, warnings: &[String]) -> HttpResponse
     response
 }
 
-/// `Retry-After` of an error, whole seconds: at least 1, at most [`MAX_RETRY_AFTER`].
+/// Returns the `Retry-After` of an error in whole seconds, from 1 to [`MAX_RETRY_AFTER`].
 pub(crate) fn retry_after_seconds(error: &Error) -> u64 {
     let pause = error.retry_after().unwrap_or_default().min(MAX_RETRY_AFTER);
     pause.as_millis().div_ceil(1000).try_into().unwrap_or(1).max(1)
@@ -242,7 +241,6 @@ fn common_headers(response: &mut HttpResponse, id: &RequestId) {
     }
 }
 
-/// Sets a header whose value is sound.
 pub(super) fn set_text(response: &mut HttpResponse, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         set_header(response, name, value);
@@ -253,7 +251,7 @@ fn set_header(response: &mut HttpResponse, name: HeaderName, value: HeaderValue)
     response.headers_mut().insert(name, value);
 }
 
-/// Names of the envelope's own members, which a repeated `data` must not shadow.
+/// The members of the envelope. A member of a repeated `data` must not replace them.
 const MEMBERS: [&str; 9] =
     ["request_id", "lease_id", "renewable", "lease_duration", "data", "wrap_info", "warnings", "auth", "mount_type"];
 
@@ -265,10 +263,10 @@ fn envelope(
     context: Context<'_>,
 ) -> Envelope {
     warnings.extend(context.courtesies);
-    // Of an answer with a private key or a token this is the last place that it is written to.
+    // Private keys and tokens are copied only into this buffer, which overwrites secrets when it is dropped.
     let mut out = PartlySecret::with_capacity(256 + rendered_len(&body));
     out.push(b"{\"request_id\":\"");
-    // The id is in the answer that was put away.
+    // The response that was wrapped contains the id.
     out.push(if matches!(body, Body::Wrapped(_)) { b"" } else { id.as_str().as_bytes() });
     out.push(b"\",\"lease_id\":");
     push(&mut out, lease.map_or("", |l| l.id.as_str()));
@@ -327,7 +325,6 @@ fn rendered_len(body: &Body) -> usize {
     }
 }
 
-/// Appends an `auth` member.
 fn push_auth(out: &mut PartlySecret, given: &Given) {
     out.push(b"{\"client_token\":");
     out.secretly(|out| push(out, given.token.expose_text().unwrap_or_default()));
@@ -338,7 +335,6 @@ fn push_auth(out: &mut PartlySecret, given: &Given) {
     out.push(b"}");
 }
 
-/// Appends a `wrap_info` member.
 fn push_wrapping(out: &mut PartlySecret, wrapping: &Wrapping) {
     out.push(b"{\"token\":");
     out.secretly(|out| push(out, wrapping.token.expose_text().unwrap_or_default()));
@@ -354,7 +350,7 @@ fn push_wrapping(out: &mut PartlySecret, wrapping: &Wrapping) {
     out.push(b"}");
 }
 
-/// Appends `value` as JSON. Values here have text keys only and the writer is memory: this cannot fail.
+/// Appends `value` as JSON. This cannot fail: all keys are text, and writing to memory succeeds.
 fn push(out: &mut impl std::io::Write, value: &(impl Serialize + ?Sized)) {
     serde_json::to_writer(out, value).unwrap_or_default();
 }

@@ -1,7 +1,6 @@
-//! Reading a request: what is asked, with which fields, under which token.
+//! Parses the head of a request: operation, path, token and other headers; and the fields of a body.
 //!
-//! Everything here has a bound that holds before a token is looked at: path, headers, JSON. Bodies are
-//! read in `body`.
+//! All limits here apply before the token is validated.
 
 use std::time::Duration;
 
@@ -17,9 +16,9 @@ use crate::fields::{Fields, MAX_VALUES, bool_word};
 use crate::http::settings::Settings;
 use crate::pki::issue::repeats::FIELD;
 
-/// Longest name of a request that may be sent again.
+/// Maximum length of an idempotency key.
 const MAX_KEY: usize = 255;
-/// Largest header block, bytes of names and values.
+/// Maximum size of all headers, in bytes of names and values.
 const MAX_HEADERS: usize = 64 << 10;
 
 pub(super) static SERVICE_TOKEN: HeaderName = HeaderName::from_static("x-service-token");
@@ -31,21 +30,21 @@ static REPEAT_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 static SERVICE_WRAP: HeaderName = HeaderName::from_static("x-service-wrap-ttl");
 static VAULT_WRAP: HeaderName = HeaderName::from_static("x-vault-wrap-ttl");
 
-/// What a request line asks for.
+/// A parsed request line.
 pub struct Asked {
     /// The operation.
     pub operation: Operation,
-    /// The decoded path below `/v1`; a list's ends in `/`.
+    /// The decoded path below `/v1`. The path of a list ends in `/`.
     pub path: String,
-    /// The query, without the words that choose the operation.
+    /// The query, without the parameters that select the operation.
     pub query: Vec<(String, String)>,
-    /// Whether the path's help is wanted instead of the operation.
+    /// `true` if the help for the path is requested.
     pub help: bool,
-    /// What followed the path and is not part of it (see `**tail` of a route's pattern), as sent.
+    /// The raw tail after the path (see `**tail` in [`Route::pattern`](super::route::Route::pattern)).
     pub tail: Option<Bytes>,
 }
 
-/// A caller's token, for the few routes whose subject it is. No `Debug`, so that it reaches no log.
+/// A caller's token, for the few routes that use it. It has no `Debug`, so that it is never logged.
 #[derive(Clone)]
 pub struct Token {
     header: HeaderValue,
@@ -59,7 +58,7 @@ impl Token {
     }
 }
 
-/// Reads path, method and query, and refuses oversized headers.
+/// Parses path, method and query, and rejects oversized headers.
 pub fn asked(request: &HttpRequest, raw_path: &str, settings: &Settings) -> Result<Asked> {
     let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
     if headers.sum::<usize>() > MAX_HEADERS {
@@ -102,7 +101,7 @@ fn operation(method: &str, query: &mut Vec<(String, String)>, compat: bool) -> R
     Ok((if flag(query, "list")? { Operation::List } else { operation }, help))
 }
 
-/// Takes a boolean word out of the query.
+/// Removes a boolean parameter from the query and returns its value.
 fn flag(query: &mut Vec<(String, String)>, name: &str) -> Result<bool> {
     let mut set = false;
     for (_, value) in query.iter().filter(|(n, _)| n == name) {
@@ -126,7 +125,7 @@ fn pairs(encoded: &[u8]) -> Result<Vec<(String, String)>> {
     Ok(pairs)
 }
 
-/// RFC 7396 has its own media type, and PATCH takes no other.
+/// Requires the media type of RFC 7396 for PATCH.
 fn merge_patch_only(headers: &HeaderMap) -> Result<()> {
     let Some(given) = headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).map(essence).filter(|t| t.contains('/'))
     else {
@@ -142,13 +141,13 @@ fn essence(media_type: &str) -> &str {
     media_type.split(';').next().unwrap_or_default().trim()
 }
 
-/// The media type of a body, without its parameters; empty when there is none.
+/// Returns the media type of a body, without parameters; empty when there is none.
 pub fn media_type(headers: &HeaderMap) -> String {
     headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).map(essence).unwrap_or_default().to_owned()
 }
 
-/// The members of a body: JSON whatever the media type says, but for forms. (`curl -d` sends JSON
-/// under the form type.) No text in it may be longer than `longest` bytes.
+/// Parses a body as JSON with any media type, or as a form. (`curl -d` sends JSON with the form media type.) A text in
+/// it may have at most `longest` bytes.
 pub fn fields(body: &[u8], headers: &HeaderMap, longest: usize) -> Result<Fields> {
     let start = body.trim_ascii_start();
     let json = matches!(start.first(), None | Some(b'{' | b'[')) || start.trim_ascii_end() == b"null";
@@ -167,7 +166,7 @@ pub fn fields(body: &[u8], headers: &HeaderMap, longest: usize) -> Result<Fields
     Fields::parse_within(body, longest)
 }
 
-/// Only the root namespace exists; it has four spellings.
+/// Rejects all namespaces but the root namespace.
 pub fn root_namespace(headers: &HeaderMap, compat: bool) -> Result<()> {
     let names = [Some(&SERVICE_NAMESPACE), compat.then_some(&VAULT_NAMESPACE)];
     for value in names.into_iter().flatten().flat_map(|name| headers.get_all(name)) {
@@ -178,10 +177,11 @@ pub fn root_namespace(headers: &HeaderMap, compat: bool) -> Result<()> {
     Ok(())
 }
 
-/// How long the answer is to be kept wrapped, if it is to be wrapped. Who asks for that must not get it in clear.
+/// Returns the requested lifetime of a wrapped response. An invalid value is an error: the caller wants no plain
+/// response.
 ///
 /// # Errors
-/// `Invalid` for what is no duration; `Malformed` when two different ones were sent.
+/// `Invalid` for an invalid duration; `Malformed` for two different ones.
 pub fn wrap_ttl(headers: &HeaderMap, compat: bool) -> Result<Option<Duration>> {
     let names = [Some(&SERVICE_WRAP), compat.then_some(&VAULT_WRAP)];
     let mut found: Option<Duration> = None;
@@ -198,11 +198,10 @@ pub fn wrap_ttl(headers: &HeaderMap, compat: bool) -> Result<Option<Duration>> {
     Ok(found.filter(|asked| !asked.is_zero()))
 }
 
-/// What the caller calls the request, when it is one that may be sent again: printable ASCII without spaces, in quotes or
-/// not.
+/// Returns the idempotency key: printable ASCII without spaces, optionally in quotes.
 ///
 /// # Errors
-/// `Invalid` for what is empty, longer than 255 characters or has others, and when two were sent.
+/// `Invalid` when the key is empty, longer than 255 characters, has other characters, or was sent twice.
 pub fn repeat_key(headers: &HeaderMap) -> Result<Option<Box<str>>> {
     let mut sent = headers.get_all(&REPEAT_KEY);
     let Some(value) = sent.next() else { return Ok(None) };
@@ -219,10 +218,10 @@ pub fn repeat_key(headers: &HeaderMap) -> Result<Option<Box<str>>> {
     }
 }
 
-/// The token that was sent, if any.
+/// Returns the token of the request, if any.
 ///
 /// # Errors
-/// `Malformed` when two different ones were sent.
+/// `Malformed` for two different tokens.
 pub fn token(headers: &HeaderMap, compat: bool) -> Result<Option<Token>> {
     let own = headers.get_all(&SERVICE_TOKEN).map(|v| (v, 0));
     let known = [&VAULT_TOKEN].into_iter().filter(|_| compat).flat_map(|n| headers.get_all(n)).map(|v| (v, 0));

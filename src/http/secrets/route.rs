@@ -1,8 +1,7 @@
-//! Routes of the secrets service: what can be asked, by whom, with which fields.
+//! Routes of the secrets service: paths, operations, permissions and fields.
 //!
-//! One [`Route`] per method and pattern. Dispatch, authorisation, the access metrics and the
-//! generated tests all read the same tables (`sys`, `token`, `pki`), so a path cannot be reachable in
-//! one of them and unknown in another.
+//! There is a [`Route`] for each operation and pattern. Dispatch, authorization, metrics and generated tests share the
+//! same tables, so that no path is reachable in one and unknown in another.
 
 use std::sync::Arc;
 
@@ -21,7 +20,7 @@ use crate::http::request_id::RequestId;
 use crate::http::state::State;
 use crate::telemetry::Exposition;
 
-/// One list of fields out of several; `N` is their number.
+/// Concatenates lists of fields. `N` is the total number of fields.
 pub(super) const fn joined<const N: usize>(lists: &[&[&'static str]]) -> [&'static str; N] {
     let mut all = [""; N];
     let (mut list, mut to) = (0, 0);
@@ -37,7 +36,7 @@ pub(super) const fn joined<const N: usize>(lists: &[&[&'static str]]) -> [&'stat
     all
 }
 
-/// The word of an operation in metrics, logs and capability lists.
+/// Returns the word for an operation in metrics, logs and capability lists.
 pub fn operation_word(operation: Operation) -> &'static str {
     match operation {
         Operation::Read => "read",
@@ -49,7 +48,7 @@ pub fn operation_word(operation: Operation) -> &'static str {
     }
 }
 
-/// The methods of the operations that are taken, as `Allow` lists them (RFC 9110, 10.2.1).
+/// Returns the value of the `Allow` header for the supported operations (RFC 9110, 10.2.1).
 pub(super) fn methods(takes: impl Fn(Operation) -> bool, compat: bool) -> String {
     let lists = takes(Operation::List);
     let reads = takes(Operation::Read) || (lists && compat);
@@ -66,29 +65,29 @@ pub(super) fn methods(takes: impl Fn(Operation) -> bool, compat: bool) -> String
     all.iter().filter(|(_, taken)| *taken).map(|(method, _)| *method).collect::<Vec<_>>().join(", ")
 }
 
-/// Who may call a route.
+/// The permission that a route requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Anyone, without a token.
+    /// No token.
     Open,
-    /// Anyone with a live token; the handler decides what it shows.
+    /// Any valid token; the handler decides what the caller may see.
     Caller,
-    /// A token whose policies grant the operation on the path.
+    /// A token with policies that grant the operation on the path.
     Token,
-    /// As `Token`, and the policies grant `sudo` on the path too.
+    /// As `Token`, with `sudo` on the path too.
     Sudo,
 }
 
-/// The code behind a route. Runs on the worker that took the request.
+/// A handler. It runs on the worker that received the request.
 pub type Handler = fn(Call) -> LocalBoxFuture<'static, Result<Answer>>;
 
-/// A write whose route may have to say what is there: asked before the caller's policies are.
+/// The write whose resource is checked for existence, before it is authorized.
 pub struct Named<'a> {
     /// The worker's state.
     pub state: &'a State,
-    /// The mount that the path led to.
+    /// The mount of the path.
     pub mount: &'a Arc<Mount>,
-    /// Who writes.
+    /// The caller.
     pub caller: &'a Caller,
     /// The path below the mount.
     pub(super) below: &'a str,
@@ -102,72 +101,69 @@ impl Named<'_> {
     }
 }
 
-/// Whether there is already what a write names.
+/// Returns `true` if the resource of a write exists.
 pub type Exists = for<'a> fn(Named<'a>) -> LocalBoxFuture<'a, Result<bool>>;
 
-/// How the pipeline reads a request's body.
+/// Rule for reading a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyKind {
-    /// A JSON object (or form), read into [`Call::fields`].
+    /// A JSON object or a form, parsed into [`Call::fields`].
     Fields,
-    /// As `Fields`, for somebody else to judge: nothing is replaced by the path, no member is unknown.
+    /// As `Fields`, but an external service validates them: path parameters replace no field, and no field is unknown.
     Verbatim,
-    /// Bytes of another protocol, left alone in [`Call::body`]: the request's body, or what a `**tail`
-    /// took of the path.
+    /// Bytes of another protocol in [`Call::body`]: the request's body, or the `**tail` of the path.
     Raw,
 }
 
-/// Most bytes of a body that is read of somebody whom nobody knows.
+/// Maximum size of a body on open routes, in bytes.
 pub(super) const OPEN_BODY: usize = 16 << 10;
 
-/// One method on one pattern of one kind of mount.
+/// A route: an operation on a pattern of a kind of mount.
 pub struct Route {
     /// The operation.
     pub operation: Operation,
-    /// Path below the mount, without a trailing `/`. `:serial` takes one segment of
-    /// `(0x)?[0-9A-Fa-f:-]+`, any other `:name` one of the name grammar, and `*rest` one or more segments
-    /// of any text; literal segments may follow a `*rest`. `**tail`, behind literals and at the end, takes
-    /// everything as it was sent, `/` and `%` included, into [`Call::body`].
+    /// The path below the mount, without a trailing `/`. `:serial` matches a segment of `(0x)?[0-9A-Fa-f:-]+`, and any
+    /// other `:name` a segment with the grammar of names. `*rest` matches one or more segments of any text; literal
+    /// segments may follow. `**tail`, at the end and after literals only, matches all the rest as sent, including `/`
+    /// and `%`, and is stored in [`Call::body`].
     ///
-    /// `:serial`, `:…_ref`, `:backend`, `:managed_key`, `:login_role` and `*name` (of a policy or an entity) are names with several
-    /// [spellings](crate::auth::policy::Spelling): decision, handler and audit see the canonical one.
+    /// `:serial`, `:…_ref`, `:backend`, `:managed_key`, `:login_role` and `*name` (of a policy or an entity) have
+    /// alternative [spellings](crate::auth::policy::Spelling). Authorization, handler and audit use the canonical one.
     pub pattern: &'static str,
-    /// Who may call it.
+    /// The required permission.
     pub access: Access,
-    /// The body (or query) fields it reads; others are ignored with a warning.
+    /// The fields of the body or query. Other fields are ignored with a warning.
     pub fields: &'static [&'static str],
-    /// Pairs of them that it reads as one: rules of policies for either hold for both.
+    /// Pairs of field names with the same meaning. Policy rules for one apply to the other.
     pub synonyms: &'static [(&'static str, &'static str)],
-    /// How the body is read.
+    /// Rule for reading the body.
     pub body: BodyKind,
-    /// Most bytes of it; `None` for what the settings say. Of a longer [`BodyKind::Raw`] the handler sees
-    /// one octet more, any other is refused.
+    /// Maximum size of the body in bytes; `None` for the configured limit. A longer [`BodyKind::Raw`] body is cut off
+    /// one byte after the limit, other bodies are rejected.
     pub body_limit: Option<usize>,
-    /// The member that alone can make a body too long: one that is, is refused for it, as any member is that
-    /// breaks its rule.
+    /// The only member that can make the body too long. A body above the limit is reported as an error of this member.
     pub long_member: Option<&'static str>,
-    /// Most bytes of a text in it.
+    /// Maximum length of a text in the body, in bytes.
     pub longest_text: usize,
-    /// Whether none of its answers holds a secret, so that they may be compressed
-    /// ([`encoding`](crate::http::encoding)).
+    /// `true` if no response has secrets, so that responses may be compressed ([`encoding`](crate::http::encoding)).
     pub compressible: bool,
-    /// Whether the audit is told of its requests: not of those that ask whether the server lives.
+    /// `true` if requests are audited. Health checks and metrics are not.
     pub audited: bool,
-    /// Whether an open route's handler is given the token that was sent, if any. Nobody has looked at it.
+    /// `true` if the handler of an open route receives the token of the request, which is not validated.
     pub names_token: bool,
-    /// Whether its requests may be [sent again](crate::http::secrets::request::repeat_key).
+    /// `true` if requests may have an [idempotency key](crate::http::secrets::request::repeat_key).
     pub repeatable: bool,
-    /// Whether the [public listener](crate::http::public) answers it, too.
+    /// `true` if the route is available on the [public listener](crate::http::public).
     pub public: bool,
-    /// What tells a write that makes something, which needs the capability `create`, from one that changes what is
-    /// there, which needs `update`. Where there is no such check every write needs `update`.
+    /// Distinguishes writes that create a resource, which need the capability `create`, from writes that change one,
+    /// which need `update`. Without this check, all writes need `update`.
     pub exists: Option<Exists>,
-    /// The code.
+    /// The handler.
     pub handler: Handler,
 }
 
 impl Route {
-    /// A route for tokens whose policies grant it.
+    /// A route for tokens with policies that grant it.
     pub const fn token(
         op: Operation,
         pattern: &'static str,
@@ -201,101 +197,101 @@ impl Route {
     /// A route that needs no token.
     pub const fn open(op: Operation, pattern: &'static str, fields: &'static [&'static str], handler: Handler) -> Self {
         let route = Self::token(op, pattern, fields, handler).with_body_limit(OPEN_BODY);
-        // Nobody makes the server work on an answer without saying who they are.
+        // Unauthenticated callers must not cause compression work.
         Self { access: Access::Open, compressible: false, ..route }
     }
 
-    /// A route that also needs `sudo`.
+    /// A route that requires `sudo`.
     pub const fn sudo(op: Operation, pattern: &'static str, fields: &'static [&'static str], handler: Handler) -> Self {
         Self { access: Access::Sudo, ..Self::token(op, pattern, fields, handler) }
     }
 
-    /// The same route for anyone with a live token.
+    /// Allows all valid tokens.
     #[must_use]
     pub const fn for_callers(self) -> Self {
         Self { access: Access::Caller, ..self }
     }
 
-    /// The same route, which reads some fields under two names.
+    /// Sets pairs of field names with the same meaning.
     #[must_use]
     pub const fn with_synonyms(self, synonyms: &'static [(&'static str, &'static str)]) -> Self {
         Self { synonyms, ..self }
     }
 
-    /// The same route, which makes what is not there.
+    /// Requires the capability `create` for writes to resources that do not exist.
     #[must_use]
     pub const fn making(self, exists: Exists) -> Self {
         Self { exists: Some(exists), ..self }
     }
 
-    /// The same route, whose answers hold no secret and may be large. Lists that need a right are so by themselves.
+    /// Allows compression: responses have no secrets and may be large. It is the default for lists that need a token.
     #[must_use]
     pub const fn compressible(self) -> Self {
         Self { compressible: true, ..self }
     }
 
-    /// The same open route, whose handler wants to see the token that was sent.
+    /// Passes the unvalidated token of an open route to the handler.
     #[must_use]
     pub const fn with_token_as_sent(self) -> Self {
         Self { names_token: true, ..self }
     }
 
-    /// The same route, whose answers hold what is as good as a secret, such as handles that end or find one.
+    /// Disables compression: responses have sensitive values, such as accessors.
     #[must_use]
     pub const fn uncompressed(self) -> Self {
         Self { compressible: false, ..self }
     }
 
-    /// The same route, whose requests may be sent again with a key.
+    /// Allows idempotency keys.
     #[must_use]
     pub const fn repeatable(self) -> Self {
         Self { repeatable: true, ..self }
     }
 
-    /// The same open route, which relying parties ask wherever they are: on the public listener, too.
+    /// Makes an open route available on the public listener.
     #[must_use]
     pub const fn public(self) -> Self {
         Self { public: true, ..self }
     }
 
-    /// The same route, of which the audit is not told.
+    /// Excludes requests from the audit.
     #[must_use]
     pub const fn unaudited(self) -> Self {
         Self { audited: false, ..self }
     }
 
-    /// The same route with every body member passed on as it came.
+    /// Passes all body members to the handler unchanged.
     #[must_use]
     pub const fn with_verbatim_body(self) -> Self {
         Self { body: BodyKind::Verbatim, ..self }
     }
 
-    /// The same route with its body left unread, in [`Call::body`].
+    /// Passes the body to the handler unparsed.
     #[must_use]
     pub const fn with_raw_body(self, limit: usize) -> Self {
         Self { body: BodyKind::Raw, ..self.with_body_limit(limit) }
     }
 
-    /// The same route with texts that are as long as the body may be.
+    /// Allows texts as long as the body.
     #[must_use]
     pub const fn with_long_texts(self) -> Self {
         Self { longest_text: usize::MAX, ..self }
     }
 
-    /// The same route with a body of at most `bytes`, which only this member can make longer.
+    /// Limits the body to `bytes`, which only `member` can exceed.
     #[must_use]
     pub const fn with_long_member(self, member: &'static str, bytes: usize) -> Self {
         Self { long_member: Some(member), ..self.with_body_limit(bytes) }
     }
 
-    /// The same route with a body of at most `bytes`.
+    /// Limits the body to `bytes`.
     #[must_use]
     pub const fn with_body_limit(self, bytes: usize) -> Self {
         Self { body_limit: Some(bytes), ..self }
     }
 }
 
-/// The values of a pattern's parameters: places in the path, so that matching copies nothing.
+/// The path parameters, stored as ranges of the path, so that matching allocates nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Params {
     items: [(&'static str, u16, u16); Self::MAX],
@@ -303,10 +299,10 @@ pub struct Params {
 }
 
 impl Params {
-    /// Most parameters of one pattern.
+    /// Maximum number of parameters in a pattern.
     pub const MAX: usize = 4;
 
-    /// Adds one; beyond [`Params::MAX`] it is dropped (the index refuses such patterns).
+    /// Adds a parameter. Parameters beyond [`Params::MAX`] are dropped; a test rejects such patterns.
     pub(super) fn push(&mut self, name: &'static str, from: usize, to: usize) {
         let (Ok(from), Ok(to)) = (u16::try_from(from), u16::try_from(to)) else { return };
         if let Some(slot) = self.items.get_mut(usize::from(self.len)) {
@@ -315,23 +311,23 @@ impl Params {
         }
     }
 
-    /// Where the values are in the path that was matched.
+    /// Returns the ranges of the values in the path.
     pub(super) fn places(&self) -> impl Iterator<Item = std::ops::Range<usize>> {
         let (items, len) = (self.items, usize::from(self.len));
         items.into_iter().take(len).map(|(_, from, to)| usize::from(from)..usize::from(to))
     }
 
-    /// The names, in the order of the pattern; empty texts behind them.
+    /// Returns the names in the order of the pattern, padded with empty text.
     pub(super) fn names(&self) -> [&'static str; Self::MAX] {
         self.items.map(|(name, ..)| name)
     }
 
-    /// The value of one; `""` when the pattern has none of that name. `path` is the one that was matched.
+    /// Returns the value of a parameter in `path`; `""` when the pattern has none of that name.
     pub fn named<'p>(&self, name: &str, path: &'p str) -> &'p str {
         self.iter(path).find(|(known, _)| *known == name).map_or("", |(_, value)| value)
     }
 
-    /// Names and values, in the order of the pattern; `path` is the one that was matched.
+    /// Iterates over names and values in the order of the pattern. `path` is the path that was matched.
     pub fn iter<'p>(&self, path: &'p str) -> impl Iterator<Item = (&'static str, &'p str)> {
         let (items, len) = (self.items, usize::from(self.len));
         items
@@ -341,73 +337,72 @@ impl Params {
     }
 }
 
-/// One authorised request on its way to a handler.
+/// An authorized request, as passed to a handler.
 pub struct Call {
     /// The worker's state.
     pub state: State,
-    /// The mount that the path led to.
+    /// The mount of the path.
     pub mount: Arc<Mount>,
-    /// The route that matched.
+    /// The matched route.
     pub route: &'static Route,
-    /// The whole path below `/v1`, as the policies saw it: in canonical spelling.
+    /// The path below `/v1` in canonical spelling, as policies see it.
     pub full_path: String,
-    /// Whether a name in it was sent in another spelling.
+    /// `true` if a name was not sent in canonical spelling.
     pub respelt: bool,
-    /// Whether it was sent with a word of known clients in the place of this server's.
+    /// `true` if the path was sent with a known client's word that was replaced by this server's.
     pub aliased: bool,
-    /// Where the part below the mount starts in [`Call::full_path`], and where it ends (a list's
-    /// trailing `/` is left out).
+    /// The range of [`Call::full_path`] below the mount, without the trailing `/` of a list.
     pub(super) below: std::ops::Range<usize>,
-    /// Values of the pattern's parameters.
+    /// The path parameters.
     pub params: Params,
-    /// Body members (for reads, lists and deletes: the query).
+    /// The fields of the body, or of the query for reads, lists and deletes.
     pub fields: Fields,
-    /// The bytes as sent, for routes with [`BodyKind::Raw`]; else empty.
+    /// The bytes of a [`BodyKind::Raw`] body; otherwise empty.
     pub body: bytes::Bytes,
-    /// The media type of the body, without parameters, for routes with [`BodyKind::Raw`]; else empty.
+    /// The media type of a [`BodyKind::Raw`] body, without parameters; otherwise empty.
     pub media_type: String,
-    /// What the body takes of the room for bodies, as long as its members are there.
+    /// The memory reservation of the body, which lasts as long as its fields.
     pub(super) _room: Room,
-    /// Who asks; `None` on open routes (a token sent there is not looked at).
+    /// The caller; `None` on open routes, where tokens are not validated.
     pub caller: Option<Arc<Caller>>,
-    /// The types that the sender of the request reads.
+    /// The member types that the client expects.
     pub dialect: Dialect,
-    /// The caller's token; on open routes `None`, or as it was sent ([`Route::names_token`]).
+    /// The caller's token; on open routes `None`, or the unvalidated token ([`Route::names_token`]).
     pub token: Option<Token>,
-    /// How long the answer is to be kept wrapped, if that is asked for.
+    /// The requested lifetime of the wrapped response, if wrapping was requested.
     pub wrap_ttl: Option<std::time::Duration>,
-    /// What the caller calls the request, to have the same answer when it is sent again.
+    /// The idempotency key.
     pub repeat_key: Option<Box<str>>,
-    /// Whether the caller's policies grant sudo on this path (or it holds root).
+    /// `true` if the caller's policies grant `sudo` on this path, or the token is a root token.
     pub sudo: bool,
-    /// Where the caller is, as [`caller_address`](crate::http::address::caller_address) decides it.
+    /// The caller's address, from [`caller_address`](crate::http::address::caller_address).
     pub address: Option<std::net::IpAddr>,
-    /// The request's id.
+    /// Id of the request.
     pub request_id: RequestId,
-    /// The form of the metrics that its client prefers, for the route that has them.
+    /// The metrics format that the client prefers, for the metrics route.
     pub exposition: Exposition,
 }
 
 impl Call {
-    /// The path below the mount, without a trailing `/`.
+    /// Returns the path below the mount, without a trailing `/`.
     pub fn path(&self) -> &str {
         self.full_path.get(self.below.clone()).unwrap_or_default()
     }
 
-    /// The value of a path parameter; `""` when the pattern has none of that name.
+    /// Returns a path parameter; `""` when the pattern has none of that name.
     pub fn param(&self, name: &str) -> &str {
         self.params.named(name, self.path())
     }
 
-    /// Who asks.
+    /// Returns the caller.
     ///
     /// # Errors
-    /// `Forbidden` on an open route: nobody was identified there.
+    /// `Forbidden` on an open route, where callers are not identified.
     pub fn caller(&self) -> Result<&Arc<Caller>> {
         self.caller.as_ref().ok_or_else(Error::forbidden)
     }
 
-    /// The caller's token text.
+    /// Returns the text of the caller's token.
     ///
     /// # Errors
     /// `Forbidden` on an open route.

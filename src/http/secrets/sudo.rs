@@ -1,12 +1,13 @@
-//! Paths that need `sudo` beside the capability of their operation, whether this server answers there or not.
+//! Paths that require `sudo` in addition to the capability of their operation.
 //!
-//! Routes say it themselves ([`Access::Sudo`](super::route::Access)), and a test holds them against this table. It
-//! is asked where there is no route: who lacks `sudo` hears the same refusal there as from a server that has one.
+//! Routes declare this themselves ([`Access::Sudo`](super::route::Access)), and a test compares them with this table.
+//! The table also covers paths without a route: there a caller without `sudo` gets the same error as on a server that
+//! has the route.
 
 use super::route::Operation;
 use crate::auth::mounts::MountKind;
 
-/// Of each kind of mount, paths below it; with a `*` at the end, all that begin so.
+/// Paths below a mount, per kind of mount. A `*` at the end matches all paths with the prefix.
 const SYSTEM: &[&str] = &[
     "audit",
     "audit/*",
@@ -35,7 +36,7 @@ const SYSTEM: &[&str] = &[
 ];
 const TOKEN: &[&str] = &["accessors", "accessors/", "revoke-orphan"];
 
-/// Whether an operation on a path below a mount, which ends in `/` for a list, needs `sudo`.
+/// `true` if an operation on a path below a mount requires `sudo`. The path of a list ends in `/`.
 pub fn is_needed(kind: &MountKind, below: &str, operation: Operation) -> bool {
     let among = |table: &[&str]| {
         table.iter().any(|path| path.strip_suffix('*').map_or(*path == below, |begin| below.starts_with(begin)))

@@ -1,4 +1,4 @@
-//! The server about itself (`sys/`): health, mounts, policies, capabilities, quotas, CORS, leases, wrapped answers, managed
+//! The system mount (`sys/`): health, mounts, policies, capabilities, quotas, CORS, leases, wrapped responses, managed
 //! keys.
 
 mod audit;
@@ -48,7 +48,7 @@ const MOUNT: &[&str] = &[
     "plugin_version",
 ];
 
-/// The settings of a mount, which `config` has where it is enabled.
+/// Settings of a mount; at creation they are members of `config`.
 const SETTINGS: &[&str] = &[
     "default_lease_ttl",
     "max_lease_ttl",
@@ -77,7 +77,7 @@ const LEASE: &[&str] = &["lease_id"];
 const RENEW: &[&str] = &["lease_id", "increment"];
 const REVOKE: &[&str] = &["lease_id", "sync"];
 
-/// The routes of the system mount.
+/// Routes below `sys/`.
 pub static ROUTES: &[Route] = &[
     Route::open(Read, "health", HEALTH, |call| Box::pin(health::health(call))).unaudited(),
     Route::open(Read, "live", &[], |call| Box::pin(health::live(call))).unaudited(),
@@ -186,14 +186,14 @@ pub static ROUTES: &[Route] = &[
     }),
 ];
 
-/// Runs a change in a task of its own: a caller that leaves must not separate what is stored from what is
-/// published.
+/// Runs a change in a task of its own, which continues if the caller disconnects. Otherwise the stored and the
+/// published state could differ.
 pub(super) async fn to_the_end(work: impl Future<Output = Result<Answer>> + 'static) -> Result<Answer> {
     tokio::task::spawn_local(Caller::current().scope(work)).await.map_err(Error::internal)?
 }
 
-/// The metrics: JSON, or a page for Prometheus with `format=prometheus`. That is OpenMetrics for a client that prefers
-/// it; such a client needs no `format`.
+/// Returns the metrics as JSON, or as a page for Prometheus with `format=prometheus`. A client that prefers OpenMetrics
+/// gets that, with or without `format`.
 async fn metrics(call: Call) -> Result<Answer> {
     let format = call.fields.text("format")?;
     match format.as_deref() {
@@ -212,7 +212,6 @@ async fn metrics(call: Call) -> Result<Answer> {
     }
 }
 
-/// The page for Prometheus.
 async fn metrics_page(call: &Call) -> Result<Answer> {
     let form = call.exposition;
     let figures = figures::of(&call.state);

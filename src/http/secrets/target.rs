@@ -1,4 +1,4 @@
-//! Where a request leads: the mount and the route of its path, and how its body is read there.
+//! Resolves a request to its mount and route, and reads its body by the rules of the route.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -28,24 +28,22 @@ use crate::http::settings::Settings;
 use crate::http::state::State;
 use crate::telemetry::RouteMeter;
 
-/// Where a path leads.
 pub(super) struct Target {
     pub(super) mount: Option<Arc<Mount>>,
-    /// The part of the path below the mount, without a list's trailing `/`.
+    /// The range of the path below the mount, without the trailing `/` of a list.
     pub(super) below: Range<usize>,
     found: Found<'static>,
-    /// Where in the path names with several spellings are, and whether one was sent in another than the
-    /// canonical spelling.
+    /// Positions of names with alternative spellings. `respelt` is `true` if a name was not in canonical spelling.
     spelt: Vec<Spelt>,
     pub(super) respelt: bool,
-    /// Whether the path has a word of known clients in the place of this server's.
+    /// `true` if a known client's word was replaced by this server's.
     pub(super) aliased: bool,
-    /// Where there is no route: whether `sudo` is needed all the same.
+    /// `true` if there is no route and the path requires `sudo`.
     sudo: bool,
 }
 
 impl Target {
-    /// Where the path leads, which is put into canonical spelling.
+    /// Resolves a path, and replaces it by its canonical spelling.
     pub(super) fn of(table: &MountTable, asked: &mut Asked) -> Self {
         let Some((mount, rest)) = table.route(&asked.path) else {
             let (found, spelt) = (Found::Nothing, Vec::new());
@@ -70,7 +68,6 @@ impl Target {
         Self { mount: Some(mount.clone()), below: from..end.max(from), found, spelt, respelt, aliased, sudo }
     }
 
-    /// Its access metrics.
     pub(super) fn meter(&self, operation: Operation) -> Option<&'static RouteMeter> {
         match &self.found {
             Found::Route(entry, ..) => entry.meter(operation),
@@ -78,7 +75,7 @@ impl Target {
         }
     }
 
-    /// Largest body that it takes, bytes.
+    /// Returns the body limit in bytes.
     pub(super) fn body_limit(&self, settings: &Settings) -> usize {
         let route = match &self.found {
             Found::Route(_, route, _) => Some(*route),
@@ -92,7 +89,6 @@ impl Target {
         }
     }
 
-    /// The pattern of its route.
     pub(super) fn pattern(&self) -> Option<&'static str> {
         match &self.found {
             Found::Route(_, route, _) => Some(route.pattern),
@@ -100,24 +96,22 @@ impl Target {
         }
     }
 
-    /// Whether the public listener answers it.
     pub(super) fn is_public(&self) -> bool {
         matches!(&self.found, Found::Route(_, route, _) if route.public && route.access == Access::Open)
     }
 
-    /// Whether the metrics are read: the one thing that is answered while the store is away, because it tells of that.
+    /// `true` for a read of the metrics, which also works during a store outage, because the metrics report it.
     pub(super) fn is_metrics(&self) -> bool {
         let system = self.mount.as_ref().is_some_and(|mount| mount.kind == MountKind::System);
         system && self.pattern() == Some("metrics")
     }
 
-    /// Whether the audit is told of its requests.
     pub(super) fn is_audited(&self) -> bool {
         !matches!(&self.found, Found::Route(_, route, _) if !route.audited)
     }
 
-    /// Who may learn what is there. A pattern whose every route is open may tell anyone that it
-    /// lacks a method.
+    /// Returns the permission that is needed to learn if the path exists. If all routes of a pattern are open, a
+    /// missing method is no secret.
     pub(super) fn access(&self) -> Access {
         match &self.found {
             Found::Route(_, route, _) => route.access,
@@ -127,11 +121,11 @@ impl Target {
         }
     }
 
-    /// The right that a caller needs: a write whose route can tell needs one of its own where nothing is there yet. What is
-    /// there nobody is asked for whom both rights or none are granted.
+    /// Returns the capability that the caller needs: `create` for a write to a resource that does not exist, if the
+    /// route distinguishes this. Existence is checked only if the caller has exactly one of the two capabilities.
     ///
     /// # Errors
-    /// Those of the mount and its store.
+    /// Errors of the mount and its store.
     pub(super) async fn needs(&self, state: &State, caller: &Caller, asked: &Asked) -> Result<Operation> {
         let (Some(mount), Found::Route(_, route, params)) = (&self.mount, &self.found) else {
             return Ok(asked.operation);
@@ -144,26 +138,25 @@ impl Target {
         Ok(if exists(named).await? { asked.operation } else { Operation::Create })
     }
 
-    /// Whether the right that a caller needs depends on what is there: its route can tell, and of the rights to make and to
-    /// change one is granted.
+    /// `true` if the needed capability depends on the existence of the resource, and the caller has exactly one of
+    /// `create` and the operation's capability.
     pub(super) fn depends(&self, state: &State, caller: &Caller, asked: &Asked) -> bool {
         let may = |operation| state.auth.decide(caller, operation, self.place(asked), None).allowed;
         matches!(&self.found, Found::Route(_, route, _) if route.exists.is_some())
             && may(Operation::Create) != may(asked.operation)
     }
 
-    /// The path as policies see it.
+    /// Returns the path as policies see it.
     pub(super) fn place<'a>(&'a self, asked: &'a Asked) -> Place<'a> {
         Place { path: &asked.path, spelt: &self.spelt }
     }
 
-    /// Whether somebody logs in here.
     pub(super) fn logs_in(&self) -> bool {
         let mount = self.mount.as_ref().is_some_and(|mount| mount.is_auth());
         mount && matches!(&self.found, Found::Route(_, route, _) if route.pattern == "login")
     }
 
-    /// The role that is issued or signed under, as the path says; `""` for none.
+    /// Returns the role in a path that issues or signs; `""` for none.
     pub(super) fn role<'a>(&self, asked: &'a Asked) -> &'a str {
         const UNDER_A_ROLE: [&str; 3] = ["issue/:name", "sign/:name", "sign-verbatim/:name"];
         let below = asked.path.get(self.below.clone()).unwrap_or_default();
@@ -175,14 +168,14 @@ impl Target {
         }
     }
 
-    /// The token of a request that is refused, where one is looked at.
+    /// Returns the token of a rejected request, if the route uses tokens.
     pub(super) fn token(&self, headers: &HeaderMap, compat: bool) -> Option<Token> {
         let named = matches!(&self.found, Found::Route(_, route, _) if route.names_token);
         let looks = named || self.access() != Access::Open;
         looks.then(|| request::token(headers, compat).ok().flatten()).flatten()
     }
 
-    /// Whether a decision lets a request pass. Help is for everybody with a token.
+    /// `true` if a decision allows the request. Help is allowed for all tokens.
     pub(super) fn allows(&self, decision: Decision, asked: &Asked) -> bool {
         asked.help
             || match self.access() {
@@ -192,8 +185,8 @@ impl Target {
             }
     }
 
-    /// A decision over what was sent, as the route reads it. Where there is no route, nothing is read. A body that is left
-    /// alone is the field that the route has, whatever is in it.
+    /// Decides on the fields as the route reads them, or without fields if there is no route. An unparsed body counts
+    /// as the route's only field, with any value.
     pub(super) fn decided(
         &self,
         Sent { fields, body, .. }: &Sent,
@@ -207,7 +200,7 @@ impl Target {
         })
     }
 
-    /// Fields as the route reads them; `None` where there is no route.
+    /// Calls `use_them` with the fields as the route reads them; `None` when there is no route.
     pub(super) fn with_parameters<T>(&self, fields: &Fields, use_them: impl FnOnce(Option<Parameters<'_>>) -> T) -> T {
         let Found::Route(_, route, params) = &self.found else { return use_them(None) };
         let read = (route.body != BodyKind::Verbatim).then_some(route.fields);
@@ -215,7 +208,7 @@ impl Target {
         use_them(Some(Parameters { read, in_path, synonyms: route.synonyms, ..Parameters::verbatim(fields) }))
     }
 
-    /// What was sent, when its sender is welcome and the route reads it.
+    /// Reads the body or the query, if the caller is authorized and the route uses it; otherwise discards the body.
     pub(super) async fn read(
         &self,
         asked: &Asked,
@@ -250,8 +243,8 @@ impl Target {
         if !welcome || !writes || route.is_none() {
             let time = if writes { time } else { time.min(body::USELESS) };
             let passed = body::passed_over(headers, payload, limit, time).await;
-            // Who is refused anyway hears that, but for what holds before anybody is known. Nor does it matter what becomes
-            // of a body that has no use.
+            // Authorization errors take precedence over errors in the body, except for its size, which is checked
+            // before the caller is identified. Errors in a body without use are ignored.
             passed.or_else(
                 |error| if welcome && writes || error.kind() == Kind::TooLarge { Err(error) } else { Ok(()) },
             )?;
@@ -268,7 +261,7 @@ impl Target {
         Ok(Sent { fields: request::fields(&body, headers, longest)?, room, ..Sent::default() })
     }
 
-    /// The route, which everybody with the right to the path may learn whether it is there.
+    /// Returns the route. Called for authorized callers only, so the errors may reveal which routes exist.
     pub(super) fn found(&self, asked: &Asked) -> Result<(Arc<Mount>, &'static Route, Params)> {
         let Some(mount) = &self.mount else {
             return Err(Error::new(Kind::NotFound, format!("no handler for route \"{}\"", asked.path)));
@@ -286,7 +279,7 @@ impl Target {
         }
     }
 
-    /// The methods that the path takes, when it does not take the one that was asked for.
+    /// Returns the methods of a path that does not have the requested one.
     pub(super) fn methods(&self, asked: &Asked, compat: bool) -> Option<String> {
         let (Found::OtherOperation(entry), Some(mount)) = (&self.found, &self.mount) else { return None };
         let (index, rest) = (index_of(&mount.kind)?, asked.path.get(self.below.start..)?);
@@ -298,7 +291,6 @@ impl Target {
         Some(route::methods(takes, compat))
     }
 
-    /// What the path takes.
     pub(super) fn help(&self, asked: &Asked) -> Result<Answer> {
         let text = match (&self.mount, &self.found) {
             (Some(mount), _) if self.below.is_empty() => overview(mount),
@@ -309,13 +301,12 @@ impl Target {
     }
 }
 
-/// Places below a mount, counted from the begin of the whole path.
+/// Converts positions below a mount to positions in the whole path.
 pub(super) fn below_mount(mount: &str, spelt: Vec<Spelt>) -> Vec<Spelt> {
     let depth = mount.matches('/').count();
     spelt.into_iter().map(|place| place.behind(depth)).collect()
 }
 
-/// What a mount takes: each of its paths with its operations.
 fn overview(mount: &Mount) -> String {
     let mut paths: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for route in routes_of(&mount.kind).into_iter().flatten() {
@@ -333,12 +324,12 @@ fn help_text(entry: &Entry) -> String {
     lines.collect()
 }
 
-/// What a request carries beside its head.
+/// The fields or the body of a request.
 #[derive(Default)]
 pub(super) struct Sent {
     pub(super) fields: Fields,
     pub(super) body: Bytes,
-    /// Of a body that is left alone, without parameters.
+    /// Media type of an unparsed body, without parameters.
     pub(super) media_type: String,
     pub(super) room: Room,
 }

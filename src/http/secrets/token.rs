@@ -1,4 +1,4 @@
-//! Tokens: new ones, look-ups, renewals, revocations, and the roles for making them (`auth/token/`).
+//! Tokens (`auth/token/`): create, look up, renew, revoke; and token roles.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,6 @@ use crate::auth::token::{CreatePath, Given, ROLE_FIELDS, ROLE_SYNONYMS};
 use crate::error::{Error, Result, Warnings};
 use crate::telemetry;
 
-/// What a new token may be given.
 const CREATE: &[&str] = &[
     "policies",
     "meta",
@@ -36,16 +35,16 @@ const CREATE: &[&str] = &[
     "id",
 ];
 
-/// The older name of a field beside its own.
+/// Deprecated field names and their current names.
 const OLDER: &[(&str, &str)] = &[("lease", "ttl")];
 
-/// Longest list of accessors that is put in order before it is sent.
+/// Maximum number of accessors that are sorted before they are sent.
 const MOST_SORTED: usize = 10_000;
 
 const PAGE: &[&str] = &["after", "limit"];
 const INCREMENT: &[&str] = &["increment", "token", "accessor"];
 
-/// The routes of the token mount.
+/// Routes below `auth/token/`.
 pub static ROUTES: &[Route] = &[
     Route::token(Update, "create", CREATE, |call| Box::pin(create(call))).with_synonyms(OLDER),
     Route::token(Update, "create-orphan", CREATE, |call| Box::pin(create_orphan(call))).with_synonyms(OLDER),
@@ -76,12 +75,12 @@ async fn create(call: Call) -> Result<Answer> {
     create_on(&call, CreatePath::Own).await
 }
 
-/// An orphan, whatever `no_parent` says. Nothing else is lifted for callers whose policies grant this path.
+/// Creates an orphan, for any value of `no_parent`. The caller has no other privileges on this path.
 async fn create_orphan(call: Call) -> Result<Answer> {
     create_on(&call, CreatePath::Orphan).await
 }
 
-/// What the role says is lifted for callers whose policies grant this path.
+/// Creates a token under a role, which may lift restrictions for callers with access to this path.
 async fn create_by_role(call: Call) -> Result<Answer> {
     create_on(&call, CreatePath::Role(call.param("role_name"))).await
 }
@@ -113,7 +112,7 @@ async fn write_role(call: Call) -> Result<Answer> {
     .await
 }
 
-/// Of an absent one too.
+/// Succeeds if the role does not exist.
 async fn delete_role(call: Call) -> Result<Answer> {
     to_the_end(async move {
         call.state.auth.token_role_delete(call.param("role_name")).await?;
@@ -126,7 +125,7 @@ async fn lookup_self(call: Call) -> Result<Answer> {
     Ok(Answer::data(call.state.auth.lookup_self(call.caller()?, call.token()?).await?))
 }
 
-/// Any token by its text; without one, the caller's own.
+/// Looks up a token by its text, by default the caller's own.
 async fn lookup(call: Call) -> Result<Answer> {
     match given(&call, "token")? {
         Some(token) => Ok(Answer::data(call.state.auth.lookup(&token).await?)),
@@ -155,7 +154,7 @@ fn renewed((given, warnings): (Given, Warnings)) -> Answer {
     Answer::auth(given).with_warnings(warnings)
 }
 
-/// A hint; 0 and the empty text, which clients always send, mean none.
+/// Reads the requested increment. Zero and empty text, which clients always send, mean none.
 fn increment(call: &Call) -> Result<Option<Duration>> {
     Ok(call.fields.duration("increment")?.filter(|d| !d.is_zero()))
 }
@@ -168,7 +167,7 @@ async fn revoke_self(call: Call) -> Result<Answer> {
     .await
 }
 
-/// Any token by its text; one that is not known is answered like one that was.
+/// Revokes a token by its text. An unknown token gets the same response.
 async fn revoke(call: Call) -> Result<Answer> {
     ending(call, async |call| {
         let token = given(call, "token")?.ok_or_else(missing_token)?;
@@ -196,7 +195,7 @@ async fn revoke_orphan(call: Call) -> Result<Answer> {
     .await
 }
 
-/// Ends tokens, also for a caller who leaves meanwhile, and says that it was done: what belonged to them goes too.
+/// Revokes tokens even if the caller disconnects, and notifies the mounts, which remove what belonged to the tokens.
 async fn ending(call: Call, end: impl AsyncFnOnce(&Call) -> Result<Answer> + 'static) -> Result<Answer> {
     to_the_end(async move {
         let answer = end(&call).await?;
@@ -219,7 +218,7 @@ async fn accessors(call: Call) -> Result<Answer> {
     }
 }
 
-/// The accessors of tokens that live, in the order in which storage finds them, but for those that are not above a text.
+/// The accessors of valid tokens that sort after `above`, in the order of storage.
 struct Accessors {
     auth: Arc<Auth>,
     above: String,
@@ -238,13 +237,13 @@ impl Source for Accessors {
         listing::Page::read(found, most, row)
     }
 
-    /// Each is opened to read its accessor.
+    /// Smaller than the default, because each record is decrypted to read its accessor.
     fn most(&self) -> usize {
         500
     }
 }
 
-/// Removes what has ended, which the server does by itself now and then, and goes on after the answer.
+/// Removes expired tokens, which the server also does periodically. Continues after the response.
 async fn tidy(call: Call) -> Result<Answer> {
     let Some(turn) = call.state.auth.tidying() else {
         return Ok(Answer::empty().with_warnings(["Token tidy operation already in progress.".to_owned()]));

@@ -1,4 +1,4 @@
-//! What is learnt of a request on its way: for its answer, its access line and the audit.
+//! Collects the data of a request for its response, its access log entry and its audit records.
 
 use std::time::Instant;
 
@@ -19,26 +19,25 @@ use crate::http::access::Line;
 use crate::http::address::caller_address;
 use crate::http::state::State;
 
-/// What is learnt on the way and needed for the answer, whatever the outcome.
 pub(super) struct Trail<'a> {
     pub(super) entrance: Entrance,
     pub(super) method: &'a str,
     pub(super) raw_path: &'a str,
     pub(super) line: Line,
     pub(super) field_warnings: FieldWarnings,
-    /// Largest body, bytes.
+    /// Body limit in bytes.
     pub(super) limit: usize,
     pub(super) compressible: bool,
-    /// The page in a browser that asks.
+    /// The web page that sent the request.
     pub(super) page: Page,
-    /// How the caller stands with the quota that holds for the request.
+    /// The caller's state in the quota of the request.
     pub(super) standing: Option<Standing>,
-    /// The methods of a path that does not take the one of the request.
+    /// The methods of the path, if it does not have the requested one.
     pub(super) methods: Option<String>,
     record: Record<'a>,
-    /// What the record is told; `None` when nobody listens.
+    /// Data of the audit record; `None` when no audit device is enabled.
     pub(super) seen: Option<Box<Seen>>,
-    /// When the request has taken too long.
+    /// The time at which the request is aborted.
     pub(super) deadline: Instant,
 }
 
@@ -72,21 +71,20 @@ impl<'a> Trail<'a> {
         }
     }
 
-    /// Nobody hears of the request.
     fn unrecorded(&mut self) {
         self.record.skip();
         self.seen = None;
     }
 
-    /// Why a request gets nothing that came in where it may not. It is not recorded: whoever reaches the
-    /// public listener could fill the audit.
+    /// Returns the error for a path that the public listener does not serve. It is not audited, because all clients
+    /// that reach the listener could fill the audit log.
     pub(super) fn turned_away(&mut self) -> Error {
         self.unrecorded();
         Error::new(Kind::NotFound, ELSEWHERE)
     }
 
-    /// Takes note of the page in a browser that asks, and tells whether its browser asks beforehand, which is all then.
-    /// It is not recorded: it changes nothing, and anybody may ask.
+    /// Handles CORS. Returns `true` for a preflight, which ends here and is not audited: it changes nothing and needs
+    /// no token.
     pub(super) fn asks_beforehand(&mut self, state: &State, request: &HttpRequest) -> Result<bool> {
         if self.entrance == Entrance::Public {
             return Ok(false);
@@ -99,7 +97,7 @@ impl<'a> Trail<'a> {
         may.map(|()| self.page.is_preflight())
     }
 
-    /// Takes note of where the request leads.
+    /// Stores the resolved target.
     pub(super) fn led_to(&mut self, target: &Target, asked: &Asked) {
         self.line.mount.clone_from(&target.mount);
         if let Some(route) = target.meter(asked.operation) {
@@ -113,7 +111,7 @@ impl<'a> Trail<'a> {
         }
     }
 
-    /// Takes note of how the caller stands with a quota, and whether the request may go on.
+    /// Stores the quota state, and rejects the request if the quota is exceeded.
     pub(super) fn counted(&mut self, standing: Option<Standing>, asked: &Asked) -> Result<()> {
         let Some(standing) = standing else { return Ok(()) };
         if standing.is_quiet() {
@@ -122,13 +120,13 @@ impl<'a> Trail<'a> {
         self.standing.insert(standing).check(&asked.path)
     }
 
-    /// Before a handler runs.
+    /// Audits the request before its handler runs.
     pub(super) async fn intent(&mut self) -> Result<()> {
         let Self { line, method, raw_path, seen, record, deadline, .. } = self;
         record.intent(|| seen.as_ref().map(|seen| seen.request(line, method, raw_path)), *deadline).await
     }
 
-    /// The outcome, once it is recorded; else why it cannot be.
+    /// Audits the outcome and returns it, or the error if it cannot be audited.
     pub(super) async fn recorded(&mut self, outcome: Result<Answer>, conditions: Option<&HeaderMap>) -> Result<Answer> {
         let Some(seen) = &self.seen else { return outcome };
         let request = seen.request(&self.line, self.method, self.raw_path);

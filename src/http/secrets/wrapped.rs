@@ -1,9 +1,9 @@
-//! Answers that their askers want wrapped: put away, with a token in their place
+//! Wrapped responses: a response is stored, and its caller gets a token for it
 //! ([`auth::wrapping`](crate::auth::wrapping)).
 //!
-//! What is put away is the answer as it would have been sent, raw bodies too. What has no body, and what is no
-//! success, is answered as always, and so are the pages that tell whether the server lives. When an answer cannot be
-//! stored its asker hears that and nothing of the answer: what it made stands, and nobody knows its secrets.
+//! The stored response is the complete body, raw bodies included. Errors, responses without a body and health checks
+//! are not wrapped. If the response cannot be stored, the caller gets an error and nothing of the response. A change
+//! that the request made remains in effect then, and its secrets are lost.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -20,26 +20,25 @@ use crate::http::sender::Sender;
 use crate::http::state::State;
 use crate::secret::Secret;
 
-/// Most octets of what is put away for somebody whom nobody knows.
+/// Maximum size of a response that is wrapped for an unauthenticated caller, in bytes.
 const OPEN_ANSWER: usize = 64 << 10;
-/// Longest time that it is kept, unless they have logged in: what anybody may make the store keep goes soon.
+/// Maximum lifetime of a response that is wrapped for an unauthenticated caller, unless it is a login.
 const OPEN_TTL: Duration = Duration::from_secs(300);
 
-/// What is wanted, of a request that is answered soon.
 pub(super) struct Wanted {
     ttl: Duration,
     path: String,
     display_name: String,
-    /// Whether it is somebody whom nobody knows.
+    /// `true` for an unauthenticated caller.
     open: bool,
     sender: Sender,
 }
 
 impl Wanted {
-    /// For so long, in answer to a request for this path.
+    /// Checks the sender's limit, before the request is handled.
     ///
     /// # Errors
-    /// `Quota` when the sender has had too much put away.
+    /// `Quota` when the sender has stored too much.
     pub(super) fn of(
         state: &State,
         ttl: Duration,
@@ -54,15 +53,15 @@ impl Wanted {
     }
 }
 
-/// Whether an answer is put away when its asker wants that.
 pub(super) fn can_be(answer: &Answer) -> bool {
     render::status_of(answer, None) == 200 && !matches!(answer.body, Body::Wrapped(_))
 }
 
-/// Puts an answer away; what its asker gets in its place.
+/// Stores a response, and returns the replacement for it.
 ///
 /// # Errors
-/// `Invalid` when it is too long, or is to be kept too long for somebody whom nobody knows; those of the store.
+/// `Invalid` when the response is too long, or its lifetime too long for an unauthenticated caller; errors of the
+/// store.
 pub(super) async fn put_away(
     state: &State,
     answer: Answer,
@@ -84,9 +83,8 @@ pub(super) async fn put_away(
     Ok(Body::Wrapped(Box::new(wrapping)).into())
 }
 
-/// The handle of the token, or of the secret id, that is in an answer.
+/// Returns the accessor of the token or secret id in a response.
 fn accessor_in(body: &Body, mount_type: &str) -> Option<String> {
-    /// What is read of an answer with a secret id.
     #[derive(Deserialize)]
     struct SecretId {
         secret_id_accessor: String,

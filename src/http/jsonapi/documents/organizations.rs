@@ -1,4 +1,4 @@
-//! Organizations, and the entitlements that known clients ask for.
+//! Organizations and their entitlement sets.
 
 use serde_json::{Value, json};
 
@@ -8,14 +8,13 @@ use crate::projects::member::Member;
 use crate::projects::organization::{Organization, settings};
 use crate::projects::rights::Flag;
 
-/// The type of organization documents.
 const TYPE: &str = "organizations";
 
 fn link(name: &str) -> String {
     format!("/api/v2/organizations/{name}")
 }
 
-/// The member's organization; its default project by the external id.
+/// The member's organization. `default_project` is an external id.
 pub(crate) fn document(member: &Member, default_project: Option<&str>) -> Rendered {
     let (organization, rights, owner) = (&member.organization, member.rights, member.owner);
     let mut attributes = settings::all(&organization.settings);
@@ -27,7 +26,7 @@ pub(crate) fn document(member: &Member, default_project: Option<&str>) -> Render
         "default-execution-mode": organization.mode.name,
         "user-tokens-enabled": organization.user_tokens_enabled,
         "allow-force-delete-workspaces": organization.allow_force_delete,
-        // Known clients look for a number above 1.
+        // Known clients require a number above 1.
         "remaining-testable-count": 5,
         "trial-expires-at": null,
         "is-unified": false,
@@ -62,9 +61,9 @@ pub(crate) fn document(member: &Member, default_project: Option<&str>) -> Render
     .into()
 }
 
-/// What this server has of what known clients look for. `operations` sends a plan or an apply here, where it is
-/// refused before anything has changed; without it they would run at the client's, and what they made would have
-/// no state.
+/// The features of this server that known clients query. `operations` makes a client send each plan and apply to this
+/// server, which refuses it before anything changes. Without it the client would run them locally, and their result
+/// would have no state.
 pub(crate) fn entitlements(organization: &Organization) -> Rendered {
     json!({
         "id": organization.ext_id,

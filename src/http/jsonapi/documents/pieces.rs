@@ -1,16 +1,16 @@
-//! What documents are made of: times, identifiers, relationships.
+//! Parts of documents: times, identifiers, relationships.
 
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-/// A time as documents show it: UTC, milliseconds, `Z`.
+/// Formats a time: UTC, milliseconds, `Z`.
 pub(crate) fn time(at: OffsetDateTime) -> String {
     let at = at.to_offset(time::UtcOffset::UTC);
     let (date, clock) = (at.date(), at.time());
     format!("{date}T{:02}:{:02}:{:02}.{:03}Z", clock.hour(), clock.minute(), clock.second(), clock.millisecond())
 }
 
-/// What names a resource.
+/// A resource identifier object.
 pub(crate) fn identifier(kind: &str, id: &str) -> Value {
     json!({ "id": id, "type": kind })
 }
@@ -26,7 +26,7 @@ pub(crate) fn to_many<'i>(kind: &str, ids: impl IntoIterator<Item = &'i String>)
     json!({ "data": data })
 }
 
-/// A relationship to a resource that has a path of its own.
+/// A relationship to a resource, with the link to the resource.
 pub(crate) fn related(kind: &str, id: &str) -> Value {
     json!({ "data": identifier(kind, id), "links": { "related": format!("/api/v2/{kind}/{id}") } })
 }

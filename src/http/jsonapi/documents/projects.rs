@@ -51,7 +51,7 @@ pub(crate) fn document(member: &Member, project: &Project) -> Rendered {
     .into()
 }
 
-/// A project that names the tags which hold for it.
+/// A project with identifiers of its effective tags.
 pub(crate) fn naming_tags(member: &Member, project: &Project, tags: &[Binding]) -> Rendered {
     document(member, project).with(tags::EFFECTIVE_DATA, tags::effective_identifiers(tags))
 }

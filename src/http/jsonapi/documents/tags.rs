@@ -1,4 +1,4 @@
-//! Bindings of tags: a resource's own, and those that hold for it.
+//! Tag bindings: a resource's own, and the effective ones, which include inherited bindings.
 
 use serde_json::{Value, json};
 
@@ -8,10 +8,9 @@ use crate::projects::member::Member;
 use crate::projects::organization_tags::OrganizationTag;
 use crate::projects::tag::{self, Binding};
 
-/// The type of bindings that hold for a resource.
 const EFFECTIVE: &str = "effective-tag-bindings";
 
-/// Where a resource names the bindings that hold for it.
+/// Path of the identifiers of effective bindings in a resource.
 pub(crate) const EFFECTIVE_DATA: &[&str] = &["relationships", EFFECTIVE, "data"];
 
 /// A resource's own binding.
@@ -24,12 +23,11 @@ pub(crate) fn document(binding: &Binding) -> Rendered {
     .into()
 }
 
-/// A binding that holds for a resource. `from` is the project that it is inherited from; an own one has no
-/// links at all.
+/// An effective binding. `from` is the project that it is inherited from; the resource's own bindings have no links.
 pub(crate) fn effective(binding: &Binding, from: Option<&str>) -> Rendered {
     let document = document(binding).with(&["type"], EFFECTIVE);
     let Some(project) = from else { return document };
-    // Known clients look for the one or the other.
+    // Some known clients read the link, others the relationship.
     document
         .with(&["links"], json!({ "inherited-from": format!("/api/v2/projects/{project}") }))
         .with(&["relationships"], json!({ "inherited-from": to_one("projects", Some(project)) }))
@@ -48,7 +46,7 @@ pub(crate) fn of_all_workspaces(member: &Member, tag: &OrganizationTag) -> Rende
         .with(&["relationships"], json!({ "organization": organization }))
 }
 
-/// The identifiers of bindings that hold for a resource, for [`EFFECTIVE_DATA`].
+/// Identifiers of effective bindings, for [`EFFECTIVE_DATA`].
 pub(crate) fn effective_identifiers<'b>(bindings: impl IntoIterator<Item = &'b Binding>) -> Value {
     bindings.into_iter().map(|binding| identifier(EFFECTIVE, &binding.ext_id)).collect()
 }

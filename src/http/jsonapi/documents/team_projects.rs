@@ -6,7 +6,7 @@ use super::super::reply::Rendered;
 use super::pieces::related;
 use crate::projects::team_access::Access;
 
-/// A team's access: every key, at every level.
+/// A team's access, with all keys at each access level.
 pub(crate) fn document(access: &Access) -> Rendered {
     let (project, workspace) = access.settings.blocks();
     json!({

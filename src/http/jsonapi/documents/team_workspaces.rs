@@ -6,7 +6,7 @@ use super::super::reply::Rendered;
 use super::pieces::related;
 use crate::projects::workspace_access::WorkspaceAccess;
 
-/// A team's access: every key, at every level.
+/// A team's access, with all keys at each access level.
 pub(crate) fn document(access: &WorkspaceAccess) -> Rendered {
     let mut attributes = access.settings.attributes();
     attributes.insert("access".to_owned(), access.level.word().into());

@@ -1,4 +1,4 @@
-//! Teams, with their people where these are asked for.
+//! Teams, optionally with their members.
 
 use serde_json::{Map, Value, json};
 
@@ -10,7 +10,6 @@ use crate::projects::membership::Membership;
 use crate::projects::rights::Flag;
 use crate::projects::team::{self, Team};
 
-/// The type of team documents.
 const TYPE: &str = "teams";
 
 /// A team.
@@ -38,14 +37,14 @@ pub(crate) fn document(member: &Member, team: &Team) -> Rendered {
     .into()
 }
 
-/// A team that names its people as users.
+/// Adds the team's members as users.
 #[must_use]
 pub(crate) fn naming_users(team: Rendered, people: &[&Membership]) -> Rendered {
     let users = to_many("users", people.iter().map(|one| &one.user.ext_id));
     team.with(&["relationships", "users"], users)
 }
 
-/// A team that names its people by their memberships.
+/// Adds the team's members as memberships.
 #[must_use]
 pub(crate) fn naming_memberships(team: Rendered, people: &[&Membership]) -> Rendered {
     let all = to_many(memberships::TYPE, people.iter().map(|one| &one.ext_id));

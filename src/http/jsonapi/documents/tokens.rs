@@ -8,7 +8,7 @@ use crate::clock;
 use crate::projects::api_token::Token;
 use crate::secret::Secret;
 
-/// A token; its text where that was just made, and `null` ever after.
+/// A token. `secret` is its text, known only when the token was just created; otherwise the text is `null`.
 pub(crate) fn document(token: &Token, secret: Option<&Secret>) -> Rendered {
     let maker = token.created_by.as_ref().map(|(kind, id)| identifier(kind, id));
     let mut relationships = json!({ "created-by": { "data": maker } });
@@ -23,7 +23,7 @@ pub(crate) fn document(token: &Token, secret: Option<&Secret>) -> Rendered {
             "last-used-at": token.last_used_at.map(time),
             "description": token.description,
             "token": secret.map(|secret| String::from_utf8_lossy(secret.expose())),
-            // As precise as it was given.
+            // With the precision that the client sent.
             "expired-at": token.expired_at.map(clock::rfc3339),
         },
         "relationships": relationships,

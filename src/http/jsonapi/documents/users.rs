@@ -1,14 +1,14 @@
-//! Users, and their accounts.
+//! Users and accounts.
 
 use serde_json::json;
 
 use super::super::reply::Rendered;
 use crate::projects::user::User;
 
-/// A picture without anything in it: clients want an address, and none is asked of anybody else.
+/// An empty picture: clients require a URL, and this one makes them contact no other server.
 const PICTURE: &str = "data:image/svg+xml,%3Csvg%20xmlns='http://www.w3.org/2000/svg'/%3E";
 
-/// A user, beside other resources.
+/// A user in the list of included resources.
 pub(crate) fn document(user: &User) -> Rendered {
     json!({
         "id": user.ext_id,

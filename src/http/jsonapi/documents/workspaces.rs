@@ -12,7 +12,7 @@ use crate::projects::workspace::{Workspace, WorkspaceRights};
 /// The type of workspace documents.
 pub(crate) const TYPE: &str = "workspaces";
 
-/// A workspace; but see [`for_planning`].
+/// A workspace. For clients that plan and apply, see [`for_planning`].
 pub(crate) fn document(member: &Member, workspace: &Workspace) -> Rendered {
     let (organization, name) = (&member.organization.name, &workspace.name);
     let path = format!("/api/v2/workspaces/{}", workspace.ext_id);
@@ -38,20 +38,20 @@ pub(crate) fn document(member: &Member, workspace: &Workspace) -> Rendered {
     .into()
 }
 
-/// A workspace as a client sees it that plans and applies. In mode `local` it would change things on its own and
-/// then look for a place for their state. So it is sent where it is told that there is none.
+/// A workspace for a client that plans and applies. In mode `local` the client would apply changes itself, and then
+/// find that this server stores no state. In mode `remote` it sends the run to this server, which refuses it.
 #[must_use]
 pub(crate) fn for_planning(workspace: Rendered) -> Rendered {
     workspace.with(&["attributes", "execution-mode"], "remote")
 }
 
-/// A workspace that names the tags which hold for it.
+/// Adds identifiers of the workspace's effective tags.
 #[must_use]
 pub(crate) fn naming_tags<'b>(workspace: Rendered, tags: impl IntoIterator<Item = &'b Binding>) -> Rendered {
     workspace.with(tags::EFFECTIVE_DATA, tags::effective_identifiers(tags))
 }
 
-/// The holder of the lock, unless it is a team that the caller does not know of.
+/// Returns the holder of the lock, unless it is a team that is hidden from the caller.
 fn shown_holder(workspace: &Workspace) -> Option<Value> {
     let holder = workspace.locked_by.as_deref().filter(|_| !workspace.holder_is_hidden)?;
     let (kind, id) = holder.split_once('/')?;

@@ -1,4 +1,4 @@
-//! Users: the caller's own account, and the people whom the caller knows.
+//! Users: the caller's own account, and users that the caller may see.
 
 use super::super::body::{Resource, TypeRule};
 use super::super::documents::users;

@@ -23,14 +23,13 @@ pub(crate) const ROUTES: &[Route] = &[
     route!(DELETE "agent-pools/:agent_pool_id", "agent_pool_delete", delete => empty),
 ];
 
-/// The parameters that links of the list keep.
+/// Parameters that list links repeat.
 const PARAMETERS: &[&str] =
     &["q", "sort", "include", "filter[allowed_workspaces][name]", "filter[allowed_projects][name]"];
-/// What can be included, and what is never there.
+/// Supported `include` values, and values that are accepted without effect.
 const INCLUDED: &[&str] = &["workspaces"];
 const NEVER_THERE: &[&str] = &["hyok_configurations"];
 
-/// A pool as a member sees it, with its workspaces where they were asked for.
 struct One {
     member: Member,
     pool: Pool,
@@ -59,7 +58,7 @@ async fn update(tx: &mut Tx<'_>, call: &Call) -> Outcome<One> {
     Ok(One { member, pool, workspaces: None })
 }
 
-/// What the body gives; refused when anything is wrong with it.
+/// Reads the body. All attributes are checked before an error is returned.
 async fn read(tx: &mut Tx<'_>, call: &Call, member: &Member, stored: Option<&Pool>) -> Outcome<Fields> {
     let resource = Resource::read(&call.document, TypeRule::Exact(TYPE), stored.map(|pool| &pool.ext_id[..]))?;
     let mut attributes = Attributes::new(resource.attributes());
@@ -73,7 +72,6 @@ async fn read(tx: &mut Tx<'_>, call: &Call, member: &Member, stored: Option<&Poo
     Ok(given)
 }
 
-/// A page of pools, with their workspaces where they were asked for.
 struct Many {
     asked: ListRequest,
     member: Member,
@@ -117,7 +115,6 @@ fn shown(One { member, pool, workspaces }: One) -> Reply {
     Reply::resource(document(&member, &pool)).including(included(&member, workspaces))
 }
 
-/// The workspaces of pools; `None` when they were not asked for.
 async fn workspaces_of(
     tx: &mut Tx<'_>,
     member: &Member,

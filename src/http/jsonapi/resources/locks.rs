@@ -1,4 +1,4 @@
-//! Locks of workspaces: taken, given back, and taken away. Each answers with the workspace.
+//! Workspace locks: lock, unlock, force-unlock. Each response is the workspace.
 
 use super::super::body::{Resource, TypeRule};
 use super::super::documents::workspaces::document;
@@ -34,7 +34,7 @@ async fn force_unlock(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Member, Workspac
     changed(tx, member, &workspace).await
 }
 
-/// The workspace, once the caller may. A body may be absent, or its type empty; what it says has no effect.
+/// Returns the workspace if the caller has the rights. The body may be absent, and has no effect.
 async fn begun(tx: &mut Tx<'_>, call: &Call, needed: WorkspaceRights) -> Outcome<(Member, Workspace)> {
     let found = workspace::visible(tx, &call.caller, call.workspace(), needed).await?;
     Resource::read(&call.document, TypeRule::Any, None)?;

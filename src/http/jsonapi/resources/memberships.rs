@@ -25,7 +25,7 @@ pub(crate) const ROUTES: &[Route] = &[
     route!(DELETE "organization-memberships/:membership_id", "membership_delete", delete => empty),
 ];
 
-/// The parameters that links of the list keep.
+/// Parameters that list links repeat.
 const PARAMETERS: &[&str] = &["q", "filter[email]", "filter[status]", "include"];
 
 async fn create(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Member, Membership)> {
@@ -64,13 +64,12 @@ fn team_ids(resource: &Resource<'_>) -> Outcome<Vec<String>> {
     Ok(elements.iter().enumerate().map(id).collect::<Result<_, _>>()?)
 }
 
-/// What was asked for beside memberships: the users, and teams that they are in.
+/// Resources to be included: users, and the teams of the memberships.
 struct Beside {
     users: bool,
     teams: Vec<Team>,
 }
 
-/// A page of memberships.
 struct Many {
     asked: ListRequest,
     member: Member,
@@ -99,7 +98,6 @@ fn listed(Many { asked, member, listed, beside }: Many) -> Reply {
     asked.document(items, listed.matching, None).including(included(&member, &listed.items, beside))
 }
 
-/// The caller's own, in every organization.
 async fn list_own(tx: &mut Tx<'_>, call: &Call) -> Outcome<(ListRequest, Listed<(Member, Membership)>, bool)> {
     let asked = ListRequest::read(call, &["include"])?;
     let with_user = !call.query.include(&["user"], &["teams", "organization"])?.is_empty();
@@ -135,7 +133,6 @@ fn includes(call: &Call) -> Outcome<Vec<&'static str>> {
     Ok(call.query.include(&["user", "teams"], &[])?)
 }
 
-/// What was asked for beside memberships; `None` when nothing was.
 async fn beside(tx: &mut Tx<'_>, memberships: &[Membership], includes: &[&str]) -> Outcome<Option<Beside>> {
     if includes.is_empty() {
         return Ok(None);
@@ -149,7 +146,7 @@ async fn beside(tx: &mut Tx<'_>, memberships: &[Membership], includes: &[&str]) 
     Ok(Some(Beside { users: includes.contains(&"user"), teams: team::these(tx, &rows).await? }))
 }
 
-/// Each once: users first.
+/// Renders the included resources, each once: first users, then teams.
 fn included(member: &Member, memberships: &[Membership], beside: Option<Beside>) -> Option<Vec<Rendered>> {
     let Beside { users, teams } = beside?;
     let shown = memberships.iter().filter(|_| users);

@@ -1,4 +1,4 @@
-//! Organizations: create, list, show, update, delete, and the entitlements that known clients ask for.
+//! Organizations: create, list, show, update, delete, and their entitlement sets.
 
 use std::collections::HashMap;
 
@@ -30,15 +30,14 @@ pub(crate) const ROUTES: &[Route] = &[
         entitlements => entitled),
 ];
 
-/// Most organizations that are listed whole, where no page is asked for; more are paged.
+/// Maximum number of organizations in a response without paging. Longer lists are paged.
 const MOST_UNPAGED: i64 = 1000;
 
-/// An organization as a member sees it.
 struct One {
     member: Member,
-    /// External id of its default project.
+    /// External id of the default project.
     project: Option<String>,
-    /// That project, where it was asked for and as far as the caller sees it.
+    /// The default project, if it was requested and the caller may see it.
     included: Option<Vec<(Member, Project)>>,
 }
 
@@ -60,11 +59,10 @@ fn created(One { member, project, .. }: One) -> Reply {
     Reply::created(document(&member, project.as_deref()))
 }
 
-/// A page of organizations, with the default project of each by the organization's row.
 struct Many {
     asked: ListRequest,
     listed: Listed<Member>,
-    /// Whether it is the whole list: no page was asked for, and there are few enough.
+    /// `true` if the page is the whole list: no page was requested, and the list is short enough.
     is_whole: bool,
     projects: HashMap<i64, String>,
 }
@@ -117,14 +115,14 @@ async fn update(tx: &mut Tx<'_>, call: &Call) -> Outcome<One> {
     let member = owned(tx, call).await?;
     let resource = Resource::read(&call.document, TypeRule::Any, None)?;
     let id = member.organization.id;
-    // One change after the other: each keeps what it does not name.
+    // The lock serializes changes, because each preserves the attributes that it does not contain.
     organization::lock(tx, id).await?;
     let member = member::at(tx, &call.caller, id).await?;
     let mut attributes = Attributes::new(resource.attributes());
     let change =
         OrganizationChange::read(&mut attributes, resource.related("default-agent-pool")?, Some(&member.organization));
     change.checked(tx, id, attributes).await?.store(tx, id).await?;
-    // As it was for the caller when the change was asked for: it may switch the caller's own token off.
+    // Uses the caller's rights from before the change, which may disable the caller's own token.
     let organization = organization::at_row(tx, id).await?;
     let member = Member { organization, ..member };
     let project = organization::default_project(tx, member.organization.id).await?;
@@ -148,14 +146,12 @@ async fn named(tx: &mut Tx<'_>, call: &Call) -> Outcome<Member> {
     member::named(tx, &call.caller, call.param("organization_name")).await
 }
 
-/// The organization of the path, whose owner the caller is.
 async fn owned(tx: &mut Tx<'_>, call: &Call) -> Outcome<Member> {
     let member = named(tx, call).await?;
     member.must_own()?;
     Ok(member)
 }
 
-/// An organization that the caller has just made.
 async fn stored(tx: &mut Tx<'_>, call: &Call, id: i64) -> Outcome<One> {
     let organization = organization::at_row(tx, id).await?;
     let member = member::of_all(tx, &call.caller, vec![organization]).await?.pop().ok_or_else(Refusal::not_found)?;
@@ -163,7 +159,6 @@ async fn stored(tx: &mut Tx<'_>, call: &Call, id: i64) -> Outcome<One> {
     Ok(One { member, project, included: None })
 }
 
-/// The default project, when the caller sees it.
 async fn seen(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<Vec<(Member, Project)>> {
     let (member, project) = project::of(tx, caller, ext_id).await?;
     Ok(if project.rights.has(ProjectRights::READ) { vec![(member, project)] } else { Vec::new() })

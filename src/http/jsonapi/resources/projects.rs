@@ -1,4 +1,4 @@
-//! Projects: create, update, list, show, delete, and moving workspaces into one.
+//! Projects: create, update, list, show, delete, and moving workspaces into a project.
 
 use std::collections::HashMap;
 
@@ -29,7 +29,7 @@ pub(crate) const ROUTES: &[Route] = &[
     route!(POST "projects/:project_id/relationships/workspaces", "project_move", take_in => empty),
 ];
 
-/// The parameters that links of the list keep.
+/// Parameters that list links repeat.
 const PARAMETERS: &[&str] = &[
     "q",
     "sort",
@@ -40,7 +40,6 @@ const PARAMETERS: &[&str] = &[
     TAGGED,
 ];
 
-/// A project as a member sees it, with the tags that hold for it where they were asked for.
 struct One {
     member: Member,
     project: Project,
@@ -69,7 +68,7 @@ async fn update(tx: &mut Tx<'_>, call: &Call) -> Outcome<One> {
     Ok(One { member, project, tags: None })
 }
 
-/// What a create or an update gives; everything that is wrong with it is told at once.
+/// Reads the body of a create or an update. All attributes are checked before an error is returned.
 async fn given(tx: &mut Tx<'_>, member: &Member, resource: &Resource<'_>, stored: Option<&Project>) -> Outcome<Fields> {
     let mut attributes = Attributes::new(resource.attributes());
     let pool = resource.related("default-agent-pool")?;
@@ -79,7 +78,7 @@ async fn given(tx: &mut Tx<'_>, member: &Member, resource: &Resource<'_>, stored
     Ok(fields)
 }
 
-/// A page of projects, with the tags that hold for each, by its row, where they were asked for.
+/// A page of projects, and their effective tags by the row of the project, if requested.
 struct Many {
     asked: ListRequest,
     member: Member,
@@ -137,7 +136,6 @@ fn shown(One { member, project, tags }: One) -> Reply {
     Reply::resource(naming_tags(&member, &project, &tags)).including(Some(included))
 }
 
-/// Whether the tags that hold for a project are asked for beside it.
 fn includes_tags(call: &Call) -> Result<bool, Refusal> {
     Ok(!call.query.include(&["effective_tag_bindings"], &[])?.is_empty())
 }

@@ -1,4 +1,4 @@
-//! Tag bindings of projects and workspaces: shown, merged by key, and with what is inherited.
+//! Tag bindings of projects and workspaces: own and effective ones, merge and replace; and flat tags.
 
 use super::super::documents::tags::{document, effective, flat as flat_document, of_all_workspaces};
 use super::super::list::ListRequest;
@@ -14,7 +14,7 @@ use crate::projects::tag::{self, Binding, Holder};
 use crate::projects::workspace::{self, WorkspaceRights};
 use crate::projects::{Tx, project};
 
-/// The parameter that leaves out the tags of a workspace.
+/// Filter that excludes the tags of a workspace.
 const EXCLUDED: &str = "filter[exclude][taggable][id]";
 
 pub(crate) const ROUTES: &[Route] = &[
@@ -60,7 +60,7 @@ async fn replace_of_project(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
     tag::replace(tx, Holder::Project, project, &call.document.tag_bindings()?).await
 }
 
-/// Row of the project of the path, whose tags the caller may change.
+/// Returns the row of the project in the path, if the caller may change its tags.
 async fn changed_project(tx: &mut Tx<'_>, call: &Call) -> Outcome<i64> {
     tx.hold();
     let (_, project) = project::visible(tx, &call.caller, call.param("project_id"), ProjectRights::UPDATE).await?;
@@ -87,14 +87,13 @@ async fn replace_of_workspace(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
     tag::replace(tx, Holder::Workspace, workspace, &call.document.tag_bindings()?).await
 }
 
-/// Row of the workspace of the path, whose tags the caller may change.
+/// Returns the row of the workspace in the path, if the caller may change its tags.
 async fn changed_workspace(tx: &mut Tx<'_>, call: &Call) -> Outcome<i64> {
     tx.hold();
     let (_, workspace) = workspace::visible(tx, &call.caller, call.workspace(), WorkspaceRights::ADMIN).await?;
     Ok(workspace.id)
 }
 
-/// Merges the tags of the body into those of a resource; gives all that it has then.
 async fn merge(tx: &mut Tx<'_>, call: &Call, holder: Holder, row: i64) -> Outcome<Vec<Binding>> {
     let tags = call.document.tag_bindings()?;
     tag::merge(tx, holder, row, &tags).await?;
@@ -109,7 +108,7 @@ fn held(bindings: Vec<Binding>) -> Reply {
     Reply::resources(bindings.iter().map(|binding| effective(binding, None)))
 }
 
-/// What holds for a workspace: its own bindings and those of its project, of which this is the external id.
+/// The bindings of a workspace and of its project. `project` is an external id.
 struct Inherited {
     own: Vec<Binding>,
     of_project: Vec<Binding>,
@@ -141,7 +140,6 @@ async fn remove_flat(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
     tag::remove_flat(tx, Holder::Workspace, workspace, named).await
 }
 
-/// The flat tags of a workspace.
 async fn flat_of_workspace(tx: &mut Tx<'_>, call: &Call) -> Outcome<(ListRequest, Listed<String>)> {
     let (_, workspace) = workspace::visible(tx, &call.caller, call.workspace(), WorkspaceRights::READ).await?;
     let asked = ListRequest::read(call, &[])?;
@@ -155,7 +153,7 @@ fn flat((asked, listed): (ListRequest, Listed<String>)) -> Reply {
     asked.document(listed.items.iter().map(|name| flat_document(name)), listed.matching, None)
 }
 
-/// The flat tags of the workspaces of an organization that the caller sees.
+/// Lists the flat tags of all workspaces of an organization that the caller may see.
 async fn of_organization(tx: &mut Tx<'_>, call: &Call) -> Outcome<(ListRequest, Member, Listed<OrganizationTag>)> {
     let member = member::named(tx, &call.caller, call.param("organization_name")).await?;
     let asked = ListRequest::read(call, &["q", EXCLUDED])?;

@@ -1,4 +1,4 @@
-//! The access of teams to projects: give, list, show, change, take away.
+//! Project access of teams: create, list, show, update, delete.
 
 use super::super::body::{Resource, TypeRule};
 use super::super::documents::team_projects::document;
@@ -21,10 +21,10 @@ pub(crate) const ROUTES: &[Route] = &[
     route!(DELETE "team-projects/:access_id", "team_project_delete", delete => empty),
 ];
 
-/// The parameter that the list needs.
+/// Required parameter of the list.
 const PROJECT: &str = "filter[project][id]";
 
-/// What the access is for stands in the body, so its shape is judged before what the caller may do.
+/// The project is in the body, so the shape of the body is checked before the caller's rights.
 async fn create(tx: &mut Tx<'_>, call: &Call) -> Outcome<Access> {
     let resource = Resource::read(&call.document, TypeRule::Any, None)?;
     let (project, team) = (related(&resource, "project")?, related(&resource, "team")?);

@@ -1,4 +1,4 @@
-//! The access of teams to single workspaces: give, list, show, change, take away.
+//! Workspace access of teams: create, list, show, update, delete.
 
 use super::super::body::{Resource, TypeRule};
 use super::super::documents::team_workspaces::document;
@@ -21,12 +21,12 @@ pub(crate) const ROUTES: &[Route] = &[
     route!(DELETE "team-workspaces/:workspace_access_id", "team_workspace_delete", delete => empty),
 ];
 
-/// The parameter that the list needs.
+/// Required parameter of the list.
 const WORKSPACE: &str = "filter[workspace][id]";
-/// A parameter that narrows it down.
+/// Optional filter of the list.
 const TEAM: &str = "filter[team][id]";
 
-/// The body names what the access is for, so its form is checked before the caller's rights.
+/// The workspace is in the body, so the shape of the body is checked before the caller's rights.
 async fn create(tx: &mut Tx<'_>, call: &Call) -> Outcome<WorkspaceAccess> {
     let resource = Resource::read(&call.document, TypeRule::Any, None)?;
     let workspace = related(&resource, "workspace")?;

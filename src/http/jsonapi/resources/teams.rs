@@ -1,4 +1,4 @@
-//! Teams and the people in them.
+//! Teams and their members.
 
 use std::collections::HashMap;
 
@@ -33,12 +33,11 @@ pub(crate) const ROUTES: &[Route] = &[
         remove_memberships => empty),
 ];
 
-/// The parameters that links of the list keep.
+/// Parameters that list links repeat.
 const PARAMETERS: &[&str] = &["q", "filter[names]", "include"];
-/// Most people that an answer shows beside teams: each of them is a document or two.
+/// Maximum number of members that a response includes. Each may need two documents.
 const MOST_PEOPLE: i64 = 2_000;
 
-/// A team as a member sees it, with its people where they were asked for.
 struct One {
     member: Member,
     team: Team,
@@ -60,7 +59,6 @@ fn created((member, team): (Member, Team)) -> Reply {
     Reply::created(document(&member, &team))
 }
 
-/// A page of teams, with their people where they were asked for.
 struct Many {
     asked: ListRequest,
     member: Member,
@@ -112,13 +110,12 @@ async fn delete(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
     team::delete(tx, &team).await
 }
 
-/// A page of the memberships of a team's people.
 async fn list_memberships(tx: &mut Tx<'_>, call: &Call) -> Outcome<(ListRequest, Member, Listed<Membership>)> {
     const SERVICES: &str = "filter[is_service_account]";
     let (member, team) = team::visible(tx, &call.caller, call.param("team_id")).await?;
     let asked = ListRequest::read(call, &["filter[status]", SERVICES, "sort"])?;
     let listed = match call.query.text(SERVICES) {
-        // All users are people.
+        // No user is a service account.
         Some("true") => Listed::none(),
         None | Some("false") => {
             let status = call.query.text("filter[status]").map(str::to_owned);
@@ -160,19 +157,18 @@ async fn remove_memberships(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
     people::remove(tx, &team, &users).await
 }
 
-/// The team of the path, whose people the caller may change.
 async fn changeable(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Member, Team)> {
     team::granted(tx, &call.caller, call.param("team_id"), team::may_change_people).await
 }
 
-/// The team of the path, which the caller may put people into: whoever is in it acts with its rights.
+/// Returns the team in the path, if the caller may add members: members act with the team's rights.
 async fn joinable(tx: &mut Tx<'_>, call: &Call) -> Outcome<Team> {
     let (member, team) = changeable(tx, call).await?;
     escalation::refuse_stronger(tx, &member, &team).await?;
     Ok(team)
 }
 
-/// How the people of teams are asked for; `None` when they are not.
+/// The requested forms of the members; `None` when they are not requested.
 struct Includes {
     users: bool,
     memberships: bool,
@@ -185,13 +181,12 @@ fn includes(call: &Call) -> Outcome<Option<Includes>> {
     Ok((!named.is_empty()).then_some(includes))
 }
 
-/// The people of teams, and how they are shown.
 struct People {
     includes: Includes,
-    /// Rows of users, by the team's row.
+    /// Rows of the members by the row of the team.
     of_teams: HashMap<i64, Vec<i64>>,
     memberships: Vec<Membership>,
-    /// Places among them, by the user's row.
+    /// Indexes into `memberships` by the row of the user.
     by_user: HashMap<i64, usize>,
 }
 
@@ -219,7 +214,6 @@ async fn people_of(
 }
 
 impl People {
-    /// Everybody, each once, in the forms that were asked for.
     fn included(&self, member: &Member) -> Vec<Rendered> {
         let mut included = Vec::new();
         if self.includes.users {
@@ -231,14 +225,12 @@ impl People {
         included
     }
 
-    /// The people of a team.
     fn of(&self, team: &Team) -> Vec<&Membership> {
         let users = self.of_teams.get(&team.id).map_or(&[][..], Vec::as_slice);
         users.iter().filter_map(|user| self.memberships.get(*self.by_user.get(user)?)).collect()
     }
 }
 
-/// A team's document that names its people as they were asked for.
 fn with_people(member: &Member, team: &Team, people: Option<&People>) -> Rendered {
     let document = document(member, team);
     let Some(people) = people else { return document };

@@ -1,7 +1,6 @@
-//! Tokens of users, teams and organizations: made, shown, revoked.
+//! Tokens of users, teams and organizations: create, show, delete.
 //!
-//! The answer to a create is the one place where a token's text is shown; every other document has `null`
-//! there and is otherwise the same.
+//! The text of a token appears only in the response to its creation. All other documents have `null` instead.
 
 use super::super::body::{self, Resource, TypeRule};
 use super::super::documents::tokens::document;
@@ -44,7 +43,7 @@ async fn create_of_user(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Token, Secret)
     api_token::create(tx, &call.caller, Holder::User(user), wanted).await
 }
 
-/// Those of somebody else are an empty list, whether or not there is such a user.
+/// The list for another user is empty, so that it does not reveal if that user exists.
 async fn list_of_user(tx: &mut Tx<'_>, call: &Call) -> Outcome<(ListRequest, Listed<Token>)> {
     let asked = ListRequest::read(call, &[])?;
     let listed = match own_row(call) {
@@ -54,7 +53,6 @@ async fn list_of_user(tx: &mut Tx<'_>, call: &Call) -> Outcome<(ListRequest, Lis
     Ok((asked, listed))
 }
 
-/// The caller's row, when the path names the caller.
 fn own_row(call: &Call) -> Option<i64> {
     match &call.caller.subject {
         Subject::User { id, ext_id, .. } if ext_id == call.param("user_id") => Some(*id),
@@ -87,7 +85,7 @@ async fn delete_of_organization(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
     api_token::delete_of_slot(tx, slot).await
 }
 
-/// The slot that `?token=` names, of an organization whose owner the caller is.
+/// Returns the slot in `?token=` of an organization, which the caller must own.
 async fn organization_slot(tx: &mut Tx<'_>, call: &Call) -> Outcome<Holder> {
     let member = member::named(tx, &call.caller, call.param("organization_name")).await?;
     member.must_own()?;
@@ -121,7 +119,7 @@ async fn delete_of_team(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
     api_token::delete_of_slot(tx, Holder::Team(team.id)).await
 }
 
-/// One more token of a team, by its description; without one it is the one of the team's slot.
+/// Creates a token of a team. Without a description it replaces the token in the team's slot.
 async fn create_of_team(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Token, Secret)> {
     let team = acted_for(tx, call).await?;
     let (wanted, holder) = (wanted(tx, call)?, Holder::Team(team.id));
@@ -139,7 +137,6 @@ async fn list_of_team(tx: &mut Tx<'_>, call: &Call) -> Outcome<(ListRequest, Lis
     Ok((asked, listed))
 }
 
-/// The tokens of all teams of an organization.
 async fn list_of_all_teams(tx: &mut Tx<'_>, call: &Call) -> Outcome<(ListRequest, Listed<Token>)> {
     const ENDS: &str = "filter[expiry_status]";
     let member = member::named(tx, &call.caller, call.param("organization_name")).await?;
@@ -156,28 +153,27 @@ async fn list_of_all_teams(tx: &mut Tx<'_>, call: &Call) -> Outcome<(ListRequest
     Ok((asked, listed))
 }
 
-/// Tokens of teams of an organization that the body names.
 async fn delete_of_all_teams(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
     let member = member::named(tx, &call.caller, call.param("organization_name")).await?;
     let ids = body::identifiers(&call.document, "authentication-tokens")?;
     api_token::delete_of_teams(tx, &call.caller, &member, ids).await
 }
 
-/// The team of the path, of which the caller may make tokens: whoever has one acts with the team's rights.
+/// Returns the team in the path, if the caller may create its tokens: a token acts with the team's rights.
 async fn acted_for(tx: &mut Tx<'_>, call: &Call) -> Outcome<Team> {
     let (member, team) = managed(tx, call).await?;
     escalation::refuse_stronger(tx, &member, &team).await?;
     Ok(team)
 }
 
-/// The team of the path, whose tokens the caller may manage.
+/// Returns the team in the path, if the caller may manage its tokens.
 async fn managed(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Member, Team)> {
     let (member, team) = team::visible(tx, &call.caller, call.param("team_id")).await?;
     Refusal::hidden_unless(team::may_manage_tokens(&call.caller, &member, &team))?;
     Ok((member, team))
 }
 
-/// What a create asks for. Known clients send an empty type, or nothing at all.
+/// Reads the body of a create. Known clients send an empty type, or no body.
 fn wanted(tx: &Tx<'_>, call: &Call) -> Outcome<ApiTokenRequest> {
     let resource = Resource::read(&call.document, TypeRule::Any, None)?;
     let mut attributes = Attributes::new(resource.attributes());

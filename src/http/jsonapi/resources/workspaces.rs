@@ -1,4 +1,4 @@
-//! Workspaces: create, update, list, show, delete; by id, and by name in their organization.
+//! Workspaces: create, update, list, show, delete; by id, or by organization and name.
 
 use std::collections::{HashMap, HashSet};
 
@@ -37,7 +37,7 @@ pub(crate) const ROUTES: &[Route] = &[
     route!(POST "workspaces/:workspace_id/configuration-versions", "workspace_run_refuse", refuse_run => empty),
 ];
 
-/// The parameters that links of the list keep.
+/// Parameters that list links repeat.
 const PARAMETERS: &[&str] = &[
     "search[name]",
     "search[wildcard-name]",
@@ -49,9 +49,9 @@ const PARAMETERS: &[&str] = &[
     "sort",
     "include",
 ];
-/// What can be included.
+/// Supported `include` values.
 const INCLUDED: &[&str] = &["organization", "project", "effective_tag_bindings"];
-/// What clients ask to include that there is never any of.
+/// `include` values that known clients send, accepted without effect.
 const NEVER_THERE: &[&str] = &[
     "current_run",
     "current_run.plan",
@@ -64,25 +64,23 @@ const NEVER_THERE: &[&str] = &[
     "outputs",
     "readme",
 ];
-/// Longest pattern of names, characters: names have at most 90.
+/// Maximum length of a name pattern, in characters. Names have at most 90.
 const LONGEST_WILDCARD: usize = 256;
 
-/// A workspace as a member sees it, with what was asked for beside it.
 struct One {
     member: Member,
     workspace: Workspace,
     beside: Option<Beside>,
-    /// Whether the client is one that plans and applies.
+    /// `true` for a client that plans and applies.
     plans: bool,
 }
 
-/// What was asked for beside workspaces.
 struct Beside {
-    /// The organization: its default project.
+    /// The default project of the organization, if the organization is included.
     organization: Option<Option<String>>,
-    /// The projects that are seen.
+    /// The projects that the caller may see.
     projects: Vec<Project>,
-    /// The tags of projects, by the project's row.
+    /// The tags of projects, by the row of the project.
     tags: Option<HashMap<i64, Vec<Binding>>>,
 }
 
@@ -109,7 +107,6 @@ fn created((member, workspace): (Member, Workspace)) -> Reply {
     Reply::created(document(&member, &workspace))
 }
 
-/// A page of workspaces, with what was asked for beside them.
 struct Many {
     asked: ListRequest,
     member: Member,
@@ -121,7 +118,7 @@ async fn list(tx: &mut Tx<'_>, call: &Call) -> Outcome<Many> {
     let member = member::named(tx, &call.caller, call.param("organization_name")).await?;
     let (query, asked) = (&call.query, ListRequest::read(call, PARAMETERS)?);
     let include = query.include(INCLUDED, NEVER_THERE)?;
-    // The time of the last run orders nothing: nothing is run here.
+    // Accepted without effect: there are no runs.
     let sort = query.sort(&["name", "current-run.created-at"])?;
     let text = |name: &str| query.text(name).map(str::to_owned);
     let wanted = WorkspaceFilter {
@@ -147,7 +144,6 @@ fn listed(Many { asked, member, listed, beside }: Many) -> Reply {
     asked.document(items, listed.matching, None).including(included)
 }
 
-/// The pattern of names that is asked for.
 fn wildcard(query: &Query) -> Result<Option<String>, Refusal> {
     const NAME: &str = "search[wildcard-name]";
     let pattern = query.text(NAME);
@@ -167,12 +163,11 @@ async fn show(tx: &mut Tx<'_>, call: &Call) -> Outcome<One> {
 fn shown(One { member, workspace, beside, plans }: One) -> Reply {
     let (mut items, included) = rendered(&member, std::slice::from_ref(&workspace), beside);
     let item = items.pop().unwrap_or_else(|| document(&member, &workspace));
-    // What its first step then hears: `refuse_run`.
+    // The first step of the client's run is then rejected by `refuse_run`.
     let item = if plans { for_planning(item) } else { item };
     Reply::resource(item).including(included)
 }
 
-/// What was asked for beside workspaces; `None` when nothing was.
 async fn beside(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -191,7 +186,7 @@ async fn beside(
     }
     if include.contains(&"project") {
         beside.projects = project::these(tx, member, &rows).await?;
-        // A workspace may be seen by who does not see its project.
+        // A caller may see a workspace without its project.
         beside.projects.retain(|project| project.rights.has(ProjectRights::READ));
     }
     if include.contains(&"effective_tag_bindings") {
@@ -200,7 +195,6 @@ async fn beside(
     Ok(Some(beside))
 }
 
-/// The documents of workspaces, and those of what was asked for beside them: each resource once.
 fn rendered(
     member: &Member,
     workspaces: &[Workspace],
@@ -235,7 +229,7 @@ async fn update(tx: &mut Tx<'_>, call: &Call) -> Outcome<One> {
     let resource = Resource::read(&call.document, TypeRule::Exact(TYPE), Some(&workspace.ext_id))?;
     let project = match resource.to_one("project")? {
         Some(None) => return Err(Refusal::at("/data/relationships/project", "project must name a project").into()),
-        // Where it is already, it is not moved.
+        // The workspace is in this project already.
         named => named.flatten().filter(|named| *named != workspace.project_ext_id),
     };
     let mut attributes = Attributes::new(resource.attributes());
@@ -243,7 +237,7 @@ async fn update(tx: &mut Tx<'_>, call: &Call) -> Outcome<One> {
     let given = Fields::read(tx, &member, &mut attributes, pool, Of::Stored(&workspace)).await?;
     let bindings = resource.tag_bindings(&mut attributes)?;
     let changes = !resource.attributes().is_empty() || bindings.is_some() || given.mode.is_some();
-    // Who may only move it may change nothing else.
+    // A caller who may only move the workspace may change nothing else.
     if changes && !workspace.rights.has(WorkspaceRights::ADMIN) {
         return Err(Refusal::not_found().into());
     }
@@ -272,13 +266,13 @@ async fn safe_delete(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
     workspace::delete(tx, &member, &workspace, true).await
 }
 
-/// Workspaces hold no state here: clients begin with an empty one.
+/// This server stores no state, so clients start with an empty one.
 async fn current_state_version(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
     workspace::visible(tx, &call.caller, call.workspace(), WorkspaceRights::READ).await?;
     Err(Refusal::not_found().into())
 }
 
-/// The first step of every plan and apply: nothing has changed yet, and nothing will.
+/// Rejects the first step of a plan or an apply, before anything changes.
 async fn refuse_run(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
     workspace::visible(tx, &call.caller, call.workspace(), WorkspaceRights::READ).await?;
     Resource::read(&call.document, TypeRule::Any, None)?;

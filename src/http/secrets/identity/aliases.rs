@@ -1,4 +1,4 @@
-//! Aliases of entities: written, read, listed, removed.
+//! Entity aliases: create, change, read, list, delete.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::http::secrets::page::Page;
 use crate::http::secrets::route::Call;
 use crate::http::secrets::sys::to_the_end;
 
-/// `POST identity/entity-alias`, and by id: a new alias, or a change of one.
+/// `POST identity/entity-alias`, with or without an id: creates or changes an alias.
 pub(super) async fn write(call: Call) -> Result<Answer> {
     let entity = match given(&call, "canonical_id")? {
         None => given(&call, "entity_id")?,
@@ -44,20 +44,17 @@ pub(super) async fn write(call: Call) -> Result<Answer> {
     .await
 }
 
-/// `GET identity/entity-alias/id/:id`.
 pub(super) async fn read(call: Call) -> Result<Answer> {
     let alias = call.state.auth.alias(call.param("id")).await?.ok_or_else(Error::not_found)?;
     Ok(Answer::data(rendering::alias(&alias, &call.state.auth.mounts())))
 }
 
-/// `LIST identity/entity-alias/id`.
 pub(super) async fn list(call: Call) -> Result<Answer> {
     let Page { after, limit } = Page::of(&call.fields)?;
     let (auth, mounts) = (Arc::clone(&call.state.auth), call.state.auth.mounts());
     listing::answer(&call, Aliases { auth, mounts }, after, limit).await
 }
 
-/// All aliases, by id.
 struct Aliases {
     auth: Arc<Auth>,
     mounts: Arc<MountTable>,
@@ -84,7 +81,7 @@ impl Source for Aliases {
     }
 }
 
-/// `DELETE identity/entity-alias/id/:id`, of an absent one too.
+/// `DELETE identity/entity-alias/id/:id`; succeeds if the alias does not exist.
 pub(super) async fn delete(call: Call) -> Result<Answer> {
     to_the_end(async move {
         call.state.auth.alias_delete(call.param("id")).await?;

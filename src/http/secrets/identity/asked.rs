@@ -1,21 +1,20 @@
-//! What is asked of several paths below `identity/`.
+//! Helpers for reading the fields of requests below `identity/`.
 
 use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
 use crate::http::secrets::route::Call;
 
-/// A text that was given; the empty one is not.
+/// Returns a text field; empty text counts as absent.
 pub(super) fn given(call: &Call, name: &str) -> Result<Option<String>> {
     Ok(call.fields.text(name)?.filter(|text| !text.is_empty()))
 }
 
-/// Pairs that were given. `null` and absent are not.
+/// Returns a field of pairs; `null` counts as absent.
 pub(super) fn pairs(call: &Call, name: &str) -> Result<Option<BTreeMap<String, String>>> {
     call.fields.map(name)
 }
 
-/// An id that the path or the body names.
 pub(super) fn id(call: &Call) -> Result<Option<String>> {
     match call.param("id") {
         "" => given(call, "id"),
@@ -23,7 +22,6 @@ pub(super) fn id(call: &Call) -> Result<Option<String>> {
     }
 }
 
-/// The only one of what was found.
 pub(super) fn exactly_one<T>(found: Vec<T>, rule: &'static str) -> Result<T> {
     let mut found = found.into_iter();
     match (found.next(), found.next()) {

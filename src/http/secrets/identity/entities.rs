@@ -1,4 +1,4 @@
-//! Entities: written, read, listed, looked up, removed.
+//! Entities: create, change, read, list, look up, delete.
 
 use std::sync::Arc;
 
@@ -19,11 +19,11 @@ use crate::http::secrets::page::Page;
 use crate::http::secrets::route::Call;
 use crate::http::secrets::sys::to_the_end;
 
-/// `POST identity/entity`, by id and by name: a new entity, or a change of one.
+/// `POST identity/entity`, with or without an id or a name: creates or changes an entity.
 pub(super) async fn write(call: Call) -> Result<Answer> {
     let named = Some(call.param("name")).filter(|name| !name.is_empty()).map(str::to_owned);
     if named.is_some() && given(&call, "id")?.is_some() {
-        // Who may change one entity must not reach another.
+        // A caller with access to one name must not reach another entity by id.
         return Err(Error::invalid("id: is not taken where the path names the entity"));
     }
     let change = EntityChange {
@@ -46,12 +46,10 @@ pub(super) async fn write(call: Call) -> Result<Answer> {
     .await
 }
 
-/// `GET identity/entity/id/:id`.
 pub(super) async fn read_by_id(call: Call) -> Result<Answer> {
     read(&call, EntityBy::Id(call.param("id").to_owned())).await?.ok_or_else(Error::not_found)
 }
 
-/// `GET identity/entity/name/:name`.
 pub(super) async fn read_by_name(call: Call) -> Result<Answer> {
     read(&call, EntityBy::Name(call.param("name").to_owned())).await?.ok_or_else(Error::not_found)
 }
@@ -61,15 +59,15 @@ async fn read(call: &Call, by: EntityBy) -> Result<Option<Answer>> {
     Ok(entity.map(|entity| Answer::data(rendering::entity(&entity, &call.state.auth.mounts()))))
 }
 
-/// `POST identity/lookup/entity`: by exactly one of `id`, `name`, `alias_id`, and `alias_name` with
-/// `alias_mount_accessor`. Nothing is answered when there is none.
+/// `POST identity/lookup/entity`: looks up by exactly one of `id`, `name`, `alias_id`, or `alias_name` with
+/// `alias_mount_accessor`. The response is empty if no entity matches.
 pub(super) async fn lookup(call: Call) -> Result<Answer> {
     let alias = match (given(&call, "alias_name")?, given(&call, "alias_mount_accessor")?) {
         (Some(name), Some(accessor)) => Some(EntityBy::Alias { accessor, name }),
         (None, None) => None,
         _ => return Err(Error::invalid("both 'alias_name' and 'alias_mount_accessor' must be set")),
     };
-    // As it is kept.
+    // Names are stored in lower case.
     let name = given(&call, "name")?.map(|name| lower(name.trim()).into_owned());
     let all = [
         given(&call, "id")?.map(EntityBy::Id),
@@ -82,12 +80,10 @@ pub(super) async fn lookup(call: Call) -> Result<Answer> {
     Ok(read(&call, by).await?.unwrap_or_else(Answer::empty))
 }
 
-/// `LIST identity/entity/id`.
 pub(super) async fn list_by_id(call: Call) -> Result<Answer> {
     list(call, false).await
 }
 
-/// `LIST identity/entity/name`.
 pub(super) async fn list_by_name(call: Call) -> Result<Answer> {
     list(call, true).await
 }
@@ -98,7 +94,6 @@ async fn list(call: Call, by_name: bool) -> Result<Answer> {
     listing::answer(&call, Entities { auth, mounts, by_name }, after, limit).await
 }
 
-/// All entities, by id or by name.
 struct Entities {
     auth: Arc<Auth>,
     mounts: Arc<MountTable>,
@@ -131,13 +126,13 @@ impl Source for Entities {
     }
 }
 
-/// `DELETE identity/entity/id/:id`, of an absent one too.
+/// `DELETE identity/entity/id/:id`; succeeds if the entity does not exist.
 pub(super) async fn delete_by_id(call: Call) -> Result<Answer> {
     let by = EntityBy::Id(call.param("id").to_owned());
     delete(call, by).await
 }
 
-/// `DELETE identity/entity/name/:name`, of an absent one too.
+/// `DELETE identity/entity/name/:name`; succeeds if the entity does not exist.
 pub(super) async fn delete_by_name(call: Call) -> Result<Answer> {
     let by = EntityBy::Name(call.param("name").to_owned());
     delete(call, by).await

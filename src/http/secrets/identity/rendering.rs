@@ -1,4 +1,4 @@
-//! What is shown of entities and aliases.
+//! Renders entities and aliases.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::auth::mounts::MountTable;
 use crate::auth::store::AliasEntry;
 use crate::clock::rfc3339;
 
-/// A whole entity.
+/// Renders an entity.
 pub(in crate::http::secrets) fn entity(entity: &Entity, mounts: &MountTable) -> Value {
     json!({
         "id": entity.id,
@@ -28,7 +28,7 @@ pub(in crate::http::secrets) fn entity(entity: &Entity, mounts: &MountTable) -> 
     })
 }
 
-/// The groups that the logins of an entity named last, which nothing else is known of.
+/// Renders the groups that the entity's latest logins named. Only their names are known.
 pub(in crate::http::secrets) fn groups(entity: &Entity) -> Vec<Value> {
     let of = |alias: &Alias| {
         let accessor = alias.accessor.clone();
@@ -37,7 +37,6 @@ pub(in crate::http::secrets) fn groups(entity: &Entity) -> Vec<Value> {
     entity.aliases.iter().flat_map(of).collect()
 }
 
-/// A whole alias.
 pub(super) fn alias(alias: &Alias, mounts: &MountTable) -> Value {
     let (path, kind) = mount(mounts, &alias.accessor);
     json!({
@@ -57,7 +56,6 @@ pub(super) fn alias(alias: &Alias, mounts: &MountTable) -> Value {
     })
 }
 
-/// An alias in a list.
 pub(super) fn alias_entry(alias: &AliasEntry, mounts: &MountTable) -> Value {
     let (path, kind) = mount(mounts, &alias.accessor);
     json!({
@@ -75,7 +73,7 @@ fn pairs(pairs: &BTreeMap<String, String>) -> Value {
     if pairs.is_empty() { Value::Null } else { json!(pairs) }
 }
 
-/// Path and type of the mount with an accessor; empty when it is gone.
+/// Returns path and type of the mount with an accessor; empty if the mount was removed.
 fn mount<'m>(mounts: &'m MountTable, accessor: &str) -> (&'m str, &'m str) {
     let mount = mounts.iter().find(|mount| mount.accessor == accessor);
     mount.map_or(("", ""), |mount| (&mount.path, mount.kind.word()))

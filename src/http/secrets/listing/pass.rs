@@ -1,4 +1,4 @@
-//! What a long list goes on by: a place among the long lists, and the right of who asked for it.
+//! The requirements for reading on in a long list: its slot and the caller's permission.
 
 use std::sync::Arc;
 
@@ -12,22 +12,20 @@ use crate::http::secrets::route::{Access, Call, Operation};
 use crate::http::sender::Sender;
 use crate::turns::Place as Turn;
 
-/// Asks whether a list may still be read.
+/// Checks if the caller may still read the list.
 type MayRead = Box<dyn Fn() -> BoxFuture<'static, Result<()>> + Send + Sync>;
 
-/// What a list has that does not end with its first page.
 pub(super) struct Pass {
     place: Place,
     may_read: MayRead,
 }
 
 impl Pass {
-    /// For a list in a place.
     pub(super) fn new(place: Place, may_read: MayRead) -> Self {
         Self { place, may_read }
     }
 
-    /// For the list that is asked for.
+    /// Reserves a slot for the list that a call requests.
     ///
     /// # Errors
     /// Those of [`Lists::begin`](crate::http::lists::Lists::begin).
@@ -52,7 +50,7 @@ impl Pass {
     /// Waits until the list may read its next page.
     ///
     /// # Errors
-    /// `Forbidden` when who asked for it may not list any more; `Busy` when it has taken too long.
+    /// `Forbidden` when the caller may no longer list; `Busy` when the list has run for too long.
     pub(super) async fn turn(&self) -> Result<Turn> {
         let turn = self.place.turn().await?;
         (self.may_read)().await?;
@@ -60,7 +58,7 @@ impl Pass {
     }
 }
 
-/// What the log is told of the end of a token or of its right.
+/// Replaces the error for a token or permission that ended, for the log.
 fn without_right(error: Error) -> Error {
     match error.kind() {
         Kind::Forbidden | Kind::Unauthenticated => {

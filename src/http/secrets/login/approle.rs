@@ -1,4 +1,4 @@
-//! `approle` on the wire: its route table and, in the files below, its handlers.
+//! The HTTP interface of `approle`: its route table, with the handlers in submodules.
 
 mod fields;
 mod login;
@@ -11,14 +11,13 @@ use crate::auth::login::approle::AppRoles;
 use crate::http::secrets::route::Operation::{Delete, List, Read, Update};
 use crate::http::secrets::route::Route;
 
-/// A handler as the table wants it: a plain async function, boxed.
 macro_rules! route {
     ($operation:ident $pattern:literal $fields:expr => $handler:path) => {
         Route::token($operation, $pattern, $fields, |call| Box::pin($handler(call)))
     };
 }
 
-/// The routes of a mount of the method.
+/// The routes of an `approle` mount.
 pub(crate) static ROUTES: &[Route] = &[
     Route::open(Update, "login", login::FIELDS, |call| Box::pin(login::login(call))),
     route!(List "role" LIST => roles::list::<AppRoles>),

@@ -1,4 +1,4 @@
-//! `cloudb` on the wire: its route table and its handlers.
+//! The HTTP interface of `cloudb`: its route table and its handlers.
 
 mod config;
 mod role;
@@ -11,15 +11,14 @@ use crate::http::secrets::route::Operation::{Delete, List, Read, Update};
 use crate::http::secrets::route::{Call, Route};
 use crate::http::secrets::sys::to_the_end;
 
-/// The fields of a login.
 const LOGIN: &[&str] =
     &["role", "jwt", "subscription_id", "resource_group_name", "vm_name", "vmss_name", "resource_id"];
-/// Most bytes of a login: of somebody whom nobody knows. Tokens of the directory have a few thousand.
+/// Maximum size of a login request in bytes. Tokens of the directory have a few thousand bytes.
 const LOGIN_BODY: usize = 64 << 10;
-/// Longest text of a login beside its token, bytes.
+/// Maximum length of the other texts in a login request, in bytes.
 const LONGEST: usize = 2048;
 
-/// The routes of a mount of the method.
+/// The routes of a `cloudb` mount.
 pub(crate) static ROUTES: &[Route] = &[
     Route::open(Update, "login", LOGIN, |call| Box::pin(login(call))).with_long_member("jwt", LOGIN_BODY),
     Route::token(Read, "config", &[], |call| Box::pin(config::read(call))),
@@ -34,7 +33,6 @@ pub(crate) static ROUTES: &[Route] = &[
     Route::token(Delete, "role/:login_role", &[], |call| Box::pin(roles::delete::<Cloudb>(call))),
 ];
 
-/// `POST auth/<mount>/login`. What is remembered of somebody is remembered to the end.
 async fn login(mut call: Call) -> Result<Answer> {
     let jwt = call.fields.take_secret("jwt")?.unwrap_or_default();
     let text = |name| call.fields.text_within(name, LONGEST).map(Option::unwrap_or_default);
@@ -54,7 +52,7 @@ async fn login(mut call: Call) -> Result<Answer> {
     Ok(Answer::auth(given).with_warnings(warnings))
 }
 
-/// `POST auth/<mount>/rotate-root`. A secret that was asked for is kept, whether or not the caller waits.
+/// `POST auth/<mount>/rotate-root`. A requested secret is stored even if the caller disconnects.
 async fn rotate_root(call: Call) -> Result<Answer> {
     let open = call.method::<Cloudb>().await?;
     to_the_end(async move {

@@ -1,4 +1,4 @@
-//! `jwt` on the wire: its route table and, in the files below, its handlers.
+//! The HTTP interface of `jwt`: its route table, with the handlers in submodules.
 
 mod config;
 mod login;
@@ -9,7 +9,7 @@ use crate::auth::login::jwt::Jwt;
 use crate::http::secrets::route::Operation::{Delete, List, Read, Update};
 use crate::http::secrets::route::Route;
 
-/// The routes of a mount of the method.
+/// The routes of a `jwt` mount.
 pub(crate) static ROUTES: &[Route] = &[
     Route::token(Read, "config", &[], |call| Box::pin(config::read(call))),
     Route::token(Update, "config", config::FIELDS, |call| Box::pin(config::write(call))),

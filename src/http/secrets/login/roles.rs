@@ -1,4 +1,4 @@
-//! What the roles of all methods share on the wire, and how a handler comes to its method.
+//! Role endpoints that all authentication methods share, and access to the method of a mount.
 
 use std::sync::Arc;
 
@@ -15,13 +15,11 @@ use crate::http::secrets::page::Page;
 use crate::http::secrets::route::{Call, Named};
 use crate::http::secrets::sys::to_the_end;
 
-/// The fields of a list.
 pub(super) const LIST: &[&str] = &["after", "limit"];
-/// The parameter of a path that is the name of a role.
+/// The path parameter for the name of a role.
 pub(super) const NAME: &str = "login_role";
 
-/// The entries of one list and then those of another, which must have at least `ALL` together: the fields of a
-/// method's role beside those of its tokens.
+/// Concatenates two lists. `ALL` is the total length, and `own` must not be empty.
 pub(super) const fn joined<T: Copy, const ALL: usize>(own: &[T], others: &[T]) -> [T; ALL] {
     let mut all = [own[0]; ALL];
     let mut at = 0;
@@ -33,33 +31,30 @@ pub(super) const fn joined<T: Copy, const ALL: usize>(own: &[T], others: &[T]) -
 }
 
 impl Call {
-    /// The open mount of the call, of which the route table says that it is of the method `M`.
+    /// Returns the open mount of the call. The route table guarantees that it is of the method `M`.
     pub(super) async fn method<M: Method>(&self) -> Result<Arc<Open<M>>> {
         self.state.mounts.method(&self.mount).await
     }
 
-    /// The same for a login. It gives rights without anybody being known before, so what other nodes took away
-    /// must be known here.
+    /// As [`Call::method`], for a login. A login grants access without prior authorization, so revocations by other
+    /// nodes must be known.
     pub(super) async fn login_method<M: Method>(&self) -> Result<Arc<Open<M>>> {
         self.state.nodes.fresh().await?;
         self.method().await
     }
 }
 
-/// LIST of the roles: names.
 pub(super) async fn list<M: Method>(call: Call) -> Result<Answer> {
     let page = Page::of(&call.fields)?;
     Answer::keys(page.cut(call.method::<M>().await?.view().roles().names()), None)
 }
 
-/// A role, as `shown` shows it.
 pub(super) async fn read<M: Method>(call: Call, shown: fn(&M::Role) -> Value) -> Result<Answer> {
     let view = call.method::<M>().await?.view();
     let role = view.roles().get(call.param(NAME)).ok_or_else(Error::not_found)?;
     Ok(Answer::data(shown(role)))
 }
 
-/// Whether there is a role of the name.
 pub(super) fn exists<M: Method>(named: Named<'_>) -> LocalBoxFuture<'_, Result<bool>> {
     Box::pin(async move {
         let view = named.state.mounts.method::<M>(named.mount).await?.view();
@@ -67,10 +62,10 @@ pub(super) fn exists<M: Method>(named: Named<'_>) -> LocalBoxFuture<'_, Result<b
     })
 }
 
-/// How the fields of a request change a role; of a new one there is none.
+/// Merges the fields of a request into a stored or a new role.
 pub(super) type Merge<R> = fn(&Fields, Option<&R>, &Mount) -> Result<(R, Warnings)>;
 
-/// Writes a role; 204, or 200 when there are warnings.
+/// Writes a role; 204, or 200 with warnings.
 pub(super) async fn write<M: Method>(call: Call, merge: Merge<M::Role>) -> Result<Answer> {
     let open = call.method::<M>().await?;
     to_the_end(async move {
@@ -81,7 +76,7 @@ pub(super) async fn write<M: Method>(call: Call, merge: Merge<M::Role>) -> Resul
     .await
 }
 
-/// Deletes a role, an absent one too.
+/// Deletes a role. Succeeds if it does not exist.
 pub(super) async fn delete<M: Method>(call: Call) -> Result<Answer> {
     let open = call.method::<M>().await?;
     to_the_end(async move {

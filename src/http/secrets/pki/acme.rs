@@ -1,5 +1,5 @@
-//! ACME (RFC 8555), which this server does not speak: `config/acme` says that it is off, and what an ACME
-//! client asks, which has no token, is told so.
+//! ACME (RFC 8555) is not supported: `config/acme` reports that it is off, and ACME requests get a 404 for ACME
+//! clients.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::http::secrets::answer::Answer;
 use crate::http::secrets::route::Call;
 
-/// Most octets of a body that are read, and left alone.
+/// Maximum size of an ACME request body, in bytes. It is not parsed.
 pub(super) const MAX_BODY: usize = 64 << 10;
 /// RFC 9457.
 const PROBLEM: &str = "application/problem+json";
@@ -15,7 +15,7 @@ const DISABLED: &str = "ACME is not enabled in this mount";
 /// 90 days, in seconds.
 const MAX_TTL: u64 = 90 * 24 * 3600;
 
-/// `GET config/acme`: off, with the settings that it has where nobody has written any.
+/// `GET config/acme`: disabled, with the default settings.
 pub(super) async fn config(_: Call) -> Result<Answer> {
     Ok(Answer::data(json!({
         "enabled": false,
@@ -29,8 +29,8 @@ pub(super) async fn config(_: Call) -> Result<Answer> {
     })))
 }
 
-/// Any path of an ACME directory: 404 in the form that ACME clients read (RFC 8555 6.7), with the text where
-/// other clients of this wire look for it, too.
+/// Rejects a request to an ACME directory with a 404 in the form of RFC 8555 6.7, with the text also in `errors` for
+/// other clients.
 pub(super) async fn disabled(_: Call) -> Result<Answer> {
     let problem = json!({
         "type": "about:blank",

@@ -1,5 +1,4 @@
-//! What several requests for certificates have in common, read from their bodies. Only the form of each field is
-//! checked here; what it says is the domain's to judge.
+//! Parses fields that several certificate requests have in common. Only their form is checked here, not their values.
 
 use std::time::Duration;
 
@@ -16,11 +15,10 @@ use crate::pki::values::{check_ext_key_usage, check_key_usage, oid, parse_networ
 use crate::x509::csr::Csr;
 use crate::x509::extension::{self, KeyUsage, MAX_SUBTREES, NameConstraints, Subtrees};
 
-/// Fields of the names.
 pub(super) const NAMES: [&str; 6] =
     ["common_name", "alt_names", "ip_sans", "uri_sans", "other_sans", "exclude_cn_from_sans"];
 
-/// Fields of an authority's subject.
+/// Fields of a CA's subject.
 pub(super) const SUBJECT: [&str; 9] = [
     "ou",
     "organization",
@@ -33,7 +31,6 @@ pub(super) const SUBJECT: [&str; 9] = [
     "separate_rdns",
 ];
 
-/// Fields of the name constraints.
 pub(super) const CONSTRAINTS: [&str; 8] = [
     "permitted_dns_domains",
     "permitted_email_addresses",
@@ -45,29 +42,26 @@ pub(super) const CONSTRAINTS: [&str; 8] = [
     "excluded_uri_domains",
 ];
 
-/// What a list of usages may hold.
+/// Limits on a list of usages.
 const USAGES: Cap = Cap::new(100, 128);
-/// What an attribute of a subject may hold, a role's or a request's.
+/// Limits on the values of a subject attribute, as for roles.
 const VALUES: Cap = Cap::new(SUBJECT_VALUES.entries, SUBJECT_VALUES.bytes);
-/// What a list of name constraints may hold.
+/// Limits on a list of name constraints.
 const SUBTREES: Cap = Cap { entries: MAX_SUBTREES, ..Cap::LIST }.limiting();
 
-/// A text without the blanks around it.
 fn trimmed(fields: &Fields, name: &str) -> Result<String> {
     Ok(fields.text(name)?.map(|text| text.trim().to_owned()).unwrap_or_default())
 }
 
-/// A list; absent is empty.
 fn list(fields: &Fields, name: &str, cap: Cap) -> Result<Vec<String>> {
     Ok(fields.list_within(name, cap)?.unwrap_or_default())
 }
 
-/// A flag; absent is false.
 pub(super) fn flag(fields: &Fields, name: &str) -> Result<bool> {
     Ok(fields.bool(name)?.unwrap_or_default())
 }
 
-/// The names, user ids among them.
+/// Reads the names, including user ids.
 pub(super) fn names(fields: &Fields) -> Result<RequestedNames> {
     Ok(RequestedNames {
         common_name: trimmed(fields, "common_name")?,
@@ -81,19 +75,18 @@ pub(super) fn names(fields: &Fields) -> Result<RequestedNames> {
     })
 }
 
-/// `user_ids`.
 pub(super) fn user_ids(fields: &Fields) -> Result<Vec<String>> {
     list(fields, "user_ids", Cap::LIST)
 }
 
-/// `ttl`; zero stands for absent.
+/// Reads `ttl`; zero counts as absent.
 fn ttl(fields: &Fields) -> Result<Option<Duration>> {
     let ttl = fields.duration("ttl")?.map(|ttl| whole_seconds("ttl", ttl)).transpose()?;
     Ok(ttl.filter(|seconds| *seconds > 0).map(Duration::from_secs))
 }
 
-/// `ttl`, `not_after` and `not_before`. The empty text, and a `ttl` of zero, stand for absent. A `ttl` above the limit is
-/// refused, unless the caller's dialect says otherwise.
+/// Reads `ttl`, `not_after` and `not_before`. Empty text and a zero `ttl` count as absent. A `ttl` above the limit is
+/// rejected, unless the dialect of the caller allows it.
 pub(super) fn validity(fields: &Fields) -> Result<RequestedValidity> {
     let time = |name: &str| -> Result<Option<Time>> {
         let text = trimmed(fields, name)?;
@@ -107,7 +100,7 @@ pub(super) fn validity(fields: &Fields) -> Result<RequestedValidity> {
     })
 }
 
-/// As [`validity`], of a root: two ends are refused before the second is read.
+/// As [`validity`], for a root: `ttl` with `not_after` is rejected before `not_after` is parsed.
 pub(super) fn validity_of_root(fields: &Fields) -> Result<RequestedValidity> {
     if ttl(fields)?.is_some() && !trimmed(fields, "not_after")?.is_empty() {
         return Err(both_ends());
@@ -115,22 +108,19 @@ pub(super) fn validity_of_root(fields: &Fields) -> Result<RequestedValidity> {
     validity(fields)
 }
 
-/// `key_type` and `key_bits`.
 pub(super) fn key(fields: &Fields) -> Result<RequestedKey> {
     Ok(RequestedKey { key_type: fields.text("key_type")?, bits: fields.int("key_bits")? })
 }
 
-/// `csr`, a PEM text. It is read before it is known who signs; its signature is verified after that.
+/// Parses `csr`, a PEM text. Its signature is verified later.
 pub(super) fn csr(fields: &Fields) -> Result<Csr> {
     Csr::from_pem(fields.str("csr")?.unwrap_or_default())
 }
 
-/// `cert_metadata`.
 pub(super) fn metadata(fields: &Fields) -> Result<Option<String>> {
     Ok(fields.str("cert_metadata")?.map(str::to_owned))
 }
 
-/// `signature_bits` and `use_pss`.
 pub(super) fn signature(fields: &Fields) -> Result<RequestedSignature> {
     let bits = match fields.int("signature_bits")?.unwrap_or(0) {
         bits @ (0 | 256 | 384 | 512) => bits as u32,
@@ -139,7 +129,7 @@ pub(super) fn signature(fields: &Fields) -> Result<RequestedSignature> {
     Ok(RequestedSignature { bits, pss: flag(fields, "use_pss")? })
 }
 
-/// `max_path_length`; `None` when it is absent or -1.
+/// Reads `max_path_length`; `None` when it is absent or -1.
 pub(super) fn max_path_length(fields: &Fields) -> Result<Option<u8>> {
     match fields.int("max_path_length")?.unwrap_or(-1) {
         -1 => Ok(None),
@@ -149,7 +139,6 @@ pub(super) fn max_path_length(fields: &Fields) -> Result<Option<u8>> {
     }
 }
 
-/// `key_usage`; `None` when it is absent.
 pub(super) fn key_usage(fields: &Fields) -> Result<Option<KeyUsage>> {
     if !fields.has("key_usage") {
         return Ok(None);
@@ -159,7 +148,7 @@ pub(super) fn key_usage(fields: &Fields) -> Result<Option<KeyUsage>> {
     Ok(Some(KeyUsage::from_names(&names)))
 }
 
-/// `key_usage`, and what `ext_key_usage` and `ext_key_usage_oids` say together.
+/// Reads `key_usage`, and combines `ext_key_usage` and `ext_key_usage_oids`.
 pub(super) fn usages(fields: &Fields) -> Result<RequestedUsages> {
     let key_usage = key_usage(fields)?;
     let (names, oids) = (list(fields, "ext_key_usage", USAGES)?, list(fields, "ext_key_usage_oids", USAGES)?);
@@ -169,7 +158,7 @@ pub(super) fn usages(fields: &Fields) -> Result<RequestedUsages> {
     Ok(RequestedUsages { key_usage, ext_key_usage })
 }
 
-/// The fields of an authority's subject, but for `serial_number`, which is among the names.
+/// Reads the fields of a CA's subject, except `serial_number`, which is among the names.
 pub(super) fn subject(fields: &Fields) -> Result<RequestedSubject> {
     let values = |name: &str| list(fields, name, VALUES);
     Ok(RequestedSubject {
@@ -184,7 +173,7 @@ pub(super) fn subject(fields: &Fields) -> Result<RequestedSubject> {
     })
 }
 
-/// The eight lists of name constraints.
+/// Reads the eight lists of name constraints.
 pub(super) fn constraints(fields: &Fields) -> Result<NameConstraints> {
     let ranges = |field: &str| -> Result<Vec<ipnet::IpNet>> {
         let texts = list(fields, field, SUBTREES)?;

@@ -1,9 +1,8 @@
-//! Authority information for relying parties, open to all: CA certificates, chains, issued certificates.
-//! Lists of certificates ([`super::lists`]) and CRLs ([`super::crl`]) are next door.
+//! CA information for relying parties, without authentication: CA certificates, chains, issued certificates. Lists of
+//! certificates are in [`super::lists`], CRLs in [`super::crl`].
 //!
-//! A raw path answers 204 when there is nothing (no default issuer, no CRL, unknown serial). When
-//! storage fails it answers 503 like every other path: an empty 2xx would overwrite a good copy. Whoever
-//! has a copy may ask whether it is still good (304).
+//! A raw path returns 204 when there is nothing (no default issuer, no CRL, unknown serial number), and 503 when the
+//! storage fails: an empty 2xx would overwrite a client's good copy. Conditional requests are supported.
 
 use std::sync::Arc;
 
@@ -25,12 +24,12 @@ use crate::x509::serial::Serial;
 const DER: &str = "application/pkix-cert";
 const PEM: &str = "application/pem-certificate-chain";
 
-/// An issuer, as it is served at a time.
+/// An issuer as served at `now`.
 struct Shown {
     signer: Arc<Signer>,
-    /// The time, epoch seconds.
+    /// Epoch seconds.
     now: i64,
-    /// When what this mount says of issuers last changed, epoch seconds.
+    /// Time of the latest change to the mount's issuers, epoch seconds.
     changed_at: i64,
 }
 
@@ -43,19 +42,19 @@ async fn shown(call: &Call, reference: &str) -> Result<Option<Shown>> {
     }))
 }
 
-/// A raw answer about the default issuer; 204 when there is none.
+/// A raw response about the default issuer; 204 when there is none.
 async fn raw_default(call: &Call, media_type: &'static str, body: impl Fn(&Shown) -> Vec<u8>) -> Result<Answer> {
     let shown = shown(call, "default").await?;
     Ok(shown.map_or_else(Answer::empty, |shown| Answer::kept(media_type, body(&shown), shown.changed_at)))
 }
 
-/// A raw answer about the issuer that the path names.
+/// A raw response about the issuer in the path.
 async fn raw_issuer(call: &Call, media_type: &'static str, body: impl Fn(&Shown) -> Vec<u8>) -> Result<Answer> {
     let shown = shown(call, call.param("issuer_ref")).await?.ok_or_else(Error::not_found)?;
     Ok(Answer::kept(media_type, body(&shown), shown.changed_at))
 }
 
-/// An answer in an envelope, about an issuer. Without a tag: an envelope has the id of its request.
+/// A response in an envelope. It has no entity tag, because the envelope contains the request id.
 fn enveloped(data: Value, changed_at: i64) -> Answer {
     Answer::data(data).with_validators(Validators { tag: None, modified: Some(changed_at), max_age: MAX_AGE })
 }
@@ -128,7 +127,7 @@ pub(super) async fn issuer_pem(call: Call) -> Result<Answer> {
 }
 
 async fn stored(call: &Call) -> Result<Option<StoredCertificate>> {
-    // What is no serial cannot be stored: the same answer as for an unknown one.
+    // An invalid serial number gets the same response as an unknown one.
     let Ok(serial) = Serial::parse(call.param("serial")) else { return Ok(None) };
     let authority = call.authority().await?;
     authority.tools().store.certificate(authority.mount(), serial).await
@@ -159,7 +158,7 @@ pub(super) async fn certificate_pem(call: Call) -> Result<Answer> {
     raw_certificate(&call, PEM, |der| pem::encode_file("CERTIFICATE", &der).into_bytes()).await
 }
 
-/// A raw answer about the certificate that the path names, which never changes; 204 when there is none.
+/// A raw response about the certificate in the path, which never changes; 204 when there is none.
 async fn raw_certificate(call: &Call, media_type: &'static str, body: fn(Vec<u8>) -> Vec<u8>) -> Result<Answer> {
     let stored = stored(call).await?;
     Ok(stored.map_or_else(Answer::empty, |c| Answer::kept(media_type, body(c.row.der), c.row.issued_at)))

@@ -1,8 +1,8 @@
-//! CRLs on the wire: `crl…`, `issuer/:issuer_ref/crl…`, `cert/crl`, `cert/delta-crl`, their unified forms,
-//! `crl/rotate…`, `config/crl`, and lists that callers word.
+//! CRLs: `crl…`, `issuer/:issuer_ref/crl…`, `cert/crl`, `cert/delta-crl`, their unified forms, `crl/rotate…`,
+//! `config/crl`; and CRLs with contents from the request.
 //!
-//! Lists are open to everyone and answered from memory, in pieces that all who fetch them share. A raw path
-//! answers 204 when there is no list; a path with an envelope 404, as for an unknown issuer.
+//! Published CRLs need no token and are sent from memory, in pieces that all responses share. If there is no CRL, a raw
+//! path returns 204, and a path with an envelope 404, as for an unknown issuer.
 
 mod config;
 mod worded;
@@ -51,7 +51,7 @@ pub(super) async fn rotate_delta(call: Call) -> Result<Answer> {
     Ok(answer.with_warnings(warnings))
 }
 
-/// A list as it is, DER or PEM.
+/// Returns a CRL as DER or PEM.
 pub(super) async fn raw(call: Call) -> Result<Answer> {
     let Some((now, list)) = find(&call).await? else { return Ok(Answer::empty()) };
     let (media_type, suffix, pieces) = match call.route.pattern.ends_with("/pem") {
@@ -63,7 +63,7 @@ pub(super) async fn raw(call: Call) -> Result<Answer> {
     Ok(Answer::from(Body::RawPieces(media_type, pieces)).with_validators(validators))
 }
 
-/// `cert/crl` and its kin.
+/// Returns a CRL in the form of `cert/crl`.
 pub(super) async fn as_certificate(call: Call) -> Result<Answer> {
     let (now, list) = find(&call).await?.ok_or_else(Error::not_found)?;
     let end = "\",\"revocation_time\":0,\"revocation_time_rfc3339\":\"\"}";
@@ -71,16 +71,16 @@ pub(super) async fn as_certificate(call: Call) -> Result<Answer> {
     Ok(Answer::from(body).with_validators(validators(&list, now)))
 }
 
-/// `issuer/:issuer_ref/crl` and its kin.
+/// Returns a CRL in the form of `issuer/:issuer_ref/crl`.
 pub(super) async fn as_crl(call: Call) -> Result<Answer> {
     let (now, list) = find(&call).await?.ok_or_else(Error::not_found)?;
     let body = Body::RenderedPieces("{\"crl\":\"".to_owned(), pem_pieces(&list, "\\n"), "\"}".to_owned());
     Ok(Answer::from(body).with_validators(validators(&list, now)))
 }
 
-/// The list that a path names, with the current time (epoch seconds); none for an unknown issuer, for one
-/// without a list, and of unified lists where they are off. The nodes of one database are one cluster, so
-/// its lists are the unified ones.
+/// Returns the CRL of a path and the current time in epoch seconds. `None` for an unknown issuer, for an issuer without
+/// CRL, and for unified CRLs when they are off. The nodes of a database form one cluster, so its CRLs are the unified
+/// ones.
 async fn find(call: &Call) -> Result<Option<(i64, Arc<Published>)>> {
     let authority = call.authority().await?;
     let view = authority.view();
@@ -111,13 +111,13 @@ fn pem_pieces(list: &Published, newline: &'static str) -> Pieces {
     Pieces { len, pieces: Box::new(pieces) }
 }
 
-/// As a file, with a newline at its end.
+/// A PEM file, with a newline at the end.
 fn pem_file(list: &Published) -> Pieces {
     let Pieces { len, pieces } = pem_pieces(list, "\n");
     Pieces { len: len + 1, pieces: Box::new(pieces.chain([Bytes::from_static(b"\n")])) }
 }
 
-/// Without a tag: an envelope has the id of its request.
+/// Validators without entity tag, because the envelope contains the request id.
 fn validators(list: &Published, now: i64) -> Validators {
     let left = u64::try_from(list.next_update - now).unwrap_or(0);
     Validators { tag: None, modified: Some(list.made_at), max_age: left.min(MAX_AGE) }

@@ -1,4 +1,4 @@
-//! External policy: its settings, and the endpoints that it decides about.
+//! External policy: its settings, and the endpoints that the policy engine decides on.
 
 mod config;
 
@@ -21,7 +21,7 @@ use crate::pki::mount::settings::external_policy::Config;
 use crate::pki::policy_engine::tls::CLIENT_BUNDLE;
 use crate::secret::Secret;
 
-/// Fields of `issue` that this server reads; all of the body goes to the engine.
+/// Fields of `issue` that this server reads; the engine receives the whole body.
 pub(super) const ISSUE: &[&str] =
     &["format", PASSWORD, "private_key_format", "remove_roots_from_chain", "key_type", "key_bits"];
 /// Fields of `sign` and `sign-intermediate` that this server reads.
@@ -30,7 +30,7 @@ pub(super) const SIGN: &[&str] = &["csr", "format", "private_key_format", "remov
 pub(super) async fn read_config(call: Call) -> Result<Answer> {
     let view = call.authority().await?.view();
     let mut config = config::shown(&view.external_policy.value);
-    // Of this server, since it started or the settings changed.
+    // For this server, since it started or the settings changed.
     let last = view.policy_engine().ok().and_then(|engine| engine.last_success());
     config.insert("external_service_validated".to_owned(), json!(last.is_some()));
     config.insert("last_successful_request".to_owned(), json!(last.map(rfc3339).unwrap_or_default()));
@@ -47,7 +47,7 @@ pub(super) async fn write_config(mut call: Call) -> Result<Answer> {
 }
 
 pub(super) async fn issue(mut call: Call) -> Result<Answer> {
-    // With another format the field is one of the engine's, as all others are.
+    // With other formats the field belongs to the engine, as all other fields do.
     let password = match call.fields.str("format") {
         Ok(Some("p12")) => call.fields.take_secret(PASSWORD),
         _ => Ok(None),
@@ -77,7 +77,7 @@ async fn run(
         Ok(read) => read,
         Err(unreadable) => {
             Operation::ExternalPolicy.count_refusal(call.mount.meter());
-            // Without an engine there is nothing to ask, whatever the fields say.
+            // The error for a missing engine takes precedence over errors in fields.
             return Err(call.authority().await?.view().policy_engine().err().unwrap_or(unreadable));
         }
     };
@@ -94,7 +94,7 @@ async fn run(
     issuing::answer(issued, show, &rendering, dialect)
 }
 
-/// Who asks, as `identity/entity/id/:id` shows it.
+/// Returns the caller's entity in the form of `identity/entity/id/:id`.
 fn who(call: &Call) -> Option<Who> {
     let entity = call.caller.as_deref()?.entity.as_ref()?;
     Some(Who {

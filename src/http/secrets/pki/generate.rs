@@ -1,4 +1,4 @@
-//! Generating: roots, requests of intermediates, keys. The path's `:type` says where the key comes from.
+//! Generates roots, CSRs of intermediates, and keys. The `:type` in the path selects the origin of the key.
 
 pub(super) mod fields;
 
@@ -32,7 +32,7 @@ pub(super) async fn root(call: Call) -> Result<Answer> {
     new_root(call, Naming::AsGiven).await
 }
 
-/// As [`root`]; the issuer's name defaults to `next` while that is free.
+/// As [`root`]. The default issuer name is `next`, if it is not in use.
 pub(super) async fn rotated_root(call: Call) -> Result<Answer> {
     new_root(call, Naming::NextIfFree).await
 }
@@ -73,7 +73,7 @@ pub(super) async fn intermediate(call: Call) -> Result<Answer> {
     new_intermediate(call, origin).await
 }
 
-/// As [`intermediate`], for a key that the mount has.
+/// As [`intermediate`], for an existing key of the mount.
 pub(super) async fn cross_sign(call: Call) -> Result<Answer> {
     fields::refuse_other_origins(&call.fields, "existing")?;
     new_intermediate(call, KeyOrigin::Existing).await

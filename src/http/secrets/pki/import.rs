@@ -1,9 +1,7 @@
-//! Importing: `intermediate/set-signed`, `issuers/import/…`, `config/ca`, `keys/import`.
+//! Imports: `intermediate/set-signed`, `issuers/import/…`, `config/ca`, `keys/import`, and CRLs.
 //!
-//! Certificates and keys are PEM (`pem_bundle`) or a PKCS #12 file with its password (`p12`, `password`).
-//!
-//! A CRL may be many megabytes. It is the body itself (DER, or PEM), or its member `crl` in JSON; whichever it is, it is
-//! read off the worker.
+//! Certificates and keys are PEM (`pem_bundle`), or a PKCS #12 file with its password (`p12`, `password`). A CRL may
+//! have many megabytes. It is the body itself (DER or PEM) or the JSON member `crl`, and is parsed in the CPU queue.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -22,31 +20,30 @@ use crate::x509::foreign_crl::ForeignCrl;
 use crate::x509::pem;
 use crate::x509::pkcs12::{self, Contents};
 
-/// Longest body with a CRL, octets: one of two million entries in JSON.
+/// Maximum size of a body with a CRL, in bytes: a CRL with two million entries in JSON.
 pub(super) const MAX_LIST: usize = 96 << 20;
 
-/// The field of a PKCS #12 file, in base64.
+/// Field with a PKCS #12 file in base64.
 const P12: &str = "p12";
-/// The field that imports a text although a CRL of it is refused.
+/// Flag that skips rejected CRLs instead of failing the import.
 const WITHOUT_REFUSED_CRLS: &str = "without_refused_crls";
-/// The fields of texts in `pem_bundle`, or of files in `p12`.
+/// Fields of imports from `pem_bundle` or `p12`.
 pub(super) const BUNDLE: &[&str] = &["pem_bundle", P12, PASSWORD, WITHOUT_REFUSED_CRLS];
-/// The fields of `keys/import`.
+/// Fields of `keys/import`.
 pub(super) const KEY: &[&str] = &["pem_bundle", P12, PASSWORD, "key_name"];
-/// The fields of `intermediate/set-signed`.
+/// Fields of `intermediate/set-signed`.
 pub(super) const SIGNED: &[&str] = &["certificate", WITHOUT_REFUSED_CRLS];
 
-/// Certificates and keys.
 pub(super) async fn bundle(call: Call) -> Result<Answer> {
     import_bundle(call, PrivateKeys::Allowed).await
 }
 
-/// Certificates without keys.
+/// Imports certificates; a key is an error.
 pub(super) async fn certificates(call: Call) -> Result<Answer> {
     import_bundle(call, PrivateKeys::Refused).await
 }
 
-/// The signed certificate of a request that was made here, with its parents; the key is here.
+/// Imports the certificate for a CSR of this mount, and its parents. The mount has the key.
 pub(super) async fn set_signed(mut call: Call) -> Result<Answer> {
     let text = given("certificate", &mut call.fields)?;
     import(call, "certificate", text, PrivateKeys::Refused).await
@@ -82,7 +79,7 @@ async fn import(call: Call, field: &'static str, text: Secret, private_keys: Pri
 
 pub(super) async fn key(mut call: Call) -> Result<Answer> {
     let (field, text) = match p12(&mut call.fields).await? {
-        // The certificates of the file are not imported here.
+        // Certificates in the file are ignored.
         Some(contents) => {
             let keys = Contents { private_keys: contents.private_keys, ..Contents::default() };
             (P12, Secret::new(keys.to_pem().as_slice()))
@@ -96,7 +93,7 @@ pub(super) async fn key(mut call: Call) -> Result<Answer> {
     Ok(Answer::data(data).with_warnings(key.warnings))
 }
 
-/// The CRL that an issuer published before it came here.
+/// Imports a CRL that an issuer published elsewhere, before it was imported.
 pub(super) async fn list(mut call: Call) -> Result<Answer> {
     let body = std::mem::take(&mut call.body);
     let authority = call.authority().await?;
@@ -117,7 +114,6 @@ fn list_json(list: &ImportedList) -> Value {
     })
 }
 
-/// The DER of a list in a body.
 fn der(body: &[u8]) -> Result<Vec<u8>> {
     if body.len() > MAX_LIST {
         return Err(Error::invalid(format!("crl: the request is longer than {} MiB", MAX_LIST >> 20)));
@@ -128,7 +124,7 @@ fn der(body: &[u8]) -> Result<Vec<u8>> {
             let fields = Fields::parse_within(body, usize::MAX)?;
             decoded(fields.str("crl")?.filter(|text| !text.is_empty()).ok_or_else(missing)?)
         }
-        // A SEQUENCE of more than 127 octets begins so, and no text does.
+        // A SEQUENCE of more than 127 bytes begins like this. PEM and base64 do not.
         Some(0x30) if body.get(1).is_some_and(|length| *length >= 0x80) => Ok(body.to_vec()),
         Some(_) => decoded(std::str::from_utf8(body).map_err(|_| neither())?),
     }
@@ -142,7 +138,7 @@ fn neither() -> Error {
     Error::invalid("crl: must be one CRL, in PEM or DER (in JSON in base64)")
 }
 
-/// A list in PEM, or its DER in base64.
+/// Decodes a CRL in PEM or base64 of DER.
 fn decoded(text: &str) -> Result<Vec<u8>> {
     if !text.contains("-----BEGIN ") {
         let compact: Vec<u8> = text.bytes().filter(|octet| !octet.is_ascii_whitespace()).collect();
@@ -155,7 +151,7 @@ fn decoded(text: &str) -> Result<Vec<u8>> {
     }
 }
 
-/// Takes a PKCS #12 file and its password out of the body, and reads it; `None` when there is none.
+/// Removes a PKCS #12 file and its password from the fields, and parses it; `None` when there is none.
 async fn p12(fields: &mut Fields) -> Result<Option<Contents>> {
     let password = fields.take_secret(PASSWORD)?;
     let Some(file) = fields.take_secret(P12)? else {
@@ -176,7 +172,7 @@ async fn p12(fields: &mut Fields) -> Result<Option<Contents>> {
     cpu::run(read).await?.map(Some)
 }
 
-/// Takes what is to be imported out of the body, whatever becomes of the request.
+/// Removes a secret from the fields, so that it is overwritten even if the request fails.
 fn given(field: &'static str, fields: &mut Fields) -> Result<Secret> {
     fields.take_secret(field)?.ok_or_else(|| Error::invalid(format!("{field}: must be given")))
 }

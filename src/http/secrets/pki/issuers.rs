@@ -20,7 +20,7 @@ use crate::pki::revocation::revoke;
 
 pub(super) async fn replace_root(call: Call) -> Result<Answer> {
     let default = call.fields.text("default")?.unwrap_or_else(|| "next".to_owned());
-    // Nothing else: who may replace the default may not thereby change the other settings.
+    // No other setting: the permission to replace the default must not allow other changes.
     default_to(&*call.authority().await?, Some(default), None).await
 }
 
@@ -78,7 +78,7 @@ pub(super) async fn revoke(call: Call) -> Result<Answer> {
     changed(&authority, &id, warnings)
 }
 
-/// An issuer after a change of it.
+/// Renders an issuer after a change.
 fn changed(authority: &Authority, id: &str, warnings: Warnings) -> Result<Answer> {
     let view = authority.view();
     let signer = view.signer(id).ok_or_else(Error::not_found)?;
@@ -87,16 +87,16 @@ fn changed(authority: &Authority, id: &str, warnings: Warnings) -> Result<Answer
 
 pub(super) async fn delete(call: Call) -> Result<Answer> {
     let warnings = changes::delete_issuer(&*call.authority().await?, call.param("issuer_ref")).await?;
-    // 200 with null data, also for an unknown issuer: clients of the peers expect it.
+    // 200 with null data, also for an unknown issuer, as known clients expect.
     Ok(Answer::data(Value::Null).with_warnings(warnings))
 }
 
-/// An issuer's certificate as PEM with the trailing newline that issuer answers have.
+/// Returns an issuer's certificate as PEM with a trailing newline.
 pub(super) fn pem_line(issuer: &Issuer) -> String {
     certificate_pem(issuer) + "\n"
 }
 
-/// The chain that is served at a time (epoch seconds).
+/// Returns the chain served at `now` (epoch seconds).
 pub(super) fn chain_lines(signer: &Signer, now: i64) -> Vec<String> {
     signer.chain(now).iter().map(|i| pem_line(i)).collect()
 }

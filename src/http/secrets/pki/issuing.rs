@@ -1,4 +1,4 @@
-//! Issuing: `issue`, the four kinds of signing.
+//! The endpoint `issue` and the four sign endpoints.
 
 pub(super) mod fields;
 
@@ -15,11 +15,11 @@ use crate::pki::issue::request::{Filler, Origin, Request, Requester};
 use crate::pki::issue::signer;
 use crate::secret::Secret;
 
-/// Says of an answer that it was given before.
+/// Header of a response that repeats an earlier one.
 const REPEATED: &str = "idempotent-replayed";
 
 pub(super) async fn issue(mut call: Call) -> Result<Answer> {
-    // Neither the record of a repeatable request nor anything else keeps it.
+    // Removed from the fields, so that it does not become part of the idempotency record.
     let password = call.fields.take_secret(PASSWORD);
     let read = |call: &Call| Ok((Rendering::of_issue(&call.fields)?, Request::Issue(fields::issue(call)?)));
     run(call, Operation::Issue, read, leaf, password).await
@@ -44,25 +44,23 @@ pub(super) async fn sign_intermediate(call: Call) -> Result<Answer> {
 }
 
 pub(super) async fn sign_self_issued(call: Call) -> Result<Answer> {
-    // Its answer has one form.
+    // The response has only one form.
     let read = |call: &Call| Ok((Rendering::default(), Request::SignSelfIssued(fields::self_issued(call)?)));
     let show: Show = |issued, _, dialect| Ok(Answer::data(rendering::self_issued(issued, dialect)));
     run(call, Operation::SignSelfIssued, read, show, Ok(None)).await
 }
 
-/// How a request is read, and how it wants its answer.
+/// Reads a request and the requested form of its response.
 type Read = fn(&Call) -> Result<(Rendering, Request)>;
 
-/// How a certificate is answered.
 pub(super) type Show = fn(&Issued, &Rendering, Dialect) -> Result<Answer>;
 
-/// An answer about a certificate for a key.
 pub(super) fn leaf(issued: &Issued, rendering: &Rendering, dialect: Dialect) -> Result<Answer> {
     let dates = Dates { not_before: Some(issued.not_before), ..dates(issued) };
     Ok(Answer::rendered(dialect.with_dates(rendering::issued(issued, rendering)?, dates)))
 }
 
-/// An answer about an authority: of its dates it shows the end.
+/// Renders a CA certificate, with notAfter as its only date.
 pub(super) fn authority(issued: &Issued, rendering: &Rendering, dialect: Dialect) -> Result<Answer> {
     Ok(Answer::rendered(dialect.with_dates(rendering::issued_authority(issued, rendering)?, dates(issued))))
 }
@@ -90,14 +88,14 @@ async fn run(
     if let Some(earlier) = earlier(&call, repeatable.as_deref()).await? {
         return answer(earlier, show, &rendering, dialect);
     }
-    // Before the certificate is made: a full queue must not lose it.
+    // Before the certificate is signed: if the CPU queue is full, no certificate must be lost.
     let protected = Box::pin(rendering.protected_by(password)).await;
     let rendering = protected.inspect_err(|_| operation.count_refusal(call.mount.meter()))?;
     let issued = replica.run(Origin { repeatable, ..origin(call) }, request).await?;
     answer(issued, show, &rendering, dialect)
 }
 
-/// A password and the rest of a request, where both can be read.
+/// Combines the results of reading the password and the rest of a request.
 pub(super) fn read_with<A, B>(
     password: Result<Option<Secret>>,
     rest: Result<(A, B)>,
@@ -106,8 +104,8 @@ pub(super) fn read_with<A, B>(
     Ok((password?, first, second))
 }
 
-/// What a request is remembered by, when its caller may send it again. Who asks is the entity behind the token, so that
-/// its next token may ask again, or else the token, however often that is renewed.
+/// Builds the idempotency record of a request with an idempotency key. The caller is identified by entity, so that
+/// later tokens can repeat the request, or else by token, including its renewals.
 pub(super) fn repeatable(call: &Call, makes_key: bool) -> Result<Option<Box<Repeatable>>> {
     let Some(key) = call.repeat_key.as_deref() else { return Ok(None) };
     let caller = call.caller()?;
@@ -115,13 +113,13 @@ pub(super) fn repeatable(call: &Call, makes_key: bool) -> Result<Option<Box<Repe
         "" => Asker::Token(&caller.recorded_as),
         entity => Asker::Entity(entity),
     };
-    // Members are in the order of their names, whatever order they came in.
+    // The fields are sorted by name, so their order in the body has no effect.
     let body = serde_json::to_vec(&call.fields).map_err(Error::internal)?;
     let asked = AskedFor { path: &call.full_path, body: &body, makes_key };
     Ok(Some(Box::new(Repeatable::new(call.mount.id, asker, key, asked))))
 }
 
-/// What the request was answered with before. The look is boxed: most requests do not take it.
+/// Returns the certificate of an earlier identical request. The future is boxed because most requests skip it.
 pub(super) async fn earlier(call: &Call, repeatable: Option<&Repeatable>) -> Result<Option<Issued>> {
     let Some(repeatable) = repeatable else { return Ok(None) };
     let look = async {
@@ -131,13 +129,12 @@ pub(super) async fn earlier(call: &Call, repeatable: Option<&Repeatable>) -> Res
     Box::pin(look).await
 }
 
-/// The refusal of a path that names a role which is not there: it comes before any of a field.
+/// Returns the error for a missing role in the path, which takes precedence over errors in fields.
 async fn without_role(call: &Call) -> Option<Error> {
     let name = Some(call.param("name")).filter(|name| !name.is_empty())?;
     signer::role(&call.authority().await.ok()?.view(), name).err()
 }
 
-/// Where a request comes from.
 pub(super) fn origin(call: Call) -> Origin {
     Origin {
         issuer_ref: Some(call.param("issuer_ref")).filter(|r| !r.is_empty()).map(str::to_owned),
@@ -149,7 +146,6 @@ pub(super) fn origin(call: Call) -> Origin {
     }
 }
 
-/// Who asks.
 fn requester(call: &Call) -> Requester {
     call.caller.as_deref().map_or_else(Requester::default, |caller| Requester {
         recorded_as: caller.requester.clone(),
@@ -161,12 +157,10 @@ fn requester(call: &Call) -> Requester {
     })
 }
 
-/// The mount's lifetimes.
 pub(super) fn limits(call: &Call) -> Limits {
     crate::mounts::lifetimes(&call.mount)
 }
 
-/// The answer to who asked for a certificate.
 pub(super) fn answer(issued: Issued, show: Show, rendering: &Rendering, dialect: Dialect) -> Result<Answer> {
     let mut answer = show(&issued, rendering, dialect)?;
     if issued.repeated {

@@ -1,4 +1,4 @@
-//! Keys: `keys`, `key/:key_ref`, `config/keys`. Private material never leaves through these paths.
+//! Keys: `keys`, `key/:key_ref`, `config/keys`. Private keys are never returned.
 
 use serde_json::{Map, Value, json};
 

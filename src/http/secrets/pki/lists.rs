@@ -1,5 +1,5 @@
-//! Lists of stored certificates and revocations by serial number, for tokens. There may be millions: they are read and
-//! sent page by page ([`listing`]).
+//! Lists of stored certificates and revocations by serial number; they need a token. They may have millions of rows,
+//! and are read and sent in pages ([`listing`]).
 
 use std::sync::Arc;
 
@@ -21,23 +21,23 @@ use crate::x509::general_name::CsrSans;
 use crate::x509::oid;
 use crate::x509::serial::Serial;
 
-/// Most DNS names that are shown of a certificate.
+/// Maximum number of DNS names shown per certificate.
 const MOST_NAMES: usize = 5;
-/// Most certificates that are listed in the order of their ends.
+/// Maximum number of certificates listed by notAfter.
 const MOST_ENDING: usize = 100;
 
-/// Behind which serial a list goes on; before all of them with `None`.
+/// The serial number after which a list continues; `None` for the start.
 type Place = Option<Serial>;
 
-/// At most so many serials of a mount after one.
+/// Reads a limited number of serial numbers of a mount, after a given one.
 type PageOf = fn(&dyn PkiStore, MountId, Option<Serial>, u32) -> BoxFuture<'static, Result<Vec<Serial>>>;
 
-/// Serials, and one text that is said of each of them.
+/// A list of serial numbers that all have the same details.
 struct Serials {
     store: Arc<dyn PkiStore>,
     mount: MountId,
     page_of: PageOf,
-    /// JSON.
+    /// The details as JSON.
     info: Option<String>,
 }
 
@@ -62,7 +62,6 @@ impl Source for Serials {
     }
 }
 
-/// Certificates with what is in them.
 struct Certificates {
     store: Arc<dyn PkiStore>,
     mount: MountId,
@@ -95,12 +94,12 @@ impl Source for Certificates {
     }
 }
 
-/// A serial as JSON: its text has nothing to escape.
+/// Formats a serial number as JSON. Its text needs no escaping.
 fn name(serial: Serial) -> String {
     format!("\"{serial}\"")
 }
 
-/// Of a mount that is gone nothing is found, which is not the end of its list.
+/// Checks that a mount exists: an empty page of a deleted mount must not look like the end of its list.
 fn require_mount(store: &dyn PkiStore, mount: MountId) -> BoxFuture<'static, Result<()>> {
     let exists = store.has_mount(mount);
     let gone = || Error::new(Kind::NotFound, "the mount of a list is gone");
@@ -111,7 +110,7 @@ pub(super) async fn certificates(call: Call) -> Result<Answer> {
     serials(&call, |store, mount, after, limit| store.serials(mount, after, limit), None).await
 }
 
-/// As `certificates`, with what is in them; in the order of their serials, or of their ends.
+/// Lists certificates with their contents, by serial number or by notAfter.
 pub(super) async fn detailed(call: Call) -> Result<Answer> {
     match call.fields.text("order")?.as_deref() {
         None | Some("" | "serial") => {}
@@ -125,7 +124,7 @@ pub(super) async fn detailed(call: Call) -> Result<Answer> {
     listing::answer(&call, source, page.after_serial(), page.limit).await
 }
 
-/// Those that end next, the soonest first, and whether they are revoked. One page, which an index has.
+/// Lists the certificates that expire next, and if they are revoked. The single page is read from an index.
 async fn next_to_end(call: Call) -> Result<Answer> {
     let page = Page::of(&call.fields)?;
     if !page.after.is_empty() {
@@ -155,9 +154,9 @@ async fn next_to_end(call: Call) -> Result<Answer> {
     Answer::keys(keys, Some(Value::Object(infos)))
 }
 
-/// A row of a certificate, with what is in it (`infos`); nothing is shown of one that cannot be read.
+/// Builds the row of a certificate, with its contents if `infos` is set. Unreadable certificates are hidden.
 fn certificate(one: &SerialAndDer, infos: bool) -> Row<Place> {
-    // Said once: the list is gone through twice.
+    // Logs an unreadable certificate only once, because the list is read twice.
     let read = if infos { readable(one) } else { Certificate::parse(&one.1).ok() };
     let shown = read.map(|read| (name(one.0), infos.then(|| details(&read).to_string())));
     Row { at: Some(one.0), shown }
@@ -192,20 +191,20 @@ pub(super) async fn revoked(call: Call) -> Result<Answer> {
 
 const REVOKED: PageOf = |store, mount, after, limit| store.revoked_serials(mount, after, limit);
 
-/// Revocations that wait for another cluster: the nodes of one database are the only one, so there are
-/// never any.
+/// Lists revocations that wait for another cluster. It is always empty, because the nodes of a database form the only
+/// cluster.
 pub(super) async fn revocation_queue(call: Call) -> Result<Answer> {
     Page::of(&call.fields)?;
     Err(Error::not_found())
 }
 
-/// As `revoked`, with the clusters that revoked: this one.
+/// Lists revoked certificates with the cluster that revoked them, which is always this one.
 pub(super) async fn unified_revoked(call: Call) -> Result<Answer> {
     let info = format!("{{\"revoking_clusters\":[{}]}}", json!(call.state.identity.cluster_id));
     serials(&call, REVOKED, Some(info)).await
 }
 
-/// A list of serials, with what is said of each (JSON).
+/// Lists serial numbers, all with the same details (JSON).
 pub(super) async fn serials(call: &Call, page_of: PageOf, info: Option<String>) -> Result<Answer> {
     let page = Page::of(&call.fields)?;
     let authority = call.authority().await?;

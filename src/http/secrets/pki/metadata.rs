@@ -1,5 +1,5 @@
-//! What callers attached to certificates: `cert-metadata`, `cert-metadata/:serial`. It may be the callers'
-//! own secret matter, so reading it needs a token.
+//! Metadata that callers attached to certificates: `cert-metadata`, `cert-metadata/:serial`. It may be confidential, so
+//! reading it needs a token.
 
 use serde_json::json;
 

@@ -1,10 +1,10 @@
-//! OCSP over HTTP (RFC 6960 appendix A, RFC 5019): open to everyone, DER in and out.
+//! OCSP over HTTP (RFC 6960 appendix A, RFC 5019): without authentication, in DER.
 //!
-//! POST has the request as its body; a body of another media type that could be one is refused with
-//! 415 (none at all is taken). GET has it in base64 behind the path, as it was sent: percent-encoded or
-//! not, with `/` and `+` in it, a blank for `+`, padded or not. Whatever happens the body is an
-//! OCSPResponse. Statuses: 200, 400 malformedRequest, 401 unauthorized, 503 tryLater, 500 internalError.
-//! Answers to GET that anybody may keep say so, until their nextUpdate; whoever has one is told 304.
+//! POST has the request as its body. A valid request with another media type is rejected with 415; a missing media type
+//! is accepted. GET has the request in base64 in the path, percent-encoded or not, with `/` and `+`, a space for `+`,
+//! padded or not. All responses are an OCSPResponse: 200, 400 malformedRequest, 401 unauthorized, 503 tryLater, 500
+//! internalError. Cacheable responses to GET have caching headers until their nextUpdate, and support conditional
+//! requests.
 
 use base64::Engine as _;
 use base64::alphabet;
@@ -20,9 +20,9 @@ use crate::pki::engine::answers::Times;
 use crate::pki::revocation::ocsp::{self, Answered, Outcome};
 use crate::x509::ocsp::{MAX_REQUEST, Request};
 
-/// Octets of a POST that are read.
+/// Maximum size of a POST body, in bytes.
 pub(super) const MAX_BODY: usize = MAX_REQUEST;
-/// Characters of a GET that are read: base64, each perhaps as three.
+/// Maximum length of a request in a path, in characters: base64, possibly with percent-encoding.
 pub(super) const MAX_TEXT: usize = MAX_REQUEST * 4;
 
 const REQUEST: &str = "application/ocsp-request";
@@ -55,7 +55,7 @@ pub(super) async fn get(call: Call) -> Result<Answer> {
     })
 }
 
-/// The DER of a request in base64, as a path has it.
+/// Decodes a request in base64 from a path.
 fn decoded(text: &[u8]) -> Option<Vec<u8>> {
     if text.len() > MAX_TEXT {
         return None;
@@ -64,7 +64,7 @@ fn decoded(text: &[u8]) -> Option<Vec<u8>> {
     BASE64.decode(plain.collect::<Option<Vec<u8>>>()?).ok()
 }
 
-/// The answer. `tryLater` is sent after the same pause as any other refusal for want of room.
+/// Handles a request. `tryLater` is delayed like other refusals for lack of capacity.
 async fn answered(call: &Call, request: &[u8]) -> Result<Answered> {
     let answered = asked(call, request).await?;
     if answered.outcome == Outcome::TryLater {
@@ -74,12 +74,12 @@ async fn answered(call: &Call, request: &[u8]) -> Result<Answered> {
 }
 
 async fn asked(call: &Call, request: &[u8]) -> Result<Answered> {
-    // An answer is dated, and nobody need show rights for it.
+    // A response contains times, and the pipeline checks the clock only when it identifies a caller.
     if let Err(error) = call.state.clock.require_agreed() {
         return Ok(Answered::failed(&error));
     }
     match call.authority().await {
-        // Unified data is this server's own; it is there when it is switched on.
+        // Unified data is this server's own data, available only when it is enabled.
         Ok(authority)
             if call.route.pattern.starts_with("unified-") && !authority.view().crl_config.value.unified_crl =>
         {
@@ -107,8 +107,8 @@ fn rendered(answered: &Answered) -> Answer {
     answer
 }
 
-/// RFC 5019 6.2: good until nextUpdate, and asked for again by its tag. By a date it is not: two nodes
-/// that answered within one second may have known different things.
+/// Adds caching headers (RFC 5019 6.2): cacheable until nextUpdate, with revalidation by entity tag. A date is no
+/// validator, because two nodes may give different responses within one second.
 fn lasting(answer: Answer, der: &[u8], this_update: i64, next_update: i64, now: i64) -> Answer {
     let left = u64::try_from(next_update - now).unwrap_or(0);
     let mut answer = answer.with_validators(Validators::of(der, None, left));

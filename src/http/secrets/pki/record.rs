@@ -1,5 +1,5 @@
-//! What the store knows of a certificate beside it: `cert-record/:serial`, for tokens. Who asked for it is nothing for
-//! everybody, as the certificate itself is.
+//! Stored data about a certificate: `cert-record/:serial`. It needs a token, because it reveals the requester, whereas
+//! the certificate itself is public.
 
 use serde_json::{Value, json};
 
@@ -11,8 +11,8 @@ use crate::http::secrets::answer::Answer;
 use crate::http::secrets::route::Call;
 use crate::x509::serial::Serial;
 
-/// `GET cert-record/:serial`: who asked for a certificate, when, by which role, and whether it was revoked. One that was
-/// not stored when it was issued, and then brought to be revoked, is recorded with who revoked it.
+/// `GET cert-record/:serial`: requester, time, role and revocation of a certificate. A certificate that was stored only
+/// when it was revoked has the caller of the revocation as its requester.
 pub(super) async fn read(call: Call) -> Result<Answer> {
     let serial = Serial::parse(call.param("serial")).map_err(|_| Error::not_found())?;
     let authority = call.authority().await?;

@@ -1,6 +1,5 @@
-//! Certificates and keys as answers show them: PEM, DER and bundles, as JSON text. Dates are added by the
-//! [dialect](crate::http::secrets::dialect), which knows the types that the caller reads. A private key is a secret
-//! until the text is written into the answer.
+//! Renders certificates and keys as JSON: PEM, DER, bundles and PKCS #12. The [dialect](crate::http::secrets::dialect)
+//! adds dates in the types that the client expects. A private key is a secret until it is written into the response.
 
 use std::sync::Arc;
 
@@ -24,50 +23,43 @@ use crate::x509::certificate::Certificate;
 use crate::x509::pem;
 use crate::x509::pkcs12::{Entry, Protection, WrittenPassword};
 
-/// The field with the password of a PKCS #12 file.
+/// Field with the password of a PKCS #12 file.
 pub(super) const PASSWORD: &str = "password";
-/// Octets of an answer beside its certificates and keys.
+/// Size of a response without its certificates and keys, in bytes.
 const FRAME: usize = 512;
 
-/// Form of the certificates in an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Format {
-    /// PEM texts.
     #[default]
     Pem,
     /// Standard base64 of DER.
     Der,
     /// PEM, with key and chain in the `certificate` member.
     PemBundle,
-    /// PEM, with key, certificate and chain in the `p12` member, a PKCS #12 file, and the key in no other.
+    /// PEM, and a PKCS #12 file with key, certificate and chain in `p12`. The key is in no other member.
     Pkcs12,
 }
 
-/// Form of a private key in an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum PrivateKeyFormat {
-    /// PKCS#1, SEC1, or PKCS#8 where the algorithm has no older form.
+    /// PKCS#1 or SEC1, or PKCS#8 if the algorithm has neither.
     #[default]
     Traditional,
-    /// PKCS#8.
     Pkcs8,
 }
 
-/// How a caller wants its answer.
 #[derive(Clone, Default)]
 pub(super) struct Rendering {
-    /// Form of the certificates.
     pub(super) format: Format,
-    /// Form of the private key.
     pub(super) private_key_format: PrivateKeyFormat,
-    /// Keeps self-signed certificates out of `ca_chain`.
+    /// `true` to omit self-signed certificates from `ca_chain`.
     remove_roots_from_chain: bool,
-    /// The keys of the PKCS #12 file, when `format` asks for one.
+    /// The encryption keys of a requested PKCS #12 file.
     protection: Option<Arc<Protection>>,
 }
 
 impl Rendering {
-    /// Reads `format`, `private_key_format` and `remove_roots_from_chain` of a request whose response has no PKCS #12 file.
+    /// Reads `format`, `private_key_format` and `remove_roots_from_chain`. PKCS #12 is rejected.
     ///
     /// # Errors
     /// `Invalid` naming the field.
@@ -77,7 +69,7 @@ impl Rendering {
         })
     }
 
-    /// As [`Rendering::of`], of a request that may ask for a PKCS #12 file.
+    /// As [`Rendering::of`], with PKCS #12.
     ///
     /// # Errors
     /// As [`Rendering::of`].
@@ -85,7 +77,7 @@ impl Rendering {
         Self::read(fields, "must be pem, der, pem_bundle or p12", || Ok(Format::Pkcs12))
     }
 
-    /// `rule` is for a format that is not known, `pkcs12` for p12.
+    /// `rule` is the error text for an unknown format; `pkcs12` is called for `p12`.
     fn read(fields: &Fields, rule: &str, pkcs12: fn() -> Result<Format>) -> Result<Self> {
         let format = match fields.text("format")?.as_deref() {
             None | Some("pem") => Format::Pem,
@@ -103,11 +95,11 @@ impl Rendering {
         Ok(Self { format, private_key_format, remove_roots_from_chain, protection: None })
     }
 
-    /// Derives the keys of a PKCS #12 file from the `password` of the request, in the CPU queue.
+    /// Derives the encryption keys of a PKCS #12 file from the `password` of the request, in the CPU queue.
     ///
     /// # Errors
-    /// `Invalid` for a password without `format` p12, for a missing one and for one that breaks the rules; `Busy` when
-    /// the queue of the caller is full.
+    /// `Invalid` for a missing or invalid password, and for a password without `format` p12; `Busy` when the queue of
+    /// the caller is full.
     pub(super) async fn protected_by(self, password: Option<Secret>) -> Result<Self> {
         match (self.format, password) {
             (Format::Pkcs12, Some(password)) => {
@@ -122,25 +114,23 @@ impl Rendering {
     }
 }
 
-/// An issuer's members of an answer: worked out once for each state of it.
+/// Members of responses that depend only on the issuer. They are rendered once for each state of the issuer.
 struct IssuerTexts {
     authority_key_id: String,
     pem: ChainTexts,
     der: ChainTexts,
-    /// The chain without self-signed certificates, each preceded by a line feed: the end of a `pem_bundle`.
+    /// The end of a `pem_bundle`: the chain without self-signed certificates, each with a preceding line feed.
     bundle_tail: String,
 }
 
-/// An issuer's chain, as JSON text.
 struct ChainTexts {
     issuing_ca: Box<RawValue>,
     ca_chain: Box<RawValue>,
-    /// `ca_chain` without self-signed certificates.
     ca_chain_without_roots: Box<RawValue>,
 }
 
 impl IssuerTexts {
-    /// The texts of the path that is served at a time, which are made once.
+    /// Returns the texts of the path that is served now, rendering them on first use.
     fn of(issued: &Issued) -> Result<&Self> {
         let (signer, pieces) = (&issued.signer, issued.signer.pieces()?);
         let path = signer.paths.at(issued.issued_at).ok_or_else(|| Error::internal("an issuer without a path"))?;
@@ -174,22 +164,20 @@ fn raw(value: &impl Serialize) -> Box<RawValue> {
     to_raw_value(value).expect("texts always serialise")
 }
 
-/// Octets as key identifiers are shown: hexadecimal, colons between them.
+/// Formats a key identifier: hexadecimal with colons.
 pub(super) fn colon_hex(octets: &[u8]) -> String {
     octets.iter().map(|octet| format!("{octet:02x}")).collect::<Vec<_>>().join(":")
 }
 
-/// The `data` of an answer in the making: a JSON object.
+/// Builder for the `data` object of a response.
 #[derive(Default)]
 pub(super) struct Data(PartlySecret);
 
 impl Data {
-    /// Without members, with room for `octets` of them.
     pub(super) fn with_capacity(octets: usize) -> Self {
         Self(PartlySecret::with_capacity(octets))
     }
 
-    /// Adds a member.
     pub(super) fn add(&mut self, name: &'static str, value: &(impl Serialize + ?Sized)) {
         self.name(name);
         json_text(&mut self.0, value);
@@ -206,7 +194,7 @@ impl Data {
         Ok(())
     }
 
-    /// Adds a list of texts: one, and those of a list that is JSON text already.
+    /// Adds a list of texts: `first`, followed by the elements of `list`, which is JSON.
     fn add_before(&mut self, name: &'static str, first: &str, list: &RawValue) {
         self.name(name);
         self.0.push(b"[");
@@ -222,19 +210,18 @@ impl Data {
         self.0.push(b":");
     }
 
-    /// The text of the object.
     pub(super) fn finish(mut self) -> PartlySecret {
         self.0.push(if self.0.is_empty() { b"{}" } else { b"}" });
         self.0
     }
 }
 
-/// Appends `value` as JSON. Values here have text keys only and the writer is memory: this cannot fail.
+/// Appends `value` as JSON. This cannot fail: all keys are text, and writing to memory succeeds.
 fn json_text(out: &mut PartlySecret, value: &(impl Serialize + ?Sized)) {
     serde_json::to_writer(out, value).unwrap_or_default();
 }
 
-/// The `data` of an issue or sign answer, without its dates; with a key it is an issue answer.
+/// Renders the `data` of an issue or sign response, without its dates.
 ///
 /// # Errors
 /// `Internal` when the key cannot be encoded.
@@ -242,7 +229,7 @@ pub(super) fn issued(issued: &Issued, rendering: &Rendering) -> Result<PartlySec
     certificate(issued, rendering, false)
 }
 
-/// The `data` of a sign-intermediate answer: as of a leaf, but the chain begins with the new certificate.
+/// Renders the `data` of a sign-intermediate response, whose chain begins with the new certificate.
 ///
 /// # Errors
 /// `Internal` when it cannot be rendered.
@@ -292,7 +279,7 @@ fn certificate(issued: &Issued, rendering: &Rendering, in_chain: bool) -> Result
     Ok(data.finish())
 }
 
-/// A PKCS #12 file with the key, the certificate and its chain. The key's name is the common name of the certificate.
+/// Encodes key, certificate and chain as a PKCS #12 file. The key's name is the common name of the certificate.
 fn pkcs12(issued: &Issued, key: &PrivateKey, protection: &Protection, without_roots: bool) -> Result<Vec<u8>> {
     let path = issued.signer.paths.at(issued.issued_at).ok_or_else(|| Error::internal("an issuer without a path"))?;
     let chain = path.served.iter().filter(|issuer| !(without_roots && issuer.self_signed));
@@ -303,7 +290,6 @@ fn pkcs12(issued: &Issued, key: &PrivateKey, protection: &Protection, without_ro
     protection.encode(&Entry { name: &name, private_key: private_key.expose(), certificates: &certificates })
 }
 
-/// The `data` of a sign-self-issued answer.
 pub(super) fn self_issued(issued: &Issued, dialect: Dialect) -> Value {
     json!({
         "certificate": pem::encode("CERTIFICATE", &issued.der),
@@ -312,7 +298,7 @@ pub(super) fn self_issued(issued: &Issued, dialect: Dialect) -> Value {
     })
 }
 
-/// Adds `key_id`, `key_name` and, when the key leaves, `private_key` and `private_key_type`.
+/// Adds `key_id` and `key_name`, and for an exported key `private_key` and `private_key_type`.
 ///
 /// # Errors
 /// `Internal` when the key cannot be encoded.
@@ -326,7 +312,7 @@ pub(super) fn add_key(data: &mut Data, key: &CaKeyInfo, rendering: &Rendering) -
     Ok(())
 }
 
-/// The separate `private_key` member.
+/// Encodes a key for the `private_key` member.
 ///
 /// # Errors
 /// `Internal` when the key cannot be encoded.
@@ -335,14 +321,14 @@ pub(super) fn key_text(key: &PrivateKey, format: Format, key_format: PrivateKeyF
         PrivateKeyFormat::Traditional => key.traditional()?,
         PrivateKeyFormat::Pkcs8 => ("PRIVATE KEY", key.to_pkcs8()?),
     };
-    // Both encoders know their length beforehand: no part is left behind where they grew.
+    // Both encoders allocate the full length first, so reallocation leaves no copy of the key in memory.
     Ok(Secret::new(match format {
         Format::Der => STANDARD.encode(der.expose()),
         Format::Pem | Format::PemBundle | Format::Pkcs12 => pem::encode(label, der.expose()),
     }))
 }
 
-/// What a `pem_bundle` holds: a key (always in its traditional form), and the PEM text that follows it.
+/// Encodes a `pem_bundle`: a key in its traditional form, and PEM text after it.
 ///
 /// # Errors
 /// `Internal` when the key cannot be encoded.
@@ -365,7 +351,7 @@ mod tests {
     use crate::x509::serial::Serial;
     use crate::x509::testing;
 
-    /// A mount with one issuer, called `a`.
+    /// A mount with one issuer, named `a`.
     fn mount(der: &[u8]) -> View {
         let mut view = View::empty(MountId(1));
         let record = IssuerRecord {
@@ -389,7 +375,6 @@ mod tests {
         view
     }
 
-    /// A certificate of the issuer `a`.
     fn certificate(view: &View, der: &[u8], key: Option<&Arc<PrivateKey>>) -> Issued {
         Issued {
             der: der.to_vec(),
@@ -448,7 +433,7 @@ mod tests {
         }
     }
 
-    /// The characters in the middle of a key, which is where it is most its own.
+    /// Returns characters from the middle of a key, where the text is specific to that key.
     fn core(text: &str) -> String {
         let base64: String = text.lines().filter(|line| !line.starts_with('-')).collect();
         base64[base64.len() / 2 - 12..base64.len() / 2 + 12].to_owned()
@@ -472,7 +457,7 @@ mod tests {
                 assert_eq!(shown["private_key_type"], json!(key_type));
                 let bundled = shown["certificate"].as_str().unwrap().contains("PRIVATE KEY");
                 assert_eq!(bundled, format == "pem_bundle");
-                // One line of PEM is shorter than the core may be: both are looked for without line ends.
+                // The core may span two lines of PEM, so line ends are removed before the search.
                 let core = core(text.expose_text().unwrap());
                 let found = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace("\\n", "").contains(&core);
                 assert!(found(answer.expose()));

@@ -1,4 +1,4 @@
-//! Revoking: `revoke`, `revoke-with-key`. A certificate is named by its serial number or sent as PEM.
+//! Revocation: `revoke`, `revoke-with-key`. The certificate is given by serial number or as PEM.
 
 use serde_json::json;
 use zeroize::Zeroizing;
@@ -15,15 +15,14 @@ use crate::x509::certificate::Certificate;
 use crate::x509::pem;
 use crate::x509::serial::Serial;
 
-/// Fields of `revoke`.
 pub(super) const FIELDS: &[&str] = &["serial_number", "certificate", "reason", "invalidity_date"];
 /// Fields of `issuer/:issuer_ref/revoke`.
 pub(super) const ISSUER_FIELDS: &[&str] = &["reason", "invalidity_date"];
 /// Fields of `revoke-with-key`.
 pub(super) const BY_KEY_FIELDS: &[&str] = &["serial_number", "certificate", "private_key", "reason", "invalidity_date"];
-/// Shortest text that can hold a certificate; anything shorter is usually a file name.
+/// Minimum length of a PEM certificate. Shorter text is usually a file name.
 const SHORTEST_PEM: usize = 75;
-/// Shortest text that can hold a private key.
+/// Minimum length of a PEM private key.
 const SHORTEST_KEY: usize = 64;
 
 pub(super) async fn revoke(call: Call) -> Result<Answer> {
@@ -54,12 +53,11 @@ fn read(fields: &Fields) -> Result<Revocation> {
     Ok(Revocation { certificate, why })
 }
 
-/// `reason` and `invalidity_date`.
 pub(super) fn why(fields: &Fields) -> Result<Why> {
     Ok(Why { reason: reason(fields)?, invalidity_date: invalidity_date(fields)? })
 }
 
-/// The first certificate of a text: the leaf of a chain or of a `pem_bundle`.
+/// Parses the first certificate of a text: the leaf of a chain or of a `pem_bundle`.
 fn certificate(text: &str) -> Result<Certificate> {
     if text.len() < SHORTEST_PEM {
         return Err(Error::invalid("certificate: too short; was a path given instead of the certificate?"));
@@ -68,7 +66,7 @@ fn certificate(text: &str) -> Result<Certificate> {
         return Err(Error::invalid("certificate: longer than 64 KiB"));
     }
     let named = |e: Error| Error::invalid(format!("certificate: {}", e.text().trim_start_matches("certificate: ")));
-    // A `pem_bundle` begins with the private key, which is overwritten with the other blocks.
+    // The text may contain a private key (`pem_bundle`), so the decoded blocks are overwritten on drop.
     let blocks = pem::blocks_alone(text).map_err(named)?;
     let blocks: Vec<_> = blocks.into_iter().map(|(label, content)| (label, Zeroizing::new(content))).collect();
     let certificate = blocks.iter().find(|(label, _)| label == "CERTIFICATE");
@@ -76,7 +74,7 @@ fn certificate(text: &str) -> Result<Certificate> {
     Certificate::submitted(der).map_err(named)
 }
 
-/// Loads the key, which checks that its parts belong together: nobody passes with a public key in private clothes.
+/// Parses the private key and checks its consistency, so that a forged key with the right public part is rejected.
 fn private_key_of(text: Option<Secret>) -> Result<PrivateKey> {
     let refuse = |why: &str| Err(Error::invalid(format!("private_key: {why}")));
     let Some(text) = text else { return refuse("must be given") };
@@ -90,7 +88,6 @@ fn private_key_of(text: Option<Secret>) -> Result<PrivateKey> {
     PrivateKey::from_pem(text).or_else(|error| refuse(error.text().trim_start_matches("private key: ")))
 }
 
-/// The words of reasons.
 const REASONS: [(&str, &str, Option<Reason>); 7] = [
     ("unspecified", "0", None),
     ("keyCompromise", "1", Some(Reason::KeyCompromise)),
@@ -101,15 +98,15 @@ const REASONS: [(&str, &str, Option<Reason>); 7] = [
     ("privilegeWithdrawn", "9", Some(Reason::PrivilegeWithdrawn)),
 ];
 
-/// The word of a stored reason (RFC 5280 5.3.1).
+/// Returns the name of a stored reason (RFC 5280 5.3.1).
 pub(super) fn reason_word(code: Option<u8>) -> String {
     let number = code.unwrap_or_default().to_string();
     let named = REASONS.iter().find(|(_, other, _)| *other == number);
     named.map_or(number.clone(), |(name, ..)| (*name).to_owned())
 }
 
-/// The reason by its name or number; `unspecified` is none. Names count in any letter case, and with `_` between
-/// their words, as others write them (`KEY_COMPROMISE`).
+/// Reads the reason by name or number; `unspecified` is `None`. Letter case and `_` in names are ignored, for other
+/// spellings such as `KEY_COMPROMISE`.
 fn reason(fields: &Fields) -> Result<Option<Reason>> {
     let Some(text) = fields.text("reason")?.filter(|t| !t.is_empty()) else { return Ok(None) };
     let word = text.replace('_', "");

@@ -1,4 +1,4 @@
-//! Tidy: begin, status, cancel, and `config/auto-tidy`.
+//! Tidy: start, status, cancel, and `config/auto-tidy`.
 
 mod members;
 

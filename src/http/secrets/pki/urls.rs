@@ -1,5 +1,4 @@
-//! The members of authority information URLs, of the mount and of an issuer, and of the mount's own addresses:
-//! `config/urls`, `config/cluster`.
+//! Authority information URLs of a mount or an issuer, and the mount's own addresses: `config/urls`, `config/cluster`.
 
 use serde_json::{Map, Value, json};
 
@@ -35,16 +34,16 @@ pub(super) async fn write(mut call: Call) -> Result<Answer> {
     Ok(read(call).await?.with_warnings(warnings))
 }
 
-/// Where relying parties reach the call's mount on the public listener, when there is one.
+/// Returns the URL of the mount on the public listener, if there is one.
 fn public_path(call: &Call) -> Option<String> {
     let origin = call.state.public_origin()?;
     Some(format!("{origin}/v1/{}", call.mount.path.trim_end_matches('/')))
 }
 
-/// Takes the lists that `fields` has; absent ones stay. `templating` is the name of the flag.
+/// Merges the lists in `fields`; absent ones are unchanged. `templating` is the name of the flag.
 ///
 /// # Errors
-/// `Invalid` naming the member that is no list, or too long a one.
+/// `Invalid` with the name of a member that is not a list or is too long.
 pub(super) fn merged(stored: &Urls, fields: &Fields, templating: &str) -> Result<Urls> {
     let mut urls = stored.clone();
     for (name, list) in urls.lists_mut() {
@@ -58,7 +57,6 @@ pub(super) fn merged(stored: &Urls, fields: &Fields, templating: &str) -> Result
     Ok(urls)
 }
 
-/// The members of an answer; `templating` is the name of the flag there.
 pub(super) fn shown(urls: &Urls, templating: &str) -> Map<String, Value> {
     let lists = urls.lists().into_iter().map(|(name, list)| (name.to_owned(), json!(list)));
     lists.chain([(templating.to_owned(), json!(urls.templating))]).collect()
@@ -83,8 +81,8 @@ pub(super) async fn write_cluster(mut call: Call) -> Result<Answer> {
     Ok(read_cluster(call).await?.with_warnings(warnings))
 }
 
-/// Takes the addresses that `fields` has; absent ones stay, an empty text clears one. An `aia_path` that is neither
-/// stored nor given is `public`, where this server is for relying parties.
+/// Merges the addresses in `fields`; absent ones are unchanged, empty text clears one. The default of `aia_path` is
+/// `public`, the URL of the public listener.
 fn merged_cluster(stored: &Cluster, fields: &Fields, public: Option<&str>) -> Result<Cluster> {
     let mut cluster = stored.clone();
     if let Some(public) = public.filter(|_| stored.aia_path == Address::default() && !fields.has("aia_path")) {

@@ -1,4 +1,4 @@
-//! Conditional requests (RFC 9110 13): whether what the caller has is still what there is.
+//! Conditional requests (RFC 9110, 13).
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -11,8 +11,8 @@ use actix_web::http::header::{
 use crate::http::entity_tag::EntityTags;
 use crate::http::secrets::answer::Validators;
 
-/// Whether the caller has this state. A tag decides where one was sent; else a date, which must not lie before the
-/// [end of the second](settled) of the last change. A date that cannot be read is ignored.
+/// `true` if the client has the current state. The entity tag decides if the client sent one, otherwise the date: it
+/// must not be before the [end of the second](settled) of the last change. Invalid dates are ignored.
 pub(super) fn holds(validators: &Validators, headers: &HeaderMap) -> bool {
     if let Some((tag, sent)) = validators.tag.as_ref().zip(EntityTags::of(headers, IF_NONE_MATCH)) {
         return sent.known(&quoted(tag)).is_some();
@@ -23,8 +23,8 @@ pub(super) fn holds(validators: &Validators, headers: &HeaderMap) -> bool {
     validators.modified.zip(since).is_some_and(|(modified, since)| settled(modified) <= since)
 }
 
-/// When nothing else can come of the second of the last change any more. In that second there may have been two states,
-/// which no date tells apart; so a date of a state is rounded up, and said when it has come (RFC 9110, 8.8.2).
+/// Returns the end of the second of the last change. A resource may have had two states within that second, which a
+/// date cannot distinguish. So `Last-Modified` is rounded up, and sent once that time has passed (RFC 9110, 8.8.2).
 fn settled(modified: i64) -> i64 {
     modified.saturating_add(1)
 }
@@ -33,13 +33,13 @@ fn quoted(tag: &str) -> String {
     format!("\"{tag}\"")
 }
 
-/// A time in epoch seconds as headers have it.
+/// Formats epoch seconds as an HTTP date.
 pub(in crate::http::secrets) fn date(at: i64) -> String {
     HttpDate::from(UNIX_EPOCH + Duration::from_secs(u64::try_from(at).unwrap_or(0))).to_string()
 }
 
-/// Adds the headers by which the next request can ask; `now` in epoch seconds. A caller who has the answer already is
-/// told the tag of the form in which they have it.
+/// Adds the validators and `Cache-Control`. `now` is in epoch seconds. A 304 response has the entity tag of the form
+/// that the client has cached.
 pub(super) fn write(response: &mut HttpResponse, validators: &Validators, now: i64, asked: Option<&HeaderMap>) {
     let known = asked.filter(|_| response.status() == StatusCode::NOT_MODIFIED);
     let known = known.and_then(|asked| EntityTags::of(asked, IF_NONE_MATCH));
@@ -88,7 +88,7 @@ mod tests {
         let undated = Validators { modified: None, ..Validators::of(b"", None, 60) };
         let request = TestRequest::default().insert_header(("if-modified-since", after)).to_http_request();
         assert!(holds(&validators, request.headers()) && !holds(&undated, request.headers()));
-        // Without a tag of its own there is only the date.
+        // Without an entity tag, only the date counts.
         let untagged = Validators { tag: None, ..validators };
         let request = TestRequest::default().insert_header(("if-none-match", "\"ab\"")).to_http_request();
         assert!(!holds(&untagged, request.headers()));

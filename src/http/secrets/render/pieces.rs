@@ -1,4 +1,4 @@
-//! Bodies that are sent piece by piece: each is taken, or read, when the connection has room for it.
+//! Bodies that are sent in pieces, each produced when the connection can take it.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -14,14 +14,14 @@ use crate::http::request_id::RequestId;
 use crate::http::secrets::answer::{Pieces, Reading};
 use crate::telemetry::{self, outage};
 
-/// The pieces of a body. Its length is known, so it is not sent in chunks of HTTP.
+/// A body in pieces. Its length is known, so it is not chunked.
 pub(super) struct InPieces {
     len: u64,
     pieces: Option<Box<dyn Iterator<Item = Bytes> + Send>>,
 }
 
 impl InPieces {
-    /// For a `head` the length alone is of interest: no piece is made.
+    /// For a HEAD request, only the length is used.
     pub(super) fn new(pieces: Pieces, head: bool) -> Self {
         Self { len: pieces.len as u64, pieces: (!head).then_some(pieces.pieces) }
     }
@@ -35,26 +35,25 @@ impl MessageBody for InPieces {
     }
 
     fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Bytes, Infallible>>> {
-        // An empty piece would be taken for the end.
+        // An empty piece would end the body.
         let pieces = self.get_mut().pieces.as_mut();
         Poll::Ready(pieces.and_then(|pieces| pieces.find(|piece| !piece.is_empty())).map(Ok))
     }
 }
 
-/// A body that is read while it is sent. Nobody knows its length: it is sent in chunks of HTTP, and when it cannot be
-/// read to its end, the last one of them never comes.
+/// A body that is read while it is sent. Its length is unknown, so it is chunked. After an error the last chunk is not
+/// sent, so that the client detects the incomplete body.
 pub(super) struct Read {
     pieces: Option<Reading>,
     id: RequestId,
 }
 
 impl Read {
-    /// The body of the answer to a request.
     pub(super) fn new(pieces: Reading, id: RequestId) -> Self {
         Self { pieces: Some(pieces), id }
     }
 
-    /// What the client gets in the place of the rest.
+    /// Logs the error that ends the body.
     fn broken_off(&mut self, error: &Error) -> BrokenOff {
         self.pieces = None;
         let is_trouble = matches!(error.kind(), Kind::Internal | Kind::Unavailable | Kind::BadGateway);
@@ -78,13 +77,13 @@ impl MessageBody for Read {
         let this = self.get_mut();
         loop {
             let Some(pieces) = &mut this.pieces else { return Poll::Ready(None) };
-            // A panic would end the connection, over HTTP/2 with all of its requests.
+            // A panic would end the connection, and over HTTP/2 all its requests.
             let polled = catch_unwind(AssertUnwindSafe(|| pieces.as_mut().poll_next(cx))).unwrap_or_else(|_| {
                 metrics::counter!(telemetry::PANICS).increment(1);
                 Poll::Ready(Some(Err(Error::internal("a list panicked"))))
             });
             return match polled {
-                // It would be taken for the end.
+                // An empty piece would end the body.
                 Poll::Ready(Some(Ok(piece))) if piece.is_empty() => continue,
                 Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(this.broken_off(&error)))),
                 Poll::Ready(Some(Ok(piece))) => Poll::Ready(Some(Ok(piece))),
@@ -95,8 +94,8 @@ impl MessageBody for Read {
     }
 }
 
-/// What stands in the place of the rest of a body: its connection, or its stream of HTTP/2, ends without it. By its name
-/// the log leaves out that the HTTP library tells of it, too.
+/// The error that aborts the connection or HTTP/2 stream. The log filter recognizes it by name and drops the HTTP
+/// library's message about it.
 #[derive(Debug)]
 pub(super) struct BrokenOff;
 

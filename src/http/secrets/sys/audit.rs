@@ -1,6 +1,6 @@
-//! The audit's devices (`sys/audit`), as they are configured, and the hashes that they write (`sys/audit-hash`).
+//! The configured audit devices (`sys/audit`), and hashes of values in their entries (`sys/audit-hash`).
 //!
-//! No device is made, changed or removed here: whoever may call this could have files written, and requests unrecorded
+//! Devices cannot be created, changed or removed here: a caller could write arbitrary files, or disable the audit
 //! (CVE-2025-6000, CVE-2025-54997).
 
 use serde_json::{Map, Value, json};
@@ -12,7 +12,6 @@ use crate::error::{Error, Result};
 
 pub(super) const FIELDS: &[&str] = &["type", "description", "options", "local"];
 
-/// `GET sys/audit`.
 pub(super) async fn devices(call: Call) -> Result<Answer> {
     let device = |writer: &Writer| {
         let (settings, path) = (writer.settings(), format!("{}/", writer.settings().name));
@@ -26,12 +25,10 @@ pub(super) async fn devices(call: Call) -> Result<Answer> {
     Ok(Answer::data(Value::Object(devices)))
 }
 
-/// `POST sys/audit/:path`.
 pub(super) async fn enable(_: Call) -> Result<Answer> {
     refused("enable")
 }
 
-/// `DELETE sys/audit/:path`.
 pub(super) async fn disable(_: Call) -> Result<Answer> {
     refused("disable")
 }
@@ -42,7 +39,6 @@ fn refused(what: &str) -> Result<Answer> {
     )))
 }
 
-/// `POST sys/audit-hash/:path`.
 pub(super) async fn hash(call: Call) -> Result<Answer> {
     let input = call.fields.text("input")?.ok_or_else(|| Error::invalid("input: is missing"))?;
     let name = call.param("path").trim_end_matches('/');

@@ -1,4 +1,4 @@
-//! Keys that are known to be compromised (`sys/compromised-keys`): listing, adding and removing them.
+//! Compromised keys (`sys/compromised-keys`): list, read, add, remove.
 
 use serde_json::json;
 
@@ -17,10 +17,9 @@ use crate::x509::public_key::PublicKey;
 
 pub(super) const ADD: &[&str] = &["public_key", "note"];
 pub(super) const ADD_HASH: &[&str] = &["note"];
-/// Longest note, bytes.
+/// Maximum length of a note in bytes.
 const MAX_NOTE: usize = 512;
 
-/// `LIST sys/compromised-keys`.
 pub(super) async fn list(call: Call) -> Result<Answer> {
     let page = Page::of(&call.fields)?;
     let hashes = call.state.engine.compromised().hashes();
@@ -31,7 +30,6 @@ pub(super) async fn list(call: Call) -> Result<Answer> {
     Answer::keys(keys.await?, None)
 }
 
-/// `GET sys/compromised-keys/:hash`.
 pub(super) async fn read(call: Call) -> Result<Answer> {
     let hash = KeyHash::parse(call.param("hash"))?;
     let listed = call.state.engine.compromised().get(&hash).ok_or_else(Error::not_found)?;
@@ -44,14 +42,14 @@ pub(super) async fn read(call: Call) -> Result<Answer> {
     })))
 }
 
-/// `POST sys/compromised-keys`: by the key.
+/// `POST sys/compromised-keys`: adds a key.
 pub(super) async fn add(call: Call) -> Result<Answer> {
     let text = call.fields.text("public_key")?.unwrap_or_default();
     let hash = KeyHash::of(&public_key(&text)?);
     put(call, hash).await
 }
 
-/// `POST sys/compromised-keys/:hash`.
+/// `POST sys/compromised-keys/:hash`: adds a key by its hash.
 pub(super) async fn add_hash(call: Call) -> Result<Answer> {
     let hash = KeyHash::parse(call.param("hash"))?;
     put(call, hash).await
@@ -73,7 +71,7 @@ async fn put(call: Call, hash: KeyHash) -> Result<Answer> {
     .await
 }
 
-/// `DELETE sys/compromised-keys/:hash`, of an absent one too.
+/// `DELETE sys/compromised-keys/:hash`; succeeds if the key is not listed.
 pub(super) async fn remove(call: Call) -> Result<Answer> {
     let hash = KeyHash::parse(call.param("hash"))?;
     to_the_end(async move {
@@ -83,7 +81,7 @@ pub(super) async fn remove(call: Call) -> Result<Answer> {
     .await
 }
 
-/// The key of a PEM block: a public key, a certificate, or a request.
+/// Returns the key in a PEM block: a public key, a certificate or a certificate request.
 fn public_key(text: &str) -> Result<PublicKey> {
     let wrong = |why: &str| Error::invalid(format!("public_key: {why}"));
     if text.len() > pem::MAX_TEXT {

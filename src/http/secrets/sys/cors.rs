@@ -1,4 +1,4 @@
-//! Which pages of other origins may ask (`sys/config/cors`).
+//! CORS settings: the origins of pages that may use the API (`sys/config/cors`).
 
 use serde_json::json;
 
@@ -11,10 +11,10 @@ use crate::fields::{Cap, MAX_NAME};
 
 pub(super) const FIELDS: &[&str] = &["allowed_origins", "allowed_headers"];
 
-/// All of them are in each answer to a browser, or looked through for it.
+/// Limit on each list. Each response to a browser contains the headers, and each request is compared with the origins.
 const MOST: Cap = Cap::new(64, MAX_NAME);
 
-/// `GET sys/config/cors`: `enabled`, and while it is, `allowed_origins` and all `allowed_headers`.
+/// `GET sys/config/cors`: `enabled`, and if it is `true`, `allowed_origins` and all `allowed_headers`.
 pub(super) async fn read(call: Call) -> Result<Answer> {
     let cors = call.state.auth.cors();
     let shown = match cors.allowed() {
@@ -28,14 +28,13 @@ pub(super) async fn read(call: Call) -> Result<Answer> {
     Ok(Body::DataAndTop(shown).into())
 }
 
-/// `POST sys/config/cors`.
 pub(super) async fn write(call: Call) -> Result<Answer> {
     let origins = call.fields.list_within("allowed_origins", MOST)?.unwrap_or_default();
     let headers = call.fields.list_within("allowed_headers", MOST)?;
     to_the_end(async move { call.state.auth.cors_write(origins, headers).await.map(|()| Answer::empty()) }).await
 }
 
-/// `DELETE sys/config/cors`, of one that is off too.
+/// `DELETE sys/config/cors`; succeeds if CORS is off.
 pub(super) async fn delete(call: Call) -> Result<Answer> {
     to_the_end(async move { call.state.auth.cors_delete().await.map(|()| Answer::empty()) }).await
 }

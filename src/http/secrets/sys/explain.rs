@@ -1,12 +1,10 @@
-//! Why a token may do something, or not (`sys/internal/explain`), and all that it may do
+//! Explains the permissions of a token: for a request (`sys/internal/explain`), and all of them
 //! (`sys/internal/ui/resultant-acl`).
 //!
-//! Whoever has a token may ask about it; to ask about others is a right. Which mount and route a path leads to is told
-//! only where the rules of the token grant the path: nobody learns here what a refusal would not tell.
-//!
-//! A write that makes what is not there, and changes what is, needs one right or the other. Where the token has one of
-//! them, whether something is there is told about the caller's own token, and to whoever may read the path; others hear
-//! what holds in either case, and `allowed` is null.
+//! Each token may query itself; other tokens need a permission. Mount and route of a path are included only if the
+//! token's policies grant the path, so that the response reveals no more than a refusal. A write may need `create` or
+//! `update`, depending on the existence of the resource. If a token has one of them, existence is revealed only to the
+//! token itself and to callers who may read the path. For others `allowed` is null.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -28,18 +26,18 @@ use crate::error::{Error, Result};
 use crate::fields::Fields;
 
 pub(super) const FIELDS: &[&str] = &["accessor", "token", "method", "path", "address", "parameters"];
-/// Largest body, bytes: its parameters are held against the rules of policies.
+/// Maximum size of the body in bytes. Its parameters are compared with policy rules.
 pub(super) const MAX_BODY: usize = 64 << 10;
 pub(super) const OWN: &[&str] = &["method", "path", "parameters"];
 
-/// Longest text of an address, bytes.
+/// Maximum length of an address, in bytes.
 const LONGEST_ADDRESS: usize = 64;
 
-/// Other rules that are told.
+/// Maximum number of other rules in a response.
 const MOST_OTHERS: usize = 20;
 
-/// `POST sys/internal/explain`: about the token with an accessor, or about a token; at an `address`, where one is
-/// given.
+/// `POST sys/internal/explain`: explains another token, named by accessor or text; with `address`, for a request from
+/// there.
 pub(super) async fn of_another(call: Call) -> Result<Answer> {
     let (auth, text) =
         (&call.state.auth, |name: &str| call.fields.text(name).map(|text| text.filter(|t| !t.is_empty())));
@@ -58,14 +56,14 @@ pub(super) async fn of_another(call: Call) -> Result<Answer> {
     explained(&call, &subject, address).await
 }
 
-/// `POST sys/internal/explain-self`: about the caller's own token.
+/// `POST sys/internal/explain-self`: explains the caller's token.
 pub(super) async fn of_itself(call: Call) -> Result<Answer> {
     let subject = Subject { caller: call.caller()?.clone(), state: TokenState::Live };
     explained(&call, &subject, call.address).await
 }
 
-/// `GET sys/internal/ui/resultant-acl`: the caller's rules by path; the `*` at the end of a glob is left out where it
-/// is all of the pattern.
+/// `GET sys/internal/ui/resultant-acl`: the caller's rules by path. A final `*` is omitted from glob patterns without
+/// `+`.
 pub(super) async fn resultant_acl(call: Call) -> Result<Answer> {
     let caller = call.caller()?;
     let by_kind = |rules: BTreeMap<String, Merged>| {
@@ -88,7 +86,6 @@ pub(super) async fn resultant_acl(call: Call) -> Result<Answer> {
     Ok(Answer::data(json!({ "root": caller.is_root(), "exact_paths": exact, "glob_paths": globs })))
 }
 
-/// What is asked about.
 fn asked(call: &Call) -> Result<Asked> {
     let method = call.fields.text("method")?.unwrap_or_default().to_ascii_uppercase();
     let operation = match method.as_str() {
@@ -150,17 +147,17 @@ async fn explained(call: &Call, subject: &Subject, address: Option<IpAddr>) -> R
     Ok(Answer::data(data))
 }
 
-/// The parameters that the caller asks about.
+/// Verdict on the parameters of the request to be explained.
 enum ParameterVerdict {
-    /// None are given: the answer holds for all that the rule permits.
+    /// No parameters are given: the result applies to all parameters that the rule permits.
     Unknown,
-    /// The rule that decides permits them.
+    /// The deciding rule permits them.
     Permitted,
-    /// They violate the rule, in this way.
+    /// They violate the rule. The text says how.
     Violating(String),
 }
 
-/// Holds the `parameters` of the request (an object, as its body would be) against the rule that decides.
+/// Checks the `parameters` (an object like the body of the request) against the deciding rule.
 fn parameters(
     call: &Call,
     target: &Target,
@@ -181,8 +178,8 @@ fn parameters(
     Ok(violation.map_or(ParameterVerdict::Permitted, ParameterVerdict::Violating))
 }
 
-/// The right that the token needs; `None` where it depends on what is there, which is not told. What somebody keeps in a
-/// cubbyhole is told to nobody else.
+/// Returns the required capability; `None` if it depends on the existence of a resource that must not be revealed.
+/// Existence in a cubbyhole is revealed only to its owner.
 async fn needed(call: &Call, subject: &Subject, target: &Target, asked: &Asked) -> Result<Option<Operation>> {
     let (state, asker) = (&call.state, call.caller()?);
     let is_own = Arc::ptr_eq(asker, &subject.caller);
@@ -194,7 +191,7 @@ async fn needed(call: &Call, subject: &Subject, target: &Target, asked: &Asked) 
     Ok((!target.depends(state, &subject.caller, asked)).then_some(asked.operation))
 }
 
-/// The state of a token, and nothing that could be used.
+/// Renders the state of a token, without its text or accessor.
 fn token(subject: &Subject) -> Value {
     let caller = &subject.caller;
     json!({
@@ -208,7 +205,7 @@ fn token(subject: &Subject) -> Value {
     })
 }
 
-/// A rule: where it is written, what it grants and demands.
+/// Renders a rule with its position in the policies.
 fn shown(rule: &Merged, why: Option<&str>) -> Value {
     let mut terms = rule.shown();
     terms.insert("written".to_owned(), rule.written.iter().map(place).collect());
@@ -226,16 +223,15 @@ fn place(written: &Written) -> Value {
     place
 }
 
-/// What becomes of a request.
 struct Verdict {
-    /// `None` where it depends on what is there.
+    /// `None` if it depends on the existence of the resource.
     allowed: Option<bool>,
     reason: String,
-    /// The capabilities that are needed; none where no rule is asked.
+    /// The required capabilities; empty if no rules apply.
     needs: Vec<&'static str>,
-    /// Whether rules are asked at all.
+    /// `true` if rules apply.
     asks_rules: bool,
-    /// Whether the policies let the request pass, so that its answer would tell what is there.
+    /// `true` if the policies allow the request, so that its response would reveal the mount and the route.
     passes_policies: bool,
 }
 
@@ -279,7 +275,7 @@ impl Verdict {
         Self { allowed: Some(false), reason: unusable, ..by_policies }
     }
 
-    /// Of a write for which the rule grants one of the two rights that it may need.
+    /// Verdict on a write that may need either of two capabilities, of which the rule grants one.
     fn of_what_is_there(explanation: &Explanation) -> Self {
         let makes = explanation.decides.as_ref().is_some_and(|rule| rule.terms.capabilities.has(Capabilities::CREATE));
         let (granted, other) = if makes { ("create", "update") } else { ("update", "create") };
@@ -300,7 +296,7 @@ impl Verdict {
         let granted = explanation.decides.as_ref().map(|rule| rule.terms.capabilities).unwrap_or_default();
         let passes = granted.has(needed);
         let (mut needs, word) = (needed.words(), needed.words().concat());
-        // That a path needs sudo is told to those alone whom its capability is granted.
+        // A path's need for `sudo` is revealed only to callers with its other capability.
         if passes && sudo {
             needs.push("sudo");
         }

@@ -1,6 +1,6 @@
-//! Whether the server lives: health, seal status, leader. All open, none with an envelope.
+//! Health, seal status and leader: open routes, without an envelope.
 //!
-//! There is no sealed and no standby state: every node that answers is active.
+//! There is no sealed and no standby state: each node that responds is active.
 
 use serde_json::json;
 
@@ -8,18 +8,17 @@ use super::super::answer::{Answer, Body};
 use super::super::route::Call;
 use crate::error::{Error, Result};
 
-/// What clients are told that ask for a version: they know another server, and do what that one could from then on.
-/// It is no version of this program, which stands beside it.
+/// The version reported to clients of the compatible server, which select features by it. The version of this program
+/// is separate.
 const VERSION: &str = "1.15.0";
-/// What this program is, and its own version.
+/// Name and version of this program.
 const PRODUCT: (&str, &str) = ("signet", env!("CARGO_PKG_VERSION"));
 
-/// `GET sys/health`: 200, or what `activecode` says; 501, or what `uninitcode` says, as long as nobody ever had a root
-/// token of this store: it may be another one than was meant, such as an empty folder where a volume is missing. 503 while
-/// the server stops, its store is out of reach, no audit device takes entries, its clock is too far from that of a shared
-/// store, or it does not follow the other nodes. A store that is reached and takes no writes (`writes_fail`, a full disk)
-/// leaves the status as it is: a balancer that took out the node would end CRLs, OCSP and reads, too, and another node has
-/// the same store.
+/// `GET sys/health`: 200 (or `activecode`); 501 (or `uninitcode`) while no root token was ever created, because the
+/// store may be the wrong one, such as an empty directory instead of a volume. 503 while the server stops, the store is
+/// unavailable, no audit device works, the clock differs too much from that of a shared store, or the node does not
+/// follow the others. A store that takes no writes (`writes_fail`, such as a full disk) does not change the status:
+/// without the node, CRLs, OCSP and reads would fail too, and other nodes use the same store.
 pub(super) async fn health(call: Call) -> Result<Answer> {
     for flag in ["standbyok", "perfstandbyok"] {
         call.fields.bool(flag)?;
@@ -57,14 +56,14 @@ pub(super) async fn health(call: Call) -> Result<Answer> {
         return Ok(Answer { headers: vec![("retry-after", "1".to_owned())], ..answer.with_status(503) });
     }
     Ok(match if is_begun { active } else { new } {
-        // That, too, is for whoever comes again.
+        // Clients retry after these statuses.
         code @ (429 | 503) => Answer { headers: vec![("retry-after", "1".to_owned())], ..answer.with_status(code) },
         code => answer.with_status(code),
     })
 }
 
-/// `GET sys/live`: 200 as long as this worker turns, whatever becomes of the store, and while the server stops, too. Who
-/// starts a server anew that does not answer here loses nothing; `sys/health` says whether it can do its work.
+/// `GET sys/live`: 200 while this worker's event loop runs, even while the store is unavailable or the server stops. If
+/// it fails, the server can be restarted without loss. `sys/health` reports if the server can do its work.
 pub(super) async fn live(call: Call) -> Result<Answer> {
     Ok(Body::Plain(json!({
         "live": true,
@@ -84,12 +83,11 @@ fn status_code(call: &Call, name: &str) -> Result<Option<u16>> {
     }
 }
 
-/// `GET sys/seal-status`.
 pub(super) async fn seal_status(call: Call) -> Result<Answer> {
     let identity = &call.state.identity;
     let is_begun = call.state.reach.is_begun().await;
     Ok(Body::Plain(json!({
-        // A key in a file is what clients call static.
+        // Known clients call a seal with a key file static.
         "type": if identity.seal_type == "file" { "static" } else { identity.seal_type },
         "initialized": is_begun,
         "sealed": false,
@@ -111,12 +109,11 @@ pub(super) async fn seal_status(call: Call) -> Result<Answer> {
     .into())
 }
 
-/// `GET sys/init`.
 pub(super) async fn init(call: Call) -> Result<Answer> {
     Ok(Body::Plain(json!({ "initialized": call.state.reach.is_begun().await })).into())
 }
 
-/// `GET sys/leader`: no leader is needed, and no internal address is told.
+/// `GET sys/leader`: there is no leader, and internal addresses are not revealed.
 pub(super) async fn leader(_: Call) -> Result<Answer> {
     Ok(Body::Plain(json!({
         "ha_enabled": false,

@@ -1,5 +1,6 @@
-//! Leases (`sys/leases/`) of certificates and of tokens: looking them up, and revoking them with what they are of. None of
-//! them can be renewed here: a lease ends with its certificate, and tokens have a route of their own.
+//! Leases of certificates and tokens (`sys/leases/`): look up, list and revoke, together with their certificate or
+//! token. No lease can be renewed here: a certificate's lease ends with it, and tokens are renewed by
+//! `auth/token/renew`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +22,6 @@ use crate::error::{Error, Kind, Result};
 use crate::pki::revocation::leases::LeaseKeys;
 use crate::pki::store::LeaseRow;
 
-/// The id in the path, else in the body.
 fn lease_id(call: &Call) -> Result<String> {
     let id = match call.param("lease_id") {
         "" => call.fields.text("lease_id")?.unwrap_or_default(),
@@ -30,7 +30,6 @@ fn lease_id(call: &Call) -> Result<String> {
     if id.is_empty() { Err(Error::invalid("lease_id must be specified")) } else { Ok(id) }
 }
 
-/// `POST sys/leases/lookup`.
 pub(super) async fn lookup(call: Call) -> Result<Answer> {
     let id = lease_id(&call)?;
     let now = call.state.clock.now();
@@ -42,12 +41,12 @@ pub(super) async fn lookup(call: Call) -> Result<Answer> {
     lease.map(|lease| of_certificate(&lease, now)).ok_or_else(|| Error::invalid("invalid lease"))?
 }
 
-/// Whether a path or an id is below that of the authentication methods: its leases are those of tokens.
+/// `true` for a path or lease id below `auth/`, where leases are those of tokens.
 fn is_of_tokens(path: &str) -> bool {
     path == "auth" || path.starts_with("auth/")
 }
 
-/// Where leases lie that were made at or below a path.
+/// Returns the scopes of leases that were created at or below a path.
 fn scopes(call: &Call, path: &str) -> Vec<PathScope> {
     call.state.auth.mounts().path_scopes(path)
 }
@@ -77,7 +76,7 @@ fn of_token(lease: &TokenLease, now: Time) -> Answer {
     }))
 }
 
-/// `LIST sys/leases/lookup/:prefix`: what lies directly below it.
+/// `LIST sys/leases/lookup/:prefix`: the keys directly below the prefix.
 pub(super) async fn list(call: Call) -> Result<Answer> {
     let Page { after, limit } = Page::of(&call.fields)?;
     let prefix = call.param("prefix");
@@ -88,7 +87,7 @@ pub(super) async fn list(call: Call) -> Result<Answer> {
         let answer = listing::answer(&call, keys, after, limit).await;
         return match (answer, unreadable.load(Ordering::Relaxed)) {
             (answer, 0) => answer,
-            // Not "there are none".
+            // The list may be incomplete, so it is not a 404.
             (Err(error), unreadable) if error.kind() == Kind::NotFound => {
                 Ok(Answer::data(json!({ "keys": [] })).with_warnings([not_listed(unreadable)]))
             }
@@ -108,19 +107,17 @@ fn not_listed(unreadable: u64) -> String {
     )
 }
 
-/// Keys of the leases of tokens below a path.
 struct KeysOfTokens {
     auth: Arc<Auth>,
     prefix: String,
-    /// Number of tokens of the last page whose records cannot be read.
+    /// Number of tokens in the latest page whose records cannot be read.
     unreadable: Arc<AtomicU64>,
 }
 
 impl Source for KeysOfTokens {
-    /// The last key.
     type Place = String;
 
-    /// A page reads all tokens, so pages are long: some megabytes.
+    /// Large, because each page reads all tokens. A page has some megabytes.
     fn most(&self) -> usize {
         50_000
     }
@@ -137,18 +134,18 @@ impl Source for KeysOfTokens {
     }
 }
 
-/// Keys of the leases of certificates; at the root also the segment of the leases of tokens.
+/// Lease keys of certificates. At the root they include the segment for leases of tokens.
 struct KeysOfCertificates {
     keys: LeaseKeys,
     with_tokens: bool,
 }
 
 impl Source for KeysOfCertificates {
-    /// The last id that was read, or the end of the segment that it is in.
+    /// The last lease id that was read, or the end of its segment.
     type Place = String;
 
     fn page(&self, from: &String, most: usize, _: bool) -> BoxFuture<'static, Result<listing::Page<String>>> {
-        /// The segment of the leases of tokens, and its end: '0' follows '/'.
+        /// The segment for leases of tokens, and its end: `0` follows `/`.
         const TOKENS: [&str; 2] = ["auth/", "auth0"];
         let found = self.keys.page(from, most as u32);
         let is_behind = self.with_tokens && from.as_str() < TOKENS[1];
@@ -165,7 +162,7 @@ impl Source for KeysOfCertificates {
     }
 }
 
-/// `POST sys/leases/renew`: refused, and says whether for want of the lease.
+/// `POST sys/leases/renew`: always fails. The error says if the lease exists.
 pub(super) async fn renew(call: Call) -> Result<Answer> {
     call.fields.duration("increment")?;
     let id = lease_id(&call)?;
@@ -178,7 +175,7 @@ pub(super) async fn renew(call: Call) -> Result<Answer> {
     }))
 }
 
-/// `POST sys/leases/revoke`, of an unknown lease too.
+/// `POST sys/leases/revoke`; succeeds if the lease does not exist.
 pub(super) async fn revoke(call: Call) -> Result<Answer> {
     let id = lease_id(&call)?;
     let wait = wait(&call)?;
@@ -189,13 +186,12 @@ pub(super) async fn revoke(call: Call) -> Result<Answer> {
     Ok(done(wait))
 }
 
-/// `POST sys/leases/revoke-prefix/:prefix`.
 pub(super) async fn revoke_prefix(call: Call) -> Result<Answer> {
     let wait = wait(&call)?;
     revoke_below(call, wait, UnreadableTokens::Keep).await
 }
 
-/// `POST sys/leases/revoke-force/:prefix`: as by prefix, and tokens whose records cannot be read are revoked too.
+/// `POST sys/leases/revoke-force/:prefix`: as by prefix, and also revokes tokens whose records cannot be read.
 pub(super) async fn revoke_force(call: Call) -> Result<Answer> {
     revoke_below(call, true, UnreadableTokens::Revoke).await
 }
@@ -213,8 +209,8 @@ async fn revoke_below(call: Call, wait: bool, unreadable: UnreadableTokens) -> R
     Ok(done(wait))
 }
 
-/// Ends tokens, also for a caller who leaves meanwhile or does not want to wait: an end that is only promised could be
-/// lost.
+/// Revokes tokens even if the caller disconnects. `wait` affects only the status: a revocation in the background could
+/// be lost.
 async fn end_tokens(
     call: Call,
     wait: bool,
@@ -243,7 +239,7 @@ fn unreadable_warning(count: u64, what: UnreadableTokens) -> String {
     }
 }
 
-/// Whether the caller waits for the revocations; they happen in any case.
+/// `true` if the caller waits for the revocations, which are done in any case.
 fn wait(call: &Call) -> Result<bool> {
     Ok(call.fields.bool("sync")?.unwrap_or(true))
 }
@@ -252,8 +248,7 @@ fn done(wait: bool) -> Answer {
     Answer::empty().with_status(if wait { 204 } else { 202 })
 }
 
-/// `GET sys/leases/count?type=irrevocable`: a revocation that fails is tried again for ever, so none is
-/// given up.
+/// `GET sys/leases/count?type=irrevocable`: always zero, because failed revocations are retried without limit.
 pub(super) async fn count(call: Call) -> Result<Answer> {
     match call.fields.text("type")?.as_deref() {
         None | Some("") => Err(Error::not_found()),
@@ -262,7 +257,7 @@ pub(super) async fn count(call: Call) -> Result<Answer> {
     }
 }
 
-/// `GET sys/leases?type=irrevocable`: none, as [`count`] says.
+/// `GET sys/leases?type=irrevocable`: always empty, as for [`count`].
 pub(super) async fn irrevocable(call: Call) -> Result<Answer> {
     let limit = call.fields.text("limit")?.unwrap_or_default();
     if !matches!(limit.as_str(), "" | "none") && !limit.parse().is_ok_and(|limit: u32| limit > 0) {
@@ -275,7 +270,7 @@ pub(super) async fn irrevocable(call: Call) -> Result<Answer> {
     }
 }
 
-/// `POST sys/leases/tidy`: what the server does by itself now and then.
+/// `POST sys/leases/tidy`: removes expired leases, which the server also does periodically.
 pub(super) async fn tidy(call: Call) -> Result<Answer> {
     call.state.engine.sweep_leases().await?;
     Ok(Answer::empty())

@@ -1,7 +1,7 @@
-//! Managed keys (`sys/managed-keys`): writing, showing, listing, testing and deleting them.
+//! Managed keys (`sys/managed-keys`): write, read, list, test, delete.
 //!
-//! The parameters that all types share are read here, those of a type in its own file: a type is its words in
-//! `FIELDS`, a file with its members, and its arms in the matches below.
+//! Parameters of all types are read here, those of one type in its own file. To add a type, add its words to
+//! `OF_TYPES`, a file with its members, and its arms in the matches below.
 
 mod cloudakms;
 mod cloudbkeyvault;
@@ -24,11 +24,11 @@ use crate::fields::{Cap, Fields, MAX_NAME};
 use crate::keys::managed::{BackendConfig, BackendType, Record, Terms, Usages};
 use crate::keys::{TestHash, TestSign};
 
-/// The parameters of a write that every type has.
+/// Parameters of all types.
 const SHARED: &[&str] =
     &["UUID", "type", "name", "allow_generate_key", "allow_replace_key", "allow_store_key", "any_mount", "usages"];
 
-/// The parameters of a write that some types have.
+/// Parameters of some types.
 const OF_TYPES: [&str; 31] = [
     "library",
     "key_label",
@@ -63,16 +63,13 @@ const OF_TYPES: [&str; 31] = [
     "algorithm",
 ];
 
-/// The parameters of a write, of all types.
 pub(super) const FIELDS: &[&str] = &joined::<39>(&[SHARED, &OF_TYPES]);
 
-/// The parameters of a test signature.
 pub(super) const TEST: &[&str] = &["use_pss", "hash_algorithm"];
 
-/// The most usages of a list.
+/// Limit on the list of usages.
 const USAGES: Cap = Cap::new(16, 64).limiting();
 
-/// LIST `sys/managed-keys/:type`.
 pub(super) async fn list(call: Call) -> Result<Answer> {
     let names = call.state.managed_keys.names(backend(&call)?);
     let names = Page::of(&call.fields)?.cut(names.iter().map(String::as_str));
@@ -82,20 +79,18 @@ pub(super) async fn list(call: Call) -> Result<Answer> {
     Ok(Body::DataAndTop(json!({ "keys": names })).into())
 }
 
-/// `GET sys/managed-keys/:type/:name`.
 pub(super) async fn read(call: Call) -> Result<Answer> {
     let record = call.state.managed_keys.read(backend(&call)?, name(&call)).ok_or_else(Error::not_found)?;
     Ok(Answer::data(call.dialect.managed_key(shown(&record))))
 }
 
-/// Whether there is such a key.
 pub(super) fn exists(named: Named<'_>) -> LocalBoxFuture<'_, Result<bool>> {
     let kind = BackendType::parse(named.param("backend"));
     let exists = kind.is_ok_and(|kind| named.state.managed_keys.read(kind, named.param("managed_key")).is_some());
     Box::pin(std::future::ready(Ok(exists)))
 }
 
-/// `POST sys/managed-keys/:type/:name`: a new key, or a merge into the one that is there.
+/// `POST sys/managed-keys/:type/:name`: creates a key or merges into the stored one.
 pub(super) async fn write(mut call: Call) -> Result<Answer> {
     let kind = backend(&call)?;
     let fields = std::mem::take(&mut call.fields);
@@ -125,7 +120,7 @@ pub(super) async fn write(mut call: Call) -> Result<Answer> {
     .await
 }
 
-/// `DELETE sys/managed-keys/:type/:name`, of an absent one too.
+/// `DELETE sys/managed-keys/:type/:name`; succeeds if the key does not exist.
 pub(super) async fn delete(call: Call) -> Result<Answer> {
     let kind = backend(&call)?;
     to_the_end(async move {
@@ -135,7 +130,6 @@ pub(super) async fn delete(call: Call) -> Result<Answer> {
     .await
 }
 
-/// `POST sys/managed-keys/:type/:name/test/sign`.
 pub(super) async fn test_sign(call: Call) -> Result<Answer> {
     let kind = backend(&call)?;
     let hash = call.fields.text("hash_algorithm")?.map(|word| TestHash::parse(&word)).transpose()?;
@@ -154,12 +148,12 @@ fn backend(call: &Call) -> Result<BackendType> {
     BackendType::parse(call.param("backend"))
 }
 
-/// The name of the key, in lower case as all paths are that have one.
+/// The name of the key. Paths are in lower case.
 fn name(call: &Call) -> &str {
     call.param("managed_key")
 }
 
-/// What the body repeats of the path has to say the same.
+/// Rejects members of the body that contradict the path.
 fn agrees_with_path(call: &Call, fields: &Fields) -> Result<()> {
     for (field, of_path, spelling) in
         [("type", call.param("backend"), Spelling::KeyBackend), ("name", name(call), Spelling::KeyName)]
@@ -171,7 +165,6 @@ fn agrees_with_path(call: &Call, fields: &Fields) -> Result<()> {
     Ok(())
 }
 
-/// The parameters of a type.
 fn own_fields(kind: BackendType) -> &'static [&'static str] {
     match kind {
         BackendType::Pkcs11 => pkcs11::FIELDS,
@@ -181,7 +174,6 @@ fn own_fields(kind: BackendType) -> &'static [&'static str] {
     }
 }
 
-/// Those of them that are secret.
 fn secret_fields(kind: BackendType) -> &'static [&'static str] {
     match kind {
         BackendType::Pkcs11 => pkcs11::SECRETS,
@@ -191,11 +183,11 @@ fn secret_fields(kind: BackendType) -> &'static [&'static str] {
     }
 }
 
-/// What a write makes of the configuration that stands.
+/// Merges a write into the stored configuration.
 fn changed(kind: BackendType, sent: &Sent, stored: Option<&Record>) -> Result<(Terms, BackendConfig)> {
     check_uuid(sent, stored)?;
     let terms = terms(sent, stored)?;
-    // A key of another type under this name is refused by the registry.
+    // The registry rejects a key of another type with the same name.
     let stored = stored.map(|record| &record.backend);
     macro_rules! merged {
         ($backend:ident, $members:ident) => {{
@@ -212,7 +204,7 @@ fn changed(kind: BackendType, sent: &Sent, stored: Option<&Record>) -> Result<(T
     Ok((terms, backend))
 }
 
-/// The server assigns the UUID: a body may repeat that of the key.
+/// Rejects a UUID unless it is that of the key, because the server assigns it.
 fn check_uuid(sent: &Sent, stored: Option<&Record>) -> Result<()> {
     match (sent.fields().text_within("UUID", MAX_NAME)?, stored) {
         (Some(given), Some(record)) if given != record.uuid => {
@@ -245,7 +237,6 @@ fn terms(sent: &Sent, stored: Option<&Record>) -> Result<Terms> {
     Ok(terms)
 }
 
-/// A key as it is shown: no secret is.
 fn shown(record: &Record) -> Value {
     let Terms { allow_generate_key, allow_replace_key, allow_store_key, any_mount, usages } = &record.terms;
     let shared = [

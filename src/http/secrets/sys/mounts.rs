@@ -1,4 +1,4 @@
-//! The mount table: engines (`sys/mounts`) and auth methods (`sys/auth`).
+//! The mount table: engines (`sys/mounts`) and authentication methods (`sys/auth`).
 
 use std::sync::Arc;
 
@@ -14,20 +14,20 @@ use crate::auth::mounts::Mount;
 use crate::error::{Error, Kind, Result, Warnings};
 use crate::fields::Fields;
 
-/// Where auth methods live.
+/// Prefix of the paths of authentication methods.
 const METHODS: &str = "auth/";
 
-/// Mounts of which no path is answered are kept free by [`mounts`](crate::auth::mounts), and shown nowhere.
+/// `false` for mounts without routes, which only [reserve their paths](crate::auth::mounts).
 fn is_shown(mount: &Mount) -> bool {
     index_of(&mount.kind).is_some()
 }
 
-/// `GET sys/mounts`: path → entry.
+/// `GET sys/mounts`: entries by path.
 pub(super) async fn engines(call: Call) -> Result<Answer> {
     Ok(table(&call, |path| (!path.starts_with(METHODS)).then_some(path)))
 }
 
-/// `GET sys/auth`: path below `auth/` → entry.
+/// `GET sys/auth`: entries by path below `auth/`.
 pub(super) async fn methods(call: Call) -> Result<Answer> {
     Ok(table(&call, |path| path.strip_prefix(METHODS)))
 }
@@ -39,34 +39,30 @@ fn table(call: &Call, shown: impl Fn(&str) -> Option<&str>) -> Answer {
     Body::DataAndTop(Value::Object(entries.collect::<Map<_, _>>())).into()
 }
 
-/// The entry of a mount.
 fn entry(mount: &Mount, dialect: Dialect) -> Value {
     let mut entry = mount.to_json();
     entry["type"] = dialect.mount_type(mount).into();
     entry
 }
 
-/// `GET sys/mounts/:path`; `auth/…` is reachable here too, without sudo: clients look here for methods that they enabled.
+/// `GET sys/mounts/:path`; also for `auth/…`, without `sudo`: clients use it for methods that they enabled.
 pub(super) async fn engine(call: Call) -> Result<Answer> {
     Ok(Body::DataAndTop(entry(&*mounted(&call, "")?, call.dialect)).into())
 }
 
-/// `GET sys/auth/:path`.
 pub(super) async fn method(call: Call) -> Result<Answer> {
     Ok(Body::DataAndTop(entry(&*mounted(&call, METHODS)?, call.dialect)).into())
 }
 
-/// `GET sys/mounts/:path/tune`; `auth/…` is reachable here too.
+/// `GET sys/mounts/:path/tune`; also for `auth/…`.
 pub(super) async fn tuning(call: Call) -> Result<Answer> {
     Ok(Body::DataAndTop(mounted(&call, "")?.tune_json()).into())
 }
 
-/// `GET sys/auth/:path/tune`.
 pub(super) async fn method_tuning(call: Call) -> Result<Answer> {
     Ok(Body::DataAndTop(mounted(&call, METHODS)?.tune_json()).into())
 }
 
-/// `POST sys/mounts/:path/tune`.
 pub(super) async fn tune(call: Call) -> Result<Answer> {
     to_the_end(async move {
         let mut warnings = call.state.mounts.tune(call.param("path"), &call.fields).await?;
@@ -76,7 +72,6 @@ pub(super) async fn tune(call: Call) -> Result<Answer> {
     .await
 }
 
-/// `POST sys/auth/:path/tune`.
 pub(super) async fn method_tune(call: Call) -> Result<Answer> {
     to_the_end(async move {
         let path = format!("{METHODS}{}", call.param("path"));
@@ -87,7 +82,7 @@ pub(super) async fn method_tune(call: Call) -> Result<Answer> {
     .await
 }
 
-/// `POST sys/mounts/:path`. The engine answers for the mount as soon as this is answered.
+/// `POST sys/mounts/:path`. The engine serves the mount before the response is sent.
 pub(super) async fn enable(call: Call) -> Result<Answer> {
     to_the_end(async move {
         call.state.mounts.enable(call.param("path"), &call.fields).await?;
@@ -96,7 +91,7 @@ pub(super) async fn enable(call: Call) -> Result<Answer> {
     .await
 }
 
-/// `DELETE sys/mounts/:path`, of an absent one too.
+/// `DELETE sys/mounts/:path`; succeeds if the mount does not exist.
 pub(super) async fn disable(call: Call) -> Result<Answer> {
     to_the_end(async move {
         call.state.mounts.disable(call.param("path")).await?;
@@ -105,7 +100,7 @@ pub(super) async fn disable(call: Call) -> Result<Answer> {
     .await
 }
 
-/// Warnings about what a mount is asked to be and does not become: unknown members of `config`, and fields without effect.
+/// Warns about ignored settings: unknown members of `config`, and fields without effect.
 fn ignored(fields: &Fields) -> Warnings {
     let config = fields.value("config").and_then(Value::as_object);
     let members = config.into_iter().flatten().filter(|(name, value)| !SETTINGS.contains(&&name[..]) && is_set(value));
@@ -114,7 +109,7 @@ fn ignored(fields: &Fields) -> Warnings {
     unrecognised(fields.chain(members), SETTINGS)
 }
 
-/// Whether a value says something: known clients send empty ones for what they leave out.
+/// `true` for a non-empty value. Known clients send empty values for unset fields.
 fn is_set(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -125,10 +120,9 @@ fn is_set(value: &Value) -> bool {
     }
 }
 
-/// What known clients call a method, and its own name.
+/// A known client's name for a method, and its name here.
 const KNOWN_AS: (&str, &str) = ("azure", "cloudb");
 
-/// `POST sys/auth/:path`.
 pub(super) async fn method_enable(mut call: Call) -> Result<Answer> {
     let is_known = call.state.settings.compat && call.fields.text("type")?.as_deref() == Some(KNOWN_AS.0);
     let known_as = is_known.then_some(KNOWN_AS.0);
@@ -142,7 +136,7 @@ pub(super) async fn method_enable(mut call: Call) -> Result<Answer> {
     .await
 }
 
-/// `DELETE sys/auth/:path`, of an absent one too.
+/// `DELETE sys/auth/:path`; succeeds if the mount does not exist.
 pub(super) async fn method_disable(call: Call) -> Result<Answer> {
     to_the_end(async move {
         call.state.mounts.disable_method(call.param("path")).await?;
@@ -151,8 +145,8 @@ pub(super) async fn method_disable(call: Call) -> Result<Answer> {
     .await
 }
 
-/// `GET sys/internal/ui/mounts`: the mounts on which the caller has any right, and those that are shown to everybody,
-/// of which a stranger sees little.
+/// `GET sys/internal/ui/mounts`: the mounts to which the caller has any access, and those that are listed for all
+/// clients. Unauthenticated callers see few members.
 pub(super) async fn visible(call: Call) -> Result<Answer> {
     let (state, mut lists) = (&call.state, [Map::new(), Map::new()]);
     let caller = match &call.token {
@@ -183,8 +177,8 @@ pub(super) async fn visible(call: Call) -> Result<Answer> {
     Ok(Answer::data(json!({ "secret": secret, "auth": auth })))
 }
 
-/// `GET sys/internal/ui/mounts/:path`: the mount of a path, for callers with any right at its path or below. What
-/// does not exist looks like what is not theirs.
+/// `GET sys/internal/ui/mounts/:path`: the mount of a path, for callers with any access to it. A missing mount gets the
+/// same error as one without access.
 pub(super) async fn preflight(call: Call) -> Result<Answer> {
     let path = call.param("path");
     let refused = || {

@@ -1,4 +1,4 @@
-//! Policies (`sys/policies/acl`, the older `sys/policy`) and what they grant (`sys/capabilities-self`).
+//! Policies (`sys/policies/acl` and the older `sys/policy`) and capabilities (`sys/capabilities-self`).
 
 use serde_json::{Map, Value, json};
 
@@ -11,43 +11,39 @@ use crate::auth::{Auth, Caller};
 use crate::error::{Error, Result, Warnings};
 use crate::fields::{Cap, Fields};
 
-/// The most paths of one question. Of any length: what no path can be has no rights either.
+/// Limit on the number of paths. Their length is not limited here, because invalid paths have no capabilities.
 const PATHS: Cap = Cap { bytes: usize::MAX, ..Cap::LIST };
 
-/// Most bytes of all paths of one question.
+/// Maximum total length of the paths of a request, in bytes.
 const ALL_PATHS: usize = 256 << 10;
 
-/// LIST `sys/policies/acl`.
 pub(super) async fn names(call: Call) -> Result<Answer> {
     Answer::keys(page(&call.fields, call.state.auth.policy_names())?, None)
 }
 
-/// LIST `sys/policy`: the names twice, as older clients want them.
+/// LIST `sys/policy`: the names under two keys, for older clients.
 pub(super) async fn old_names(call: Call) -> Result<Answer> {
     let names = page(&call.fields, call.state.auth.policy_names())?;
     Ok(Body::DataAndTop(json!({ "keys": names, "policies": names })).into())
 }
 
-/// The part of a sorted list that `after` and `limit` ask for.
 fn page(fields: &Fields, mut keys: Vec<String>) -> Result<Vec<String>> {
     keys.sort_unstable();
     Ok(Page::of(fields)?.cut(keys.iter().map(String::as_str)))
 }
 
-/// `GET sys/policies/acl/:name`.
 pub(super) async fn read(call: Call) -> Result<Answer> {
     let policy = call.state.auth.policy_read(call.param("name"));
     policy.map(Answer::data).ok_or_else(Error::not_found)
 }
 
-/// `GET sys/policy/:name`: the text as `rules` too, and all of it at top level.
+/// `GET sys/policy/:name`: the text is also in `rules`, and all members are also at the top level.
 pub(super) async fn old_read(call: Call) -> Result<Answer> {
     let mut policy = call.state.auth.policy_read(call.param("name")).ok_or_else(Error::not_found)?;
     policy["rules"] = policy["policy"].clone();
     Ok(Body::DataAndTop(policy).into())
 }
 
-/// `POST sys/policies/acl/:name`.
 pub(super) async fn write(call: Call) -> Result<Answer> {
     to_the_end(async move {
         let mut warnings = call.state.auth.policy_write(call.param("name"), &call.fields).await?;
@@ -59,7 +55,7 @@ pub(super) async fn write(call: Call) -> Result<Answer> {
     .await
 }
 
-/// `POST sys/policy/:name`, which also takes the text as `rules`, with a warning.
+/// `POST sys/policy/:name`: accepts the text as `rules` too, with a warning.
 pub(super) async fn old_write(mut call: Call) -> Result<Answer> {
     let mut warnings = Warnings::default();
     if let (false, Some(rules)) = (call.fields.has("policy"), call.fields.value("rules").cloned()) {
@@ -69,7 +65,7 @@ pub(super) async fn old_write(mut call: Call) -> Result<Answer> {
     Ok(write(call).await?.with_warnings(warnings))
 }
 
-/// `DELETE sys/policies/acl/:name`, of an absent one too.
+/// `DELETE sys/policies/acl/:name`; succeeds if the policy does not exist.
 pub(super) async fn delete(call: Call) -> Result<Answer> {
     to_the_end(async move {
         call.state.auth.policy_delete(call.param("name")).await?;
@@ -78,20 +74,20 @@ pub(super) async fn delete(call: Call) -> Result<Answer> {
     .await
 }
 
-/// `POST sys/capabilities-self`: what the caller may do on each path. A `token` in the body, which
-/// the command line sends, is not looked at.
+/// `POST sys/capabilities-self`: the caller's capabilities on each path. The `token` that the command line sends in the
+/// body is ignored.
 pub(super) async fn capabilities_self(call: Call) -> Result<Answer> {
     granted(&call, call.caller()?).await
 }
 
-/// `POST sys/capabilities`: the same for another token.
+/// `POST sys/capabilities`: the capabilities of another token.
 pub(super) async fn capabilities(call: Call) -> Result<Answer> {
     let token = call.fields.text("token")?.ok_or_else(|| Error::invalid("token: must be given"))?;
     let holder = call.state.auth.caller_by_token(&token).await?;
     granted(&call, &*holder.ok_or_else(|| Error::invalid("token: not known"))?).await
 }
 
-/// `POST sys/capabilities-accessor`: the same for the token with this accessor.
+/// `POST sys/capabilities-accessor`: the capabilities of the token with an accessor.
 pub(super) async fn capabilities_accessor(call: Call) -> Result<Answer> {
     let accessor = call.fields.text("accessor")?.ok_or_else(|| Error::invalid("accessor: must be given"))?;
     let holder = call.state.auth.caller_by_accessor(&accessor).await?;
@@ -99,7 +95,7 @@ pub(super) async fn capabilities_accessor(call: Call) -> Result<Answer> {
 }
 
 async fn granted(call: &Call, holder: &Caller) -> Result<Answer> {
-    /// Paths that are looked at in one turn of the worker, which others have the next of.
+    /// Paths that are evaluated before the worker runs other tasks.
     const IN_ONE_TURN: usize = 32;
     let mut paths = call.fields.list_within("paths", PATHS)?.unwrap_or_default();
     paths.extend(call.fields.list_within("path", PATHS)?.unwrap_or_default());
@@ -107,7 +103,7 @@ async fn granted(call: &Call, holder: &Caller) -> Result<Answer> {
         return Err(Error::invalid("paths must be supplied"));
     }
     if paths.iter().map(String::len).sum::<usize>() > ALL_PATHS {
-        // Each of them stands in the answer twice.
+        // The response contains each path twice.
         return Err(Error::invalid(format!("paths: longer than {ALL_PATHS} bytes together")));
     }
     let words = |path: &str| json!(granted_on(&call.state, holder, path.trim_start_matches('/')));

@@ -1,4 +1,4 @@
-//! Rate-limit quotas (`sys/quotas/rate-limit`) and what holds for all of them (`sys/quotas/config`).
+//! Rate-limit quotas (`sys/quotas/rate-limit`) and their common settings (`sys/quotas/config`).
 
 use serde_json::{Value, json};
 
@@ -21,21 +21,18 @@ pub(super) const CONFIG: &[&str] = &[
     "enable_rate_limit_response_headers",
 ];
 
-/// Exempt paths of each kind: all are looked through.
+/// Limit on each list of exempt paths. Each request is compared with all of them.
 const EXEMPT: Cap = Cap::new(64, MAX_PATH);
 
-/// LIST `sys/quotas/rate-limit`.
 pub(super) async fn list(call: Call) -> Result<Answer> {
     let names = call.state.auth.rate_limit_names();
     Answer::keys(Page::of(&call.fields)?.cut(names.iter().map(String::as_str)), None)
 }
 
-/// `GET sys/quotas/rate-limit/:name`.
 pub(super) async fn read(call: Call) -> Result<Answer> {
     call.state.auth.rate_limit_read(call.param("name")).map(Answer::data).ok_or_else(Error::not_found)
 }
 
-/// `POST sys/quotas/rate-limit/:name`.
 pub(super) async fn write(call: Call) -> Result<Answer> {
     let mut change = change(&call.fields)?;
     change.path = change.path.map(|path| counted(call.state.shared(), path));
@@ -46,7 +43,7 @@ pub(super) async fn write(call: Call) -> Result<Answer> {
     .await
 }
 
-/// `DELETE sys/quotas/rate-limit/:name`, of an absent one too.
+/// `DELETE sys/quotas/rate-limit/:name`; succeeds if the quota does not exist.
 pub(super) async fn delete(call: Call) -> Result<Answer> {
     to_the_end(async move {
         call.state.auth.rate_limit_delete(call.param("name")).await?;
@@ -55,7 +52,6 @@ pub(super) async fn delete(call: Call) -> Result<Answer> {
     .await
 }
 
-/// `GET sys/quotas/config`.
 pub(super) async fn config(call: Call) -> Result<Answer> {
     let config = call.state.auth.quota_config();
     Ok(Answer::data(json!({
@@ -66,7 +62,6 @@ pub(super) async fn config(call: Call) -> Result<Answer> {
     })))
 }
 
-/// `POST sys/quotas/config`.
 pub(super) async fn configure(call: Call) -> Result<Answer> {
     let fields = &call.fields;
     let paths = |name| {
@@ -87,7 +82,7 @@ pub(super) async fn configure(call: Call) -> Result<Answer> {
     .await
 }
 
-/// A path, or how paths begin, in the spelling in which requests are counted.
+/// Returns the canonical spelling of a path or prefix, by which requests are counted.
 fn counted(shared: &Shared, path: String) -> String {
     let bare = path.trim_start_matches('/');
     let (begin, star) = bare.strip_suffix('*').map_or((bare, ""), |begin| (begin, "*"));
@@ -106,7 +101,7 @@ fn change(fields: &Fields) -> Result<RateLimitChange> {
     })
 }
 
-/// A number, or the text of one.
+/// Reads a number, or text with a number.
 fn rate(value: &Value) -> Result<f64> {
     let read = match value {
         Value::String(text) => text.trim().parse().ok(),

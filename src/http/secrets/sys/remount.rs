@@ -1,4 +1,4 @@
-//! Moving mounts (`sys/remount`). A move is done when it is answered; its status says so to clients that ask.
+//! Moves mounts (`sys/remount`). A move is complete when its response is sent; its status always reports success.
 
 use serde_json::json;
 
@@ -7,7 +7,6 @@ use super::super::route::Call;
 use super::to_the_end;
 use crate::error::{Error, Result};
 
-/// `POST sys/remount`.
 pub(super) async fn remount(call: Call) -> Result<Answer> {
     let path = |name| call.fields.str(name).map(|path| path.filter(|path| !path.is_empty()).map(str::to_owned));
     let (Some(from), Some(to)) = (path("from")?, path("to")?) else {
@@ -20,7 +19,6 @@ pub(super) async fn remount(call: Call) -> Result<Answer> {
     .await
 }
 
-/// `GET sys/remount/status/:migration_id`.
 pub(super) async fn status(call: Call) -> Result<Answer> {
     let made = call.state.auth.mount_moved(call.param("migration_id")).await?.ok_or_else(Error::not_found)?;
     Ok(Answer::data(json!({

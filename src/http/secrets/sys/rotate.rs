@@ -1,5 +1,5 @@
-//! The data keys that the store seals with: which one (`sys/key-status`), the next one (`sys/rotate`), and when it is
-//! made by itself (`sys/rotate/config`).
+//! The data keys that encrypt the store: status (`sys/key-status`), rotation (`sys/rotate`) and automatic rotation
+//! (`sys/rotate/config`).
 
 use serde_json::json;
 
@@ -12,8 +12,8 @@ use crate::keyring::RotationChange;
 
 pub(super) const FIELDS: &[&str] = &["enabled", "max_operations", "interval"];
 
-/// `GET sys/key-status`. `encryptions` are those of all nodes, as far as they have told; `older_values` are the stored
-/// values that are sealed with earlier keys, null before they were counted.
+/// `GET sys/key-status`. `encryptions` is the total of all nodes, as far as they have reported. `older_values` is the
+/// number of stored values under earlier keys, null until they have been counted.
 pub(super) async fn key_status(call: Call) -> Result<Answer> {
     let key = call.state.keyring.status().await?;
     Ok(Body::DataAndTop(json!({
@@ -25,12 +25,11 @@ pub(super) async fn key_status(call: Call) -> Result<Answer> {
     .into())
 }
 
-/// `POST sys/rotate`.
 pub(super) async fn rotate(call: Call) -> Result<Answer> {
     to_the_end(async move { call.state.keyring.rotate().await.map(|_| Answer::empty()) }).await
 }
 
-/// `GET sys/rotate/config`: `interval` in seconds, 0 is never.
+/// `GET sys/rotate/config`: `interval` is in seconds, 0 disables it.
 pub(super) async fn settings(call: Call) -> Result<Answer> {
     let rotation = call.state.keyring.rotation().await?;
     Ok(Answer::data(json!({
@@ -40,7 +39,6 @@ pub(super) async fn settings(call: Call) -> Result<Answer> {
     })))
 }
 
-/// `POST sys/rotate/config`.
 pub(super) async fn configure(call: Call) -> Result<Answer> {
     let fields = &call.fields;
     let change = RotationChange {

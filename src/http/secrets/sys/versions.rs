@@ -1,4 +1,4 @@
-//! What the store knows of itself: which versions ran on it (`sys/version-history`).
+//! The server versions that have used the store (`sys/version-history`).
 
 use serde_json::{Map, Value, json};
 
@@ -7,7 +7,7 @@ use super::super::route::Call;
 use crate::clock::rfc3339;
 use crate::error::Result;
 
-/// `LIST sys/version-history`: the product's own versions, the oldest first.
+/// `LIST sys/version-history`: the versions of this product, oldest first.
 pub(super) async fn history(call: Call) -> Result<Answer> {
     let versions = call.state.auth.versions().await?;
     let mut previous = Value::Null;

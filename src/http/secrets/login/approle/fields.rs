@@ -1,4 +1,4 @@
-//! The fields of a role: reading them, and showing a role.
+//! Parses and renders roles.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::error::{Error, Result, Warnings};
 use crate::fields::Fields;
 use crate::http::secrets::login::roles::joined;
 
-/// The fields of a role beside those of its tokens.
+/// The fields of a role without those of its token terms.
 const OWN: &[&str] = &[
     "role_id",
     "bind_secret_id",
@@ -21,15 +21,13 @@ const OWN: &[&str] = &[
     "secret_id_ttl",
     "local_secret_ids",
 ];
-/// The fields of a role.
 pub(super) const ROLE: &[&str] = &joined::<_, { OWN.len() + TokenTerms::FIELDS.len() }>(OWN, TokenTerms::FIELDS);
 
 const OWN_SYNONYMS: &[(&str, &str)] = &[("bound_cidr_list", "secret_id_bound_cidrs")];
-/// Pairs of them that are read as one.
 pub(super) const SYNONYMS: &[(&str, &str)] =
     &joined::<_, { OWN_SYNONYMS.len() + TokenTerms::SYNONYMS.len() }>(OWN_SYNONYMS, TokenTerms::SYNONYMS);
 
-/// A role with what the fields say; `stored` is the one that stands.
+/// Merges the fields of a request into a stored or a new role.
 pub(super) fn merged(fields: &Fields, stored: Option<&AppRole>, mount: &Mount) -> Result<(AppRole, Warnings)> {
     let mut role = stored.cloned().unwrap_or_else(AppRole::new);
     let (fields, mut warnings) = adjusted(fields)?;
@@ -63,7 +61,7 @@ pub(super) fn merged(fields: &Fields, stored: Option<&AppRole>, mount: &Mount) -
     Ok((role, warnings))
 }
 
-/// The fields, with the types of tokens that say something only of a mount or a token role as what they are here.
+/// Replaces token types that apply only to mounts and token roles by their equivalents.
 fn adjusted(fields: &Fields) -> Result<(Fields, Warnings)> {
     let (mut fields, mut warnings) = (fields.clone(), Warnings::default());
     let given = fields.text("token_type")?;
@@ -76,7 +74,7 @@ fn adjusted(fields: &Fields) -> Result<(Fields, Warnings)> {
     Ok((fields, warnings))
 }
 
-/// A number of uses; 0 for no limit.
+/// Reads a number of uses; 0 means unlimited.
 pub(super) fn uses(fields: &Fields, name: &str) -> Result<Option<u32>> {
     let Some(uses) = fields.int(name)? else { return Ok(None) };
     if uses < 0 {
@@ -86,7 +84,7 @@ pub(super) fn uses(fields: &Fields, name: &str) -> Result<Option<u32>> {
     Ok(Some(uses))
 }
 
-/// A lifetime in whole seconds; zero for the longest.
+/// Reads a lifetime in whole seconds; zero selects the maximum.
 pub(super) fn ttl(fields: &Fields, name: &str) -> Result<Option<Duration>> {
     match fields.duration(name)? {
         Some(short) if short.as_secs() == 0 && !short.is_zero() => {
@@ -96,7 +94,6 @@ pub(super) fn ttl(fields: &Fields, name: &str) -> Result<Option<Duration>> {
     }
 }
 
-/// What reading a role shows.
 pub(super) fn shown(role: &AppRole) -> Value {
     let mut shown: Map<String, Value> = role.terms.to_json();
     for (name, value) in [

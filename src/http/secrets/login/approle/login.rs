@@ -1,4 +1,4 @@
-//! Logins: `login`.
+//! The login endpoint.
 
 use crate::auth::login::approle::AppRoles;
 use crate::error::{Error, Result};
@@ -7,7 +7,7 @@ use crate::http::secrets::route::Call;
 
 pub(super) const FIELDS: &[&str] = &["role_id", "secret_id"];
 
-/// A token for whoever shows a role id and, where the role wants one, a secret id of it.
+/// Creates a token for a valid role id and, if the role requires one, secret id.
 pub(super) async fn login(mut call: Call) -> Result<Answer> {
     let open = call.login_method::<AppRoles>().await?;
     let role_id = call.fields.text("role_id")?.unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Single fields of a role, each at a path of its own, so that a policy can give one away:
-//! `role/:login_role/token-ttl` and others.
+//! Single fields of a role, each at a path of its own (such as `role/:login_role/token-ttl`), so that a policy can
+//! grant access to one field.
 
 use serde_json::{Value, json};
 
@@ -22,8 +22,8 @@ pub(super) const PERIOD_OLDER: &[(&str, &str)] = &[("period", "token_period")];
 const OLD_LIST: &str = "The \"bound_cidr_list\" field is deprecated and will be removed. Please use \
                         \"secret_id_bound_cidrs\" instead.";
 
-/// The fields of a part: its own, and then older names of it. The last segment of its path is the name of the first,
-/// but for three that are older than their fields.
+/// Returns the field of the path, followed by its deprecated names. Except for `policies` and `period`, the last
+/// segment of the path is the name of the field.
 fn fields_of(call: &Call) -> Vec<String> {
     let part = call.path().rsplit('/').next().unwrap_or_default();
     match part {
@@ -33,7 +33,6 @@ fn fields_of(call: &Call) -> Vec<String> {
     }
 }
 
-/// What the role says there.
 pub(super) async fn read(call: Call) -> Result<Answer> {
     let view = call.method::<AppRoles>().await?.view();
     let role = view.roles().get(call.param(NAME)).ok_or_else(Error::not_found)?;
@@ -47,7 +46,7 @@ pub(super) async fn read(call: Call) -> Result<Answer> {
     Ok(Answer::data(part.into()).with_warnings(warning))
 }
 
-/// Writes it; the role must be there, and the field given.
+/// Writes the field. The role must exist, and the field must be present.
 pub(super) async fn write(call: Call) -> Result<Answer> {
     let mut sent = Fields::default();
     let names = fields_of(&call);
@@ -62,7 +61,7 @@ pub(super) async fn write(call: Call) -> Result<Answer> {
     change(call, sent).await
 }
 
-/// Sets it back to what it is in a new role; a role that is not there has nothing to set back.
+/// Resets the field to its default. Succeeds if the role does not exist.
 pub(super) async fn clear(call: Call) -> Result<Answer> {
     let mut cleared = Fields::default();
     if let Some(name) = fields_of(&call).first() {

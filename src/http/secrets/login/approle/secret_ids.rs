@@ -1,4 +1,4 @@
-//! Secret ids: `role/:login_role/secret-id` and the paths around it.
+//! Secret ids: `role/:login_role/secret-id` and related paths.
 
 use std::sync::Arc;
 
@@ -27,12 +27,11 @@ pub(super) const CUSTOM: &[&str] = &["secret_id", "metadata", "cidr_list", "toke
 pub(super) const TEXT: &[&str] = &["secret_id"];
 pub(super) const ACCESSOR: &[&str] = &["secret_id_accessor"];
 
-/// Most pairs of metadata, beside the name of the role that is added at logins; and bytes of them all.
+/// Maximum number of metadata pairs, without the role name that logins add; and their maximum total size in bytes.
 const METADATA: (usize, usize) = (63, 4_096);
-/// What is shown as the end of a secret id that has none.
+/// The expiration time that is shown for a secret id without one.
 const NO_END: &str = "0001-01-01T00:00:00Z";
 
-/// LIST of the accessors.
 pub(super) async fn list(call: Call) -> Result<Answer> {
     let Page { after, limit } = Page::of(&call.fields)?;
     let (open, name) = (call.method::<AppRoles>().await?, call.param(NAME).to_owned());
@@ -41,7 +40,7 @@ pub(super) async fn list(call: Call) -> Result<Answer> {
     listing::answer(&call, source, after, limit).await
 }
 
-/// The handles of the secret ids of a role that live at a time.
+/// The accessors of a role's secret ids that are valid at `now`.
 struct Accessors {
     open: Arc<Open<AppRoles>>,
     name: String,
@@ -57,8 +56,8 @@ impl Source for Accessors {
         listing::Page::read(found, most, |accessor: String| Row::named(accessor.clone(), &accessor, None))
     }
 
-    /// The ids of a role that is gone are being removed, perhaps by a node that heard of it first; and the store has
-    /// forgotten that it ended when every node knows.
+    /// Checks that the role still exists, locally and in the store. Its secret ids are removed in the background after
+    /// it is deleted, possibly by a node that learned of the deletion earlier.
     fn require_whole(&self) -> BoxFuture<'static, Result<()>> {
         let known = self.open.number_of(&self.name).is_ok_and(|role| role == self.role);
         let stands = self.open.stands(self.role);
@@ -67,12 +66,11 @@ impl Source for Accessors {
     }
 }
 
-/// A new one.
 pub(super) async fn generate(call: Call) -> Result<Answer> {
     issue(call, None).await
 }
 
-/// A new one whose text is chosen.
+/// Creates a secret id with a given text.
 pub(super) async fn register(mut call: Call) -> Result<Answer> {
     let text = text(&mut call)?;
     issue(call, Some(text)).await
@@ -94,7 +92,7 @@ async fn issue(call: Call, text: Option<Secret>) -> Result<Answer> {
 }
 
 fn metadata(fields: &Fields) -> Result<std::collections::BTreeMap<String, String>> {
-    // Of any length: it is the sum that counts.
+    // Single values may have any length: the total is limited.
     let metadata = fields.map_within("metadata", Cap { bytes: usize::MAX, ..Cap::LIST })?.unwrap_or_default();
     let bytes: usize = metadata.iter().map(|(name, value)| name.len() + value.len()).sum();
     let (pairs, most) = METADATA;
@@ -104,7 +102,7 @@ fn metadata(fields: &Fields) -> Result<std::collections::BTreeMap<String, String
     Ok(metadata)
 }
 
-/// The one answer that has the text of a secret id.
+/// Renders the only response that contains the text of a secret id.
 fn rendered(issued: &Issued) -> Result<PartlySecret> {
     let mut data = PartlySecret::with_capacity(256 + 2 * issued.text.expose().len());
     data.push(b"{\"secret_id\":");
@@ -121,13 +119,12 @@ fn rendered(issued: &Issued) -> Result<PartlySecret> {
     Ok(data)
 }
 
-/// What is known of one that is named by its text; nothing of one that is not there.
+/// Looks up a secret id by its text. The response is empty if it does not exist.
 pub(super) async fn look_up(mut call: Call) -> Result<Answer> {
     let named = Named::Text(text(&mut call)?);
     Ok(found(&call, named).await?.map_or_else(Answer::empty, |known| shown(&known)))
 }
 
-/// The same, named by its accessor.
 pub(super) async fn look_up_accessor(call: Call) -> Result<Answer> {
     let accessor = accessor(&call)?;
     found(&call, Named::Accessor(accessor)).await?.map(|known| shown(&known)).ok_or_else(no_accessor)
@@ -152,14 +149,14 @@ fn shown(known: &SecretId) -> Answer {
     }))
 }
 
-/// Ends one that is named by its text; one that is not there is answered like one that was.
+/// Deletes a secret id by its text. Succeeds if it does not exist.
 pub(super) async fn destroy(mut call: Call) -> Result<Answer> {
     let named = Named::Text(text(&mut call)?);
     ended(&call, named).await?;
     Ok(Answer::empty())
 }
 
-/// The same, named by its accessor, which must be there.
+/// Deletes a secret id by its accessor, which must exist.
 pub(super) async fn destroy_accessor(call: Call) -> Result<Answer> {
     let accessor = accessor(&call)?;
     if ended(&call, Named::Accessor(accessor)).await? { Ok(Answer::empty()) } else { Err(no_accessor()) }
@@ -184,9 +181,9 @@ fn no_accessor() -> Error {
     Error::new(Kind::NotFound, "failed to find accessor entry for secret_id_accessor")
 }
 
-/// Has secret ids that have ended removed now rather than in the next half minute. They are dead before that.
+/// Removes expired secret ids immediately, which otherwise happens within half a minute. They are already invalid.
 pub(super) async fn tidy(call: Call) -> Result<Answer> {
-    // That the mount is there.
+    // Checks that the mount is open.
     call.method::<AppRoles>().await?;
     call.state.mounts.sweep_secret_ids();
     let started = "Tidy operation successfully started. Any information from the operation will be printed to the \

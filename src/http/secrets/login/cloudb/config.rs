@@ -1,4 +1,4 @@
-//! The configuration: its fields, and how it is shown.
+//! The configuration endpoints of `cloudb`.
 
 use std::time::Duration;
 
@@ -12,7 +12,6 @@ use crate::http::secrets::answer::Answer;
 use crate::http::secrets::route::{Call, Named};
 use crate::http::secrets::sys::to_the_end;
 
-/// The fields of a write.
 pub(super) const FIELDS: &[&str] = &[
     "tenant_id",
     "resource",
@@ -31,10 +30,10 @@ pub(super) const FIELDS: &[&str] = &[
     "disable_automated_rotation",
 ];
 
-/// Longest text, bytes.
+/// Maximum length of a text in bytes.
 const LONGEST: usize = 2048;
 
-/// Whether there is a configuration.
+/// Resolves to `true` if a configuration exists.
 pub(super) fn exists(named: Named<'_>) -> LocalBoxFuture<'_, Result<bool>> {
     Box::pin(async move {
         let view = named.state.mounts.method::<Cloudb>(named.mount).await?.view();
@@ -42,7 +41,6 @@ pub(super) fn exists(named: Named<'_>) -> LocalBoxFuture<'_, Result<bool>> {
     })
 }
 
-/// `GET auth/<mount>/config`.
 pub(super) async fn read(call: Call) -> Result<Answer> {
     let view = call.method::<Cloudb>().await?.view();
     let shown = view.config().ok_or_else(Error::not_found)?.shown();
@@ -62,7 +60,7 @@ pub(super) async fn read(call: Call) -> Result<Answer> {
     Ok(Answer::data(data))
 }
 
-/// `POST auth/<mount>/config`: what is absent stays.
+/// `POST auth/<mount>/config`: absent fields are unchanged.
 pub(super) async fn write(mut call: Call) -> Result<Answer> {
     let change = change(&mut call.fields)?;
     let open = call.method::<Cloudb>().await?;
@@ -76,7 +74,7 @@ pub(super) async fn write(mut call: Call) -> Result<Answer> {
     .await
 }
 
-/// `DELETE auth/<mount>/config`, of an absent one too.
+/// `DELETE auth/<mount>/config`; succeeds if there is no configuration.
 pub(super) async fn delete(call: Call) -> Result<Answer> {
     let open = call.method::<Cloudb>().await?;
     to_the_end(async move {
@@ -121,12 +119,11 @@ fn change(fields: &mut Fields) -> Result<ConfigChange> {
     })
 }
 
-/// What only a service of another edition does.
+/// The error for features of other editions of the service.
 fn unsupported(what: &str) -> Error {
     Error::invalid(format!("{what} is not supported"))
 }
 
-/// Whole seconds, rounded up.
 fn seconds(time: Duration) -> u64 {
     time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }

@@ -1,4 +1,4 @@
-//! The fields of a role: reading them, and showing a role.
+//! Parses and renders roles.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::error::{Result, Warnings};
 use crate::fields::{Cap, Fields};
 use crate::http::secrets::login::roles::joined;
 
-/// The fields of a role beside those of its tokens. Some clients repeat the name of the path.
+/// The fields of a role without those of its token terms. Some clients repeat the name from the path.
 const OWN: &[&str] = &[
     "name",
     "bound_service_principal_ids",
@@ -20,12 +20,10 @@ const OWN: &[&str] = &[
     "bound_locations",
     "bound_scale_sets",
 ];
-/// The fields of a role.
 pub(super) const FIELDS: &[&str] = &joined::<_, { OWN.len() + TokenTerms::FIELDS.len() }>(OWN, TokenTerms::FIELDS);
-/// Pairs of them that are read as one.
 pub(super) const SYNONYMS: &[(&str, &str)] = TokenTerms::SYNONYMS;
 
-/// A role with what the fields say; `stored` is the one that stands.
+/// Merges the fields of a request into a stored or a new role.
 pub(super) fn merged(fields: &Fields, stored: Option<&CloudbRole>, mount: &Mount) -> Result<(CloudbRole, Warnings)> {
     let bound = |name| fields.list_within(name, Cap::LIST.limiting());
     let change = BoundsChange {
@@ -43,7 +41,6 @@ pub(super) fn merged(fields: &Fields, stored: Option<&CloudbRole>, mount: &Mount
     Ok((role, warnings))
 }
 
-/// A role as it is shown.
 pub(super) fn shown(role: &CloudbRole) -> Value {
     let mut shown = role.terms().to_json();
     shown.extend(role.bounds().named().map(|(name, list)| (name.to_owned(), json!(list))));

@@ -1,4 +1,4 @@
-//! The configuration: `config`.
+//! The configuration endpoints of `jwt`.
 
 use serde_json::json;
 
@@ -30,7 +30,7 @@ pub(super) const FIELDS: &[&str] = &[
     "jwks_pairs",
 ];
 
-/// Those that are known and not offered: with a value in them they are refused.
+/// Known fields of unsupported features. A non-empty value is an error.
 const UNSUPPORTED: &[&str] = &[
     "oidc_client_id",
     "oidc_client_secret",
@@ -41,7 +41,7 @@ const UNSUPPORTED: &[&str] = &[
     "jwks_pairs",
 ];
 
-/// Writes it, once it is known that keys can be had; 204, or 200 when there are warnings.
+/// Writes the configuration after checking that its keys are available; 204, or 200 with warnings.
 pub(super) async fn write(call: Call) -> Result<Answer> {
     let open = call.method::<Jwt>().await?;
     to_the_end(async move {
@@ -67,8 +67,7 @@ pub(super) async fn write(call: Call) -> Result<Answer> {
     .await
 }
 
-/// The configuration with what the fields say; `standing` is the one that stands. A source that is named takes the
-/// place of the one before.
+/// Merges the fields of a request into the stored configuration. A key source in the request replaces the stored one.
 fn merged(fields: &Fields, standing: Option<&JwtConfig>) -> Result<JwtConfig> {
     if let Some(name) = UNSUPPORTED.iter().find(|name| is_set(fields, name)) {
         return Err(Error::invalid(format!("{name}: not supported, there are logins with a jwt alone")));
@@ -100,7 +99,7 @@ fn source(fields: &Fields, standing: KeySource) -> Result<KeySource> {
     }
     let named = ["oidc_discovery_url", "jwks_url", "jwt_validation_pubkeys"].map(|name| is_set(fields, name));
     if named.contains(&true) {
-        // What is not named gives way.
+        // Sources that the request does not name are removed.
         let [by_discovery, by_key_set, by_keys] = named;
         if !by_discovery {
             discovery = Default::default();
@@ -136,7 +135,7 @@ fn source(fields: &Fields, standing: KeySource) -> Result<KeySource> {
     }
 }
 
-/// Whether a field has a value in it that means something.
+/// `true` if a field has a non-empty value.
 pub(super) fn is_set(fields: &Fields, name: &str) -> bool {
     use serde_json::Value;
     match fields.value(name) {
@@ -149,7 +148,7 @@ pub(super) fn is_set(fields: &Fields, name: &str) -> bool {
     }
 }
 
-/// The configuration, and whether keys can be had with it now.
+/// Returns the configuration, and checks that its keys are available.
 pub(super) async fn read(call: Call) -> Result<Answer> {
     let open = call.method::<Jwt>().await?;
     let view = open.view();

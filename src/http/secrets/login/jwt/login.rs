@@ -1,4 +1,4 @@
-//! Logins: `login`.
+//! The login endpoint.
 
 use crate::auth::login::jwt::Jwt;
 use crate::error::Result;
@@ -7,10 +7,10 @@ use crate::http::secrets::route::Call;
 
 pub(super) const FIELDS: &[&str] = &["role", "jwt"];
 
-/// Most bytes of a body, the token with what stands beside it.
+/// Maximum size of a login request in bytes.
 pub(super) const MAX_BODY: usize = 64 << 10;
 
-/// A token for whoever shows one of another system.
+/// Creates a token for a valid JWT of another system.
 pub(super) async fn login(mut call: Call) -> Result<Answer> {
     let open = call.login_method::<Jwt>().await?;
     let role = call.fields.text("role")?.unwrap_or_default();

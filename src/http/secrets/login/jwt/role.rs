@@ -1,4 +1,4 @@
-//! The fields of a role: reading them, and showing a role.
+//! Parses and renders roles.
 
 use serde_json::{Map, Value, json};
 
@@ -10,7 +10,7 @@ use crate::error::{Error, Result, Warnings};
 use crate::fields::{Cap, Fields, MAX_VALUES, json_in};
 use crate::http::secrets::login::roles::joined;
 
-/// The fields of a role beside those of its tokens.
+/// The fields of a role without those of its token terms.
 const OWN: &[&str] = &[
     "role_type",
     "expiration_leeway",
@@ -34,10 +34,9 @@ const OWN: &[&str] = &[
     "token_policies_template_claims",
     "oidc_disable_confirmation",
 ];
-/// The fields of a role.
 pub(super) const FIELDS: &[&str] = &joined::<_, { OWN.len() + TokenTerms::FIELDS.len() }>(OWN, TokenTerms::FIELDS);
 
-/// Those that are known and not offered: with a value in them they are refused.
+/// Known fields of unsupported features. A non-empty value is an error.
 const UNSUPPORTED: &[&str] = &[
     "oauth2_metadata",
     "oidc_scopes",
@@ -47,7 +46,7 @@ const UNSUPPORTED: &[&str] = &[
     "oidc_disable_confirmation",
 ];
 
-/// A role with what the fields say; `stored` is the one that stands.
+/// Merges the fields of a request into a stored or a new role.
 pub(super) fn merged(fields: &Fields, stored: Option<&JwtRole>, mount: &Mount) -> Result<(JwtRole, Warnings)> {
     check_offered(fields)?;
     let mut role = stored.cloned().unwrap_or_default();
@@ -99,7 +98,7 @@ pub(super) fn merged(fields: &Fields, stored: Option<&JwtRole>, mount: &Mount) -
     Ok((role, warnings))
 }
 
-/// Refuses what belongs to logins of people with a browser.
+/// Rejects fields of interactive browser logins (OIDC).
 fn check_offered(fields: &Fields) -> Result<()> {
     match fields.text("role_type")?.as_deref() {
         None | Some("" | "jwt") => {}
@@ -114,7 +113,7 @@ fn check_offered(fields: &Fields) -> Result<()> {
     }
 }
 
-/// Seconds that may be negative, which means none; a duration else.
+/// Reads a duration in seconds. Any negative number becomes -1, which means no leeway.
 fn signed_seconds(fields: &Fields, name: &str) -> Result<Option<i64>> {
     let is_negative = fields.text(name)?.is_some_and(|text| text.trim_start().starts_with('-'));
     if is_negative {
@@ -124,7 +123,7 @@ fn signed_seconds(fields: &Fields, name: &str) -> Result<Option<i64>> {
     seconds.map(|seconds| i64::try_from(seconds).map_err(|_| Error::invalid(format!("{name}: too long")))).transpose()
 }
 
-/// An object, or one in a text, with values of any kind; else pairs of texts.
+/// Reads the claims: an object with any values (possibly as JSON text), or pairs of texts.
 fn bound_claims(fields: &Fields) -> Result<Option<Map<String, Value>>> {
     const NAME: &str = "bound_claims";
     match fields.value(NAME) {
@@ -140,7 +139,6 @@ fn bound_claims(fields: &Fields) -> Result<Option<Map<String, Value>>> {
     }
 }
 
-/// What reading a role shows.
 pub(super) fn shown(role: &JwtRole) -> Value {
     let mut shown: Map<String, Value> = role.terms.to_json();
     for (name, value) in [

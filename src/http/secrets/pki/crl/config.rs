@@ -1,4 +1,4 @@
-//! The members of `config/crl`. Durations are shown as they were written.
+//! Members of `config/crl`. Durations are shown as they were written.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,6 @@ use crate::fields::Fields;
 use crate::pki::mount::settings::crl::{CrlConfig, UnknownSerial, written_lifetime};
 use crate::pki::values::written::WrittenDuration;
 
-/// Fields of `config/crl`.
 pub(crate) const FIELDS: &[&str] = &[
     "expiry",
     "disable",
@@ -26,10 +25,10 @@ pub(crate) const FIELDS: &[&str] = &[
     "max_crl_entries",
 ];
 
-/// No limit to the entries of a list.
+/// Value for an unlimited number of entries in a CRL.
 const UNLIMITED: i64 = -1;
 
-/// Takes the settings that `fields` has; absent and null ones stay.
+/// Merges the settings in `fields`; absent and null members are unchanged.
 ///
 /// # Errors
 /// `Invalid` naming the field and the rule.
@@ -49,15 +48,15 @@ pub(crate) fn merged(stored: &CrlConfig, fields: &Fields) -> Result<CrlConfig> {
     match fields.int("max_crl_entries")? {
         Some(UNLIMITED) => config.max_crl_entries = None,
         Some(most @ 1..) => config.max_crl_entries = u64::try_from(most).ok(),
-        // Zero and other negative numbers say nothing.
+        // Zero and other negative numbers are ignored.
         _ => {}
     }
     Ok(config)
 }
 
-/// The members of an answer.
+/// Renders the settings.
 pub(crate) fn shown(config: &CrlConfig) -> Value {
-    // The places lend mutably.
+    // `flags` and `durations` need a mutable reference.
     let mut own = config.clone();
     let mut members = json!({
         "ocsp_unknown_serial": config.ocsp_unknown_serial.as_str(),
@@ -147,7 +146,7 @@ mod tests {
             let error = write(&CrlConfig::default(), json).unwrap_err();
             assert!(error.text().contains(field), "{json}: {error}");
         }
-        // Without the switch that it belongs to a value is only kept.
+        // A value that is not enabled is stored without validation.
         let kept = r#"{"auto_rebuild_grace_period":"100h","delta_rebuild_interval":"90h"}"#;
         let kept = write(&CrlConfig::default(), kept).unwrap();
         assert!(write(&kept, r#"{"auto_rebuild":true}"#).is_err());

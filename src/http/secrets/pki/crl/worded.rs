@@ -1,5 +1,5 @@
-//! Lists that callers word: `sign-revocation-list` from entries of any serial numbers, `resign-crls` from other
-//! lists of the same key. A request may be megabytes: it is read, and its answer written, in the CPU queue.
+//! CRLs with contents from the request: `sign-revocation-list` from entries with any serial numbers, `resign-crls` from
+//! other CRLs of the same key. Requests may have megabytes, so they are parsed and rendered in the CPU queue.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -35,7 +35,7 @@ pub(crate) async fn resign(call: Call) -> Result<Answer> {
     make(call, joined).await
 }
 
-/// What a body makes of the lists that an issuer may sign.
+/// Reads a body into a CRL for the issuer to sign.
 type Read = fn(&Fields, ListTerms, &ListSigner) -> Result<(WordedList, Warnings)>;
 
 async fn make(mut call: Call, read: Read) -> Result<Answer> {
@@ -98,7 +98,7 @@ fn worded(fields: &Fields, terms: ListTerms, _: &ListSigner) -> Result<(WordedLi
     Ok((entries.into_list(terms, extensions)?, warning.into_iter().collect()))
 }
 
-/// The entries of all lists.
+/// Merges the entries of all CRLs in the request.
 fn joined(fields: &Fields, terms: ListTerms, signer: &ListSigner) -> Result<(WordedList, Warnings)> {
     let crls = fields.strings("crls")?.unwrap_or_default();
     if crls.len() > MAX_LISTS {
@@ -113,7 +113,7 @@ fn joined(fields: &Fields, terms: ListTerms, signer: &ListSigner) -> Result<(Wor
     Ok((WordedList { terms, entries, extensions: WordedExtensions::default() }, warnings))
 }
 
-/// A list as PEM or as base64 of DER.
+/// Parses a CRL in PEM or base64 of DER.
 fn read(text: &str) -> Result<Crl> {
     if !text.contains("-----BEGIN") {
         let der = STANDARD.decode(text.split_ascii_whitespace().collect::<String>());
@@ -125,7 +125,7 @@ fn read(text: &str) -> Result<Crl> {
     }
 }
 
-/// The elements of a field that is a list of JSON objects.
+/// Returns a field that is a list of JSON objects.
 fn objects<'a>(fields: &'a Fields, name: &str) -> Result<&'a [Value]> {
     match fields.value(name) {
         None => Ok(&[]),
@@ -134,13 +134,13 @@ fn objects<'a>(fields: &'a Fields, name: &str) -> Result<&'a [Value]> {
     }
 }
 
-/// A text member that must be there.
+/// Returns a required text member.
 fn member<'a>(object: &'a Value, path: &str, name: &str) -> Result<&'a str> {
     let text = object.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
     text.ok_or_else(|| Error::invalid(format!("{path}: {name} must be given, as a text")))
 }
 
-/// RFC 3339, or epoch seconds as a number or a text; fractions are cut off.
+/// Parses RFC 3339, or epoch seconds as number or text. Fractions are truncated.
 fn time(value: Option<&Value>, path: &str) -> Result<i64> {
     let field = format!("{path}: revocation_time");
     let seconds = match value {
@@ -158,7 +158,7 @@ fn time(value: Option<&Value>, path: &str) -> Result<i64> {
         .ok_or_else(|| Error::invalid(format!("{field} must be RFC 3339 or epoch seconds, from 1970 to 9999")))
 }
 
-/// Extensions of an entry or a list, in their order.
+/// Parses the extensions of an entry or a CRL, in order.
 fn extensions(value: Option<&Value>, path: &str) -> Result<WordedExtensions> {
     let all = match value {
         None | Some(Value::Null) => return Ok(WordedExtensions::default()),

@@ -1,4 +1,4 @@
-//! The members of `config/external-policy`. The client's private key is never read back.
+//! Members of `config/external-policy`. The client's private key is never returned.
 
 use serde_json::{Map, Value, json};
 
@@ -10,7 +10,6 @@ use crate::pki::policy_engine::tls::CLIENT_BUNDLE;
 use crate::pki::values::whole_seconds;
 use crate::secret::Secret;
 
-/// Body members.
 pub(crate) const FIELDS: &[&str] = &[
     "enabled",
     "external_service_url",
@@ -22,10 +21,10 @@ pub(crate) const FIELDS: &[&str] = &[
     "group_jmespath",
 ];
 
-/// Takes what `fields` has, and `bundle`, which was taken out of them; absent members stay.
+/// Merges the members in `fields`, and `bundle`, which was removed from them; absent members are unchanged.
 ///
 /// # Errors
-/// `Invalid` naming the member and the rule, never quoting it.
+/// `Invalid` with the name of the member and the broken rule, without its value.
 pub(crate) fn merged(stored: &Config, fields: &Fields, bundle: Option<&Secret>) -> Result<Config> {
     let within =
         |name: &str, old: &str, bytes| fields.text_within(name, bytes).map(|new| new.unwrap_or_else(|| old.to_owned()));
@@ -44,7 +43,7 @@ pub(crate) fn merged(stored: &Config, fields: &Fields, bundle: Option<&Secret>) 
     })
 }
 
-/// The members of an answer. Of the client's bundle only the certificates are shown.
+/// Renders the members. Only the certificates of the client bundle are included.
 pub(crate) fn shown(config: &Config) -> Map<String, Value> {
     let updated = Time::from_unix_timestamp(config.updated_at).ok().filter(|_| config.updated_at > 0);
     [

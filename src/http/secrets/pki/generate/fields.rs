@@ -1,4 +1,4 @@
-//! The fields of generated roots, requests of intermediates and keys, and what is read of them.
+//! Parses requests to generate roots, CSRs of intermediates, and keys.
 
 use crate::auth::policy::lower;
 use crate::error::{Error, Result};
@@ -62,7 +62,6 @@ pub(in crate::http::secrets::pki) const INTERMEDIATE: &[&str] = &joined::<27>(&[
 pub(in crate::http::secrets::pki) const KEY: &[&str] =
     &["key_name", "key_type", "key_bits", "managed_key_name", "managed_key_id"];
 
-/// A root.
 pub(super) fn root(fields: &Fields, origin: KeyOrigin, naming: Naming) -> Result<RootRequest> {
     Ok(RootRequest {
         key: key(fields, origin)?,
@@ -79,7 +78,6 @@ pub(super) fn root(fields: &Fields, origin: KeyOrigin, naming: Naming) -> Result
     })
 }
 
-/// A request of an intermediate.
 pub(super) fn intermediate(fields: &Fields, origin: KeyOrigin) -> Result<CsrRequest> {
     Ok(CsrRequest {
         key: key(fields, origin)?,
@@ -91,7 +89,7 @@ pub(super) fn intermediate(fields: &Fields, origin: KeyOrigin) -> Result<CsrRequ
     })
 }
 
-/// Refuses fields that select a key of another origin than the path's `:type`: the key that they name would not be used.
+/// Rejects fields that select a key of another origin than `:type`: the selected key would not be used.
 pub(super) fn refuse_other_origins(fields: &Fields, origin_type: &str) -> Result<()> {
     for (field, belongs_to) in [("managed_key_name", "kms"), ("managed_key_id", "kms"), ("key_ref", "existing")] {
         let is_given = fields.value(field).is_some_and(|value| value.as_str() != Some(""));
@@ -104,7 +102,7 @@ pub(super) fn refuse_other_origins(fields: &Fields, origin_type: &str) -> Result
     Ok(())
 }
 
-/// The managed key of a path that ends in `kms`: its name, in whichever letter case, or its UUID.
+/// Reads the managed key of a path with the type `kms`: its name, in any letter case, or its UUID.
 pub(super) fn managed_key(fields: &Fields) -> Result<ManagedKeyRef> {
     let given = |name: &str| -> Result<Option<String>> {
         Ok(fields.text_within(name, MAX_NAME)?.filter(|text| !text.is_empty()))
@@ -119,7 +117,6 @@ pub(super) fn managed_key(fields: &Fields) -> Result<ManagedKeyRef> {
     }
 }
 
-/// The key of either, or a key alone.
 pub(super) fn key(fields: &Fields, origin: KeyOrigin) -> Result<KeyRequest> {
     let name = fields.text("key_name")?.unwrap_or_default();
     let key = asked::key(fields)?;

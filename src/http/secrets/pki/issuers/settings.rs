@@ -1,4 +1,4 @@
-//! What a write of an issuer has: its name, chain, uses and URLs.
+//! Parses a write to an issuer: name, chain, usage and URLs.
 
 use crate::error::Result;
 use crate::fields::{Cap, Fields, MAX_NAME};
@@ -8,7 +8,7 @@ use crate::pki::mount::chains::MAX_CHAIN;
 use crate::pki::mount::issuer::{LeafNotAfter, Usage};
 use crate::pki::mount::urls::Urls;
 
-/// Fields of an issuer write.
+/// Fields of a write to an issuer.
 pub(crate) const FIELDS: &[&str] = &[
     "issuer_name",
     "manual_chain",
@@ -21,13 +21,13 @@ pub(crate) const FIELDS: &[&str] = &[
     "ocsp_servers",
     TEMPLATING,
 ];
-/// The flag of the issuer's own URLs.
+/// Flag for templates in the issuer's own URLs.
 pub(super) const TEMPLATING: &str = "enable_aia_url_templating";
-/// The most issuers of a chain that is written by hand.
+/// Limit on a manual chain.
 const CHAIN: Cap = Cap::new(MAX_CHAIN, MAX_NAME);
 
-/// The settings that an issuer is to have. What the body lacks is at its default, or stays; `null` is the
-/// default in both.
+/// Reads the new settings of an issuer. Absent members get their defaults or are unchanged, depending on `write`.
+/// `null` sets the default in both cases.
 ///
 /// # Errors
 /// `Invalid` naming field and rule.
@@ -59,7 +59,7 @@ pub(crate) fn read(fields: &Fields, write: Write, issuer: &Standing<'_>) -> Resu
     })
 }
 
-/// A merge resets a list of URLs by null.
+/// Clears the lists of URLs that are null in the body.
 fn without_nulls(mut urls: Urls, fields: &Fields) -> Urls {
     for (name, list) in urls.lists_mut() {
         if fields.is_null(name) {

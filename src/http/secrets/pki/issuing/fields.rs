@@ -1,4 +1,4 @@
-//! The fields of `issue` and of the four kinds of signing, and what is read of them.
+//! Parses requests of `issue` and the sign endpoints.
 
 use std::time::Duration;
 
@@ -104,12 +104,11 @@ pub(in crate::http::secrets::pki) const INTERMEDIATE: &[&str] = &joined::<38>(&[
 pub(in crate::http::secrets::pki) const SELF_ISSUED: &[&str] =
     &["certificate", "require_matching_certificate_algorithms"];
 
-/// The dates of a certificate that an issuer signs.
+/// Reads the validity of a certificate, with the caller's rule for an excessive `ttl`.
 fn validity(call: &Call) -> Result<RequestedValidity> {
     Ok(RequestedValidity { excessive_ttl: call.dialect.excessive_ttl(), ..asked::validity(&call.fields)? })
 }
 
-/// `issue`; the role is the path's.
 pub(super) fn issue(call: &Call) -> Result<IssueRequest> {
     let fields = &call.fields;
     Ok(IssueRequest {
@@ -121,7 +120,6 @@ pub(super) fn issue(call: &Call) -> Result<IssueRequest> {
     })
 }
 
-/// `sign`; the role is the path's.
 pub(super) fn sign(call: &Call) -> Result<SignRequest> {
     let fields = &call.fields;
     Ok(SignRequest {
@@ -133,7 +131,7 @@ pub(super) fn sign(call: &Call) -> Result<SignRequest> {
     })
 }
 
-/// `sign-verbatim`; the path may name a role.
+/// Reads `sign-verbatim`. The path may contain a role.
 pub(super) fn verbatim(call: &Call) -> Result<VerbatimRequest> {
     let fields = &call.fields;
     Ok(VerbatimRequest {
@@ -149,7 +147,6 @@ pub(super) fn verbatim(call: &Call) -> Result<VerbatimRequest> {
     })
 }
 
-/// `sign-intermediate`.
 pub(super) fn intermediate(call: &Call) -> Result<IntermediateRequest> {
     let fields = &call.fields;
     let validity = validity(call)?;
@@ -175,13 +172,13 @@ pub(super) fn intermediate(call: &Call) -> Result<IntermediateRequest> {
     })
 }
 
-/// The fields that say something which has no effect under `use_csr_values`; `other_sans` keep theirs.
+/// Returns the given fields that `use_csr_values` overrides. `other_sans` is still used.
 fn overruled(fields: &Fields) -> impl Iterator<Item = &'static str> {
     let names = asked::NAMES.into_iter().filter(|name| *name != "other_sans").chain(asked::SUBJECT);
     names.filter(|name| fields.text(name).is_ok_and(|text| text.is_some_and(|text| !matches!(&*text, "" | "false"))))
 }
 
-/// `skid`: hexadecimal octets, with or without separators.
+/// Parses `skid`: hexadecimal bytes, with or without separators.
 fn skid(fields: &Fields) -> Result<Option<Vec<u8>>> {
     let text = fields.text("skid")?.unwrap_or_default();
     let digits: Vec<u8> = text.bytes().filter(|b| !b": -".contains(b)).collect();
@@ -202,7 +199,6 @@ fn skid(fields: &Fields) -> Result<Option<Vec<u8>>> {
     }
 }
 
-/// `sign-self-issued`.
 pub(super) fn self_issued(call: &Call) -> Result<SelfIssuedRequest> {
     let fields = &call.fields;
     let certificate = certificate(fields.str("certificate")?.unwrap_or_default())?;
@@ -213,7 +209,6 @@ pub(super) fn self_issued(call: &Call) -> Result<SelfIssuedRequest> {
     })
 }
 
-/// A certificate in PEM.
 fn certificate(text: &str) -> Result<Certificate> {
     let refuse = |rule: &str| Err(Error::invalid(format!("certificate: {rule}")));
     if text.len() > pem::MAX_TEXT {

@@ -1,7 +1,7 @@
-//! The members of a role: reading what a write has, and showing all of them.
+//! Parses and renders the members of a role.
 //!
-//! One reader serves both kinds of write. What the body lacks comes from the base: the defaults for a whole
-//! role, the stored role for a patch. An explicit `null` is the field's default in both.
+//! Absent members come from a base: the defaults for a write, the stored role for a patch. `null` sets the default in
+//! both.
 
 use serde_json::{Map, Value, json};
 
@@ -15,7 +15,7 @@ use crate::pki::mount::role::{
 use crate::pki::values::written::WrittenTime;
 use crate::pki::values::{check_ext_key_usage, check_key_usage, whole_seconds};
 
-/// The members that a role write reads.
+/// Fields of a role write.
 pub(crate) const FIELDS: &[&str] = &[
     "issuer_ref",
     "ttl",
@@ -75,7 +75,7 @@ pub(crate) const FIELDS: &[&str] = &[
     "serial_number_source",
 ];
 
-/// The list that allows everything when it is empty.
+/// The list that allows all values when it is empty.
 const LIMITING: &str = "allowed_ip_sans_cidr";
 
 type Slots<T> = &'static [(&'static str, fn(&mut Role) -> &mut T)];
@@ -115,11 +115,10 @@ const SECONDS: Slots<u64> = &[
     ("not_before_duration", |r| &mut r.not_before_duration),
 ];
 
-/// A role as it is shown: lists always as arrays, durations as whole seconds but for the two whose form the
-/// dialect has.
+/// Renders a role. Lists are arrays, and durations whole seconds, except for the two that depend on the dialect.
 pub(crate) fn shown(role: &Role, dialect: Dialect) -> Value {
     let mut members = Map::new();
-    // The slots lend mutably.
+    // The slots need a mutable reference.
     let mut own = role.clone();
     members.extend(FLAGS.iter().map(|(name, slot)| ((*name).to_owned(), json!(*slot(&mut own)))));
     members.extend(LISTS.iter().map(|list| (list.field.to_owned(), json!((list.of)(role)))));
@@ -143,11 +142,11 @@ pub(crate) fn shown(role: &Role, dialect: Dialect) -> Value {
     Value::Object(members)
 }
 
-/// A role from a body, whole or (with the stored role as its base) patched. What it must keep, the role's own
-/// rules see to.
+/// Reads a role from a write, or from a patch with the stored role as `base`. Rules between members are checked by the
+/// role itself.
 ///
 /// # Errors
-/// `Invalid` naming field and rule.
+/// `Invalid` with the field and the broken rule.
 pub(crate) fn read(fields: &Fields, base: Option<&Role>) -> Result<Role> {
     let mut reader = Reader { fields, role: base.cloned().unwrap_or_default(), blank: Role::default() };
     reader.read(FLAGS, |name| fields.bool(name))?;
@@ -173,7 +172,7 @@ pub(crate) fn read(fields: &Fields, base: Option<&Role>) -> Result<Role> {
         check_ext_key_usage(&role.ext_key_usage)?;
     }
     let unless_null = |name: &str| base.filter(|_| !fields.is_null(name));
-    // Of several rules that a body breaks the first is told, in this order.
+    // If several rules are broken, the first error in this order is returned.
     role.check_limits()?;
     let key_type = words.key_type.as_deref().or(unless_null("key_type").map(|base| base.keys.key_type()));
     let bits = key_bits.or(unless_null("key_bits").map(|base| base.keys.bits()));
@@ -214,7 +213,7 @@ impl Reader<'_> {
     }
 }
 
-/// The words of a body, trimmed.
+/// Trimmed text members of a body.
 struct Words {
     issuer_ref: Option<String>,
     key_type: Option<String>,
@@ -239,7 +238,7 @@ impl Words {
         })
     }
 
-    /// Takes what bounds dates, and the source of serial numbers; an empty word is the default, like `null`.
+    /// Sets the bounds of dates and the source of serial numbers. Empty text sets the default, like `null`.
     fn bound(self, fields: &Fields, role: &mut Role) -> Result<()> {
         let blank = Role::default();
         let given = |name: &str, word: Option<String>| word.or_else(|| fields.is_null(name).then(String::new));
@@ -266,7 +265,6 @@ fn time(name: &str, text: String) -> Result<Option<WrittenTime>> {
     if text.is_empty() { Ok(None) } else { WrittenTime::new(name, text).map(Some) }
 }
 
-/// What a word says; an empty one says the default.
 fn or<T>(word: &str, default: T, parse: fn(&str) -> Result<T>) -> Result<T> {
     if word.is_empty() { Ok(default) } else { parse(word) }
 }

@@ -1,7 +1,7 @@
-//! `policy_identifiers`: certificate policies with optional qualifiers, as texts.
+//! The member `policy_identifiers`: certificate policies with optional qualifiers.
 //!
-//! Written as dotted OIDs, or as JSON text of `{"oid", "cps", "notice"}` objects; shown as one text per policy:
-//! the bare OID, or the JSON text of one object. What is read back can be written again.
+//! Written as OIDs, or as JSON text of `{"oid", "cps", "notice"}` objects. Shown as one text per policy: the OID, or
+//! the JSON text of an object. A role that is read can be written again.
 
 use std::borrow::Cow;
 
@@ -13,12 +13,11 @@ use crate::fields::{self, Cap, Fields};
 use crate::pki::mount::role::{CertificatePolicies, MOST_POLICIES, PolicyInformation};
 
 const FIELD: &str = "policy_identifiers";
-/// The most policies, and the longest text of one.
+/// Limit on the number of policies and the length of each.
 const CAP: Cap = Cap::new(MOST_POLICIES.entries, MOST_POLICIES.bytes);
-/// The most values in the JSON text of that many.
+/// Maximum number of JSON values for that many policies.
 const OBJECTS: usize = 4 * CAP.entries + 1;
 
-/// The JSON of a policy with qualifiers.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Object<'a> {
@@ -29,13 +28,11 @@ struct Object<'a> {
     notice: Option<Cow<'a, str>>,
 }
 
-/// Reads the member: `None` when it is absent.
 pub(super) fn read(fields: &Fields) -> Result<Option<CertificatePolicies>> {
     let Some(value) = fields.value(FIELD) else { return Ok(None) };
     from_value(fields, value).and_then(CertificatePolicies::new).map(Some)
 }
 
-/// The member as it is shown.
 pub(super) fn shown(policies: &CertificatePolicies) -> Value {
     let text = |policy: &PolicyInformation| match (policy.cps(), policy.notice()) {
         (None, None) => policy.oid().into(),
@@ -69,7 +66,7 @@ fn from_value(fields: &Fields, value: &Value) -> Result<Vec<PolicyInformation>> 
     }
 }
 
-/// One list item: an OID, or JSON text of one object or of a list of objects and OIDs.
+/// Parses a list item: an OID, or JSON text of an object or of a list of objects and OIDs.
 fn from_item(text: &str) -> Result<Vec<PolicyInformation>> {
     if text.trim().is_empty() {
         return Ok(Vec::new());

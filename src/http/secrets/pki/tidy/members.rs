@@ -1,4 +1,4 @@
-//! The members of `tidy` and `config/auto-tidy`, and those that `tidy-status` shows.
+//! Members of `tidy`, `config/auto-tidy` and `tidy-status`.
 
 use serde_json::{Map, Value, json};
 
@@ -32,7 +32,7 @@ pub(crate) const FIELDS: &[&str] = &[
     "pause_duration",
     "page_size",
 ];
-/// Fields of `config/auto-tidy`: those of `tidy`, and when.
+/// Fields of `config/auto-tidy`: those of `tidy`, and its schedule.
 pub(crate) const AUTO_FIELDS: &[&str] = &{
     let own = [
         "enabled",
@@ -50,10 +50,10 @@ pub(crate) const AUTO_FIELDS: &[&str] = &{
     }
     all
 };
-/// The old name of `tidy_revoked_certs`.
+/// The deprecated name of `tidy_revoked_certs`.
 const REVOKED_ALIAS: &str = "tidy_revocation_list";
 
-/// Takes what `fields` has; what is absent stays.
+/// Merges the members in `fields`; absent ones are unchanged.
 ///
 /// # Errors
 /// `Invalid` naming the field and the rule.
@@ -89,7 +89,7 @@ pub(crate) fn merged(stored: &Config, fields: &Fields) -> Result<Config> {
     Ok(config)
 }
 
-/// As [`merged`], of `config/auto-tidy`.
+/// As [`merged`], for `config/auto-tidy`.
 ///
 /// # Errors
 /// As [`merged`].
@@ -125,7 +125,7 @@ fn shown(config: &Config) -> Map<String, Value> {
     tasks.chain(numbers.map(|(name, value)| (name.to_owned(), value))).collect()
 }
 
-/// The members of `config/auto-tidy`.
+/// Renders the members of `config/auto-tidy`.
 pub(crate) fn auto(config: &AutoTidy) -> Map<String, Value> {
     let mut members = shown(&config.what);
     let own = [
@@ -140,7 +140,7 @@ pub(crate) fn auto(config: &AutoTidy) -> Map<String, Value> {
     members
 }
 
-/// The members of `tidy-status`; without a run those of one that is null throughout.
+/// Renders the members of `tidy-status`; null if tidy never ran.
 pub(crate) fn status(status: &Status) -> Map<String, Value> {
     let report = status.report.as_ref();
     let time = |micros: i64| Time::from_unix_timestamp_nanos(i128::from(micros) * 1000).map(rfc3339).ok();

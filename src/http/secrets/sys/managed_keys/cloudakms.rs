@@ -1,4 +1,4 @@
-//! The members of a managed key of type `cloudakms`.
+//! Members of a managed key of type `cloudakms`.
 
 use serde_json::Value;
 
@@ -6,17 +6,15 @@ use super::sent::Sent;
 use crate::error::Result;
 use crate::keys::{CloudAkmsChange, CloudAkmsConfig};
 
-/// The members that a write reads.
 pub(super) const FIELDS: &[&str] =
     &["access_key", "secret_key", "key_type", "key_bits", "curve", "kms_key", "endpoint", "region"];
 
-/// Those that are secret.
 pub(super) const SECRETS: &[&str] = &["access_key", "secret_key"];
 
-/// Longest text, bytes.
+/// Maximum length of a text in bytes.
 const LONGEST: usize = 2048;
 
-/// What a write makes of the configuration that stands.
+/// Merges a write into the stored configuration.
 pub(super) fn read(sent: &Sent, stored: Option<&CloudAkmsConfig>) -> Result<CloudAkmsConfig> {
     let text = |name| sent.fields().text_within(name, LONGEST);
     let change = CloudAkmsChange {
@@ -32,7 +30,6 @@ pub(super) fn read(sent: &Sent, stored: Option<&CloudAkmsConfig>) -> Result<Clou
     CloudAkmsConfig::changed(stored, change)
 }
 
-/// The members as they are shown.
 pub(super) fn shown(config: &CloudAkmsConfig) -> Vec<(&'static str, Value)> {
     config.shown().into_iter().map(|(name, text)| (name, Value::String(text))).collect()
 }

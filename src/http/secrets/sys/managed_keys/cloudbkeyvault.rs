@@ -1,4 +1,4 @@
-//! The members of a managed key of type `cloudbkeyvault`.
+//! Members of a managed key of type `cloudbkeyvault`.
 
 use serde_json::Value;
 
@@ -6,7 +6,6 @@ use super::sent::Sent;
 use crate::error::Result;
 use crate::keys::{CloudBkeyvaultChange, CloudBkeyvaultConfig};
 
-/// The members that a write reads.
 pub(super) const FIELDS: &[&str] = &[
     "client_secret",
     "tenant_id",
@@ -19,13 +18,12 @@ pub(super) const FIELDS: &[&str] = &[
     "key_type",
 ];
 
-/// Those that are secret.
 pub(super) const SECRETS: &[&str] = &["client_secret"];
 
-/// Longest text, bytes.
+/// Maximum length of a text in bytes.
 const LONGEST: usize = 2048;
 
-/// What a write makes of the configuration that stands.
+/// Merges a write into the stored configuration.
 pub(super) fn read(sent: &Sent, stored: Option<&CloudBkeyvaultConfig>) -> Result<CloudBkeyvaultConfig> {
     let text = |name| sent.fields().text_within(name, LONGEST);
     let change = CloudBkeyvaultChange {
@@ -42,7 +40,6 @@ pub(super) fn read(sent: &Sent, stored: Option<&CloudBkeyvaultConfig>) -> Result
     CloudBkeyvaultConfig::changed(stored, change)
 }
 
-/// The members as they are shown.
 pub(super) fn shown(config: &CloudBkeyvaultConfig) -> Vec<(&'static str, Value)> {
     config.shown().into_iter().map(|(name, text)| (name, Value::String(text))).collect()
 }

@@ -1,4 +1,4 @@
-//! The members of a managed key of type `cloudckms`.
+//! Members of a managed key of type `cloudckms`.
 
 use serde_json::Value;
 
@@ -6,17 +6,15 @@ use super::sent::Sent;
 use crate::error::Result;
 use crate::keys::{CloudCkmsChange, CloudCkmsConfig};
 
-/// The members that a write reads.
 pub(super) const FIELDS: &[&str] =
     &["credentials", "crypto_key", "crypto_key_version", "key_ring", "project", "region", "algorithm"];
 
-/// Those that are secret.
 pub(super) const SECRETS: &[&str] = &[];
 
-/// Longest text, bytes.
+/// Maximum length of a text in bytes.
 const LONGEST: usize = 2048;
 
-/// What a write makes of the configuration that stands.
+/// Merges a write into the stored configuration.
 pub(super) fn read(sent: &Sent, stored: Option<&CloudCkmsConfig>) -> Result<CloudCkmsConfig> {
     let text = |name| sent.fields().text_within(name, LONGEST);
     let change = CloudCkmsChange {
@@ -31,7 +29,6 @@ pub(super) fn read(sent: &Sent, stored: Option<&CloudCkmsConfig>) -> Result<Clou
     CloudCkmsConfig::changed(stored, change)
 }
 
-/// The members as they are shown.
 pub(super) fn shown(config: &CloudCkmsConfig) -> Vec<(&'static str, Value)> {
     config.shown().into_iter().map(|(name, text)| (name, Value::String(text))).collect()
 }

@@ -1,4 +1,4 @@
-//! The members of a managed key of type `pkcs11`.
+//! Members of a managed key of type `pkcs11`.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,6 @@ use crate::fields::MAX_NAME;
 use crate::keys::pkcs11::{Pkcs11Settings, is_supported_mechanism};
 use crate::keys::redacted;
 
-/// The members that a write reads.
 pub(super) const FIELDS: &[&str] = &[
     "library",
     "key_label",
@@ -24,19 +23,18 @@ pub(super) const FIELDS: &[&str] = &[
     "public_key",
 ];
 
-/// Those that are secret.
 pub(super) const SECRETS: &[&str] = &["pin"];
 
-/// Longest label of a key or a token, bytes.
+/// Maximum length of a key or token label, in bytes.
 const LABEL: usize = 255;
-/// Longest identifier of a key, hexadecimal digits.
+/// Maximum length of a key id, in hexadecimal digits.
 const ID: usize = 512;
-/// Longest public key, bytes of PEM.
+/// Maximum length of a public key, in bytes of PEM.
 const PUBLIC_KEY: usize = 4_096;
-/// Longest text of a number or a word.
+/// Maximum length of a number or a word, in bytes.
 const WORD: usize = 32;
 
-/// What a write makes of the settings that stand.
+/// Merges a write into the stored settings.
 pub(super) fn read(sent: &Sent, stored: Option<&Pkcs11Settings>) -> Result<Pkcs11Settings> {
     let fields = sent.fields();
     let mut settings = stored.cloned().unwrap_or_default();
@@ -54,7 +52,7 @@ pub(super) fn read(sent: &Sent, stored: Option<&Pkcs11Settings>) -> Result<Pkcs1
     }
     if let Some(text) = fields.text_within("slot", WORD)? {
         let slot = Pkcs11Settings::parse_slot(&text)?;
-        // A key whose token is found by its label is shown with the number 0, and may be written back so.
+        // Reads show slot 0 for a key whose token is selected by its label, so a write accepts that.
         let is_number = matches!(fields.value("slot"), Some(Value::Number(_)));
         let repeats_label = fields.value("token_label").is_some() && !settings.token_label.is_empty();
         let is_label = slot == Some(0) && is_number && repeats_label;
@@ -72,14 +70,13 @@ pub(super) fn read(sent: &Sent, stored: Option<&Pkcs11Settings>) -> Result<Pkcs1
     Ok(settings)
 }
 
-/// What is told of settings that are taken and do not work.
+/// Warns about a mechanism that is accepted and cannot be used.
 pub(super) fn warning(settings: &Pkcs11Settings) -> Option<String> {
     let unsupported = settings.mechanism.filter(|number| !is_supported_mechanism(*number));
     unsupported.map(|number| format!("mechanism {number:#06x} is none that this server signs with"))
 }
 
-/// The members as they are shown. A mechanism is a number there, and so is a slot: 0 where the token is found by
-/// its label.
+/// Renders the members. Mechanism and slot are numbers; the slot is 0 if the token is selected by its label.
 pub(super) fn shown(settings: &Pkcs11Settings) -> Vec<(&'static str, Value)> {
     vec![
         ("library", json!(settings.library)),

@@ -1,24 +1,24 @@
-//! What a write of a managed key has: its members are merged into those that stand.
+//! The body of a write to a managed key, which is merged into the stored members.
 
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::keys::redacted;
 use crate::secret::Secret;
 
-/// Longest secret, bytes.
+/// Maximum length of a secret in bytes.
 const LONGEST_SECRET: usize = 4 << 10;
 
-/// The members of a body, those that are secret apart from the others.
+/// The members of a body, with the secret ones separate.
 pub(super) struct Sent {
     fields: Fields,
     secrets: Vec<(&'static str, Secret)>,
 }
 
 impl Sent {
-    /// Takes the members called `secrets` out of the body.
+    /// Separates the members named `secrets`.
     ///
     /// # Errors
-    /// `Invalid` for one that is no text, or too long.
+    /// `Invalid` for a secret that is not text or is too long.
     pub(super) fn new(mut fields: Fields, secrets: &'static [&'static str]) -> Result<Self> {
         let mut taken = Vec::new();
         for name in secrets {
@@ -32,12 +32,11 @@ impl Sent {
         Ok(Self { fields, secrets: taken })
     }
 
-    /// The members that are not secret.
     pub(super) fn fields(&self) -> &Fields {
         &self.fields
     }
 
-    /// Merges a text of at most so many bytes.
+    /// Merges a text of at most `bytes` bytes.
     pub(super) fn text(&self, name: &str, bytes: usize, to: &mut String) -> Result<()> {
         if let Some(text) = self.fields.text_within(name, bytes)? {
             *to = text;
@@ -45,7 +44,6 @@ impl Sent {
         Ok(())
     }
 
-    /// Merges a boolean.
     pub(super) fn flag(&self, name: &str, to: &mut bool) -> Result<()> {
         if let Some(flag) = self.fields.bool(name)? {
             *to = flag;
@@ -61,7 +59,7 @@ impl Sent {
         redacted::write(name, to, self.given_secret(name))
     }
 
-    /// A secret as it was sent.
+    /// Returns a secret as sent.
     pub(super) fn given_secret(&self, name: &str) -> Option<Secret> {
         self.secrets.iter().find(|(known, _)| *known == name).map(|(_, secret)| secret.clone())
     }

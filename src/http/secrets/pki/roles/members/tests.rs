@@ -1,4 +1,4 @@
-//! Roles as they are written and read back.
+//! Tests of writing and reading roles.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -90,7 +90,7 @@ fn h6_a_patch_changes_one_field_and_null_resets() {
     let bound = patched(&role, json!({"not_after_bound": null})).unwrap().not_after_bound;
     assert_eq!(bound, NotAfterBound::Permit);
     assert!(patched(&role, json!({"max_ttl": "30m"})).is_err());
-    // rsa to ec with the stored 2048
+    // From rsa to ec, with the stored 2048 bits.
     let rsa = write(json!({})).unwrap();
     assert!(patched(&rsa, json!({"key_type": "ec"})).is_err());
     assert_eq!(patched(&rsa, json!({"key_type": "ec", "key_bits": 256})).unwrap().keys.bits(), 256);
@@ -117,7 +117,7 @@ fn h7_key_types_and_sizes() {
         let echoed = if stored == 0 { bits } else { stored };
         assert_eq!(shown(&role, Dialect::Contract)["key_bits"], echoed, "{kind} {bits}");
     }
-    // A size without effect is no size of another type.
+    // A size that has no effect does not carry over to another key type.
     let other = write(json!({"key_type": "ed25519", "key_bits": 2048})).unwrap();
     let shown_bits = |change| shown(&patched(&other, change).unwrap(), Dialect::Contract)["key_bits"].clone();
     assert_eq!((shown_bits(json!({"key_type": "ec"})), shown_bits(json!({"ttl": 60}))), (json!(256), json!(2048)));
@@ -254,7 +254,7 @@ fn default_usages_fit_the_key_and_named_ones_stand() {
     assert_eq!(of(&patched(&role, json!({"ttl": "1h"}))), fitting);
     assert_eq!(of(&patched(&role, json!({"key_usage": "keyEncipherment"}))), [4; 3]);
     assert_eq!(of(&write(json!({"key_usage": []})).unwrap()), [0; 3]);
-    // Stored by an older version, with a name that nobody knows.
+    // Stored by an older version, with an unknown name.
     let older: Role = serde_json::from_value(json!({"key_usage": ["KeyEncipherment", "bogus"]})).unwrap();
     assert_eq!(of(&patched(&older, json!({"ttl": "1h"}))), [4; 3]);
     assert!(read(&fields(&json!({"key_usage": ["KeyEncipherment", "bogus"]})), Some(&older)).is_err());
@@ -298,7 +298,7 @@ proptest! {
     #[test]
     fn any_text_in_any_field_is_taken_or_refused_without_a_panic(text in "\\PC{0,30}", pick in 0..FIELDS.len()) {
         if let Ok(role) = write(json!({ FIELDS[pick]: text })) {
-            // What is read can be written again, and its usages are named then, which nobody reads.
+            // A role that is read can be written again. Its usages are then explicit, which no client notices.
             prop_assert_eq!(to_json(&write(to_json(&role)).unwrap()), to_json(&role));
             let stored = serde_json::to_string(&role).unwrap();
             prop_assert_eq!(serde_json::from_str::<Role>(&stored).unwrap(), role);
